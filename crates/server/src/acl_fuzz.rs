@@ -1,5 +1,6 @@
-//! Fuzz target of access control. Rules and ACL files of any bytes are accepted or rejected
-//! without a panic. The description of a user, as a line and as a file, makes an equal user.
+//! Fuzz target of access control. It checks that rules and ACL files of any bytes are accepted or
+//! rejected without a panic. It also checks that the description of a user, as a line and as a
+//! file, reads back as an equal user.
 
 use std::sync::OnceLock;
 
@@ -18,10 +19,10 @@ fn table() -> &'static CommandTable {
 /// that user. Also loads all of `data` as an ACL file.
 ///
 /// # Panics
-/// If the description of a user makes a different user.
+/// If the description of a user reads back as a different user.
 pub fn fuzz_rules(data: &[u8]) {
     let new = NewUsers { table: table(), channels: NewChannels::None };
-    // Any file may be rejected.
+    // Every input may be rejected as a file.
     let _ = parse_users(data, "users.acl", &new);
     let mut lines: Vec<&[u8]> = data.split(|&byte| byte == b'\n').collect();
     let request = lines.pop().unwrap_or_default();

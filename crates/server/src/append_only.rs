@@ -1,4 +1,4 @@
-//! State of the append-only file: the writer, the files, the rewrites.
+//! The state of the append-only file: the writer, the files and the rewrites.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -18,35 +18,35 @@ use crate::snapshots::folder_path;
 #[derive(Default)]
 pub struct AppendOnly {
     state: Mutex<State>,
-    /// Wakes the thread that syncs.
+    /// The signal that wakes the sync thread.
     pub(crate) signal: Signal,
-    /// Number of waiting units at which a sync starts at once; with fewer, it waits briefly for
-    /// more.
+    /// Number of waiting units at which the sync thread begins the next sync at once. With fewer
+    /// units, it waits for more, but only briefly.
     pub(crate) gathers_units: AtomicU64,
     /// Mean time of a write with its sync, in microseconds.
     pub(crate) sync_us: RunningMean,
-    /// The log position up to which everything is synced; 0 if changes are not written.
+    /// The log position up to which all changes are synced; 0 if changes are not written to a file.
     pub(crate) synced: AtomicU64,
-    /// Number of clients that wait for a sync.
+    /// Number of clients that wait in WAITAOF for a sync.
     pub(crate) waiters: AtomicU64,
     /// Extra time of each write, in microseconds: DEBUG AOF-FLUSH-SLEEP, for tests.
     pub(crate) sleep_us: AtomicU64,
 }
 
-/// A running mean that weights recent values most. Usable from any thread; values that arrive at
-/// the same moment may be lost.
+/// A running mean in which recent values have the greatest weight. Any thread may use it. If
+/// several threads add values at the same time, some of these values may be lost.
 #[derive(Default)]
 pub(crate) struct RunningMean(AtomicU64);
 
 impl RunningMean {
-    /// The divisor of a new value's weight: it counts 1/8.
+    /// The divisor for weights: a new value has the weight 1/8, the mean before it 7/8.
     const PART: u64 = 8;
 
     /// Adds a value.
     pub fn add(&self, value: u64) {
-        // Relaxed, here and below: only a statistic.
+        // Relaxed, here and below, because the mean is only a statistic.
         let mean = self.0.load(Relaxed);
-        // Rounded up: otherwise a mean below `PART` would never grow.
+        // The mean is rounded up. Otherwise a mean below `PART` would never grow.
         self.0.store((mean * (Self::PART - 1) + value).div_ceil(Self::PART), Relaxed);
     }
 
@@ -56,12 +56,13 @@ impl RunningMean {
     }
 }
 
-/// State of the append-only file. Guarded by one lock, a leaf.
+/// The state that one lock protects. The lock is a leaf.
 #[derive(Default)]
 pub(crate) struct State {
-    /// The writer, if changes are written.
+    /// The writer; `None` if changes are not written to a file.
     pub active: Option<Active>,
-    /// The files, if they are known.
+    /// The manifest and its files; `None` if they were not read yet, or while a thread works on
+    /// them.
     pub files: Option<Files>,
     /// The folder of the files.
     pub files_path: Option<PathBuf>,
@@ -73,26 +74,27 @@ pub(crate) struct State {
     pub rewrite: Option<Rewrite>,
     /// True if a rewrite starts as soon as possible.
     pub is_scheduled: bool,
-    /// True if the option asks for a file that has no base yet.
+    /// True if `appendonly` is `yes` but the file has no base yet.
     pub awaits_base: bool,
     /// Results of the rewrites so far.
     pub record: RewriteRecord,
     /// The earliest time at which an automatic rewrite is tried again.
     pub retry_at: Option<Instant>,
-    /// True while files of the history are being removed: no rewrite starts.
+    /// True while history files are being removed. No rewrite starts meanwhile.
     pub is_removing: bool,
-    /// The earliest time at which that removal is tried again.
+    /// The earliest time at which the removal of history files is tried again.
     pub remove_at: Option<Instant>,
-    /// The time to which the data was restored, in Unix seconds, while this data has no base.
+    /// The time to which the data was restored, in Unix seconds, until the base with this data is
+    /// written.
     pub restored_until_s: Option<i64>,
 }
 
 /// The writer of changes and its reader of the change log.
 #[derive(Clone)]
 pub(crate) struct Active {
-    /// Decides what is written and when.
+    /// The writer, which decides about writes and syncs.
     pub writer: Arc<Writer>,
-    /// The writer's reader of the change log.
+    /// The id of the writer's reader of the change log.
     pub reader: ReaderId,
 }
 
@@ -124,7 +126,7 @@ impl Default for RewriteRecord {
 
 /// Statistics of the append-only file for INFO.
 pub struct Figures {
-    /// True if the option is on and in effect.
+    /// True if `appendonly` is `yes` and has taken effect.
     pub is_enabled: bool,
     /// The writer's statistics.
     pub writer: Option<writer::Figures>,
@@ -132,7 +134,7 @@ pub struct Figures {
     pub len_bytes: u64,
     /// Bytes of all files after the last rewrite.
     pub base_len_bytes: u64,
-    /// Time since the rewrite in progress started.
+    /// Time since the start of the rewrite in progress; `None` if there is none.
     pub rewrites_for: Option<Duration>,
     /// True if a rewrite is scheduled.
     pub is_scheduled: bool,
@@ -141,7 +143,7 @@ pub struct Figures {
 }
 
 impl State {
-    /// Forgets failed rewrites, so that they no longer delay the next one.
+    /// Clears the record of failed rewrites, so that they no longer delay the next rewrite.
     pub(crate) fn forget_failures(&mut self) {
         self.record.failures = 0;
         self.retry_at = None;
@@ -154,12 +156,12 @@ impl AppendOnly {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Returns the writer, if changes are written.
+    /// Returns the writer; `None` if changes are not written to a file.
     pub(crate) fn active(&self) -> Option<Active> {
         self.state().active.clone()
     }
 
-    /// Returns true if changes are written and everything up to `position` is synced.
+    /// Returns true if changes are written to a file and all changes up to `position` are synced.
     pub fn has_synced(&self, position: u64) -> bool {
         self.active().is_some() && self.synced.load(Acquire) >= position
     }
@@ -196,7 +198,7 @@ pub fn files_name(store: &ConfigStore) -> String {
     String::from_utf8_lossy(options::APPENDFILENAME.of(store)).into_owned()
 }
 
-/// Wakes a thread that waits for work.
+/// A signal that wakes a thread when there is work.
 #[derive(Default)]
 pub(crate) struct Signal {
     is_set: Mutex<bool>,
@@ -204,7 +206,7 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Signals that there is work.
+    /// Signals that there is work, and wakes the thread.
     pub fn set(&self) {
         *self.is_set.lock().expect("nothing panics while it is locked") = true;
         self.changed.notify_one();

@@ -1,4 +1,4 @@
-//! Building and starting a server.
+//! The builder, which starts a server, and the handle of the running server.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -38,8 +38,8 @@ use crate::tls::Tls;
 use crate::users;
 use crate::worker::Worker;
 
-/// Builds a server from configuration options. They start at their defaults (127.0.0.1 and ::1,
-/// port 6379, one I/O thread per core), without `save` rules.
+/// A builder of a server from configuration options. The options have their defaults (127.0.0.1 and
+/// ::1, port 6379, one I/O thread per core), except that there are no `save` rules.
 #[derive(Debug)]
 pub struct Builder {
     store: ConfigStore,
@@ -49,25 +49,25 @@ pub struct Builder {
     problem: Option<StartError>,
     /// The supervisor that started the process; `None` without one.
     supervisor: Option<&'static str>,
-    /// Use of the data that the folder holds at the start.
+    /// The treatment of the data that is in the folder at the start.
     found: Found,
-    /// The time to which the data is restored.
+    /// The time to which the data is restored, in Unix seconds; `None` for no restore.
     restore_until_s: Option<i64>,
 }
 
-/// Use of the data that the folder holds at the start.
+/// The treatment of the data that is in the folder at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// Loaded at the start.
+    /// The data is loaded.
     Loaded,
-    /// Ignored and left in place.
+    /// The data is ignored and stays in place.
     Left,
 }
 
 impl Default for Builder {
     fn default() -> Self {
         let store = ConfigStore::new(crate::commands::is_command);
-        // An embedded server writes files only if the caller asks for it.
+        // An embedded server writes files only if the caller sets options for that.
         let builder = Self { found: Found::Left, ..Self::from_config(store) };
         builder.words(&persistence::SAVE, &[Vec::new()])
     }
@@ -87,8 +87,8 @@ impl Builder {
         }
     }
 
-    /// Sets an option of the configuration by name. The value has the form of the configuration
-    /// file, with quotes where it needs them. An invalid value makes [`Builder::start`] fail.
+    /// Sets an option by name. The value is written as in a configuration file, in quotes if it
+    /// needs them. An invalid value makes [`Builder::start`] fail.
     pub fn option(self, name: &str, value: &str) -> Self {
         match stdx::quoted::split_quoted(value.as_bytes()) {
             Some(words) => self.load(name, &words),
@@ -156,8 +156,7 @@ impl Builder {
         self.word(&network::IO_BACKEND, backend.word())
     }
 
-    /// Sets the data folder. Its data is loaded at the start; without this call nothing is
-    /// loaded.
+    /// Sets the data folder, and loads its data at the start. Without this call, no data is loaded.
     pub fn data_folder(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into().into_os_string().into_encoded_bytes();
         Self { found: Found::Loaded, ..self }.word(&persistence::DIR, path)
@@ -180,7 +179,7 @@ impl Builder {
         Self { restore_until_s: time_s, ..self }
     }
 
-    /// Starts the server; when this returns, it accepts clients.
+    /// Starts the server. When the function returns, the server accepts clients.
     pub fn start(mut self) -> Result<Server, StartError> {
         structures::alloc::configure();
         if let Some(problem) = self.problem {
@@ -265,7 +264,7 @@ impl Builder {
         shared.engine.startup_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
         let host = ServerHost::new(Arc::clone(&shared), handlers);
         if self.found == Found::Loaded {
-            // Before any client can ask for a key.
+            // This comes before the I/O threads can serve any client.
             threads.extend(crate::persistence::startup::load_at_start(&shared).map_err(StartError::Thread)?);
         }
         handout.give(&host, listeners);
@@ -284,7 +283,7 @@ impl Builder {
     }
 }
 
-/// Starts the threads that a file or a web server may block. The server does not wait for them
+/// Starts the threads that may block on a file or a web server. The server does not wait for them
 /// when it stops.
 fn start_unjoined(shared: &Shared) -> io::Result<()> {
     if let Some(oidc) = shared.oidc.clone() {
@@ -304,12 +303,12 @@ fn open_audit(store: &ConfigStore) -> Result<Audit, StartError> {
     Audit::open(path).map_err(|error| refused(("audit-log-file", error.to_string())))
 }
 
-/// Returns the error for an option with which the server cannot start.
+/// Creates the error for an option with which the server cannot start.
 fn refused((name, reason): (&'static str, String)) -> StartError {
     StartError::Option { name: name.to_owned(), reason }
 }
 
-/// Opens the listeners of the metrics endpoint; none if it is off.
+/// Opens the listeners of the metrics endpoint. Returns none if the endpoint is off.
 fn listen_for_scrapes(start: &StartOptions) -> Result<Vec<TcpListener>, StartError> {
     let Some(port) = start.metrics_port else { return Ok(Vec::new()) };
     let failed = |(address, error): (SocketAddr, io::Error)| StartError::Listen {
@@ -336,15 +335,14 @@ fn fit_maxclients(store: &mut ConfigStore, io_threads: usize) {
 
 /// The event loops of all threads.
 struct Loops {
-    /// The I/O backend.
     backend: Backend,
     /// The mailboxes, one per thread.
     mailboxes: Vec<Mailbox<Message>>,
-    /// The addresses listened on.
+    /// The addresses on which the server listens.
     listening: Vec<Listening>,
 }
 
-/// Creates the state that the threads share, and the handlers of this crate's commands.
+/// Creates the state that the threads share, and the table of handlers of this crate's commands.
 fn shared(
     store: ConfigStore,
     settings: Settings,
@@ -402,17 +400,18 @@ fn shared(
     (shared, handlers)
 }
 
-/// A thread's report after it has created its event loop.
+/// The report of a thread that has created its event loop.
 struct Made {
     mailbox: Mailbox<Message>,
     backend: Backend,
 }
 
-/// The input with which a thread starts to work.
+/// The data that a thread needs to begin its work: the host, and the listeners that it serves.
 type Start = (ServerHost, Vec<Listener>);
 
-/// Gives the shared state to threads that already wait for it. Event loops must be built on their
-/// own threads, and the shared state holds their wakers.
+/// The channels on which the threads wait for the shared state. The threads start first, because
+/// each event loop must be created on its own thread, and the shared state contains the wakers of
+/// all event loops.
 struct Handout {
     senders: Vec<mpsc::Sender<Start>>,
     receivers: std::cell::RefCell<Vec<Option<mpsc::Receiver<Start>>>>,
@@ -432,7 +431,7 @@ impl Handout {
     fn give(&self, host: &ServerHost, listeners: Vec<Listener>) {
         let mut listeners = Some(listeners);
         for sender in &self.senders {
-            // A thread that has ended has already reported the reason.
+            // Sending fails only if the thread has ended, and then it has reported the reason.
             let _ = sender.send((host.clone(), listeners.take().unwrap_or_default()));
         }
     }
@@ -463,10 +462,10 @@ fn thread_main(
     };
     let made = Made { mailbox: Mailbox::new(MAILBOX_MESSAGES_MAX, wake), backend: net.backend() };
     let _ = ready.send((index, Ok(made)));
-    // Without the shared state, the start has failed.
+    // If no shared state arrives, the start has failed.
     let Ok((host, listeners)) = start.recv() else { return };
     let shared = host.shared();
-    // Relaxed: a reader that sees 0 shows no time yet.
+    // Relaxed: a reader that still sees 0 shows no CPU time for this thread.
     shared.ports[index].tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Relaxed);
     let mut worker = Worker::new(net, &host, index, random_u64());
     for listener in listeners {
@@ -542,7 +541,8 @@ impl Server {
         }
         crate::persistence::wait_for_end(&self.shared);
         if self.shared.audit.is_on() {
-            // Last: the other threads may write audit events until they have ended.
+            // The audit log ends last, because the other threads may write events until they have
+            // ended.
             self.shared.audit.end();
         }
     }

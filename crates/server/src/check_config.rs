@@ -1,5 +1,5 @@
 //! `--check-config`: finds problems that would keep a server from starting, without starting one.
-//! The lines of the configuration files were checked before.
+//! The syntax of the configuration files was checked before.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use server::snapshots::{DataFolder, save_rules};
 use server::tls;
 use server::users;
 
-/// Returns all problems, each as a sentence for people.
+/// Returns all problems, each as a readable sentence.
 pub fn problems(store: &ConfigStore) -> Vec<String> {
     let mut problems = Vec::new();
     match apply::start_options(store, PortZeros::default()) {
@@ -75,7 +75,7 @@ fn folder_problem(store: &ConfigStore, folder: &Path) -> Option<String> {
     })
 }
 
-/// Returns the problem with a file that the server creates because of `option`, if any.
+/// Returns the problem with a file that the server would create because of `option`, if any.
 fn file_problem(option: &str, path: &Path) -> Option<String> {
     let folder = path.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let shown = path.display();

@@ -7,8 +7,8 @@ use net::Address;
 
 use crate::shared::Shared;
 
-/// Formats one client as CLIENT LIST shows it, with a line end. If the client is the caller,
-/// `own` holds the words of its request, which is still in the query buffer.
+/// Formats one client as CLIENT LIST shows it, with a line end. If the client itself runs the
+/// command, `own` contains the words of its request, which is still in the query buffer.
 pub fn client_line(shared: &Shared, client: &ClientInfo, own: &[&[u8]]) -> String {
     let now = shared.uptime_ms();
     let names = client.names().clone();
@@ -59,7 +59,7 @@ pub fn client_line(shared: &Shared, client: &ClientInfo, own: &[&[u8]]) -> Strin
         queued_bytes = client.held.queued_bytes.load(Relaxed),
         buffer = client.held.output_buffer_bytes.load(Relaxed),
         peak = client.held.output_peak_bytes.load(Relaxed),
-        // The client's own thread may have consumed the recorded input by now.
+        // The client's own thread may have consumed the recorded input meanwhile.
         total = client.memory_bytes() + (unread - noted),
         events = if unsent > 0 { "rw" } else { "r" },
         user = text(&names.user),

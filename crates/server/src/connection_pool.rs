@@ -1,5 +1,5 @@
-//! Connections to other servers, kept open between two commands because MIGRATE is often called
-//! in series.
+//! Connections to other servers for MIGRATE. They stay open between two commands, because MIGRATE
+//! is often called many times in a row.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -42,7 +42,7 @@ pub enum Stream {
 
 impl Stream {
     /// Performs the TLS handshake over `socket` with the server named `host`. Fails if that
-    /// server is not trusted or exceeds the socket's timeouts.
+    /// server's certificate is not trusted, or if the socket's timeouts expire.
     pub fn encrypted(mut socket: TcpStream, config: Arc<ClientConfig>, host: &str) -> io::Result<Self> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let mut tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
@@ -86,13 +86,13 @@ impl Write for Stream {
     }
 }
 
-/// Maximum number of kept connections to all targets.
+/// Maximum number of idle connections in the pool, to all targets together.
 const KEPT_MAX: usize = 64;
-/// Time for which an unused connection is kept.
+/// Time after which an idle connection is closed.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
-/// Idle connections to targets, each kept for [`KEPT_FOR`] after its last use. The lock is a
-/// leaf, never held across a system call.
+/// The pool of idle connections. Each stays open for [`KEPT_FOR`] after its last use. The lock is a
+/// leaf, and is never held during a system call.
 #[derive(Debug, Default)]
 pub struct ConnectionPool {
     kept: Mutex<Vec<Kept>>,
@@ -116,7 +116,7 @@ impl ConnectionPool {
         Some((found.stream, found.db))
     }
 
-    /// Keeps a connection that has no reply outstanding. Closes another one if the pool is full.
+    /// Adds a connection that awaits no reply. Closes another one if the pool is full.
     pub fn keep(&self, target: Target, stream: Stream, db: Option<i64>) {
         let mut kept = self.lock();
         let displaced = if kept.len() >= KEPT_MAX { Some(kept.swap_remove(0)) } else { None };
@@ -132,7 +132,7 @@ impl ConnectionPool {
         drop(idle);
     }
 
-    /// Returns the number of kept connections.
+    /// Returns the number of idle connections.
     pub fn count(&self) -> usize {
         self.lock().len()
     }

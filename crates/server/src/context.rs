@@ -1,4 +1,5 @@
-//! The context of commands about the server or the connection, and the engine's access to them.
+//! The context of server commands, and the interface through which the engine runs them. Server
+//! commands are those about the server or the connection.
 
 use std::cell::RefCell;
 use std::sync::{Arc, LazyLock};
@@ -23,9 +24,9 @@ use crate::shared::Shared;
 /// The function that runs a command of this crate.
 #[derive(Clone, Copy)]
 pub enum Runner {
-    /// A handler of a data command: it receives its locked keys.
+    /// The handler of a data command, which receives its keys locked.
     Data(commands::Handler),
-    /// A handler of a command about the server or the connection.
+    /// The handler of a command about the server or the connection.
     Server(ServerHandler),
 }
 
@@ -46,11 +47,11 @@ pub struct ServerCtx<'a, 'g, 's> {
     pub session: &'a mut Session,
     /// The command.
     pub registered: &'static Registered,
-    /// The destination of the reply.
+    /// The writer of the reply.
     pub reply: Reply<'a>,
     /// The number of the thread that runs the command.
     pub thread: usize,
-    /// This turn's pass through the gate; it can be made exclusive. No shard is locked.
+    /// The pass through the gate for this turn, which can be made exclusive. No shard is locked.
     pub pass: &'a mut SharedPass<'g>,
     /// The current time, in Unix milliseconds.
     pub now_ms: i64,
@@ -60,8 +61,8 @@ pub struct ServerCtx<'a, 'g, 's> {
     pub data: DataAccess<'a, 's>,
 }
 
-/// Collects the handlers of this crate's commands at start-up, numbered as the engine numbers
-/// them.
+/// The list of handlers of this crate's commands, collected at the start. The index of a handler is
+/// its number in the engine's command table.
 #[derive(Default)]
 pub struct Handlers(RefCell<Vec<ServerHandler>>);
 
@@ -84,11 +85,11 @@ impl Handlers {
     }
 }
 
-/// The server as its engine sees it.
+/// The server's implementation of the engine's interface [`Host`].
 #[derive(Clone)]
 pub struct ServerHost {
     shared: Arc<Shared>,
-    /// The handlers of this crate's commands, by the engine's numbers.
+    /// The handlers of this crate's commands, by their numbers in the engine's command table.
     handlers: Arc<[ServerHandler]>,
 }
 
@@ -145,9 +146,9 @@ impl Host for ServerHost {
     }
 }
 
-/// The processor's counter of steady ticks, or the monotonic clock on processors without one. The
-/// first use calibrates it against that clock. That takes about 1 ms on idle processors, tens of
-/// milliseconds on busy ones, and at most 200 ms.
+/// The processor's counter of steady ticks, or the monotonic clock on processors without such a
+/// counter. The first use calibrates the counter against the monotonic clock. Calibration takes
+/// about 1 ms on an idle machine, tens of milliseconds on a busy one, and at most 200 ms.
 static COUNTER: LazyLock<quanta::Clock> = LazyLock::new(quanta::Clock::new);
 
 /// The system's clocks.

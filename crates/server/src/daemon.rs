@@ -1,10 +1,10 @@
 //! `daemonize yes`: running in the background.
 //!
 //! A process with threads cannot fork safely, and this program has no unsafe code. Therefore the
-//! foreground process starts a new process of the same program, in its own session. The
-//! foreground process ends when the new one serves or has failed. The standard error of the new
-//! process is a pipe to the foreground process, which prints what arrives. [`READY`] as the last
-//! byte means that the new process serves.
+//! foreground process starts a new process of the same program, in its own session. The foreground
+//! process ends when the new process accepts clients or has failed. The standard error of the new
+//! process is a pipe to the foreground process, which prints the received text. [`READY`] as the
+//! last byte means that the new process accepts clients.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// The environment variable that marks the background process.
 const MARK: &str = "SAKER_IN_BACKGROUND";
-/// The last byte that the new process writes to standard error, once it serves.
+/// The last byte that the new process writes to standard error, when it accepts clients.
 const READY: u8 = 0;
 
 /// Returns true if this process is the background process.
@@ -20,9 +20,10 @@ pub fn is_in_background() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// Starts the background process and gives it `input`, the bytes read from standard input.
-/// Returns the exit code of the foreground process once the other one serves or has failed. In
-/// the background process, starts a session and returns `None`.
+/// In the foreground process, starts the background process and sends it `input`, the bytes read
+/// from standard input. Waits until the background process accepts clients or has failed, and
+/// returns the exit code of the foreground process. In the background process, starts a session and
+/// returns `None`.
 pub fn leave_foreground(input: &[u8]) -> io::Result<Option<ExitCode>> {
     if is_in_background() {
         // Fails only if the process already leads a session, which is the wanted state.
@@ -56,7 +57,8 @@ pub fn leave_foreground(input: &[u8]) -> io::Result<Option<ExitCode>> {
     Ok(Some(if serves { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
-/// Lets the foreground process end, because this process now serves.
+/// Notifies the foreground process that this process accepts clients, so that the foreground
+/// process ends. Does nothing in a server without a foreground process.
 pub fn release_foreground() -> io::Result<()> {
     if !is_in_background() {
         return Ok(());

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use net::SocketFile;
 use server::config::{ConfigStore, table};
 
-/// The default pidfile of a background server without `pidfile`.
+/// The pidfile of a background server if `pidfile` is not set.
 const PIDFILE: &str = "/var/run/saker.pid";
 
-/// The files of a server, removed when it ends.
+/// The files of a server that are removed when the server ends.
 pub struct Files {
     /// Absolute path of the pidfile: the working folder may change later.
     pid: Option<PathBuf>,
@@ -34,8 +34,8 @@ impl Files {
         files
     }
 
-    /// Writes the pidfile and takes over the file of the socket, once the server listens. If the
-    /// pidfile cannot be written, the server still serves.
+    /// Writes the pidfile, and takes `unix_socket` to remove it at the end. Called when the server
+    /// listens. If the pidfile cannot be written, the server runs without it.
     pub fn begin(&mut self, unix_socket: Option<SocketFile>) {
         if let Some(path) = &self.pid {
             match fs::write(path, own_id()) {

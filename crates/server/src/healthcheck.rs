@@ -1,18 +1,18 @@
 //! `saker-server --healthcheck [FILE] [options]`: checks that a running server replies, for
 //! containers and supervisors without a client.
 //!
-//! The file and options are those of the running server: they give its addresses. The password
-//! comes from the environment variable `REDISCLI_AUTH`, else from `requirepass`. With a password
-//! the reply must be PONG. Without one, a server that requires a password counts as healthy too,
-//! so that the check needs no secret.
+//! The arguments are the file and options of the running server, which contain its addresses. The
+//! password comes from the environment variable `REDISCLI_AUTH`, else from `requirepass`. With a
+//! password the reply must be PONG. Without one, a server that requires a password counts as
+//! healthy too, so that the check needs no secret.
 //!
-//! If the server listens with TLS only, the check presents the certificate for other servers. It
-//! accepts only the server's own certificate from the options.
+//! If the server listens with TLS only, the check presents the client certificate of the options.
+//! It accepts only the server certificate that the options name.
 //!
-//! Places are asked in order, loopback first. The next place is asked when one fails, or after
-//! [`NEXT_AFTER`] in parallel with those that have not replied. One healthy reply is enough. Each
-//! place has its own thread, because connecting to a Unix socket and resolving a name have no
-//! time limit. The process ends without waiting for these threads.
+//! The addresses are checked in order, loopback first. The check of the next address begins when
+//! one fails, or after [`NEXT_AFTER`], in parallel with the checks that have no reply yet. One
+//! healthy reply is enough. Each address has its own thread, because connecting to a Unix socket
+//! and resolving a name have no time limit. The process ends without waiting for these threads.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -34,7 +34,7 @@ pub const FLAG: &[u8] = b"--healthcheck";
 
 /// Maximum duration of the whole check.
 const TIME_MAX: Duration = Duration::from_secs(3);
-/// Time given to one place before the next is asked in parallel.
+/// Time after which the next address is checked in parallel.
 const NEXT_AFTER: Duration = Duration::from_millis(500);
 /// Maximum length of a reply in bytes: a status or an error.
 const REPLY_LEN_BYTES_MAX: u64 = 1024;
@@ -55,9 +55,9 @@ pub fn run(store: &ConfigStore) -> ExitCode {
 /// An address on which a server may listen.
 #[derive(Clone, Debug)]
 enum Place {
-    /// A word of `bind` and the port.
+    /// An address or host name of `bind`, and the port.
     Tcp(Vec<u8>, u16),
-    /// A word of `bind`, the TLS port, and the TLS configuration.
+    /// An address or host name of `bind`, the TLS port, and the TLS configuration.
     Tls(Vec<u8>, u16, Arc<ClientConfig>),
     Unix(PathBuf),
 }
@@ -74,7 +74,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Returns the places of the options, in the order in which they are asked.
+/// Returns the addresses that the options name, in the order in which they are checked.
 fn places(store: &ConfigStore) -> Result<Vec<Place>, String> {
     let (port, tls_port) = (table::network::PORT.of(store), table::tls::PORT.of(store));
     let mut words: Vec<&Vec<u8>> =
@@ -113,7 +113,7 @@ fn reachable(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Asks the places until one is healthy. An error has all problems in one line.
+/// Checks the addresses until one is healthy. An error contains all problems in one line.
 fn check(places: Vec<Place>, password: &[u8], time_max: Duration) -> Result<(), String> {
     if places.is_empty() {
         return Err("the options name neither a TCP address nor a Unix socket".into());
@@ -128,7 +128,7 @@ fn check(places: Vec<Place>, password: &[u8], time_max: Duration) -> Result<(), 
                 let (sender, password) = (sender.clone(), password.to_vec());
                 let ask = move || {
                     let answer = place.ask(&password);
-                    // The check may have ended.
+                    // Sending fails if the check has ended already.
                     let _ = sender.send((place, answer));
                 };
                 let thread = std::thread::Builder::new().spawn(ask);
@@ -156,7 +156,7 @@ fn check(places: Vec<Place>, password: &[u8], time_max: Duration) -> Result<(), 
 }
 
 impl Place {
-    /// Checks for a healthy reply at this place. Waits without a time limit.
+    /// Checks that this address gives a healthy reply. Waits without a time limit.
     fn ask(&self, password: &[u8]) -> Result<(), String> {
         let words = |error: io::Error| error.to_string();
         let reply = match self {
@@ -175,7 +175,7 @@ impl Place {
     }
 }
 
-/// Returns the address to connect to for a word of `bind`.
+/// Returns the address to connect to for an address or host name of `bind`.
 fn address(word: &Vec<u8>, port: u16) -> Result<SocketAddr, String> {
     let bound = apply::bind_addresses(std::slice::from_ref(word));
     let address = bound.ok().and_then(|bound| bound.first().copied()).ok_or("no such address")?;
@@ -193,7 +193,7 @@ fn ping(mut stream: impl Read + Write, password: &[u8]) -> io::Result<Vec<u8>> {
     let mut replies = BufReader::new(stream.take(2 * REPLY_LEN_BYTES_MAX));
     let mut reply = Vec::new();
     if !password.is_empty() {
-        // The reply to PING shows if the password was right.
+        // The reply to AUTH is ignored: the reply to PING shows whether the password was correct.
         replies.read_until(b'\n', &mut reply)?;
         reply.clear();
     }
@@ -203,8 +203,8 @@ fn ping(mut stream: impl Read + Write, password: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Checks that a line is the reply of a healthy server. The error text contains no control bytes
-/// for a terminal.
+/// Checks that a line is the reply of a healthy server. The error text contains no control bytes,
+/// so that printing it to a terminal is safe.
 fn judge(line: &[u8], password: &[u8]) -> Result<(), String> {
     match line.strip_suffix(b"\r\n") {
         Some(b"+PONG") => Ok(()),
@@ -269,8 +269,8 @@ mod tests {
     fn one_healthy_place_is_enough_and_the_whole_check_has_a_limit() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let path = folder.path().join("s");
-        // Connections are never accepted. Connections in the kernel's queue get no reply; when
-        // the queue is full, connecting blocks.
+        // This socket never accepts connections. A connection in the kernel's queue gets no reply;
+        // when the queue is full, connecting blocks.
         let _silent = UnixListener::bind(&path).expect("bound");
         let silent = Place::Unix(path.clone());
         let limit = Duration::from_millis(50);

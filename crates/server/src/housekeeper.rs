@@ -1,6 +1,6 @@
-//! A background thread for periodic work that must not delay requests: active expiry, rate
-//! sampling, closing idle clients, freeing big values, removing closed clients from the tracking
-//! tables.
+//! The housekeeper: a background thread for work that must not delay requests. It runs active
+//! expiry, samples rates, frees big values and removes closed clients from the tracking tables. It
+//! starts saves and rewrites that are due, and requests the closing of idle clients.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -21,7 +21,7 @@ const ROUND: Duration = Duration::from_millis(100);
 const ROUNDS_PER_SECOND: u64 = 10;
 /// Number of rounds over which rates are averaged.
 const RATE_ROUNDS: usize = 16;
-/// Number of pieces of big values freed between two checks of the clock: some hundred
+/// Number of parts of a big value that are freed between two checks of the clock: some hundred
 /// microseconds of work.
 const FREED_PIECES_PER_STEP: usize = 4096;
 
@@ -30,7 +30,8 @@ const FREED_PIECES_PER_STEP: usize = 4096;
 /// (docs/performance.md).
 const HUGE_PAGES_BYTES_MIN: usize = 64 << 20;
 
-/// Runs the housekeeper until the server stops. Expiry and freeing alternate.
+/// Runs the housekeeper until the server stops. Slices of active expiry and steps of freeing
+/// alternate.
 pub fn run(host: &ServerHost, seed: u64) {
     let shared = host.shared();
     let mut executor = Executor::new(&shared.engine, None, seed, (SystemClock, host.clone()));
@@ -59,7 +60,7 @@ pub fn run(host: &ServerHost, seed: u64) {
 /// The executor that runs the units of active expiry.
 type HousekeeperExecutor<'s> = Executor<'s, SystemClock, ServerHost>;
 
-/// Removes some closed clients from the tracking tables; returns true if there were any.
+/// Removes some closed clients from the tracking tables. Returns true if there were any.
 fn remove_departed(engine: &engine::Shared) -> bool {
     let gate_index = engine.gate_index(GateSlot::Housekeeper);
     engine.tracking.remove_departed(&engine.keyspace, &engine.gate, gate_index)
@@ -95,7 +96,7 @@ impl Housekeeper {
             set_huge_pages(huge_pages);
         }
         if engine::evict::is_exceeded(&shared.engine) {
-            // If the mailbox is full, the thread has a turn anyway.
+            // If the mailbox is full, the thread has a turn soon in any case.
             let _ = shared.ports[0].mailbox.send(Message::EnforceMemory);
         } else {
             shared.engine.over_limit.note_within(shared.engine.uptime(Instant::now()));
@@ -125,9 +126,10 @@ impl Housekeeper {
         }
     }
 
-    /// Runs a slice of active expiry if one is due; returns the time of the next one.
+    /// Runs a slice of active expiry if one is due. Returns the time of the next slice; `None` if
+    /// none is planned.
     fn expire(&mut self, shared: &Shared, executor: &mut HousekeeperExecutor<'_>) -> Option<Instant> {
-        // While a file is loaded, its commands remove the expired keys.
+        // While a file is loaded, only the commands in the file remove expired keys.
         let is_loading = shared.engine.standing.is_loading.load(Relaxed);
         if is_loading
             || shared.switched_off.active_expire.load(Relaxed)
@@ -178,7 +180,7 @@ impl Housekeeper {
     }
 }
 
-/// The CPU time that the turns of the I/O threads leave unused on the server's cores.
+/// A meter of the CPU time on the server's cores that the turns of the I/O threads leave unused.
 struct IdleTime {
     cores: u64,
     since: Instant,

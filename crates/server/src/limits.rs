@@ -2,14 +2,15 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Number of files open besides the clients and the I/O threads' own: log and listeners. Each I/O
+/// Number of open files for the server as a whole, such as the log and the listeners. Each I/O
 /// thread adds [`RESERVED_FILES_PER_THREAD`] (event loop, waker).
 const RESERVED_FILES: u64 = 32;
 const RESERVED_FILES_PER_THREAD: u64 = 8;
 
-/// Raises the limit of open files, as far as permitted, so that `clients` connections and the
-/// server's own files fit. Returns the possible number of clients, at most `clients`. The limit
-/// belongs to the process, so an embedded server raises it for its host too. It is never lowered.
+/// Raises the limit of open files, as far as permitted, to the number that `clients` connections
+/// and the server's own files need. Returns the possible number of clients, at most `clients`. The
+/// limit belongs to the process, so an embedded server raises it for its host too. It is never
+/// lowered.
 pub fn raise_open_files(clients: u64, io_threads: usize) -> u64 {
     let reserved = RESERVED_FILES + RESERVED_FILES_PER_THREAD * io_threads as u64;
     let wanted = clients.saturating_add(reserved);

@@ -11,13 +11,13 @@ use crate::config::apply::{BindAddress, StartOptions};
 use crate::shared::{Listening, Message, Shared};
 use crate::start_error::{Place, StartError};
 
-/// Number of ports tried when any port is accepted, because a port may be free on one address and
-/// taken on another.
+/// Number of ports that are tried if any port is acceptable. A port may be free on one address and
+/// in use on another.
 const ANY_PORT_ATTEMPTS: usize = 16;
 
-/// Time for which a taken address is retried. After a `kill -9` the kernel closes the listening
-/// sockets of an io_uring about 0.1 s after the process. A supervisor starts the next process at
-/// once.
+/// Time for which listening on an address in use is tried again. After a `kill -9`, the kernel
+/// closes the listening sockets of an io_uring about 0.1 s after the end of the process. A
+/// supervisor may start the next process before that.
 const TAKEN_TRIED_FOR: Duration = Duration::from_secs(1);
 /// The pause between two attempts.
 const TAKEN_PAUSE: Duration = Duration::from_millis(50);
@@ -26,9 +26,9 @@ const TAKEN_PAUSE: Duration = Duration::from_millis(50);
 pub struct Listeners {
     /// All listeners.
     pub all: Vec<Listener>,
-    /// The TCP port, if any.
+    /// The TCP port; `None` without TCP.
     pub port: Option<u16>,
-    /// The TCP port for TLS, if any.
+    /// The TCP port for TLS; `None` without TLS.
     pub tls_port: Option<u16>,
 }
 
@@ -55,7 +55,7 @@ pub fn listen(start: &StartOptions, tls: Option<&TlsServer>) -> Result<Listeners
     Ok(Listeners { all: listeners, port, tls_port })
 }
 
-/// Repeats `attempt` while the address is taken, for at most [`TAKEN_TRIED_FOR`].
+/// Repeats `attempt` while the address is in use, for at most [`TAKEN_TRIED_FOR`].
 pub fn patiently<T>(attempt: impl Fn() -> Result<T, StartError>) -> Result<T, StartError> {
     let begun = Instant::now();
     let mut waits = false;
@@ -75,9 +75,9 @@ pub fn patiently<T>(attempt: impl Fn() -> Result<T, StartError>) -> Result<T, St
     }
 }
 
-/// Replaces the TCP addresses of a running server by those of `start`, with `tls` on the TLS
-/// port. Addresses that it already has stay as they are, and connections stay open. On an error
-/// nothing changes. An address that overlaps with one to be removed (`*` and 127.0.0.1) is an
+/// Replaces the TCP addresses of a running server by those of `start`, with `tls` on the TLS port.
+/// Addresses on which the server already listens stay, and connections stay open. On an error
+/// nothing changes. A new address that overlaps with one to be removed (`*` and 127.0.0.1) is an
 /// error.
 pub fn listen_elsewhere(shared: &Shared, start: &StartOptions, tls: Option<&TlsServer>) -> io::Result<()> {
     let mut listening = shared.listening();

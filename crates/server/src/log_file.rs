@@ -1,5 +1,5 @@
-//! The log file, looked up by name for every line: after a rotation, lines go to the new file
-//! with this name.
+//! The log file. Its name is checked for every line, so that after a rotation, lines are written to
+//! the new file with this name.
 //!
 //! Redis opens and closes its log file for each line. Here the file stays open, and a line costs a
 //! `stat` of the name besides its `write`. If the name refers to another file or to none, the file
@@ -15,15 +15,15 @@ use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::OFlags;
 
-/// A log file that follows its name. One lock, a leaf in the lock order, held while a line is
-/// written.
+/// A log file that is reopened when its name refers to another file. Its lock, a leaf in the lock
+/// order, is held while a line is written.
 #[derive(Debug)]
 pub struct LogFile {
-    /// Absolute path: the working folder may change.
+    /// The path. It is absolute, because the working folder may change.
     path: PathBuf,
-    /// Permission bits of a created file.
+    /// The permission bits of a new file, before the umask.
     mode: u32,
-    /// Returns the line that reports the number of lost lines.
+    /// The function that formats the line about lost lines.
     loss: fn(u64) -> String,
     open: Mutex<Open>,
 }
@@ -33,7 +33,7 @@ struct Open {
     /// The open file; `None` while it cannot be opened.
     file: Option<(File, Identity)>,
     lost_lines: u64,
-    /// The identity of the file that ends with a partial line.
+    /// The identity of the file that ends with a partly written line; `None` if there is none.
     torn: Option<Identity>,
 }
 
@@ -41,14 +41,14 @@ struct Open {
 type Identity = (u64, u64);
 
 impl LogFile {
-    /// Opens or creates the file at `path`. `loss` formats the line, newline included, that
-    /// reports the number of lost lines.
+    /// Opens or creates the file at `path`. `loss` formats the line, newline included, that reports
+    /// a number of lost lines.
     pub fn open(path: &Path, loss: fn(u64) -> String) -> io::Result<Self> {
-        // The umask decides who may read the log; only the server may write to it.
+        // The umask decides which users may read the log. Only the server may write to it.
         Self::with_mode(path, 0o644, loss)
     }
 
-    /// Opens or creates a file that only the server and its group may read.
+    /// Opens the file at `path`, or creates one that only the server and its group may read.
     pub fn open_private(path: &Path, loss: fn(u64) -> String) -> io::Result<Self> {
         Self::with_mode(path, 0o640, loss)
     }
@@ -73,7 +73,7 @@ impl LogFile {
         let Err((written, error)) = self.try_write(&mut open, lines) else { return 0 };
         let lost = lines[written..].iter().filter(|&&byte| byte == b'\n').count() as u64;
         if open.lost_lines == 0 {
-            // Standard error may have no reader; that is no reason to stop.
+            // Standard error may have no reader. That error is ignored.
             let _ = writeln!(io::stderr(), "saker-server: the log {}: {error}", self.path.display());
         }
         open.lost_lines += lost;
@@ -111,8 +111,8 @@ impl LogFile {
     }
 }
 
-/// Each `write` call receives one or more whole lines. It always succeeds for the caller: lost
-/// lines are counted here.
+/// Each call of `write` receives one or more whole lines. It always returns success: lost lines are
+/// counted instead.
 impl Write for &LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.append(line);
@@ -124,7 +124,7 @@ impl Write for &LogFile {
     }
 }
 
-/// Writes lines. Returns the number of bytes written first.
+/// Writes lines. Returns the number of bytes written, and the error that prevented more.
 fn write_all(file: &mut File, lines: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < lines.len() {
@@ -139,7 +139,8 @@ fn write_all(file: &mut File, lines: &[u8]) -> (usize, io::Result<()>) {
 }
 
 fn open(path: &Path, mode: u32) -> io::Result<(File, Identity)> {
-    // A named pipe without a reader is an error; opening it must not wait for a reader.
+    // If the file is a named pipe without a reader, opening it must fail instead of waiting for a
+    // reader.
     let at_once = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().create(true).append(true).mode(mode).custom_flags(at_once).open(path)?;
     rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;

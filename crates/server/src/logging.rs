@@ -1,15 +1,15 @@
-//! The log: one line per event, in the form that `log-format` and `log-timestamp-format` choose.
+//! The log: one line per event, in the format of `log-format` and `log-timestamp-format`.
 //!
 //! ```text
 //! 4711:M 21 Nov 2026 01:07:06.209 * Ready to accept connections tcp
 //! pid=4711 role=primary timestamp="2026-11-21T01:07:06.209+00:00" level=notice message="Ready …"
 //! {"pid":4711,"role":"primary","timestamp":1795223226209,"level":"notice","message":"Ready …"}
 //! ```
-//! `legacy` is the form that tools for Redis read: the process id, the role (always `M`), the
-//! time, the level (`.` debug, `-` verbose, `*` notice, `#` warning), the message. `logfmt` has
-//! Valkey's names and order. `json` has the same names, one object per line. The fields of an
-//! event follow its message, under their own names. Times are in UTC. Level and forms may change
-//! while the server runs: each line reads them again.
+//! `legacy` is the format of Redis, which existing tools read: the process id, the role (always
+//! `M`), the time, the level (`.` debug, `-` verbose, `*` notice, `#` warning), the message.
+//! `logfmt` has Valkey's names and order. `json` has the same names, one object per line. The
+//! fields of an event follow its message, under their own names. Times are in UTC. The level and
+//! the formats may change while the server runs, because each line reads them again.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -55,12 +55,12 @@ pub enum TimeFormat {
     Milliseconds,
 }
 
-/// The filter of the process's log; empty before [`start`].
+/// The filter of the process's log by level; empty before [`start`].
 static FILTER: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 /// The destination of the process's log; empty before [`start`].
 static TARGET: OnceLock<Target> = OnceLock::new();
-/// The current [`Format`] and [`TimeFormat`], as numbers. Relaxed: a line written while they change
-/// may have either.
+/// The current [`Format`] and [`TimeFormat`], as numbers. Relaxed: a line that is written during a
+/// change may have the old or the new format.
 static FORMAT: AtomicU8 = AtomicU8::new(Format::Legacy as u8);
 static TIME_FORMAT: AtomicU8 = AtomicU8::new(TimeFormat::Legacy as u8);
 
@@ -69,9 +69,9 @@ enum Target {
     File(Arc<LogFile>),
 }
 
-/// Starts logging lines of `level` and above to `file` or standard output. Called once per
-/// process; an embedded server leaves logging to its host. Lines that cannot be written are lost
-/// without another effect.
+/// Starts logging lines of `level` and above to `file` or standard output. Called once per process;
+/// an embedded server leaves logging to its host. Lines that cannot be written are lost; the
+/// process continues.
 pub fn start(level: LevelFilter, file: Option<&Path>) -> io::Result<()> {
     let (writer, target) = match file {
         None => (BoxMakeWriter::new(io::stdout), Target::StandardOutput),
@@ -81,14 +81,15 @@ pub fn start(level: LevelFilter, file: Option<&Path>) -> io::Result<()> {
         }
     };
     let (filter, handle) = reload::Layer::new(level);
-    // Without `log_internal_errors`: it panics if standard error was closed with the terminal.
+    // `log_internal_errors` is off, because it panics if standard error was closed with the
+    // terminal.
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .event_format(Lines)
         .log_internal_errors(false)
         .with_writer(writer);
     tracing_subscriber::registry().with(filter.and_then(lines)).try_init().map_err(io::Error::other)?;
-    // A second start has failed above.
+    // These cannot fail: a second call of this function has failed above.
     let _ = FILTER.set(handle);
     let _ = TARGET.set(target);
     Ok(())
@@ -103,7 +104,7 @@ pub fn reopen() -> Option<io::Result<()>> {
     }
 }
 
-/// Returns true if errors are logged to standard output.
+/// Returns true if the log is standard output and includes errors.
 pub fn shows_errors_on_stdout() -> bool {
     let filter = FILTER.get().and_then(|filter| filter.clone_current());
     matches!(TARGET.get(), Some(Target::StandardOutput)) && filter.is_some_and(|level| level >= Level::ERROR)
@@ -116,7 +117,8 @@ fn loss(lines: u64) -> String {
     line.chosen_text() + "\n"
 }
 
-/// Sets the lowest level that is logged. Has no effect in a process that logs in its own way.
+/// Sets the lowest level that is logged. Has no effect in a process that has not called [`start`],
+/// such as the host of an embedded server.
 pub fn set_level(level: LevelFilter) {
     if let Some(handle) = FILTER.get()
         && let Err(error) = handle.reload(level)
@@ -138,7 +140,7 @@ fn forms() -> (Format, TimeFormat) {
     (FORMATS[usize::from(FORMAT.load(Relaxed))], TIME_FORMATS[usize::from(TIME_FORMAT.load(Relaxed))])
 }
 
-/// Formats events as lines.
+/// The formatter of events as lines.
 struct Lines;
 
 impl<S, N> FormatEvent<S, N> for Lines
@@ -162,13 +164,13 @@ where
 enum FieldValue {
     /// A number or a boolean, written without quotes.
     Plain(String),
-    /// Bytes from outside: quoted in formats that have quotes.
+    /// A text, which may come from clients: quoted in formats that have quotes.
     Text(String),
-    /// The text of an error or similar, as its type formats it.
+    /// An error or another value, as its type formats it.
     Shown(String),
 }
 
-/// One event, collected for the log.
+/// The contents of one event for the log.
 struct Line {
     level: Level,
     unix_ms: u64,
@@ -219,7 +221,7 @@ impl Line {
         }
     }
 
-    /// Formats the line as `log-format` and `log-timestamp-format` require now.
+    /// Formats the line in the current formats.
     fn chosen_text(&self) -> String {
         let (format, time_format) = forms();
         self.text(format, time_format)
@@ -235,7 +237,7 @@ impl Line {
         match (format, time_format) {
             (Format::Legacy, _) => self.legacy(&time),
             (Format::Logfmt, _) => self.logfmt(&time),
-            // JSON has numbers.
+            // JSON has numbers, so milliseconds need no quotes.
             (Format::Json, TimeFormat::Milliseconds) => self.json(&time),
             (Format::Json, _) => {
                 let mut quoted = String::new();
@@ -328,7 +330,7 @@ fn push_quoted(line: &mut String, text: &str) {
     line.push('"');
 }
 
-/// A time in the calendar, in UTC.
+/// A date and time of day, in UTC.
 struct UtcTime {
     year: u64,
     /// The month, from 1.
@@ -340,8 +342,9 @@ struct UtcTime {
     ms: u64,
 }
 
-/// Converts a time to the calendar. Days are counted from 1 March 0000, so that a leap day is the
-/// last day of a year (Howard Hinnant, "chrono-compatible low-level date algorithms").
+/// Converts Unix milliseconds to a date and time of day. Days are counted from 1 March 0000, so
+/// that a leap day is the last day of a year (Howard Hinnant, "chrono-compatible low-level date
+/// algorithms").
 fn moment(unix_ms: u64) -> UtcTime {
     const DAYS_TO_1970: u64 = 719_468;
     let (days, ms) = (unix_ms / 86_400_000 + DAYS_TO_1970, unix_ms % 86_400_000);

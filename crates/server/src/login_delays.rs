@@ -1,21 +1,22 @@
 //! Failed logins by address, and the delay of the next login from an address with many failures.
 //!
-//! The first [`FREE_FAILURES`] cause no delay; one is forgiven each [`FORGIVEN_EACH_MS`]. Beyond
-//! them the address has one slot per `auth-failure-delay` milliseconds. A login attempt, right or
-//! wrong, waits for the next free slot and takes it. So an address tests one password per slot,
-//! however many connections it opens. An attempt that would wait for more than
-//! [`SLOTS_WAITING_MAX`] slots is rejected before its password is checked. The connection waits,
-//! its thread does not.
+//! The first [`FREE_FAILURES`] failures of an address cause no delay. One failure is forgiven after
+//! each [`FORGIVEN_EACH_MS`]. An address with more failures has one slot per `auth-failure-delay`
+//! milliseconds. Each login attempt, with a right or wrong password, waits for the next free slot
+//! and takes it. So an address can test only one password per slot, with any number of connections.
+//! An attempt that would wait for more than [`SLOTS_WAITING_MAX`] slots is rejected before its
+//! password is checked. Only the connection waits, not its I/O thread.
 //!
-//! An attacker behind a shared address (NAT) could keep all slots taken and lock out the others.
-//! Therefore the last [`KNOWN_USERS_MAX`] users that logged in from an address have their own
-//! slots there. They wait only for attempts with their own name.
+//! An attacker behind a shared address (NAT) could take all slots and thus lock out the other
+//! clients. Therefore the last [`KNOWN_USERS_MAX`] users that logged in from an address have their
+//! own slots there. Attempts with the name of such a user wait only for attempts with the same
+//! name.
 //!
-//! An address here is an IPv4 address or the first 64 bits of an IPv6 address, because one
-//! network receives that prefix. Loopback and Unix-socket clients are never delayed, because they
-//! may be a proxy with many users. The table is bounded. Addresses with few failures are removed
-//! first, and among them the one idle for longest. An attacker with very many addresses can push
-//! out others.
+//! An address here is an IPv4 address or the first 64 bits of an IPv6 address, because one network
+//! receives that prefix. Loopback and Unix-socket clients are never delayed, because they may be a
+//! proxy with many users. The size of the table is limited. A new address replaces one without a
+//! delay, if there is one, and of these the one without attempts for longest. So an attacker with
+//! very many addresses can displace other addresses.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -34,7 +35,8 @@ const FORGIVEN_EACH_MS: u64 = 60_000;
 const SLOTS_WAITING_MAX: u64 = 10;
 /// Maximum number of addresses in the table.
 const ADDRESSES_MAX: usize = 4096;
-/// Maximum number of users per address with their own slots; the first one known is removed.
+/// Maximum number of users per address with their own slots. A further user replaces the one that
+/// was added first.
 const KNOWN_USERS_MAX: usize = 8;
 
 /// The error reply to a rejected attempt.
@@ -47,7 +49,7 @@ pub enum Delay {
     None,
     /// A delay until this time, in milliseconds of the server's clock.
     Until(u64),
-    /// Rejected without a check of the password.
+    /// No delay: the attempt is rejected without a check of the password.
     Refused,
 }
 
@@ -55,13 +57,14 @@ pub enum Delay {
 #[derive(Debug, Default)]
 pub struct LoginDelays {
     addresses: Mutex<HashMap<Network, Tries>>,
-    /// The hasher of user names; its key keeps clients from finding two names with an equal hash.
+    /// The hasher of user names. Its key is random, so that clients cannot find two names with the
+    /// same hash.
     hasher: RandomState,
     delayed: AtomicU64,
     refused: AtomicU64,
 }
 
-/// The significant bits of an address.
+/// The part of an address by which failures are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Network {
     V4([u8; 4]),
@@ -88,7 +91,7 @@ struct KnownUser {
 }
 
 impl Tries {
-    /// Forgives the failures due by now; returns true if attempts must wait.
+    /// Removes the failures that are forgiven by now. Returns true if attempts must wait.
     fn must_wait(&mut self, now_ms: u64) -> bool {
         let forgiven = now_ms.saturating_sub(self.counted_ms) / FORGIVEN_EACH_MS;
         self.failures = self.failures.saturating_sub(u32::try_from(forgiven).unwrap_or(u32::MAX));
@@ -98,7 +101,8 @@ impl Tries {
 }
 
 impl LoginDelays {
-    /// Takes a slot for an attempt of `peer` to log in as `user`, and returns its delay. O(1).
+    /// Takes a slot for an attempt of `peer` to log in as `user`. Returns the delay of the attempt.
+    /// `delay_ms` is `auth-failure-delay`. O(1).
     #[cold]
     pub fn take_slot(&self, peer: &Address, user: &[u8], now_ms: u64, delay_ms: u64) -> Delay {
         let Some(network) = network(peer) else { return Delay::None };
@@ -164,7 +168,7 @@ impl LoginDelays {
     }
 }
 
-/// Returns the updated record of an address; creates it if needed.
+/// Returns the updated record of an address. Creates it if there is none.
 fn entry(addresses: &mut HashMap<Network, Tries>, network: Network, now_ms: u64) -> &mut Tries {
     if addresses.len() >= ADDRESSES_MAX && !addresses.contains_key(&network) {
         let rank = |tries: &Tries| (tries.failures >= FREE_FAILURES, tries.seen_ms);
@@ -241,7 +245,7 @@ mod tests {
         while delays.take_slot(&shared, b"guessed", 0, 100) != Delay::Refused {}
         assert_eq!(delays.take_slot(&shared, b"user-9", 0, 100), Delay::Until(100));
         assert_eq!(delays.take_slot(&shared, b"user-2", 0, 100), Delay::Until(100));
-        // This user was removed: only a few are kept.
+        // This user has no own slots any more, because their number is limited.
         assert_eq!(delays.take_slot(&shared, b"user-1", 0, 100), Delay::Refused);
         // A user's own slots are bounded, too.
         let slots = (0..10).map(|_| delays.take_slot(&shared, b"user-9", 0, 100)).collect::<Vec<_>>();
@@ -257,7 +261,7 @@ mod tests {
         assert_eq!(delays.figures().2, ADDRESSES_MAX);
         let knows = |ip| delays.lock().contains_key(&Network::V4(ip));
         assert!(!knows([10, 0, 0, 0]), "the oldest is still there");
-        // An address that must wait stays while there are others.
+        // An address that must wait stays in the table while there are other addresses to remove.
         let attacker = peer("192.0.2.1");
         (0..FREE_FAILURES).for_each(|_| delays.note_failure(&attacker, 10_000));
         for at in 0..ADDRESSES_MAX as u64 {

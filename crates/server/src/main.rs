@@ -24,8 +24,9 @@ mod healthcheck;
 mod signals;
 
 fn main() -> ExitCode {
-    // A small server must stay small, so the housekeeper allows huge pages only once there is
-    // enough data. This comes first, because the allocator would get huge pages otherwise.
+    // Huge pages are forbidden at first, because a server with little data should use little
+    // memory. The housekeeper allows them when there is enough data. This call comes first, because
+    // otherwise the allocator would get huge pages before it.
     process::set_huge_pages(HugePages::Forbidden);
     let mut args: Vec<Vec<u8>> = std::env::args_os().skip(1).map(OsStringExt::into_vec).collect();
     let asks_for_health = args.first().is_some_and(|arg| arg == healthcheck::FLAG);
@@ -40,7 +41,8 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Read here and not by `load`, because a process that goes to the background passes it on.
+    // Standard input is read here and not in `load`, because the foreground process must pass it on
+    // to the background process.
     let mut input = Vec::new();
     if args.iter().any(|arg| arg == b"-")
         && let Err(error) = io::stdin().read_to_end(&mut input)
@@ -67,15 +69,15 @@ fn main() -> ExitCode {
 /// The flag that checks the configuration.
 const CHECK_CONFIG: &[u8] = b"--check-config";
 
-/// The flag that restores the data to a time. It is not a configuration option, because a restore
-/// is done once, by hand.
+/// The flag that restores the data to a time. It is not a configuration option, because a user does
+/// a restore once, by hand.
 const RESTORE_UNTIL: &[u8] = b"--restore-until";
 
 /// Removes `--restore-until TIME` from the arguments and returns the time in Unix seconds. The
 /// time may be several arguments.
 ///
 /// # Errors
-/// If the flag is repeated or the time is invalid; the text shows the valid forms.
+/// The flag is repeated or the time is invalid. The text shows the valid formats.
 fn take_restore_until(args: &mut Vec<Vec<u8>>) -> Result<Option<i64>, String> {
     let Some(at) = args.iter().position(|arg| arg == RESTORE_UNTIL) else { return Ok(None) };
     let words = args[at + 1..].iter().take_while(|word| !word.starts_with(b"-")).count();
@@ -92,8 +94,8 @@ fn take_restore_until(args: &mut Vec<Vec<u8>>) -> Result<Option<i64>, String> {
     })
 }
 
-/// Reports if a server could start with these options, as far as possible without starting one.
-/// Errors in lines of a file were reported before.
+/// Reports whether a server could start with these options, as far as this can be checked without a
+/// start. Errors in lines of a file were reported before.
 fn check_config(store: &ConfigStore) -> ExitCode {
     let problems = check_config::problems(store);
     if !problems.is_empty() {
@@ -112,7 +114,8 @@ fn check_config(store: &ConfigStore) -> ExitCode {
     print(&lines.join("\n"))
 }
 
-/// Prints the requested text. Fails without a message if standard output is closed.
+/// Prints a line to standard output. Returns the exit code: failure, without a message, if standard
+/// output is closed.
 fn print(text: &str) -> ExitCode {
     match writeln!(io::stdout(), "{text}") {
         Ok(()) => ExitCode::SUCCESS,
@@ -145,8 +148,8 @@ Examples:
         .to_owned()
 }
 
-/// Runs a server with these options until it is stopped; `input` holds the bytes read from
-/// standard input. An error is a text for people.
+/// Runs a server with these options until it is stopped. `input` contains the bytes read from
+/// standard input. An error is a readable text.
 fn run(store: ConfigStore, input: &[u8], restore_until_s: Option<i64>) -> Result<ExitCode, String> {
     let supervisor = Supervisor::wanted(table::process::SUPERVISED.of(&store));
     // A supervisor must be able to watch the server, so it stays in the foreground.
@@ -214,7 +217,8 @@ fn start_log(store: &ConfigStore) -> Result<(), String> {
         .map_err(|error| format!("Can't open the log file '{}' (option 'logfile'): {error}", path.display()))
 }
 
-/// Warns about passwords in files that everyone may read, or refuses to start with them.
+/// Logs a warning about passwords in files that every user may read, or returns an error, as
+/// `secrets-in-readable-files` states.
 fn look_at_readable_secrets(store: &ConfigStore) -> Result<(), String> {
     let mut secrets = store.readable_secrets().iter();
     match table::security::SECRETS_IN_READABLE_FILES.of(store) {
@@ -230,8 +234,8 @@ fn look_at_readable_secrets(store: &ConfigStore) -> Result<(), String> {
     }
 }
 
-/// Reports why the server ends: in its log, and on standard error unless the log is on standard
-/// output already.
+/// Reports the reason why the server ends. Writes it to the log, and to standard error unless the
+/// log is standard output.
 fn report(problem: &str) {
     tracing::error!("{problem}");
     if daemon::is_in_background() || !logging::shows_errors_on_stdout() {
@@ -239,12 +243,12 @@ fn report(problem: &str) {
     }
 }
 
-/// Writes a line to standard error, which may have no reader.
+/// Writes a line to standard error. Ignores an error, because standard error may have no reader.
 fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Warns about options that are set but have no effect.
+/// Logs a warning about each option that is set but has no effect.
 fn name_idle_options(store: &ConfigStore) {
     for (id, option) in table::all() {
         if store.value(id) == store.default_of(id) {

@@ -1,5 +1,5 @@
-//! The kernel's statistics of this process and machine. Linux provides them in /proc; elsewhere
-//! the figures are zero.
+//! The kernel's statistics of this process and machine. Linux provides them in /proc; on other
+//! systems the figures are zero.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,12 +34,12 @@ fn cpu_time_of(stat: &Path) -> (Duration, Duration) {
     (seconds(ticks(11)), seconds(ticks(12)))
 }
 
-/// Processor time of threads.
+/// The CPU time of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTime {
-    /// Time running on a core.
+    /// The time for which the threads ran on a core.
     pub running: Duration,
-    /// Time ready to run, waiting for a core.
+    /// The time for which the threads were ready to run and waited for a core.
     pub ready: Duration,
 }
 
@@ -69,8 +69,8 @@ fn time_of_task(task: &Path) -> ThreadTime {
     ThreadTime { running: next(), ready: next() }
 }
 
-/// Returns the resident memory of the process in bytes: all of it, and without file-backed pages
-/// such as the program's.
+/// Returns the resident memory of the process, in bytes: the total, and the part without
+/// file-backed pages such as the program's code.
 pub fn resident_bytes() -> (u64, u64) {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut fields = statm.split_whitespace().skip(1);
@@ -80,7 +80,7 @@ pub fn resident_bytes() -> (u64, u64) {
     (all, all.saturating_sub(of_files))
 }
 
-/// The kernel's permission to use huge pages for this process.
+/// The permission for the kernel to use huge pages for this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {
     /// Huge pages are allowed.
@@ -89,8 +89,8 @@ pub enum HugePages {
     Forbidden,
 }
 
-/// Allows or forbids huge pages for memory that the process touches later. Linux only; elsewhere,
-/// and in containers that forbid the choice, nothing changes.
+/// Allows or forbids huge pages for memory that the process touches later. Has no effect on systems
+/// other than Linux, and in containers that forbid this choice.
 pub fn set_huge_pages(huge_pages: HugePages) {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(huge_pages == HugePages::Forbidden) {
@@ -100,9 +100,9 @@ pub fn set_huge_pages(huge_pages: HugePages) {
     let _ = huge_pages;
 }
 
-/// Loads the program's code into memory, so that the first request of a kind does not wait for
-/// page faults. Reads it through /proc/self/mem, which maps the pages. Linux only; without /proc,
-/// code is loaded on demand. Takes one or two milliseconds.
+/// Loads the program's code into memory, so that the first request of a kind does not wait for page
+/// faults. Reads the code through /proc/self/mem, which maps its pages. Has no effect on systems
+/// other than Linux or without /proc: code is then loaded on demand. Takes one or two milliseconds.
 pub fn load_code() {
     let program = fs::read_link("/proc/self/exe").unwrap_or_default();
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -117,7 +117,8 @@ pub fn load_code() {
     }
 }
 
-/// Returns the address range of a line of /proc/self/maps that has code of `program`.
+/// Returns the address range in a line of /proc/self/maps; `None` if the line is not for code of
+/// `program`.
 fn code_range(line: &str, program: &Path) -> Option<(u64, u64)> {
     let mut fields = line.split_whitespace();
     let (range, rights) = (fields.next()?, fields.next()?);

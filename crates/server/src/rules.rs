@@ -1,4 +1,4 @@
-//! The rules for values read from files and payloads, from the options.
+//! The rules for decoding values from data files and DUMP payloads, derived from the options.
 
 use ::commands::ValueLimits;
 use keyspace::{Hasher, PackLimits, SetLimits, StreamLimits};

@@ -1,23 +1,24 @@
 //! The order in which a thread runs the requests of its connections.
 //!
 //! ```text
-//!   something arrived ──▶ fresh ──┐
-//!                                 ├──▶ a visit: one batch's share of requests ──▶ done
-//!                    deferred ────┘            │
-//!                        ▲                     │ it sent more than that
-//!                        └─────────────────────┘
+//!   input arrived ──▶ fresh ──┐
+//!                             ├──▶ a visit: one batch's share of requests ──▶ no requests left
+//!                deferred ────┘            │
+//!                    ▲                     │ more requests left
+//!                    └─────────────────────┘
 //! ```
-//! A connection is in at most one of the two queues, once. Fresh connections come first, in the
-//! order in which they became ready, so that a client with one request does not wait for a
+//! A connection is in at most one of the two queues, and only once. Fresh connections come first,
+//! in the order in which they became ready, so that a client with one request does not wait for a
 //! pipeline. A connection that was visited and has more requests moves to the end of the deferred
-//! queue. If fresh connections use up the budget of a turn, the turn still visits one connection
-//! that was deferred before it. So each connection makes progress. Thread: the connections' thread.
+//! queue. If the fresh connections use the whole time budget of a turn, the turn still visits one
+//! connection that was deferred before the turn. So every connection makes progress. Only the I/O
+//! thread of the connections uses the queue.
 
 use std::collections::VecDeque;
 
 use net::ConnId;
 
-/// A connection whose requests are to be run, and its original queue.
+/// A connection whose requests are to be run now, and the queue from which it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
     /// The connection.
@@ -91,7 +92,7 @@ impl RunQueue {
         self.deferred.push_back(conn);
     }
 
-    /// Undoes [`RunQueue::next_ready`] for a visit that could not begin. Several visits are put
+    /// Undoes [`RunQueue::next_ready`] for a visit that could not begin. Several visits must be put
     /// back in reverse order.
     pub fn put_back(&mut self, visit: Visit) {
         match visit.queue {
@@ -100,7 +101,7 @@ impl RunQueue {
         }
     }
 
-    /// Returns the remaining connections, in order.
+    /// Returns the connections in the queues, in the order of their visits.
     pub fn left(&self) -> impl Iterator<Item = ConnId> {
         self.fresh.iter().chain(&self.deferred).copied()
     }

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crate::Server;
 
-/// The password of the server.
 const PASSWORD: &str = "secret";
 /// Time after which a missing reply means that the client is blocked.
 const WITHIN: Duration = Duration::from_millis(200);
@@ -34,10 +33,10 @@ const LEFT_OUT: &[&str] = &[
     "ACL",
 ];
 
-/// Sends any bytes and checks that the replies are well formed. Checks that the server then
-/// serves another client. The first byte decides if the client authenticates before it sends the
-/// rest. In the rest, a line that begins with `> ` is a request as in the scripts of tests/cmd.
-/// If there are such lines, other lines are comments.
+/// Sends any bytes and checks that the replies are well formed. Checks that the server then serves
+/// another client. The first byte decides whether the client authenticates before it sends the
+/// rest. In the rest, a line that begins with `> ` is a request, as in the scripts of tests/cmd. If
+/// there are such lines, other lines are ignored.
 ///
 /// # Panics
 /// If a reply is malformed, or the server does not answer another client.
@@ -50,7 +49,7 @@ pub fn fuzz_session(data: &[u8]) {
     while at < replies.len() {
         match resp::decode(&replies[at..]) {
             Ok(Some((_, len))) => at += len,
-            // The reply is cut off because the client was closed or blocked.
+            // The last reply is incomplete, because the client was closed or is blocked.
             Ok(None) => break,
             Err(error) => panic!("{error:?} in {}", replies.escape_ascii()),
         }
@@ -58,18 +57,20 @@ pub fn fuzz_session(data: &[u8]) {
     assert_alive(port);
 }
 
-/// Returns the bytes to send.
+/// Returns the bytes to send: the lines that are requests or, if there are none, all of `rest`.
 fn requests(rest: &[u8]) -> Vec<u8> {
     let lines = rest.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"> "));
     let lines: Vec<u8> = lines.flat_map(|line| [line, b"\r\n"].concat()).collect();
     if lines.is_empty() { rest.to_vec() } else { lines }
 }
 
-/// Returns the port of the server, which lives as long as the process.
+/// Returns the port of the server. The first call starts the server, which runs until the process
+/// ends.
 fn port() -> u16 {
     static SERVER: OnceLock<Server> = OnceLock::new();
     let start = || {
-        // A pause of all commands cannot be ended by a command, as in Redis.
+        // The user may not call CLIENT PAUSE: as in Redis, no command can end a pause of all
+        // commands.
         let rules = format!("default on >{PASSWORD} ~* &* +@all -client|pause");
         let mut builder = Server::builder().port(0).io_threads(1).option("user", &rules);
         for option in
@@ -85,7 +86,8 @@ fn port() -> u16 {
     SERVER.get_or_init(start).port()
 }
 
-/// Sends `bytes`; returns everything received until the server closes the connection or waits.
+/// Sends `bytes`. Returns the bytes received until the server closes the connection, or sends
+/// nothing for [`WITHIN`].
 fn send(port: u16, bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(WITHIN))?;
@@ -117,8 +119,8 @@ fn assert_alive(port: u16) {
         stream.read_to_end(&mut replies)?;
         Ok(replies)
     };
-    // A client of the input that is still served may kill this one; it has ended by the next
-    // attempt.
+    // A client from the fuzz input may still run, and its requests may close this client. It has
+    // ended before the last attempt.
     let tries = (0..3).map(|_| ask());
     let last = tries.take_while(|reply| !matches!(reply, Ok(reply) if reply == b"+OK\r\n+PONG\r\n+OK\r\n"));
     let last: Vec<_> = last.collect();

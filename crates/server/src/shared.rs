@@ -1,4 +1,5 @@
-//! State shared by all threads of a server: the engine, and parts that the engine must not know.
+//! The state shared by all threads of a server: the engine, and the parts of the server outside the
+//! engine.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,23 +54,25 @@ pub enum Message {
     Adopt(Socket),
     /// A request to read the inboxes.
     Delivered,
-    /// A request to check postponed sessions: the pause has ended, or memory was freed.
+    /// A request to continue postponed sessions, if possible: a pause has ended, memory was freed,
+    /// or a sync has ended.
     Resume,
-    /// Changed TCP addresses, for the accepting thread: listens on the new ones and closes all
-    /// that are not kept.
+    /// Changed TCP addresses, for the accepting thread. It adds the new listeners, and closes all
+    /// others that are not in `keep`.
     Listen {
         /// New listeners.
         add: Vec<Listener>,
         /// TCP addresses that stay.
         keep: Vec<Listening>,
     },
-    /// A request for a turn, which evicts: memory is over its limit while all threads are idle.
+    /// A request for a turn, because each turn evicts keys: the used memory exceeds its limit, but
+    /// all threads may be idle.
     EnforceMemory,
     /// A request to measure all clients again, because their memory has a limit.
     CountClients,
     /// A request to close clients that have been idle for too long.
     CloseIdle,
-    /// A request to find clients whose connection has ended without a report of the kernel.
+    /// A request to find clients whose connection has ended although the kernel did not report it.
     LookForEnds,
     /// A request to close the sessions of users that were removed or have lost a channel.
     CheckUsers,
@@ -77,12 +80,12 @@ pub enum Message {
     Stop,
 }
 
-/// Capacity of a thread's mailbox, in messages; each takes 80 bytes, used or not. When the
-/// mailbox is full, the accepting thread keeps a connection itself, and CONFIG SET of an address
-/// fails. Some messages may be dropped, because the thread of a full mailbox has a turn that
-/// does the same (`Delivered`, `Resume`, `EnforceMemory`, `CheckUsers`, `Stop`). The housekeeper
-/// repeats the others (`CloseIdle`, `LookForEnds`, `CountClients`). Data that must not be lost
-/// is put in the engine's inbox.
+/// Capacity of a thread's mailbox, in messages; each takes 80 bytes, used or not. When the mailbox
+/// is full, the accepting thread keeps a connection itself, and CONFIG SET of an address fails.
+/// Some messages may be lost, because a thread with a full mailbox has a turn soon, and each turn
+/// does the same work (`Delivered`, `Resume`, `EnforceMemory`, `CheckUsers`, `Stop`). The
+/// housekeeper repeats the others (`CloseIdle`, `LookForEnds`, `CountClients`). Data that must not
+/// be lost is put in the engine's inbox.
 pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
 
 /// The state through which other threads reach an I/O thread.
@@ -91,17 +94,17 @@ pub struct Port {
     pub mailbox: Mailbox<Message>,
     /// The kernel's thread id; 0 before the thread runs.
     pub tid: AtomicI32,
-    /// The waits of the thread's replies for the change log.
+    /// Statistics of the thread's replies that wait for the change log.
     pub reply_waits: ReplyWaits,
 }
 
-/// Waits of an I/O thread's replies for the change log. Only that thread writes it, except that
-/// CONFIG RESETSTAT resets it.
+/// Statistics of an I/O thread's replies that wait for the change log. Only that thread writes
+/// them, except that CONFIG RESETSTAT resets them.
 #[derive(Debug, Default)]
 pub struct ReplyWaits {
-    /// Number of parts of connections' output that wait now.
+    /// Number of parts of pending output that wait now.
     pub waiting: AtomicU64,
-    /// Total time that parts have waited, in nanoseconds.
+    /// Total time for which parts have waited, in nanoseconds.
     pub nanos: AtomicU64,
     /// The longest wait, in nanoseconds.
     pub nanos_max: AtomicU64,
@@ -141,9 +144,10 @@ pub struct Samples {
 /// Background work that DEBUG has switched off.
 #[derive(Debug, Default)]
 pub struct SwitchedOff {
-    /// DEBUG PAUSE-CRON: the housekeeper does nothing.
+    /// True after DEBUG PAUSE-CRON: the housekeeper runs neither its rounds nor active expiry. It
+    /// still frees memory.
     pub cron: AtomicBool,
-    /// DEBUG SET-ACTIVE-EXPIRE 0: keys expire only when they are accessed.
+    /// True after DEBUG SET-ACTIVE-EXPIRE 0: an expired key is removed only when it is accessed.
     pub active_expire: AtomicBool,
 }
 
@@ -161,13 +165,13 @@ pub struct Shared {
     pub started_unix_s: i64,
     /// The I/O backend.
     pub backend: Backend,
-    /// The addresses on which clients connect. Its lock is a leaf.
+    /// The addresses on which the server listens for clients. The lock is a leaf.
     pub listening: Mutex<Vec<Listening>>,
     /// TLS certificates and settings of connections.
     pub tls: Tls,
     /// The id of this run: 40 hex digits.
     pub run_id: String,
-    /// The supervisor that started the process, as INFO names it.
+    /// The name of the supervisor that started the process, for INFO.
     pub supervisor: &'static str,
     /// The replication id, which names the history of the data: 40 hex digits. Its lock is a
     /// leaf.
@@ -188,11 +192,11 @@ pub struct Shared {
     pub audit: Arc<Audit>,
     /// Delays of logins after failures.
     pub login_delays: LoginDelays,
-    /// Logins by token, if they are accepted.
+    /// Logins by token; `None` if they are not configured.
     pub oidc: Option<Arc<Oidc>>,
     /// The shutdown request of a signal, which SHUTDOWN ABORT cancels.
     pub shutdown_request: ShutdownRequest,
-    /// True once the server must stop.
+    /// True after a request to stop the server.
     pub stopping: AtomicBool,
     /// Background work that DEBUG has switched off.
     pub switched_off: SwitchedOff,
@@ -211,7 +215,7 @@ impl Shared {
         self.config.lock().expect("nothing panics while the options are locked")
     }
 
-    /// Locks the addresses on which clients connect.
+    /// Locks the addresses on which the server listens for clients.
     pub fn listening(&self) -> MutexGuard<'_, Vec<Listening>> {
         self.listening.lock().expect("nothing panics while the addresses are locked")
     }
@@ -242,11 +246,11 @@ impl Shared {
         self.engine.uptime(Instant::now()).as_millis() as u64
     }
 
-    /// Wakes the threads with new deliveries. The caller holds no shard.
+    /// Wakes the threads that have new deliveries in their inboxes. The caller holds no shard lock.
     #[cold]
     pub fn wake(&self, outbox: &Outbox) {
         for thread in outbox.take() {
-            // If its mailbox is full, the thread is awake and reads its inbox each turn.
+            // If its mailbox is full, the thread is awake, and it reads its inbox in each turn.
             let _ = self.ports[thread].mailbox.send(Message::Delivered);
         }
     }
@@ -256,7 +260,8 @@ impl Shared {
         // Release: pairs with the Acquire of the threads that wait for the stop.
         if !self.stopping.swap(true, Ordering::AcqRel) {
             for port in &self.ports {
-                // If its mailbox is full, the thread is awake and checks `stopping` each turn.
+                // If its mailbox is full, the thread is awake, and it checks `stopping` in each
+                // turn.
                 let _ = port.mailbox.send(Message::Stop);
             }
             self.append_only.signal.set();
@@ -266,7 +271,7 @@ impl Shared {
         }
     }
 
-    /// Sends the same message to all threads. A full mailbox drops it, so the message must be one
+    /// Sends the same message to all threads. A full mailbox drops the message, so it must be one
     /// that may be lost.
     pub fn broadcast(&self, message: impl Fn() -> Message) {
         for port in &self.ports {

@@ -48,15 +48,15 @@ pub struct ShutdownRequest {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of the pending request, if any.
+    /// The number of the pending request; `None` if there is none.
     pending: Option<u64>,
-    /// True once its shutdown has begun.
+    /// True after the shutdown of the pending request has begun.
     has_begun: bool,
     last_number: u64,
 }
 
 impl ShutdownRequest {
-    /// Requests a shutdown. Returns the request's number, or `None` if one is pending already.
+    /// Requests a shutdown. Returns the request's number, or `None` if another request is pending.
     pub fn ask(&self) -> Option<u64> {
         let mut state = self.state();
         if state.pending.is_some() {
@@ -67,7 +67,7 @@ impl ShutdownRequest {
         state.pending
     }
 
-    /// Returns true while a request is pending: neither aborted nor given up.
+    /// Returns true while a request is pending: it was neither aborted nor given up.
     pub fn is_pending(&self) -> bool {
         self.state().pending.is_some()
     }
@@ -92,7 +92,7 @@ impl ShutdownRequest {
         is_wanted
     }
 
-    /// Gives up request `number`: the data could not be saved.
+    /// Gives up request `number`, because the data could not be saved.
     pub fn give_up(&self, number: u64) {
         let mut state = self.state();
         if state.pending == Some(number) {

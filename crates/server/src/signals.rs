@@ -1,6 +1,6 @@
 //! Signal handling. SIGTERM and SIGINT shut the server down, SIGHUP reopens the log file. SIGXFSZ
 //! is ignored: by default it ends a process whose file has reached the maximum file size. SIGALRM
-//! and SIGUSR2 are only logged, because they do not end Redis either: it logs a stack trace.
+//! and SIGUSR2 are only logged, because they do not end Redis either: Redis logs a stack trace.
 
 use std::io;
 use std::sync::Arc;
@@ -17,22 +17,24 @@ use server::supervisor::Supervisor;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-/// Time between two checks of a shutdown that waits.
+/// Interval of checks while a shutdown waits for the end of DEBUG PAUSE-CRON.
 const PAUSED_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Installs handlers for the signals, whose default action is to end the process.
+/// Installs handlers for the signals. Without a handler, each of them would end the process.
 pub fn take_over() -> io::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ, SIGALRM, SIGUSR2])
 }
 
-/// Shuts the server down on a signal, unless SHUTDOWN ABORT comes first or the data cannot be
-/// saved. A second SIGINT ends the process at once, for users who do not want to wait.
+/// Starts a thread that handles the signals. SIGTERM and SIGINT shut the server down, unless
+/// SHUTDOWN ABORT cancels the shutdown or the data cannot be saved. A second SIGINT ends the
+/// process at once, for users who do not want to wait.
 pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
     std::thread::spawn(move || {
         for signal in signals.forever() {
             match signal {
                 SIGHUP => reload(&supervisor, &shared),
-                // A file has reached its maximum size: its writer gets an error.
+                // A file has reached its maximum size. Its writer gets an error, so the signal
+                // needs no action.
                 SIGXFSZ => {}
                 SIGALRM | SIGUSR2 => {
                     tracing::info!("A signal without a meaning here was received: {signal}.")
@@ -51,7 +53,8 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
                     if let Some(request) = shared.shutdown_request.ask() {
                         let wish = ShutdownWish::of(wish.of(&shared.config()));
                         let shared = Arc::clone(&shared);
-                        // On its own thread, so that other signals are still handled meanwhile.
+                        // The shutdown has its own thread, so that other signals are handled
+                        // meanwhile.
                         std::thread::spawn(move || end(&shared, request, wish));
                     }
                 }
@@ -63,7 +66,7 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
 /// Runs the shutdown of this request unless it is aborted first.
 fn end(shared: &Shared, request: u64, wish: ShutdownWish) {
     let requests = &shared.shutdown_request;
-    // As in Redis, where the cron handles signals.
+    // DEBUG PAUSE-CRON delays the shutdown, as in Redis, where the cron handles signals.
     while shared.switched_off.cron.load(Relaxed) && requests.is_wanted(request) {
         std::thread::sleep(PAUSED_POLL_INTERVAL);
     }
@@ -81,8 +84,8 @@ fn end(shared: &Shared, request: u64, wish: ShutdownWish) {
     }
 }
 
-/// Reopens the log file and the audit log. A closing terminal sends SIGHUP, too: without a log
-/// file nothing happens.
+/// Reopens the log file and the audit log. A closing terminal sends SIGHUP too, so without a log
+/// file the signal has no effect.
 fn reload(supervisor: &Supervisor, shared: &Shared) {
     supervisor.reloading();
     match logging::reopen() {

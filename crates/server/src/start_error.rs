@@ -1,4 +1,4 @@
-//! Errors of a server's start, with a text that says what to do.
+//! Errors at the start of a server, with texts that say what to do.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -35,7 +35,7 @@ pub enum StartError {
         /// The word.
         address: String,
     },
-    /// TLS options that contradict each other, or files of theirs that cannot be read.
+    /// TLS options that contradict each other, or that name files that cannot be read.
     Tls(String),
     /// A configuration without TCP and Unix socket: no client could connect.
     NowhereToListen,
@@ -90,8 +90,8 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Writes the error of a TCP address. It begins as in Redis: tools search for it to try another
-/// port.
+/// Writes the error of a TCP address. The text begins as in Redis, because tools search for it and
+/// then try another port.
 fn tcp(
     f: &mut fmt::Formatter<'_>,
     (port_option, address_option, port): (&str, &str, u16),

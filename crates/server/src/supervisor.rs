@@ -46,8 +46,8 @@ pub enum Supervision {
 }
 
 impl Supervisor {
-    /// Returns the wanted supervisor, according to the environment. The error says why it cannot
-    /// be notified.
+    /// Returns the supervisor to notify, according to the option and the environment. An error is
+    /// the reason why it cannot be notified.
     pub fn wanted(supervision: Supervision) -> Result<Self, String> {
         Self::within(supervision, |name| std::env::var_os(name))
     }
@@ -109,7 +109,7 @@ impl Supervisor {
         self.send(&format!("READY=1\nSTATUS={READY}\nMAINPID={}\n", std::process::id()));
     }
 
-    /// Reports the begin of a reload; [`ready`](Self::ready) reports its end.
+    /// Reports the beginning of a reload. [`ready`](Self::ready) reports its end.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let usec = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
@@ -135,7 +135,8 @@ impl Supervisor {
 
 /// Returns the address of systemd's socket: a path, or an abstract name after `@`.
 fn address(socket: &OsStr) -> io::Result<SocketAddr> {
-    // Without the `@`, which stands for one byte, an abstract name has the same limit as a path.
+    // The `@` stands for one zero byte. The rest of an abstract name has the same length limit as a
+    // path.
     let len_bytes = socket.as_bytes().strip_prefix(b"@").map_or(socket.len(), <[u8]>::len);
     if len_bytes > UNIX_PATH_LEN_MAX {
         let problem = format!("the name has {len_bytes} bytes, at most {UNIX_PATH_LEN_MAX} are possible");

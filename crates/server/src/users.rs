@@ -1,6 +1,5 @@
-//! Users of a running server: their sources and files (the configuration's `user` lines,
-//! `aclfile`), and the effect of changed users on sessions. The users themselves are in
-//! `engine::acl`.
+//! The users of a server: loading and saving them (`user` lines of the configuration, `aclfile`),
+//! and closing the sessions of changed users. The users themselves are in `engine::acl`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +15,7 @@ use crate::config::rewrite;
 use crate::config::table::{persistence, security};
 use crate::shared::{Message, Shared};
 
-/// Returns the initial state of new users of this server.
+/// Returns the data that is needed to create new users of this server.
 pub fn new_users<'a>(engine: &'a engine::Shared, settings: &Settings) -> NewUsers<'a> {
     NewUsers { table: &engine.table, channels: settings.new_channels }
 }
@@ -92,7 +91,7 @@ fn configured_user(line: &[Vec<u8>], new: &NewUsers<'_>) -> Result<User, String>
     Ok(user)
 }
 
-/// Returns the part of a rule that may be logged: no password.
+/// Returns the part of a rule that may be logged. It contains no password.
 fn shown_rule(rule: &[u8]) -> &[u8] {
     match rule.first() {
         Some(b'>' | b'<') => &rule[..1],
@@ -114,10 +113,10 @@ pub fn read_file(path: &std::path::Path, new: &NewUsers<'_>) -> Result<Vec<User>
     parse_users(&text, &shown, new)
 }
 
-/// Writes users to an ACL file, which is replaced atomically. Comments in the file are kept.
+/// Writes users to an ACL file, which is replaced atomically. Comments in the file stay.
 ///
 /// # Errors
-/// If the file cannot be read or replaced.
+/// The file cannot be read or replaced.
 pub fn write_file(path: &std::path::Path, users: &[Arc<User>]) -> std::io::Result<()> {
     let old = match fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
@@ -135,14 +134,15 @@ pub struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Returns the user `default` as the option `requirepass` alone describes it.
+    /// Returns the user `default` as it is without a `user` line, with the password of
+    /// `requirepass`.
     fn default_by_option(&self) -> User {
         let mut user = User::unrestricted(DEFAULT_USER);
         user.set_only_password(security::REQUIREPASS.of(self.config));
         user
     }
 
-    /// Returns the users that `store` defines.
+    /// Returns the users that the `user` lines in `store` define.
     fn users_of(&self, store: &ConfigStore) -> Result<Vec<User>, String> {
         let settings = self.engine.settings.get();
         let new = new_users(self.engine, &settings);
@@ -150,7 +150,8 @@ impl Running<'_> {
     }
 }
 
-/// With an ACL file, the configuration contains no users.
+/// With an ACL file, these functions check and return nothing, because the configuration then
+/// contains no users.
 impl rewrite::RunningUsers for Running<'_> {
     fn lines_beside(&self, elsewhere: &ConfigStore) -> Result<Vec<Vec<u8>>, String> {
         if file(self.config).is_some() {
@@ -217,6 +218,7 @@ fn config_line(user: &User) -> Vec<u8> {
 
 /// Requests all threads to close the sessions of users that were removed or have lost a channel.
 pub fn close_sessions(shared: &Shared) {
-    // A thread with a full mailbox has a turn, in which it checks.
+    // A message may be lost in a full mailbox, because that thread checks the users in its next
+    // turn.
     shared.broadcast(|| Message::CheckUsers);
 }

@@ -1,27 +1,28 @@
-//! All metrics: their names, types, labels and meanings. docs/metrics.md is written from this.
+//! All metrics: their names, types, labels and meanings. docs/metrics.md is generated from this
+//! catalog.
 //!
-//! A metric's name here has neither the prefix `saker_` nor a counter's suffix `_total`. It ends in
-//! its unit: `_bytes`, `_seconds`, `_ratio`. A metric without a unit counts things. A field of INFO
-//! has a metric only if this catalog lists it. Every other number of INFO is in [`LEFT_OUT`], with
-//! the reason. Source: <https://prometheus.io/docs/practices/naming/>.
+//! The names here omit the prefix `saker_` and the suffix `_total` of counters. A name ends with
+//! the unit: `_bytes`, `_seconds`, `_ratio`. A name without a unit is a plain number. A field of
+//! INFO has a metric only if this catalog lists it. Every other number of INFO is in [`LEFT_OUT`],
+//! with the reason. Source: <https://prometheus.io/docs/practices/naming/>.
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number that only grows, until CONFIG RESETSTAT or a restart.
     Counter,
-    /// A number that goes up and down.
+    /// A number that can increase and decrease.
     Gauge,
     /// Percentiles.
     Summary,
-    /// Counts of values by upper limits.
+    /// The numbers of values up to each of several limits.
     Histogram,
-    /// Words, as labels of a gauge that is 1.
+    /// Texts, as labels of a gauge whose value is 1.
     Info,
 }
 
 impl Kind {
-    /// Returns the name of the type, which is the same in both formats. The text format has no
+    /// Returns the name of the type in both formats. The text format has no type for
     /// [`Kind::Info`].
     pub fn name(self) -> &'static str {
         match self {
@@ -54,8 +55,8 @@ impl Metric {
         ["bytes", "seconds", "ratio"].into_iter().find(|unit| has(unit))
     }
 
-    /// Returns the name that queries use. For a histogram and a summary, it is the common prefix of
-    /// the names of its series.
+    /// Returns the full name for queries. For a histogram or a summary, this is the common prefix
+    /// of the names of its series.
     pub fn query_name(&self) -> String {
         match self.kind {
             Kind::Counter => format!("saker_{}_total", self.name),
@@ -78,13 +79,13 @@ const fn labelled(
     Metric { name, kind, labels, help }
 }
 
-/// A number in INFO and its metric.
+/// A numeric field of INFO, and its metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// The name of the field or of its part. The values `ok` and `err` count as 1 and 0. The value
-    /// -1 means that there is no value, and gives no sample.
+    /// The name of the field, or of a part of a field. The values `ok` and `err` are converted to 1
+    /// and 0. The value -1 means that there is no value, so no sample is added.
     pub info: &'static str,
-    /// The divisor that converts INFO's number to the metric's unit.
+    /// The number in INFO divided by this gives the value in the metric's unit.
     pub per_unit: f64,
     /// The metric.
     pub metric: Metric,
@@ -108,7 +109,7 @@ impl Field {
     }
 }
 
-/// Fields of INFO that are one number.
+/// The fields of INFO that consist of one number.
 pub const FIELDS: &[Field] = &[
     // Server and clients.
     gauge("uptime_in_seconds", "uptime_seconds", "How long the server has been running."),
@@ -445,7 +446,7 @@ pub const FIELDS: &[Field] = &[
     ),
 ];
 
-/// Fields of INFO that exist only while the server loads its data.
+/// The fields of INFO that exist only while the server loads its data.
 pub const WHILE_LOADING: &[Field] = &[
     gauge(
         "loading_total_bytes",
@@ -526,7 +527,7 @@ pub const PARTS: &[Parts] = &[
     },
 ];
 
-/// The words of INFO, as labels.
+/// The texts of INFO, as labels.
 pub const INFO: Metric = labelled(
     Kind::Info,
     "",
@@ -543,41 +544,41 @@ pub const INFO: Metric = labelled(
     ],
     "Versions, platform and settings that are words. Always 1.",
 );
-/// The sizes of keys.
+/// The numbers of keys by size.
 pub const KEY_SIZES: Metric = labelled(
     Kind::Gauge,
     "db_key_sizes",
     &["db", "type", "size"],
     "Keys of a type by size, from `size` to less than twice that: bytes of strings, elements of other types.",
 );
-/// The times of all requests.
+/// The durations of all requests.
 pub const REQUEST_SECONDS: Metric = metric(
     Kind::Histogram,
     "request_seconds",
     "Time from the arrival of a request until its reply was sent, over all commands; without blocking commands.",
 );
-/// The times of each command; for `metrics-per-command histograms`.
+/// The durations of each command, for `metrics-per-command histograms`.
 pub const COMMAND_SECONDS: Metric = labelled(
     Kind::Histogram,
     "command_seconds",
     &["command"],
     "Time that a call of a command took by itself. Only with metrics-per-command histograms.",
 );
-/// The percentiles of each command; for `metrics-per-command percentiles`.
+/// The percentiles of the durations of each command, for `metrics-per-command percentiles`.
 pub const COMMAND_LATENCY: Metric = labelled(
     Kind::Summary,
     "command_latency_seconds",
     &["command"],
     "Percentiles of a command's own times since the start. Only with metrics-per-command percentiles.",
 );
-/// The processor time of threads.
+/// The CPU time of threads.
 pub const THREAD_CPU: Metric = labelled(
     Kind::Counter,
     "thread_cpu_seconds",
     &["thread"],
     "Time that threads of this name were running on a core.",
 );
-/// The time that threads waited for a processor.
+/// The time that threads were ready to run and waited for a core.
 pub const THREAD_WAIT: Metric = labelled(
     Kind::Counter,
     "thread_wait_seconds",
@@ -600,7 +601,7 @@ pub const MAX_FDS: Metric = metric(
     "The most file descriptors that the process may open (ulimit -n); absent without a limit.",
 );
 
-/// Metrics that are not a field of INFO, or that combine many fields.
+/// The metrics that are not fields of INFO, and those that combine many fields.
 pub const OTHERS: &[&Metric] = &[
     &INFO,
     &KEY_SIZES,

@@ -1,10 +1,11 @@
-//! The part of HTTP that a scraper needs: one GET per connection, which is then closed.
+//! A small HTTP server for scrapers: it answers one GET or HEAD request per connection, and then
+//! closes the connection.
 //!
-//! One thread serves all connections by polling, so a slow connection does not delay others. Each
-//! connection is limited: a request has at most [`REQUEST_BYTES_MAX`], a visit takes at most
-//! [`VISIT_TIME_MAX`] from accepting to closing, and there are at most [`VISITS_MAX`] connections
-//! at once. When a connection arrives at that limit, one that already has its answer is closed,
-//! else the oldest one. So idle connections do not lock a scraper out.
+//! One thread serves all connections by polling, so a slow connection does not delay others. A
+//! request has at most [`REQUEST_BYTES_MAX`], a connection stays open for at most
+//! [`VISIT_TIME_MAX`], and there are at most [`VISITS_MAX`] connections at once. If a further
+//! connection arrives, the oldest one that has its answer is closed; if none has, the oldest one.
+//! So idle connections cannot keep a scraper out.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -24,18 +25,18 @@ const HEADERS_MAX: usize = 64;
 const VISIT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of connections at once.
 const VISITS_MAX: usize = 64;
-/// Maximum number of bytes that are read and discarded after the answer. Without this, closing the
-/// connection could discard the answer too.
+/// Maximum number of bytes that are read and discarded after the answer. If a connection is closed
+/// with unread input, the peer may lose the answer.
 const REST_BYTES_MAX: usize = 64 * 1024;
-/// Interval of checks for the end of the server.
+/// Interval of checks whether the server is stopping.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// Pause after an error that would occur again at once.
+/// Pause after an error that would otherwise repeat at once.
 const RETRY: Duration = Duration::from_millis(100);
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Answers requests for `/metrics` until `stopping` returns true. `page` returns the page in the
-/// requested form.
+/// Answers requests for `/metrics` until `stopping` returns true. `page` returns the text of the
+/// page in a form.
 pub fn serve(
     listeners: &[TcpListener],
     mut page: impl FnMut(Form) -> Arc<[u8]>,
@@ -47,8 +48,8 @@ pub fn serve(
             tracing::warn!(%error, "waiting for requests of metrics failed");
             std::thread::sleep(RETRY);
         }
-        // Requests that have arrived are answered before a new connection can
-        // close their connection.
+        // Requests that have arrived are answered first, because accepting a new connection may
+        // close theirs.
         visits.retain_mut(|visit| visit.goes_on(&mut page));
         for listener in listeners {
             accept(listener, &mut visits);
@@ -57,7 +58,8 @@ pub fn serve(
     }
 }
 
-/// Sleeps until a connection arrives or can proceed, at most for [`LOOK`].
+/// Waits until a connection arrives, or an open one can be read or written. Waits for at most
+/// [`LOOK`].
 fn wait(listeners: &[TcpListener], visits: &VecDeque<Visit>) -> io::Result<()> {
     let mut fds: Vec<PollFd<'_>> =
         listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
@@ -73,7 +75,7 @@ fn accept(listener: &TcpListener, visits: &mut VecDeque<Visit>) {
     for _ in 0..VISITS_MAX {
         match listener.accept() {
             Ok((stream, _)) => {
-                // A blocking stream would delay all others: it is closed.
+                // A blocking stream could delay all others, so it is closed.
                 if stream.set_nonblocking(true).is_ok() {
                     make_room(visits);
                     visits.push_back(Visit::new(stream));
@@ -81,8 +83,8 @@ fn accept(listener: &TcpListener, visits: &mut VecDeque<Visit>) {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(error) => {
-                // For example, no file descriptor is free: the connection stays in the queue, and
-                // polling would return at once.
+                // For example, no file descriptor is free. The connection then stays in the
+                // kernel's queue, so without a pause polling would return at once.
                 tracing::debug!(%error, "a request for metrics cannot be accepted");
                 std::thread::sleep(RETRY);
                 return;
@@ -91,8 +93,8 @@ fn accept(listener: &TcpListener, visits: &mut VecDeque<Visit>) {
     }
 }
 
-/// Closes a connection if there are [`VISITS_MAX`]: the oldest one that has its answer, else the
-/// oldest one.
+/// Closes a connection if there are [`VISITS_MAX`]: the oldest one that has its answer or, if none
+/// has, the oldest one.
 fn make_room(visits: &mut VecDeque<Visit>) {
     if visits.len() >= VISITS_MAX {
         let answered = visits.iter().position(|visit| matches!(visit.stage, Stage::Leaving(_)));
@@ -100,11 +102,11 @@ fn make_room(visits: &mut VecDeque<Visit>) {
     }
 }
 
-/// The stage of a visit.
+/// The stage of a connection.
 enum Stage {
-    /// The request so far.
+    /// The request is incomplete. The bytes received so far.
     Asking(Vec<u8>),
-    /// The answer, and the number of bytes of it that are sent.
+    /// The answer is being sent. The answer, and the number of its bytes that are sent.
     Answering(Vec<u8>, usize),
     /// The answer is sent. Further input is discarded; the number of bytes discarded so far.
     Leaving(usize),
@@ -128,7 +130,8 @@ impl Visit {
         }
     }
 
-    /// Does the work that is possible without waiting. Returns true if the visit continues.
+    /// Reads and writes as far as possible without waiting. Returns false if the connection is to
+    /// be closed.
     fn goes_on(&mut self, page: &mut impl FnMut(Form) -> Arc<[u8]>) -> bool {
         if self.came.elapsed() > VISIT_TIME_MAX {
             return false;
@@ -227,7 +230,6 @@ fn values(headers: &[httparse::Header<'_>], name: &str) -> Option<String> {
     (!values.is_empty()).then(|| values.join(","))
 }
 
-/// A response.
 struct Response {
     /// The head and the body.
     bytes: Vec<u8>,
@@ -279,7 +281,7 @@ mod tests {
     fn ask(address: SocketAddr, request: &[u8]) -> String {
         let mut stream = TcpStream::connect(address).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
-        // The endpoint may have enough before all is sent.
+        // The endpoint may close the connection before all bytes are sent.
         let _ = stream.write_all(request);
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("an answer and the end");
@@ -319,7 +321,8 @@ mod tests {
         with_endpoint("saker_up 1\n", |address| {
             let connect = |_| TcpStream::connect(address).expect("it listens");
             let mut streams: Vec<TcpStream> = (0..VISITS_MAX).map(connect).collect();
-            // Newest first: the answer to the newest shows that all are accepted.
+            // The newest connection comes first. Its answer shows that the endpoint has accepted
+            // all connections.
             for stream in streams.iter_mut().rev() {
                 stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it is open");
                 let mut text = String::new();

@@ -1,14 +1,15 @@
-//! The metrics endpoint: the numbers of INFO for Prometheus and other readers of its text format or
-//! of OpenMetrics. It speaks plain HTTP on a thread of its own. Options: `metrics-port`,
-//! `metrics-bind`, `metrics-per-command`.
+//! The metrics endpoint: the numbers of INFO in the text format of Prometheus or in OpenMetrics. It
+//! serves plain HTTP on its own thread. Options: `metrics-port`, `metrics-bind`,
+//! `metrics-per-command`.
 //!
-//! Nothing here runs on an I/O thread, and nothing is measured twice. `text.rs` converts the fields
-//! of INFO to samples, as listed in `catalog.rs`. `page.rs` writes the samples in either format.
-//! `http.rs` answers `GET /metrics`, in the format that `negotiate.rs` chooses for the scraper.
+//! Nothing here runs on an I/O thread, and nothing is counted or timed a second time. `text.rs`
+//! converts the fields of INFO to samples, as listed in `catalog.rs`. `page.rs` writes the samples
+//! in either format. `http.rs` answers `GET /metrics`, in the format that `negotiate.rs` chooses
+//! for the scraper.
 //!
-//! The page is made at most ten times a second, so many scrapes do not lead to many shard locks.
-//! The thread is inside the gate only while it counts keys and tables, not while it reads /proc,
-//! sums counters or writes text.
+//! The page is created at most ten times a second, so frequent scrapes do not cause frequent shard
+//! locks. The thread is inside the gate only while it counts keys and tables, not while it reads
+//! /proc, sums counters or writes text.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -33,11 +34,11 @@ mod text;
 use negotiate::{Coding, Form};
 use page::{Format, Page};
 
-/// Time for which a page is served before a new one is made.
+/// Time for which a page is served before a new one is created.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Listens for scrapes on `addresses` at `port`. An optional address may be missing on this
-/// machine. The error contains the address that failed.
+/// Listens for scrapes on `addresses` at `port`. Skips an optional address that this machine does
+/// not have. An error contains the address that failed.
 pub fn listen(addresses: &[BindAddress], port: u16) -> Result<Vec<TcpListener>, (SocketAddr, io::Error)> {
     let mut listeners = Vec::new();
     for &BindAddress { ip, optional } in addresses {
@@ -55,7 +56,7 @@ pub fn listen(addresses: &[BindAddress], port: u16) -> Result<Vec<TcpListener>, 
     Ok(listeners)
 }
 
-/// Starts the thread that answers on `listeners` until the server stops.
+/// Starts the thread that answers requests on `listeners` until the server stops.
 pub fn start(listeners: Vec<TcpListener>, shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
     let body = move || {
         let mut last: Option<Forms> = None;
@@ -71,7 +72,7 @@ pub fn start(listeners: Vec<TcpListener>, shared: Arc<Shared>) -> io::Result<Joi
     std::thread::Builder::new().name("metrics".to_owned()).spawn(body)
 }
 
-/// A page, with its texts in the forms that were requested so far.
+/// A page, and its text in each form that was requested so far.
 struct Forms {
     made: Instant,
     page: Page,

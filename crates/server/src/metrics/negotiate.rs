@@ -2,8 +2,8 @@
 //! 12.5).
 //!
 //! Both headers have ranges with a weight `q`. The weight of a form comes from the most specific
-//! range that contains it, and the form with the highest weight is served. Without a header, and if
-//! no available form is wanted, it is uncompressed plain text.
+//! range that contains it, and the form with the highest weight is served. Without a header, or if
+//! the headers accept no available form, the page is uncompressed, in the text format.
 
 use super::page::Format;
 
@@ -26,11 +26,12 @@ pub struct Form {
 }
 
 impl Form {
-    /// Returns the form that the values of these headers ask for; `None` stands for a missing
+    /// Returns the form that the values of these headers request. `None` stands for a missing
     /// header.
     pub fn asked(accept: Option<&str>, accept_encoding: Option<&str>) -> Self {
         let accept: Vec<Range<'_>> = ranges(accept).collect();
-        // With equal weights, as for `*/*`, the format that every reader knows is used.
+        // With equal weights, as for `*/*`, the text format is used, because all scrapers can read
+        // it.
         let wants_open_metrics = weight(&accept, |range| matches_format(range, Format::OpenMetrics))
             > weight(&accept, |range| matches_format(range, Format::Text));
         let encoding: Vec<Range<'_>> = ranges(accept_encoding).collect();
@@ -40,7 +41,8 @@ impl Form {
                 name => names.iter().any(|known| known.eq_ignore_ascii_case(name)).then_some(1),
             })
         };
-        // Identity is acceptable unless it is refused, and its weight matters only if it is given.
+        // By RFC 9110, identity is acceptable unless it is refused. Its weight matters only if the
+        // header states it.
         let gzip = of_coding(&["gzip", "x-gzip"]);
         let wants_gzip = gzip > 0 && gzip >= of_coding(&["identity"]);
         Self {
@@ -127,7 +129,7 @@ mod tests {
         check(Some("application/openmetrics-text;q=0.5 , text/plain;q=0.499"), Format::OpenMetrics);
         check(Some("application/openmetrics-text;q=nonsense"), Format::Text);
         check(Some("application/openmetrics-text;version=0.0.1"), Format::Text);
-        // Prometheus 2 and 3.
+        // The headers of Prometheus 2 and 3.
         check(
             Some(
                 "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\

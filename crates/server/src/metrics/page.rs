@@ -1,9 +1,9 @@
-//! A page of samples, written in either of the two formats that scrapers ask for.
+//! A page of samples, and its text in either of the two formats that scrapers request.
 //!
-//! Both formats have the same samples, but different lines before them. OpenMetrics names a counter
-//! without `_total`, has a type for words and a line for the unit, and marks the page's end.
-//! Sources: <https://prometheus.io/docs/instrumenting/exposition_formats/> (version 0.0.4) and
-//! OpenMetrics 1.0, <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
+//! Both formats have the same samples, but different lines before them. In these lines, OpenMetrics
+//! names a counter without `_total`, has a type for texts, and states the unit. It also marks the
+//! page's end. Sources: <https://prometheus.io/docs/instrumenting/exposition_formats/> (version
+//! 0.0.4) and OpenMetrics 1.0, <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,7 +20,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Both formats, in the order of their numbers.
+    /// Both formats, in the order of the variants.
     pub const ALL: [Self; 2] = [Self::Text, Self::OpenMetrics];
 
     /// Returns the value of the header `Content-Type`.
@@ -43,7 +43,7 @@ struct Family {
 pub struct Page(BTreeMap<&'static str, Family>);
 
 impl Page {
-    /// Adds a sample of a counter, a gauge, an info or a percentile.
+    /// Adds a sample of a counter, a gauge or an info, or one percentile of a summary.
     pub fn add(&mut self, metric: &'static Metric, labels: &[(&str, &str)], value: &str) {
         let suffix = match metric.kind {
             Kind::Counter => "_total",
@@ -53,8 +53,9 @@ impl Page {
         self.sample(metric, suffix, labels, value);
     }
 
-    /// Adds a histogram. `buckets` has, for each limit in seconds, the number of values up to it,
-    /// in ascending order. Then follow the number of all values and their sum in seconds.
+    /// Adds a histogram. `buckets` contains, in ascending order, each limit in seconds and the
+    /// number of values up to it. The other arguments are the number of all values and their sum in
+    /// seconds.
     pub fn add_histogram(
         &mut self,
         metric: &'static Metric,
@@ -111,7 +112,7 @@ impl Page {
 /// Formats a number as a label's value, in the same way for both formats, so that a series does not
 /// depend on the format. OpenMetrics requires `1.0`; the text format accepts any form.
 pub fn float(number: f64) -> String {
-    // Twelve digits hide the rounding error when 99.9 is divided by 100.
+    // Rounding to twelve digits removes the rounding error of a division such as 99.9 / 100.
     let text = format!("{number:.12}");
     let text = text.trim_end_matches('0');
     if text.ends_with('.') { format!("{text}0") } else { text.to_owned() }

@@ -11,8 +11,8 @@ use crate::config::table::network;
 use crate::info;
 use crate::shared::Shared;
 
-/// The limits of histograms in nanoseconds: two in each power of ten from 10 µs to 1 s, and 10 s. A
-/// network shows no times below 10 µs.
+/// The limits of histograms, in nanoseconds: two in each power of ten from 10 µs to 1 s, and 10 s.
+/// Over a network, no duration is below 10 µs.
 const LIMITS_NANOS: [u64; 12] = [
     10_000,
     30_000,
@@ -28,8 +28,9 @@ const LIMITS_NANOS: [u64; 12] = [
     10_000_000_000,
 ];
 
-/// Returns a page of all metrics. Reads a few files in /proc. Takes shard locks one after another,
-/// and enters the gate only for them. The calling thread is outside the gate and owns `slot`.
+/// Returns a page of all metrics. Reads a few files in /proc. Acquires shard locks one after
+/// another, and is inside the gate only during that time. The calling thread is outside the gate
+/// and owns `slot`.
 pub fn page(shared: &Shared, slot: GateSlot) -> Page {
     let mut page = Page::default();
     let per_command = network::METRICS_PER_COMMAND.of(&shared.config());
@@ -59,12 +60,12 @@ pub fn page(shared: &Shared, slot: GateSlot) -> Page {
     page
 }
 
-/// Returns the fields of INFO that are one value.
+/// Returns the fields of INFO that consist of one number.
 fn fields() -> impl Iterator<Item = &'static Field> {
     catalog::FIELDS.iter().chain(catalog::WHILE_LOADING)
 }
 
-/// Adds INFO's value in the metric's unit. Adds no sample if there is no value.
+/// Adds a value of INFO, converted to the metric's unit. Adds no sample if the text is not a value.
 fn add(page: &mut Page, field: &'static Field, labels: &[(&str, &str)], value: &str) {
     let value = match value {
         "ok" => "1",
@@ -92,7 +93,7 @@ fn parts(page: &mut Page, known: &'static Parts, name: &str, value: &str) {
 }
 
 /// Adds the percentiles of a field such as `latency_percentiles_usec_get:p50=1.003,p99.9=2.007`.
-/// The end-to-end times are in a histogram.
+/// The end-to-end percentiles are left out, because there is a histogram of these times.
 fn percentiles(page: &mut Page, name: &str, value: &str) {
     let Some(command) = name.strip_prefix("latency_percentiles_usec_") else { return };
     for (percentile, usec) in value.split(',').filter_map(|part| part.split_once('=')) {
@@ -116,7 +117,7 @@ fn key_sizes(page: &mut Page, name: &str, value: &str) {
     }
 }
 
-/// Adds the histograms, if `latency-tracking` is on.
+/// Adds the histograms of durations, if `latency-tracking` is on.
 fn times(page: &mut Page, shared: &Shared, per_command: PerCommand) {
     if !shared.engine.settings.get().thresholds.histograms {
         return;

@@ -426,8 +426,8 @@ pub(super) mod tests {
             let refusal = try_with(&signer, json!({"alg": name, "kid": "1"}));
             assert_eq!(refusal, Some(Refusal::Algorithm), "{name}");
         }
-        // In order: the token names another algorithm than its key; the key has another algorithm;
-        // the signature is from another key; the key id is unknown.
+        // In order: the header names another algorithm than the key's; header and signature are of
+        // another algorithm; the signature is of another key; the key id is unknown.
         assert_eq!(try_with(&signer, json!({"alg": "RS256", "kid": "1"})), Some(Refusal::Algorithm));
         assert_eq!(try_with(&other, json!({"alg": "EdDSA", "kid": "1"})), Some(Refusal::Algorithm));
         assert_eq!(try_with(&other, json!({"alg": "ES256", "kid": "1"})), Some(Refusal::Signature));
