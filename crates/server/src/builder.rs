@@ -409,9 +409,8 @@ struct Made {
 /// The data that a thread needs to begin its work: the host, and the listeners that it serves.
 type Start = (ServerHost, Vec<Listener>);
 
-/// The channels on which the threads wait for the shared state. The threads start first, because
-/// each event loop must be created on its own thread, and the shared state contains the wakers of
-/// all event loops.
+/// The channels on which the threads wait for the shared state. The threads start first: each event
+/// loop must be created on its own thread. The shared state contains the wakers of all event loops.
 struct Handout {
     senders: Vec<mpsc::Sender<Start>>,
     receivers: std::cell::RefCell<Vec<Option<mpsc::Receiver<Start>>>>,

@@ -82,10 +82,10 @@ pub enum Message {
 
 /// Capacity of a thread's mailbox, in messages; each takes 80 bytes, used or not. When the mailbox
 /// is full, the accepting thread keeps a connection itself, and CONFIG SET of an address fails.
-/// Some messages may be lost, because a thread with a full mailbox has a turn soon, and each turn
-/// does the same work (`Delivered`, `Resume`, `EnforceMemory`, `CheckUsers`, `Stop`). The
-/// housekeeper repeats the others (`CloseIdle`, `LookForEnds`, `CountClients`). Data that must not
-/// be lost is put in the engine's inbox.
+/// Some messages may be lost (`Delivered`, `Resume`, `EnforceMemory`, `CheckUsers`, `Stop`). The
+/// thread of a full mailbox has a turn soon, and each turn does the same work. The housekeeper
+/// repeats the others (`CloseIdle`, `LookForEnds`, `CountClients`). Data that must not be lost is
+/// put in the engine's inbox.
 pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
 
 /// The state through which other threads reach an I/O thread.

@@ -1,8 +1,8 @@
 //! Detection of configuration files that contain passwords and that every user of the machine may
 //! read.
 //!
-//! A file is reported if its mode permits all users to read it and the modes of all parent folders
-//! permit all users to enter them. Access-control lists of the file system are not checked.
+//! A file is reported if its mode permits all users to read it, and all its parent folders permit
+//! all users to enter. Access-control lists of the file system are not checked.
 
 use std::fmt;
 use std::fs;

@@ -14,8 +14,8 @@
 //!               each option in its     (an `include` below                          yes: replace
 //!               place, no users         sets them)                                  no: error
 //! ```
-//! The users of an included file, of standard input and of the command line are not written to the
-//! file, because a user may be defined only once. If such a user has changed, the rewrite fails.
+//! A user may be defined only once. So the users of an included file, of standard input and of the
+//! command line are not written to the file. If such a user has changed, the rewrite fails.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -134,7 +134,7 @@ fn verified(
     Ok(text)
 }
 
-/// Atomically replaces the file at `path` by a file with `text` and the same permissions. If `path`
+/// Replaces the file at `path` atomically by a file with `text` and the same permissions. If `path`
 /// is a symbolic link, the target file is replaced and the link stays.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let target = fs::canonicalize(path);

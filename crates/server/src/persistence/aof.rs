@@ -179,8 +179,8 @@ fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
 /// Makes the engine refuse write commands while the file cannot be written, and accept them again
 /// afterwards.
 fn note_trouble(shared: &Shared, active: &Active) {
-    // The lock is held to the end of the function. So nobody turns the file off in between, after
-    // which there is no error to report.
+    // The lock is held to the end of the function. So no other thread turns the file off in
+    // between, after which there would be no error to report.
     let state = shared.append_only.state();
     if !state.active.as_ref().is_some_and(|now| Arc::ptr_eq(&now.writer, &active.writer)) {
         return;

@@ -119,8 +119,8 @@ fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -
     }
     let mut state = shared.persistence.state();
     // A save whose walk has ended may still be moving its file into the folder. This check precedes
-    // the start of the walk, because nobody would end a walk that was started for nothing. If a
-    // file was loaded only in part, this data must not replace the file.
+    // the start of the walk, because a walk that is started must also be ended. If a file was
+    // loaded only in part, this data must not replace the file.
     if state.current.is_some() || shared.persistence.load_failed.load(Relaxed) {
         return None;
     }

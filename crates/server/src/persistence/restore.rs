@@ -133,7 +133,7 @@ pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, T
     Ok(true)
 }
 
-/// If the data was restored, logs the names of the replaced files and how to restore their state.
+/// Logs the names of the replaced files and how to restore their state, if the data was restored.
 pub(super) fn note_end(shared: &Shared) {
     let Some(until_s) = shared.persistence.restore_until_s else { return };
     let manifest = shared.append_only.state().files.as_ref().map(|files| files.manifest().clone());
