@@ -1,11 +1,11 @@
 //! Failed logins by address, and the delay of the next login from an address with many failures.
 //!
 //! The first [`FREE_FAILURES`] failures of an address cause no delay. One failure is forgiven after
-//! each [`FORGIVEN_EACH_MS`]. An address with more failures has one slot per `auth-failure-delay`
-//! milliseconds. Each login attempt, with a right or wrong password, waits for the next free slot
-//! and takes it. So an address can test only one password per slot, with any number of connections.
-//! An attempt that would wait for more than [`SLOTS_WAITING_MAX`] slots is rejected before its
-//! password is checked. Only the connection waits, not its I/O thread.
+//! each [`FORGIVEN_EACH_MS`]. After these failures, the address has one slot per
+//! `auth-failure-delay` milliseconds. Each login attempt, with a right or wrong password, waits for
+//! the next free slot and takes it. So an address can test only one password per slot, with any
+//! number of connections. An attempt that would wait for more than [`SLOTS_WAITING_MAX`] slots is
+//! rejected before its password is checked. Only the connection waits, not its I/O thread.
 //!
 //! An attacker behind a shared address (NAT) could take all slots and thus lock out the other
 //! clients. Therefore the last [`KNOWN_USERS_MAX`] users that logged in from an address have their
