@@ -1,4 +1,4 @@
-//! Hashes, sets and streams beside equivalents from the standard library or hashbrown.
+//! Hashes, sets and streams compared with equivalents in the standard library or hashbrown.
 //!
 //! ```text
 //! cargo bench -p keyspace                   all; `-- hash` only names with "hash"

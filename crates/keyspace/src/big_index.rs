@@ -7,7 +7,7 @@ use crate::key::{KeyHash, SHARD_BITS};
 use crate::sizes::SizeMark;
 use crate::value_size::{Measure, SizedType};
 
-/// A set of keys with the same measure, type and class. Groups are ordered in this way.
+/// The measure, type and class of a set of big keys. Groups are ordered by these, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Group(u16);
 
@@ -21,14 +21,15 @@ impl Group {
         usize::from(self.0 & 0xFF)
     }
 
-    /// Returns true if its keys are big by this measure, and of type `kind` if one is given.
+    /// Returns true if the group's keys are big by this measure, and of type `kind` if one is
+    /// given.
     pub(crate) fn is_of(self, measure: Measure, kind: Option<SizedType>) -> bool {
         self.0 >> 12 == measure as u16 && kind.is_none_or(|kind| self.0 >> 8 & 0xF == kind as u16)
     }
 }
 
-/// A hasher for hashes of keys. They are mixed well, but their top bits, which select the shard,
-/// are all the same, so it rotates them.
+/// A hasher for hashes of keys, which are mixed well. It rotates them, because their top bits,
+/// which select the shard, are the same for all keys of the index.
 #[derive(Default)]
 pub(crate) struct Rotated(u64);
 

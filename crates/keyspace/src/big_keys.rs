@@ -1,25 +1,25 @@
-//! The biggest keys, known at any time: an index of all keys from a certain size, maintained by
-//! every write.
+//! The biggest keys: an index of all keys from a certain size, which every write updates.
 //!
 //! ```text
 //!  shard ── database ──► groups, sorted: [measure|type|class] ──► set of key hashes
 //!                                         bytes  list  2^20 … 1.25 × 2^20
 //! ```
 //! A key of at least [`BYTES_MIN`] bytes or [`ELEMENTS_MIN`] elements is *big*. Sizes above that
-//! fall into classes, four to a power of two. Each class of a type has a set of its keys. A write
-//! that leaves a key in its class does nothing here. Other writes move a hash from one set to
+//! fall into classes, four to a power of two. Each class of a type has a set of its keys' hashes. A
+//! write that leaves a key in its class does nothing here. Other writes move a hash from one set to
 //! another, O(1) amortised.
 //!
 //! Big keys are rare. A key costs 10 to 20 bytes here for each measure by which it is big. This is
-//! less than one percent of its value, so the size of the index is bounded by the data. The set has
-//! only the names of the big keys; a query reads their sizes from the keys themselves.
+//! less than one percent of its value, so the size of the index is bounded by the data. The sets
+//! have only the hashes of big keys; a query reads names and sizes from the keys themselves.
 //!
 //! **A query** adds up the number of keys in each class. It finds the class in which the list of
 //! the biggest keys ends. Then it reads the keys of the classes above, which are fewer than
-//! requested, and up to [`CUT_CLASS_MAX`] keys of that class, shard after shard. The result is
-//! therefore exact unless more keys than that share one class. In that case all of them are within
-//! a quarter of each other, and so is the result. No other key is read: the cost does not grow with
-//! the keyspace. Two keys of one shard with the same 64-bit hash would count as one.
+//! requested, and up to [`CUT_CLASS_MAX`] keys of that class, shard after shard. From one set of
+//! that class it reads at most [`CUT_CLASS_PER_SHARD_MAX`] keys. The result is exact if these
+//! limits leave out no key. Otherwise the sizes in the result are right within a quarter, because
+//! the sizes in one class differ by at most a quarter. No other key is read: the cost does not grow
+//! with the keyspace. Two keys of one shard with the same 64-bit hash would count as one.
 //!
 //! Guarded by the shard's lock. An expired key stays in the index until it is removed, but is not
 //! returned.
@@ -30,9 +30,9 @@ use crate::key::{KeyHash, SHARD_COUNT, position_of};
 use crate::keyspace::Keyspace;
 use crate::value_size::{BYTES_MIN, ELEMENTS_MIN, Measure, SizedType, ValueSize};
 
-/// The most keys read of the class in which a result ends.
+/// The most keys that a query reads of the class in which its result ends.
 pub const CUT_CLASS_MAX: usize = 4096;
-/// The most of these keys read in one shard, under one lock.
+/// The most keys that a query reads from one set of that class: of one type, database and shard.
 const CUT_CLASS_PER_SHARD_MAX: usize = 64;
 
 /// A big key.
@@ -126,8 +126,8 @@ impl Shard {
 }
 
 impl Keyspace {
-    /// Computes the result of [`Keyspace::big_keys`] for all keys by reading every key, in no
-    /// order. For tests. O(keys).
+    /// Returns all big keys by a measure, in no particular order. Reads every key instead of the
+    /// index. For tests. O(keys).
     pub fn big_keys_found_anew(&self, measure: Measure) -> Vec<BigKey> {
         let mut found = Vec::new();
         for (shard, db) in (0..SHARD_COUNT).flat_map(|shard| (0..self.db_count()).map(move |db| (shard, db)))
@@ -157,7 +157,7 @@ mod tests {
 
     const PACK: PackLimits = PackLimits { entries_max: 128, value_len_bytes_max: 64 };
 
-    /// Does random work on keys of two databases.
+    /// A keyspace on which a test does random work, in two databases.
     struct Work {
         keyspace: Keyspace,
         access_results: AccessResults,

@@ -85,7 +85,7 @@ struct RareState {
     others: Vec<Db>,
     /// The big keys of each database, up to the last one that had a big key.
     big: Vec<BigIndex>,
-    /// The number of followers of this shard's keys: waiting, watching and tracking clients.
+    /// The number of followers of this shard's keys: blocked, watching and tracking clients.
     followers: u32,
 }
 
@@ -172,13 +172,13 @@ impl Shard {
         &mut big[db]
     }
 
-    /// Returns the big keys of the databases, from database 0 on.
+    /// Returns the index of big keys of each database, from database 0 on.
     pub(crate) fn big_indexes(&self) -> impl Iterator<Item = &BigIndex> {
         self.rare.iter().flat_map(|rare| rare.big.iter())
     }
 
-    /// Returns true if the shard has watched, tracked or blocking keys: then changes must be
-    /// reported.
+    /// Returns true if clients are blocked on keys of this shard, or watch or track them: changes
+    /// must then be reported.
     #[inline]
     pub fn is_followed(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| rare.followers > 0)

@@ -1,8 +1,8 @@
 //! Freeing big values piece by piece, so that the freeing thread can stop at any time.
 //!
 //! Freeing a set of ten million members takes most of a second. It is done in the background, but a
-//! thread that is short of memory must be able to help, and the background thread has other work to
-//! do on time. A value is therefore converted to an iterator whose every step frees a bounded
+//! thread that is short of memory must be able to help, and the background thread must stay ready
+//! for other work. A value is therefore converted to an iterator whose every step frees a bounded
 //! piece: a member, a node of a list, a node of a tree.
 
 use structures::entry::View;

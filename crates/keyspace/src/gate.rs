@@ -4,32 +4,32 @@
 //! thread that locks a shard. Work that cannot name its keys runs with exclusive ownership: KEYS,
 //! FLUSHALL, the start of a snapshot, a script that uses undeclared keys. Entering costs a store to
 //! the thread's own cache line, a fence, and a read of a line that is rarely written: threads do
-//! not disturb each other. Exclusive ownership is the expensive side. It waits for the longest
-//! command in progress: threads check between two requests whether an owner waits (`is_wanted`),
-//! and then leave the gate.
+//! not disturb each other. Exclusive ownership is expensive: it waits for the longest command in
+//! progress. Threads check between two requests whether an owner waits (`is_wanted`), and then
+//! leave the gate.
 //!
 //! ```text
 //!   inside[0] inside[1] …   one padded flag a thread: it is in a turn, or busy in one
 //!   closed                  an exclusive owner waits, works or is busy; shared callers sleep on it
 //!   left                    counts departures while closed; the exclusive owner sleeps on it
-//!   rejected                callers that wait for an owner's end; the next owner waits for 0
+//!   rejected                counts the callers that wait for the owner; the next owner waits for 0
 //!   turn                    lock: one exclusive owner at a time
 //! ```
 //! **Exclusion.** Dekker's pattern. A shared caller raises its flag, fences, and reads `closed`. An
-//! exclusive owner raises `closed`, fences, and reads the flags. In the single order of SeqCst
-//! fences one side comes first, and the other side then sees its write. Either the owner sees the
-//! flag and waits until it is lowered, or the caller sees `closed` and steps back. Each flag is
-//! lowered with Release and read with Acquire, and so is `closed`. An entering thread therefore
-//! sees all work that was done before.
+//! exclusive owner raises `closed`, fences, and reads the flags. SeqCst fences have a single order,
+//! so at least one of the two sees the other's write. Either the owner sees the flag and waits
+//! until it is lowered, or the caller sees `closed` and lowers its flag again. Each flag is lowered
+//! with Release and read with Acquire, and so is `closed`. An entering thread therefore sees all
+//! work that was done before.
 //!
 //! **No lost wake-up.** Leaving uses the same pattern: lower the flag, fence, read `closed`. Either
 //! the owner's scan sees the lowered flag, or the leaving thread sees `closed` and increments
 //! `left`. The owner sleeps on `left` with the count that it read before its scan.
 //!
-//! Callers sleep on `closed` itself, and opening it uses the pattern again. A caller is counted in
+//! Callers sleep on `closed` itself, and opening it uses the same pattern. A caller increments
 //! `rejected`, lowers its flag, fences, and sleeps while `closed` is unchanged. The owner opens the
-//! gate, fences, and wakes the callers if any are counted. Waking is a system call, and short
-//! scripts that run alone open the gate all the time.
+//! gate, fences, and wakes the callers only if `rejected` is not 0. Waking is a system call, and
+//! short scripts that run as the exclusive owner open the gate very often.
 //!
 //! **No deadlock.** No thread waits while its own flag is raised. A caller that sees `closed`
 //! lowers its flag before it sleeps. An upgrade leaves the shared pass before it queues for `turn`.
@@ -37,30 +37,31 @@
 //! outside.
 //!
 //! An upgrade is therefore not atomic. Between the shared and the exclusive part, other threads may
-//! have been exclusive, so the caller must read all state again. No thread may hold a shard's lock
-//! when it upgrades.
+//! have been exclusive owners, so the caller must read all state again. No thread may hold a
+//! shard's lock when it upgrades.
 //!
 //! **Busy threads.** A script that runs for too long is marked (`mark_busy`). An exclusive owner
 //! sets the mark in `closed` and in the lock `turn`; a thread inside sets it in its flag. A caller
-//! of an `unless_busy` function then gives up, and its thread continues outside the gate. It has
-//! not raised its flag, or has lowered it, so no other thread relies on it. A caller sleeps on
-//! `closed` with the value that it saw there, so it cannot miss a change.
+//! of an `unless_busy` function then gives up, and its thread continues outside the gate. Its flag
+//! is lowered, so no owner waits for it. A caller sleeps on `closed` with the value that it saw
+//! there, so it cannot miss a change.
 //!
-//! An owner that waits for a busy thread opens the gate and gives up. An owner that must wait sets
-//! BUSY in `closed`, so that the threads behind it need not wait. The flag of a busy thread is
-//! changed in the same way as on leaving: with the fence and an increment of `left`.
+//! A future owner that waits for a busy thread opens the gate and gives up, if it may. Otherwise it
+//! sets [`CLOSED_BUSY`] in `closed`, so that callers that may give up do not wait for it. The flag
+//! of a busy thread is changed in the same way as on leaving: with the fence and an increment of
+//! `left`.
 //!
-//! **Staying the owner.** If a turn does one exclusive job after the other, opening and closing the
-//! gate for each costs more than a short script. A pass with `keep_ownership` stays the owner
-//! between the jobs. This ends with the turn, or when `is_wanted` finds that another thread waits.
-//! It pays only if other threads rarely enter.
+//! **Staying the owner.** If a turn runs one exclusive script after the other, opening and closing
+//! the gate for each costs more than a short script. A pass with `keep_ownership` stays the owner
+//! between the scripts. This ends with the turn, or when `is_wanted` finds that another thread
+//! waits. It pays only if other threads rarely enter.
 //!
 //! Lock order: `turn` comes before every shard lock. The longest work under it is that of the
 //! exclusive owner, short by contract.
 //!
-//! Fairness: a caller waits for one owner. It is counted while it waits, and the next owner closes
-//! the gate only when all callers that waited for the last one are inside. Owners compete for
-//! `turn` as threads do for any lock.
+//! Fairness: a caller waits for one owner at most. It is counted while it waits, and the next owner
+//! closes the gate only when all callers that waited for the last one are inside. Owners compete
+//! for `turn` as threads do for any lock.
 //!
 //! A thread must be outside while it sleeps in its event loop: the owner waits for all threads
 //! inside.
@@ -78,7 +79,7 @@ use structures::lock::{Guard, Lock};
 const OPEN: u32 = 0;
 /// The value of `closed` while an exclusive owner waits or works.
 const CLOSED: u32 = 1;
-/// The value of `closed` while the exclusive owner is busy, or must wait for a busy thread.
+/// The value of `closed` while the exclusive owner is busy, or waits for a busy thread.
 const CLOSED_BUSY: u32 = 2;
 
 /// The flag of a thread that is in no turn.
@@ -88,12 +89,12 @@ const INSIDE: u32 = 1;
 /// The flag of a thread while a script keeps it in its turn for too long.
 const INSIDE_BUSY: u32 = 2;
 
-/// The time that a thread waits.
+/// The condition that ends a thread's wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// Until the thread may enter or own.
+    /// The thread may enter or own.
     Endless,
-    /// Until the thread may enter or own, or the thread it waits for is busy.
+    /// The thread may enter or own, or the thread that it waits for is busy.
     UntilBusy,
 }
 
@@ -108,7 +109,7 @@ enum Standing {
     Staying,
     /// Outside: the thread gave up waiting for a busy one.
     Outside,
-    /// Outside for good: the thread's other pass is in use by a busy script.
+    /// Outside as long as the pass exists: the thread's other pass is in use by a busy script.
     Barred,
 }
 
@@ -125,8 +126,8 @@ enum Occupancy {
 /// protocol.
 pub struct Gate {
     inside: Box<[CachePadded<AtomicU32>]>,
-    /// All threads read it at every turn, and only exclusive owners write it: it has a cache line
-    /// of its own.
+    /// The state of the gate: [`OPEN`], [`CLOSED`] or [`CLOSED_BUSY`]. It has a cache line of its
+    /// own, because all threads read it at every turn, and only exclusive owners write it.
     closed: CachePadded<FutexWord>,
     left: CachePadded<FutexWord>,
     rejected: CachePadded<FutexWord>,
@@ -134,9 +135,9 @@ pub struct Gate {
     turn: CachePadded<Lock<()>>,
 }
 
-/// A thread's presence inside: no exclusive owner works until it is dropped. It stays on its
-/// thread. After an `unless_busy` function, [`SharedPass::is_inside`] tells if the thread is
-/// inside.
+/// A thread's presence inside: no exclusive owner works until it is dropped. It cannot be sent to
+/// another thread. After an `unless_busy` function, the thread may be outside:
+/// [`SharedPass::is_inside`] returns false then.
 #[must_use = "the pass ends as soon as it is dropped"]
 pub struct SharedPass<'g> {
     gate: &'g Gate,
@@ -206,8 +207,9 @@ impl Gate {
         pass
     }
 
-    /// Returns the owner's pass for a thread that works for the exclusive owner, while the owner
-    /// waits for it. Of several such threads only one at a time may do work that must be alone.
+    /// Returns a pass as owner for a thread that works for the exclusive owner, while the owner
+    /// waits for it. Of several such threads, only one at a time may do work that needs the
+    /// ownership.
     ///
     /// # Panics
     /// If the index is not below `threads_max`, or inside, or if there is no owner.
@@ -269,7 +271,8 @@ impl Gate {
         self.closed.load(Acquire) == OPEN
     }
 
-    /// Steps back, sleeps until the gate opens, and tries again. Returns the thread's new position.
+    /// Lowers the flag, sleeps until the gate opens, and tries again. Returns the thread's new
+    /// position.
     #[cold]
     fn enter_when_open(&self, thread_index: usize, patience: Patience) -> Standing {
         // Relaxed, here and below: only a count that owners wait for. The flags and fences make the
@@ -277,7 +280,7 @@ impl Gate {
         self.rejected.fetch_add(1, Relaxed);
         let standing = self.wait_for_opening(thread_index, patience);
         if self.rejected.fetch_sub(1, Relaxed) == 1 {
-            self.rejected.wake_one(); // Only the one owner to be sleeps on it.
+            self.rejected.wake_one(); // Only the next owner sleeps on it.
         }
         standing
     }
@@ -310,14 +313,14 @@ impl Gate {
     /// Lowers the flag, and notifies an owner that may wait for that.
     #[inline]
     fn leave(&self, thread_index: usize) {
-        // Release: the work inside is visible to the owner. Pairs with the Acquire in `own`.
+        // Release: the work inside is visible to the owner. Pairs with the Acquire in `occupancy`.
         self.set_flag(thread_index, OUTSIDE);
     }
 
     /// Changes the flag of a thread that is inside, and notifies an owner that may wait for that.
     #[inline]
     fn set_flag(&self, thread_index: usize, flag: u32) {
-        // Release: the work inside is visible to the owner. Pairs with the Acquire in `own`.
+        // Release: the work inside is visible to the owner. Pairs with the Acquire in `occupancy`.
         self.inside[thread_index].store(flag, Release);
         // Our flag is written before `closed` is read. Pairs with the fence in `own`.
         fence(SeqCst);
@@ -335,8 +338,8 @@ impl Gate {
         self.left.wake_one(); // Only the one owner sleeps on it.
     }
 
-    /// Closes the gate and waits until all threads are outside. With endless patience it always
-    /// succeeds.
+    /// Closes the gate and waits until all threads are outside. Always succeeds with
+    /// [`Patience::Endless`].
     fn own(&self, patience: Patience) -> Option<Ownership<'_>> {
         let turn = match patience {
             Patience::Endless => self.turn.lock(),
@@ -379,7 +382,7 @@ impl Gate {
         }
     }
 
-    /// Returns the occupancy by the threads inside.
+    /// Returns the occupancy of the gate. O(threads).
     fn occupancy(&self) -> Occupancy {
         let mut occupancy = Occupancy::Empty;
         for inside in &self.inside {
@@ -393,8 +396,8 @@ impl Gate {
         occupancy
     }
 
-    /// Makes the threads that wait for the opening give up, if they may. Only for the thread that
-    /// has closed the gate.
+    /// Makes the threads that wait for the gate to open give up, if they may. Only the thread that
+    /// has closed the gate may call it.
     #[cold]
     fn close_for_busy(&self) {
         // Relaxed: a thread that reads it does not access the data.
@@ -426,8 +429,8 @@ impl Gate {
 
 impl SharedPass<'_> {
     /// Runs `work` with exclusive ownership from inside a turn: leaves, becomes the owner, and
-    /// enters again before it returns. Other threads may have been exclusive in between (see the
-    /// module). The caller must hold no shard's lock and must not rely on earlier reads.
+    /// enters again before it returns. Other threads may have been exclusive owners in between (see
+    /// the module). The caller must hold no shard's lock and must not rely on earlier reads.
     pub fn exclusive<R>(&mut self, work: impl FnOnce(&Exclusive) -> R) -> R {
         self.alone(|_| work(&Exclusive { _stays_on_its_thread: PhantomData }))
     }
@@ -486,9 +489,10 @@ impl SharedPass<'_> {
         work()
     }
 
-    /// Returns true if the turn should leave the gate or try to enter it. Either a thread waits for
-    /// the ownership or for the owner that this pass stays, or this pass is outside. In parallel
-    /// with others, it costs one load of a line that only owners write.
+    /// Returns true if the turn should call [`yield_to_owner`](Self::yield_to_owner). That is so if
+    /// a thread waits for the ownership, if this pass stays the owner and a thread waits for it, or
+    /// if this pass is outside. Inside in parallel with others, the call costs one load of a cache
+    /// line that only owners write.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         match self.standing {
@@ -633,7 +637,7 @@ impl Drop for SharedPass<'_> {
 impl Drop for Ownership<'_> {
     fn drop(&mut self) {
         // Release: the owner's work is visible to entering threads. Pairs with the Acquire in
-        // `enter`.
+        // `try_enter`.
         self.gate.closed.store(OPEN, Release);
         // The gate is opened before the waiting threads are counted. Pairs with the fence in
         // `set_flag`.
@@ -755,7 +759,7 @@ mod tests {
         gate.exclusive(|_| ());
     }
 
-    /// Waits until a thread is kept out.
+    /// Waits until a thread waits for the gate to open.
     fn await_rejected(gate: &Gate) {
         while gate.rejected.load(Relaxed) == 0 {
             std::thread::yield_now();

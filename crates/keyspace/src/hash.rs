@@ -1,5 +1,5 @@
-//! The hash type: few short fields are in a listpack of fields and values, all other hashes are
-//! tables.
+//! The hash type: a listpack of fields and values for few short fields, a table for all other
+//! hashes.
 //!
 //! A packed hash is one block, `field value field value …`. A larger hash is a table of pairs. A
 //! field with its value is one allocation, which is overwritten in place if the size class stays
@@ -9,8 +9,8 @@
 //! Fields may have deadlines. A packed hash then becomes a listpack of triples (`timed_pack`), and
 //! stays one; in a table each pair may have its own deadline (`pairs`). A hash knows a lower bound
 //! of its nearest deadline in O(1). A hash without deadlines uses no memory for them. A due field
-//! stays until it is explicitly removed: the methods of [`Hash`] see all fields, those of
-//! [`Hash::live`] only the fields that are not due.
+//! stays until it is explicitly removed. The methods of [`Hash`] include due fields; those of
+//! [`Hash::live`] do not.
 
 use crate::freeing::Pieces;
 use structures::listpack::element::{Element, IntText};
@@ -571,7 +571,7 @@ impl Hash {
         }
     }
 
-    /// Starts a showing of a table's present state for [`Hash::show`]: see `crate::pieces`. O(1).
+    /// Starts a showing of a table's present state, whose fields [`Hash::show`] visits. O(1).
     pub(crate) fn begin_showing(&mut self, showing: Showing) {
         if let Some(pairs) = self.pairs_mut() {
             pairs.table.begin(showing);

@@ -95,7 +95,7 @@ impl Keyspace {
     }
 
     /// Calls `visit` with the next pieces of a big value, about `elements_max` elements. The caller
-    /// must be inside the gate. A step of O(elements), locked unless the value has left the
+    /// must be inside the gate. O(elements), with the shard locked unless the value has left the
     /// keyspace.
     pub fn walk_big(&self, big: &BigValue, elements_max: usize, visit: &mut dyn FnMut(Piece<'_>)) -> Stepped {
         self.snapshot.walk_big(|shard| self.lock_unless_busy(shard), big, elements_max, visit)
@@ -141,7 +141,8 @@ impl Keyspace {
         entry
     }
 
-    /// Informs the snapshot that an entry is about to replace another in a locked shard.
+    /// Informs the snapshot of an entry that is about to replace another one in a locked shard. The
+    /// snapshot may have a big value in the new entry.
     #[inline]
     pub(crate) fn arrived(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if self.snapshot.is_under_way() {
@@ -173,7 +174,7 @@ impl Keyspace {
     }
 
     /// Adds many keys, each with its hash, like [`insert_absent`](Self::insert_absent). Takes one
-    /// lock, and waits for memory once, for all keys of a shard. O(n log n).
+    /// lock for all keys of a shard, and waits once for their memory. O(n log n).
     ///
     /// # Errors
     /// A key that exists already. Other keys may not have been added then.
@@ -246,7 +247,7 @@ impl Keyspace {
     }
 
     /// Removes all keys from these databases. Calls `taken` with the table of each shard that had
-    /// some. The caller must be alone in the gate. O(shards), for any number of keys.
+    /// some. The caller must be the gate's exclusive owner. O(shards), for any number of keys.
     pub fn empty_dbs(&self, dbs: std::ops::Range<usize>, mut taken: impl FnMut(Table<KeyEntry>)) {
         if dbs == (0..self.db_count) {
             self.snapshot.note_flushed_all();
@@ -272,7 +273,8 @@ impl Keyspace {
         }
     }
 
-    /// Exchanges the keys of two databases. The caller must be alone in the gate. O(shards).
+    /// Exchanges the keys of two databases. The caller must be the gate's exclusive owner.
+    /// O(shards).
     pub fn swap_dbs(&self, a: usize, b: usize) {
         for shard in 0..SHARD_COUNT {
             self.lock(shard).swap_keys(a, b);
@@ -281,8 +283,8 @@ impl Keyspace {
         self.snapshot.swapped(a, b);
     }
 
-    /// Removes the big values of these databases that are being shown. The caller must be alone in
-    /// the gate.
+    /// Removes the big values of these databases that the snapshot is reading. The caller must be
+    /// the gate's exclusive owner.
     #[cold]
     fn take_out_bigs(&self, dbs: &std::ops::Range<usize>) {
         for (db, hash, key) in self.snapshot.bigs_within(dbs) {
@@ -388,7 +390,7 @@ impl Keyspace {
         }))
     }
 
-    /// Locks every shard, for a command that has the keyspace to itself and cannot name its keys.
+    /// Locks every shard, for a command that runs as the exclusive owner and cannot name its keys.
     /// O(shards).
     pub fn lock_all(&self) -> Locked<'_> {
         Locked(Held::Many((0..SHARD_COUNT).map(|shard| (shard, self.lock(shard))).collect()))
@@ -469,8 +471,7 @@ impl Keyspace {
     }
 }
 
-/// The most due fields that a sweep removes from one hash before it lets other threads have the
-/// shard.
+/// The most due fields that a sweep removes from one hash before it unlocks the shard.
 const SWEPT_FIELDS_MAX: usize = 32;
 
 /// Expired keys and fields that sweeps removed.
@@ -517,7 +518,7 @@ impl SweepResult {
         }
     }
 
-    /// Makes the result contain the name of each removed field, for the change log.
+    /// Sets `names_fields`: the result then has the name of each removed field, for the change log.
     pub fn naming_fields(mut self) -> Self {
         self.names_fields = true;
         self

@@ -519,13 +519,13 @@ impl List {
 
     // Showing it while it continues to change.
 
-    /// Returns true if the list is a quicklist, which can be shown in pieces. O(1).
+    /// Returns true if the list is a quicklist, which can have a showing. O(1).
     pub fn has_nodes(&self) -> bool {
         matches!(self.elements, Elements::Quick(_))
     }
 
-    /// Starts a showing of the present state for [`List::show`]. Returns the number of nodes; 0 for
-    /// a listpack. O(1).
+    /// Starts a showing of the present state, whose nodes [`List::show`] visits. Returns the number
+    /// of nodes; 0 for a listpack, which has no showing. O(1).
     pub fn begin_showing(&mut self, showing: &Showing) -> usize {
         let Elements::Quick(quick) = &mut self.elements else { return 0 };
         quick.begin_showing(showing);

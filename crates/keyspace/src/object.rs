@@ -141,8 +141,8 @@ pub fn type_name(entry: &KeyEntry) -> &'static str {
     }
 }
 
-/// A type of object. A key is asked for an object of one type, and replies WRONGTYPE in one place
-/// for all commands.
+/// A type of object. Commands read and write a key as one of these types; the typed accessors of
+/// [`View`](crate::View) return WRONGTYPE if the key has another one.
 pub trait ObjectType: Sized {
     /// Borrows the object as this type, if it is one.
     fn of(object: &Object) -> Option<&Self>;

@@ -1,14 +1,15 @@
-//! Big values in their state at one moment, shown piece by piece while they continue to change.
+//! Showings of big values (`structures::showing`): a snapshot reads a value in pieces, in its state
+//! at the start, while other threads continue to change it.
 //!
 //! ```text
-//!   begin_pieces   starts a showing of the present state; returns the head, ahead of the pieces
+//!   begin_pieces   starts a showing of the present state; returns the head, to be written before
+//!                  the pieces
 //!   next_pieces    visits the next pieces. Until the last one, a change of the value first copies
 //!                  the part that it is about to change (`structures::table::walk`, and
 //!                  `structures::walked_row` for the nodes of lists and streams)
 //! ```
-//! For code that writes values out without stopping the threads that change them
-//! (`crate::snapshot`). Values up to [`WHOLE_LEN_BYTES_MAX`], and all values packed in one block,
-//! are copied instead. The data of a stream's groups is also copied.
+//! Values up to [`WHOLE_LEN_BYTES_MAX`], and all values packed in one block, have no showings: a
+//! snapshot copies them. It also copies the data of a stream's groups.
 //!
 //! The clone of a value during a showing has no showing in progress.
 
@@ -73,7 +74,7 @@ pub enum Piece<'a> {
 }
 
 impl Object {
-    /// Returns true if the value is shown in pieces rather than copied. O(1).
+    /// Returns true if a snapshot reads the value in pieces and does not copy it. O(1).
     pub fn is_piecewise(&self) -> bool {
         let (is_divided, len_bytes) = match self {
             Object::Set(set) => (set.is_table(), set.len_bytes()),
@@ -145,7 +146,7 @@ impl Object {
         }
     }
 
-    /// Returns an empty value of the same type, which replaces a value that is taken away.
+    /// Returns an empty value of the same type, to leave in the place of this one.
     pub(crate) fn empty_of_type(&self) -> Object {
         match self {
             Object::Blob(_) => Object::Blob(crate::object::Blob::default()),

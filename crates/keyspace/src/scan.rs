@@ -3,7 +3,7 @@
 //! A scan cursor is a point of the hash space:
 //!
 //! ```text
-//!  48 bits: [shard 10][point 38]     point: the upper 38 of the 48 bits in which a table counts
+//!  48 bits: [shard 10][point 38]     point: the upper 38 of the 48 bits of a table's own cursor
 //! ```
 //! Keys are stored in hash order, within a shard and from shard to shard. "Everything below the
 //! cursor was returned" therefore stays true when tables grow, split, shrink or merge between two

@@ -204,7 +204,7 @@ impl Set {
         matches!(self.repr, Repr::Table(_))
     }
 
-    /// Starts a showing of a table's present state for [`Set::show`]: see `crate::pieces`. O(1).
+    /// Starts a showing of a table's present state, whose members [`Set::show`] visits. O(1).
     pub(crate) fn begin_showing(&mut self, showing: Showing) {
         if let Repr::Table(members) = &mut self.repr {
             members.table.begin(showing);

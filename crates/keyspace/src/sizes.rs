@@ -12,8 +12,8 @@
 //! another thread writes. A cell of one lane may be below zero: a key created in one lane may be
 //! removed in another. The sum over the lanes is right. Code without a lane (active expiry,
 //! eviction) counts in one shared lane. All counting is done under the lock of the key's shard. A
-//! thread that holds all these locks therefore sees consistent sums, and so does a thread that is
-//! alone in the gate and has passed through all of them.
+//! thread that holds all these locks therefore sees consistent sums. So does an exclusive owner of
+//! the gate that has taken and released each of them.
 //!
 //! The same mark has the class of a big key; `big_index.rs` has the index of these keys.
 //!
@@ -30,8 +30,8 @@ use crate::value_size::{BYTES_MIN, ELEMENTS_MIN, Measure, SizedType, ValueSize, 
 
 /// The number of bins per type: for sizes up to `2^62`.
 pub const BINS: usize = 64;
-/// The number of cells of a database: those without a key, and the bins of [`SizedType`]'s six
-/// types.
+/// The number of cells of a database: the bins of [`SizedType`]'s six types, and as many cells
+/// before them, for [`SizeMark::NONE`].
 const CELLS: usize = 7 * BINS;
 
 impl ValueSize {
@@ -58,9 +58,9 @@ impl ValueSize {
         SizeMark(mark.0 | (u32::from(by_elements) << 8 | u32::from(by_bytes)) << CELL_BITS)
     }
 
-    /// Returns true if the marks are certainly equal, without computing them. Nearly all writes
-    /// leave a value of the same type. It then either is far from big and stays in its power of
-    /// two, or it stays in its class.
+    /// Returns true if the marks of both sizes are certainly equal, without computing them. That is
+    /// so after nearly all writes: the type is the same, and the size stays in its power of two
+    /// (small values) or in its class.
     #[inline]
     pub(crate) fn is_marked_alike(self, other: Self) -> bool {
         let small =
@@ -74,7 +74,8 @@ impl ValueSize {
     }
 }
 
-/// The part of a key's size that is stored elsewhere: its cell, and its classes if it is big.
+/// The place of a key's size in the counts and in the index of big keys: its cell, and its classes
+/// if it is big.
 ///
 /// ```text
 ///  [unused 7][class by elements 8][class by bytes 8][cell 9]
@@ -106,7 +107,7 @@ impl SizeMark {
         Self::new(SizedType::String, bin_of_text(number))
     }
 
-    /// Computes the mark of a key with a value that is still to be stored.
+    /// Computes the mark of a key with a value that is not stored yet.
     #[inline]
     pub(crate) fn of_new(value: &NewValue<'_, Object>) -> Self {
         match value {
@@ -262,8 +263,8 @@ impl KeySizes {
         Self { db_count, shared: SizeLane::new(db_count), lanes: Mutex::default() }
     }
 
-    /// Returns a lane for a thread that runs commands: an abandoned one of another thread, or a new
-    /// one.
+    /// Returns a lane for a thread that runs commands: the lane of a thread that has ended, or a
+    /// new one.
     pub(crate) fn add_lane(&self) -> Arc<SizeLane> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let is_left = |lane: &mut Arc<SizeLane>| Arc::get_mut(lane).is_some();
@@ -311,8 +312,8 @@ impl KeySizes {
         })
     }
 
-    /// Resets the counts of a database whose keys were removed. The caller must be alone in the
-    /// gate. O(lanes).
+    /// Resets the counts of a database whose keys were removed. The caller must be the gate's
+    /// exclusive owner. O(lanes).
     pub(crate) fn forget(&self, db: usize) {
         self.each_lane(|lane| {
             for cell in lane.dbs[db].get().into_iter().flat_map(|cells| cells.iter()) {
@@ -321,8 +322,8 @@ impl KeySizes {
         });
     }
 
-    /// Exchanges the counts of two databases. The caller must be alone in the gate and hold all
-    /// shards' locks. O(lanes).
+    /// Exchanges the counts of two databases. The caller must be the gate's exclusive owner, and
+    /// must have taken and released each shard's lock. O(lanes).
     pub(crate) fn swap(&self, a: usize, b: usize) {
         self.each_lane(|lane| {
             if lane.dbs[a].get().is_none() && lane.dbs[b].get().is_none() {

@@ -1,31 +1,32 @@
 //! The snapshot: a walk over the keyspace in its state at one moment, in small steps while it
-//! continues to change. A save uses it, and later a rewrite or a replica's full copy.
+//! continues to change. RDB files and the bases of append-only files are written with it.
 //!
 //! ```text
-//!   alone in the gate      a walk starts from the present state: one walk at a time
+//!   exclusive owner        starts a walk from the present state: one walk at a time
 //!   walkers, any number    part by part (a database's keys in one shard), in short locked steps:
-//!                            shown ── cursor ── ahead, where marked entries are skipped
+//!                            visited ── cursor ── ahead, where marked entries are skipped
 //!   writers                before they change or remove an unmarked entry ahead: they hand a copy
 //!                            over to the walk ([`Snapshot::keep`]); new entries ahead get a mark
 //! ```
-//! The marks are those of `structures::table::walk`, which has the reasoning. Each shard has a
-//! cursor, which is read and moved only under the shard's lock. It is the progress of the walk in
-//! the shard: the slot of a database, above the point within its table. A slot is a small number in
-//! the order in which databases are walked. It belongs to the table: SWAPDB moves it with the
-//! table. A database that was not walked yet is therefore shown under its number at the start.
+//! The marks are those of `structures::table::walk`, which explains why they are sufficient. Each
+//! shard has a cursor, which is read and moved only under the shard's lock. It is the progress of
+//! the walk in the shard: the slot of a database, above the point within its table. A slot is a
+//! small number in the order in which databases are walked. It belongs to the table: SWAPDB moves
+//! it with the table. The snapshot therefore has each database under its number at the start, even
+//! if SWAPDB has moved it since.
 //!
-//! **Big values** are not copied. At the first change, or when the walk reaches it, a showing of
-//! the value's state is started. From then on it is shown in pieces (`crate::pieces`), wherever it
-//! is: under another name, in another database, or, when it has left the keyspace, as an object
-//! that the walk owns. FLUSHDB passes its tables to the walk.
+//! **Big values** are not copied. At the first change of such a value, or when the walk reaches it,
+//! a showing of its state is started. From then on walkers read the value in pieces
+//! (`crate::pieces`), even if it moves to another key or database. A value that leaves the keyspace
+//! becomes an object that the walk owns. FLUSHDB passes its tables to the walk.
 //!
-//! **Bounds.** Copies that were handed over and not yet shown are counted
-//! ([`Snapshot::handed_over_len_bytes`]). Above half of [`HANDED_OVER_BYTES_MAX`], walkers show
+//! **Bounds.** Copies that were handed over and not yet visited are counted
+//! ([`Snapshot::handed_over_len_bytes`]). Above half of [`HANDED_OVER_BYTES_MAX`], walkers visit
 //! them first. At the full limit writers wait until there are fewer.
 //!
-//! **End.** When all parts are walked, no writer hands over any more, so the rest is finite.
-//! [`Snapshot::next_work`] returns the remaining work, and then that the walk is done. An abandoned
-//! walk continues to clear marks, and nothing is handed over to it.
+//! **End.** After all parts are walked, writers hand over no more copies, so the remaining work is
+//! finite. [`Snapshot::next_work`] returns it, and then [`Work::Done`]. An abandoned walk continues
+//! to clear marks, and nothing is handed over to it.
 //!
 //! Lock order: the locks here come after those of shards, and no two of them are held together.
 
@@ -45,9 +46,9 @@ use crate::key::{Hasher, KeyHash, SHARD_COUNT, position_of, shard_of};
 use crate::object::{KeyEntry, Object};
 use crate::pieces::{Head, Piece};
 
-/// The bytes of handed-over copies from which writers wait.
+/// The bytes of handed-over copies from which writers must wait.
 pub const HANDED_OVER_BYTES_MAX: usize = 64 << 20;
-/// The bytes of handed-over copies from which walkers show them first.
+/// The bytes of handed-over copies above which walkers visit these copies first.
 const HANDED_OVER_BYTES_MUCH: usize = HANDED_OVER_BYTES_MAX / 2;
 
 /// The phase without a walk.
@@ -68,11 +69,12 @@ const STEP_BUCKETS_MAX: usize = 256;
 
 /// A walk over the keyspace in its state at one moment, if one is in progress. See the module.
 pub struct Snapshot {
-    /// The phase. Written alone in the gate at the start, else by walkers.
+    /// The phase: [`IDLE`], [`KEEPING`] or [`CLEARING`]. The exclusive owner writes it at the
+    /// start; later [`abandon`](Self::abandon) and [`end`](Self::end) do.
     phase: CachePadded<AtomicU32>,
     /// By shard, under its lock: the progress of the walk in the shard.
     cursors: Box<[AtomicU64]>,
-    /// The slot of each database by its present number. Written alone in the gate.
+    /// By database, under its present number: the slot. Only the gate's exclusive owner writes it.
     slot_of_db: Box<[AtomicU32]>,
     /// By slot: the present database of its tables.
     db_of_slot: Box<[AtomicU32]>,
@@ -80,13 +82,13 @@ pub struct Snapshot {
     dbs: Lock<Vec<(usize, DbSize)>>,
     next_part: AtomicUsize,
     finished_parts: AtomicUsize,
-    /// The number of works other than parts that walkers are doing.
+    /// The number of items of [`Work`] other than parts that walkers have not finished.
     works: AtomicUsize,
     lanes: Box<[CachePadded<Lock<Vec<HandedOver>>>]>,
-    /// The bytes of copies not yet shown, including the copies inside big values.
+    /// The bytes of copies not yet visited, including the copies in showings of big values.
     handed_over_len_bytes: Arc<AtomicUsize>,
     handed_over_len_bytes_peak: AtomicUsize,
-    /// The bytes of values and tables that have left the keyspace and are kept only for the walk.
+    /// The bytes of values and tables that have left the keyspace and that only the walk needs.
     left_len_bytes: AtomicUsize,
     bigs: Lock<Bigs>,
     hasher: Hasher,
@@ -103,7 +105,7 @@ pub struct HandedOver {
     len_bytes: usize,
 }
 
-/// A unit of work of a walker: a database's keys in one shard.
+/// A part of the walk, for one walker at a time: a database's keys in one shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     slot: usize,
@@ -117,7 +119,7 @@ impl Part {
     }
 }
 
-/// The keys of a database that was flushed before the walk had shown all of them.
+/// The keys of a database in one shard that was flushed before the walk had visited all of them.
 pub struct Flushed {
     slot: u32,
     point: WalkPoint,
@@ -126,12 +128,12 @@ pub struct Flushed {
     len_bytes: usize,
 }
 
-/// The big values that are shown in pieces.
+/// The big values that walkers read in pieces.
 #[derive(Default)]
 struct Bigs {
     next_ticket: u32,
     waiting: Vec<BigValue>,
-    /// The places of the values that wait or are being shown.
+    /// The place of each value that waits or is being read, by ticket.
     places: Vec<(u32, BigPlace)>,
 }
 
@@ -141,7 +143,7 @@ impl Bigs {
     }
 }
 
-/// A big value to be shown in pieces.
+/// A big value that a walker reads in pieces.
 #[derive(Debug)]
 pub struct BigValue {
     ticket: u32,
@@ -152,7 +154,7 @@ pub struct BigValue {
     pub expiry_ms: Option<i64>,
     /// The access clock.
     pub access: u32,
-    /// The head that precedes its pieces.
+    /// The head, to be written before the pieces.
     pub head: Head,
 }
 
@@ -182,32 +184,32 @@ enum Sought {
     Key(KeyPlace),
     /// The value is outside the keyspace.
     Owned(LeftObject),
-    /// The value does not exist any more.
+    /// The place of the value is not known, or another walker has taken it.
     Gone,
 }
 
 /// The next work of a walker.
 pub enum Work {
-    /// Entries to show.
+    /// Copies of entries to visit.
     HandedOver(Vec<HandedOver>),
-    /// A value whose pieces are to be shown one after the other, and nothing else in between.
+    /// A value to visit in pieces; the walker takes no other work before the last piece.
     Big(BigValue),
-    /// Keys to show.
+    /// Keys of a flushed database to visit.
     Flushed(Flushed),
     /// A part to walk.
     Part(Part),
     /// No work now: other walkers are doing the rest.
     Wait,
-    /// No work: everything was shown.
+    /// No work: everything was visited.
     Done,
 }
 
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
-    /// There is more to show.
+    /// There is more to visit.
     More,
-    /// Everything was shown.
+    /// Everything was visited.
     Finished,
     /// A busy script holds the shard: the step must be tried again later.
     Busy,
@@ -239,7 +241,7 @@ impl Snapshot {
         }
     }
 
-    /// Starts a walk over databases of these sizes. The caller must be alone in the gate.
+    /// Starts a walk over databases of these sizes. The caller must be the gate's exclusive owner.
     pub(crate) fn fix(&self, sizes: Vec<DbSize>) {
         let mut dbs = self.dbs.lock();
         dbs.clear();
@@ -261,8 +263,8 @@ impl Snapshot {
         self.phase.store(KEEPING, Relaxed);
     }
 
-    /// Returns true while a walk is in progress, abandoned or not: the big values that it shows
-    /// must be followed.
+    /// Returns true while a walk is in progress, abandoned or not. Code that moves an entry must
+    /// then report it, because the walk stores the places of big values.
     #[inline]
     pub fn is_under_way(&self) -> bool {
         self.phase.load(Relaxed) != IDLE
@@ -280,7 +282,7 @@ impl Snapshot {
         self.dbs.lock().clone()
     }
 
-    /// Abandons the walk's result: from now on it only clears marks.
+    /// Abandons the walk: its result will be incomplete, and it only clears marks from now on.
     pub fn abandon(&self) {
         if self.is_under_way() {
             // Relaxed: it does no harm if a writer still keeps a copy.
@@ -288,8 +290,8 @@ impl Snapshot {
         }
     }
 
-    /// Records that all databases were flushed. As in Redis, that ends a save: the old data is not
-    /// wanted any more.
+    /// Records that all databases were flushed, and abandons the walk. As in Redis, a flush of all
+    /// data ends a save.
     pub(crate) fn note_flushed_all(&self) {
         self.flushed_all.store(true, Relaxed);
         self.abandon();
@@ -300,14 +302,14 @@ impl Snapshot {
         self.flushed_all.load(Relaxed) && self.flushed_all.swap(false, Relaxed)
     }
 
-    /// Returns the memory of entries handed over and not yet shown, in bytes.
+    /// Returns the memory of copies handed over and not yet visited, in bytes.
     #[inline]
     pub fn handed_over_len_bytes(&self) -> usize {
         self.handed_over_len_bytes.load(Relaxed)
     }
 
-    /// Returns the approximate bytes that only the walk needs, or that it needs a second time. They
-    /// do not count towards `maxmemory`.
+    /// Returns the approximate bytes of copies, and of values and tables that have left the
+    /// keyspace and that only the walk needs. They do not count towards `maxmemory`.
     pub fn held_len_bytes(&self) -> usize {
         self.handed_over_len_bytes() + self.left_len_bytes.load(Relaxed)
     }
@@ -326,16 +328,16 @@ impl Snapshot {
 
     // The writers' part. All of it runs under the lock of the key's shard.
 
-    /// Keeps the state of an entry that is about to be changed or removed, for the walk. O(1), or
-    /// O(bytes) up to a fixed size.
+    /// Keeps the present state of an entry for the walk, before the entry is changed or removed.
+    /// O(1), or O(bytes) up to a fixed size.
     #[cold]
     pub(crate) fn keep(&self, occupied: &mut Occupied<'_, KeyEntry>, db: usize, hash: KeyHash) {
         let Some((slot, point)) = self.point_at(db, shard_of(hash)) else { return };
         occupied.claim_with(position_of(hash), point, |entry| self.keep_claimed(entry, slot, (db, hash)));
     }
 
-    /// Keeps an entry without a mark like [`keep`](Self::keep). Returns true if the entry must be
-    /// marked.
+    /// Keeps the state of an entry like [`keep`](Self::keep), for a caller that knows that the
+    /// entry has no mark. Returns true if the caller must mark the entry.
     #[cold]
     pub(crate) fn keep_unmarked(&self, entry: &mut KeyEntry, db: usize, hash: KeyHash) -> bool {
         let Some((slot, point)) = self.point_at(db, shard_of(hash)) else { return false };
@@ -374,7 +376,8 @@ impl Snapshot {
         }
     }
 
-    /// Starts a showing of an entry's value if it is to be shown in pieces.
+    /// Starts a showing of an entry's value, if that is to be read in pieces. Returns its ticket
+    /// and head.
     fn begin_big(&self, entry: &mut KeyEntry) -> Option<(u32, Head)> {
         let object = entry.object_mut().filter(|object| object.is_piecewise())?;
         let ticket = {
@@ -410,8 +413,8 @@ impl Snapshot {
         self.arrived(db, hash, &table.at(place));
     }
 
-    /// Updates the place of a big value of the walk, if the entry that was put into the keyspace
-    /// here holds one.
+    /// Updates the stored place of a big value of the walk, if this entry, which is now in the
+    /// keyspace at this place, holds one.
     #[cold]
     pub(crate) fn arrived(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if let Some(ticket) = ticket_of(entry) {
@@ -422,8 +425,8 @@ impl Snapshot {
         }
     }
 
-    /// Passes the object of an entry that has left the keyspace to the walk, if it is one of its
-    /// big values. An empty value of its type stays in the entry.
+    /// Moves the object of an entry that has left the keyspace to the walk, if the object is one of
+    /// the walk's big values. The entry gets an empty value of the same type.
     #[cold]
     pub(crate) fn left(&self, entry: &mut KeyEntry) {
         let Some(ticket) = ticket_of(entry) else { return };
@@ -437,8 +440,8 @@ impl Snapshot {
         }
     }
 
-    /// Exchanges the slots of two databases whose tables were exchanged. The caller must be alone
-    /// in the gate.
+    /// Exchanges the slots of two databases whose tables were exchanged. The caller must be the
+    /// gate's exclusive owner.
     pub(crate) fn swapped(&self, a: usize, b: usize) {
         let slots = [b, a].map(|db| self.slot_of_db[db].load(Relaxed));
         for (db, slot) in [a, b].into_iter().zip(slots) {
@@ -460,8 +463,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the places of these databases' big values that are being shown: FLUSHDB removes them
-    /// first. The caller must be alone in the gate.
+    /// Returns the keys of the walk's big values in these databases: FLUSHDB removes them first.
+    /// The caller must be the gate's exclusive owner.
     pub(crate) fn bigs_within(&self, dbs: &std::ops::Range<usize>) -> Vec<KeyPlace> {
         let bigs = self.bigs.lock();
         let here = bigs.places.iter().filter_map(|(_, place)| match place {
@@ -471,8 +474,8 @@ impl Snapshot {
         here.collect()
     }
 
-    /// Takes over the keys that a flush removed from a database in one shard, unless the walk has
-    /// shown all of them; returns them in that case. The caller must be alone in the gate.
+    /// Takes over the keys that a flush removed from a database in one shard. Returns them if the
+    /// walk needs none of them. The caller must be the gate's exclusive owner.
     pub(crate) fn take_flushed(
         &self,
         db: usize,
@@ -490,7 +493,7 @@ impl Snapshot {
         }
     }
 
-    /// Records that a database was flushed. The caller must be alone in the gate.
+    /// Records that a database was flushed. The caller must be the gate's exclusive owner.
     pub(crate) fn forget(&self, db: usize) {
         let slot = self.slot_of_db[db].swap(NO_SLOT, Relaxed);
         if slot != NO_SLOT {
@@ -500,7 +503,7 @@ impl Snapshot {
 
     // The walkers' part.
 
-    /// Returns the number of the database of this slot at the start.
+    /// Returns the number that the database of this slot had at the start.
     fn db_at_point(&self, slot: u32) -> usize {
         self.dbs.lock()[slot as usize].0
     }
@@ -508,8 +511,8 @@ impl Snapshot {
     /// Returns the next work, which the caller must finish. May be called inside or outside the
     /// gate.
     pub fn next_work(&self) -> Work {
-        // Counted before the queues are read: a work between its queue and its walker must not be
-        // mistaken for done.
+        // Counted before the queues are read: an item that a walker has taken from a queue must not
+        // be missing in the count.
         self.works.fetch_add(1, SeqCst);
         let (work, all_walked) = self.take_work();
         if let Work::HandedOver(_) | Work::Big(_) | Work::Flushed(_) = work {
@@ -519,7 +522,7 @@ impl Snapshot {
         if matches!(work, Work::Wait) && all_walked && others == 0 { Work::Done } else { work }
     }
 
-    /// Takes the next work. The flag is true if all parts were walked before.
+    /// Takes the next work. Also returns true if all parts had been walked already.
     fn take_work(&self) -> (Work, bool) {
         let parts = self.dbs.lock().len() * SHARD_COUNT;
         // Acquire: copies that were handed over before the parts were finished are seen below.
@@ -550,12 +553,12 @@ impl Snapshot {
         }
     }
 
-    /// Records that a work other than a part is finished: all of it was shown.
+    /// Records that an item of [`Work`] other than a part is finished.
     pub fn finished(&self) {
         self.works.fetch_sub(1, Relaxed);
     }
 
-    /// Ends the walk, after everything was shown and no mark is left.
+    /// Ends the walk, after everything was visited and no mark is left.
     pub fn end(&self) {
         self.bigs.lock().places.clear();
         self.left_len_bytes.store(0, Relaxed);
@@ -568,8 +571,8 @@ impl Snapshot {
         all
     }
 
-    /// Calls `visit` with a handed-over entry and its database. The caller drops the entry
-    /// afterwards.
+    /// Calls `visit` with a handed-over entry and its database at the start, unless the walk was
+    /// abandoned. Drops the entry.
     pub fn show_handed_over(&self, handed_over: HandedOver, visit: impl FnOnce(usize, &KeyEntry)) {
         self.handed_over_len_bytes.fetch_sub(handed_over.len_bytes, Relaxed);
         if self.is_kept_for() {
@@ -584,7 +587,7 @@ impl Snapshot {
         let position = |key: &[u8]| position_of(hasher.hash_key(key));
         flushed.point = flushed.keys.walk(flushed.point, &position, |entry| {
             match kept.then(|| self.begin_big(entry)).flatten() {
-                // It is owned by the walk at once: another walker may look for it from now on.
+                // The walk owns the object at once: another walker may search for it from now on.
                 Some(begun) => {
                     let object = take_object(entry).expect("what begins to be shown is an object");
                     // Its bytes are counted with its table.
@@ -639,27 +642,27 @@ impl Snapshot {
         if point != WalkPoint::END {
             return Stepped::More;
         }
-        // Release: copies that writers handed over before are visible with it.
+        // Release: a thread that reads this count also sees the copies handed over before.
         self.finished_parts.fetch_add(1, Release);
         Stepped::Finished
     }
 
-    /// Returns the database of a part's keys at the point.
+    /// Returns the number that the database of a part's keys had at the start.
     pub fn db_of(&self, part: Part) -> usize {
         self.db_at_point(part.slot as u32)
     }
 
-    /// Returns the database of flushed keys at the point.
+    /// Returns the number that the database of flushed keys had at the start.
     pub fn db_of_flushed(&self, flushed: &Flushed) -> usize {
         self.db_at_point(flushed.slot)
     }
 
-    /// Returns the database of an entry at the point.
+    /// Returns the number that the database of an entry had at the start.
     pub fn db_of_handed_over(&self, handed_over: &HandedOver) -> usize {
         self.db_at_point(handed_over.slot)
     }
 
-    /// Returns the database of a big value at the point.
+    /// Returns the number that the database of a big value had at the start.
     pub fn db_of_big(&self, big: &BigValue) -> usize {
         self.db_at_point(big.slot)
     }
@@ -685,7 +688,7 @@ impl Snapshot {
                 Sought::Gone => return self.miss(big.ticket),
             };
             let Some(mut shard) = lock(shard_of(at.1)) else { return Stepped::Busy };
-            // It may have moved or left before the shard was locked.
+            // The value may have moved or left the keyspace before the shard was locked.
             if !self.is_at(big.ticket, &at) {
                 continue;
             }

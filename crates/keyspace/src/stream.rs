@@ -336,8 +336,7 @@ impl Stream {
     }
 
     /// Removes entries from the front. O(nodes removed + entries of one node). If references
-    /// matter, entries are removed one by one, whatever the effort: O(checked entries × groups log
-    /// n).
+    /// matter, entries are removed one by one for each `effort`: O(checked entries × groups log n).
     pub fn trim(&mut self, keep: Keep, effort: TrimEffort, references: References) -> StreamTrimmed {
         let limit = match effort {
             TrimEffort::Exact | TrimEffort::WholeNodes { entries_max: 0 } => usize::MAX,
@@ -409,8 +408,8 @@ impl Stream {
     }
 
     /// Removes entries from the front one by one, and checks the references of groups to each.
-    /// Returns the number removed. Does not start with a node that has more entries than the rest
-    /// of the limit.
+    /// Returns the number removed, at most `limit`. Stops before a node with more entries than may
+    /// still be removed.
     fn trim_entries(&mut self, keep: Keep, limit: usize, references: References) -> usize {
         let read_up_to = match references {
             References::Acknowledged => self.read_by_all(),
@@ -456,8 +455,8 @@ impl Stream {
 
     // Showing it while it continues to change.
 
-    /// Starts a showing of the present state for [`Stream::show`]. Returns the number of nodes. The
-    /// data of groups is copied as a whole. O(1) besides that copy.
+    /// Starts a showing of the present state, which [`Stream::show`] visits. Returns the number of
+    /// nodes. The data of groups is copied as a whole. O(1) besides that copy.
     pub fn begin_showing(&mut self, showing: &Showing) -> usize {
         let rest = Self {
             last_id: self.last_id,
@@ -812,7 +811,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Op {
-        /// Milliseconds and sequence to go up, words.
+        /// The increments of milliseconds and sequence number, and the fields and values.
         Append(u64, u64, Vec<Vec<u8>>),
         Remove(usize),
         RemoveAny(u64, u64),

@@ -41,7 +41,7 @@ pub struct ValueSize {
 }
 
 impl ValueSize {
-    /// Returns the number of elements by which it may be big; 0 for a string.
+    /// Returns the number of elements by which the value may be big; 0 for a string.
     #[inline]
     pub fn counted(self) -> usize {
         if self.kind == SizedType::String { 0 } else { self.elements }

@@ -97,7 +97,7 @@ impl Access {
 
 /// The counts and results that a thread collects while commands access keys. Entries that left the
 /// keyspace are collected rather than dropped: freeing a big value takes time, and the shard is
-/// locked. The commands' effects take them over when the command is done.
+/// locked. The record of the command's changes takes them over when the command is done.
 #[derive(Default)]
 pub struct AccessResults {
     /// The number of reads that found their key.
@@ -155,14 +155,14 @@ pub struct Expired {
 /// The treatment of expired keys and hash fields on access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiredAccess {
-    /// They are removed on access. A key that gets an expiry in the past is removed at once.
+    /// Removal on access. A key that gets an expiry in the past is removed at once.
     Remove,
-    /// They are removed on access, but an expiry in the past is stored like any other: for writes
-    /// while data is imported (`import-mode`).
+    /// Removal on access, but an expiry in the past is stored like any other: for writes while data
+    /// is imported (`import-mode`).
     RemoveOnAccess,
-    /// They count as missing and are kept: for reads while data is imported.
+    /// No removal, but they count as missing: for reads while data is imported.
     Hide,
-    /// They are visible: for the importing client.
+    /// No removal, and they are visible: for the importing client.
     Show,
 }
 
@@ -216,7 +216,7 @@ pub struct View<'k> {
     access_results: &'k mut AccessResults,
     /// The last value borrowed for changes, until its size is counted again.
     opened: Option<Opened>,
-    /// True after an access to a key that is not locked.
+    /// True after an access to a key whose shard is not locked.
     missed_lock: MissedLock,
 }
 
@@ -780,12 +780,12 @@ impl Drop for View<'_> {
     }
 }
 
-/// True after a command accessed a key that is not locked.
+/// A flag that is true after a command accessed a key whose shard is not locked.
 #[derive(Default)]
 struct MissedLock(bool);
 
 impl MissedLock {
-    /// Records such an access.
+    /// Records an access to a key whose shard is not locked. Returns the error for it.
     #[cold]
     fn note(&mut self) -> AccessError {
         self.0 = true;
@@ -823,8 +823,8 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// Prepares the entry for a change or removal: the snapshot keeps its present state if it needs
-    /// it.
+    /// Prepares the entry for a change or removal: a snapshot that has not read the entry yet keeps
+    /// its present state.
     #[inline(always)]
     fn kept(mut self) -> Self {
         if self.keyspace.snapshot().is_kept_for() {
@@ -887,7 +887,7 @@ impl AccessResults {
         self.access_events.push(AccessEvent::Expired(expired));
     }
 
-    /// Counts a key that does not exist.
+    /// Counts a read of a key that does not exist, and records the event, as `count` requires.
     #[inline]
     fn miss(&mut self, db: usize, key: Key<'_>, count: Count) {
         self.misses += count.as_number();

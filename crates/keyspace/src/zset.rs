@@ -1,5 +1,5 @@
-//! The sorted set type: few short members are in a sorted listpack, all other sets are found by
-//! name and by rank.
+//! The sorted set type: a sorted listpack for few short members, a table with a tree for all other
+//! sorted sets.
 //!
 //! A packed sorted set is one block, `member score member score …`, ascending by score, then by
 //! member. A whole score is stored as an integer, any other score as its shortest text. A larger
@@ -282,8 +282,8 @@ impl Zset {
         }
     }
 
-    /// Starts a showing of the present state of a set that is not packed, for [`Zset::show`]: see
-    /// `crate::pieces`. O(1).
+    /// Starts a showing of the present state of a set that is not packed. [`Zset::show`] visits its
+    /// members. O(1).
     pub(crate) fn begin_showing(&mut self, showing: Showing) {
         if let Repr::Ranked(ranked) = &mut self.repr {
             ranked.begin_showing(showing);

@@ -183,7 +183,7 @@ fn a_turn_that_may_give_up_and_a_busy_owner_exclude_each_other() {
     });
 }
 
-/// Checks that a future owner gives up: the busy turn ends only afterwards.
+/// Checks that a thread that waits for the ownership gives up: the busy turn ends only afterwards.
 #[test]
 fn an_owner_to_be_gives_up_on_a_turn_that_becomes_busy() {
     check(None, |guarded| {
@@ -222,7 +222,8 @@ fn a_turn_gives_up_behind_an_owner_that_waits_for_a_busy_turn() {
     });
 }
 
-/// Runs a turn that stays the owner. Alone and in between it changes the words of owners.
+/// Runs a turn that stays the owner. It changes the words of owners during exclusive work and,
+/// while it is still the owner, between two such works.
 fn stay(guarded: &Guarded, index: usize) {
     let mut pass = guarded.gate.shared(index);
     pass.keep_ownership();
@@ -242,14 +243,14 @@ fn stay(guarded: &Guarded, index: usize) {
     }
 }
 
-/// Runs [`stay`] in parallel with `other`, which works alone `owned` times; `turns` are the
-/// expected steps of all turns.
+/// Runs [`stay`] in parallel with `other`, which works `owned` times as the exclusive owner.
+/// `turns` are the expected steps of all turns.
 fn check_staying(preemptions_max: usize, other: fn(&Guarded), owned: u32, turns: [u32; 2]) {
     check(Some(preemptions_max), move |guarded| {
         let other = spawn(guarded, other);
         stay(guarded, 0);
         other.join().expect("no panic");
-        // A turn that gave way stepped once alone, one that did not three times.
+        // A turn that yielded changed the owners' words once, one that did not three times.
         assert!([owned + 1, owned + 3].contains(&guarded.owners.read()));
         assert_eq!(guarded.turns.each_ref().map(Pair::read), turns);
     });

@@ -1,5 +1,5 @@
-//! A test that a snapshot walk shows the keyspace in its state at the start. Between its steps come
-//! random changes of every kind; the result is compared with a copy made at the start.
+//! A test that a snapshot walk returns the keyspace in its state at the start. Random changes of
+//! every kind are made between its steps; the result is compared with a copy made at the start.
 
 use std::collections::BTreeMap;
 
@@ -193,7 +193,7 @@ impl Walked {
         assert!(!self.gate.exclusive(|alone| keyspace.fix_snapshot(alone)), "one at a time");
     }
 
-    /// Takes one step of a walker. Returns true if the walk is over.
+    /// Takes one step of a walker. Returns true if the walk has ended.
     fn step(&mut self) -> bool {
         let (snapshot, keyspace, shown) = (self.keyspace.snapshot(), &self.keyspace, &mut self.shown);
         if let Some((big, parts)) = &mut self.big {

@@ -1,4 +1,4 @@
-//! Each structure beside the equivalent of the standard library or hashbrown.
+//! Each structure compared with its equivalent in the standard library or hashbrown.
 //!
 //! ```text
 //! cargo bench -p structures                 all; `-- table` only names with "table"
@@ -136,7 +136,8 @@ mod sorted_set {
         members
     }
 
-    /// Scores here are whole and positive, so their bits are in order.
+    /// Builds a map ordered by the bits of scores. The scores are whole and positive, so their bits
+    /// have the same order.
     fn std(len: usize) -> BTreeMap<(u64, Vec<u8>), ()> {
         let mut members = BTreeMap::new();
         members.extend((0..len).map(|number| ((score(number).to_bits(), name(number)), ())));
@@ -148,13 +149,13 @@ mod sorted_set {
         builds(bencher, MANY, || ours(MANY));
     }
 
-    /// Builds an order without look-up by name, which would need a second map.
+    /// Builds only the ordered map; look-up by name would need a second map.
     #[divan::bench(sample_count = 10)]
     fn build_std(bencher: Bencher<'_, '_>) {
         builds(bencher, MANY, || std(MANY));
     }
 
-    /// Finds ranks. The standard library has none: there it would be O(n).
+    /// Finds ranks. The standard library has no counterpart: its maps would need O(n).
     #[divan::bench]
     fn rank_ours(bencher: Bencher<'_, '_>) {
         let (members, state) = (ours(MANY), hasher());
@@ -347,7 +348,7 @@ mod hyperloglog {
         bytes
     }
 
-    /// Adds elements to a dense HyperLogLog, of which few registers change.
+    /// Adds elements to a dense HyperLogLog; few of its registers change.
     #[divan::bench]
     fn add_ours(bencher: Bencher<'_, '_>) {
         let mut bytes = ours(MANY);

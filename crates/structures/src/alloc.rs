@@ -129,9 +129,9 @@ fn free_displaced(block: *mut u8, _class_len_bytes: usize) {
 /// Makes resident memory follow used memory closely, for a server with a memory limit. `None` ends
 /// this.
 ///
-/// Blocks of 16 KiB to half a mebibyte then get pages of their own, which return to the system when
-/// they are freed. Up to `shelf_bytes_max` bytes of such blocks are kept for the next request of
-/// their size. Smaller free ranges are returned at once.
+/// Blocks above 16 KiB, up to half a mebibyte, then get pages of their own, which return to the
+/// system when they are freed. Up to `shelf_bytes_max` bytes of such blocks are kept for the next
+/// request of their size. Smaller free ranges are returned at once.
 ///
 /// Otherwise these blocks share regions of up to 4 MiB, one per size class and thread. A region
 /// stays while one block in it is in use: up to 100 % more resident memory under a mix of sizes
@@ -196,7 +196,7 @@ fn count(change_bytes: i64) {
     }
 }
 
-/// Counts for a thread without a counter of its own, for example because it is new.
+/// Adds to the counter of a thread that has no index yet, or shares its counter with others.
 #[cold]
 fn count_shared(change_bytes: i64) {
     if INDEX.get() == UNASSIGNED {
@@ -371,18 +371,19 @@ const OPTION_MINIMAL_PURGE_SIZE: mi::mi_option_t = 44;
 /// The smallest free range that is returned to the system, in KiB: mimalloc's own choice with huge
 /// pages.
 const PURGED_KIB_MIN: std::ffi::c_long = 2048;
-/// The same while resident memory follows used memory closely: one of mimalloc's slices.
+/// The value instead of [`PURGED_KIB_MIN`] while resident memory follows used memory closely: one
+/// of mimalloc's slices.
 const PURGED_KIB_MIN_CLOSE: std::ffi::c_long = 64;
 /// mimalloc 3's number for its option `page_max_candidates`, as above.
 const OPTION_PAGE_MAX_CANDIDATES: mi::mi_option_t = 37;
-/// Pages of a size class that are compared to take the fullest, so that others empty:
-/// mimalloc's own choice.
+/// The number of pages of a size class that mimalloc compares. It allocates from the fullest one,
+/// so that the others become empty. This is mimalloc's own choice.
 const PAGE_CANDIDATES: std::ffi::c_long = 4;
-/// The same while resident memory follows used memory closely.
+/// The value instead of [`PAGE_CANDIDATES`] while resident memory follows used memory closely.
 const PAGE_CANDIDATES_CLOSE: std::ffi::c_long = 64;
-/// The time in milliseconds for which freed pages stay with the process. With mimalloc's own
-/// second, resident memory is 5–10 % ahead of a growing data set, whose tables leave free blocks of
-/// every size. In our measurements, ten milliseconds cost nothing.
+/// The time in milliseconds for which freed pages stay with the process. While a data set grows,
+/// its tables leave free blocks of every size. With mimalloc's default of one second, resident
+/// memory is then 5–10 % higher. In our measurements, ten milliseconds cost nothing.
 const PURGE_DELAY_MS: std::ffi::c_long = 10;
 
 /// Configures the allocator for a server. Must be called once, early.
@@ -433,8 +434,8 @@ unsafe extern "C" fn append_text(message: *const c_char, text: *mut c_void) {
 mod tests {
     use super::*;
 
-    /// Asks the counting allocator directly, so that the tests do not count the harness' other
-    /// threads: this binary's global allocator is the system's.
+    /// Allocates from the counting allocator directly, so that the tests do not count the harness'
+    /// other threads: this binary's global allocator is the system's.
     fn alloc(layout: Layout) -> *mut u8 {
         // SAFETY: no test asks for a layout of size zero.
         let block = unsafe { CountingAllocator.alloc(layout) };

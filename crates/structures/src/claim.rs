@@ -1,5 +1,6 @@
-//! A state that several threads want to end, and exactly one may. An example is the wait of a
-//! client: a writer serves it, its own thread ends it on timeout, or another thread cancels it.
+//! A state that several threads try to end, and that exactly one of them ends. An example is a
+//! blocked client: a writer serves it, its own thread ends the wait on timeout, or another thread
+//! cancels the wait.
 //!
 //! It is one lock around one bool. A thread ends the claim under the lock. All work that belongs to
 //! the end (taking the element, sending the reply) is therefore finished when other threads find

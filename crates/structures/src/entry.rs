@@ -3,8 +3,8 @@
 //! ```text
 //!  0        4         6           8
 //! [meta u32|key u16  |value u16 ] [expiry i64]? [long key u64]? [payload]?[key bytes][value bytes]
-//!  |        |         value length              key length      i64 or V    padded: no, to
-//!  |        0xFFFF: the long key field holds the length                      the size class
+//!  |        key length value length              key length      i64 or V    then unused bytes, up
+//!  |        (0xFFFF: it is in `long key`)                                    to the size class
 //!  access 0..24, kind 24..26, has-expiry 26, mark 27
 //! ```
 //! A small string is stored after its key (`kind` bytes). An integer, or an object (`V`, any type
@@ -35,7 +35,8 @@ const HAS_EXPIRY: u32 = 1 << 26;
 const MARK: u32 = 1 << 27;
 const KEY_LEN_LONG: u16 = u16::MAX;
 const FIELD_BYTES: usize = 8;
-/// Blocks are aligned so that a table word has four bits to spare.
+/// The alignment of blocks. It leaves four unused bits in an address, for the flags of a table
+/// word.
 const BLOCK_ALIGN: usize = 16;
 
 #[repr(C)]
@@ -241,7 +242,7 @@ impl<V> Entry<V> {
         shape
     }
 
-    /// Returns the place `at` bytes into the block.
+    /// Returns a pointer to the byte at offset `at` of the block.
     ///
     /// # Safety
     /// `at` is not beyond the block's end.
@@ -620,8 +621,9 @@ impl<'a, V: Held> Borrowed<'a, Entry<V>> {
 }
 
 impl<'a, V: Held> Occupied<'a, Entry<V>> {
-    /// Borrows the object, to change it, as long as the table is borrowed. A caller that changes
-    /// deadlines of its parts notifies the table by [`Table::at_mut`]. O(1).
+    /// Borrows the object mutably, as long as the table is borrowed. A caller that changes
+    /// deadlines of the object's parts must then call [`Table::at_mut`], which updates the table.
+    /// O(1).
     #[inline]
     pub fn into_object_mut(mut self) -> Option<&'a mut V> {
         let mut entry = self.as_owned();

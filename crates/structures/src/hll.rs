@@ -97,7 +97,7 @@ impl Encoding {
     }
 }
 
-/// The effect of an element on a HyperLogLog: a register and its least value.
+/// The effect of adding an element to a HyperLogLog: a register and its least value afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// The register that the element falls into.

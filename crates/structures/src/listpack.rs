@@ -13,8 +13,8 @@
 //! converts a growing list to another structure at a limit.
 //!
 //! Invariant: the bytes are a valid listpack; [`Listpack::from_bytes`] rejects all other bytes.
-//! Growing beyond 1 GiB is refused with [`PackFull`], so that offsets stay far from the format's 4
-//! GiB.
+//! Growing beyond 1 GiB is refused with [`PackFull`], so that offsets stay far below the format's
+//! limit of 4 GiB.
 //!
 //! Memory: 16 bytes for the handle, `Option` included, plus the block.
 //!

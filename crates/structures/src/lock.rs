@@ -14,19 +14,19 @@
 //!
 //! **A busy holder.** A holder that will keep the lock for long (a script past its threshold)
 //! writes BUSY into the word and wakes all sleepers. BUSY implies WAITED. A thread that called
-//! `lock_unless_busy` then gives up; other threads continue to sleep. A thread gives up only when a
-//! read-modify-write has shown BUSY after its last wake. The holder of that moment still has a wake
-//! to make. A wake that reached the thread that gives up is therefore not lost to the threads that
-//! still sleep.
+//! `lock_unless_busy` then gives up; other threads sleep again. A wake may reach a thread that
+//! gives up, and must not be lost to the threads that still sleep. A thread therefore gives up only
+//! when a read-modify-write after its last wake has read BUSY. The present holder then still wakes
+//! a thread when it unlocks.
 //!
 //! Cost: uncontended, one compare-exchange and one swap, no system call. Contended: up to
 //! `spins_max()` reads (1 to 2 µs, none on one core), then a parked thread.
 //!
 //! Fairness: none. The first thread after an unlock takes the lock, even one that never waited. A
 //! hot shard therefore does not pay a thread switch per request. The longest wait is unbounded in
-//! theory. In practice a waiting thread loses a race or two. The threads are few (one per core),
-//! and each releases the lock between the commands of its turn. A critical section is bounded by
-//! contract (see ARCHITECTURE.md on the work allowed under a shard's lock).
+//! theory. In practice other threads overtake a waiting one once or twice. The threads are few (one
+//! per core), and each releases the lock between the commands of its turn. A critical section is
+//! bounded by contract (see ARCHITECTURE.md on the work allowed under a shard's lock).
 //!
 //! A thread that locks twice is not detected: it deadlocks. Callers take several locks only in
 //! ascending order of shards.
@@ -58,15 +58,15 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// The state with one guard, and possibly sleeping threads: unlocking must wake one.
 const WAITED: u32 = 2;
-/// The state like WAITED whose guard is held for long.
+/// The state with one guard that is held for long, and possibly sleeping threads, as in WAITED.
 const BUSY: u32 = 3;
 
-/// The time that a thread waits for a lock.
+/// The condition that ends a thread's wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// Until the thread has the lock.
+    /// The thread has the lock.
     Endless,
-    /// Until the thread has the lock, or the holder has marked it busy.
+    /// The thread has the lock, or the holder has marked it busy.
     UntilBusy,
 }
 
@@ -81,14 +81,15 @@ pub struct Lock<T> {
 // between threads moves the value between them and never shares it: `T: Send` is what that takes.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
-/// The exclusive access to the value; dropping it unlocks. It stays on the thread that locked.
+/// The exclusive access to the value; dropping it unlocks. It cannot be sent to another thread.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
     /// loom's record that this thread accesses the value. `None` only inside `drop`.
     #[cfg(loom)]
     access: Option<MutPtr<T>>,
-    /// Not `Send`, and `Sync` only when `T` is, like the standard library's guard.
+    /// A marker that makes the guard not `Send`, and `Sync` only if `T` is, as in the standard
+    /// library.
     _like: PhantomData<std::sync::MutexGuard<'a, T>>,
 }
 
@@ -169,15 +170,15 @@ impl<T> Lock<T> {
         self.state.load(Relaxed) != FREE
     }
 
-    /// Returns true if a thread may be sleeping until the lock is free. A hint, for the lock's
-    /// holder.
+    /// Returns true if a thread may be sleeping until the lock is free; false for a lock that is
+    /// marked busy. A hint, for the lock's holder.
     #[inline]
     pub fn is_awaited(&self) -> bool {
         self.state.load(Relaxed) == WAITED
     }
 
     /// Takes the lock after a failed first try: a bounded spin, then repeated sleeps. Returns true
-    /// if it has the lock, which is always so with endless patience.
+    /// if it has taken the lock: always with [`Patience::Endless`].
     #[cold]
     fn lock_contended(&self, patience: Patience) -> bool {
         // The state with which the lock is taken: WAITED once this thread may have slept.
@@ -198,8 +199,8 @@ impl<T> Lock<T> {
                         self.state.wait(WAITED);
                     }
                 }
-                // A compare-exchange as well: it reads the newest value, of a holder that still has
-                // a wake to make.
+                // A compare-exchange here, too: it reads the newest value. If that is BUSY, the
+                // present holder will wake a thread when it unlocks.
                 BUSY if patience == Patience::UntilBusy => {
                     if self.state.compare_exchange(BUSY, BUSY, Relaxed, Relaxed).is_ok() {
                         return false;

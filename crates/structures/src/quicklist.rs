@@ -43,11 +43,11 @@ use crate::walked_row::WalkedRow;
 pub use limit::NodeLimit;
 use node::{End, Node, Side, Slack};
 
-/// The bytes that Redis adds to a string's length when it checks a node for room.
+/// The bytes that Redis adds to a string's length when it checks if the string fits a node.
 const ENTRY_OVERHEAD_LEN_BYTES: usize = 8;
 
-/// The greatest length in bytes of a node's run after the replacement of an element: one edit moves
-/// so much.
+/// The greatest length in bytes of a node's run after the replacement of an element. It bounds the
+/// bytes that one edit moves.
 pub const REPLACED_LEN_BYTES_MAX: usize = 64 * 1024;
 
 /// The content of one node, for code that writes lists to files or peers.
@@ -76,7 +76,7 @@ impl<'a> NodeView<'a> {
     }
 }
 
-/// The greatest distance from the edited node of the nodes that an edit joins.
+/// The greatest distance, in nodes, between an edited node and a node that the edit joins.
 const EDITED_NODES: usize = 4;
 
 /// The most nodes for which a list's memory is summed rather than estimated.
@@ -288,8 +288,8 @@ impl Quicklist {
         }
     }
 
-    /// Makes room for a handle, by an eighth instead of the ring's own doubling: moving a handle
-    /// costs much less than filling its node did.
+    /// Grows a full ring by an eighth; the ring itself would double. Moving the handles costs
+    /// little, compared with the cost of filling their nodes.
     fn reserve_node(&mut self) {
         if self.nodes.len() == self.nodes.capacity() {
             self.nodes.reserve_exact((self.nodes.len() / 8).max(4));
@@ -528,7 +528,8 @@ impl Quicklist {
     }
 }
 
-/// Returns the place of the part of a split node that holds the pivot of an insertion.
+/// Returns the place of the part with the pivot, after node `at` was split to insert an element on
+/// this side of the pivot.
 fn beside_pivot(at: usize, side: Side) -> usize {
     match side {
         Side::Before => at + 1,

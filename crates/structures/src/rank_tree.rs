@@ -45,7 +45,7 @@ pub trait Item: Copy + PartialEq {
 
 const LEAF_LEN_MAX: usize = 63;
 const INNER_LEN_MAX: usize = 31;
-/// The number of entries below which a node is joined with a neighbour or evened out.
+/// The number of entries below which a node is joined with a neighbour or takes entries from it.
 const LEAF_LEN_MIN: usize = 28;
 const INNER_LEN_MIN: usize = 12;
 /// The number of places that must remain free when two nodes are joined, so that the next insert

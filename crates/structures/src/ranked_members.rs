@@ -110,13 +110,13 @@ impl RankedMembers {
         self.table.is_empty()
     }
 
-    /// Takes everything apart piece by piece. The tree comes first, because its addresses point
-    /// into the members. O(1); each step of the iterator frees one node or member.
+    /// Takes tree and table apart. O(1); each step of the iterator frees one node or member. The
+    /// tree comes first, because its addresses point into the members.
     pub fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         self.tree.into_freed().chain(self.table.into_table().into_drain().map(drop))
     }
 
-    /// Starts a showing of the present state for [`RankedMembers::show`]. O(1).
+    /// Starts a showing of the present state, whose members [`RankedMembers::show`] visits. O(1).
     pub fn begin_showing(&mut self, showing: Showing) {
         self.table.begin(showing);
     }
@@ -132,7 +132,7 @@ impl RankedMembers {
         self.table.show(members_max, |member| visit(member.bytes(), member.payload()))
     }
 
-    /// Returns the bytes of members, table and tree; averages for the latter two. O(1).
+    /// Returns the bytes of members, table and tree, with averages for table and tree. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.members_len_bytes + self.table.len_bytes_mean() + self.len() * TREE_LEN_BYTES_MEAN

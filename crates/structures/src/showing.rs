@@ -1,6 +1,7 @@
-//! Showings: walks over a structure piece by piece in its state at one moment, while it continues
-//! to change. This module is the common part of those of tables (`table::walked`) and rows
-//! (`walked_row`).
+//! Showings. A showing visits all parts of one structure in the structure's state at the start of
+//! the showing, in many steps, while the structure continues to change. Snapshots use showings for
+//! big values. This module has the code that the showings of tables (`table::walked`) and of rows
+//! (`walked_row`) share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -8,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// A part of a structure with a known size in memory.
 pub trait Weighed {
-    /// Returns the bytes of its block.
+    /// Returns the size of the part's block in bytes.
     fn weight_bytes(&self) -> usize;
 }
 
@@ -20,9 +21,10 @@ pub type PositionOf = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
 pub struct Showing {
     /// The number that identifies the showing.
     pub ticket: u32,
-    /// The positions of elements by their keys, as used everywhere for the shown tables.
+    /// The function that computes positions: the one used for all other operations on the tables.
     pub position_of: PositionOf,
-    /// The number of bytes that were copied and not shown yet, over all structures shown together.
+    /// The number of bytes of copies that were made and not visited yet. All showings of a snapshot
+    /// share it.
     pub copied_len_bytes: Arc<AtomicUsize>,
 }
 
@@ -32,7 +34,8 @@ impl std::fmt::Debug for Showing {
     }
 }
 
-/// The part of one showing in a common count of bytes. It is subtracted when it is dropped.
+/// The number of copied bytes of one showing, which is also contained in a common count. Dropping
+/// it subtracts it from the common count.
 #[derive(Debug)]
 pub(crate) struct CopiedBytes {
     common: Arc<AtomicUsize>,

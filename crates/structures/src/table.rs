@@ -12,7 +12,7 @@
 //!   doubles when a segment at full depth splits. A shallower segment is in several directory
 //!   places; the first of them has its counters.
 //! - The 16 bits below are its tag. The tag gives the home bucket (`tag * buckets >> 16`, so
-//!   buckets are in hash order for any number of them). It also tells elements apart before their
+//!   buckets are in hash order for any number of them). It also distinguishes elements before their
 //!   memory is read.
 //! - A full bucket overflows into the next one of the segment and sets a flag. Removal moves an
 //!   overflowed element back: the flag is set exactly when an element is stored past that bucket.
@@ -479,8 +479,8 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Merges a sparse segment with its equally deep buddy. No element is read: the bit that told
-    /// the two apart moves from the directory into the tag.
+    /// Merges a sparse segment with its equally deep buddy. No element is read: the bit that
+    /// distinguished the two segments moves from the directory into the tag.
     fn merge(&mut self, first: usize) -> bool {
         let segment = self.directory[first];
         let width = 1 << (self.depth - segment.depth());

@@ -1,29 +1,29 @@
-//! A row of nodes that can be shown one by one, in order, in its state at one moment, while it
-//! continues to change. Quicklists and streams consist of such a row.
+//! A row of nodes with showings (see `showing`), which visit the nodes in order. Quicklists and
+//! streams consist of such a row.
 //!
 //! ```text
-//!   numbers at the start      0 1 2 3 4 5 6 7 8         shown up to 2
+//!   numbers at the start      0 1 2 3 4 5 6 7 8         visited up to 2
 //!   the row now               . n 3 4 x . 7 8 n         5 changed, 6 removed, n new
-//!   stretches                     └─┘     └─┘           nodes as they were, at new indices
-//!   kept                              5 6               by number
+//!   stretches                     └─┘     └─┘           unchanged nodes, at new indices
+//!   kept                              5 6               old nodes, by number
 //! ```
-//! It is a ring of nodes whose changes all go through this module. During a showing, *stretches*
-//! describe the places of the nodes that existed at its start, are unchanged, and are not shown
-//! yet. At first there is one stretch; each change in the middle adds at most one. Before such a
-//! node is changed, it is copied to *kept*; before it is removed, it is moved there. The next node
-//! to show is always the first of the first stretch or the first of the kept nodes. The start of a
-//! showing does no work per node, and its end leaves nothing behind.
+//! It is a ring of nodes whose changes all go through this module. During a showing, a *stretch* is
+//! a sequence of nodes that existed at the start, are unchanged, and are not visited yet. At first
+//! there is one stretch; each change in the middle adds at most one. Before a node of a stretch is
+//! changed, it is copied to *kept*; a node that is removed is moved there. The next node to visit
+//! is always the first node of the first stretch or the first kept node. Neither the start nor the
+//! end of a showing does work for each node of the row.
 //!
 //! Without a showing, a change pays one check of a field beside the ring. With one, it pays
-//! O(stretches). There are at most hundreds: each came with the copy of a node, and is gone when
-//! the showing has passed it.
+//! O(stretches). There are at most hundreds of stretches: each new one comes with the copy of a
+//! node, and ends when the showing has visited its nodes.
 
 use std::collections::{BTreeMap, VecDeque, vec_deque};
 use std::ops::{Deref, Range};
 
 use crate::showing::{CopiedBytes, Showing, Weighed};
 
-/// A row with showings. See the module. `X` is data that the owner keeps until a showing's end.
+/// A row with showings. See the module. `X` is data that the owner stores until a showing ends.
 #[derive(Debug)]
 pub struct WalkedRow<N, X = ()> {
     nodes: VecDeque<N>,
@@ -34,7 +34,7 @@ pub struct WalkedRow<N, X = ()> {
 struct Walk<N, X> {
     ticket: u32,
     copied_len_bytes: CopiedBytes,
-    /// The number of the node that is shown next.
+    /// The number of the node that is visited next.
     next: usize,
     /// The number of nodes at the start.
     end: usize,
@@ -267,8 +267,7 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         taken
     }
 
-    /// Starts a showing of the present state. Until it has ended, [`WalkedRow::show`] visits the
-    /// nodes as they are now. O(1).
+    /// Starts a showing of the present state, whose nodes [`WalkedRow::show`] visits. O(1).
     pub fn begin(&mut self, showing: &Showing, extra: X) {
         let end = self.nodes.len();
         self.walk = Some(Box::new(Walk {
@@ -301,14 +300,14 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         true
     }
 
-    /// Ends the showing in progress, even if nodes are left. Returns the data that was kept until
-    /// then.
+    /// Ends the showing in progress, even if nodes are left. Returns the owner's data, which
+    /// [`begin`](Self::begin) stored.
     pub fn end(&mut self) -> Option<X> {
         self.walk.take().map(|walk| walk.extra)
     }
 }
 
-/// The stretches of nodes that are unchanged and not shown yet, in ascending order of numbers and
+/// The stretches of nodes that are unchanged and not visited yet, in ascending order of numbers and
 /// indices.
 #[derive(Debug)]
 struct Stretches {
@@ -384,8 +383,8 @@ impl Stretches {
         self.all.range_mut(place..).for_each(|stretch| stretch.index -= 1);
     }
 
-    /// Removes the node of this number, the lowest not passed, from its stretch. Returns its index,
-    /// or `None` if it is in no stretch.
+    /// Removes the node of this number from its stretch; it must be the lowest number not visited
+    /// yet. Returns the node's index, or `None` if it is in no stretch.
     fn pass(&mut self, number: usize) -> Option<usize> {
         let first = *self.all.front().filter(|stretch| stretch.number == number)?;
         self.shorten(0);

@@ -5,10 +5,10 @@
 //!   store its awaited number, fence    store the value, fence
 //!   read the value                     read each thread's awaited number, wake
 //! ```
-//! **No wake-up is lost.** In the single order of SeqCst fences one of the two sides comes first,
-//! and the other side then sees its store. Either the thread finds its number reached and does not
-//! wait, or the setting thread finds it waiting. The waking thread clears the awaited number, so
-//! that the waiting thread is woken only once.
+//! **No wake-up is lost.** SeqCst fences have a single order, so one of two things happens. The
+//! waiting thread reads the new value, finds its number reached, and does not wait; or the setting
+//! thread reads the awaited number and wakes the waiting thread. The waking thread clears the
+//! awaited number, so that the waiting thread is woken only once.
 //!
 //! A thread waits for one number at a time: the smallest for which it has work. Proven under loom:
 //! tests/loom_combiner.rs.

@@ -107,7 +107,8 @@ fn a_busy_holder_is_given_up_and_nobody_sleeps_for_ever() {
     });
 }
 
-/// Checks that a thread gives up on a holder that never unlocks.
+/// Checks that a sleeping thread gives up when the holder, which does not unlock, marks itself
+/// busy.
 #[test]
 fn who_sleeps_on_a_holder_that_becomes_busy_gives_up() {
     check(None, || {

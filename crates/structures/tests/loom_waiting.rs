@@ -1,7 +1,8 @@
 //! A proof, under every interleaving and every allowed stale read (loom), of the way in which a
-//! blocked client gets its reply. Serving it, its timeout and its end exclude each other. It is
-//! therefore answered exactly once, and no element is lost. A reply put into the inbox of a
-//! sleeping thread wakes that thread; loom would report a thread that sleeps forever as a deadlock.
+//! blocked client gets its reply. A client is either served, or its wait times out, or its
+//! connection ends. It therefore gets exactly one reply, and no element is lost. A reply in the
+//! inbox of a sleeping thread wakes that thread; loom would report a thread that sleeps forever as
+//! a deadlock.
 //!
 //! The parts of the server: `BlockedClient::over` is a [`Claim`], and a thread's port has an
 //! [`Inbox`] and a [`Mailbox`], through which a message announces the reply. An element is under
@@ -20,7 +21,7 @@ use structures::claim::Claim;
 use structures::inbox::Inbox;
 use structures::lock::Lock;
 
-/// The object on which the owner sleeps: stands for an eventfd's counter.
+/// The object on which the owner sleeps: a model of an eventfd's counter.
 #[derive(Default)]
 struct Signal {
     raised: Mutex<bool>,
@@ -42,7 +43,7 @@ impl Signal {
     }
 }
 
-/// A thread's port, like the server's.
+/// A model of a server thread's port.
 struct Port {
     mailbox: Mailbox<()>,
     inbox: Inbox<Vec<u32>>,

@@ -268,7 +268,7 @@ impl Stream {
 
     // Reading.
 
-    /// Returns true if there is an entry above `id`: a client blocked there can be served.
+    /// Returns true if there is an entry above `id`: a client blocked with this ID can be served.
     /// O(entries of one node).
     pub fn has_entries_after(&self, id: StreamId) -> bool {
         self.last_entry_id() > id

@@ -9,7 +9,7 @@
 //!          seq, varint: sequence number, less the base's within the base's millisecond
 //!          with the master fields: [value]…
 //!          else: number of fields, varint, then [text][value]…
-//!   back   length of head and body, a varint whose bytes stand in reverse order: read from its end
+//!   back   length of head and body, a varint with its bytes in reverse order: read from its end
 //!   text   length, varint, then the bytes
 //!   value  varint length << 1, then the bytes; or, for the canonical text of a 64-bit integer,
 //!          one byte (width << 1 | 1), then the zigzagged number in `width` bytes, little-endian
@@ -18,8 +18,8 @@
 //! The master fields are those of the first entry. Most streams hold records with the same fields,
 //! so most entries cost their values and some five bytes. The base ID is that of the first entry.
 //! Both stay when that entry is deleted. A deleted entry is only marked; the node is removed with
-//! its last live entry. A head may be padded with empty groups: its width is chosen before the
-//! body's exact length is known.
+//! its last live entry. The head is written after the body, in a width chosen before the body's
+//! exact length was known. It may therefore end in bytes without bits of the number.
 //!
 //! Invariants: entries are in ascending order of their IDs, none below the base; `live + deleted`
 //! is their number. Bytes are written only here, so a malformed one is our bug and panics.

@@ -1,41 +1,41 @@
-//! A shelf of large free blocks, which saves system calls when large values are overwritten.
+//! A cache of large free blocks, which saves system calls when large values are overwritten.
 //!
 //! ```text
 //!   class 20 KiB   [block][block][  -  ] …     16 places per size class
 //!   class 24 KiB   [  -  ][block][  -  ] …     together at most `bytes_max`
 //! ```
-//! While resident memory follows used memory, a large block has memory pages of its own, which
-//! return to the system when it is freed. That costs a system call, and a page fault for every 4
-//! KiB of the next such block. If a load frees these blocks as fast as it allocates them, a few
-//! kept blocks of each size serve most requests. A block serves only requests of its class, so its
-//! resident pages are used.
+//! With `keep_resident_close`, a large block has memory pages of its own, which return to the
+//! system when it is freed. That costs a system call, and a page fault for every 4 KiB of the next
+//! such block. If a load frees these blocks as fast as it allocates them, a few kept blocks of each
+//! size serve most requests. A block serves only requests of its class, so its resident pages are
+//! used.
 //!
 //! Any thread puts and takes blocks. A place is one atomic pointer, and no thread waits. A full
-//! shelf displaces the blocks of other places in turn, so blocks of sizes that are no longer
+//! cache displaces the blocks of other places in turn, so blocks of sizes that are no longer
 //! requested do not stay.
 //!
-//! Invariant: a block on the shelf is free, in one place, and counted in `kept_bytes`.
+//! Invariant: a block in the cache is free, in one place, and counted in `kept_bytes`.
 //!
-//! Bounded work: a put or take checks the places of one class. A put on a full shelf checks at
+//! Bounded work: a put or take checks the places of one class. A put into a full cache checks at
 //! worst all 336 places.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
-/// The logarithm of the size above which blocks are kept: 16 KiB.
+/// The base-2 logarithm of the smallest size class, 16 KiB.
 const SMALLEST_LOG2: u32 = 14;
-/// The number of size classes from there to half a mebibyte: four for each doubling.
+/// The number of size classes from 16 KiB to half a mebibyte: four for each doubling.
 const CLASSES: usize = 21;
 /// The number of places of each class.
 const PLACES: usize = 16;
 
-/// The kept blocks. See the module's comment.
+/// A cache of free blocks. See the module's comment.
 pub struct Shelf {
     places: [AtomicPtr<u8>; CLASSES * PLACES],
     kept_bytes: AtomicUsize,
     bytes_max: AtomicUsize,
-    /// The place whose block is displaced next if there is no room.
+    /// The place whose block is displaced next when the cache is full.
     next: AtomicUsize,
 }
 
@@ -48,7 +48,7 @@ fn places_of(class_len_bytes: usize) -> std::ops::Range<usize> {
 }
 
 impl Shelf {
-    /// Creates an empty shelf that keeps nothing.
+    /// Creates an empty cache with a limit of 0 bytes, which keeps no blocks.
     pub const fn new() -> Self {
         Self {
             places: [const { AtomicPtr::new(ptr::null_mut()) }; CLASSES * PLACES],
@@ -58,7 +58,7 @@ impl Shelf {
         }
     }
 
-    /// Sets the most bytes that are kept from now on. Passes excess blocks to `free`.
+    /// Sets the limit of the kept bytes. Passes excess blocks to `free`.
     pub fn resize(&self, bytes_max: usize, free: impl FnMut(*mut u8, usize)) {
         // Relaxed, here and for the other counts: a thread that has not seen the new value yet
         // keeps one block more.
@@ -101,13 +101,13 @@ impl Shelf {
         Some(block)
     }
 
-    /// Takes a block of this class, if the shelf has one. O(1).
+    /// Takes a block of this class out of the cache, if there is one. O(1).
     pub fn take(&self, class_len_bytes: usize) -> Option<*mut u8> {
         places_of(class_len_bytes).find_map(|at| self.take_at(at, class_len_bytes))
     }
 
-    /// Keeps a free block of this class, or passes it, or other blocks that it displaces, to
-    /// `free`. O(1).
+    /// Keeps a free block of this class, and passes the blocks that it displaces to `free`. Passes
+    /// the block itself to `free` if it is above the limit or its class has no free place. O(1).
     pub fn put(&self, block: *mut u8, class_len_bytes: usize, mut free: impl FnMut(*mut u8, usize)) {
         let bytes_max = self.bytes_max.load(Relaxed);
         if class_len_bytes > bytes_max {
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::size_class::size_class;
 
-    /// Addresses stand for blocks: the shelf never looks inside.
+    /// Returns an invalid address that stands for a block: the cache never reads the blocks.
     fn block(number: usize) -> *mut u8 {
         ptr::without_provenance_mut(number * 4096)
     }

@@ -18,7 +18,7 @@ fn mixed(key: &[u8]) -> u64 {
     hash ^ hash >> 31
 }
 
-/// Computes positions that all begin alike, which makes directories deep.
+/// Computes positions that share their leading bits, which makes directories deep.
 fn crowded(key: &[u8]) -> u64 {
     mixed(key) >> 9
 }

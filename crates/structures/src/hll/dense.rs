@@ -50,7 +50,7 @@ pub(super) fn append(values: &[u8], bytes: &mut Vec<u8>) {
     values.as_chunks().0.iter().for_each(|group| bytes.extend_from_slice(&pack(*group)));
 }
 
-/// Raises each value in `values` to that of its register in `packed`.
+/// Raises each value in `values` to that of its register in `packed`, if that is greater.
 pub(super) fn merge_into(packed: &[u8], values: &mut [u8]) {
     for (group, values) in packed.as_chunks().0.iter().zip(values.as_chunks_mut::<GROUP>().0) {
         let other = unpack(*group);

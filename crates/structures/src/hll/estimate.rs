@@ -3,8 +3,8 @@
 
 use super::{RANK_BITS, REGISTERS};
 
-/// The number of registers for each value. A hash gives no value above 51; only bytes from outside
-/// have greater ones.
+/// The number of registers for each value. Hashes give values up to 51; only untrusted bytes have
+/// greater ones.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: [u32; 64],
@@ -22,14 +22,14 @@ const ALPHA_INF: f64 = 0.721_347_520_444_481_7;
 const VALUE_MAX: usize = RANK_BITS as usize + 1;
 
 impl Histogram {
-    /// Counts `registers` more of this value, which is below 64.
+    /// Adds `registers` to the number of registers with this value, which is below 64.
     #[inline]
     pub fn add(&mut self, value: u8, registers: usize) {
         self.counts[usize::from(value)] += registers as u32;
     }
 
-    /// Estimates the number of different elements. Registers from outside can cause an infinite
-    /// estimate; it becomes 2^63, as in Redis' conversion. O(1).
+    /// Estimates the number of different elements. Untrusted registers can cause an infinite
+    /// estimate, which is returned as 2^63, as in Redis. O(1).
     pub fn estimate(&self) -> u64 {
         let registers = REGISTERS as f64;
         let count = |value: usize| f64::from(self.counts[value]);

@@ -17,7 +17,7 @@ const VAL: u8 = 0x80;
 const ZERO_LEN_MAX: usize = 64;
 const VAL_LEN_MAX: usize = 4;
 const VAL_VALUE_MAX: u8 = 32;
-/// The most runs that are checked for neighbours to join after a change, joins included.
+/// The most steps of [`join_neighbours`] after a change. A step moves to the next run or joins two.
 const JOIN_STEPS_MAX: usize = 5;
 /// The length of the longest sequence into which one run is split: XZERO, VAL, XZERO.
 const SPLIT_LEN_BYTES_MAX: usize = 5;

@@ -312,9 +312,9 @@ pub(crate) fn decode(run: &[u8]) -> Option<(Element<'_>, usize)> {
 /// Calls `visit` with the first `count_max` elements of `run`, or with all if there are fewer.
 /// Returns the number visited. O(n).
 ///
-/// Each of the two short forms has its own call of `visit`. If both first became one [`Element`],
-/// the compiler would put it together in memory. Reading it back at once stalls for longer than all
-/// the other work takes.
+/// Each of the two short forms has its own call of `visit`. With a common call, the compiler would
+/// build the [`Element`] in memory. Reading it back at once stalls for longer than all the other
+/// work takes.
 #[inline]
 pub(crate) fn visit<'a>(mut run: &'a [u8], count_max: usize, visit: &mut impl FnMut(Element<'a>)) -> usize {
     for visited in 0..count_max {
@@ -411,8 +411,8 @@ pub(crate) fn count(run: &[u8]) -> usize {
     count
 }
 
-/// Returns the start of element `index` of the `count` in `run`, walking from the nearer end; the
-/// end of the run if there is no such element. O(distance).
+/// Returns the start of element `index` in `run`, which has `count` elements; the end of the run if
+/// there is no such element. Walks from the nearer end: O(distance).
 pub(crate) fn seek(run: &[u8], count: usize, index: usize) -> usize {
     if index >= count {
         return run.len();
@@ -453,7 +453,7 @@ pub(crate) fn find(run: &[u8], mut at: usize, needle: Needle<'_>, skipped: usize
 }
 
 /// Removes elements equal to `needle` from `run`, except the first `passed` of them, and at most
-/// `removed_max`. The remaining elements are moved together at the front. Returns the remaining
+/// `removed_max`. Moves the remaining elements to the front, without gaps. Returns their length in
 /// bytes and the number removed. One pass, O(bytes).
 pub(crate) fn remove_matches(
     run: &mut [u8],

@@ -36,7 +36,7 @@ pub(super) enum End {
     Back,
 }
 
-/// The choice of the ends of a node that get slack for more elements.
+/// The ends of a node that get slack for more elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slack {
     /// Only the end of the node that is also an end of the list.
@@ -53,7 +53,8 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// Returns the end of the neighbour on this side that faces the element.
+    /// Returns the end of the neighbouring node on this side at which that node touches the
+    /// element.
     pub(super) fn facing(self) -> End {
         match self {
             Side::Before => End::Back,

@@ -1,10 +1,10 @@
-//! The choice of a quicklist's compressed nodes. If `list-compress-depth` is not 0, all nodes are
-//! compressed, except that many nodes at either end, and nodes that are small or hardly shrink.
+//! The choice of a quicklist's compressed nodes. If `list-compress-depth` is n > 0, all nodes are
+//! compressed except the first n and the last n, and nodes that are small or hardly shrink.
 //!
-//! Pushes and pops work at the ends and meet no compressed node. An edit in the middle decompresses
-//! the nodes that it changes. Afterwards this module compresses or decompresses these nodes, and
-//! the nodes whose distance from an end the edit has changed. Compressing a node is tried once
-//! after an edit of it.
+//! Pushes and pops work at the ends, where no node is compressed. An edit in the middle
+//! decompresses the nodes that it changes. Afterwards this module compresses or decompresses these
+//! nodes, and the nodes whose distance from an end the edit has changed. Compressing a node is
+//! tried once after an edit of it.
 
 use std::ops::Range;
 
@@ -66,7 +66,8 @@ impl Quicklist {
         self.settle(first..first + count);
     }
 
-    /// Settles the list after an edit of the nodes in `edited` that changed their number by a few.
+    /// Settles the list after an edit of the nodes in `edited`, which changed the number of nodes
+    /// by at most [`EDITED_NODES`].
     pub(super) fn settle_edited(&mut self, edited: Range<usize>) {
         let (depth, len) = (self.depth(), self.nodes.len());
         self.settle(edited);

@@ -1,11 +1,10 @@
-//! Showing a quicklist node by node, in its state at one moment, while it continues to change.
+//! Showings of a quicklist, node by node: see `showing`.
 
 use super::{NodeView, Quicklist};
 use crate::showing::Showing;
 
 impl Quicklist {
-    /// Starts a showing of the present state. Until it has ended, [`Quicklist::show`] visits the
-    /// nodes as they are now. O(1).
+    /// Starts a showing of the present state, whose nodes [`Quicklist::show`] visits. O(1).
     pub fn begin_showing(&mut self, showing: &Showing) {
         self.nodes.begin(showing, ());
     }

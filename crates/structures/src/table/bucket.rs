@@ -14,7 +14,8 @@ pub(super) const TAG_SHIFT: u32 = 48;
 pub(super) const POINTER_MASK: u64 = 0x0000_FFFF_FFFF_FFF0;
 /// The flag of an element with a deadline of its own.
 pub(super) const DEADLINE: u64 = 1;
-/// The flag, only in slot 0, that an element whose probe passed this bucket is stored further on.
+/// The flag, only in slot 0, of a bucket that an element overflowed: the element's probe passed the
+/// bucket, and the element is in a later one.
 pub(super) const OVERFLOW: u64 = 2;
 /// The flag of an element of which a part has a deadline.
 pub(super) const PARTS: u64 = 4;

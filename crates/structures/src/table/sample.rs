@@ -76,9 +76,8 @@ impl<E: Thin> Table<E> {
     /// visited. O(count), plus a load per segment without such elements. The elements' memory is
     /// prefetched together.
     ///
-    /// It visits whole buckets, up to [`SLOTS`] - 1 elements more than requested. Of a part of a
-    /// bucket it would always visit the first slots, so elements in the last slots would hardly
-    /// ever be chosen.
+    /// It visits whole buckets, up to [`SLOTS`] - 1 elements more than requested. If it stopped
+    /// within a bucket, elements in the last slots would hardly ever be chosen.
     pub fn sample(
         &self,
         start: u64,

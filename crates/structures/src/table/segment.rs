@@ -4,8 +4,9 @@
 //!   place: [pointer 48 | buckets 6 | depth 6] [len 16] [deadlines 16] [earliest deadline 32]
 //! ```
 //! The tag of an element gives its home bucket. If that is full, the element is in the first bucket
-//! after it with room; the first bucket follows the last. Invariant: a bucket's overflow flag is
-//! set exactly when an element is stored past it whose search begins at or before it.
+//! after it with a free slot; the first bucket follows the last. Invariant: a bucket's overflow
+//! flag is set exactly when the search for some element passes the bucket: it begins at or before
+//! the bucket and ends after it.
 //!
 //! No function here reads elements: words are moved by their tags alone. A `Segment` is a plain
 //! value that several directory places hold; the table frees its block once.
@@ -173,8 +174,8 @@ impl Segment {
         }
     }
 
-    /// Clears the overflow flags of the buckets from `from` up to before `until` that no element
-    /// has overflowed past.
+    /// Clears the overflow flag of each bucket from `from` up to before `until`, unless an element
+    /// has overflowed past that bucket.
     pub(super) fn review_flags(&mut self, from: usize, until: usize) {
         let mut bucket = from;
         while bucket != until {

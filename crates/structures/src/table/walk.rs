@@ -9,7 +9,7 @@
 //! the start. The claimer then puts a copy aside for the walk, and the element gets a mark. An
 //! element that is added ahead of the walk is marked, too. The walk skips marked elements and
 //! clears their marks. Together with the copies, it therefore visits each element of the start
-//! once, in its state of that moment. When it is over, no mark is left.
+//! once, in its state of that moment. After the walk, no element is marked.
 //!
 //! The point is exact: growth, splits and merges of segments move elements among buckets, but do
 //! not change their positions. If a bucket lies on both sides of the point, the walk compares

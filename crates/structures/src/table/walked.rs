@@ -1,10 +1,9 @@
-//! A table that can be shown piece by piece in its state at one moment, while it continues to
-//! change.
+//! A table with showings: see `showing`.
 //!
-//! It is a [`Table`] whose changes all go through this module. During a showing, an element ahead
-//! of it is copied before it is changed or removed (`walk` has the reasoning). Without a showing, a
-//! change pays one check of a field beside the table. Data that only some tables have shares one
-//! pointer: the showing, and the owner's `X`.
+//! It is a [`Table`] whose changes all go through this module. During a showing, an element that is
+//! not visited yet is copied before it is changed or removed (`walk` explains why that is
+//! sufficient). Without a showing, a change pays one check of a field beside the table. Only some
+//! tables have a showing or the owner's data `X`, so both are behind one pointer.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -28,7 +27,8 @@ struct Walk<E> {
     ticket: u32,
     position_of: PositionOf,
     point: WalkPoint,
-    /// The copies of elements that have changed or left the table since the start.
+    /// The copies of elements that have changed or left the table since the start, and are not
+    /// visited yet.
     copied: Vec<E>,
     copied_len_bytes: CopiedBytes,
 }
@@ -159,8 +159,7 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
         self.table.sweep_due(cursor, now_ms, budget, &mut KeptSweep { walk, due })
     }
 
-    /// Starts a showing of the present state. Until it has ended, [`WalkedTable::show`] visits the
-    /// elements as they are now. O(1).
+    /// Starts a showing of the present state, whose elements [`WalkedTable::show`] visits. O(1).
     pub fn begin(&mut self, showing: Showing) {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
         rare.walk = Some(Walk {
@@ -203,7 +202,7 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
     }
 }
 
-/// A sweep that copies the elements that it removes for a walk.
+/// A sweep during a showing: it copies the elements that it removes.
 struct KeptSweep<'w, E, F> {
     walk: Option<&'w mut Walk<E>>,
     due: F,
