@@ -36,8 +36,8 @@ pub fn pieces_of_entry(entry: KeyEntry) -> Pieces {
     }
 }
 
-/// Converts all keys of a table to pieces. A big value among them has the same small pieces as
-/// alone. O(1).
+/// Converts all keys of a table to pieces. Each big value becomes the pieces of [`pieces_of`].
+/// O(1).
 pub fn pieces_of_keys(table: Table<KeyEntry>) -> Pieces {
     Box::new(table.into_drain().flat_map(|entry| {
         let big = match entry.view() {

@@ -47,14 +47,14 @@
 //! there, so it cannot miss a change.
 //!
 //! A future owner that waits for a busy thread opens the gate and gives up, if it may. Otherwise it
-//! sets [`CLOSED_BUSY`] in `closed`, so that callers that may give up do not wait for it. The flag
-//! of a busy thread is changed in the same way as on leaving: with the fence and an increment of
+//! sets `CLOSED_BUSY` in `closed`, so that callers that may give up do not wait for it. The flag of
+//! a busy thread is changed in the same way as on leaving: with the fence and an increment of
 //! `left`.
 //!
-//! **Staying the owner.** If a turn runs one exclusive script after the other, opening and closing
-//! the gate for each costs more than a short script. A pass with `keep_ownership` stays the owner
-//! between the scripts. This ends with the turn, or when `is_wanted` finds that another thread
-//! waits. It pays only if other threads rarely enter.
+//! **Staying the owner.** If a turn does exclusive work several times, opening and closing the gate
+//! each time costs more than a short script. A pass with `keep_ownership` stays the owner in
+//! between. This ends with the turn, or when `is_wanted` finds that another thread waits. It pays
+//! only if other threads rarely enter.
 //!
 //! Lock order: `turn` comes before every shard lock. The longest work under it is that of the
 //! exclusive owner, short by contract.

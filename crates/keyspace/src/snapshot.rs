@@ -413,8 +413,8 @@ impl Snapshot {
         self.arrived(db, hash, &table.at(place));
     }
 
-    /// Updates the stored place of a big value of the walk, if this entry, which is now in the
-    /// keyspace at this place, holds one.
+    /// Updates the stored place of a big value of the walk, if the entry that gets this place in
+    /// the keyspace holds one.
     #[cold]
     pub(crate) fn arrived(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if let Some(ticket) = ticket_of(entry) {

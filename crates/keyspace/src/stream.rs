@@ -78,7 +78,7 @@ pub enum NewId {
 /// The entries that a trim keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// The last entries, in this number.
+    /// The last entries, up to this number.
     Last(u64),
     /// The entries at or above an ID.
     From(StreamId),

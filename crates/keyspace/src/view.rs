@@ -3,7 +3,7 @@
 //! Access to another key is a defect of the command's record, which did not declare the key. It
 //! ends the request, not the server. Typed accessors return [`AccessError::Undeclared`]. For all
 //! other methods the key is absent, and they store nothing. [`View::has_missed_lock`] then returns
-//! true: the reply is void.
+//! true: the reply is invalid.
 //!
 //! Reading removes expired keys, updates the access clock, and counts hits and misses. The typed
 //! accessors return WRONGTYPE in one place for all commands.

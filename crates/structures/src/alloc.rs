@@ -318,7 +318,7 @@ pub fn used_memory_bytes() -> usize {
     let owned = COUNTERS.iter().take(threads.min(OWNED_MAX));
     let shared = COUNTERS.iter().skip(OWNED_MAX).take(threads.saturating_sub(OWNED_MAX));
     let sum: i64 = owned.chain(shared).map(|counter| counter.load(Relaxed)).sum();
-    usize::try_from(sum).unwrap_or(0) // Below zero only by what moved while we read.
+    usize::try_from(sum).unwrap_or(0) // Below zero only if bytes moved between threads meanwhile.
 }
 
 /// Returns the bytes that the calling thread has allocated, less those it has freed. A change of
@@ -562,7 +562,7 @@ mod tests {
         std::thread::scope(|scope| {
             for thread in 0..32 {
                 scope.spawn(move || {
-                    INDEX.set(OWNED_MAX + thread); // As if that many had come before.
+                    INDEX.set(OWNED_MAX + thread); // As if that many threads had started before.
                     (0..1000).for_each(|_| free(alloc(layout), layout));
                 });
             }

@@ -1,5 +1,5 @@
 //! Work that one thread at a time does for all threads. A thread that wants the work done does it
-//! itself, unless another thread is doing it; that thread then does it once more. No thread waits.
+//! itself, unless another thread is doing it; that thread then does it again. No thread waits.
 //!
 //! ```text
 //!   requesting thread                  working thread

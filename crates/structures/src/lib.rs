@@ -1,9 +1,9 @@
 //! Data structures with memory layouts of our own: the table of keys, its entries, the compact
 //! encodings, the ranked tree, the shard lock and the counting allocator.
 //!
-//! Unsafe code is allowed only here and in `net`'s system layer: one operation a block, each with
-//! its proof, each module checked against a safe naive twin. No I/O, no clock, no randomness:
-//! bytes, times and random numbers are arguments.
+//! Unsafe code is allowed only here, in `net`'s system layer and in `script`'s interface to Lua:
+//! one operation a block, each with its proof. Each module here is checked against a safe naive
+//! twin. No I/O, no clock, no randomness: bytes, times and random numbers are arguments.
 
 pub mod alloc;
 mod block;

@@ -605,7 +605,7 @@ mod tests {
 
     #[test]
     fn growing_beyond_a_gibibyte_is_refused() {
-        // The header lies about nothing here: the block is really there, though never touched.
+        // The block really has this length; its pages are never touched, so it takes no memory.
         let mut listpack = Listpack { bytes: vec![0; LEN_BYTES_MAX - 2].into_boxed_slice() };
         assert_eq!(listpack.insert(Cursor(0), b"xx"), Err(PackFull));
         assert_eq!(listpack.extend_back(&[Element::Bytes(b"xx")]), Err(PackFull));

@@ -78,7 +78,7 @@ pub struct Lock<T> {
 }
 
 // SAFETY: the lock hands the value to one thread at a time, through `&mut`, so sharing the lock
-// between threads moves the value between them and never shares it: `T: Send` is what that takes.
+// between threads moves the value between them and never shares it. `T: Send` is sufficient.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 /// The exclusive access to the value; dropping it unlocks. It cannot be sent to another thread.

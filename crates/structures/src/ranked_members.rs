@@ -192,8 +192,8 @@ impl RankedMembers {
         self.tree.insert(address);
     }
 
-    /// Adds a member, which must not be in the set. `position_of` as for [`Table::insert`]. O(log
-    /// n).
+    /// Adds a member, which must not be in the set. `position_of` is used as by [`Table::insert`].
+    /// O(log n).
     pub fn insert(&mut self, position: u64, member: &[u8], score: f64, position_of: &impl Fn(&[u8]) -> u64) {
         assert!(!score.is_nan(), "a score is a number");
         let member = Member::new(member, score);

@@ -163,8 +163,8 @@ impl Counters {
         }
     }
 
-    /// Returns the number of entries that a group at this point will have read after it gets the
-    /// next entry, `id`.
+    /// Returns the number of entries that a group will have read after it gets its next entry,
+    /// `id`; `None` if that is unknown.
     fn read_with(&self, group: &Group, id: StreamId) -> Option<i64> {
         match group.entries_read() {
             Some(read) if self.is_counted_from(group.last_delivered()) => {

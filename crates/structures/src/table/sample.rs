@@ -5,7 +5,7 @@ use super::segment::{Segment, Slot};
 use super::{Borrowed, Place, Table, Thin};
 use crate::prefetch::prefetch_read;
 
-/// The most elements of one sample.
+/// The most elements that a caller can request of one sample.
 pub const SAMPLE_MAX: usize = 64;
 
 /// The elements that a sample is drawn from.
@@ -70,11 +70,11 @@ impl<E: Thin> Table<E> {
         None
     }
 
-    /// Calls `visit` with a sample: at least `count` elements, but at most [`SAMPLE_MAX`], that
-    /// follow the point `start` of the hash space. With a random `start` the choice is close to
-    /// random, since hashes are. Only elements of the kind `of` are visited. Returns the number
-    /// visited. O(count), plus a load per segment without such elements. The elements' memory is
-    /// prefetched together.
+    /// Calls `visit` with a sample: at least `count` elements that follow the point `start` of the
+    /// hash space. `count` is limited to [`SAMPLE_MAX`] and to the number of elements of the kind
+    /// `of`; only these are visited. With a random `start` the choice is close to random, since
+    /// hashes are. Returns the number visited. O(count), plus a load per segment without such
+    /// elements. The elements' memory is prefetched together.
     ///
     /// It visits whole buckets, up to [`SLOTS`] - 1 elements more than requested. If it stopped
     /// within a bucket, elements in the last slots would hardly ever be chosen.
