@@ -223,7 +223,7 @@ fn a_turn_gives_up_behind_an_owner_that_waits_for_a_busy_turn() {
 }
 
 /// Runs a turn that stays the owner. It changes the words of owners during exclusive work and,
-/// while it is still the owner, between two such works.
+/// while it is still the owner, between two runs of such work.
 fn stay(guarded: &Guarded, index: usize) {
     let mut pass = guarded.gate.shared(index);
     pass.keep_ownership();

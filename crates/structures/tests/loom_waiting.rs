@@ -1,6 +1,6 @@
 //! A proof, under every interleaving and every allowed stale read (loom), of the way in which a
 //! blocked client gets its reply. A client is either served, or its wait times out, or its
-//! connection ends. It therefore gets exactly one reply, and no element is lost. A reply in the
+//! connection ends. It therefore gets at most one reply, and no element is lost. A reply in the
 //! inbox of a sleeping thread wakes that thread; loom would report a thread that sleeps forever as
 //! a deadlock.
 //!

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   positions   0 ──────────── point ───────────────────────────► end
-//!               shown            ahead: shown when the walk comes by, unless marked
+//!               visited          ahead: visited later, unless marked
 //! ```
 //! The walk visits elements in the order of their positions. Code that is about to change or remove
 //! an element ahead of the walk *claims* it. If the element is not marked, it is still as it was at
