@@ -15,10 +15,10 @@
 //!
 //! **A query** adds up the number of keys in each class. It finds the class in which the list of
 //! the biggest keys ends. Then it reads the keys of the classes above, which are fewer than
-//! requested, and up to [`CUT_CLASS_MAX`] keys of that class, shard after shard. From one set of
-//! that class it reads at most `CUT_CLASS_PER_SHARD_MAX` keys. The result is exact if these limits
-//! leave out no key. Otherwise the sizes in the result are right within a quarter, because the
-//! sizes in one class differ by at most a quarter. No other key is read: the cost does not grow
+//! requested. It also reads up to [`CUT_CLASS_MAX`] keys of that class, shard after shard. From one
+//! set of that class it reads at most `CUT_CLASS_PER_SHARD_MAX` keys. The result is exact if these
+//! limits leave out no key. Otherwise the sizes in the result are right within a quarter, because
+//! the sizes in one class differ by at most a quarter. No other key is read: the cost does not grow
 //! with the keyspace. Two keys of one shard with the same 64-bit hash would count as one.
 //!
 //! Guarded by the shard's lock. An expired key stays in the index until it is removed, but is not

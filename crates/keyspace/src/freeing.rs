@@ -1,6 +1,6 @@
 //! Freeing big values piece by piece, so that the freeing thread can stop at any time.
 //!
-//! Freeing a set of ten million members takes most of a second. It is done in the background, but a
+//! Freeing a set of ten million members takes most of a second. It is done in the background. But a
 //! thread that is short of memory must be able to help, and the background thread must stay ready
 //! for other work. A value is therefore converted to an iterator whose every step frees a bounded
 //! piece: a member, a node of a list, a node of a tree.

@@ -490,9 +490,9 @@ impl SharedPass<'_> {
     }
 
     /// Returns true if the turn should call [`yield_to_owner`](Self::yield_to_owner). That is so if
-    /// a thread waits for the ownership, if this pass stays the owner and a thread waits for it, or
-    /// if this pass is outside. Inside in parallel with others, the call costs one load of a cache
-    /// line that only owners write.
+    /// a thread waits for the ownership, or for this pass as the staying owner, or if this pass is
+    /// outside. Inside in parallel with others, the call costs one load of a cache line that only
+    /// owners write.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         match self.standing {

@@ -19,7 +19,7 @@
 //! The counted size is that of the block that serves the request (`counted_bytes`), not the
 //! requested size, because the block is the memory in use. It is computed from the layout alone;
 //! the allocator is not asked. Tests compare it with mimalloc's own answer (`mi_usable_size`). Both
-//! are equal for every size up to half a mebibyte, except that up to 8 bytes the block is 8 and
+//! are equal for every size from 9 bytes to half a mebibyte. Up to 8 bytes the block is 8 and
 //! counted as 16. Larger requests are counted in pages, while mimalloc rounds them up further, by
 //! at most an eighth. These extra bytes are address space, not memory, until they are written to.
 //! Alignments above 16 may use up to their alignment more than counted.

@@ -2,11 +2,11 @@
 //! blocked client: a writer serves it, its own thread ends the wait on timeout, or another thread
 //! cancels the wait.
 //!
-//! It is one lock around one bool. A thread ends the claim under the lock. All work that belongs to
-//! the end (taking the element, sending the reply) is therefore finished when other threads find
-//! the claim ended, and none of it happens twice. Invariant: an ended claim stays ended. O(1); the
-//! longest work under the lock is the closure of [`Claim::end_if`]. Proven under loom together with
-//! the inbox that carries the reply: tests/loom_waiting.rs.
+//! It is one lock around one bool. A thread ends the claim under the lock. The work that belongs to
+//! the end (taking the element, sending the reply) is therefore done only once. It is finished when
+//! other threads find the claim ended. Invariant: an ended claim stays ended. O(1); the longest
+//! work under the lock is the closure of [`Claim::end_if`]. Proven under loom together with the
+//! inbox that carries the reply: tests/loom_waiting.rs.
 
 use crate::lock::Lock;
 

@@ -7,10 +7,10 @@
 //!   try to take `state`: taken         reads `requested`: raised ─▶ takes `state` again
 //! ```
 //! **No work is left undone.** A thread publishes its work before it raises the flag. SeqCst fences
-//! have a single order, so one of two things happens. The thread's attempt comes after the release
-//! of `state` and takes it, or the working thread reads the flag after it was raised and finds it.
-//! The thread that takes `state` clears the flag before it works, so it finds all work that was
-//! published earlier.
+//! have a single order, so one of two things happens. Either the thread's attempt comes after the
+//! release of `state` and takes it. Or the working thread reads the flag after it was raised, and
+//! works again. The thread that takes `state` clears the flag before it works, so it finds all work
+//! that was published earlier.
 //!
 //! Source: D. Hendler et al., "Flat Combining and the Synchronization-Parallelism Tradeoff" (2010),
 //! without its list of requests. Proven under loom: tests/loom_combiner.rs.

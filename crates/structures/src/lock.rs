@@ -5,11 +5,11 @@
 //!    ▲                                    │                               │
 //!    └────────── unlock: one swap ────────┴── unlock: one swap, wake one ─┘
 //! ```
-//! Invariant: the guarded value is accessed only between a change of the word away from FREE and
-//! the swap back to FREE, both made by the same guard. A thread parks only after it has seen the
-//! word WAITED or set it. The unlocking thread that swaps WAITED out therefore knows that it must
-//! wake one thread. A thread that has once parked takes the lock as WAITED, not HELD, because it
-//! cannot know whether others still sleep. The price is at most one needless wake at the end of a
+//! Invariant: the guarded value is accessed only while the word is not FREE, by the guard that
+//! changed it from FREE and will swap it back. A thread parks only after it has seen the word
+//! WAITED or set it. The unlocking thread that swaps WAITED out therefore knows that it must wake
+//! one thread. A thread that has once parked takes the lock as WAITED, not HELD, because it cannot
+//! know whether others still sleep. The price is at most one needless wake at the end of a
 //! contended period.
 //!
 //! **A busy holder.** A holder that will keep the lock for long (a script past its threshold)

@@ -11,8 +11,8 @@
 //! if scores are equal. In a leaf the items are pointers. A search halves the leaf, and prefetches
 //! the next candidates while it waits for the item that it compares. Ranks come from the counts:
 //! the rank of an item is the sum of the counts left of its path. The item at a rank is found by
-//! subtracting counts. A range is a pair of ranks, so every kind of range (by rank, score or
-//! member, from either end) is two descents and a walk over leaves.
+//! subtracting counts. A range is a pair of ranks. Every kind of range (by rank, score or member,
+//! from either end) is therefore two descents and a walk over leaves.
 //!
 //! Invariants: items are strictly ascending; all leaves have the same depth; a node's counts and
 //! first items are those of its children; no node but an empty tree's root is empty.

@@ -1,6 +1,6 @@
-//! Showings. A showing visits all parts of one structure in the structure's state at the start of
-//! the showing, in many steps, while the structure continues to change. Snapshots use showings for
-//! big values. This module has the code that the showings of tables (`table::walked`) and of rows
+//! Showings. A showing visits all parts of one structure in many steps, while the structure
+//! continues to change. It visits them in their state at its start. Snapshots use showings for big
+//! values. This module has the code that the showings of tables (`table::walked`) and of rows
 //! (`walked_row`) share.
 
 use std::sync::Arc;

@@ -25,8 +25,8 @@
 //! below it were returned, even if segments grew, split, shrank or merged: SCAN's guarantee.
 //!
 //! Elements may have a deadline, and so may parts of them (fields of a hash). Flags in a word mark
-//! these elements. Each segment keeps a lower bound of its earliest deadline of either kind, so a
-//! sweep skips a segment with nothing due at the cost of one load.
+//! these elements. Each segment keeps a lower bound of its earliest deadline of either kind. A
+//! sweep therefore skips a segment with nothing due at the cost of one load.
 //!
 //! A word may also be marked: a showing of the table's state at one moment skips such an element
 //! ([`walk`]).

@@ -1,5 +1,5 @@
-//! The choice of a quicklist's compressed nodes. If `list-compress-depth` is n > 0, all nodes are
-//! compressed except the first n and the last n, and nodes that are small or hardly shrink.
+//! The choice of a quicklist's compressed nodes. If `list-compress-depth` is n > 0, all nodes
+//! except the first n and the last n are compressed. Nodes that are small or hardly shrink are not.
 //!
 //! Pushes and pops work at the ends, where no node is compressed. An edit in the middle
 //! decompresses the nodes that it changes. Afterwards this module compresses or decompresses these
