@@ -97,9 +97,10 @@ struct TestArguments {
     /// Print the list of steps and exit.
     #[arg(long)]
     list: bool,
-    /// Run the steps that mostly wait in parallel with the steps that compute.
+    /// Run one step at a time. Without it, the steps that mostly wait for servers run in parallel
+    /// with the steps that compute.
     #[arg(long)]
-    beside: bool,
+    sequential: bool,
     /// The seed of random choices. A failure prints the seed that repeats it.
     #[arg(long)]
     seed: Option<u64>,
@@ -163,7 +164,7 @@ fn test(root: PathBuf, arguments: TestArguments) -> Result<bool> {
     let session = Session::new(root, seed);
     shell::clear_logs(&session);
     println!("seed {seed} (repeat with --seed {seed})");
-    let order = if arguments.beside { Order::Beside } else { Order::InTurn };
+    let order = if arguments.sequential { Order::Sequential } else { Order::Parallel };
     progress::run(&session, ci::STEPS, &Selection { only: arguments.only, skip: arguments.skip }, order)
 }
 

@@ -174,9 +174,9 @@ pub fn list(steps: &[Step]) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// One after the other.
-    InTurn,
+    Sequential,
     /// The two lanes in parallel, with the steps of each lane one after the other.
-    Beside,
+    Parallel,
 }
 
 /// Runs the chosen steps, then prints the report, the tally and the flaky parts. Returns true if no
@@ -186,8 +186,8 @@ pub fn run(session: &Session, steps: &[Step], selection: &Selection, order: Orde
     let begun = Instant::now();
     let run = Run { session, steps: &chosen, stops: AtomicBool::new(false), state: Mutex::default() };
     match order {
-        Order::InTurn => run.steps_of(&[Lane::Sources, Lane::Servers]),
-        Order::Beside => thread::scope(|scope| {
+        Order::Sequential => run.steps_of(&[Lane::Sources, Lane::Servers]),
+        Order::Parallel => thread::scope(|scope| {
             for lane in [Lane::Sources, Lane::Servers] {
                 let run = &run;
                 scope.spawn(move || run.steps_of(&[lane]));
@@ -425,14 +425,14 @@ mod tests {
 
     #[test]
     fn a_run_is_good_only_when_nothing_failed() {
-        for order in [Order::InTurn, Order::Beside] {
+        for order in [Order::Sequential, Order::Parallel] {
             assert!(run(&session(), &steps(), &select(&[], &["c"]), order).unwrap());
             assert!(!run(&session(), &steps(), &select(&[], &[]), order).unwrap());
         }
     }
 
     fn run_one(step: Step) -> bool {
-        run(&session(), &[step], &Selection::default(), Order::InTurn).unwrap()
+        run(&session(), &[step], &Selection::default(), Order::Sequential).unwrap()
     }
 
     #[test]
