@@ -370,11 +370,8 @@ pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_, '_>, added: Added) -> Res
     Ok(())
 }
 
-static CONFIG_HELP: Command<Runner> = Command {
-    group: Group::Server,
-    run: Runner::Server(config_help),
-    ..Command::HELP
-};
+static CONFIG_HELP: Command<Runner> =
+    Command { group: Group::Server, run: Runner::Server(config_help), ..Command::HELP };
 /// Handles CONFIG HELP.
 fn config_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
