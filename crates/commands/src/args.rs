@@ -63,7 +63,7 @@ pub struct Args<'a> {
     input: &'a [u8],
     spans: &'a [Span],
     hasher: &'a Hasher,
-    /// The index and the hash of the key whose hash dispatch computed.
+    /// The argument index of one key, and its hash, which dispatch has already computed.
     first_key: (usize, KeyHash),
 }
 
@@ -100,7 +100,8 @@ impl<'a> Args<'a> {
         self.spans[index].of(self.input)
     }
 
-    /// Returns the number of bytes of the request as received, or of its words. O(1).
+    /// Returns the length of the input in bytes: of the request as received, or of the words alone
+    /// if they were stored without headers. O(1).
     #[inline]
     pub fn input_len_bytes(&self) -> usize {
         self.input.len()
@@ -159,8 +160,8 @@ impl<'a> Args<'a> {
         spans.iter().map(move |span| span.of(input))
     }
 
-    /// Returns the arguments from `index` on as a request of their own, for example the request
-    /// that COMMAND GETKEYS inspects.
+    /// Returns the arguments from `index` on as a separate request, for example the request that
+    /// COMMAND GETKEYS inspects.
     pub fn tail(&self, index: usize) -> Args<'a> {
         let spans = &self.spans[index.min(self.spans.len())..];
         Args { spans, first_key: NO_KEY, ..*self }

@@ -2,8 +2,8 @@
 //! between strings is in `operation`, integers of any width are in `field`. Bit 0 is the highest
 //! bit of byte 0.
 //!
-//! A change happens in place: setting a bit of a long string is O(1). While a reply is sending the
-//! string, a change costs one copy of it.
+//! A change happens in place: setting a bit of a long string is O(1). If the bytes are shared with
+//! an unsent reply or with a copy of the key, the change first copies them.
 
 use std::ops::Range;
 
@@ -32,14 +32,14 @@ fn bit_offset(ctx: &Ctx<'_>, offset: Option<i64>) -> Result<usize, CommandError>
 
 /// The outcome of [`change`].
 struct Changed<R> {
-    /// The result of the work.
+    /// The result of the closure `work`.
     result: R,
     /// True if the key is new or its string became longer.
     grown: bool,
 }
 
 /// Changes the string at `key`. A shorter or missing string is first extended with zeros to
-/// `len_bytes`. O(bytes added) besides the work.
+/// `len_bytes`. O(bytes added), plus the time of `work`.
 fn change<R>(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -241,7 +241,7 @@ static BITPOS: Command = Command {
     ..Command::DEFAULT
 };
 /// Handles BITPOS: replies with the position of the first bit with this value, -1 if there is none.
-/// Without an end the string counts as continued by zeros.
+/// Without an end the string is treated as padded with zeros.
 fn bitpos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let wanted = match args.integer(2)? {
         0 => bits::Bit::Zero,

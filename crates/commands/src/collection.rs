@@ -62,15 +62,15 @@ pub(crate) struct StoreEvents {
 }
 
 impl StoreEvents {
-    /// Returns the events of a command that counts one change for any result.
+    /// Returns the events of a command that counts one change for any number of elements.
     pub(crate) fn one(class: EventClass, event: &'static str) -> Self {
         Self { class, event, changes: 1 }
     }
 }
 
-/// Stores a collection at `key`, whatever the key held, and replies with the collection's length.
-/// If the collection is empty, removes the key instead. The last step of all commands that store a
-/// result.
+/// Stores a collection at `key` in place of any old value, and replies with its length. If the
+/// collection is empty, removes the key instead. All commands that store a result end with this
+/// function.
 pub(crate) fn store_result(ctx: &mut Ctx<'_>, key: Key<'_>, collection: Object, stored: StoreEvents) {
     let len = collection.element_count();
     ctx.reply.integer(len as i64);
@@ -173,10 +173,10 @@ impl<'a> ScanRequest<'a> {
         self.pattern.is_none_or(lets_through)
     }
 
-    /// Replies with the next cursor and the elements found. `step` visits the elements at a cursor
-    /// and returns the next cursor and the numbers of elements visited and replies written. It
-    /// writes the matching elements only if it is given a reply. The scan runs twice, because the
-    /// cursor precedes the elements in the reply.
+    /// Replies with the next cursor and the elements found. `step` visits the elements at a cursor.
+    /// It returns the next cursor, the number of elements visited and the number of replies
+    /// written. It writes the matching elements only if it is given a reply. The scan runs twice,
+    /// because the cursor precedes the elements in the reply.
     pub(crate) fn run(
         &self,
         reply: &mut Reply<'_>,

@@ -26,7 +26,7 @@ pub struct Ctx<'a> {
     pub effects: &'a mut Changes,
     /// Random numbers: seeded once per thread, so tests are repeatable.
     pub rng: &'a mut fastrand::Rng,
-    /// Limits from the configuration that shape values.
+    /// The sizes and encoding thresholds of values, from the configuration.
     pub limits: &'a ValueLimits,
     /// The action if the command finds no data: see [`Ctx::nothing_yet`].
     pub on_empty: OnEmpty,
@@ -142,8 +142,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Sends the invalidations of all changed keys together with the first one. For commands where
-    /// Redis publishes the events of several keys after the invalidations.
+    /// Sends the invalidations of all changed keys together, at the place of the first one. For
+    /// commands (RENAME) whose events Redis publishes after the invalidations of all their keys.
     #[inline]
     pub fn invalidate_together(&mut self) {
         if let [first, others @ ..] = &mut self.effects.changed_keys[..] {
@@ -219,13 +219,14 @@ pub struct Changes {
     pub freed_before_reply: bool,
 }
 
-/// The mode of a command that empties a database: with or without waiting until the memory is
-/// freed.
+/// The mode of a command that empties a database. It determines when the client receives its own
+/// invalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
-    /// The client waits, in Redis: its own invalidation is sent before the reply.
+    /// SYNC, or no option: the invalidation is sent before the reply, except in a transaction. In
+    /// Redis the client waits until the memory is freed.
     Awaited,
-    /// The client does not wait (ASYNC): its own invalidation is sent after the reply.
+    /// ASYNC: the client does not wait, and the invalidation is sent after the reply.
     Async,
 }
 
@@ -325,7 +326,7 @@ impl Changes {
         self.absorb_displaced(access_results);
     }
 
-    /// Frees the removed values of [`Changes::absorb`]. O(values).
+    /// Frees the removed values among the results, as a part of [`Changes::absorb`]. O(values).
     pub fn absorb_displaced(&mut self, access_results: &mut AccessResults) {
         for entry in access_results.displaced.drain(..) {
             self.discard(entry);
@@ -355,7 +356,7 @@ pub struct ValueLimits {
     /// `list-max-listpack-size`: the entries of a list node, or a size class if negative.
     pub list_max_listpack_size: i64,
     /// The length from which a string gets a list node of its own, even if it fits into a node with
-    /// others. Set by DEBUG QUICKLIST-PACKED-THRESHOLD; [`u32::MAX`] is no such length.
+    /// others. Set by DEBUG QUICKLIST-PACKED-THRESHOLD; [`u32::MAX`] disables the rule.
     pub list_plain_len_min: u32,
     /// `list-compress-depth`: the number of uncompressed nodes at each end of a list; 0 compresses
     /// no node.

@@ -55,7 +55,7 @@ pub enum CommandError {
     OffsetOutOfRange,
     /// The bit offset is not a number, or is beyond the longest string.
     BitOffset,
-    /// An argument that must be positive is not. Holds its name.
+    /// An argument must be positive but is not. Holds the argument's name.
     MustBePositive(&'static str),
     /// The score would be NaN.
     ScoreNotANumber,

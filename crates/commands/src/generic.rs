@@ -103,7 +103,7 @@ static UNLINK: Command = Command {
     run: unlink,
     ..Command::DEFAULT
 };
-/// Handles UNLINK: works like DEL, which lazy frees big values, too.
+/// Handles UNLINK: like DEL, because DEL lazy frees big values, too.
 fn unlink(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     del(ctx, args)
 }

@@ -46,7 +46,8 @@ pub(crate) struct Harness {
 }
 
 impl Drop for Harness {
-    /// Checks, for every test, that the counted sizes of keys and the known big keys are correct.
+    /// Checks at the end of every test that the size counters of the keyspace and its list of big
+    /// keys match the data.
     fn drop(&mut self) {
         for db in 0..self.keyspace.db_count() {
             let counts = self.keyspace.sizes().counts(db);

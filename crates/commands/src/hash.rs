@@ -163,7 +163,7 @@ fn hget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     read_fields(ctx, args, value_or_null)
 }
 
-/// Writes a reply for the value of each field after the key, and removes the fields that are
+/// Calls `write` with the value of each field after the key, and removes the fields that have
 /// expired.
 #[inline]
 fn read_fields(
@@ -185,7 +185,7 @@ fn read_fields(
     Ok(())
 }
 
-/// Removes the expired fields among `fields`, and the hash with its last field.
+/// Removes the expired fields among `fields`, and the hash if it becomes empty.
 #[cold]
 fn remove_those_due<'f>(
     ctx: &mut Ctx<'_>,
@@ -237,7 +237,7 @@ impl RandomElements for Hash {
     }
 }
 
-/// Removes all expired fields of a hash, and the hash with its last field.
+/// Removes all expired fields of a hash, and the hash if it becomes empty.
 fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError> {
     if !ctx.db.may_have_due_fields(key) {
         return Ok(());
@@ -256,8 +256,9 @@ fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError>
     Ok(())
 }
 
-/// Records HSET of the field at the third word, which clears the field's expiry. An expired field
-/// may be the hash's only one: HDEL before the request would remove the key's own expiry.
+/// Records HSET of the field at argument 2, which replaces an expired field and clears its expiry.
+/// HDEL before the request would not do: if the field is the only one, it deletes the key with its
+/// expiry.
 fn record_hset(ctx: &mut Ctx<'_>, args: &Args<'_>, value: &[u8]) {
     ctx.record(|record| {
         record.command("HSET").word(args.get(1)).word(args.get(2)).word(value);
@@ -298,7 +299,7 @@ struct FieldsCommand<'c> {
 }
 
 impl FieldsCommand<'_> {
-    /// Returns the command that sets this expiry for any earlier expiry of the fields.
+    /// Returns the command that gives fields this expiry, independent of their old expiry.
     fn setting(expiry: Expiry) -> Self {
         match expiry {
             Expiry::At(at_ms) => Self { name: "HPEXPIREAT", at_ms: Some(at_ms), condition: None },

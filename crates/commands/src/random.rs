@@ -10,10 +10,10 @@ use crate::collection::{begin_pair, begin_pairs, bulk};
 use crate::ctx::Ctx;
 use crate::error::CommandError;
 
-/// A collection from which random elements can be drawn. Hashes implement this trait beside their
-/// commands, which remove expired fields first.
+/// A collection from which random elements can be drawn. The implementation for hashes is in
+/// [`crate::hash`]; it removes expired fields first.
 pub(crate) trait RandomElements: ObjectType {
-    /// The data of an element beside the element itself: its value or score.
+    /// The data that belongs to an element: the value of a field, the score of a member.
     type Beside<'a>;
     /// The option that adds this data to the reply; `None` for collections without such data.
     const OPTION: Option<&'static str>;
@@ -22,8 +22,8 @@ pub(crate) trait RandomElements: ObjectType {
     fn prepare(_ctx: &mut Ctx<'_>, _key: Key<'_>) -> Result<(), AccessError> {
         Ok(())
     }
-    /// Returns a copy without the elements that are expired at `due_ms`, if [`Self::prepare`] had
-    /// to leave any.
+    /// Returns a copy without the elements that are expired at `due_ms`; `None` if there are none.
+    /// There are some only if expired elements must stay, so that [`Self::prepare`] removed none.
     fn without_due(&self, _due_ms: i64) -> Option<Self> {
         None
     }
@@ -38,7 +38,7 @@ pub(crate) trait RandomElements: ObjectType {
         draw: impl FnMut() -> u64,
         visit: impl FnMut(Element<'_>, Self::Beside<'_>),
     );
-    /// Writes the data of an element beside the element itself.
+    /// Writes the data that belongs to an element.
     fn reply_beside(reply: &mut Reply<'_>, beside: Self::Beside<'_>);
 }
 
@@ -107,7 +107,7 @@ impl RandomCount {
 
 /// A parsed request.
 enum Request {
-    /// An element by itself.
+    /// One element, not in an array.
     One,
     /// An array.
     Many {

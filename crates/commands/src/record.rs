@@ -41,8 +41,8 @@
 //! - HSETEX with NX or XX (Valkey): without NX or XX.
 //! - BITFIELD whose only SET overflows under FAIL: recorded, because it may have created the key.
 //!
-//! HINCRBY and HPERSIST of a field with an expiry are recorded as sent, as in Redis. A Redis that
-//! loads them after that time skips the field, as it does with its own files.
+//! HINCRBY and HPERSIST of a field with an expiry are recorded as sent, as in Redis. If Redis loads
+//! such a record after the field has expired, it skips the field, as with its own files.
 //!
 //! Not recorded, as in Redis: access times and frequencies, encodings, and the times at which a
 //! consumer of a group was last seen and last active.
@@ -195,7 +195,8 @@ impl ChangeRecord {
     }
 
     /// Records the commands that `write` writes, in place of the request. If `write` writes none,
-    /// nothing is recorded. Several calls add up. `write` runs only if records are wanted.
+    /// nothing replaces the request. Further calls append commands. `write` runs only if records
+    /// are wanted.
     #[inline]
     pub fn replace(&mut self, db: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
         if self.is_wanted {
@@ -203,8 +204,8 @@ impl ChangeRecord {
         }
     }
 
-    /// Replaces the request while records are wanted. Out of line: without records a handler
-    /// executes only the branch.
+    /// Replaces the request; the caller has checked that records are wanted. Not inlined, so that a
+    /// handler executes only that check if they are not.
     #[cold]
     #[inline(never)]
     fn replace_wanted(&mut self, db: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {

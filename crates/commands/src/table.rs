@@ -129,8 +129,8 @@ impl<H: Copy> Command<H> {
         }
     }
 
-    /// Returns true if a request with these arguments runs alone on the keyspace, for any type of
-    /// handler.
+    /// Returns true if a request with these arguments runs as the exclusive owner of the keyspace,
+    /// for any type of handler.
     #[inline]
     pub fn runs_alone(&self, args: &crate::Args<'_>) -> bool {
         self.flags.intersects(Flags::EXCLUSIVE | Flags::PATTERN_KEYS)
@@ -151,8 +151,8 @@ impl<H: Copy> Command<H> {
         self.acl | if self.flags.contains(Flags::FAST) { Acl::FAST } else { Acl::SLOW }
     }
 
-    /// Returns first key, last key and step as COMMAND reports them, as far as three numbers
-    /// describe the keys.
+    /// Returns the first key, the last key and the step, as COMMAND reports them. Three numbers
+    /// cannot describe all keys of some commands: see [`Command::has_movable_keys`].
     pub fn legacy_key_range(&self) -> (i64, i64, i64) {
         self.legacy_keys().0
     }
@@ -164,8 +164,8 @@ impl<H: Copy> Command<H> {
     }
 
     /// Returns the legacy range, and true if the range misses keys. A single key spec with a range
-    /// is reported as it is. Of several, adjacent specs are joined into one range, and the others
-    /// are missed.
+    /// is reported as it is. If there are several specs, adjacent ones are joined into one range,
+    /// and the others are missed.
     fn legacy_keys(&self) -> ((i64, i64, i64), bool) {
         if let [KeySpec { begin: Begin::Index(first), find: Find::Range { last, step, .. }, flags, .. }] =
             self.keys

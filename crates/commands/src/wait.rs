@@ -82,8 +82,8 @@ impl Awaited {
     /// All types, in the order of the enum.
     pub const ALL: [Self; 4] = [Self::List, Self::Zset, Self::Stream, Self::Group];
 
-    /// Returns true if a request that waits for this type is to run now that the key holds `object`
-    /// (`None`: no object).
+    /// Returns true if a request that waits for this type must run when the key holds `object`.
+    /// `None` stands for a missing key, a number or a short string.
     pub fn is_satisfied_by(self, object: Option<&Object>) -> bool {
         match (self, object) {
             (Awaited::List, Some(Object::List(_)))

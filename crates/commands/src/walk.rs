@@ -2,9 +2,10 @@
 //! change it as a whole (FLUSHDB, SWAPDB).
 //!
 //! A walker names no keys, so no shard is locked for it. It gets the keyspace itself, which locks
-//! one shard at a time. A [`Handler`](crate::Handler) gets a [`View`](keyspace::View) on its locked
-//! keys instead: neither can do the work of the other. A walker with the flag EXCLUSIVE runs as the
-//! exclusive owner of the keyspace. Any other walker runs beside the commands of other threads.
+//! one shard at a time. A [`Handler`](crate::Handler) gets a [`View`](keyspace::View) of its locked
+//! keys instead, and cannot visit other keys. A walker with the flag EXCLUSIVE runs as the
+//! exclusive owner of the keyspace. Any other walker runs in parallel with the commands of other
+//! threads.
 //!
 //! A walker does not remove the keys that it finds expired. A removal is a change like any other:
 //! watchers, blocked clients, client caches and keyspace events depend on it, under the lock of the

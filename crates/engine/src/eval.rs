@@ -13,15 +13,15 @@
 //! once. Its writes are undone from copies that were taken before the first write to each key
 //! ([`Images`]). Nothing of the run was logged or released, so no client has seen it. Then the
 //! script runs again from the beginning, with all its known keys locked. If it needs more than
-//! keys, it runs as the exclusive owner of the keyspace, and later calls of this script do so at
-//! once.
+//! keys, it runs as the exclusive owner of the keyspace (`alone`), and later calls of this script
+//! do so at once.
 //!
-//! A script without declared keys runs alone for the first time. If it never ends, it stops all
-//! clients, as Redis' clients expect. If it has once ended by itself, it can run under locks.
+//! A script without declared keys first runs as the exclusive owner. If it never ends, it stops all
+//! clients, as users of Redis expect. After a run that ended by itself, it can run under locks.
 //!
-//! An undone run leaves invalidations of cached keys, access clocks, and counts of calls. Watching
-//! clients are marked only when the script has ended. Keys that the run found expired are put back,
-//! because their removal was not logged.
+//! Three effects of an undone run remain: invalidations of cached keys, changed access clocks, and
+//! counts of calls. Watchers are marked as dirty only when the script has ended. Keys that the run
+//! found expired are put back, because their removal was not logged.
 
 use std::time::{Duration, Instant};
 
@@ -169,7 +169,7 @@ impl ScriptVerb {
 
 /// The most clients blocked on a key of the script that are served under the script's locks.
 const SERVED_MAX: usize = 16;
-/// The number of attempts under locks before a script runs alone.
+/// The number of attempts under locks before a script runs as the exclusive owner.
 const LOCKED_RUNS_MAX: usize = 3;
 /// The most shards that a script may lock. Each of its commands searches all locked shards.
 const SHARDS_MAX: usize = 32;
@@ -295,8 +295,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             is_read_only: verb.is_read_only() || prepared.traits.contains(ScriptTraits::NO_WRITES),
             further: Vec::new(),
         };
-        // With one I/O thread there is no parallel work, and a script that runs alone needs no
-        // copies.
+        // With one I/O thread there is no parallel work, and a script that runs as the exclusive
+        // owner needs no copies.
         let shares = self.shared().threads.len() > 1
             && match prepared.known {
                 Known::Nothing => !keys.is_empty(),
@@ -328,9 +328,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns false if a request whose flags permit writes does not write. This is a script that
-    /// declares `no-writes` or cannot run, or a transaction of such scripts and commands that do
-    /// not write.
+    /// Returns false if a request cannot write although the flags of its command permit writes. It
+    /// is a script that declares `no-writes` or cannot run. Or it is a transaction that has only
+    /// such scripts and commands that do not write.
     #[cold]
     pub(crate) fn may_write(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
         match (&session.transaction, registered.command.run) {
@@ -377,8 +377,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Ok(())
     }
 
-    /// Runs a script under locks, and repeats it while it needs only more locks. `None` if a busy
-    /// script holds one of its keys. After [`ScriptEnd::Again`] the script must run alone.
+    /// Runs a script under locks, and repeats it while it needs only more locks. Returns `None` if
+    /// a busy script holds one of its keys. After [`ScriptEnd::Again`] the script must run as the
+    /// exclusive owner.
     fn run_script_sharing(
         &mut self,
         engine: &mut dyn ScriptEngine,
@@ -405,8 +406,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Some(ScriptEnd::Again)
     }
 
-    /// Locks the shards of a script's declared and further keys. `None` if a busy script holds one
-    /// of them.
+    /// Locks the shards of a script's declared and further keys. Returns `None` if a busy script
+    /// holds one of them.
     fn lock_for_script(&self, run: &Run<'_>) -> Option<Locked<'s>> {
         let shared = self.shared();
         let mut keys: SmallVec<[Key<'_>; 8]> = SmallVec::new();
@@ -419,9 +420,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Some(locked)
     }
 
-    /// Runs a script once under the locks of its known keys. `None` if a busy script holds one of
-    /// them. With [`ScriptEnd::Again`] the run was undone. If it needs only more locks, its further
-    /// keys are then known.
+    /// Runs a script once under the locks of its known keys. Returns `None` if a busy script holds
+    /// one of them. With [`ScriptEnd::Again`] the run was undone. If the script needs only more
+    /// locks, its further keys are added to `run`.
     fn run_script_locked(
         &mut self,
         engine: &mut dyn ScriptEngine,
@@ -435,8 +436,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.begin_script();
         let is_wanted = self.commit.effects.record.is_wanted;
         let changes = self.commit.effects.changes;
-        // No command under these locks publishes messages, which would be sent before the script's
-        // position.
+        // Messages would be sent before the script has a log position. But no command that runs
+        // under locks publishes any.
         session.in_exec = true;
         self.script_refusals.begin_run();
         let mut commands = RunningScript::new(self, run, session, Some(locked), pass);
@@ -595,7 +596,7 @@ impl FurtherKey {
 
 /// The reason for which a script must run again.
 enum Needs {
-    /// The script cannot run under locks; the lesson is stored with the script.
+    /// The script cannot run under locks. The reason is stored with the script for later calls.
     Lesson(Lesson),
     /// Another thread holds the shard of a further key.
     Locks,
@@ -630,9 +631,9 @@ struct RunningScript<'r, 'g, 's, C, H> {
     run: &'r Run<'r>,
     session: &'r mut Session,
     pass: TurnPass<'r, 'g>,
-    /// The locked shards of its keys; `None` if the script runs alone.
+    /// The locked shards of the script's keys; `None` if it runs as the exclusive owner.
     locked: Option<Locked<'s>>,
-    /// Undeclared keys that it used, whether or not their shards could be locked.
+    /// Undeclared keys that the script used, whether or not their shards could be locked.
     used: Vec<FurtherKey>,
     /// True if all commands so far could run under locks.
     shares: bool,
@@ -640,15 +641,15 @@ struct RunningScript<'r, 'g, 's, C, H> {
     known: Option<Script<'s>>,
     calls: u32,
     is_busy: bool,
-    /// True after it has called a command that writes, even if that failed. SCRIPT KILL then has no
-    /// effect.
+    /// True after the script has called a write command, even one that failed. SCRIPT KILL then has
+    /// no effect.
     begins_to_write: bool,
     has_written: bool,
     /// True if the last command was refused before it ran.
     was_refused: bool,
     /// True if the server shuts down during the script.
     is_cut_off: bool,
-    /// The reason for which it must run again.
+    /// The reason for which the script must run again.
     needs: Needs,
     buffers: Box<ScriptBuffers>,
 }
@@ -905,8 +906,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         })
     }
 
-    /// Marks the script as busy at once, however short it has run, so that threads that wait for it
-    /// give up. Its client may take long between two steps.
+    /// Marks a debugged script as busy at once, before the busy threshold. Threads that wait for it
+    /// then give up: its client may take long between two steps.
     #[cold]
     fn become_busy(&mut self) {
         let later = self.executor.clock.now() + Duration::from_millis(1);

@@ -1,8 +1,8 @@
 //! Transaction commands, and the execution of the queued commands by EXEC.
 //!
-//! If the keys of all queued commands are known from their arguments, EXEC locks all these keys
-//! together, once. Otherwise it runs as the exclusive owner of the keyspace. In both cases each
-//! command runs as a request does, and all of them end as one unit.
+//! If the keys of all queued commands are known from their arguments and there is no monitor, EXEC
+//! locks all these keys together, once. Otherwise it runs as the exclusive owner of the keyspace.
+//! In both cases each command runs like a single request, and their changes are one unit.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -212,7 +212,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             return Err(CommandError::Line(line));
         }
         // Monitors receive each command before the transaction has a position in the change log.
-        // Run alone, no other client receives anything before the transaction is complete.
+        // So with a monitor it runs as the exclusive owner: no other client receives anything
+        // before it is complete.
         let ran = if transaction.has_declared_keys(self.shared().keyspace.hasher()) && !self.now.is_monitored
         {
             self.exec_locked(session, &transaction, out, pass)
@@ -232,7 +233,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Runs a transaction under the locks of all its keys. Returns false if a watched key has
-    /// changed; `None` if a busy script holds one of the shards.
+    /// changed, and `None` if a busy script holds one of the shards.
     fn exec_locked(
         &mut self,
         session: &mut Session,
@@ -330,7 +331,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Runs a queued command, or a command of a script, under the locks of its transaction or
-    /// script. Without these it takes its own. Returns true if it succeeded.
+    /// script. If `locked` is `None`, a command on keys locks them itself. Returns true if the
+    /// command succeeded.
     pub(crate) fn run_queued(
         &mut self,
         session: &mut Session,
@@ -424,7 +426,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         error
     }
 
-    /// Drops the watched keys.
+    /// Ends the WATCH of all keys of the session.
     fn unwatch(&self, session: &mut Session) {
         if self.is_inside {
             session.unwatch(&self.shared().watchers, &self.shared().keyspace);
@@ -433,14 +435,14 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Drops the transaction and the watched keys.
+    /// Drops the transaction, and ends the WATCH of all keys of the session.
     fn discard(&self, session: &mut Session) {
         session.drop_transaction();
         self.unwatch(session);
     }
 }
 
-/// Returns EXEC's reply if this error prevents the transaction.
+/// Returns the EXECABORT error of a transaction that cannot run because of `error`.
 #[cold]
 fn aborted_by(error: &CommandError) -> CommandError {
     let line = error.line();

@@ -16,7 +16,7 @@
 //! elements than it has arguments (RENAME); the request of a blocked client fails, so that the next
 //! client gets the element. Then the locks are released, the locks of the key and of the missing
 //! keys are taken in ascending order, and serving continues with the queue as it is then. Other
-//! clients see that the next client was served a moment later; no request is divided.
+//! clients may see the keys after the write and before this serving, but never within a request.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -94,9 +94,9 @@ pub struct Executor<'s, C, H> {
     pub meter: Meter,
     /// This thread's counters, stored here because each request needs them.
     stats: &'s ThreadStats,
-    /// True if the last request was an EXEC that has already left out unwanted replies.
+    /// True if the last request was an EXEC that dropped replies itself because of CLIENT REPLY.
     pub exec_filtered_replies: bool,
-    /// The bytes of removed values that this thread owes to the queue of lazy freed values.
+    /// The bytes that this thread must help to lazy free, because it added them to a full queue.
     pub unfreed_bytes: u64,
     /// True while the thread is inside the gate, where shards may be locked: not while a busy
     /// script owns the keyspace.
@@ -151,10 +151,10 @@ fn expired_access_while_importing(command: &Command<Runner>) -> ExpiredAccess {
     if command.flags.contains(Flags::WRITE) { ExpiredAccess::RemoveOnAccess } else { ExpiredAccess::Hide }
 }
 
-/// Locks, in addition to `locked`, all keys that serving blocked clients may touch: for each of
+/// Locks, in addition to `locked`, all keys that serving blocked clients may use: for each of
 /// `keys`, the first `served_max` clients blocked on it. `keys` are those of a command that has not
-/// run yet. `None`, with nothing locked, if a busy script holds one of the shards. O(keys + visited
-/// clients).
+/// run yet. Returns `None`, with nothing locked, if a busy script holds one of the shards. O(keys +
+/// visited clients).
 #[cold]
 pub fn lock_blocked_clients_keys<'k>(
     shared: &'k Shared,
@@ -386,7 +386,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let before = reply.mark();
         let access_context = self.access_context(caller);
         self.commit.begin_record();
-        // A scope rather than a drop, which would move the context to its end.
+        // A scope ends the borrow. A call of `drop` would move the whole context.
         let (result, missed_lock) = {
             let mut ctx = Ctx {
                 db: View::new(
@@ -575,8 +575,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         done
     }
 
-    /// Ends the unit of a data command: blocks its client if the command asked for it, releases its
-    /// changes, sends it to monitors, and serves clients blocked on changed keys.
+    /// Ends the unit of a data command: blocks its client if the command requests it, and releases
+    /// its changes. Then sends it to monitors, and serves clients blocked on changed keys.
     #[cold]
     fn end_unit(&mut self, mut locked: Locked<'s>, session: &mut Session, request: &Request<'_>) {
         if let Some(wait) = self.commit.effects.wait.take() {
@@ -725,8 +725,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 
     /// Serves the clients blocked on ready keys and on keys that serving changes, then releases the
     /// locks. Keys for which the held locks suffice are served first, before other threads can take
-    /// their elements. If no lock is held, as after a command that ran alone, keys are served in
-    /// the order of becoming ready.
+    /// their elements. If no lock is held, as after a command of the exclusive owner, keys are
+    /// served in the order of becoming ready.
     pub fn serve(&mut self, mut locked: Locked<'s>) {
         let shared = self.shared();
         let is_unlocked = locked.numbers().next().is_none();
@@ -734,8 +734,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let mut later: VecDeque<(Serving, Hashes)> = VecDeque::new();
         loop {
             while later.is_empty() || !is_unlocked {
-                // A key that had expired when its queue was visited is a change too, but of no
-                // client's command.
+                // A visit of a queue may have removed its expired key. This is a change, too, but
+                // not by the command of a client.
                 if self.commit.has_changes() {
                     self.commit.collect(&mut Held::Locked(&mut locked), 0);
                     if self.commit.effects.record.is_wanted {
@@ -790,8 +790,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns, for each of [`Awaited::ALL`], true if the key holds a value that its waiters can
-    /// use. The shard is locked.
+    /// Returns, for each of [`Awaited::ALL`], true if clients that wait for it can use the key's
+    /// value. The shard is locked.
     fn available_types(&mut self, locked: &mut Locked<'_>, key: &ReadyKey) -> [bool; Awaited::ALL.len()] {
         let access_context = AccessContext {
             now_ms: self.now.unix_ms,
@@ -856,7 +856,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if is_served {
             self.deliver(blocked, out, since);
         } else {
-            // Not in the name of this client: it has no reply that its messages could follow.
+            // Released for no client (0): this one gets no reply that its messages could follow.
             self.commit.release(0);
             self.shared().blocked.requeue(locked, blocked);
         }
@@ -903,8 +903,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.shared().latency_events.note(threshold_ms, event, took, || self.clock.unix_ms());
     }
 
-    /// Frees a part of what this thread owes, for at most `time`, which is computed from the clock.
-    /// The caller is outside the gate or in a transaction.
+    /// Helps to lazy free values for at most `time`, which is computed from the clock, until
+    /// `unfreed_bytes` is 0. The caller is outside the gate or in a transaction.
     #[inline]
     pub fn free_displaced_values(&mut self, time: impl FnOnce(&C) -> Duration) {
         if self.unfreed_bytes > 0 {
@@ -913,8 +913,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Passes the values that a queued command removed to the queue, and frees what is then owed
-    /// for at most `time`. A transaction may have any number of such commands.
+    /// Passes the values that a queued command removed to the queue of lazy freed values. Then
+    /// helps to free for at most `time`, as a transaction may have any number of such commands.
     pub fn free_queued(&mut self, time: impl FnOnce(&C) -> Duration) {
         self.commit.effects.absorb_displaced(&mut self.commit.access_results);
         if !self.commit.effects.lazy_freed.is_empty() {

@@ -55,8 +55,8 @@ pub(super) fn find(bytes: &[u8], bits: Range<usize>, wanted: Bit) -> Option<usiz
     (inner.start + skipped..=edges.last).find(|&at| wanted_of(at) != 0).and_then(place)
 }
 
-/// The first and last byte of a range of bits, which is not empty, with masks of the bits that
-/// belong to the range.
+/// The first and last byte of a non-empty range of bits, each with a mask of the bits that belong
+/// to the range.
 struct Edges {
     first: usize,
     first_mask: u8,
@@ -76,7 +76,7 @@ impl Edges {
     }
 }
 
-/// The number of bytes that a field of up to 64 bits can touch.
+/// The largest number of bytes that a field of up to 64 bits overlaps.
 const FIELD_LEN_BYTES_MAX: usize = 9;
 
 /// Returns the `width` bits from bit `at` on, 1 to 64 of them. Bits after the end are 0. O(1).
@@ -98,7 +98,8 @@ pub(super) fn set_field(bytes: &mut [u8], at: usize, width: u32, value: u64) {
     bytes[at / 8..at / 8 + len].copy_from_slice(&changed.to_be_bytes()[..len]);
 }
 
-/// Returns the bytes from bit `at` on, at the high end of a number, and the number of these bytes.
+/// Returns up to [`FIELD_LEN_BYTES_MAX`] bytes, from the byte that holds bit `at`, and their count.
+/// They are in the highest bits of the returned number.
 fn window(bytes: &[u8], at: usize) -> (u128, usize) {
     let part = bytes.get(at / 8..).unwrap_or_default();
     let part = &part[..part.len().min(FIELD_LEN_BYTES_MAX)];
@@ -107,7 +108,7 @@ fn window(bytes: &[u8], at: usize) -> (u128, usize) {
     (u128::from_be_bytes(window), part.len())
 }
 
-/// A bitwise operation on strings. Shorter strings count as continued by zeros.
+/// A bitwise operation on strings. Shorter strings are treated as padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Logic {
     /// Bits that are set in all strings.
@@ -120,16 +121,16 @@ pub(super) enum Logic {
     Not,
     /// Bits that are set in the first string and in no other.
     Diff,
-    /// Bits that are not set in the first string but in another.
+    /// Bits that are set in at least one other string but not in the first.
     Diff1,
-    /// Bits that are set in the first string and in another.
+    /// Bits that are set in the first string and in at least one other.
     AndOr,
     /// Bits that are set in exactly one string.
     One,
 }
 
-/// The number of bytes processed at a time, so that a block of the result stays in the cache while
-/// all sources are applied to it.
+/// The number of bytes of the result that are computed at a time. So a block of the result stays in
+/// the cache while all sources are applied to it.
 const BLOCK_LEN_BYTES: usize = 4096;
 
 impl Logic {
@@ -190,7 +191,8 @@ impl Logic {
     }
 }
 
-/// Merges `part` into the first bytes of `block`.
+/// Applies `work` to each byte of `block` that has a byte of `part` at the same index, and stores
+/// the result in `block`.
 fn merge(block: &mut [u8], part: &[u8], work: impl Fn(u8, u8) -> u8) {
     block.iter_mut().zip(part).for_each(|(byte, &other)| *byte = work(*byte, other));
 }
@@ -199,7 +201,7 @@ fn or(block: &mut [u8], part: &[u8]) {
     merge(block, part, |a, b| a | b);
 }
 
-/// Applies AND to the whole `block`: unlike in [`merge`], `part` counts as continued by zeros.
+/// Applies AND to the whole `block`: unlike in [`merge`], `part` is treated as padded with zeros.
 fn and(block: &mut [u8], part: &[u8]) {
     merge(block, part, |a, b| a & b);
     block[part.len()..].fill(0);

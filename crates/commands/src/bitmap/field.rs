@@ -175,7 +175,7 @@ fn parse(ctx: &Ctx<'_>, args: &Args<'_>) -> Result<Vec<Step>, CommandError> {
     Ok(steps)
 }
 
-/// Returns the bit that an offset names. After `#` the offset counts fields.
+/// Parses an offset and returns its position in bits. After `#` the unit is the width of `field`.
 fn field_offset(ctx: &Ctx<'_>, text: &[u8], field: FieldType) -> Result<usize, CommandError> {
     let offset = match text.strip_prefix(b"#") {
         Some(number) => {

@@ -77,7 +77,7 @@ fn reply_time(ctx: &mut Ctx<'_>, args: &Args<'_>, unit_ms: i64, since_ms: i64) -
     let reply = match ctx.db.look(args.key(1)).map(|entry| entry.expiry_ms()) {
         None => -2,
         Some(None) => -1,
-        // Negative only for an expired key that is shown all the same.
+        // The difference is negative only for an expired key that is still visible.
         Some(Some(at_ms)) => {
             let left_ms = at_ms.saturating_sub(since_ms).max(0);
             left_ms / unit_ms + i64::from(unit_ms > 1 && left_ms % unit_ms >= unit_ms / 2)

@@ -214,7 +214,7 @@ fn memory_usage(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
 }
 
 /// Returns the bytes of the key's block, of the object's other allocations and of the key's place
-/// in the table. O(1) up to a bound.
+/// in the table. O(nodes), up to about a thousand nodes.
 fn memory_of(entry: &KeyEntry) -> usize {
     let object = match entry.view() {
         EntryView::Object(object) => object.memory_usage(),

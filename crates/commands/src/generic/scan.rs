@@ -14,7 +14,7 @@ use crate::walk::{WalkCtx, Walked, Walker};
 const COUNT_DEFAULT: usize = 10;
 /// The most buckets that SCAN visits per requested key, for filters that few keys pass.
 const BUCKETS_PER_COUNT: usize = 10;
-/// The number of random keys that RANDOMKEY draws until one has not expired.
+/// The largest number of expired keys that RANDOMKEY draws before it replies with null.
 const RANDOM_DRAWS_MAX: usize = 100;
 
 pub(super) static SCAN: Command<Walker> = Command {
@@ -162,8 +162,9 @@ pub(super) static RANDOMKEY: Command<Walker> = Command {
     run: randomkey,
     ..Command::DEFAULT
 };
-/// Handles RANDOMKEY: replies with a key, or null if there is none. An expired key is removed
-/// before the next draw. So the search ends also in a database with few other keys.
+/// Handles RANDOMKEY: replies with a key, or null if there is none. A drawn key that has expired is
+/// removed, if this server removes expired keys, and another key is drawn. The reply is also null
+/// after [`RANDOM_DRAWS_MAX`] draws of expired keys.
 fn randomkey(ctx: &mut WalkCtx<'_>, _args: &Args<'_>) -> Result<Walked, CommandError> {
     let due_ms = ctx.access_context.due_ms();
     for _ in ctx.calls_before..RANDOM_DRAWS_MAX {

@@ -3,9 +3,10 @@
 //!
 //! A pattern with its first `*` replaced by an element is the name of another key. The text after
 //! `->` is a field of the hash at that key. No argument names these keys. So a request with a
-//! pattern runs alone, with all shards locked ([`Flags::PATTERN_KEYS`]); any other request runs
-//! under the locks of its own keys. All compared texts are copied into one arena. So the lookup of
-//! one key does not block the lookup of another, and a comparison needs no table.
+//! pattern runs as the exclusive owner of the keyspace, with all shards locked
+//! ([`Flags::PATTERN_KEYS`]). Any other request runs under the locks of its own keys. All compared
+//! texts are copied into one arena. So no text is borrowed from the database during the next
+//! lookup, and comparisons need no lookups.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -25,11 +26,11 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 const PATTERN_NOTES: &str = "For the optional BY/GET keyword. It is marked 'unknown' because the key names derive from the content of the key we sort";
 const STORE_NOTES: &str = "For the optional STORE keyword. It is marked 'unknown' because the keyword can appear anywhere in the argument array";
 
-/// The rule that finds the value of another key for an element.
+/// An argument of BY or GET: the rule that finds a value for each element.
 enum Pattern<'a> {
     /// `#`: the element itself.
     Element,
-    /// A pattern without `*`: no key at all.
+    /// A pattern without `*`, which names no key.
     Nothing,
     Key {
         before: &'a [u8],
@@ -162,16 +163,16 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Returns true if the result depends on more than the data that records reproduce. An expired
-    /// field may still be present. Members of a set with equal text weights keep the order of their
-    /// table.
+    /// Returns true if the same request may give another result on a replica. With a pattern for a
+    /// hash field, an expired field may still be present there. With BY and ALPHA, members of a set
+    /// whose weights are equal keep the order of their hash table, which may differ.
     fn depends_on_more(&self) -> bool {
         let mut patterns = self.by.iter().chain(&self.get);
         let has_field = patterns.any(|pattern| matches!(pattern, Pattern::Key { field: Some(_), .. }));
         has_field || self.alphabetic && matches!(self.by, Some(Pattern::Key { .. }))
     }
 
-    /// Returns the range of requested elements, of `len`.
+    /// Returns the indexes of the requested elements among `len` sorted elements.
     fn range(&self, len: usize) -> Range<usize> {
         let start = usize::try_from(self.limit.0).unwrap_or(0).min(len);
         let count = usize::try_from(self.limit.1).unwrap_or(len);
@@ -203,7 +204,7 @@ fn record_stored(ctx: &mut Ctx<'_>, key: Key<'_>, sorted: &List) {
 /// The weight that orders an element.
 enum Weight {
     Score(f64),
-    /// A text in the arena; `None` if there is none.
+    /// The place of a text in the arena; `None` if the pattern finds no value.
     Text(Option<Range<usize>>),
 }
 
@@ -263,7 +264,7 @@ impl Items {
         Err(CommandError::Line("ERR One or more scores can't be converted into double"))
     }
 
-    /// Sorts the elements so that the elements in `range` are at their places.
+    /// Sorts the elements. Only the positions in `range` are sure to hold the right elements.
     fn sort(&mut self, request: &Request<'_>, range: Range<usize>) {
         let arena = &self.arena;
         // A stored result compares whole texts. A reply compares up to the first NUL, like C's

@@ -135,7 +135,8 @@ impl Cell {
     }
 }
 
-/// Returns a number with one of its halves, the bits of `mask`, increased or decreased by one.
+/// Returns the cell number `bits` with one half, its bits in `mask`, changed by `by` (-1, 0 or 1).
+/// The half wraps around.
 fn shifted(bits: u64, mask: u64, by: i8, step: u32) -> u64 {
     let unused = 64 - 2 * step;
     // Ones in the other half pass a carry on; zeroes pass a borrow on.

@@ -1,8 +1,10 @@
-//! Searches for places. All six commands are one request, with its parts at different arguments.
+//! Searches for places. All six commands are parsed into the same [`Request`]. They differ in the
+//! options that they accept and in the positions of their arguments.
 //!
 //! The cells that cover the shape give ranges of scores. The result is the members in these ranges
-//! that lie inside the shape. Without a requested order it has the order of cells and scores.
-//! Errors come in the order of Redis, which checks the key first.
+//! that lie inside the shape. Without a requested order, it is ordered by cell and then by score.
+//! With COUNT and without ANY, the default order is nearest first. Errors come in the order of
+//! Redis, which checks the key first.
 
 use std::cmp::Ordering;
 
@@ -22,7 +24,7 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The searching command.
+/// The command that searches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Radius,
@@ -34,7 +36,7 @@ enum Form {
 }
 
 impl Form {
-    /// Returns the index of the argument that is the searched key.
+    /// Returns the index of the argument that is the key to search in.
     fn source(self) -> usize {
         if self == Form::SearchStore { 2 } else { 1 }
     }

@@ -311,7 +311,7 @@ fn reply_deadlines(
             None => NO_FIELD,
             Some((_, None)) => NO_DEADLINE,
             Some((_, Some(at_ms))) if at_ms <= due_ms => NO_FIELD,
-            // Negative only for an expired field that is shown all the same.
+            // The difference is negative only for an expired field that is still visible.
             Some((_, Some(at_ms))) => ((at_ms - since_ms).max(0) + unit_ms - 1) / unit_ms,
         });
     }

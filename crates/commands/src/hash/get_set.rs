@@ -228,8 +228,8 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let mut removed = 0;
     for (field, value) in fields.clone().zip(values) {
         hash.set_with_expiry(FieldWrite { name: field, value, expiry }, &limits, hasher);
-        // Each removed field is removed before the next is set. So they never count together
-        // against the limit of an encoding.
+        // If the expiry is in the past, each field is removed before the next is set. So these
+        // fields never exceed the limit of an encoding together.
         if over {
             removed += u64::from(hash.remove(field, hasher));
         }
@@ -266,7 +266,7 @@ enum Condition {
 
 /// A parsed request of HSETEX.
 struct SetRequest {
-    /// NX and XX: the required presence of the key; `None` without such an option.
+    /// True for XX (the key must exist), false for NX (it must not); `None` without an option.
     key_there: Option<bool>,
     condition: Condition,
     /// The expiry; `Clear` without an option, because a new value does not expire.

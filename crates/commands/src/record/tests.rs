@@ -12,7 +12,8 @@ use crate::table::Flags;
 mod cases;
 mod random;
 
-/// The delay, in milliseconds, before records are applied: a relative time in a record would show.
+/// The delay, in milliseconds, before records are applied. It reveals relative times in records,
+/// because the two keyspaces then differ.
 const LATER_MS: i64 = 5_000;
 
 /// Two keyspaces: the source runs requests, the replica gets only the source's records.

@@ -1,7 +1,7 @@
 //! Intersection, union and difference of sets, replied or stored.
 //!
-//! Every command first reads each key alone: this checks the type, counts the read and removes an
-//! expired key. Then it reads all sets together. An intersection looks up the members of the
+//! Every command first reads each key by itself: this checks the type, counts the read and removes
+//! an expired key. Then it reads all sets together. An intersection looks up the members of the
 //! smallest set in the others, smaller ones first. A difference either looks up members in the
 //! other sets or removes the other sets' members, whichever needs fewer steps.
 
@@ -41,8 +41,8 @@ fn intersect(sets: &mut [Option<&Set>], args: &Args<'_>, mut visit: impl FnMut(E
     }
 }
 
-/// Returns a copy of `set` in the encoding of a set whose members were added one by one. A set that
-/// had grown and shrunk again starts over small. O(n).
+/// Returns a copy of `set` in the encoding of a new set with the same members. A set that has grown
+/// and shrunk again may get a smaller encoding. O(n).
 fn rebuilt(set: &Set, limits: &SetLimits, args: &Args<'_>) -> Set {
     // Adding this number of members always ends in a hash table.
     if set.encoding_name() == "hashtable"

@@ -200,12 +200,8 @@ fn xgroup_delconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandE
     Ok(())
 }
 
-static XGROUP_HELP: Command = Command {
-    group: Group::Stream,
-    acl: Acl::STREAM,
-    run: xgroup_help,
-    ..Command::HELP
-};
+static XGROUP_HELP: Command =
+    Command { group: Group::Stream, acl: Acl::STREAM, run: xgroup_help, ..Command::HELP };
 /// Handles XGROUP HELP.
 fn xgroup_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
     let lines = [
@@ -306,7 +302,7 @@ impl GroupOptions {
 /// The largest number of arguments of CREATE, with each option once. The parser alone would accept
 /// an option twice.
 const CREATE_ARGS_MAX: usize = 8;
-/// The largest number of arguments of SETID, in the same way.
+/// The largest number of arguments of SETID, with its option once.
 const SETID_ARGS_MAX: usize = 7;
 
 fn unknown_or_wrong_arity(args: &Args<'_>) -> CommandError {

@@ -260,12 +260,8 @@ fn xinfo_consumers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
     Ok(())
 }
 
-static XINFO_HELP: Command = Command {
-    group: Group::Stream,
-    acl: Acl::STREAM,
-    run: xinfo_help,
-    ..Command::HELP
-};
+static XINFO_HELP: Command =
+    Command { group: Group::Stream, acl: Acl::STREAM, run: xinfo_help, ..Command::HELP };
 /// Handles XINFO HELP.
 fn xinfo_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
     let lines = [

@@ -249,8 +249,8 @@ pub(super) static XREADGROUP: Command = Command {
 };
 /// Handles XREADGROUP: replies with the key and the entries of each stream, or null without
 /// entries. `>` selects entries that the group has not read yet. An ID selects the consumer's
-/// pending entries above it, even if there are none. With BLOCK the client waits for new entries;
-/// the removal of the key or the group is an error.
+/// pending entries above it; such a stream is in the reply even without entries. With BLOCK the
+/// client waits for new entries; the removal of the key or the group is an error.
 fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = ReadRequest::parse(ctx, args, Reader::Group)?;
     let Some(GroupOption { group, consumer }) = request.group else {

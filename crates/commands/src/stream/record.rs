@@ -1,6 +1,7 @@
 //! The records of commands on consumer groups: the pending entries, each with its consumer, time
 //! and count of deliveries, and the group's progress. Source: the append-only file of Redis 8.0.2.
-//! Redis omits entries delivered again and consumers that got no entry.
+//! Unlike this module, Redis does not record entries delivered again, nor consumers that got no
+//! entry.
 
 use keyspace::stream::Group as ConsumerGroup;
 use keyspace::{Stream, StreamId};
@@ -16,7 +17,8 @@ pub(super) struct GroupChanges {
     pub(super) claimed: Vec<StreamId>,
     /// The entries that are no longer pending.
     pub(super) gone: Vec<StreamId>,
-    /// True if the group's last delivered ID or count of entries read changed by more than a claim.
+    /// True if XGROUP SETID must be recorded, because the group's last delivered ID or its count of
+    /// entries read changed. False if only a claim changed the ID: the record of the claim sets it.
     pub(super) moved: bool,
 }
 

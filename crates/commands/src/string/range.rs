@@ -50,7 +50,7 @@ fn len_to_change(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<Option<usize>, Comma
     Ok(ctx.db.string_to_write(key)?.map(|string| string.len()))
 }
 
-/// Returns the sum of `at` and `more`, in bytes, or an error if it is over the longest string.
+/// Returns the sum of `at` and `more`, in bytes, or an error if no string may be so long.
 fn check_len(ctx: &Ctx<'_>, at: usize, more: usize) -> Result<usize, CommandError> {
     let len = at.checked_add(more).filter(|&len| len as u64 <= ctx.limits.string_len_bytes_max);
     len.ok_or(CommandError::StringTooLong)

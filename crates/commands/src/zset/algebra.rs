@@ -1,9 +1,9 @@
 //! Union, intersection and difference of sorted sets and sets, replied, stored or counted. A member
 //! of a plain set has the score 1.
 //!
-//! Every command first reads each key alone: this checks the type, counts the read and removes an
-//! expired key. Then it reads all inputs together. Results are lists of members that borrow their
-//! names from the inputs. They are sorted at the end.
+//! Every command first reads each key by itself: this checks the type, counts the read and removes
+//! an expired key. Then it reads all inputs together. Results are lists of members that borrow
+//! their names from the inputs. They are sorted at the end.
 
 use std::borrow::Cow;
 
@@ -236,7 +236,7 @@ impl Request {
         keys.map(|(key, weight)| Input { source: source(key), weight }).collect()
     }
 
-    /// Returns the result in order.
+    /// Returns the result, in the order of sorted sets.
     fn compute<'c>(&self, db: &'c View<'_>, args: &Args<'_>) -> Vec<Scored<'c>> {
         let mut inputs = self.inputs(db, args);
         if self.operation != Operation::Diff {

@@ -140,7 +140,8 @@ impl<'a> RangeRequest<'a> {
                 "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
             ));
         }
-        // With REV the higher bound comes first, but ranks count from the highest member instead.
+        // With REV the higher bound comes first. Bounds that are ranks are not swapped: they count
+        // from the highest member.
         let swapped = reverse && by != By::Rank;
         let (min, max) = if swapped { (fixed.at + 1, fixed.at) } else { (fixed.at, fixed.at + 1) };
         let bounds = Bounds::parse(args, by, min, max)?;
@@ -175,9 +176,9 @@ impl<'a> RangeRequest<'a> {
     }
 }
 
-/// Returns the number of members, of `len`, that a negative offset skips. In a large set the offset
-/// counts from the range's other end; -1 is its last member. In a packed set, as in Redis, it skips
-/// all members.
+/// Returns the number of members that a negative offset skips in a range of `len` members. In a
+/// skiplist, the offset counts from the end of the range: -1 skips all but the last member. In a
+/// packed set, as in Redis, a negative offset skips all members.
 fn passed_from_end(zset: &Zset, offset: i64, len: usize) -> usize {
     let from_end = usize::try_from(offset.unsigned_abs()).ok().filter(|_| zset.is_ranked());
     from_end.and_then(|from_end| len.checked_sub(from_end)).unwrap_or(len)

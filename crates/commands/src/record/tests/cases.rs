@@ -28,7 +28,7 @@ fn the_records_of_each_write_command_lead_to_the_same_data() {
 /// Requests with their expected records, all run in one keyspace.
 const AS_IN_REDIS: &str = include_str!("redis.txt");
 
-/// Returns a record of [`AS_IN_REDIS`] with the time in place of each `{n}`.
+/// Returns a record of [`AS_IN_REDIS`] with each `{n}` replaced by the time `now_ms + n`.
 fn with_times(record: &str, now_ms: i64) -> String {
     let mut parts = record.split('{');
     let mut text = parts.next().unwrap_or_default().to_string();
