@@ -273,7 +273,7 @@ fn content(text: &str) -> Result<Content, String> {
         "random" => Ok(Content::Alphanumeric),
         "binary" => Ok(Content::Binary),
         "compressible" => Ok(Content::Compressible),
-        _ => Err("constant, random, binary and compressible are known".to_owned()),
+        _ => Err("use constant, random, binary or compressible".to_owned()),
     }
 }
 
@@ -282,7 +282,7 @@ fn backend(text: &str) -> Result<BackendChoice, String> {
         "auto" => Ok(BackendChoice::Auto),
         "io_uring" => Ok(BackendChoice::IoUring),
         "epoll" => Ok(BackendChoice::Epoll),
-        _ => Err("auto, io_uring and epoll are known".to_owned()),
+        _ => Err("use auto, io_uring or epoll".to_owned()),
     }
 }
 
@@ -389,7 +389,9 @@ impl RunArguments {
         let mut words: Vec<Vec<u8>> = what.command.iter().map(|word| word.clone().into_bytes()).collect();
         if self.stdin {
             if words.is_empty() {
-                return Err(BenchError::Usage("-x needs a command to put standard input behind".to_owned()));
+                return Err(BenchError::Usage(
+                    "-x needs a command, to which it appends standard input".to_owned(),
+                ));
             }
             let mut last = Vec::new();
             std::io::stdin().read_to_end(&mut last)?;
@@ -422,8 +424,12 @@ impl RunArguments {
 
 impl What {
     fn memtier(&self, ratio: &str, values: Values) -> Result<Workload, BenchError> {
-        let wrong =
-            || BenchError::Usage(format!("{:?} is no key pattern: R:R, S:R, G:G, Z:Z", self.key_pattern));
+        let wrong = || {
+            BenchError::Usage(format!(
+                "{:?} is not a key pattern: use R:R, S:R, G:G or Z:Z",
+                self.key_pattern
+            ))
+        };
         let (set, get) = self.key_pattern.split_once(':').ok_or_else(wrong)?;
         if self.key_minimum > self.key_maximum {
             return Err(BenchError::Usage("--key-minimum is above --key-maximum".to_owned()));
@@ -457,7 +463,8 @@ impl What {
                 let median = self.key_median.unwrap_or((min + max) / 2.0);
                 let deviation = self.key_stddev.unwrap_or((max - min) / 6.0);
                 if !((min..=max).contains(&median) && deviation.is_finite() && deviation >= 0.0) {
-                    let reason = "--key-median lies between --key-minimum and --key-maximum; --key-stddev is not below 0";
+                    let reason = "--key-median must be between --key-minimum and --key-maximum, and \
+                        --key-stddev must not be below 0";
                     return Err(BenchError::Usage(reason.to_owned()));
                 }
                 KeyPattern::Gaussian { median, deviation }
@@ -465,7 +472,7 @@ impl What {
             "Z" => {
                 let exponent = self.key_zipf_exp.unwrap_or(KEY_ZIPF_EXPONENT);
                 if !(exponent.is_finite() && exponent > 0.0) {
-                    return Err(BenchError::Usage("--key-zipf-exp is above 0".to_owned()));
+                    return Err(BenchError::Usage("--key-zipf-exp must be above 0".to_owned()));
                 }
                 KeyPattern::Zipf(Zipf::new(count, exponent))
             }
@@ -540,7 +547,7 @@ fn sweep_one(
     printer: &mut Printer<'_>,
 ) -> Result<(Option<String>, Ending), BenchError> {
     if !(p99_ms.is_finite() && p99_ms > 0.0) {
-        return Err(BenchError::Usage("the bound of --rate-sweep is above 0".to_owned()));
+        return Err(BenchError::Usage("the bound of --rate-sweep must be above 0".to_owned()));
     }
     let mut failure = Ok(());
     let swept = sweep(spec, p99_ms * 1e3, |result, held| {
@@ -564,7 +571,7 @@ fn sweep_one(
         }
         None if !early.is_empty() => format!("{}: no rate was found{early}", spec.workload.name),
         None => {
-            format!("{}: p99 is above {p99_ms} msec at the lowest rate already{bound}", spec.workload.name)
+            format!("{}: p99 is above {p99_ms} msec even at the lowest rate{bound}", spec.workload.name)
         }
     };
     printer.line(&line)?;

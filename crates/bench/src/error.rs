@@ -56,10 +56,11 @@ impl std::error::Error for BenchError {}
 pub(crate) fn connect_reason(error: &io::Error) -> String {
     let help = match Errno::from_io_error(error) {
         Some(Errno::ADDRNOTAVAIL) => {
-            ": no port is left on this side, since those of closed connections stay taken for a minute (TIME_WAIT); \
-             fewer new connections, a Unix socket, sysctl net.ipv4.tcp_tw_reuse=1 or a wider ip_local_port_range help"
+            ": no local port is free, because closed connections keep their ports for a minute (TIME_WAIT). \
+             Use fewer new connections, a Unix socket, sysctl net.ipv4.tcp_tw_reuse=1 or a wider \
+             ip_local_port_range"
         }
-        Some(Errno::MFILE | Errno::NFILE) => ": `ulimit -n` bounds the connections",
+        Some(Errno::MFILE | Errno::NFILE) => ": `ulimit -n` limits the number of connections",
         _ => "",
     };
     format!("{error}{help}")
@@ -82,7 +83,7 @@ mod tests {
             BenchError::Connect { address: "127.0.0.1:1".to_owned(), error }.to_string()
         };
         assert!(told(Errno::ADDRNOTAVAIL).contains("TIME_WAIT"));
-        assert!(told(Errno::MFILE).ends_with("`ulimit -n` bounds the connections"));
+        assert!(told(Errno::MFILE).ends_with("`ulimit -n` limits the number of connections"));
         let refused = told(Errno::CONNREFUSED);
         assert!(refused.starts_with("cannot connect to 127.0.0.1:1: Connection refused"), "{refused}");
     }

@@ -181,7 +181,7 @@ fn push_doubts(out: &mut String, result: &RunResult) {
     }
     match &result.ending {
         Ending::Complete => {}
-        Ending::Interrupted => out.push_str("  interrupted: these are the figures until then\n"),
+        Ending::Interrupted => out.push_str("  interrupted: the figures are those measured before\n"),
         Ending::Failed(reason) => push(out, format_args!("  ended early: {reason}\n")),
     }
 }

@@ -114,7 +114,12 @@ impl Target {
     /// optional. The schemes `rediss` and `valkeys` turn TLS on with the settings `tls`. Returns a
     /// one-line error if the URI is malformed or the endpoint is a Unix socket.
     pub fn apply_uri(&mut self, uri: &str, tls: Tls) -> Result<(), BenchError> {
-        let wrong = || BenchError::Usage(format!("{uri:?} is no URI: redis://user:password@host:port/db is"));
+        let wrong = || {
+            BenchError::Usage(format!(
+                "{uri:?} is not a URI: use the form \
+            redis://user:password@host:port/db"
+            ))
+        };
         let (scheme, rest) = uri.split_once("://").ok_or_else(wrong)?;
         match scheme {
             "redis" | "valkey" => {}
@@ -138,7 +143,9 @@ impl Target {
             None => place.split_once(':').unwrap_or((place, "")),
         };
         let Endpoint::Tcp { host: host_before, port: port_before } = &mut self.endpoint else {
-            return Err(BenchError::Usage("a URI names no Unix socket: give -u or -s".to_owned()));
+            return Err(BenchError::Usage(
+                "a URI cannot name a Unix socket: give either -u or -s".to_owned(),
+            ));
         };
         if !host.is_empty() {
             *host_before = host.to_owned();

@@ -147,7 +147,7 @@ fn aof_main(arguments: &AofArguments) -> io::Result<bool> {
     print(&if arguments.json { json(&report)? } else { report.text(listed_max) })?;
     let Some(fix) = report.fix.as_ref().filter(|_| arguments.fix) else {
         if arguments.fix && !report.is_good {
-            eprintln!("saker-check: --fix cannot mend this.");
+            eprintln!("saker-check: --fix cannot repair this.");
         }
         return Ok(report.is_good);
     };
@@ -188,11 +188,11 @@ fn written_words(written: &aof::Written, out: &std::path::Path) -> String {
     let size = text::size(written.len_bytes);
     let mut words = format!("{}: {base}{commands} ({size})", out.display());
     if let Some(time_s) = written.last_time_s {
-        words += &format!(", the last of {} or later", utc(time_s));
+        words += &format!(", the last one from {} or later", utc(time_s));
     }
     words += &match &written.cut {
-        Some((file, offset)) => format!("\nWhat is behind byte {offset} of {file} was left out.\n"),
-        None => "\nNothing was left out.\n".to_owned(),
+        Some((file, offset)) => format!("\nEverything after byte {offset} of {file} was skipped.\n"),
+        None => "\nNothing was skipped.\n".to_owned(),
     };
     words
 }

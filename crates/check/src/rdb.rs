@@ -230,7 +230,7 @@ impl Cut {
                 "the file ends within this record: it is cut off, or a length in the record is damaged";
             (broken.end, what.to_owned())
         } else {
-            (error.file_offset, format!("{}; what follows cannot be read", error.kind))
+            (error.file_offset, format!("{}; the data after it cannot be read", error.kind))
         };
         self.facts.add_finding(Finding {
             file_offset,

@@ -38,7 +38,7 @@ pub trait Host {
     /// The error to reply with.
     fn debug_script(&self, session: &mut Session, args: &Args<'_>) -> Result<(), CommandError> {
         let _ = (session, args);
-        Err(CommandError::Line("ERR scripts are not debugged here"))
+        Err(CommandError::Line("ERR this thread cannot debug scripts"))
     }
 
     /// Records in the audit log that the rights of the client's user did not permit a request.

@@ -37,7 +37,12 @@ pub fn evict(shared: &Shared, thread: usize, outbox: &Outbox, limit_bytes: u64) 
     let Shared { threads, clients, blocked, .. } = shared;
     while let Some((client, bytes)) = threads.evict_one(clients, limit_bytes, outbox) {
         blocked.end_of(&client);
-        tracing::warn!(client = client.id, bytes, "client evicted: clients hold more than maxmemory-clients");
+        tracing::warn!(
+            client = client.id,
+            bytes,
+            "client evicted: the memory of all clients exceeds \
+            maxmemory-clients"
+        );
         threads[thread].stats.evicted_clients.add(1);
     }
 }

@@ -72,7 +72,8 @@ impl<'s> Original<'s> {
         match command.run {
             Runner::Host(_) if HARMLESS.contains(&name) => Ok(()),
             Runner::Host(_) | Runner::Transaction(_) | Runner::Script(_) => Err(CommandError::Line(
-                "ERR this command does not run in a script whose changes are discarded: see SCRIPT DEBUG SYNC",
+                "ERR this command cannot run in a debugged script whose changes are discarded: use SCRIPT \
+                 DEBUG SYNC",
             )),
             Runner::Data(_) if ACROSS_DATABASES.contains(&name) => {
                 (0..copy.db_count()).try_for_each(|db| self.copy_keys(request, db, copy))
@@ -133,7 +134,7 @@ impl<'s> Original<'s> {
             }
             if found.len() > ALL_KEYS_MAX {
                 return Err(CommandError::Line(
-                    "ERR this command needs all keys, which are too many to copy them: see SCRIPT DEBUG SYNC",
+                    "ERR this command needs a copy of all keys, and there are too many: use SCRIPT DEBUG SYNC",
                 ));
             }
         }

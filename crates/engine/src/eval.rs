@@ -216,7 +216,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             };
         }
         let Some(mut engine) = self.scripts.take() else {
-            let error = CommandError::Line("ERR scripts do not run here");
+            let error = CommandError::Line("ERR this thread cannot run scripts");
             self.fail(request.registered, session.protocol(), error, out);
             return false;
         };

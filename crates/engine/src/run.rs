@@ -478,7 +478,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             tracing::error!(
                 command = %args.get(0).escape_ascii(),
                 arguments = args.len(),
-                "a command used a key that it does not declare and was ended with an error: a defect of the server"
+                "a command used a key that it does not declare, and failed: please report this bug of the \
+                 server"
             );
         }
         CommandError::UndeclaredKey

@@ -406,7 +406,11 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         session.info.traffic.last_command.store(0, Relaxed);
         executor.stats().unknown_commands.add(1);
         if is_http(incoming.args.get(0)) {
-            tracing::warn!(client = session.id, "closed: it speaks HTTP, perhaps for an attacker's web page");
+            tracing::warn!(
+                client = session.id,
+                "client closed: it sent an HTTP request, possibly an attack \
+                by a web page"
+            );
             session.flow = Flow::Closing;
             return;
         }

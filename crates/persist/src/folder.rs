@@ -393,7 +393,10 @@ impl<'f> IncomingFile<'f> {
         match (place, former) {
             (Place::Free, None) => {}
             (Place::Free, Some(_)) => {
-                return Err(Trouble(format!("{name} has appeared meanwhile: move it to another folder")));
+                return Err(Trouble(format!(
+                    "another program created {name} during the write: move it to \
+                    another folder"
+                )));
             }
             (Place::Over { known, kept_aside }, former) => {
                 if former.is_some_and(|former| !known.has(&former)) {

@@ -115,23 +115,28 @@ pub enum LoadErrorKind {
 impl fmt::Display for LoadErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LoadErrorKind::Signature => f.write_str("it is no RDB file: wrong signature"),
+            LoadErrorKind::Signature => f.write_str("not an RDB file: wrong signature"),
             LoadErrorKind::Version(version) => write!(f, "RDB format version {version} is not known"),
             LoadErrorKind::Format(kind) => write!(f, "{kind}"),
             LoadErrorKind::Unsupported(feature) => write!(
                 f,
-                "{feature}, which Saker does not have: set rdb-unsupported-values to skip to leave such values out"
+                "Saker does not support {feature}: set rdb-unsupported-values to skip, to load the file \
+                 without such values"
             ),
             LoadErrorKind::Unreadable(what) => write!(f, "{what}"),
             LoadErrorKind::Frame(what) => {
-                write!(f, "the file is compressed as Valkey 9.2 does it, and cannot be unpacked: {what}")
+                write!(f, "the file has the compression of Valkey 9.2 and cannot be unpacked: {what}")
             }
             LoadErrorKind::Checksum => {
                 f.write_str("RDB CRC error: the checksum is wrong, the file is damaged")
             }
-            LoadErrorKind::DuplicateKey => f.write_str("a key that is there twice"),
-            LoadErrorKind::DuplicateLibrary => f.write_str("a library of functions that is there twice"),
-            LoadErrorKind::DbIndex(db) => write!(f, "database {db}, which is beyond the option 'databases'"),
+            LoadErrorKind::DuplicateKey => f.write_str("a duplicate key"),
+            LoadErrorKind::DuplicateLibrary => f.write_str("a duplicate library of functions"),
+            LoadErrorKind::DbIndex(db) => write!(
+                f,
+                "database {db} does not exist: increase the option \
+                'databases'"
+            ),
             LoadErrorKind::Reading(trouble) => write!(f, "the file cannot be read: {trouble}"),
         }
     }
@@ -392,7 +397,7 @@ impl<S: ByteSource> Splitter<S> {
     /// Opens the LZ4 frame of a compressed file, whose beginning is in the buffer.
     fn open_frame(&mut self) -> Result<(), LoadError> {
         if !self.buffer.starts_with(&ENVELOPE) {
-            let kind = LoadErrorKind::Frame("it is not in an LZ4 frame, or of a version that is not known");
+            let kind = LoadErrorKind::Frame("no LZ4 frame, or an LZ4 frame of an unknown version");
             return Err(self.error(kind));
         }
         let begun = self.buffer.split_off(ENVELOPE.len());
@@ -617,10 +622,10 @@ impl<S: ByteSource> Splitter<S> {
                 Ok(None)
             }
             opcode::SLOT_INFO | opcode::SLOT_IMPORT => self.pass_record(first),
-            opcode::FUNCTION_PRE_GA => Err(self
-                .error(LoadErrorKind::Unreadable("functions as release candidates of Redis 7.0 wrote them"))),
-            _ => Err(self
-                .error(LoadErrorKind::Unreadable("a record that only a server with other features writes"))),
+            opcode::FUNCTION_PRE_GA => Err(self.error(LoadErrorKind::Unreadable(
+                "functions in the format of a Redis 7.0 release candidate",
+            ))),
+            _ => Err(self.error(LoadErrorKind::Unreadable("a record of a feature that Saker does not have"))),
         }
     }
 

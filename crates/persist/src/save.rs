@@ -107,18 +107,18 @@ impl fmt::Display for Unfit {
         match self {
             Unfit::FieldDeadlines { hashes, version } => write!(
                 f,
-                "{hashes} {} fields that expire, which RDB version {version} has no place for: set rdb-version to \
-                 auto, 12 or 80, or let no field expire (HPERSIST)",
+                "{hashes} {} fields that expire, which RDB version {version} does not support: set \
+                 rdb-version to auto, 12 or 80, or remove the expiry of these fields (HPERSIST)",
                 if *hashes == 1 { "hash has" } else { "hashes have" },
             ),
             Unfit::Functions { version } => write!(
                 f,
-                "there are libraries of functions, which RDB version {version} has no place for: set rdb-version \
-                 to auto, 10 or higher"
+                "there are libraries of functions, which RDB version {version} does not support: set \
+                 rdb-version to auto, 10 or higher"
             ),
             Unfit::Element { version } => write!(
                 f,
-                "a list has an element of over 4 GiB, which RDB version {version} has no place for: set \
+                "a list has an element of over 4 GiB, which RDB version {version} does not support: set \
                  rdb-version to auto, 10 or higher"
             ),
         }

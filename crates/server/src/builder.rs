@@ -210,7 +210,7 @@ impl Builder {
         if started.is_err()
             && let Some(Err(error)) = socket_file.map(|file| file.remove())
         {
-            tracing::warn!(%error, "The Unix socket's file cannot be removed");
+            tracing::warn!(%error, "Cannot remove the file of the Unix socket");
         }
         started
     }
@@ -451,12 +451,12 @@ fn thread_main(
         }
     };
     if let Some(reason) = net.fallback_reason().filter(|_| index == 0) {
-        tracing::info!(reason, "io_uring cannot be used, epoll is");
+        tracing::info!(reason, "io_uring cannot be used: using epoll instead");
     }
     let waker = net.waker();
     let wake = move || {
         if let Err(error) = waker.wake() {
-            tracing::error!(%error, "waking an I/O thread failed");
+            tracing::error!(%error, "cannot wake an I/O thread");
         }
     };
     let made = Made { mailbox: Mailbox::new(MAILBOX_MESSAGES_MAX, wake), backend: net.backend() };

@@ -62,14 +62,14 @@ fn manifest_problem(store: &ConfigStore) -> Option<String> {
 /// Returns the problem with the data folder, if any.
 fn folder_problem(store: &ConfigStore, folder: &Path) -> Option<String> {
     if !folder.is_dir() {
-        return Some(format!("there is no folder '{}' (option 'dir')", folder.display()));
+        return Some(format!("the folder '{}' does not exist (option 'dir')", folder.display()));
     }
     let saves = !save_rules(store).is_empty() || table::persistence::APPENDONLY.of(store);
     let is_writable = access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     (saves && !is_writable).then(|| {
         format!(
-            "the folder '{}' (option 'dir') is not writable for this user, so that nothing could be saved; 'save \"\"' \
-             saves nothing",
+            "this user cannot write to the folder '{}' (option 'dir'), so saving would fail: make it \
+             writable, or turn snapshots off with 'save \"\"'",
             folder.display()
         )
     })
@@ -80,7 +80,7 @@ fn file_problem(option: &str, path: &Path) -> Option<String> {
     let folder = path.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let shown = path.display();
     if !folder.is_dir() {
-        return Some(format!("there is no folder for '{shown}' (option '{option}')"));
+        return Some(format!("the folder of '{shown}' does not exist (option '{option}')"));
     }
     let is_there = path.exists();
     let place = if is_there { path } else { &folder };

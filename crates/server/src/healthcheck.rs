@@ -116,7 +116,7 @@ fn reachable(ip: IpAddr) -> IpAddr {
 /// Checks the addresses until one is healthy. An error contains all problems in one line.
 fn check(places: Vec<Place>, password: &[u8], time_max: Duration) -> Result<(), String> {
     if places.is_empty() {
-        return Err("the options name neither a TCP address nor a Unix socket".into());
+        return Err("the configuration has neither a TCP address nor a Unix socket".into());
     }
     let deadline = Instant::now() + time_max;
     let (sender, answers) = mpsc::channel();
@@ -209,8 +209,8 @@ fn judge(line: &[u8], password: &[u8]) -> Result<(), String> {
     match line.strip_suffix(b"\r\n") {
         Some(b"+PONG") => Ok(()),
         Some(reply) if password.is_empty() && reply.starts_with(b"-NOAUTH") => Ok(()),
-        Some(reply) => Err(format!("PING was answered with {}", reply.escape_ascii())),
-        None => Err(format!("PING was answered with an incomplete line: {}", line.escape_ascii())),
+        Some(reply) => Err(format!("the reply to PING was {}", reply.escape_ascii())),
+        None => Err(format!("the reply to PING was an incomplete line: {}", line.escape_ascii())),
     }
 }
 
@@ -228,9 +228,9 @@ mod tests {
         };
         check(b"+PONG\r\n", b"", Ok(()));
         check(b"-NOAUTH Authentication required.\r\n", b"", Ok(()));
-        check(b"-NOAUTH x\r\n", b"a", Err("PING was answered with -NOAUTH x"));
-        check(b"+PONG", b"", Err("PING was answered with an incomplete line: +PONG"));
-        check(b"-ERR \x1b[31m\xff\r\n", b"", Err("PING was answered with -ERR \\x1b[31m\\xff"));
+        check(b"-NOAUTH x\r\n", b"a", Err("the reply to PING was -NOAUTH x"));
+        check(b"+PONG", b"", Err("the reply to PING was an incomplete line: +PONG"));
+        check(b"-ERR \x1b[31m\xff\r\n", b"", Err("the reply to PING was -ERR \\x1b[31m\\xff"));
     }
 
     #[test]
@@ -278,10 +278,8 @@ mod tests {
         assert_eq!(check(vec![denied.clone(), healthy.clone()], b"", TIME_MAX), Ok(()));
         assert_eq!(check(vec![silent.clone(), healthy], b"", TIME_MAX), Ok(()));
         let problem = check(vec![denied.clone(), silent], b"", limit).expect_err("not healthy");
-        let expected = format!(
-            "{denied}: PING was answered with -DENIED x; {}: no answer within 0.05 s",
-            path.display()
-        );
+        let expected =
+            format!("{denied}: the reply to PING was -DENIED x; {}: no answer within 0.05 s", path.display());
         assert_eq!(problem, expected);
     }
 }

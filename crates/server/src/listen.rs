@@ -104,7 +104,7 @@ pub fn listen_elsewhere(shared: &Shared, start: &StartOptions, tls: Option<&TlsS
     let added: Vec<Listening> = add.iter().map(Listening::of).collect();
     let message = Message::Listen { add, keep: keep.clone() };
     if shared.ports[shared.accepting_thread()].mailbox.send(message).is_err() {
-        return Err(io::Error::other("too many messages wait for the thread that accepts"));
+        return Err(io::Error::other("the queue of the thread that accepts connections is full"));
     }
     listening.retain(|listening| listening.tcp().is_none() || keep.contains(listening));
     listening.extend(added);

@@ -74,7 +74,11 @@ impl LogFile {
         let lost = lines[written..].iter().filter(|&&byte| byte == b'\n').count() as u64;
         if open.lost_lines == 0 {
             // Standard error may have no reader. That error is ignored.
-            let _ = writeln!(io::stderr(), "saker-server: the log {}: {error}", self.path.display());
+            let _ = writeln!(
+                io::stderr(),
+                "saker-server: cannot write to the log {}: {error}",
+                self.path.display()
+            );
         }
         open.lost_lines += lost;
         lost

@@ -113,7 +113,7 @@ pub fn shows_errors_on_stdout() -> bool {
 /// Formats the line that reports the number of lost lines.
 fn loss(lines: u64) -> String {
     let mut line = Line::now(Level::WARN);
-    line.message = format!("Lines of the log could not be written and are lost: {lines}");
+    line.message = format!("Log lines that could not be written and are lost: {lines}");
     line.chosen_text() + "\n"
 }
 
@@ -123,7 +123,7 @@ pub fn set_level(level: LevelFilter) {
     if let Some(handle) = FILTER.get()
         && let Err(error) = handle.reload(level)
     {
-        tracing::warn!(%error, "The log level stays as it was");
+        tracing::warn!(%error, "Cannot change the log level");
     }
 }
 

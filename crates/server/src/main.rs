@@ -83,13 +83,13 @@ fn take_restore_until(args: &mut Vec<Vec<u8>>) -> Result<Option<i64>, String> {
     let words = args[at + 1..].iter().take_while(|word| !word.starts_with(b"-")).count();
     let taken: Vec<Vec<u8>> = args.drain(at..=at + words).collect();
     if args.iter().any(|arg| arg == RESTORE_UNTIL) {
-        return Err("--restore-until stands there twice".to_owned());
+        return Err("--restore-until is given twice".to_owned());
     }
     let text = String::from_utf8_lossy(&taken[1..].join(&b' ')).into_owned();
     stdx::utc::parse_time(&text).map(Some).ok_or_else(|| {
         format!(
-            "--restore-until wants a time in UTC such as '2026-11-23 14:05:00', or seconds since 1970 such as \
-             1763906700, without fractions, and not '{text}'"
+            "--restore-until cannot use '{text}': give a time in UTC such as '2026-11-23 14:05:00', or \
+             whole seconds since 1970 such as 1763906700"
         )
     })
 }
@@ -157,8 +157,8 @@ fn run(store: ConfigStore, input: &[u8], restore_until_s: Option<i64>) -> Result
         table::process::DAEMONIZE.of(&store) && !matches!(&supervisor, Ok(found) if found.is_there());
     if in_background && let Some(file) = store.unrepeatable_file() {
         return Err(format!(
-            "cannot daemonize: {} cannot be read a second time, by the process in the background. Name a regular \
-             file, or pipe the configuration to 'saker-server -'.",
+            "cannot daemonize: the process in the background must read {} again, which is impossible. Name \
+             a regular file, or pipe the configuration to 'saker-server -'.",
             file.display()
         ));
     }
@@ -228,7 +228,7 @@ fn look_at_readable_secrets(store: &ConfigStore) -> Result<(), String> {
             Ok(())
         }
         ReadableSecrets::Refuse => match secrets.next() {
-            Some(secret) => Err(format!("{secret}, or another value of 'secrets-in-readable-files'")),
+            Some(secret) => Err(format!("{secret}, or set 'secrets-in-readable-files' to another value")),
             None => Ok(()),
         },
     }

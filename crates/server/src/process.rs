@@ -94,7 +94,7 @@ pub enum HugePages {
 pub fn set_huge_pages(huge_pages: HugePages) {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(huge_pages == HugePages::Forbidden) {
-        tracing::debug!(%error, "the use of huge pages cannot be chosen");
+        tracing::debug!(%error, "cannot set the use of huge pages");
     }
     #[cfg(not(target_os = "linux"))]
     let _ = huge_pages;

@@ -37,7 +37,7 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
                 // needs no action.
                 SIGXFSZ => {}
                 SIGALRM | SIGUSR2 => {
-                    tracing::info!("A signal without a meaning here was received: {signal}.")
+                    tracing::info!("Received signal {signal}, which has no effect.")
                 }
                 SIGINT if shared.shutdown_request.is_pending() => {
                     tracing::warn!("You insist... exiting now.");

@@ -134,7 +134,11 @@ fn unix_socket(f: &mut fmt::Formatter<'_>, path: &str, error: &io::Error) -> fmt
              with --unixsocket."
         ),
         ErrorKind::AlreadyExists => {
-            write!(f, "{path} exists and is no socket. Remove it, or choose another path with --unixsocket.")
+            write!(
+                f,
+                "{path} exists and is not a socket. Remove it, or choose another path with \
+                --unixsocket."
+            )
         }
         ErrorKind::NotFound => {
             write!(f, "{path}: {error}. Create the folder, or choose another path with --unixsocket.")
@@ -162,7 +166,7 @@ mod tests {
         check(Place::Metrics(80), ErrorKind::AddrNotAvailable, &["--metrics-bind"]);
         check(Place::Clients(80), ErrorKind::OutOfMemory, &["'port'", "'bind'"]);
         check(Place::UnixSocket, ErrorKind::AddrInUse, &["A running process", "--unixsocket"]);
-        check(Place::UnixSocket, ErrorKind::AlreadyExists, &["is no socket"]);
+        check(Place::UnixSocket, ErrorKind::AlreadyExists, &["is not a socket"]);
         let no_address =
             StartError::InvalidAddress { option: "metrics-bind", address: "x".to_owned() }.to_string();
         assert!(no_address.contains("listen on x (option 'metrics-bind')"), "{no_address}");

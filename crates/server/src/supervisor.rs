@@ -94,7 +94,7 @@ impl Supervisor {
             Self::Upstart => {
                 tracing::info!("supervised by upstart, will stop to signal readiness.");
                 if let Err(error) = kill_process(getpid(), Signal::STOP) {
-                    tracing::warn!(%error, "cannot stop for upstart");
+                    tracing::warn!(%error, "cannot stop the process to report readiness to upstart");
                 }
             }
             Self::Systemd(_) => {
@@ -128,7 +128,7 @@ impl Supervisor {
             socket.send_to_addr(state.as_bytes(), address)
         });
         if let Err(error) = sent {
-            tracing::warn!(%error, "systemd cannot be notified");
+            tracing::warn!(%error, "cannot notify systemd");
         }
     }
 }

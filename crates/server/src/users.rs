@@ -165,10 +165,10 @@ impl rewrite::RunningUsers for Running<'_> {
                 "user '{name}' is defined in an included file, on standard input or the command line, and"
             );
             match users.iter().find(|user| user.name() == other.name()) {
-                None => return Err(format!("{defined} was deleted since: remove it there")),
+                None => return Err(format!("{defined} was deleted at run time: remove it there")),
                 Some(user) if user.line() != other.line() => {
                     return Err(format!(
-                        "{defined} has changed since: change it there, or move it to this file"
+                        "{defined} was changed at run time: change it there, or move it to this file"
                     ));
                 }
                 Some(_) => {}

@@ -474,7 +474,7 @@ impl<'s> Worker<'s> {
         match event {
             Event::Accepted { socket, .. } => self.place(socket),
             Event::AcceptFailed { error, pause, .. } => {
-                tracing::warn!(%error, "accepting a client failed, trying again every {pause:?}");
+                tracing::warn!(%error, "cannot accept a client, trying again every {pause:?}");
             }
             Event::Data(conn) => self.make_ready(conn),
             Event::Drained(conn) => self.drained(conn),

@@ -99,7 +99,7 @@ impl Study {
         numbers("load.round_trips_ms", &load.round_trips_ms, (0, ROUND_TRIP_MS_MAX))?;
         list("load.transports", &load.transports)?;
         if load.requests.is_some() && load.seconds.is_some() {
-            return Err(Mistake::of("load.seconds", "requests and seconds exclude each other"));
+            return Err(Mistake::of("load.seconds", "set requests or seconds, not both"));
         }
         count("load.requests", load.requests.unwrap_or(1), MANY_MAX)?;
         count("load.keyspace", load.keyspace.unwrap_or(1), MANY_MAX)?;
@@ -205,7 +205,7 @@ mod tests {
         check("title = \n", Some((1, 9)), "");
         check("title = 'x'\n[load\n", Some((2, 6)), "");
         check("title = 'x'\n[load]\ntransports = ['tcp', 'udp']\n", Some((3, 22)), "unknown variant `udp`");
-        check("title = 'x'\n[load]\nconnections = 50\n", Some((3, 15)), "connections are a list");
+        check("title = 'x'\n[load]\nconnections = 50\n", Some((3, 15)), "connections must be a list");
         check("title = 'x'\n[load]\nclient_threads = 'all'\n", Some((3, 18)), "or \"as-engine\"");
         check("title = 'x'\n[load]\nlink = 'wire'\n", Some((3, 8)), "unknown variant `wire`");
         check("rounds = 3\n", Some((1, 1)), "missing field `title`");
@@ -229,7 +229,7 @@ mod tests {
             ("transports = ['tcp', 'tcp']", (3, 22), "transports has Tcp twice"),
             ("client_threads = 0", (3, 18), "client_threads is 0"),
             ("requests = 0", (3, 12), "requests is 0"),
-            ("requests = 5\nseconds = 1.0", (4, 11), "exclude each other"),
+            ("requests = 5\nseconds = 1.0", (4, 11), "not both"),
             ("keyspace = 0", (3, 12), "keyspace is 0"),
             ("seconds = 0.0", (3, 11), "seconds is 0"),
             ("seconds = nan", (3, 11), "seconds is NaN"),
@@ -275,12 +275,12 @@ mod tests {
         check(&workload("name = 'm'\ncommands = []"), Some((7, 12)), "commands is empty");
         check(&workload("name = ''\ncommands = ['PING']"), Some((6, 8)), "name is empty");
         let second = "name = 'm'\ncommands = ['PING', 'GET {key normal 5}']";
-        check(&workload(second), Some((7, 21)), "no distribution");
+        check(&workload(second), Some((7, 21)), "not a distribution");
         let preload = |lines: &str| {
             format!("title = 'x'\n[load]\nkeyspace = 9\n[preload]\n{lines}\n{ENGINE}{WORKLOAD}")
         };
         check(&preload("share = 0.0"), Some((5, 9)), "share is 0");
-        check(&preload("command = 'SET {key oddly 5}'"), Some((5, 11)), "no distribution");
+        check(&preload("command = 'SET {key oddly 5}'"), Some((5, 11)), "not a distribution");
         check(&format!("title = 'x'\n[preload]\n{ENGINE}{WORKLOAD}"), Some((2, 1)), "needs a keyspace");
     }
 }

@@ -42,7 +42,7 @@ pub fn check(line: &str) -> Result<(), String> {
             let Some(known) = known else {
                 let close = rest[open..].find('}').map_or(rest.len(), |close| open + close + 1);
                 return Err(format!(
-                    "unknown placeholder {}; there are {}",
+                    "unknown placeholder {}; the known ones are {}",
                     &rest[open..close],
                     NAMES.join(" ")
                 ));

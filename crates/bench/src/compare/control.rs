@@ -65,7 +65,7 @@ impl Control {
                     return Ok(value);
                 }
                 Ok(None) => {}
-                Err(error) => return Err(io::Error::other(format!("the reply makes no sense: {error:?}"))),
+                Err(error) => return Err(io::Error::other(format!("the reply is invalid: {error:?}"))),
             }
             match self.stream.read(&mut buffer)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -139,9 +139,9 @@ impl Running {
         if let Some(shape) = around.link.and_then(Link::shape) {
             for (transport, place) in [(Transport::Tcp, &running.tcp), (Transport::Tls, &running.tls)] {
                 let Some((host, port)) = place else { continue };
-                let failed = |error: io::Error| format!("no relay to it: {error}");
+                let failed = |error: io::Error| format!("cannot start a relay to the engine: {error}");
                 let mut addresses = (host.as_str(), *port).to_socket_addrs().map_err(failed)?;
-                let address = addresses.next().ok_or("its name has no address")?;
+                let address = addresses.next().ok_or("its host name has no address")?;
                 running.relays.push((transport, Relay::start(address, shape).map_err(failed)?));
             }
         }
@@ -246,9 +246,11 @@ impl Running {
         let endpoint = match transport {
             Transport::Tcp => {
                 let tcp = self.tcp.clone().map(|(host, port)| Endpoint::Tcp { host, port });
-                tcp.ok_or("its start has no {port}")?
+                tcp.ok_or("its start command has no {port}")?
             }
-            Transport::Unix => Endpoint::Unix(self.socket.clone().ok_or("its start has no {socket}")?),
+            Transport::Unix => {
+                Endpoint::Unix(self.socket.clone().ok_or("its start command has no {socket}")?)
+            }
             Transport::Tls => {
                 let tls = self.tls.clone().map(|(host, port)| Endpoint::Tcp { host, port });
                 tls.ok_or("the study has no tls_options for it")?
@@ -324,7 +326,7 @@ impl Running {
             if let Some(child) = &self.child
                 && let Ok(Some(status)) = lock(child).try_wait()
             {
-                return Err(format!("ended at its start ({status}): {}", self.log_tail()));
+                return Err(format!("exited during its start ({status}): {}", self.log_tail()));
             }
             let error = match self.control().and_then(|mut control| control.ask(&["PING"])) {
                 Ok(resp::Value::Simple(_)) => return Ok(()),
@@ -332,16 +334,16 @@ impl Running {
                     let reason = String::from_utf8_lossy(&reason).into_owned();
                     // LOADING is temporary; any other error is permanent.
                     if !reason.starts_with("LOADING") {
-                        return Err(format!("answers PING with {reason}"));
+                        return Err(format!("replies to PING with {reason}"));
                     }
                     reason
                 }
-                Ok(_) => "PING has a strange answer".to_owned(),
+                Ok(_) => "the reply to PING is unexpected".to_owned(),
                 Err(error) => error.to_string(),
             };
             let final_word = error.starts_with("WRONGPASS") || error.starts_with("ERR");
             if self.child.is_none() || final_word || Instant::now() > deadline {
-                return Err(format!("does not answer: {error} {}", self.log_tail()).trim_end().to_owned());
+                return Err(format!("does not reply: {error} {}", self.log_tail()).trim_end().to_owned());
             }
             thread::sleep(READY_POLL);
         }
@@ -370,7 +372,7 @@ impl Running {
     /// Reads the version and the settings of the engine. The error is one line, also for an
     /// unexpected version.
     pub fn facts(&self, engine: &Engine) -> Result<EngineFacts, String> {
-        let lost = |error: io::Error| format!("does not tell its settings: {error}");
+        let lost = |error: io::Error| format!("cannot read its settings: {error}");
         let mut control = self.control().map_err(lost)?;
         let info = control.ask_text(&["INFO", "server"]).map_err(lost)?.unwrap_or_default();
         let version = VERSION_FIELDS.iter().find_map(|field| info_field(&info, field)).unwrap_or_default();
@@ -380,7 +382,7 @@ impl Running {
                 .trim_start_matches("df-v")
                 .starts_with(expected.as_str())
         {
-            return Err(format!("its version is {version:?}, {expected} was expected"));
+            return Err(format!("its version is {version:?} instead of {expected}"));
         }
         let mut facts = EngineFacts {
             name: self.name.clone(),

@@ -94,7 +94,7 @@ impl Relay {
                 }
             })?
         };
-        let waker = readiness.recv().map_err(|_| io::Error::other("the link's thread ended"))??;
+        let waker = readiness.recv().map_err(|_| io::Error::other("the thread of the link has ended"))??;
         Ok(Self { address, shared, waker, thread: Some(thread) })
     }
 

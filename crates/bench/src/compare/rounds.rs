@@ -131,7 +131,7 @@ impl<'a> Runner<'a> {
             let link = match self.link(number, round_trip_ms) {
                 Ok(link) => link,
                 Err(reason) => {
-                    self.note(format!("the {round_trip_ms} ms link is left out: {reason}"));
+                    self.note(format!("the {round_trip_ms} ms link is skipped: {reason}"));
                     continue;
                 }
             };
@@ -150,7 +150,7 @@ impl<'a> Runner<'a> {
             }
         }
         if self.is_over() {
-            self.note("the study was interrupted: what follows is what was measured until then".to_owned());
+            self.note("the study was interrupted: the results are those measured before".to_owned());
         }
         self.choose_baseline();
         self.note_short_runs();
@@ -163,21 +163,21 @@ impl<'a> Runner<'a> {
         let left_out = |facts: &&EngineFacts| facts.left_out.is_some();
         let missing = |facts: &EngineFacts| {
             let (name, reason) = (&facts.name, facts.left_out.as_deref().unwrap_or_default());
-            format!("{name} is left out ({reason}); --program {name}=PATH names its program")
+            format!("{name} is skipped ({reason}); set its program with --program {name}=PATH")
         };
         let there: Vec<&str> = self.outcome.measured().map(|facts| facts.name.as_str()).collect();
         let mut absent = self.outcome.engines.iter().filter(left_out);
         match there[..] {
-            [] => Some("nothing was measured: no engine of the study is there".to_owned()),
+            [] => Some("nothing was measured: no engine of the study is available".to_owned()),
             [only] if self.outcome.engines.len() > 1 => Some(format!(
-                "nothing to compare {only} with: {}; --engines {only} measures it alone",
+                "there is no engine to compare {only} with: {}; to measure {only} alone, use --engines {only}",
                 missing(absent.next()?)
             )),
             _ => {
                 let baseline = self.study.baseline.as_ref()?.get_ref();
                 let facts = absent.find(|facts| facts.name == *baseline)?;
                 Some(format!(
-                    "the baseline {}; --engines {} goes without it",
+                    "the baseline {}; to measure without it, use --engines {}",
                     missing(facts),
                     there.join(",")
                 ))
@@ -200,7 +200,7 @@ impl<'a> Runner<'a> {
             }
             Some(wanted) if !baseline.is_empty() => {
                 self.fail(format!(
-                    "the baseline {wanted} was not measured: differences are to {baseline} instead"
+                    "the baseline {wanted} was not measured: differences are relative to {baseline} instead"
                 ));
             }
             _ => {}
@@ -214,7 +214,7 @@ impl<'a> Runner<'a> {
         let Some(requests) = self.study.requests_replaced else { return };
         let runs = self.outcome.cells.iter().flat_map(|cell| &cell.rounds);
         if let Some(least) = runs.map(|run| run.requests).min().filter(|least| *least < requests) {
-            self.outcome.shortened.push(format!("runs of {least} requests and more in place of {requests}"));
+            self.outcome.shortened.push(format!("runs of {least} requests or more instead of {requests}"));
         }
     }
 
@@ -239,14 +239,14 @@ impl<'a> Runner<'a> {
             let program = line.get_ref().split_whitespace().next().unwrap_or_default().to_owned();
             if command_line::find_program(&program).is_none() {
                 let reason = format!("{program} is not installed");
-                self.note(format!("{}: {reason}: left out", engine.name()));
+                self.note(format!("{}: {reason}: skipped", engine.name()));
                 self.outcome.engines[at].left_out = Some(reason);
             }
         }
         if self.study.load.transports.contains(&Transport::Tls) {
             match Certificate::make() {
                 Ok(certificate) => self.certificate = Some(certificate),
-                Err(reason) => self.note(format!("TLS is left out: there is no certificate: {reason}")),
+                Err(reason) => self.note(format!("TLS is skipped: cannot create a certificate: {reason}")),
             }
         }
     }
@@ -259,7 +259,10 @@ impl<'a> Runner<'a> {
         let wanted = Wanted { kind: load.link, round_trip_ms, mbit_per_second: load.link_mbit_per_second };
         let (link, instead) = Link::make(u8::try_from(number).unwrap_or(u8::MAX), &wanted, &self.interrupt)?;
         if let Some(reason) = instead {
-            self.note(format!("{round_trip_ms} ms link: a relay, as netem is not to be had: {reason}"));
+            self.note(format!(
+                "{round_trip_ms} ms link: uses a relay, because netem is not available: \
+                {reason}"
+            ));
         }
         self.outcome.links.insert(round_trip_ms, link.kind());
         Ok(Some(link))
@@ -275,7 +278,8 @@ impl<'a> Runner<'a> {
             }
             if engine.start.is_none() && !group.is_first {
                 self.note(format!(
-                    "{} runs already: it is measured as it is, not for other links, threads and sizes",
+                    "{} was already running: it is measured with its present settings, but not with other \
+                     links, threads and sizes",
                     engine.name()
                 ));
                 continue;
@@ -347,7 +351,11 @@ impl<'a> Runner<'a> {
         if let Some(threads) =
             threads.filter(|threads| running.is_ours() && **threads != group.io_threads.to_string())
         {
-            self.note(format!("{} says io-threads {threads}, asked for {}", engine.name(), group.io_threads));
+            self.note(format!(
+                "{} reports io-threads {threads} instead of {}",
+                engine.name(),
+                group.io_threads
+            ));
         }
         if self.outcome.engines[at].version.is_empty() {
             eprintln!("{} {}: {}", facts.name, facts.version, facts.start);
@@ -359,10 +367,10 @@ impl<'a> Runner<'a> {
 
     fn preload(&mut self, running: &Running, group: Group) -> Result<(), String> {
         let Some((workload, requests)) = self.study.preload_of(group.value_bytes) else { return Ok(()) };
-        eprintln!("{}: {requests} requests of {} first", running.name, workload.command());
+        eprintln!("{}: preloading with {requests} requests of {}", running.name, workload.command());
         let transport = self.study.load.transports.iter().copied().find(|way| *way != Transport::Tls);
         let target = running.target(transport.unwrap_or(Transport::Tcp), self.study.load.resp)?;
-        let lost = |error: std::io::Error| format!("went away: {error}");
+        let lost = |error: std::io::Error| format!("the connection was lost: {error}");
         let keys = |running: &Running| running.control()?.ask_integer(&["DBSIZE"]);
         let before = (running.rss_bytes(), keys(running).map_err(lost)?);
         let result = self.fill(workload, requests, target).map_err(|error| error.to_string())?;
@@ -407,7 +415,7 @@ impl<'a> Runner<'a> {
         let known: Vec<EngineFacts> = self.outcome.measured().cloned().collect();
         for line in differences(&known) {
             if !self.study.allow_different_settings {
-                return Err(format!("{line}; allow_different_settings = true measures all the same"));
+                return Err(format!("{line}; to measure anyway, set allow_different_settings = true"));
             }
             self.note(line);
         }
@@ -476,7 +484,9 @@ impl<'a> Runner<'a> {
         let Some((_, name)) = self.gone.iter().find(|(gone, _)| *gone == slot).cloned() else { return };
         let engine = self.study.engines.iter().find(|engine| engine.name() == name);
         if !self.is_over() && engine.is_some_and(|engine| engine.takes(point.transport)) {
-            self.cell(&name, point).failure.get_or_insert_with(|| "the engine was gone".to_owned());
+            self.cell(&name, point)
+                .failure
+                .get_or_insert_with(|| "the engine had exited or stopped replying".to_owned());
         }
     }
 
@@ -491,14 +501,14 @@ impl<'a> Runner<'a> {
     ) -> bool {
         let engine = self.study.engines.iter().find(|engine| engine.name() == running.name);
         let left_out = match running.distant(point.transport, self.study.load.resp) {
-            _ if !engine.is_some_and(|engine| engine.takes(point.transport)) => {
-                "the study leaves it out".into()
+            _ if !engine.is_some_and(|engine| engine.takes(point.transport)) => "the study skips it".into(),
+            _ if point.transport == Transport::Unix && point.round_trip_ms > 0 => {
+                "a link cannot delay it".into()
             }
-            _ if point.transport == Transport::Unix && point.round_trip_ms > 0 => "no link delays it".into(),
             Ok(target) => return self.measure_at(round, point, workload, running, target),
             Err(reason) => reason,
         };
-        self.note(format!("{} over {}: left out: {left_out}", running.name, transport_name(point.transport)));
+        self.note(format!("{} over {}: skipped: {left_out}", running.name, transport_name(point.transport)));
         true
     }
 
@@ -559,8 +569,8 @@ impl<'a> Runner<'a> {
         if let Some(reason) = failure.as_ref().filter(|_| !self.is_over()) {
             let gone = match (alive, answers) {
                 (_, true) => "",
-                (true, false) => "the engine does not answer any more: ",
-                (false, false) => "the engine is gone: ",
+                (true, false) => "the engine no longer replies: ",
+                (false, false) => "the engine has exited: ",
             };
             self.fail(format!("{}, {}: {gone}{reason}", running.name, describe(point)));
         }

@@ -145,7 +145,7 @@ impl Default for Load {
 
 /// The number of threads of the load generator.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(untagged, expecting = "client_threads is a number or \"as-engine\"")]
+#[serde(untagged, expecting = "client_threads must be a number or \"as-engine\"")]
 pub enum ClientThreads {
     /// A fixed number.
     Count(usize),
@@ -175,7 +175,8 @@ impl ClientThreads {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(
     untagged,
-    expecting = "connections are a list of numbers or { from = NUMBER, to = NUMBER, stop_below_percent = NUMBER }"
+    expecting = "connections must be a list of numbers or { from = NUMBER, to = NUMBER, stop_below_percent \
+        = NUMBER }"
 )]
 pub enum Connections {
     /// A list of numbers.
@@ -434,14 +435,14 @@ impl Study {
         }
         self.seed = seed.or(self.seed);
         if let Some(rounds) = rounds.filter(|rounds| *rounds < self.rounds) {
-            self.shortened.push(format!("{rounds} rounds in place of {}", self.rounds));
+            self.shortened.push(format!("{rounds} rounds instead of {}", self.rounds));
         }
         self.rounds = rounds.unwrap_or(self.rounds);
         if let Some(seconds) = seconds {
             let load = &mut self.load;
             match load.seconds {
                 Some(wanted) if seconds < wanted => {
-                    self.shortened.push(format!("runs of {seconds} s in place of {wanted} s"));
+                    self.shortened.push(format!("runs of {seconds} s instead of {wanted} s"));
                 }
                 Some(_) => {}
                 None => self.requests_replaced = Some(load.requests.unwrap_or(REQUESTS_DEFAULT)),
@@ -467,7 +468,7 @@ impl Study {
             (None, Some(_), Some(name)) if name.is_empty() => Err(empty("name")),
             (None, Some(commands), Some(name)) => Ok(vec![self.commands(name, commands, value_bytes)?]),
             _ => {
-                let reason = "a [[workload]] has either tests, or commands with a name";
+                let reason = "a [[workload]] needs either tests, or commands with a name";
                 Err(Mistake::of(format!("workload.{at}"), reason))
             }
         }

@@ -58,10 +58,15 @@ impl ClusterMap {
     /// Parses the reply of node `seed` to CLUSTER SLOTS. The IP address of `seed` replaces empty
     /// node names. The error is one line for a person, also if a slot has no node.
     pub(super) fn parse(reply: &Value, seed: SocketAddr) -> Result<Self, String> {
-        let Value::Array(ranges) = reply else { return Err(format!("CLUSTER SLOTS got {reply}")) };
+        let Value::Array(ranges) = reply else {
+            return Err(format!(
+                "unexpected reply to CLUSTER SLOTS: \
+            {reply}"
+            ));
+        };
         let mut map = Self { nodes: Vec::new(), slots: vec![u16::MAX; SLOTS], key_at: Vec::new(), turn: 0 };
         for range in ranges {
-            let wrong = || "CLUSTER SLOTS got a range that makes no sense".to_owned();
+            let wrong = || "invalid range in the reply to CLUSTER SLOTS".to_owned();
             let Value::Array(fields) = range else { return Err(wrong()) };
             let [Value::Integer(first), Value::Integer(last), Value::Array(primary), ..] = &fields[..] else {
                 return Err(wrong());

@@ -60,7 +60,7 @@ impl Server {
                 Place::Unix(path.clone())
             }
             Endpoint::Tcp { host, port } => {
-                let mut outcome = Err(io::Error::other("the name has no address"));
+                let mut outcome = Err(io::Error::other("the host name has no address"));
                 for address in (host.as_str(), *port).to_socket_addrs().map_err(refused)? {
                     outcome = TcpStream::connect_timeout(&address, CONNECT_WITHIN).map(|_| address);
                     if outcome.is_ok() {
@@ -197,12 +197,12 @@ fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) ->
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 let silent_s = CONNECT_WITHIN.as_secs();
-                return Err(BenchError::Refused(format!("no answer to CLUSTER SLOTS for {silent_s} s")));
+                return Err(BenchError::Refused(format!("no reply to CLUSTER SLOTS for {silent_s} s")));
             }
             Err(error) => return Err(BenchError::Connect { address: seed.to_string(), error }),
         };
         if received == 0 || input.len() > SLOTS_REPLY_LEN_BYTES_MAX {
-            return Err(BenchError::Refused("CLUSTER SLOTS got no whole reply".to_owned()));
+            return Err(BenchError::Refused("incomplete reply to CLUSTER SLOTS".to_owned()));
         }
         input.extend_from_slice(&chunk[..received]);
     }

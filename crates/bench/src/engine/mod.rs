@@ -134,22 +134,22 @@ fn check(spec: &RunSpec) -> Result<(), BenchError> {
     let load = &spec.load;
     let wrong = |reason: &str| Err(BenchError::Usage(reason.to_owned()));
     if load.connections == 0 || load.threads == 0 || load.pipeline == 0 {
-        return wrong("connections, threads and pipeline depth are at least 1");
+        return wrong("connections, threads and pipeline depth must be at least 1");
     }
     if matches!(load.limit, Limit::Requests(0) | Limit::Duration(Duration::ZERO)) {
-        return wrong("requests and duration are above 0");
+        return wrong("requests and duration must be above 0");
     }
     if spec.target.tls.is_some() && matches!(spec.target.endpoint, Endpoint::Unix(_)) {
-        return wrong("TLS goes over TCP, not over a Unix socket");
+        return wrong("TLS needs TCP and does not work over a Unix socket");
     }
     if spec.target.cluster && matches!(spec.target.endpoint, Endpoint::Unix(_)) {
-        return wrong("a cluster is reached over TCP, not over a Unix socket");
+        return wrong("a cluster needs TCP and does not work over a Unix socket");
     }
     if load.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
-        return wrong("a rate is above 0");
+        return wrong("a rate must be above 0");
     }
     if load.rate.is_some() && load.gather_us > 0 {
-        return wrong("replies are gathered in a closed loop only: at a rate none is to wait");
+        return wrong("replies can be gathered only in a closed loop, not at a fixed rate");
     }
     if load.verify && spec.workload.values.is_none() {
         return wrong("nothing to verify: the workload has no values");

@@ -150,9 +150,9 @@ impl ReplyScanner {
                     .checked_mul(each)
                     .and_then(|values| values.checked_add(self.values_left))
                     .filter(|&values| values <= VALUES_MAX)
-                    .ok_or_else(|| malformed("more values than any reply has", line))?;
+                    .ok_or_else(|| malformed("more values than a reply can have", line))?;
             }
-            _ => return Err(malformed("no reply begins like that", line)),
+            _ => return Err(malformed("no reply begins with this byte", line)),
         }
         if outermost {
             self.reply = Some(reply);
@@ -167,7 +167,7 @@ impl ReplyScanner {
 fn line_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(len) = input.iter().take(LINE_LEN_BYTES_MAX).position(|&byte| byte == b'\r') else {
         let too_long = input.len() >= LINE_LEN_BYTES_MAX;
-        return if too_long { Err(malformed("a line without end", &input[..40])) } else { Ok(None) };
+        return if too_long { Err(malformed("a line without an end", &input[..40])) } else { Ok(None) };
     };
     match input.get(len + 1) {
         None => Ok(None),
@@ -181,7 +181,7 @@ fn count(text: &[u8], line: &[u8]) -> Result<Option<u64>, Malformed> {
     match parse_i64(text) {
         Some(-1) => Ok(None),
         Some(count) => u64::try_from(count).map(Some).map_err(|_| malformed("a negative length", line)),
-        None => Err(malformed("a length that is no number", line)),
+        None => Err(malformed("a length that is not a number", line)),
     }
 }
 

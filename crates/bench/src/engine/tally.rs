@@ -175,9 +175,8 @@ pub(super) fn client_use(threads: &[Tally], all: &Tally) -> ClientUse {
     }
     let late_us = all.late_ns as f64 / 1e3 / all.on_free_connection.max(1) as f64;
     if reason.is_empty() && late_us > LATE_US_MIN && late_us * 1e3 > LATE_SHARE_MAX * all.histogram.mean() {
-        reason = format!(
-            "requests left {late_us:.0} µs behind the plan on average although connections were free"
-        );
+        reason =
+            format!("requests were sent {late_us:.0} µs late on average, although connections were free");
     }
     ClientUse {
         cpu_seconds,
@@ -221,7 +220,7 @@ mod tests {
         let mut late = thread(10, 0);
         late.late_ns = 1000 * 80_000;
         late.on_free_connection = 1000;
-        assert!(bound(&[late]).reason.contains("behind the plan"));
+        assert!(bound(&[late]).reason.contains("µs late on average"));
     }
 
     #[test]

@@ -124,7 +124,7 @@ fn roots(options: &Tls) -> Result<RootCertStore, BenchError> {
     }
     if roots.is_empty() {
         let reason =
-            "no certificate of an authority is there: give one (--cacert), or skip the check (--insecure)";
+            "there is no certificate of an authority: give one (--cacert), or skip the check (--insecure)";
         return Err(BenchError::Usage(format!("TLS: {reason}")));
     }
     Ok(roots)
@@ -146,7 +146,10 @@ fn chosen_suites(
         for name in names.split(':') {
             let suite = of_version().find(|suite| openssl_name(suite) == name).ok_or_else(|| {
                 let known: Vec<String> = of_version().map(openssl_name).collect();
-                BenchError::Usage(format!("TLS: no cipher is called {name:?}; there are {}", known.join(" ")))
+                BenchError::Usage(format!(
+                    "TLS: there is no cipher {name:?}; the known ones are {}",
+                    known.join(" ")
+                ))
             })?;
             chosen.push(*suite);
         }

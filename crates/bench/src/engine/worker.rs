@@ -446,7 +446,7 @@ impl<'a> Worker<'a> {
                 self.greeted(reply, conn.greeting_left)?;
             } else {
                 let sent = conn.in_flight.pop_front();
-                let sent = sent.ok_or_else(|| Stop::Refused("a reply that nothing asked for".to_owned()))?;
+                let sent = sent.ok_or_else(|| Stop::Refused("a reply without a request".to_owned()))?;
                 if self.routing.is_some() && self.is_redirected(&mut conn, &sent, &reply) {
                     continue;
                 }

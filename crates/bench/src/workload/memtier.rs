@@ -58,6 +58,6 @@ impl Workload {
         let parts =
             text.split_once(':').and_then(|(sets, gets)| Some((sets.parse().ok()?, gets.parse().ok()?)));
         let parts = parts.filter(|&(sets, gets): &(u32, u32)| sets <= 1_000_000 && gets <= 1_000_000);
-        parts.ok_or_else(|| BenchError::Usage(format!("{text:?} is no ratio: 1:15 is")))
+        parts.ok_or_else(|| BenchError::Usage(format!("{text:?} is not a ratio such as 1:15")))
     }
 }

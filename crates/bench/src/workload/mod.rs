@@ -74,7 +74,7 @@ impl Workload {
         let mut requests = Vec::new();
         for &(weight, line) in lines {
             if !(1..=WEIGHT_MAX).contains(&weight) {
-                return Err(BenchError::Usage(format!("{line:?}: a weight is 1 to {WEIGHT_MAX}")));
+                return Err(BenchError::Usage(format!("{line:?}: a weight must be 1 to {WEIGHT_MAX}")));
             }
             requests.push(Weighted { weight, template: Template::parse(line, options, &mut sequences)? });
         }

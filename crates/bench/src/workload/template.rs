@@ -379,7 +379,7 @@ impl Parser<'_> {
                     parts.push(part);
                 }
                 if is_range && !rest.is_empty() {
-                    return Err(self.wrong("{range N W} is two arguments and stands alone"));
+                    return Err(self.wrong("{range N W} makes two arguments and cannot be a part of another"));
                 }
             } else {
                 bytes.push(first);
@@ -439,11 +439,11 @@ impl Parser<'_> {
             ["range", count, width] => {
                 let count = self.count(count)?;
                 let start = Number::Other(up_to(count, KeyPattern::Uniform));
-                let width = width.parse().map_err(|_| self.wrong(&format!("{width:?} is no width")))?;
+                let width = width.parse().map_err(|_| self.wrong(&format!("{width:?} is not a width")))?;
                 let end = Number::RangeEnd { max: count - 1, width };
                 Ok([start, end].map(|number| Part::Number { number, digits: None }).into())
             }
-            _ => Err(self.wrong(&format!("{{{inner}}} is no placeholder"))),
+            _ => Err(self.wrong(&format!("{{{inner}}} is not a placeholder"))),
         }
     }
 
@@ -458,7 +458,7 @@ impl Parser<'_> {
             ("zipfian", []) => Ok(KeyPattern::Zipf(Zipf::new(count, ZIPF_EXPONENT))),
             ("zipfian", [exponent]) => match float(exponent).filter(|&exponent| exponent > 0.0) {
                 Some(exponent) => Ok(KeyPattern::Zipf(Zipf::new(count, exponent))),
-                None => Err(self.wrong(&format!("{exponent:?} is no exponent above 0"))),
+                None => Err(self.wrong(&format!("{exponent:?} is not an exponent above 0"))),
             },
             ("gaussian", []) => Ok(KeyPattern::Gaussian {
                 median: (count - 1) as f64 / 2.0,
@@ -468,17 +468,18 @@ impl Parser<'_> {
                 (Some(median), Some(deviation)) if deviation >= 0.0 => {
                     Ok(KeyPattern::Gaussian { median, deviation })
                 }
-                _ => Err(self.wrong("a Gaussian takes a median and a deviation")),
+                _ => Err(self.wrong("a Gaussian needs a median and a deviation")),
             },
-            _ => {
-                Err(self.wrong(&format!("{kind:?} is no distribution: uniform, sequence, zipfian, gaussian")))
-            }
+            _ => Err(self.wrong(&format!(
+                "{kind:?} is not a distribution: use uniform, sequence, zipfian or \
+                    gaussian"
+            ))),
         }
     }
 
     fn count(&self, text: &str) -> Result<u64, BenchError> {
         let count = text.parse().ok().filter(|&count| count > 0);
-        count.ok_or_else(|| self.wrong(&format!("{text:?} is no count above 0")))
+        count.ok_or_else(|| self.wrong(&format!("{text:?} is not a count above 0")))
     }
 
     fn wrong(&self, reason: &str) -> BenchError {
@@ -622,12 +623,12 @@ mod tests {
         for (line, part) in [
             ("", "empty command"),
             ("SET 'k", "unbalanced quotes"),
-            ("GET {key uniform 0}", "no count above 0"),
-            ("GET {key normal 5}", "no distribution"),
-            ("GET {key zipfian 5 -1}", "no exponent"),
-            ("SET k {value x}", "no size"),
-            ("GET {key uniform}", "no placeholder"),
-            ("X {range 5 1}x", "stands alone"),
+            ("GET {key uniform 0}", "not a count above 0"),
+            ("GET {key normal 5}", "not a distribution"),
+            ("GET {key zipfian 5 -1}", "not an exponent"),
+            ("SET k {value x}", "not a size"),
+            ("GET {key uniform}", "not a placeholder"),
+            ("X {range 5 1}x", "makes two arguments"),
         ] {
             let error = refused(line);
             assert!(error.contains(part) && !error.contains('\n'), "{error}");

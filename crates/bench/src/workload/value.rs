@@ -31,7 +31,7 @@ impl Sizes {
     /// Parses `64`, `10-100` or `32:50,64:50` (the notation of memtier_benchmark's
     /// `--data-size-list`).
     pub fn parse(text: &str) -> Result<Self, BenchError> {
-        let wrong = || BenchError::Usage(format!("{text:?} is no size: 64, 10-100 or 32:50,64:50 are"));
+        let wrong = || BenchError::Usage(format!("{text:?} is not a size such as 64, 10-100 or 32:50,64:50"));
         let length = |text: &str| {
             let length = text.trim().parse::<usize>().map_err(|_| wrong())?;
             if length <= VALUE_LEN_BYTES_MAX { Ok(length) } else { Err(wrong()) }

@@ -29,24 +29,24 @@ fn fails(arguments: &[&str], part: &str) -> String {
 #[test]
 fn what_makes_no_sense_is_told_in_one_line() {
     fails(&["-t", "set,gett"], "unknown test \"gett\"");
-    fails(&["-d", "big"], "\"big\" is no size");
-    fails(&["GET", "{key normal 5}"], "no distribution");
-    fails(&["--ratio", "1"], "\"1\" is no ratio");
-    fails(&["--ratio", "1:1", "--key-pattern", "X:R"], "no key pattern");
+    fails(&["-d", "big"], "\"big\" is not a size");
+    fails(&["GET", "{key normal 5}"], "not a distribution");
+    fails(&["--ratio", "1"], "\"1\" is not a ratio");
+    fails(&["--ratio", "1:1", "--key-pattern", "X:R"], "not a key pattern");
     fails(&["-c", "0"], "at least 1");
-    fails(&["--duration", "0"], "requests and duration are above 0");
-    fails(&["-n", "0"], "requests and duration are above 0");
-    fails(&["--rate", "1000", "--gather-us", "50"], "in a closed loop only");
+    fails(&["--duration", "0"], "requests and duration must be above 0");
+    fails(&["-n", "0"], "requests and duration must be above 0");
+    fails(&["--rate", "1000", "--gather-us", "50"], "only in a closed loop");
     fails(&["--file", "/nowhere/at/all"], "cannot read /nowhere/at/all");
     fails(&["--verify", "-t", "set"], "nothing to verify");
     fails(&["--no-such-option"], "unknown option \"--no-such-option\"");
     fails(&["-c", "many"], "invalid value 'many'");
     fails(&["-k", "2"], "2 is not in 0..=1");
     fails(&["-n"], "a value is required for '--requests");
-    fails(&["-u", "http://localhost"], "is no URI");
+    fails(&["-u", "http://localhost"], "is not a URI");
     fails(&["--user", "joe"], "a user needs a password");
     fails(&["-x"], "-x needs a command");
-    fails(&["--cluster", "-s", "/nowhere"], "not over a Unix socket");
+    fails(&["--cluster", "-s", "/nowhere"], "does not work over a Unix socket");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_certificate_that_cannot_be_trusted_is_told() {
     fails(&["-p", &port, "--tls", "--cacertdir", "/nowhere", "-t", "set"], "TLS: /nowhere");
     fails(
         &["-p", &port, "--tls", "--insecure", "--tls-ciphers", "RC4-MD5", "-t", "set"],
-        "no cipher is called",
+        "there is no cipher",
     );
     fails(&["-p", &port, "--tls", "--cacert", "/nowhere", "-t", "set"], "TLS: /nowhere");
     fails(
@@ -128,7 +128,7 @@ fn a_certificate_that_cannot_be_trusted_is_told() {
     let output = saker_bench(&["-p", &plain, "--tls", "--insecure", "-t", "set", "--reply-within", "1"]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(saker_bench(&["-p", &port, "-t", "set", "--reply-within", "1"]).status.code(), Some(2));
-    fails(&["-s", "/nowhere", "--tls", "--insecure", "-t", "set"], "not over a Unix socket");
+    fails(&["-s", "/nowhere", "--tls", "--insecure", "-t", "set"], "does not work over a Unix socket");
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn a_server_that_is_killed_or_stopped_ends_a_run() {
 #[test]
 fn an_engine_that_is_killed_or_stopped_leaves_a_study_its_others() {
     for (way, reason) in
-        [(Signal::KILL, "the engine is gone: "), (Signal::STOP, "the engine does not answer any more: ")]
+        [(Signal::KILL, "the engine has exited: "), (Signal::STOP, "the engine no longer replies: ")]
     {
         let dir = tempfile::tempdir().unwrap();
         let engines = started("slow") + &started("quick");
@@ -224,7 +224,7 @@ fn an_engine_that_is_killed_or_stopped_leaves_a_study_its_others() {
         assert_eq!(told.len(), 2, "once when it happens and once at the end: {errors}");
         assert!(errors.lines().last().unwrap().starts_with("saker-bench: slow, GET"), "{errors}");
         let slow = csv_lines(&dir, "\"slow\"");
-        let status = [",\"partial\",\"", ",\"failed\",\"the engine was gone\""];
+        let status = [",\"partial\",\"", ",\"failed\",\"the engine had exited or stopped replying\""];
         assert!(slow.len() == 2 && status.iter().all(|status| slow.concat().contains(status)), "{slow:?}");
         let quick = csv_lines(&dir, "\"quick\"");
         let lost = |line: &String| line.contains("\"partial\"") || line.contains("\"failed\"");

@@ -115,7 +115,7 @@ fn cells() -> Vec<Cell> {
         }
     }
     cells[3].rounds.truncate(1);
-    cells[3].failure = Some("the engine is gone: connection reset".to_owned());
+    cells[3].failure = Some("the engine has exited: connection reset".to_owned());
     cells[5].rounds.clear();
     cells[5].failure = Some("cannot connect to 127.0.0.1:7000".to_owned());
     cells[0].rounds[0].errors.insert("ERR".to_owned(), 3);

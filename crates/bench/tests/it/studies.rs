@@ -104,12 +104,14 @@ fn a_comparison_needs_its_baseline_and_two_engines() {
     };
     let line = told(&format!("{ABSENT}{a}{WORKLOAD}"));
     assert!(
-        line.contains("nothing to compare a with: none is left out (no-such-server is not installed)"),
+        line.contains(
+            "there is no engine to compare a with: none is skipped (no-such-server is not installed)"
+        ),
         "{line}"
     );
     let line = told(&format!("baseline = 'none'\n{ABSENT}{a}{b}{WORKLOAD}"));
-    assert!(line.contains("the baseline none is left out (no-such-server is not installed)"), "{line}");
-    assert!(line.ends_with("--engines a,b goes without it"), "{line}");
+    assert!(line.contains("the baseline none is skipped (no-such-server is not installed)"), "{line}");
+    assert!(line.ends_with("to measure without it, use --engines a,b"), "{line}");
 }
 
 #[test]
@@ -127,7 +129,10 @@ fn an_engine_that_replies_with_errors_only_has_no_figures() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("all 200 replies were errors"), "{error}");
-    assert!(error.contains("the baseline a was not measured: differences are to b instead"), "{error}");
+    assert!(
+        error.contains("the baseline a was not measured: differences are relative to b instead"),
+        "{error}"
+    );
     let csv = fs::read_to_string(dir.path().join("out/results.csv")).unwrap();
     assert_eq!(csv.lines().filter(|line| line.contains("\"failed\"")).count(), 1, "{csv}");
 }
@@ -144,8 +149,8 @@ fn what_the_command_line_shortened_is_in_the_reports() {
     assert!(command.output().unwrap().status.success());
     for report in ["summary.md", "report.html"] {
         let text = fs::read_to_string(dir.path().join(report)).unwrap();
-        assert!(text.contains("Shortened on the command line: 2 rounds in place of 3, runs of "), "{text}");
-        assert!(text.contains(" requests and more in place of 1000000000."), "{text}");
+        assert!(text.contains("Shortened on the command line: 2 rounds instead of 3, runs of "), "{text}");
+        assert!(text.contains(" requests or more instead of 1000000000."), "{text}");
     }
 }
 
@@ -160,7 +165,7 @@ fn an_engine_that_does_not_start_leaves_the_others_their_results() {
     );
     let (code, line) = ending(&compare(dir.path(), &study));
     assert_eq!(code, Some(2), "{line}");
-    assert!(line.contains("broken: ended at its start (exit status: 3): no luck"), "{line}");
+    assert!(line.contains("broken: exited during its start (exit status: 3): no luck"), "{line}");
     assert!(dir.path().join("out/report.html").exists());
 }
 
@@ -179,7 +184,7 @@ fn an_unreachable_address_is_told() {
     let study = format!("title = 'x'\n[[engine]]\nname = 'a'\naddress = '127.0.0.1:1'\n{WORKLOAD}");
     let (code, line) = ending(&compare(dir.path(), &study));
     assert_eq!(code, Some(2), "{line}");
-    assert!(line.contains("a: does not answer"), "{line}");
+    assert!(line.contains("a: does not reply"), "{line}");
 }
 
 #[test]
@@ -188,7 +193,7 @@ fn an_engine_that_never_opens_its_port_is_given_up() {
     let engine = "[[engine]]\nname = 'mute'\nready_within_seconds = 0.2\nstart = \"sh -c 'echo warming up; exec sleep 60' {port}\"\n";
     let (code, line) = ending(&compare(dir.path(), &format!("title = 'x'\n{engine}{WORKLOAD}")));
     assert_eq!(code, Some(2), "{line}");
-    assert!(line.contains("mute: does not answer: ") && line.ends_with("warming up"), "{line}");
+    assert!(line.contains("mute: does not reply: ") && line.ends_with("warming up"), "{line}");
 }
 
 #[test]
@@ -199,7 +204,7 @@ fn a_port_that_is_taken_is_told_in_the_engines_words() {
     let (code, line) = ending(&compare(dir.path(), &format!("title = 'x'\n{engine}{WORKLOAD}")));
     assert_eq!(code, Some(2), "{line}");
     assert!(
-        line.contains("late: ended at its start (exit status: 1): bind: Address already in use"),
+        line.contains("late: exited during its start (exit status: 1): bind: Address already in use"),
         "{line}"
     );
 }
@@ -212,5 +217,5 @@ fn a_wrong_password_is_told_in_the_servers_words() {
     let workload = WORKLOAD.replace("[load]", "[load]\npassword = 'wrong'");
     let (code, line) = ending(&compare(dir.path(), &format!("title = 'x'\n{engine}{workload}")));
     assert_eq!(code, Some(2), "{line}");
-    assert!(line.contains("a: does not answer: WRONGPASS"), "{line}");
+    assert!(line.contains("a: does not reply: WRONGPASS"), "{line}");
 }

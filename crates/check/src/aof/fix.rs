@@ -15,7 +15,12 @@ use super::until::{Cutter, UntilError};
 pub fn apply(fix: &Fix, path: &Path) -> io::Result<()> {
     let Found { files, .. } = files::find(path)?;
     let last = files.iter().rfind(|file| file.name == fix.name && file.role.is_loaded());
-    let last = last.ok_or_else(|| io::Error::other("the manifest changed since the check"))?;
+    let last = last.ok_or_else(|| {
+        io::Error::other(
+            "the manifest has changed since the check: check the \
+        files again",
+        )
+    })?;
     shrink(&last.path, fix.len_bytes, fix.good_len_bytes)
 }
 
@@ -23,7 +28,8 @@ pub fn apply(fix: &Fix, path: &Path) -> io::Result<()> {
 fn shrink(path: &Path, len_bytes: u64, good_len_bytes: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     if file.metadata()?.len() != len_bytes {
-        let what = "the file changed since it was checked: is a server using it? Stop it first";
+        let what = "the file has changed since the check: stop the server that uses it, and check the file \
+            again";
         return Err(io::Error::other(what));
     }
     file.set_len(good_len_bytes)?;
@@ -51,8 +57,8 @@ pub fn truncate_to_time(path: &Path, time_s: i64) -> Result<String, UntilError> 
         }
         if number + 1 < loaded.len() {
             return Err(UntilError::Files(format!(
-                "Failed to truncate AOF {name} to timestamp {time_s} to offset {cut} because it is not the last \
-                 file: --until {time_s} --out FILE writes what is before into a new file"
+                "Failed to truncate AOF {name} to timestamp {time_s} to offset {cut} because it is not the \
+                 last file: --until {time_s} --out FILE writes the earlier changes into a new file"
             )));
         }
         shrink(&file.path, std::fs::metadata(&file.path)?.len(), cut)?;

@@ -152,7 +152,8 @@ impl Fix {
     pub fn question(&self) -> String {
         let Self { name, len_bytes, good_len_bytes, loss } = self;
         format!(
-            "This will shrink the AOF {name} from {len_bytes} bytes to {good_len_bytes} bytes.\nLost would be {loss}.\nContinue? [y/N]: "
+            "This will shrink the AOF {name} from {len_bytes} bytes to {good_len_bytes} bytes.\nThis would \
+             lose {loss}.\nContinue? [y/N]: "
         )
     }
 }
@@ -197,8 +198,8 @@ pub struct Problem {
 impl Problem {
     /// Describes a broken manifest.
     pub(crate) fn of_manifest(file: String, what: String) -> Self {
-        let advice = "No server starts with it. Write it anew from the names of the files beside it: the base \
-                      with the highest number, the incremental files that came after it.";
+        let advice = "No server starts with this manifest. Write a new one that lists the files in its \
+                      folder: the base with the highest number, and the incremental files after it.";
         Self { file, file_offset: None, what, advice: advice.to_owned() }
     }
 }
@@ -392,7 +393,7 @@ impl Report {
         }
         let exact = match self.uncounted_max {
             0 => String::new(),
-            more => format!(" (of very many: each count is up to {} too low)", grouped(more)),
+            more => format!(" (approximate: each count may be too low by up to {})", grouped(more)),
         };
         let rows = table(&[Align::Right, Align::Right, Align::Left], &rows);
         push(out, format_args!("\nKeys that most commands name{exact}\n{rows}"));
@@ -437,38 +438,39 @@ fn problem_of(report: &FileReport, wrong: &Wrong, place: Place) -> Problem {
     let loss = report.loss();
     let (file_offset, what) = match wrong {
         Wrong::Missing => (None, "the file is missing".to_owned()),
-        Wrong::Rdb => (None, "the snapshot that it begins with is broken".to_owned()),
+        Wrong::Rdb => (None, "the snapshot at the start of the file is broken".to_owned()),
         Wrong::Torn(torn) => (Some(torn.good_len_bytes), torn_words(torn)),
         Wrong::Broken(broken) => (Some(broken.offset), broken.what.to_string()),
     };
     let copy = "Make a copy of the folder first.";
     let advice = match wrong {
-        Wrong::Missing => "A server refuses to start. Bring it back, or go back to a backup.".to_owned(),
+        Wrong::Missing => "A server refuses to start. Put the file back, or restore a backup.".to_owned(),
         Wrong::Rdb => {
             format!(
-                "A server refuses to start. `saker-check rdb {}` says more. Go back to a backup.",
+                "A server refuses to start. Run `saker-check rdb {}` for details. Restore a backup.",
                 report.name
             )
         }
         _ if place == Place::Earlier => format!(
-            "A server refuses to start, as other files follow. Nothing here can mend it: cutting the file would \
-             lose {loss} and what the other files change. Go back to a backup."
+            "A server refuses to start, because this is not the last file. saker-check cannot repair it: a \
+             cut would lose {loss} and the changes of the later files. Restore a backup."
         ),
         Wrong::Torn(TornTail { request_within: Some(within), .. }) => format!(
-            "There are whole commands behind it, from byte {within}: a length is damaged rather than the file cut \
-             off. {copy} Mend the length by hand, or let --fix cut off {loss}; so does a server with \
-             aof-load-truncated yes when it starts."
+            "There are whole commands after it, from byte {within}: probably a length is damaged, and the \
+             file is not cut off. {copy} Repair the length by hand, or let --fix cut off {loss}. Redis and \
+             Valkey with aof-load-truncated yes cut it off when they start."
         ),
         Wrong::Torn(TornTail { zeros_offset: Some(_), .. }) => format!(
-            "A server with aof-load-truncated yes, the default, cuts off {loss} when it starts; Redis and Valkey \
-             refuse to start. --fix does the same now."
+            "Saker with aof-load-truncated yes (the default) cuts off {loss} when it starts. Redis and \
+             Valkey refuse to start. --fix makes the same cut now."
         ),
         Wrong::Torn(_) => format!(
-            "A crash leaves this. A server with aof-load-truncated yes, the default, cuts off {loss} when it \
-             starts; --fix does the same now."
+            "This is usual after a crash. A server with aof-load-truncated yes (the default) cuts off \
+             {loss} when it starts. --fix makes the same cut now."
         ),
         Wrong::Broken(Broken { .. }) => format!(
-            "A server refuses to start. {copy} Mend the place by hand, or let --fix cut off {loss} from it on."
+            "A server refuses to start. {copy} Repair the damage by hand, or let --fix cut off {loss} from \
+             there on."
         ),
     };
     Problem { file: report.name.clone(), file_offset, what, advice }
@@ -476,12 +478,12 @@ fn problem_of(report: &FileReport, wrong: &Wrong, place: Place) -> Problem {
 
 fn torn_words(torn: &TornTail) -> String {
     let zeros = torn.zeros_offset.map_or(String::new(), |zeros| {
-        format!(": from byte {zeros} on there are zeros alone, as a power failure leaves them")
+        format!(": from byte {zeros} on there are only zeros, as usual after a power failure")
     });
     match torn.multi_offset {
         Some(_) => format!("the file ends within the transaction that begins here{zeros}"),
         None if torn.zeros_offset == Some(torn.good_len_bytes) => {
-            "from here on there are zeros alone, as a power failure leaves them".to_owned()
+            "from here on there are only zeros, as usual after a power failure".to_owned()
         }
         None => format!("the file ends within the command that begins here{zeros}"),
     }

@@ -134,7 +134,7 @@ fn choose(manifest: &Manifest, folder: &Path, until: &Until) -> Result<Files, Un
         let path = |name: &str| folder.join(name);
         (of.base.map(|base| path(&base.name)), of.incr.iter().map(|incr| path(&incr.name)).collect())
     };
-    let none = || UntilError::Files("the manifest names no files".to_owned());
+    let none = || UntilError::Files("the manifest lists no files".to_owned());
     let time_s = match until {
         Until::Time { time_s } => *time_s,
         Until::Offset { file: None, .. } => {
@@ -144,7 +144,7 @@ fn choose(manifest: &Manifest, folder: &Path, until: &Until) -> Result<Files, Un
             let generations = manifest.generations();
             let found = generations.iter().find(|of| of.parts().any(|part| part.name == *file));
             return found.map(paths).ok_or_else(|| {
-                let what = format!("the manifest has no file {file}, or not the base that it belongs to");
+                let what = format!("the manifest does not list {file}, or does not list its base");
                 UntilError::Files(what)
             });
         }
@@ -164,12 +164,13 @@ fn choose(manifest: &Manifest, folder: &Path, until: &Until) -> Result<Files, Un
     match manifest.generation_at(time_s, base_time)? {
         Chosen::Generation(generation) => Ok(paths(&generation)),
         Chosen::TooEarly { oldest_s: Some(oldest_s) } => Err(UntilError::Files(format!(
-            "{} is too early: the oldest base that is there was written at {}",
+            "{} is too early: the oldest available base was written at {}",
             utc(time_s),
             utc(oldest_s)
         ))),
         Chosen::BehindRestore { restored_s, .. } => Err(UntilError::Files(format!(
-            "{} cannot be reached: an earlier state was restored at {}, and the base of then is not there any more",
+            "{} cannot be restored: an earlier state was restored at {}, and the base of the time before no \
+             longer exists",
             utc(time_s),
             utc(restored_s)
         ))),
@@ -222,7 +223,7 @@ impl Cutter {
                 _ => {}
             }
         }
-        let behind = splitter.into_behind().ok_or_else(|| io::Error::other("the snapshot does not end"))?;
+        let behind = splitter.into_behind().ok_or_else(|| io::Error::other("the snapshot has no end"))?;
         let rdb_len_bytes = behind.file_offset;
         let reader = Reader::behind(behind.source, behind.ahead, behind.file_offset);
         Ok(Self { name, rdb_len_bytes, rdb_time_s, reader, bar })
@@ -317,8 +318,10 @@ impl Writer {
         let rdb_len_bytes = cutter.rdb_len_bytes;
         if rdb_len_bytes > 0 {
             if place.offset.is_some_and(|offset| offset < rdb_len_bytes) {
-                let what =
-                    format!("{}: its snapshot ends at byte {rdb_len_bytes}, behind that place", cutter.name);
+                let what = format!(
+                    "{}: the position is within the snapshot, which ends at byte {rdb_len_bytes}",
+                    cutter.name
+                );
                 return Err(UntilError::Files(what));
             }
             let mut file = File::open(path)?;
@@ -351,8 +354,8 @@ impl Writer {
     fn finish(self, until: &Until) -> Result<Written, UntilError> {
         let Self { out, written, has_times } = self;
         if matches!(until, Until::Time { .. }) && !has_times && written.commands > 0 {
-            let what =
-                "the files say no times: aof-timestamp-enabled was off. Name a place instead, as FILE:BYTE";
+            let what = "the files have no times, because aof-timestamp-enabled was off. Give a position instead, \
+                 as FILE:BYTE";
             return Err(UntilError::Files(what.to_owned()));
         }
         out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;

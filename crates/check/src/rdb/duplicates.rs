@@ -38,7 +38,7 @@ pub(crate) fn find(facts: &mut Facts, databases: &[(u64, u64)], file: &File, ver
             db: db.map(|at| databases[at].1),
             key: name.as_deref().map(text::key),
             form: None,
-            what: format!("a key that is there twice: first at byte {first}"),
+            what: format!("a duplicate key: its first record is at byte {first}"),
             good_keys_before: 0,
         });
     }

@@ -148,7 +148,8 @@ pub(crate) fn foreign(first_bytes: &[u8]) -> String {
             "it begins as an append-only file of commands (try redis-check-aof)"
         }
         [b'V', b'C', b'S', ..] => {
-            "it is compressed as Valkey 9.2 does with rdbcompression lz4, and what it unpacks to is none"
+            "it has the compression of Valkey 9.2 (rdbcompression lz4), but the unpacked data is not an RDB \
+             file"
         }
         [0x1F, 0x8B, ..] => "it is compressed with gzip: unpack it first",
         [0x28, 0xB5, 0x2F, 0xFD, ..] => "it is compressed with zstd: unpack it first",
@@ -157,11 +158,11 @@ pub(crate) fn foreign(first_bytes: &[u8]) -> String {
             "its header is cut off or damaged"
         }
         _ if first_bytes.iter().all(|&byte| byte == 0) => {
-            "it begins with zeros, as after a crash of a machine whose disk lost what was written"
+            "it begins with zeros, as usual after a crash in which the disk lost data"
         }
         _ => "it does not begin with REDIS or VALKEY",
     };
-    format!("it is no RDB file: {what}")
+    format!("not an RDB file: {what}")
 }
 
 #[cfg(test)]

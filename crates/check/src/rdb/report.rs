@@ -287,23 +287,25 @@ impl Report {
         let mut note = |text: std::fmt::Arguments<'_>| push(out, format_args!("NOTE: {text}\n"));
         if !self.modules.is_empty() {
             note(format_args!(
-                "data of modules is not looked into. Servers load it with these modules alone, Saker never."
+                "the data of modules was not checked. Only servers with these modules can load it. Saker \
+                 cannot."
             ));
         }
         if let Some(highest) = self.databases.last().filter(|last| last.db >= DATABASES_BY_DEFAULT) {
             let needed = highest.db + 1;
             note(format_args!(
-                "database {} is beyond the {DATABASES_BY_DEFAULT} of a server by default: it needs databases {needed}.",
+                "database {} is above the default of {DATABASES_BY_DEFAULT} databases: the server needs \
+                 databases {needed}.",
                 highest.db
             ));
         }
         if self.empty_count > 0 {
             let empty = counted(self.empty_count, "collection");
-            note(format_args!("{empty} without elements: servers leave them out."));
+            note(format_args!("{empty} without elements: servers skip them."));
         }
         if self.trailing_len_bytes > 0 {
             let bytes = counted(self.trailing_len_bytes, "byte");
-            note(format_args!("{bytes} behind the end of the snapshot were not looked at."));
+            note(format_args!("{bytes} after the end of the snapshot were not checked."));
         }
     }
 
@@ -372,7 +374,7 @@ impl Report {
         let listed = self.findings.len() as u64;
         if self.finding_count > listed {
             let more = grouped(self.finding_count - listed);
-            push(out, format_args!("and {more} more that --problems left out\n"));
+            push(out, format_args!("and {more} more (--problems sets how many are listed)\n"));
         }
         let seconds = self.seconds;
         if self.is_good {
@@ -410,7 +412,7 @@ impl Finding {
         if let Some(form) = &self.form {
             push(out, format_args!(", {form}"));
         }
-        push(out, format_args!(", behind {good}\n"));
+        push(out, format_args!(", after {good}\n"));
     }
 }
 

@@ -135,7 +135,7 @@ fn a_record_without_an_end_is_named_with_what_is_before_it() {
         &[
             "not reached",
             "WRONG at byte 25, key \"l\": the file ends within this record",
-            "record at byte 21, database 2, behind 2 good keys",
+            "record at byte 21, database 2, after 2 good keys",
             "4 B (16.0 % of the file) could not be read",
             "1 problem; 2 good keys read",
         ],
@@ -143,12 +143,12 @@ fn a_record_without_an_end_is_named_with_what_is_before_it() {
     let unknown = with(&[&select(2), &key("a", "1"), &[99, 1, b'u', 1, b'x'], &key("b", "2")]);
     is_broken(
         &unknown,
-        &["key \"u\": a value of unknown type 99; what follows cannot be read", "record at byte 16"],
+        &["key \"u\": a value of unknown type 99; the data after it cannot be read", "record at byte 16"],
     );
     let length = with(&[&select(0), &[1, 1, b'l', 0xBF]]);
-    is_broken(&length, &["key \"l\": a broken length; what follows cannot be read"]);
+    is_broken(&length, &["key \"l\": a broken length; the data after it cannot be read"]);
     let encoding = with(&[&select(0), &[0, 1, b's', 0xC9]]);
-    is_broken(&encoding, &["key \"s\": a string of unknown encoding 9; what follows cannot be read"]);
+    is_broken(&encoding, &["key \"s\": a string of unknown encoding 9; the data after it cannot be read"]);
 }
 
 #[test]
@@ -203,8 +203,8 @@ fn a_key_that_is_there_twice_is_named() {
     is_broken(
         &with(&twice),
         &[
-            "WRONG at byte 28, key \"a\": a key that is there twice: first at byte 23",
-            "database 1, behind 3 good keys",
+            "WRONG at byte 28, key \"a\": a duplicate key: its first record is at byte 23",
+            "database 1, after 3 good keys",
         ],
     );
     assert_eq!(json(&with(&twice[..5]))["is_good"], true, "the same name in two databases is no finding");
@@ -219,7 +219,7 @@ fn data_of_modules_is_counted_and_named() {
     let (text, status) = report(&bytes);
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("module      vectorset, version 0 of its format: 1 key, 36 B\n"), "{text}");
-    assert!(text.contains("NOTE: data of modules") && !text.contains("; Saker"), "{text}");
+    assert!(text.contains("NOTE: the data of modules") && !text.contains("; Saker"), "{text}");
     let report = json(&bytes);
     assert_eq!(
         (report["total"]["keys"].as_u64(), &report["modules"][0]["name"]),
@@ -248,7 +248,7 @@ fn a_compressed_file_is_read_in_its_frame() {
     let bytes = [&head[..], &(plain.len() as u32 | 1 << 31).to_le_bytes(), plain, &[0; 4]].concat();
     let (report, status) = report(&bytes);
     assert_eq!(status, Some(0), "{report}");
-    assert!(report.contains("VALKEY version 81") && !report.contains("behind the end"), "{report}");
+    assert!(report.contains("VALKEY version 81") && !report.contains("after the end"), "{report}");
 }
 
 #[test]
@@ -256,9 +256,9 @@ fn worth_knowing_but_not_wrong() {
     let bytes = with(&[&select(20), &key("k", "v"), &[2, 1, b'e', 0]]);
     let (text, status) = report(&[bytes, b"*1\r\n$4\r\nPING\r\n".to_vec()].concat());
     assert_eq!(status, Some(0), "{text}");
-    assert!(text.contains("it needs databases 21.\n"), "{text}");
+    assert!(text.contains("the server needs databases 21.\n"), "{text}");
     assert!(text.contains("NOTE: 1 collection without elements"), "{text}");
-    assert!(text.contains("NOTE: 14 bytes behind the end"), "{text}");
+    assert!(text.contains("NOTE: 14 bytes after the end"), "{text}");
 }
 
 #[test]

@@ -304,7 +304,7 @@ fn keep_foreign(selector: &mut Selector, rule: &[u8], permit: Permit) -> Result<
 fn warn_of_foreign(rule: &[u8]) {
     tracing::warn!(
         rule = %rule.escape_ascii(),
-        "An ACL rule names a command or category that this server does not have: the rule is kept and has no effect"
+        "An ACL rule names an unknown command or category: the server keeps the rule, but it has no effect"
     );
 }
 

@@ -37,7 +37,11 @@ impl Sender<'_> {
             // The caller may hold the lock of the queues that this client is blocked in, so its
             // wait ends only when its connection is closed.
             if self.threads.kill(self.clients, client, self.outbox) {
-                tracing::warn!(client = client.id, "client closed: too many messages wait for it");
+                tracing::warn!(
+                    client = client.id,
+                    "client closed: too many bytes of Pub/Sub messages and \
+                    invalidations are waiting for it"
+                );
             }
             return;
         }

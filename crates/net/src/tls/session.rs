@@ -177,7 +177,7 @@ impl Session {
         let outcome = outcome.and_then(|()| match connection.state().is_handshaking() {
             false => Ok(Step::Done),
             true if self.peer_side == PeerSide::Finished => {
-                Err(failed("the peer closed the connection within the handshake"))
+                Err(failed("the peer closed the connection during the handshake"))
             }
             true if self.incoming.len() > UNUSED_LEN_BYTES_MAX => {
                 Err(failed("the peer's handshake is too long"))

@@ -50,16 +50,17 @@ impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             What::FirstByte(byte) => {
-                write!(f, "a command begins with '*', here stands '{}'", byte.escape_ascii())
+                write!(f, "a command must begin with '*' but begins with '{}'", byte.escape_ascii())
             }
             What::NoArguments => f.write_str("a command without a name"),
             What::Protocol(ProtocolError::ExpectedDollar(byte)) => {
-                write!(f, "an argument begins with '$', here stands '{}'", byte.escape_ascii())
+                write!(f, "an argument must begin with '$' but begins with '{}'", byte.escape_ascii())
             }
-            What::Protocol(ProtocolError::InvalidBulkLength | ProtocolError::TooBigBulkCount) => {
-                f.write_str("the length of an argument is no number, or over 4 GiB with those before it")
-            }
-            What::Protocol(_) => f.write_str("the number of a command's arguments is no number"),
+            What::Protocol(ProtocolError::InvalidBulkLength | ProtocolError::TooBigBulkCount) => f.write_str(
+                "the length of an argument is not a number, or the arguments together exceed 4 \
+                    GiB",
+            ),
+            What::Protocol(_) => f.write_str("the argument count of a command is not a number"),
             What::LineEnd => f.write_str("a line or an argument does not end with CR LF"),
             What::LongAnnotation => f.write_str("a line with '#' is too long"),
             What::NestedMulti => f.write_str("MULTI within a transaction"),
@@ -119,13 +120,17 @@ impl fmt::Display for TornTail {
         write!(f, "the last {lost_bytes} bytes, from byte {} on, are ", self.good_len_bytes)?;
         match (self.multi_offset, self.zeros_offset) {
             (None, Some(zeros)) if zeros == self.good_len_bytes => {
-                return f.write_str("zeros, as a power failure leaves them");
+                return f.write_str("zeros, as usual after a power failure");
             }
-            (Some(_), _) => f.write_str("a transaction whose EXEC is missing")?,
-            (None, _) => f.write_str("a part of a request")?,
+            (Some(_), _) => f.write_str("a transaction without its EXEC")?,
+            (None, _) => f.write_str("an incomplete request")?,
         }
         match self.zeros_offset {
-            Some(zeros) => write!(f, ", and from byte {zeros} on zeros, as a power failure leaves them"),
+            Some(zeros) => write!(
+                f,
+                ", and the bytes from {zeros} on are zeros, as usual after a power \
+                failure"
+            ),
             None => Ok(()),
         }
     }

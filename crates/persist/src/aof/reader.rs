@@ -724,7 +724,7 @@ mod tests {
         let torn = torn(&[&good[..], &[0; 100_000]].concat());
         assert_eq!(
             torn.to_string(),
-            "the last 100000 bytes, from byte 27 on, are zeros, as a power failure leaves them"
+            "the last 100000 bytes, from byte 27 on, are zeros, as usual after a power failure"
         );
         for behind in ["#TS:1", "*", "*3\r", "*3\r\n$3\r\nSE"] {
             let file = [&good[..], behind.as_bytes(), &[0; 3000]].concat();

@@ -93,17 +93,17 @@ impl<S: ByteSource> Frame<S> {
 
     fn read_header(&mut self) -> Result<(), LoadErrorKind> {
         if self.array()? != MAGIC {
-            return Err(broken("it does not begin as an LZ4 frame"));
+            return Err(broken("no LZ4 frame at the beginning"));
         }
         let [flags, size] = self.array()?;
         let mut described = vec![flags, size];
         if flags & (FLAGS_VERSION | FLAGS_UNKNOWN) != FLAGS_VERSION {
-            return Err(broken("a version of the LZ4 frame that is not known, or one with a dictionary"));
+            return Err(broken("an LZ4 frame of an unknown version, or with a dictionary"));
         }
         self.flags = flags;
         self.block_len_bytes_max = match size {
             0x40 | 0x50 | 0x60 | 0x70 => 1 << (8 + 2 * (size >> 4)),
-            _ => return Err(broken("a size of its blocks that is not known")),
+            _ => return Err(broken("an LZ4 frame with an unknown block size")),
         };
         if flags & FLAG_CONTENT_LEN != 0 {
             let len = self.array()?;
@@ -156,7 +156,7 @@ impl<S: ByteSource> Frame<S> {
         }
         let len = (word & !UNCOMPRESSED) as usize;
         if len > self.block_len_bytes_max {
-            return Err(broken("a block that is longer than the frame allows"));
+            return Err(broken("a block that is longer than the block size of the frame"));
         }
         let has_checksum = self.flags & FLAG_BLOCK_CHECKSUMS != 0;
         let place = self.take(len + if has_checksum { 4 } else { 0 })?;
@@ -188,7 +188,7 @@ impl<S: ByteSource> Frame<S> {
 
     fn read_end(&mut self) -> Result<(), LoadErrorKind> {
         if self.content_len_bytes.is_some_and(|len| len != self.unpacked_len_bytes) {
-            return Err(broken("it does not have the length that the frame says"));
+            return Err(broken("its unpacked length differs from the length in the frame"));
         }
         if self.flags & FLAG_CONTENT_CHECKSUM != 0 {
             let checksum = u32::from_le_bytes(self.array()?);

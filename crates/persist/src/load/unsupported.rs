@@ -59,7 +59,7 @@ impl fmt::Display for Feature {
             Feature::Array => f.write_str("an array of Redis 8.8 (type 28)"),
             Feature::PathHash => f.write_str("a path hash of Valkey 9.2 (type 23)"),
             Feature::Update => {
-                f.write_str("a command among the keys, as a save without fork of Valkey 9.2 adds it")
+                f.write_str("a command between the keys, written by Valkey 9.2 in a save without fork")
             }
         }
     }

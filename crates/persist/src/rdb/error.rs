@@ -95,13 +95,13 @@ impl fmt::Display for FormatError {
 impl fmt::Display for FormatErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            FormatErrorKind::Ended => "the bytes end within a value",
+            FormatErrorKind::Ended => "the data ends within a value",
             FormatErrorKind::UnknownType(kind) => return write_unknown_type(f, *kind),
             FormatErrorKind::BrokenLength => "a broken length",
             FormatErrorKind::UnknownStringEncoding(encoding) => {
                 return write!(f, "a string of unknown encoding {encoding}");
             }
-            FormatErrorKind::StringTooLong => "a string that says it is too long",
+            FormatErrorKind::StringTooLong => "a string whose stated length exceeds the limit",
             FormatErrorKind::BrokenCompression => "a broken compressed string",
             FormatErrorKind::Pack(kind) => return write!(f, "a broken packed structure ({kind:?})"),
             FormatErrorKind::Defect(defect) => return write!(f, "a packed structure in which {defect}"),
@@ -109,22 +109,20 @@ impl fmt::Display for FormatErrorKind {
             FormatErrorKind::BrokenZipmap => "a broken zipmap",
             FormatErrorKind::EmptyNode => "a list node without bytes",
             FormatErrorKind::UnknownNode => "a list node of unknown kind",
-            FormatErrorKind::Duplicate => "a member or field that is there twice",
-            FormatErrorKind::Score => "a score that is no number",
+            FormatErrorKind::Duplicate => "a duplicate member or field",
+            FormatErrorKind::Score => "a score that is not a number",
             FormatErrorKind::Empty => "a collection without elements",
             FormatErrorKind::BrokenStreamNode => "a broken node of a stream",
-            FormatErrorKind::BrokenStream => "a stream whose figures do not fit its entries",
+            FormatErrorKind::BrokenStream => "a stream whose metadata does not match its entries",
             FormatErrorKind::BrokenGroup => "a broken consumer group of a stream",
-            FormatErrorKind::TrailingBytes => "bytes behind the value",
-            FormatErrorKind::FieldExpiry => "a field's expiry that is no time",
-            FormatErrorKind::BrokenTemplate => "a hash with more field names than values, or fewer",
-            FormatErrorKind::BrokenFieldNames => {
-                "shared field names that are none, out of order, or there twice"
-            }
+            FormatErrorKind::TrailingBytes => "extra bytes after the value",
+            FormatErrorKind::FieldExpiry => "an invalid expiry of a field",
+            FormatErrorKind::BrokenTemplate => "a hash with different numbers of field names and values",
+            FormatErrorKind::BrokenFieldNames => "shared field names that are invalid, unsorted or duplicate",
             FormatErrorKind::TooManyFieldNames => "shared field names of more than 256 MiB",
             FormatErrorKind::BrokenCommand => "a broken command among the keys",
             FormatErrorKind::UnknownFieldNames(number) => {
-                return write!(f, "a hash that refers to shared field names that are not there ({number})");
+                return write!(f, "a hash that refers to missing shared field names ({number})");
             }
         })
     }
@@ -133,8 +131,8 @@ impl fmt::Display for FormatErrorKind {
 /// Writes the type, and the servers that write it, if known.
 fn write_unknown_type(f: &mut fmt::Formatter<'_>, kind: u8) -> fmt::Result {
     let what = match kind {
-        6 => "data of a module as release candidates of Redis 4.0 wrote it",
-        7 => "data of a module: there are no modules",
+        6 => "data of a module in the format of a Redis 4.0 release candidate",
+        7 => "data of a module, and modules are not supported",
         23 => "a path hash of Valkey 9.2",
         28 => "an array of Redis 8.8",
         30..=32 => "a hash of Redis 8.10 that shares its field names with others",

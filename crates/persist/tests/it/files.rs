@@ -259,7 +259,7 @@ fn types_that_are_not_there_are_refused_with_the_key_or_left_out() {
             "VALKEY081",
             update,
             Some(b"u"),
-            "a command among the keys, as a save without fork of Valkey 9.2 adds it",
+            "a command between the keys, written by Valkey 9.2 in a save without fork",
         ),
     ];
     for (magic, record, key, what) in cases {

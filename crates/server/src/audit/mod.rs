@@ -149,7 +149,7 @@ impl Audit {
         let is_writing = |queue: &mut Queue| !queue.is_over;
         let waited = self.over.wait_timeout_while(queue, END_WITHIN, is_writing);
         if waited.expect("nothing panics while the queue is locked").1.timed_out() {
-            tracing::warn!("the audit log could not be written to its end");
+            tracing::warn!("the last lines of the audit log were not written in time");
         }
     }
 

@@ -191,7 +191,7 @@ fn restore_tls(shared: &Shared, changed: &[&'static Opt], config: &ConfigStore) 
         && shared.tls.is_ahead_of(config)
         && let Err(problem) = shared.tls.configure(config)
     {
-        tracing::warn!("The TLS certificates of before cannot be read any more: {problem}");
+        tracing::warn!("Cannot go back to the previous TLS certificates: {problem}");
     }
 }
 
@@ -300,7 +300,7 @@ fn listen_as_configured(shared: &Shared, config: &ConfigStore, refusal: &'static
 
 fn try_listen(shared: &Shared, config: &ConfigStore) -> Result<(), String> {
     let start = apply::start_options(config, PortZeros::default()).map_err(|error| match error {
-        StartError::InvalidAddress { address, .. } => format!("{address} is no address"),
+        StartError::InvalidAddress { address, .. } => format!("{address} is not a valid address"),
         other => other.to_string(),
     })?;
     listen::listen_elsewhere(shared, &start, shared.tls.server().as_ref()).map_err(|error| error.to_string())

@@ -103,7 +103,13 @@ fn by_token(ctx: &ServerCtx<'_, '_, '_>, name: &[u8], token: &[u8]) -> Option<(A
     let oidc = ctx.shared.oidc.as_ref().filter(|_| is_token(token))?;
     let login = oidc
         .login(token)
-        .inspect_err(|refusal| tracing::debug!(client = ctx.session.id, "a token was refused: {refusal}"))
+        .inspect_err(|refusal| {
+            tracing::debug!(
+                client = ctx.session.id,
+                "a login with a token was refused: \
+            {refusal}"
+            )
+        })
         .ok()?;
     let users = &ctx.shared.engine.acl.users;
     let asked = if name == DEFAULT_USER { b"" } else { name };

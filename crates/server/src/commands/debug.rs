@@ -123,8 +123,9 @@ const NOT_PERMITTED: &str = "ERR DEBUG command not allowed. If the enable-debug-
     \"local\", you can run it from a local connection, otherwise you need to set this option in the \
     configuration file, and then restart the server.";
 const NO_CLUSTER: &str = "ERR Debug option only available for cluster mode enabled setup!";
-const FIXED: &str = "ERR this server's tables have no such switch";
-const REFUSED: &str = "ERR refused: no request may end or damage this server. SHUTDOWN stops it";
+const FIXED: &str = "ERR not supported: the hash tables of this server do not have this setting";
+const REFUSED: &str =
+    "ERR not supported: no request may crash or damage this server. Use SHUTDOWN to stop it";
 
 /// Handles DEBUG STRUCTSIZE: replies with the sizes of basic structures, in bytes.
 fn struct_sizes(ctx: &mut ServerCtx<'_, '_, '_>) {

@@ -485,7 +485,7 @@ fn connect(target: &Target, order: &MigrateRequest<'_>) -> io::Result<Stream> {
                 return match (target.encryption, &order.tls) {
                     (Encryption::None, _) => Ok(Stream::Plain(stream)),
                     (Encryption::Tls, Some(tls)) => Stream::encrypted(stream, Arc::clone(tls), &target.host),
-                    (Encryption::Tls, None) => Err(io::Error::other("TLS is not set up")),
+                    (Encryption::Tls, None) => Err(io::Error::other("TLS is not configured")),
                 };
             }
             Err(error) => failure = error,
@@ -500,11 +500,17 @@ fn bind_source(socket: &Socket, source: &[u8], address: SocketAddr) {
     let Some(source) = std::str::from_utf8(source).ok().filter(|source| !source.is_empty()) else { return };
     let mut found = (source, 0).to_socket_addrs().into_iter().flatten();
     let Some(local) = found.find(|local| local.is_ipv4() == address.is_ipv4()) else {
-        tracing::debug!("bind-source-addr {source} has no address of the family of {address}");
+        tracing::debug!(
+            "bind-source-addr {source} has no address of the same family as {address}: the \
+            system chooses the source address"
+        );
         return;
     };
     if let Err(error) = socket.bind(&local.into()) {
-        tracing::warn!("A connection to {address} cannot come from bind-source-addr {source}: {error}");
+        tracing::warn!(
+            "Cannot connect to {address} from bind-source-addr {source}: {error}. The system \
+            chooses the source address."
+        );
     }
 }
 

@@ -85,7 +85,8 @@ fn script_flush(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
     // Freeing many scripts takes long, so another thread does it and the client does not wait.
     let freed = thread::Builder::new().name("script-flush".to_owned()).spawn(move || drop(old));
     if let Err(error) = freed {
-        tracing::debug!(%error, "flushed scripts were freed at once");
+        tracing::debug!(%error, "cannot start a thread to free the flushed scripts: the client's thread \
+            freed them");
     }
     ctx.reply.ok();
     Ok(())

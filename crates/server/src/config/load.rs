@@ -292,7 +292,7 @@ fn load_directive(store: &mut ConfigStore, directive: &Directive, depth: usize) 
             return Err(ConfigError::of(directive, "wrong number of arguments").into());
         };
         if depth == INCLUDE_DEPTH_MAX {
-            return Err(ConfigError::of(directive, "too many files include one another").into());
+            return Err(ConfigError::of(directive, "too many nested includes").into());
         }
         let files = included(store.base().unwrap_or(Path::new("")), pattern);
         return files.iter().try_for_each(|file| load_file(store, file, depth + 1));
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(shown(&store, &["timeout", "hz", "maxclients"]), ["2", "2", "4"]);
         let own = folder.path().join("self.cnf");
         fs::write(&own, format!("include {}", own.display())).expect("written");
-        fails(&[own.to_str().expect("UTF-8")], "too many files include one another");
+        fails(&[own.to_str().expect("UTF-8")], "too many nested includes");
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl fmt::Display for ReadableSecret {
         write!(
             f,
             "every user of this machine can read the password in '{path}', line {line_number} ('{option}'). \
-             'chmod o-r {path}' ends that"
+             To prevent that, run 'chmod o-r {path}'"
         )
     }
 }

@@ -109,7 +109,8 @@ fn verified(
     users: &dyn RunningUsers,
     added: Added,
 ) -> Result<Vec<u8>, String> {
-    let fails = |error: LoadError| format!("the server would not start with it: {}", error.in_one_line());
+    let fails =
+        |error: LoadError| format!("the server would not start with the new file: {}", error.in_one_line());
     let draft = Draft { old, store, users: &[], at_end: HashSet::new(), adds_all: false };
     let loaded = load::load_again(store, &draft.text()).map_err(fails)?;
     let mut elsewhere = loaded.clone();

@@ -45,7 +45,7 @@ pub fn serve(
     let mut visits: VecDeque<Visit> = VecDeque::new();
     while !stopping() {
         if let Err(error) = wait(listeners, &visits) {
-            tracing::warn!(%error, "waiting for requests of metrics failed");
+            tracing::warn!(%error, "the metrics endpoint cannot wait for requests: trying again");
             std::thread::sleep(RETRY);
         }
         // Requests that have arrived are answered first, because accepting a new connection may
@@ -85,7 +85,7 @@ fn accept(listener: &TcpListener, visits: &mut VecDeque<Visit>) {
             Err(error) => {
                 // For example, no file descriptor is free. The connection then stays in the
                 // kernel's queue, so without a pause polling would return at once.
-                tracing::debug!(%error, "a request for metrics cannot be accepted");
+                tracing::debug!(%error, "the metrics endpoint cannot accept a connection: trying again");
                 std::thread::sleep(RETRY);
                 return;
             }

@@ -46,7 +46,10 @@ pub fn from_file(path: &Path) -> Result<Keys, FetchError> {
     let file = File::open(path).map_err(FetchError::File)?;
     file.take(KEYS_BYTES_MAX + 1).read_to_end(&mut text).map_err(FetchError::File)?;
     if text.len() as u64 > KEYS_BYTES_MAX {
-        return Err(FetchError::File(io::Error::other(format!("it has more than {KEYS_BYTES_MAX} bytes"))));
+        return Err(FetchError::File(io::Error::other(format!(
+            "the key set has more than {KEYS_BYTES_MAX} \
+            bytes"
+        ))));
     }
     Keys::parse(&text).map_err(FetchError::Keys)
 }
@@ -71,7 +74,7 @@ impl WebSource {
             });
             let certificates: Vec<_> = items.collect();
             if certificates.is_empty() {
-                return Err(io::Error::other("there is no certificate in it"));
+                return Err(io::Error::other("the file has no certificate"));
             }
             tls = tls.root_certs(RootCerts::Specific(Arc::new(certificates)));
         }
@@ -90,7 +93,7 @@ impl WebSource {
         let failed = |error: ureq::Error| FetchError::Web(error.to_string());
         let mut response = self.agent.get(&self.url).call().map_err(failed)?;
         if response.status().as_u16() != 200 {
-            return Err(FetchError::Web(format!("the answer is {}", response.status())));
+            return Err(FetchError::Web(format!("the web server replied {}", response.status())));
         }
         let body = response.body_mut().with_config().limit(KEYS_BYTES_MAX).read_to_vec().map_err(failed)?;
         Keys::parse(&body).map_err(FetchError::Keys)
@@ -151,7 +154,7 @@ mod tests {
         assert_eq!(fetch(answer("200 OK", keys.as_bytes())), Ok(1));
         assert!(fetch(answer("404 Not Found", keys.as_bytes())).is_err());
         assert!(fetch(answer("302 Found\r\nLocation: http://127.0.0.1:1/", b"")).is_err());
-        assert!(fetch(answer("200 OK", b"<html>")).is_err_and(|error| error.contains("no set of keys")));
+        assert!(fetch(answer("200 OK", b"<html>")).is_err_and(|error| error.contains("not a key set")));
         assert!(fetch(b"garbage".to_vec()).is_err());
         assert!(fetch(answer("200 OK", &vec![b' '; 300 << 10])).is_err());
     }

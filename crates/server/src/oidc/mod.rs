@@ -87,7 +87,7 @@ impl Oidc {
         if options.keys_file.is_none() && options.keys_url.is_none() {
             return Ok(None);
         }
-        let missing = |option| (option, "it must be set where tokens are taken".to_owned());
+        let missing = |option| (option, "it must be set if AUTH accepts tokens".to_owned());
         if options.expected.issuer.is_empty() {
             return Err(missing("oidc-issuer"));
         }
@@ -104,7 +104,7 @@ impl Oidc {
             Some(url) if !is_safe(url) => {
                 return Err((
                     "oidc-keys-url",
-                    "keys must come over https, or over http from this machine".to_owned(),
+                    "it must be an https URL, or an http URL on this machine".to_owned(),
                 ));
             }
             Some(url) => {

@@ -55,8 +55,8 @@ pub enum KeysError {
 impl fmt::Display for KeysError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoKeySet => "this is no set of keys: JSON with a list 'keys' (JWKS) is expected",
-            Self::NoUsableKey => "no key in it is for RSA, ECDSA (P-256, P-384) or Ed25519 signatures",
+            Self::NoKeySet => "not a key set: expected JSON with a list 'keys' (JWKS)",
+            Self::NoUsableKey => "the key set has no key for RSA, ECDSA (P-256, P-384) or Ed25519 signatures",
         })
     }
 }
@@ -173,14 +173,14 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Malformed => "it is no signed token of a known algorithm",
-            Self::Algorithm => "its algorithm is not that of its key",
-            Self::Critical => "it has extensions that are critical",
-            Self::UnknownKey => "no key is known that it could be signed with",
+            Self::Malformed => "it is not a token signed with a known algorithm",
+            Self::Algorithm => "its algorithm differs from the algorithm of its key",
+            Self::Critical => "it has critical extensions, which are not supported",
+            Self::UnknownKey => "the key that signed it is unknown",
             Self::Signature => "its signature is wrong",
             Self::Claim => "a claim is missing or of the wrong type",
-            Self::Issuer => "it is of another issuer",
-            Self::Audience => "it is for another audience",
+            Self::Issuer => "its issuer is not the one of oidc-issuer",
+            Self::Audience => "its audience is not in oidc-audience",
             Self::Expired => "it has expired",
             Self::NotYet => "it is not valid yet",
         })

@@ -171,7 +171,9 @@ fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     note_synced(shared, &figures);
     note_trouble(shared, active);
     if active.writer.needs_rewrite() {
-        tracing::warn!("The AOF file may have lost what could not be synced: it is rewritten.");
+        tracing::warn!(
+            "A sync of the AOF file failed, so the file may lack changes. The server rewrites it."
+        );
         shared.append_only.state().is_scheduled = true;
     }
 }
@@ -349,7 +351,7 @@ fn turn_off(shared: &Shared, active: &Active, as_owner: impl FnOnce(&mut dyn FnM
     as_owner(&mut |alone| drop(shared.engine.log.detach(alone, active.reader, &outbox)));
     shared.wake(&outbox);
     if let Err(trouble) = active.writer.finish() {
-        tracing::warn!("The end of the AOF file could not be written: {trouble}");
+        tracing::warn!("The last changes could not be written to the AOF file: {trouble}");
     }
     shared.append_only.state().earlier_len_bytes += active.writer.figures().len_bytes;
     shared.engine.log.kept().set(0);
@@ -484,7 +486,7 @@ pub fn cancel_rewrite(shared: &Shared) -> bool {
     if !shared.append_only.is_rewriting() {
         return false;
     }
-    tracing::info!("Killing running AOF rewrite child: its data is not wanted any more");
+    tracing::info!("Killing running AOF rewrite child: its result is no longer needed");
     loop {
         if let Some(current) = &shared.persistence.state().current {
             current.save.abandon(&shared.engine);
@@ -537,8 +539,9 @@ fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
     let result = rewrite_files(shared, (way, active, awaits_base), &mut files, (&folder, kind, syncing));
     for aside in files.take_kept_aside() {
         tracing::warn!(
-            "{}: the append-only file there was not loaded. Its manifest is kept as {aside}, and its files stay. Remove \
-             them if nobody needs them; to go back to them, stop the server and call {aside} {} again.",
+            "The server has not loaded the append-only file in {}. It renamed the manifest to {aside} and \
+             kept the files. Remove them if you do not need them. To use them again, stop the server and \
+             rename {aside} to {}.",
             folder.path().display(),
             manifest_name(&name)
         );
@@ -565,7 +568,8 @@ fn take_files(shared: &Shared, folder: &DataFolder, name: &str) -> Result<Files,
         let others: Vec<String> = folder.names()?.into_iter().filter(is_other).collect();
         if !others.is_empty() {
             return Err(Trouble(format!(
-                "'dir' was changed, and {} holds another append-only file ({}): move it to another folder",
+                "'dir' was changed, but {} holds another append-only file ({}): move those files to another \
+                 folder",
                 folder.path().display(),
                 others.join(", ")
             )));
@@ -735,13 +739,14 @@ fn remove_history(shared: &Shared, files: &mut Files, folder: &DataFolder) {
     let Some(ttl_s) = history_ttl_s(&shared.config()) else { return };
     match files.remove_history(folder, unix_ms() / 1000, ttl_s) {
         Ok(0) => {}
-        Ok(count) if ttl_s == 0 => tracing::debug!("Removed {count} files of the AOF that were rewritten"),
+        Ok(count) if ttl_s == 0 => tracing::debug!("Removed {count} AOF files that a rewrite replaced"),
         Ok(count) => tracing::info!(
-            "Removed {count} files of the AOF that were rewritten more than {ttl_s} seconds ago (aof-history-ttl)"
+            "Removed {count} AOF files that a rewrite replaced more than {ttl_s} seconds ago \
+             (aof-history-ttl)"
         ),
         Err(trouble) => {
             shared.append_only.state().remove_at = Some(Instant::now() + REMOVE_RETRY);
-            tracing::warn!("Files of the AOF that are not needed any more could not be removed: {trouble}");
+            tracing::warn!("AOF files that are no longer needed could not be removed: {trouble}");
         }
     }
 }
@@ -867,7 +872,7 @@ pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u
         return match result {
             Ok(()) => Ok(()),
             Err(Unsaved::Failed(trouble)) => Err(trouble),
-            Err(Unsaved::Cancelled) => Err(Trouble("the server ends".to_owned())),
+            Err(Unsaved::Cancelled) => Err(Trouble("the server is shutting down".to_owned())),
         };
     }
     let mut files = shared.append_only.state().files.take().expect("it was put there");
@@ -880,7 +885,7 @@ pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u
         .engine
         .gate
         .exclusive(|alone| attach(shared, alone, file, last_len_bytes, &outbox))
-        .ok_or(Trouble("the change log has as many readers as it can have".to_owned()))?;
+        .ok_or(Trouble("the change log has its maximum number of readers".to_owned()))?;
     let mut state = shared.append_only.state();
     state.files = Some(files);
     state.active = Some(active);

@@ -44,7 +44,7 @@ pub(super) fn date_files(shared: &Shared) {
     let Some(snapshot) = changed_at(&data_file(&shared.config())) else { return };
     let Some(path) = path else { return };
     if let Err(error) = date_after(&path, snapshot, SystemTime::now()) {
-        tracing::warn!("The time of {} cannot be set: {error}", path.display());
+        tracing::warn!("Cannot set the modification time of {}: {error}", path.display());
     }
 }
 

@@ -216,7 +216,7 @@ impl Loading<'_> {
                 }
                 Part::End => {
                     for (feature, count) in splitter.skipped().iter() {
-                        tracing::warn!("Left out while loading ({count}): {feature}");
+                        tracing::warn!("Skipped while loading ({count}): {feature}");
                     }
                     return Ok(splitter.into_behind().map_or(0, |behind| behind.file_offset));
                 }

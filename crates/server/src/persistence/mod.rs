@@ -240,7 +240,10 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     let temporary = folder::temporary_name(std::process::id());
     let fit = save.unfit().map_or(Ok(()), |unfit| Err(Trouble(unfit.to_string())));
     let named = match name == temporary {
-        true => Err(Trouble(format!("dbfilename {name} is the name of an unfinished save: set another one"))),
+        true => Err(Trouble(format!(
+            "dbfilename {name} is the name of the temporary file of a save: set \
+            another name"
+        ))),
         false => Ok(()),
     };
     if let Err(trouble) = fit.and(named).and(locked) {
@@ -250,8 +253,8 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     let folder = DataFolder::new(&path);
     let kept_aside = |aside: &str| {
         tracing::warn!(
-            "{}: {name} was neither loaded nor written by this server, or has been changed since: it is kept as {aside}. \
-             Remove it if nobody needs it.",
+            "{}: {name} was neither loaded nor written by this server, or another program changed it. The \
+             server renamed it to {aside}. Remove it if you do not need it.",
             path.display()
         );
     };

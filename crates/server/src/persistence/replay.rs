@@ -278,7 +278,7 @@ impl Replay<'_> {
                     }
                     sources.iter().for_each(|source| keep(&mut functions, source));
                 }
-                Err(error) => tracing::warn!(%error, "Left out while loading: FUNCTION RESTORE"),
+                Err(error) => tracing::warn!(%error, "Skipped while loading: FUNCTION RESTORE"),
             }
         } else if args.is(1, "DELETE") && args.len() == 3 {
             functions.retain(|kept| name(kept).as_deref() != Some(args.get(2)));
@@ -286,7 +286,7 @@ impl Replay<'_> {
             functions.clear();
         } else {
             tracing::warn!(
-                "Left out while loading: a FUNCTION command that is not LOAD, RESTORE, DELETE or FLUSH"
+                "Skipped while loading: a FUNCTION command other than LOAD, RESTORE, DELETE or FLUSH"
             );
         }
     }
@@ -367,7 +367,7 @@ pub fn replay_file(shared: &Shared, path: &Path, how: ReplayHow) -> Result<Repla
     })?;
     let errors = replay.errors.into_inner();
     if errors > ERRORS_LOGGED_MAX {
-        tracing::warn!("{errors} commands ended with an error, the first {ERRORS_LOGGED_MAX} are logged");
+        tracing::warn!("{errors} commands failed: the log shows the first {ERRORS_LOGGED_MAX}");
     }
     Ok(Replayed { errors, ..replayed })
 }
@@ -402,7 +402,8 @@ pub(super) fn replay_part(
     replay_file(shared, path, how).map_err(|error| {
         Trouble(match error {
             ReplayError::Request(not_routed) => format!(
-                "{not_routed} reading the append only file {name}, at byte {}: a newer server or a module may know it",
+                "{not_routed} reading the append only file {name}, at byte {}: the file may come from a \
+                 newer server or a server with modules",
                 not_routed.offset
             ),
             ReplayError::File(error) => format!(

@@ -65,12 +65,12 @@ pub(super) enum Found {
 /// The reason why they do not permit it.
 pub(super) fn check_options(store: &ConfigStore, until_s: i64, found: Found) -> Result<(), Trouble> {
     if !options::APPENDONLY.of(store) {
-        return Err(refused("this server has no append-only file: 'appendonly yes' is needed."));
+        return Err(refused("this server has no append-only file: set 'appendonly yes'."));
     }
     let now_s = now_s();
     if until_s > now_s {
         return Err(refused(format_args!(
-            "{} is in the future, it is {}. The time is one in UTC, or seconds since 1970.",
+            "{} is in the future: the time is now {}. Give the time in UTC, or in seconds since 1970.",
             utc(until_s),
             utc(now_s)
         )));
@@ -95,15 +95,15 @@ pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, T
         let later_s = base.and_then(|base| base.restored_until_s).filter(|&later_s| later_s != until_s);
         let later = later_s.map_or(String::new(), |later_s| {
             format!(
-                " Since then it was taken to {}: that is what is loaded. To go back to {} all the same, name a second \
-                 close to it.",
+                " A later restore went back to {}, and the server loads that state. To go back to {} again, \
+                 give a time one second earlier or later.",
                 utc(later_s),
                 utc(until_s)
             )
         });
         tracing::warn!(
-            "--restore-until {}: the data was taken back to this time by an earlier start. It is loaded with all that \
-             came since; take the option away.{later}",
+            "--restore-until {}: an earlier start already restored this time. The server loads that state \
+             and all later changes. Remove the option.{later}",
             utc(until_s)
         );
         return Ok(false);
@@ -119,17 +119,17 @@ pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, T
         utc(until_s),
         done.names.join(", "),
         done.commands,
-        done.last_s.map_or(String::new(), |last_s| format!(", the last of {}", utc(last_s))),
+        done.last_s.map_or(String::new(), |last_s| format!(", the last one from {}", utc(last_s))),
     );
     if let Some((name, offset, next_s)) = &done.cut {
         tracing::warn!(
-            "Left out: what is in {name} from byte {offset} on, of {}, and all after it.",
+            "Skipped all changes from byte {offset} of {name} on. The first of them is from {}.",
             utc(*next_s)
         );
     }
     await_next_second(files, &folder);
     shared.append_only.state().restored_until_s = Some(until_s);
-    tracing::info!("Writing a new base. Until that is done, the files are as they were.");
+    tracing::info!("Writing a new base. The existing files do not change until it is complete.");
     Ok(true)
 }
 
@@ -151,8 +151,9 @@ pub(super) fn note_end(shared: &Shared) {
         _ => replaced.first().and_then(|part| part.replaced_s),
     };
     tracing::warn!(
-        "The data of {} is in {} now. What was there before is kept ({}), also from rewrites, until you remove these \
-         files. To go back to it: --restore-until '{}'. Start without --restore-until from now on.",
+        "The data of {} is now in {}. The server keeps the previous files ({}) until you remove them; \
+         rewrites do not remove them. To go back to the previous data, use --restore-until '{}'. Start \
+         without --restore-until from now on.",
         utc(until_s),
         base.name,
         names.join(", "),
@@ -190,21 +191,21 @@ fn choose<'f>(
     match files.manifest().generation_at(until_s, base_time)? {
         Chosen::Generation(generation) => Ok(generation),
         Chosen::TooEarly { oldest_s: Some(oldest_s) } => Err(refused(format_args!(
-            "{} is too early: the files go back to {}, when the oldest base that is left was written. The time is one \
-             in UTC. 'aof-history-ttl' has older files kept.",
+            "{} is too early: the oldest available base was written at {}. Give the time in UTC. To keep \
+             older files in the future, set 'aof-history-ttl'.",
             utc(until_s),
             utc(oldest_s)
         ))),
         Chosen::BehindRestore { restored_s, oldest_s } => Err(refused(format_args!(
-            "{} cannot be reached: an earlier state was restored at {}, and the files that led on from it have been \
-             removed{}. 'aof-history-ttl' has them kept.",
+            "{} cannot be restored: an earlier state was restored at {}, and the files with the changes \
+             after that state were removed{}. To keep such files in the future, set 'aof-history-ttl'.",
             utc(until_s),
             utc(restored_s),
             oldest_s.map_or(String::new(), |oldest_s| format!(" up to {}", utc(oldest_s)))
         ))),
         Chosen::TooEarly { oldest_s: None } => {
             let name = files_name(&shared.config());
-            Err(refused(format_args!("no base that {name}.manifest names is there.")))
+            Err(refused(format_args!("all base files of {name}.manifest are missing.")))
         }
     }
 }
@@ -266,8 +267,9 @@ impl Done {
         let from = self.last_s.map_or("the base".to_owned(), utc);
         let to = next_s.map_or("the end".to_owned(), utc);
         refused(format_args!(
-            "the place of {} cannot be found: between {from} and {to} the files hold changes without a time, \
-             'aof-timestamp-enabled' was off. 'saker-check aof DIR --until FILE:BYTE' goes back to a place.",
+            "the position of {} in the files is unknown: changes between {from} and {to} have no time, \
+             because 'aof-timestamp-enabled' was off. To go back to a byte position, use 'saker-check aof \
+             DIR --until FILE:BYTE'.",
             utc(until_s)
         ))
     }
@@ -296,7 +298,7 @@ fn load(shared: &Shared, of: &Generation<'_>, folder: &Path, until_s: i64) -> Re
     for (number, Listed { part, path, len_bytes }) in files.iter().enumerate() {
         let name = &part.name;
         if len_bytes.is_none() {
-            let why = "is needed to go back to that time, and is not there: bring it back.";
+            let why = "is needed to go back to that time, but is missing: put it back.";
             return Err(refused(format_args!("the file {name} {why}")));
         }
         let replayed = replay_part(shared, path, Way::Gate, Some(StopAt::TimeS(until_s)))?;
@@ -318,13 +320,13 @@ fn load(shared: &Shared, of: &Generation<'_>, folder: &Path, until_s: i64) -> Re
                 done.cut = Some((name.clone(), offset, next_s));
                 return Ok(done);
             }
-            ReplayEnd::Abandoned => return Err(Trouble("the server ends".to_owned())),
+            ReplayEnd::Abandoned => return Err(Trouble("the server is shutting down".to_owned())),
             ReplayEnd::Torn(torn) if last == Some(number) && torn.request_within.is_none() => {
-                tracing::warn!("{name} ends within a request, which is left out: {torn}");
+                tracing::warn!("{name} ends within a request, which is skipped: {torn}");
             }
             ReplayEnd::Torn(torn) => {
                 return Err(refused(format_args!(
-                    "{name} ends within a request: {torn}. See saker-check aof."
+                    "{name} ends within a request: {torn}. Run saker-check aof for details."
                 )));
             }
         }
@@ -336,10 +338,10 @@ fn load(shared: &Shared, of: &Generation<'_>, folder: &Path, until_s: i64) -> Re
     // always lead to a different state.
     if !of.is_left_out {
         return Err(refused(format_args!(
-            "no change is later than {}{}: nothing would be left out. The time is one in UTC. Start without \
+            "no change is later than {}{}, so nothing would be skipped. Give the time in UTC. Start without \
              --restore-until to load everything.",
             utc(until_s),
-            done.last_s.map_or(String::new(), |last_s| format!(", the last one is of {}", utc(last_s))),
+            done.last_s.map_or(String::new(), |last_s| format!(" (the last change is from {})", utc(last_s))),
         )));
     }
     Ok(done)

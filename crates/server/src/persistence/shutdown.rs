@@ -75,7 +75,7 @@ impl LastWork {
             }
         }
         if aof::cancel_rewrite(shared) {
-            tracing::warn!("A rewrite of the append-only file was ended.");
+            tracing::warn!("A rewrite of the append-only file was cancelled for the shutdown.");
         }
         let mut ending = None;
         while ending.is_none() {

@@ -91,7 +91,7 @@ fn for_leftovers(store: &ConfigStore, act: impl Fn(&DataFolder, &str)) {
 /// The file cannot be examined, or is a symbolic link whose target is missing.
 fn has_snapshot(path: &Path) -> Result<bool, Trouble> {
     let is_there = path.try_exists().map_err(|error| {
-        Trouble(format!("Whether there is a snapshot {} cannot be told: {error}", path.display()))
+        Trouble(format!("Cannot find out whether the snapshot {} exists: {error}", path.display()))
     })?;
     if !is_there && path.is_symlink() {
         return Err(missing_target(path));
@@ -103,7 +103,7 @@ fn has_snapshot(path: &Path) -> Result<bool, Trouble> {
 /// is not mounted.
 fn missing_target(path: &Path) -> Trouble {
     Trouble(format!(
-        "{} is a link to a file that is missing: bring the file back, or remove the link to start without its data.",
+        "{} is a link to a missing file: put the file back, or remove the link to start without its data.",
         path.display()
     ))
 }
@@ -144,8 +144,8 @@ fn open_files(store: &ConfigStore) -> Result<Files, Trouble> {
     }
     Files::open(&DataFolder::new(&path), &name).map_err(|error| {
         Trouble(format!(
-            "The manifest of the append-only file in {} cannot be used: {error}. Bring back a good one, or move the folder \
-             away to start without what its files hold.",
+            "The manifest of the append-only file in {} cannot be used: {error}. Put back a valid manifest, \
+             or move the folder away to start without the data of its files.",
             path.display()
         ))
     })
@@ -168,14 +168,14 @@ fn choose(
         }
         Err(trouble) if is_on => return Err(trouble),
         Err(trouble) => {
-            tracing::warn!("{trouble} It is not loaded.");
+            tracing::warn!("{trouble} The server does not load this append-only file.");
             None
         }
     };
     let Some(files) = files else {
         if let (true, Some(path)) = (is_on, snapshot) {
             tracing::info!(
-                "There is no append-only file: {} is loaded, and becomes its base.",
+                "There is no append-only file. The server loads {}, which becomes the base of a new one.",
                 path.display()
             );
         }
@@ -188,15 +188,15 @@ fn choose(
         && files_changed_at(&folder, &files) <= changed_at(path)
     {
         tracing::info!(
-            "{} is loaded. The append-only file in {} is not newer, and is not.",
+            "Loading {}. Ignoring the append-only file in {}: it is not newer than the snapshot.",
             path.display(),
             folder.path().display()
         );
         return Ok(None);
     }
     tracing::warn!(
-        "{} holds an append-only file that is newer than the snapshot: it is loaded. Changes are not written to it; \
-         'appendonly yes' has them written, 'appendonly no' ignores the file.",
+        "Loading the append-only file in {}: it is newer than the snapshot. New changes are not written to \
+         it. Set 'appendonly yes' to write them, or 'appendonly no' to ignore the file.",
         folder.path().display()
     );
     Ok(Some(files))
@@ -217,7 +217,7 @@ fn note_older(shared: &Shared, source: &Source) {
             };
             if let Some(problem) = problem {
                 tracing::warn!(
-                    "{} {problem}. It stays; the next snapshot keeps it under another name.",
+                    "{} {problem}. The server does not overwrite it: the next snapshot renames it.",
                     snapshot.display()
                 );
                 return;
@@ -228,8 +228,8 @@ fn note_older(shared: &Shared, source: &Source) {
                 return;
             }
             tracing::warn!(
-                "{} is not older than the append-only file that is loaded, and is not loaded. It stays; the next snapshot \
-                 keeps it under another name.",
+                "Ignoring {}, although it is not older than the loaded append-only file. The server does \
+                 not overwrite it: the next snapshot renames it.",
                 snapshot.display()
             );
         }
@@ -244,8 +244,8 @@ fn note_older(shared: &Shared, source: &Source) {
                 return;
             }
             tracing::warn!(
-                "{} holds an append-only file that is not older than the snapshot that is loaded, and is not loaded. It stays, \
-                 also when appendonly is turned on.",
+                "Ignoring the append-only file in {}, although it is not older than the loaded snapshot. \
+                 The server does not overwrite it, also when appendonly is turned on.",
                 folder.path().display()
             );
         }
@@ -267,8 +267,8 @@ fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Res
     };
     for foreign in names.iter().filter(is_foreign) {
         tracing::warn!(
-            "{} holds {foreign}, the manifest of another append-only file: 'appendfilename' is {name}, so it is not \
-             loaded. Its files stay as they are.",
+            "{} holds {foreign}, the manifest of another append-only file. The server neither loads nor \
+             changes its files, because 'appendfilename' is {name}.",
             path.display()
         );
     }
@@ -280,15 +280,15 @@ fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Res
     let list = unnamed.join(", ");
     if is_on && files.manifest().is_empty() {
         return Err(Trouble(format!(
-            "{} holds {list}, but not {}, which says in which order they are read: bring it back, or move these files to \
-             another folder to start without what they hold.",
+            "{} holds {list}, but their manifest {} is missing. Put the manifest back, or move these files \
+             to another folder to start without their data.",
             path.display(),
             manifest_name(&name)
         )));
     }
     tracing::warn!(
-        "{} holds {list}, which its manifest does not name: they are not read, and stay as they are. Remove them if \
-         nobody needs them.",
+        "{} holds {list}, which the manifest does not list. The server neither reads nor changes them. \
+         Remove them if you do not need them.",
         path.display()
     );
     Ok(())
@@ -331,14 +331,14 @@ fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(
     let new = folder.file(&files_name(store));
     if folder.has(&files_name(store)) {
         return Err(Trouble(format!(
-            "{} is the append-only file of an earlier version, and would be moved to {}, which is there, too: move one of \
-             them to another folder.",
+            "{} is the append-only file of an earlier version. The server cannot move it to {}, because \
+             that file exists. Move one of them to another folder.",
             old.display(),
             new.display()
         )));
     }
     tracing::info!(
-        "Successfully migrated an old-style AOF configuration: {} is in {} now.",
+        "Successfully migrated an old-style AOF configuration: {} is now {}.",
         old.display(),
         new.display()
     );
@@ -398,7 +398,7 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
     };
     let is_restored = shared.append_only.state().restored_until_s.is_some();
     super::aof::open(shared, files, lens.0, lens.1).map_err(|trouble| match is_restored {
-        true => Trouble(format!("--restore-until: the new base cannot be put in place: {trouble}")),
+        true => Trouble(format!("--restore-until: the new base cannot be added to the manifest: {trouble}")),
         false => trouble,
     })?;
     restore::note_end(shared);
@@ -420,8 +420,8 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64)
     for part in manifest.parts() {
         let Ok(found) = fs::metadata(folder.file(&part.name)) else {
             return Err(Trouble(format!(
-                "The AOF file {} that {name}.manifest names cannot be read: No such file or directory. Bring it back, \
-                 or take its line out of the manifest and lose what it holds.",
+                "The AOF file {} of {name}.manifest cannot be read: No such file or directory. Put it back, \
+                 or remove its line from the manifest and lose its data.",
                 part.name
             )));
         };
@@ -456,19 +456,20 @@ fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool), way: W
             return fs::metadata(path).map(|found| found.len()).map_err(|error| Trouble(error.to_string()));
         }
         ReplayEnd::Stopped(len_bytes) => return Ok(len_bytes),
-        ReplayEnd::Abandoned => return Err(Trouble("the server ends".to_owned())),
+        ReplayEnd::Abandoned => return Err(Trouble("the server is shutting down".to_owned())),
         ReplayEnd::Torn(torn) => torn,
     };
     if !is_last {
         return Err(Trouble(format!(
-            "{name} ends within a request and is not the last file: {torn}. saker-check aof tells more."
+            "{name} ends within a request but is not the last file: {torn}. Run saker-check aof for details."
         )));
     }
     if let Some(offset) = torn.request_within {
         return Err(Trouble(format!(
-            "Bad file format reading the append only file {name}: the request at byte {} does not end, but what looks \
-             like a request stands at byte {offset}: a length is damaged, and what follows may be good. Make a backup of \
-             your AOF file, then use saker-check aof --fix <filename.manifest>, which cuts it off.",
+            "Bad file format reading the append only file {name}: the request at byte {} does not end, but \
+             another request seems to begin at byte {offset}. A length is probably damaged, and the data \
+             after it may be good. Make a backup of your AOF file, then use saker-check aof --fix \
+             <filename.manifest>, which cuts that data off.",
             torn.good_len_bytes
         )));
     }
@@ -485,6 +486,6 @@ fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool), way: W
         file.set_len(torn.good_len_bytes)?;
         file.sync_all()
     });
-    cut.map_err(|error| Trouble(format!("the torn end of {name} cannot be cut off: {error}")))?;
+    cut.map_err(|error| Trouble(format!("cannot cut off the incomplete end of {name}: {error}")))?;
     Ok(torn.good_len_bytes)
 }

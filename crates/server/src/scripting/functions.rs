@@ -270,7 +270,7 @@ fn write_back(loaded: &mut Loaded, persistence: &Persistence) {
 
 fn warn_left_out(error: &CommandError) {
     let line = error.line();
-    tracing::warn!(error = %line.escape_ascii(), "a library of functions of a file does not load");
+    tracing::warn!(error = %line.escape_ascii(), "cannot load a library of functions from the data file");
 }
 
 /// The host of a library's code while the library is loaded. The code may run no commands, and its

@@ -66,7 +66,7 @@ impl DataFolder {
     /// the folder).
     pub fn remove_leftovers(&self, own: &str) {
         for name in self.leftovers(own) {
-            tracing::info!("Removing {name}, which a save left unfinished.");
+            tracing::info!("Removing {name}, the temporary file of a save that did not finish.");
             if let Err(error) = std::fs::remove_file(self.path.join(&name)) {
                 tracing::warn!("Cannot remove {name}: {error}");
             }
@@ -78,8 +78,8 @@ impl DataFolder {
     pub fn report_leftovers(&self, own: &str) {
         for name in self.leftovers(own) {
             tracing::warn!(
-                "{} holds {name}, which a save left unfinished, and no complete data: it stays. Remove it if nobody \
-                 needs it.",
+                "{} holds {name}, the temporary file of a save that did not finish, and no complete data. \
+                 The server keeps the file. Remove it if you do not need it.",
                 self.path.display()
             );
         }
@@ -181,7 +181,7 @@ impl LogFile for RealLog {
         while written_bytes < bytes.len() {
             match (&self.0).write(&bytes[written_bytes..]) {
                 Ok(0) => {
-                    let trouble = Trouble("the file takes no more bytes".to_owned());
+                    let trouble = Trouble("the system wrote no bytes to the file".to_owned());
                     return Err(Unwritten { written_bytes, trouble });
                 }
                 Ok(len) => written_bytes += len,

@@ -43,7 +43,7 @@ pub fn suites_13(names: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     for name in names.split([':', ',', ' ']).filter(|name| !name.is_empty()) {
         let found = known(&TLS13).into_iter().find(|suite| openssl_name(suite) == name);
         let suite = found.ok_or_else(|| {
-            format!("Failed to configure ciphersuites: {names}: {name:?} is none of {}", listed(&TLS13))
+            format!("Failed to configure ciphersuites: {names}: {name:?} is not one of {}", listed(&TLS13))
         })?;
         if !suites.contains(&suite) {
             suites.push(suite);
@@ -88,11 +88,14 @@ pub fn suites_12(list: &str) -> Result<Vec<SupportedCipherSuite>, String> {
         }
     }
     if chosen.is_empty() {
-        return Err(format!("Failed to configure ciphers: {list}: there are {}", listed(&TLS12)));
+        return Err(format!(
+            "Failed to configure ciphers: {list}: it selects no suite. The known suites are {}",
+            listed(&TLS12)
+        ));
     }
     if !unknown.is_empty() {
         tracing::warn!(
-            "tls-ciphers: not known, and passed over: {}; there are {}",
+            "tls-ciphers: ignoring the unknown suites {}. The known suites are {}",
             unknown.join(" "),
             listed(&TLS12)
         );
@@ -189,7 +192,7 @@ mod tests {
         );
         assert_eq!(suites_13("").expect("all").len(), 3);
         let problem = suites_13("TLS_AES_128_CCM_SHA256").expect_err("not offered");
-        assert!(problem.contains("is none of TLS_AES_256_GCM_SHA384"), "{problem}");
+        assert!(problem.contains("is not one of TLS_AES_256_GCM_SHA384"), "{problem}");
     }
 
     #[test]

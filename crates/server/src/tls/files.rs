@@ -20,16 +20,16 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String>
         .into_iter()
         .filter(|block| matches!(block.tag(), "CERTIFICATE" | "TRUSTED CERTIFICATE" | "X509 CERTIFICATE"));
     let found: Vec<_> = blocks.map(|block| CertificateDer::from(block.into_contents())).collect();
-    if found.is_empty() { Err("it has no certificate".to_owned()) } else { Ok(found) }
+    if found.is_empty() { Err("the file has no certificate".to_owned()) } else { Ok(found) }
 }
 
 /// Reads the first key of a file, which may be encrypted with `password`.
 pub fn key(path: &Path, password: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     let block = blocks(path)?.into_iter().find(|block| block.tag().ends_with("PRIVATE KEY"));
-    let block = block.ok_or_else(|| "it has no private key".to_owned())?;
+    let block = block.ok_or_else(|| "the file has no private key".to_owned())?;
     let wrong_password = || match password.is_empty() {
-        true => "the key is encrypted and there is no password".to_owned(),
-        false => "the key cannot be decrypted: the password is wrong, or the key broken".to_owned(),
+        true => "the key is encrypted, but no password is set".to_owned(),
+        false => "the key cannot be decrypted: the password is wrong, or the key is damaged".to_owned(),
     };
     if block.tag() == "ENCRYPTED PRIVATE KEY" {
         let unreadable = |error: pkcs8::Error| format!("the encrypted key cannot be read: {error}");
@@ -45,7 +45,7 @@ pub fn key(path: &Path, password: &[u8]) -> Result<PrivateKeyDer<'static>, Strin
         "PRIVATE KEY" => Ok(PrivateKeyDer::Pkcs8(contents.into())),
         "RSA PRIVATE KEY" => Ok(PrivateKeyDer::Pkcs1(contents.into())),
         "EC PRIVATE KEY" => Ok(PrivateKeyDer::Sec1(contents.into())),
-        tag => Err(format!("{tag}: no known form of key")),
+        tag => Err(format!("{tag}: unknown form of key")),
     }
 }
 
@@ -142,7 +142,7 @@ mhGzw2xlXL0bVHcHnR0NfIpyDP6OCceI8ZPdV3yf6fg=
             let key = key_of(text, "secret").expect("decrypted");
             rustls::crypto::aws_lc_rs::sign::any_ecdsa_type(&key).expect("a key");
             assert!(key_of(text, "wrong").expect_err("refused").contains("the password is wrong"));
-            assert!(key_of(text, "").expect_err("refused").contains("there is no password"));
+            assert!(key_of(text, "").expect_err("refused").contains("no password is set"));
         }
     }
 
@@ -152,9 +152,9 @@ mhGzw2xlXL0bVHcHnR0NfIpyDP6OCceI8ZPdV3yf6fg=
             let problem = key_of(text, "").expect_err("refused");
             assert!(problem.contains(words), "{problem}");
         };
-        check("root:x:0:0:", "it has no private key");
-        check("", "it has no private key");
-        check("-----BEGIN DSA PRIVATE KEY-----\nAAAA\n-----END DSA PRIVATE KEY-----\n", "no known form");
+        check("root:x:0:0:", "the file has no private key");
+        check("", "the file has no private key");
+        check("-----BEGIN DSA PRIVATE KEY-----\nAAAA\n-----END DSA PRIVATE KEY-----\n", "unknown form");
         check(
             "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
             "be read",

@@ -146,9 +146,12 @@ impl Tls {
         };
         if is_changed {
             match self.configure(store) {
-                Ok(_) => tracing::info!("TLS certificates and keys were read again."),
+                Ok(_) => tracing::info!("The changed TLS certificates and keys were loaded."),
                 Err(problem) => {
-                    tracing::warn!("TLS certificates and keys have changed and cannot be read: {problem}");
+                    tracing::warn!(
+                        "The changed TLS certificates and keys cannot be loaded, so the previous \
+                        ones stay in use: {problem}"
+                    );
                 }
             }
         }

@@ -260,7 +260,7 @@ fn certified(
     let key = provider.key_provider.load_private_key(key).map_err(|error| error.to_string())?;
     let own = certificate::public_key(&chain[0]).ok_or("the certificate cannot be read")?;
     if key.public_key().is_some_and(|public| *public != own[..]) {
-        return Err("the key is not that of the certificate".to_owned());
+        return Err("the key does not belong to the certificate".to_owned());
     }
     Ok(CertifiedKey::new(chain, key))
 }
@@ -269,7 +269,7 @@ fn roots(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, Strin
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(authorities.iter().cloned());
     if added == 0 {
-        return Err("no certificate of an authority can be read".to_owned());
+        return Err("the certificates of the authorities cannot be read".to_owned());
     }
     Ok(roots)
 }

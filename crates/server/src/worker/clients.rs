@@ -158,7 +158,7 @@ impl Worker<'_> {
             Ok(conn) => conn,
             Err(error) => {
                 port.load.fetch_sub(1, Relaxed);
-                tracing::warn!(%error, "taking a client in failed");
+                tracing::warn!(%error, "cannot serve a new client");
                 return;
             }
         };

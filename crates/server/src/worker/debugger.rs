@@ -66,10 +66,9 @@ pub(super) fn begin(host: &ServerHost, link: &Arc<Link>) {
         end(of_thread.shared(), &debugged, reply, position);
     });
     if let Err(error) = begun {
-        tracing::warn!(%error, "a thread for a script that is debugged could not be started");
+        tracing::warn!(%error, "cannot start a thread for a debugged script");
         let mut reply = ByteQueue::new();
-        Reply::new(&mut reply, link.client.protocol())
-            .error("ERR no thread for the debugger could be started");
+        Reply::new(&mut reply, link.client.protocol()).error("ERR cannot start a thread for the debugger");
         end(host.shared(), link, reply, 0);
     }
 }
@@ -87,7 +86,7 @@ fn run(host: &ServerHost, link: &Arc<Link>) -> (ByteQueue, u64) {
     let clock_and_host = (SystemClock, host.clone());
     let seed = fastrand::u64(..);
     if link.mode != Debugging::Discarding {
-        tracing::info!("a client debugs a script, which owns the keyspace meanwhile");
+        tracing::info!("a client debugs a script: other clients wait until the debugging ends");
         let stats = ThreadStats::new(engine.table.id_count());
         let mut executor = Executor::with_stats(engine, (None, &stats), seed, clock_and_host);
         executor.debug(None);

@@ -234,7 +234,7 @@ impl ScriptEngine for ThreadScripts {
         reply: &mut ByteQueue,
     ) -> ScriptEnd {
         let (Some(vm), Some(current)) = (&mut self.vm, &self.current) else {
-            return failed(b"ERR no script was prepared");
+            return failed(b"ERR internal error: the script was not prepared");
         };
         vm.set_memory_limit(call.lua_bytes_max);
         let call = Call { keys: call.keys, args: call.args, protocol: call.protocol };

@@ -462,7 +462,7 @@ fn without_options_the_newer_one_of_both_is_loaded() {
         ok(&mut client, &["SET", "k", "file"]);
     }
     let server = start_in(folder.path(), &[]);
-    server.wait_for_log("holds an append-only file that is newer than the snapshot: it is loaded");
+    server.wait_for_log("it is newer than the snapshot. New changes are not written to it.");
     let mut client = server.connect();
     assert_eq!(client.command(&["GET", "k"]).to_string(), "\"file\"");
     assert_eq!(persistence(&mut client, "aof_enabled"), "0");
@@ -516,11 +516,11 @@ fn damage_is_refused_with_its_place() {
         ),
         (
             &[("appendonly.aof.1.base.aof", "b", torn), ("appendonly.aof.1.incr.aof", "i", &good)],
-            "and is not the last file",
+            "but is not the last file",
         ),
         (
             &[("appendonly.aof.1.base.aof", "b", torn), ("appendonly.aof.1.incr.aof", "i", b"")],
-            "and is not the last file",
+            "but is not the last file",
         ),
         (&[("appendonly.aof.1.base.rdb", "b", b"REDIS0011\xfa")], "Error reading the RDB preamble"),
         (

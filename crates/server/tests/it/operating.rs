@@ -67,7 +67,7 @@ fn a_log_without_a_folder_does_not_end_the_server() {
     fs::create_dir(&logs).expect("made");
     log_a_line(&mut client);
     let logged = text(&file);
-    assert!(logged.contains("Lines of the log could not be written and are lost: "), "{logged}");
+    assert!(logged.contains("Log lines that could not be written and are lost: "), "{logged}");
     signal(&server, Signal::TERM);
     assert_eq!(server.wait(WITHIN).expect("ends"), Some(0));
 }
@@ -93,7 +93,7 @@ fn a_line_behind_a_torn_one_begins_anew() {
     limit(None);
     log_a_line(&mut client);
     let logged = text(&log);
-    assert!(logged.contains("Lines of the log could not be written and are lost: "), "{logged}");
+    assert!(logged.contains("Log lines that could not be written and are lost: "), "{logged}");
     let begin = format!("{}:M ", server.pid());
     let torn: Vec<&str> = logged.lines().filter(|line| line.len() < 20).collect();
     assert_eq!(torn.len(), 1, "{logged}");
@@ -193,7 +193,7 @@ fn a_supervisor_that_is_not_there_is_missed_and_no_more() {
     let server = ServerProcess::start(&line, &[]).expect("starts");
     server.wait_for_log("systemd supervision error: NOTIFY_SOCKET not found!");
     let server = supervised("/no/such/socket", &["--supervised", "systemd"]);
-    server.wait_for_log("systemd cannot be notified");
+    server.wait_for_log("cannot notify systemd");
 }
 
 #[test]
@@ -235,7 +235,11 @@ fn a_configuration_is_checked_without_a_start() {
     check(&["--dir", "/there/is/no/such/folder"], 1, "/there/is/no/such/folder");
     check(&["--bind", "no such host"], 1, "bind");
     check(&["--port", "0"], 1, "nothing to listen on");
-    check(&["--logfile", "/there/is/no/log"], 1, "no folder for '/there/is/no/log' (option 'logfile')");
+    check(
+        &["--logfile", "/there/is/no/log"],
+        1,
+        "the folder of '/there/is/no/log' does not exist (option 'logfile')",
+    );
     check(&["--unixsocket", "/there/is/no/s"], 1, "(option 'unixsocket')");
     check(&["--maxmemroy", "1gb"], 1, "did you mean 'maxmemory'?");
     let folder = tempfile::tempdir().expect("a scratch folder");
@@ -387,7 +391,8 @@ fn a_daemon_needs_a_configuration_that_can_be_read_twice() {
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), printed.lines().count()), (Some(1), 1), "{args:?}: {printed}");
         assert!(
-            printed.contains(&format!("cannot daemonize: {name} cannot be read a second time")),
+            printed
+                .contains(&format!("cannot daemonize: the process in the background must read {name} again")),
             "{printed}"
         );
     };

@@ -113,7 +113,10 @@ fn a_flushall_is_undone_whatever_was_rewritten_and_killed_meanwhile() {
     for options in [words(&good, &[]), ON.to_vec()] {
         let server = start_in(folder.path(), &options);
         assert_eq!(keys(&server), ["a", "b", "e"]);
-        assert_eq!(server.log().contains("by an earlier start"), options.len() > ON.len());
+        assert_eq!(
+            server.log().contains("an earlier start already restored this time"),
+            options.len() > ON.len()
+        );
         let mut client = server.connect();
         ok(&mut client, &["CONFIG", "SET", "aof-history-ttl", "0"]);
         for _ in 0..2 {
@@ -181,10 +184,13 @@ fn a_time_that_cannot_be_reached_is_refused_and_nothing_changes() {
     let before = contents(folder.path());
     let far = (now_s() + 3600).to_string();
     for (until, said) in [
-        ("999", "1970-01-01 00:16:39 UTC is too early: the files go back to 1970-01-01 00:16:40 UTC"),
+        (
+            "999",
+            "1970-01-01 00:16:39 UTC is too early: the oldest available base was written at 1970-01-01 00:16:40 UTC",
+        ),
         (
             "1030",
-            "no change is later than 1970-01-01 00:17:10 UTC, the last one is of 1970-01-01 00:17:10 UTC",
+            "no change is later than 1970-01-01 00:17:10 UTC (the last change is from 1970-01-01 00:17:10 UTC)",
         ),
         (&far, "is in the future"),
     ] {
@@ -192,7 +198,7 @@ fn a_time_that_cannot_be_reached_is_refused_and_nothing_changes() {
         assert!(log.contains(said) && log.contains("Nothing was changed."), "{until}: {log}");
     }
     let off = refusal(folder.path(), &["--restore-until", "1010"]);
-    assert!(off.contains("'appendonly yes' is needed"), "{off}");
+    assert!(off.contains("set 'appendonly yes'"), "{off}");
     assert_eq!(contents(folder.path()), before);
     assert_eq!(names_in(&files_of(folder.path())).len(), 4);
     let empty = self::folder();
@@ -203,7 +209,7 @@ fn a_time_that_cannot_be_reached_is_refused_and_nothing_changes() {
             std::process::Command::new(BINARY).args(["--restore-until", word]).output().expect("runs");
         assert_eq!(output.status.code(), Some(1));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("--restore-until wants a time in UTC"), "{word}: {said}");
+        assert!(said.contains("give a time in UTC"), "{word}: {said}");
     }
     // A file needed for the restore was removed.
     fs::remove_file(files_of(folder.path()).join("appendonly.aof.1.incr.aof")).expect("removed");
@@ -215,7 +221,7 @@ fn a_time_that_cannot_be_reached_is_refused_and_nothing_changes() {
 fn undo_of(server: &ServerProcess) -> String {
     server.wait_for_log("Start without --restore-until from now on");
     let log = server.log();
-    let undo = log.split("go back to it: --restore-until '").nth(1).and_then(|rest| rest.split('\'').next());
+    let undo = log.split("use --restore-until '").nth(1).and_then(|rest| rest.split('\'').next());
     undo.expect("the log says how to undo it").to_owned()
 }
 
@@ -237,7 +243,7 @@ fn a_restore_that_took_long_is_undone_at_the_time_that_the_log_names() {
         // A completed restore is not repeated, and the log describes the present data instead.
         let server = start_in(folder.path(), &words("1010", &[]));
         assert_eq!(keys(&server), ["c", "d"]);
-        assert!(server.log().contains("Since then it was taken to"), "{}", server.log());
+        assert!(server.log().contains("A later restore went back to"), "{}", server.log());
     }
 }
 
@@ -254,7 +260,7 @@ fn what_a_restore_left_out_is_not_taken_for_what_came_after_it() {
     rewrite(&mut client);
     kill(server);
     let log = refusal(folder.path(), &words(&after, &[]));
-    assert!(log.contains("cannot be reached: an earlier state was restored at"), "{log}");
+    assert!(log.contains("cannot be restored: an earlier state was restored at"), "{log}");
     assert_eq!(keys(&start_in(folder.path(), ON)), ["a", "b", "e"]);
 }
 
@@ -284,13 +290,12 @@ fn changes_without_times_are_not_guessed_at() {
         }
     };
     let later = [timed(1010, "c"), timed(1020, "d")].concat();
-    let between =
-        "between 1970-01-01 00:16:40 UTC and 1970-01-01 00:16:50 UTC the files hold changes without a time";
+    let between = "changes between 1970-01-01 00:16:40 UTC and 1970-01-01 00:16:50 UTC have no time";
     check([&timed(1000, "a"), &untimed, &later], "1005", Err(between));
     check([&timed(1000, "a"), &untimed, &later], "1015", Ok(&["a", "b", "c"]));
-    check([&untimed, &untimed, &untimed], "1005", Err("between the base and the end the files hold changes"));
+    check([&untimed, &untimed, &untimed], "1005", Err("changes between the base and the end have no time"));
     check([&timed(1000, "a"), &later, &untimed], "1015", Ok(&["a", "c"]));
-    check([&timed(1000, "a"), &later, &untimed], "1025", Err("UTC and the end the files hold changes"));
+    check([&timed(1000, "a"), &later, &untimed], "1025", Err("UTC and the end have no time"));
 }
 
 #[test]

@@ -41,7 +41,8 @@ impl LogReader for Writing {
             && let Err(error) = batch.text.pieces().try_for_each(|piece| self.file.write_all(piece))
         {
             self.has_failed = true;
-            tracing::error!(path = %self.path.display(), %error, "DEBUG CHANGE-LOG FILE stops: writing failed");
+            tracing::error!(path = %self.path.display(), %error, "DEBUG CHANGE-LOG FILE stopped: cannot \
+                write to the file");
         }
         batch.position
     }
@@ -81,7 +82,7 @@ pub(super) fn change_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Re
         }
     });
     if !is_done {
-        return Err(CommandError::Line("ERR the change log has as many readers as it can have"));
+        return Err(CommandError::Line("ERR the change log has its maximum number of readers"));
     }
     ctx.reply.ok();
     Ok(())
