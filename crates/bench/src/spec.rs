@@ -116,8 +116,7 @@ impl Target {
     pub fn apply_uri(&mut self, uri: &str, tls: Tls) -> Result<(), BenchError> {
         let wrong = || {
             BenchError::Usage(format!(
-                "{uri:?} is not a URI: use the form \
-            redis://user:password@host:port/db"
+                "{uri:?} is not a URI: use the form redis://user:password@host:port/db"
             ))
         };
         let (scheme, rest) = uri.split_once("://").ok_or_else(wrong)?;

@@ -40,8 +40,7 @@ pub fn evict(shared: &Shared, thread: usize, outbox: &Outbox, limit_bytes: u64) 
         tracing::warn!(
             client = client.id,
             bytes,
-            "client evicted: the memory of all clients exceeds \
-            maxmemory-clients"
+            "client evicted: the memory of all clients exceeds maxmemory-clients"
         );
         threads[thread].stats.evicted_clients.add(1);
     }

@@ -478,8 +478,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             tracing::error!(
                 command = %args.get(0).escape_ascii(),
                 arguments = args.len(),
-                "a command used a key that it does not declare, and failed: please report this bug of the \
-                 server"
+                "a command used a key that it does not declare: please report this bug of the server"
             );
         }
         CommandError::UndeclaredKey

@@ -408,8 +408,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         if is_http(incoming.args.get(0)) {
             tracing::warn!(
                 client = session.id,
-                "client closed: it sent an HTTP request, possibly an attack \
-                by a web page"
+                "client closed: it sent an HTTP request, possibly an attack by a web page"
             );
             session.flow = Flow::Closing;
             return;

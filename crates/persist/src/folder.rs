@@ -394,8 +394,7 @@ impl<'f> IncomingFile<'f> {
             (Place::Free, None) => {}
             (Place::Free, Some(_)) => {
                 return Err(Trouble(format!(
-                    "another program created {name} during the write: move it to \
-                    another folder"
+                    "another program created {name} during the write: move it to another folder"
                 )));
             }
             (Place::Over { known, kept_aside }, former) => {

@@ -132,11 +132,9 @@ impl fmt::Display for LoadErrorKind {
             }
             LoadErrorKind::DuplicateKey => f.write_str("a duplicate key"),
             LoadErrorKind::DuplicateLibrary => f.write_str("a duplicate library of functions"),
-            LoadErrorKind::DbIndex(db) => write!(
-                f,
-                "database {db} does not exist: increase the option \
-                'databases'"
-            ),
+            LoadErrorKind::DbIndex(db) => {
+                write!(f, "database {db} does not exist: increase the option 'databases'")
+            }
             LoadErrorKind::Reading(trouble) => write!(f, "the file cannot be read: {trouble}"),
         }
     }

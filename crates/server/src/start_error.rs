@@ -136,8 +136,7 @@ fn unix_socket(f: &mut fmt::Formatter<'_>, path: &str, error: &io::Error) -> fmt
         ErrorKind::AlreadyExists => {
             write!(
                 f,
-                "{path} exists and is not a socket. Remove it, or choose another path with \
-                --unixsocket."
+                "{path} exists and is not a socket. Remove it, or choose another path with --unixsocket."
             )
         }
         ErrorKind::NotFound => {

@@ -260,8 +260,7 @@ impl<'a> Runner<'a> {
         let (link, instead) = Link::make(u8::try_from(number).unwrap_or(u8::MAX), &wanted, &self.interrupt)?;
         if let Some(reason) = instead {
             self.note(format!(
-                "{round_trip_ms} ms link: uses a relay, because netem is not available: \
-                {reason}"
+                "{round_trip_ms} ms link: uses a relay, because netem is not available: {reason}"
             ));
         }
         self.outcome.links.insert(round_trip_ms, link.kind());

@@ -59,10 +59,7 @@ impl ClusterMap {
     /// node names. The error is one line for a person, also if a slot has no node.
     pub(super) fn parse(reply: &Value, seed: SocketAddr) -> Result<Self, String> {
         let Value::Array(ranges) = reply else {
-            return Err(format!(
-                "unexpected reply to CLUSTER SLOTS: \
-            {reply}"
-            ));
+            return Err(format!("unexpected reply to CLUSTER SLOTS: {reply}"));
         };
         let mut map = Self { nodes: Vec::new(), slots: vec![u16::MAX; SLOTS], key_at: Vec::new(), turn: 0 };
         for range in ranges {

@@ -471,8 +471,7 @@ impl Parser<'_> {
                 _ => Err(self.wrong("a Gaussian needs a median and a deviation")),
             },
             _ => Err(self.wrong(&format!(
-                "{kind:?} is not a distribution: use uniform, sequence, zipfian or \
-                    gaussian"
+                "{kind:?} is not a distribution: use uniform, sequence, zipfian or gaussian"
             ))),
         }
     }

@@ -15,12 +15,8 @@ use super::until::{Cutter, UntilError};
 pub fn apply(fix: &Fix, path: &Path) -> io::Result<()> {
     let Found { files, .. } = files::find(path)?;
     let last = files.iter().rfind(|file| file.name == fix.name && file.role.is_loaded());
-    let last = last.ok_or_else(|| {
-        io::Error::other(
-            "the manifest has changed since the check: check the \
-        files again",
-        )
-    })?;
+    let last = last
+        .ok_or_else(|| io::Error::other("the manifest has changed since the check: check the files again"))?;
     shrink(&last.path, fix.len_bytes, fix.good_len_bytes)
 }
 

@@ -39,8 +39,7 @@ impl Sender<'_> {
             if self.threads.kill(self.clients, client, self.outbox) {
                 tracing::warn!(
                     client = client.id,
-                    "client closed: too many bytes of Pub/Sub messages and \
-                    invalidations are waiting for it"
+                    "client closed: too many bytes of Pub/Sub messages and invalidations are waiting for it"
                 );
             }
             return;

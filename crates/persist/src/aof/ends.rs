@@ -57,8 +57,7 @@ impl fmt::Display for What {
                 write!(f, "an argument must begin with '$' but begins with '{}'", byte.escape_ascii())
             }
             What::Protocol(ProtocolError::InvalidBulkLength | ProtocolError::TooBigBulkCount) => f.write_str(
-                "the length of an argument is not a number, or the arguments together exceed 4 \
-                    GiB",
+                "the length of an argument is not a number, or the arguments together exceed 4 GiB",
             ),
             What::Protocol(_) => f.write_str("the argument count of a command is not a number"),
             What::LineEnd => f.write_str("a line or an argument does not end with CR LF"),
@@ -126,11 +125,9 @@ impl fmt::Display for TornTail {
             (None, _) => f.write_str("an incomplete request")?,
         }
         match self.zeros_offset {
-            Some(zeros) => write!(
-                f,
-                ", and the bytes from {zeros} on are zeros, as usual after a power \
-                failure"
-            ),
+            Some(zeros) => {
+                write!(f, ", and the bytes from {zeros} on are zeros, as usual after a power failure")
+            }
             None => Ok(()),
         }
     }

@@ -104,11 +104,7 @@ fn by_token(ctx: &ServerCtx<'_, '_, '_>, name: &[u8], token: &[u8]) -> Option<(A
     let login = oidc
         .login(token)
         .inspect_err(|refusal| {
-            tracing::debug!(
-                client = ctx.session.id,
-                "a login with a token was refused: \
-            {refusal}"
-            )
+            tracing::debug!(client = ctx.session.id, "a login with a token was refused: {refusal}")
         })
         .ok()?;
     let users = &ctx.shared.engine.acl.users;

@@ -501,15 +501,15 @@ fn bind_source(socket: &Socket, source: &[u8], address: SocketAddr) {
     let mut found = (source, 0).to_socket_addrs().into_iter().flatten();
     let Some(local) = found.find(|local| local.is_ipv4() == address.is_ipv4()) else {
         tracing::debug!(
-            "bind-source-addr {source} has no address of the same family as {address}: the \
-            system chooses the source address"
+            "bind-source-addr {source} has no address of the same family as {address}: the system chooses \
+             the source address"
         );
         return;
     };
     if let Err(error) = socket.bind(&local.into()) {
         tracing::warn!(
-            "Cannot connect to {address} from bind-source-addr {source}: {error}. The system \
-            chooses the source address."
+            "Cannot connect to {address} from bind-source-addr {source}: {error}. The system chooses the \
+             source address."
         );
     }
 }

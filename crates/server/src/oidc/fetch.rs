@@ -47,8 +47,7 @@ pub fn from_file(path: &Path) -> Result<Keys, FetchError> {
     file.take(KEYS_BYTES_MAX + 1).read_to_end(&mut text).map_err(FetchError::File)?;
     if text.len() as u64 > KEYS_BYTES_MAX {
         return Err(FetchError::File(io::Error::other(format!(
-            "the key set has more than {KEYS_BYTES_MAX} \
-            bytes"
+            "the key set has more than {KEYS_BYTES_MAX} bytes"
         ))));
     }
     Keys::parse(&text).map_err(FetchError::Keys)

@@ -241,8 +241,7 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     let fit = save.unfit().map_or(Ok(()), |unfit| Err(Trouble(unfit.to_string())));
     let named = match name == temporary {
         true => Err(Trouble(format!(
-            "dbfilename {name} is the name of the temporary file of a save: set \
-            another name"
+            "dbfilename {name} is the name of the temporary file of a save: set another name"
         ))),
         false => Ok(()),
     };

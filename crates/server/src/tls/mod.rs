@@ -149,8 +149,8 @@ impl Tls {
                 Ok(_) => tracing::info!("The changed TLS certificates and keys were loaded."),
                 Err(problem) => {
                     tracing::warn!(
-                        "The changed TLS certificates and keys cannot be loaded, so the previous \
-                        ones stay in use: {problem}"
+                        "The changed TLS certificates and keys cannot be loaded, so the previous ones stay \
+                         in use: {problem}"
                     );
                 }
             }
