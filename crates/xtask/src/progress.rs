@@ -232,7 +232,7 @@ impl Run<'_> {
         for (at, step) in self.steps.iter().enumerate().filter(|(_, step)| lanes.contains(&step.lane)) {
             if self.stops.load(Relaxed) {
                 self.state().tally.skipped += 1;
-                self.state().skipped.push(format!("SKIPPED behind the failure: {}", step.name));
+                self.state().skipped.push(format!("SKIPPED after the failure: {}", step.name));
                 continue;
             }
             println!("[{}/{}] {}: {}", at + 1, self.steps.len(), step.name, step.about);

@@ -37,7 +37,7 @@ fn check(file: &str) -> io::Result<()> {
     if fs::read_to_string(file)? == conf::text() {
         return Ok(());
     }
-    Err(io::Error::other(format!("{file} is not what the options table says")))
+    Err(io::Error::other(format!("{file} differs from the options table: run `cargo xtask docs`")))
 }
 
 /// Writes the manual page of the configuration file and the completions of the server into

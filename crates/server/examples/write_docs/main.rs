@@ -54,7 +54,7 @@ fn run(folder: &Path, check: bool) -> Result<Vec<String>, Box<dyn std::error::Er
     let mut wrong = examples.missing(&table);
     if check {
         let differences = compare(folder, &pages)?;
-        let say = |path| format!("docs/{path} is not what the records say: `cargo xtask docs` writes it");
+        let say = |path| format!("docs/{path} is out of date: run `cargo xtask docs`");
         wrong.extend(differences.into_iter().map(say));
     } else {
         write(folder, &pages)?;

@@ -147,7 +147,7 @@ fn servers(session: &Session, arguments: &BenchArguments) -> Result<Vec<(String,
     for name in PEERS {
         match shell::find(name) {
             Some(program) => servers.push((versioned(name, &program), vec![program.into()])),
-            None => eprintln!("{name} is not on PATH: left out"),
+            None => eprintln!("{name} is not on PATH: skipped"),
         }
     }
     for peer in &arguments.peers {

@@ -86,8 +86,8 @@ pub fn step(session: &Session) -> Result<Outcome> {
 
 /// Checks that the browser's document has every picture of `page`. Returns the number of pictures.
 fn check(dom: &str, page: &str, folder: &Path) -> Result<usize> {
-    ensure!(dom.contains("data-ready=\"yes\""), "the page's script did not come to its end");
-    ensure!(!dom.contains("data-error"), "the page's script met an error");
+    ensure!(dom.contains("data-ready=\"yes\""), "the script of the page did not finish");
+    ensure!(!dom.contains("data-error"), "the script of the page failed");
     let ids: Vec<&str> =
         page.split("class=\"chart\" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     ensure!(ids.len() >= 12, "the page has only {} pictures", ids.len());

@@ -123,7 +123,7 @@ pub fn over_tls(session: &Session, work: impl Fn(&str, &[&str]) -> Result<()>) -
     let openssl = match shell::ensure(session, "openssl", "openssl") {
         Ok(openssl) => openssl,
         Err(missing) => {
-            session.report(format!("SKIPPED in part: nothing over TLS: {missing}"));
+            session.report(format!("SKIPPED in part: no test over TLS: {missing}"));
             return Ok(());
         }
     };
@@ -184,9 +184,9 @@ pub fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Resu
         refused if refused.len() < BACK_ENDS.len() => {
             session
                 .report(format!("SKIPPED in part: this kernel or container has no {}", refused.join(", ")));
-            Ok(Outcome::Passed(format!("without {}, which is not to be had here", refused.join(", "))))
+            Ok(Outcome::Passed(format!("without {}, which is not available here", refused.join(", "))))
         }
-        _ => bail!("the server took none of the back ends {}", BACK_ENDS.join(", ")),
+        _ => bail!("the server supports none of the back ends {}", BACK_ENDS.join(", ")),
     }
 }
 
@@ -217,7 +217,7 @@ fn check_benchmark(log: &str, arguments: &[&str], rows_min: usize) -> Result<()>
     ensure!(rates.iter().all(|rate| *rate > 0.0), "redis-benchmark {arguments:?} gave a rate of zero");
     ensure!(
         !last.contains("ERR") && !last.contains("WRONGTYPE"),
-        "redis-benchmark {arguments:?} met an error reply"
+        "redis-benchmark {arguments:?} got an error reply"
     );
     Ok(())
 }

@@ -145,7 +145,7 @@ pub fn java(session: &Session) -> Result<Result<String, String>> {
             return Ok(Err(cannot_fetch(session, "maven", "mvn")));
         }
         shell::run_logged(session, "maven", &mut check, PREPARE_LIMIT)
-            .context("the jars are not those locked")?;
+            .context("the jars differ from the locked ones")?;
     }
     let libraries = format!("{}/*", lib.display());
     let mut compiler = Command::new("javac");

@@ -90,9 +90,9 @@ fn serve(session: &Session, root: &Path) -> Result<()> {
     // The default save rules make the server save its data when it stops.
     let check = root.join("usr/bin/saker-check");
     let report = logged(session, Command::new(check).arg("rdb").arg(folder.join("dump.rdb")))?;
-    ensure!(report.contains("The file is good: "), "of its own file it says {report:?}");
+    ensure!(report.contains("The file is good: "), "its report about its own file is {report:?}");
     let refused = Command::new(&program).args(["--healthcheck", "--port", &port]).output()?;
-    ensure!(!refused.status.success(), "the health check of a server that is gone succeeded");
+    ensure!(!refused.status.success(), "the health check of a stopped server succeeded");
     Ok(())
 }
 

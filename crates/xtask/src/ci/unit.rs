@@ -55,7 +55,7 @@ pub fn step(session: &Session) -> Result<Outcome> {
     }
     Ok(Outcome::Passed(match peer {
         Ok(_) => String::new(),
-        Err(missing) => format!("without what compares with a real server: {missing}"),
+        Err(missing) => format!("without the comparison with a real server: {missing}"),
     }))
 }
 

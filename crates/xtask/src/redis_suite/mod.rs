@@ -106,7 +106,7 @@ pub fn step(session: &Session) -> Result<Outcome> {
 fn repeat(unit: String) -> Repeat {
     let arguments = SuiteArguments { only: vec![unit.clone()], ..SuiteArguments::default() };
     let run = Box::new(move |session: &Session| {
-        ensure!(run(session, &arguments)?, "the words of its failures stand above");
+        ensure!(run(session, &arguments)?, "its failures are shown above");
         Ok(())
     });
     Repeat { name: unit, run }

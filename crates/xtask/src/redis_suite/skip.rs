@@ -65,7 +65,7 @@ impl SkipList {
         let of_threads = [("one-thread", &list.one_thread)];
         let reasons = list.reasons.iter().map(|(name, reason)| (name.as_str(), reason));
         for (name, reason) in reasons.chain(of_threads) {
-            ensure!(!reason.because.is_empty(), "the reason {name} says nothing");
+            ensure!(!reason.because.is_empty(), "the reason {name} has no text");
             for unit in reason.tests.keys() {
                 ensure!(all.contains(&unit), "the reason {name} names {unit}, which does not run");
             }

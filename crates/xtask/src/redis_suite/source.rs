@@ -233,7 +233,7 @@ fn adapt(source: &Path, adaptation: &Adaptation) -> Result<()> {
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     ensure!(
         text.matches(adaptation.from).count() == 1,
-        "{} does not hold once: {:?}",
+        "{} does not contain exactly once: {:?}",
         adaptation.file,
         adaptation.from
     );

@@ -66,7 +66,7 @@ fn patches(root: &Path) -> Result<Vec<PathBuf>> {
     let mut patches = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
     patches.sort();
-    ensure!(!patches.is_empty(), "{} holds no patch", folder.display());
+    ensure!(!patches.is_empty(), "{} contains no patch", folder.display());
     Ok(patches)
 }
 

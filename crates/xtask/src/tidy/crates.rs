@@ -20,7 +20,11 @@ pub fn folder_is_the_crate_name(tree: &Tree) -> Vec<Finding> {
             findings.push(Finding::new(&krate.manifest_path, 1, message));
         }
         if krate.folder.starts_with("util") {
-            findings.push(Finding::new(&krate.manifest_path, 1, "say what is in it, not that it is of use"));
+            findings.push(Finding::new(
+                &krate.manifest_path,
+                1,
+                "describe the contents of the crate in its name",
+            ));
         }
     }
     findings
@@ -46,7 +50,7 @@ pub fn arrows_between_crates(tree: &Tree) -> Vec<Finding> {
         }
     }
     for name in tree.config.arrows.keys().filter(|name| !ours(name)) {
-        findings.push(Finding::new("tidy.toml", 1, format!("[arrows] names {name}, which is no crate")));
+        findings.push(Finding::new("tidy.toml", 1, format!("[arrows] names {name}, which is not a crate")));
     }
     findings
 }
@@ -62,7 +66,7 @@ pub fn lints_are_inherited(tree: &Tree) -> Vec<Finding> {
         }
         for (_, name, entry) in dependencies(krate) {
             if !inherits(entry) {
-                let message = format!("{name}: its version belongs into the workspace's Cargo.toml");
+                let message = format!("{name}: move its version to the workspace's Cargo.toml");
                 findings.push(Finding::new(&krate.manifest_path, 1, message));
             }
         }
@@ -83,7 +87,9 @@ pub fn dependencies_say_why(tree: &Tree) -> Vec<Finding> {
         library && line.split_once('#').is_none_or(|(_, why)| why.trim().is_empty())
     });
     silent
-        .map(|(at, _)| Finding::new("Cargo.toml", at + 1, "say why this library is in: `# why` in its line"))
+        .map(|(at, _)| {
+            Finding::new("Cargo.toml", at + 1, "say why this library is needed: `# why` in its line")
+        })
         .collect()
 }
 

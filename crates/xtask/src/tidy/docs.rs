@@ -39,7 +39,7 @@ pub fn comments_are_narrow(tree: &Tree) -> Vec<Finding> {
         }
     }
     for (krate, _) in exempt.iter().zip(used).filter(|(_, used)| !used) {
-        let message = format!("the comments of {krate} are narrow now: drop it from comments.exempt");
+        let message = format!("all comments of {krate} are within the limit: remove it from comments.exempt");
         findings.push(Finding::new("tidy.toml", 1, message));
     }
     findings
@@ -82,7 +82,7 @@ pub fn links_lead_somewhere(tree: &Tree) -> Vec<Finding> {
                     findings.push(Finding::new(
                         &file.path,
                         at + 1,
-                        format!("the link to {target} leads nowhere"),
+                        format!("the target of the link {target} does not exist"),
                     ));
                 }
             }

@@ -55,7 +55,7 @@ pub fn unsafe_is_listed(tree: &Tree) -> Vec<Finding> {
     }
     let is_shown = !modules.is_empty() || !found.is_empty();
     if is_shown && findings.is_empty() && tree.text(PAGE) != Some(page(tree).as_str()) {
-        findings.push(Finding::new(PAGE, 1, "the page is not what the sources say: run `cargo xtask docs`"));
+        findings.push(Finding::new(PAGE, 1, "the page is out of date: run `cargo xtask docs`"));
     }
     findings
 }

@@ -48,7 +48,7 @@ pub fn cycles_are_small(tree: &Tree) -> Vec<Finding> {
         findings.push(Finding::new("tidy.toml", 1, message));
     }
     for (entry, _) in tree.config.module_cycle.iter().zip(used).filter(|(_, used)| !used) {
-        let message = format!("there is no circle in {} any more: drop its entry", entry.within);
+        let message = format!("there is no longer a circle in {}: remove its entry", entry.within);
         findings.push(Finding::new("tidy.toml", 1, message));
     }
     findings

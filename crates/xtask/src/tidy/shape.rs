@@ -41,7 +41,7 @@ pub fn functions_take_few_parameters(tree: &Tree) -> Vec<Finding> {
         unit: "parameters",
         list: "many_parameters",
         listed: &tree.config.many_parameters,
-        advice: "make a struct of those that belong together",
+        advice: "group related parameters in a struct",
     };
     limit.findings(functions(tree, |function| function.parameters))
 }
@@ -163,7 +163,7 @@ pub fn files_stay_short(tree: &Tree) -> Vec<Finding> {
     let lines = |text: &str| text.lines().count();
     for source in tree.sources.iter().filter(|source| lines(&source.text) > FILE_LINES_MAX) {
         if !tree.config.long_file.iter().any(|entry| entry.path == source.path) {
-            let message = format!("{} lines: what would the interface of the half be?", lines(&source.text));
+            let message = format!("{} lines: split the file at a narrow interface", lines(&source.text));
             findings.push(Finding::new(&source.path, 1, message));
         }
     }
@@ -172,7 +172,7 @@ pub fn files_stay_short(tree: &Tree) -> Vec<Finding> {
             findings.push(Finding::new(
                 "tidy.toml",
                 1,
-                format!("{} is no long file any more: drop its entry", entry.path),
+                format!("{} is no longer a long file: remove its entry", entry.path),
             ));
         }
     }

@@ -28,7 +28,7 @@ pub fn unsafe_stays_in_its_rooms(tree: &Tree) -> Vec<Finding> {
             Finding::new(
                 &source.path,
                 token.line,
-                "unsafe code outside its rooms (unsafe_rooms in tidy.toml)",
+                "unsafe code outside the permitted modules (unsafe_rooms in tidy.toml)",
             )
         }));
     }

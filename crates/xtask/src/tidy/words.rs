@@ -44,7 +44,7 @@ pub fn no_unwrap(tree: &Tree) -> Vec<Finding> {
             findings.push(Finding::new(
                 &source.path,
                 line,
-                "`expect(\"why it cannot fail\")`, or an error value",
+                "use `expect(\"why it cannot fail\")` or an error value",
             ));
         }
     }
@@ -75,7 +75,7 @@ pub fn pure_crates_stay_pure(tree: &Tree) -> Vec<Finding> {
         }
     }
     for (entry, _) in pure.except.iter().zip(used).filter(|(_, used)| !used) {
-        let message = format!("{} does not name {} any more: drop its exception", entry.path, entry.names);
+        let message = format!("{} no longer names {}: remove its exception", entry.path, entry.names);
         findings.push(Finding::new("tidy.toml", 1, message));
     }
     findings
