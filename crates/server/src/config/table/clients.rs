@@ -21,33 +21,42 @@ pub static MAXCLIENTS: Handle<usize> = Opt::integer(
     "maxclients",
     "10000",
     (1, u32::MAX as i64),
-    "Connections at the same time. The limit of open files is raised to match; where that is forbidden, \
-         this is lowered instead.",
+    "The maximum number of client connections. At the start the server raises the limit of open \
+         files to match. If it cannot, it lowers this option and writes a warning to the log.",
 )
 .on_change(OnChange::Prepare(Prepare::OpenFiles))
 .typed();
 
 /// The seconds without a request after which a client is closed; 0 for never.
-pub static TIMEOUT: Handle<u64> =
-    Opt::integer("timeout", "0", INT, "Seconds of silence after which a client is closed; 0 for never.")
-        .typed();
+pub static TIMEOUT: Handle<u64> = Opt::integer(
+    "timeout",
+    "0",
+    INT,
+    "The time without a request, in seconds, after which a client is closed; 0 for never. Blocked \
+         clients, subscribers and clients in MONITOR are not closed.",
+)
+.typed();
 
 /// The limits of output buffers: for each class its name and its limits, in the order of
 /// [`words::OUTPUT_LIMITS`].
 pub static CLIENT_OUTPUT_BUFFER_LIMIT: Handle<[Vec<u8>]> = Opt::new(
-        "client-output-buffer-limit",
-        Kind::Words(&words::OUTPUT_LIMITS),
-        "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
-        "When a client that does not read its replies is closed: per class (`normal`, `replica`, `pubsub`) a hard \
-         limit in bytes, and a soft limit with the seconds it may be exceeded. Acts for `normal`, and as `replica` for clients that MONITOR.",
-    ).typed();
+    "client-output-buffer-limit",
+    Kind::Words(&words::OUTPUT_LIMITS),
+    "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+    "The limits of unsent replies per class of clients: a hard limit in bytes, a soft limit in \
+         bytes, and seconds. A client is closed if it exceeds the hard limit, or the soft limit for \
+         that many seconds; 0 disables a limit. `pubsub` applies to subscribers, `replica` to clients \
+         in MONITOR, `normal` to all others.",
+)
+.typed();
 
 /// The maximum number of bytes of unfinished and queued requests per client.
 pub static CLIENT_QUERY_BUFFER_LIMIT: Handle<u64> = Opt::memory(
     "client-query-buffer-limit",
     "1073741824",
     (1 << 20, i64::MAX as u64),
-    "Bytes of unfinished requests and of queued ones (MULTI) that a client may pile up before it is closed.",
+    "The maximum memory, in bytes, for the unfinished request of a client and the commands that \
+         it has queued (MULTI). A client that exceeds it is closed.",
 )
 .typed();
 
@@ -56,7 +65,7 @@ pub static PROTO_MAX_BULK_LEN: Handle<u64> = Opt::memory(
     "proto-max-bulk-len",
     "536870912",
     (1 << 20, i64::MAX as u64),
-    "Bytes of the longest argument, and of the longest string value.",
+    "The maximum length of an argument and of a string value, in bytes.",
 )
 .typed();
 
@@ -65,9 +74,9 @@ pub static MAXMEMORY_CLIENTS: Handle<MemoryShare> = Opt::new(
     "maxmemory-clients",
     Kind::MemoryOrPercent,
     "0",
-    "Memory of all clients' buffers together, also as a percentage of `maxmemory`; 0 for no limit. \
-         Above it the largest clients are closed, except those that asked for CLIENT NO-EVICT. \
-         A limit below 128 KiB counts as 128 KiB.",
+    "The maximum memory of all clients' buffers together: a size, or a percentage of `maxmemory`; \
+         0 for no limit. Above it, the clients with the most memory are closed, except those with \
+         CLIENT NO-EVICT. A limit below 128 KiB counts as 128 KiB.",
 )
 .on_change(OnChange::FollowUp(FollowUp::ClientMemory))
 .typed();
@@ -77,6 +86,7 @@ pub static TRACKING_TABLE_MAX_KEYS: Handle<usize> = Opt::integer(
     "tracking-table-max-keys",
     "1000000",
     ANY,
-    "Maximum number of tracked keys; 0 for no limit. Beyond it keys leave the table and their clients get invalidations.",
+    "The maximum number of keys in the tracking table (client-side caching); 0 for no limit. \
+         Above it, keys are removed from the table, and their clients get invalidations.",
 )
 .typed();

@@ -7,15 +7,19 @@ use crate::config::words;
 
 /// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
-    &Opt::flag("cluster-enabled", "no", "Be a node of a cluster.").at_start().accepted(NO_CLUSTER),
-    &Opt::file("cluster-config-file", "nodes.conf", "Where a node keeps what it knows of the cluster.")
-        .at_start()
-        .accepted(NO_CLUSTER),
+    &Opt::flag("cluster-enabled", "no", "Run as a node of a cluster.").at_start().accepted(NO_CLUSTER),
+    &Opt::file(
+        "cluster-config-file",
+        "nodes.conf",
+        "The file in which a node stores the state of the cluster.",
+    )
+    .at_start()
+    .accepted(NO_CLUSTER),
     &Opt::integer(
         "cluster-port",
         "0",
         PORT,
-        "The port of the bus; 0 for 10,000 more than the clients' port.",
+        "The port of the cluster bus; 0 for the client port plus 10,000.",
     )
     .at_start()
     .accepted(NO_CLUSTER),
@@ -23,14 +27,14 @@ pub static OPTIONS: &[&Opt] = &[
         "cluster-node-timeout",
         "15000",
         ANY,
-        "Milliseconds of silence after which a node has failed.",
+        "The time without traffic, in milliseconds, after which a node counts as failed.",
     )
     .accepted(NO_CLUSTER),
     &Opt::integer(
         "cluster-replica-validity-factor",
         "10",
         INT,
-        "How old a replica's data may be for a failover.",
+        "The factor that limits the age of a replica's data for a failover.",
     )
     .also(&["cluster-slave-validity-factor"])
     .accepted(NO_CLUSTER),
@@ -38,78 +42,88 @@ pub static OPTIONS: &[&Opt] = &[
         "cluster-migration-barrier",
         "1",
         INT,
-        "Replicas that a primary keeps when it gives one away.",
+        "The minimum number of replicas that a primary keeps when one migrates to another primary.",
     )
     .accepted(NO_CLUSTER),
-    &Opt::flag("cluster-allow-replica-migration", "yes", "Give replicas to primaries without any.")
+    &Opt::flag(
+        "cluster-allow-replica-migration",
+        "yes",
+        "Let replicas migrate to primaries without a replica.",
+    )
+    .accepted(NO_CLUSTER),
+    &Opt::flag("cluster-require-full-coverage", "yes", "Refuse requests while a hash slot has no node.")
         .accepted(NO_CLUSTER),
-    &Opt::flag("cluster-require-full-coverage", "yes", "Refuse requests while a slot has no node.")
-        .accepted(NO_CLUSTER),
-    &Opt::flag("cluster-replica-no-failover", "no", "Never become a primary by itself.")
+    &Opt::flag("cluster-replica-no-failover", "no", "Never start a failover automatically.")
         .also(&["cluster-slave-no-failover"])
         .accepted(NO_CLUSTER),
-    &Opt::flag("cluster-allow-reads-when-down", "no", "Answer reads while the cluster is down.")
+    &Opt::flag("cluster-allow-reads-when-down", "no", "Serve reads while the cluster is down.")
         .accepted(NO_CLUSTER),
-    &Opt::flag("cluster-allow-pubsubshard-when-down", "yes", "Publish on shards while the cluster is down.")
-        .accepted(NO_CLUSTER),
+    &Opt::flag(
+        "cluster-allow-pubsubshard-when-down",
+        "yes",
+        "Serve shard channels while the cluster is down.",
+    )
+    .accepted(NO_CLUSTER),
     &Opt::memory(
         "cluster-link-sendbuf-limit",
         "0",
         (0, u64::MAX),
-        "Unsent bytes after which a link is closed.",
+        "The maximum size of unsent data, in bytes, after which a cluster link is closed.",
     )
     .accepted(NO_CLUSTER),
-    &Opt::text("cluster-announce-ip", "", "The address a node gives itself.").accepted(NO_CLUSTER),
-    &Opt::integer("cluster-announce-port", "0", PORT, "The port a node gives itself.").accepted(NO_CLUSTER),
-    &Opt::integer("cluster-announce-tls-port", "0", PORT, "The TLS port a node gives itself.")
+    &Opt::text("cluster-announce-ip", "", "The address that the node announces.").accepted(NO_CLUSTER),
+    &Opt::integer("cluster-announce-port", "0", PORT, "The port that the node announces.")
         .accepted(NO_CLUSTER),
-    &Opt::integer("cluster-announce-client-port", "0", PORT, "The port a node gives itself for clients.")
+    &Opt::integer("cluster-announce-tls-port", "0", PORT, "The TLS port that the node announces.")
+        .accepted(NO_CLUSTER),
+    &Opt::integer("cluster-announce-client-port", "0", PORT, "The port that the node announces to clients.")
         .accepted(NO_CLUSTER),
     &Opt::integer(
         "cluster-announce-client-tls-port",
         "0",
         PORT,
-        "The TLS port a node gives itself for clients.",
+        "The TLS port that the node announces to clients.",
     )
     .accepted(NO_CLUSTER),
     &Opt::choice(
         "cluster-config-save-behavior",
         "sync",
         &["sync", "best-effort"],
-        "Whether a node continues if it cannot write the cluster's configuration.",
+        "The reaction if a node cannot write `cluster-config-file`: exit (`sync`) or continue \
+         (`best-effort`).",
     )
     .accepted(NO_CLUSTER),
-    &Opt::integer("cluster-databases", "1", POSITIVE_INT, "Number of databases of a node.")
+    &Opt::integer("cluster-databases", "1", POSITIVE_INT, "The number of databases of a cluster node.")
         .at_start()
         .accepted(NO_CLUSTER),
     &Opt::integer(
         "cluster-slot-migration-log-max-len",
         "1000",
         ANY,
-        "Ended migrations of slots that are kept.",
+        "The maximum number of finished slot migrations that are remembered.",
     )
     .accepted(NO_CLUSTER),
     &Opt::memory(
         "slot-migration-max-failover-repl-bytes",
         "0",
         BYTES,
-        "Maximum bytes of unsent changes at which a slot may be handed over.",
+        "The maximum size of unsent changes, in bytes, at which a slot may be handed over.",
     )
     .accepted(NO_CLUSTER),
-    &Opt::integer("cluster-announce-bus-port", "0", PORT, "The bus port a node gives itself.")
+    &Opt::integer("cluster-announce-bus-port", "0", PORT, "The bus port that the node announces.")
         .accepted(NO_CLUSTER),
     &Opt::new(
         "cluster-announce-hostname",
         Kind::Checked(words::host_name),
         "",
-        "The host name a node gives itself.",
+        "The host name that the node announces.",
     )
     .accepted(NO_CLUSTER),
     &Opt::new(
         "cluster-announce-human-nodename",
         Kind::Checked(words::node_name),
         "",
-        "A node's name for people.",
+        "The name of the node in logs.",
     )
     .accepted(NO_CLUSTER),
     &Opt::new(
@@ -130,30 +144,30 @@ pub static OPTIONS: &[&Opt] = &[
         "cluster-preferred-endpoint-type",
         "ip",
         &["ip", "hostname", "unknown-endpoint"],
-        "How nodes are named to clients.",
+        "The form in which nodes are announced to clients.",
     )
     .accepted(NO_CLUSTER),
     &Opt::integer(
         "cluster-blacklist-ttl",
         "60",
         (i64::MIN, i64::MAX),
-        "Seconds that a forgotten node stays so.",
+        "The time, in seconds, for which a forgotten node cannot join again.",
     )
     .accepted(NO_CLUSTER),
     &Opt::integer(
         "cluster-manual-failover-timeout",
         "5000",
         POSITIVE_INT,
-        "Milliseconds a manual failover may take.",
+        "The maximum time of a manual failover, in milliseconds.",
     )
     .accepted(NO_CLUSTER),
-    &Opt::flag("cluster-slot-stats-enabled", "no", "Count per slot.").accepted(NO_CLUSTER),
+    &Opt::flag("cluster-slot-stats-enabled", "no", "Collect statistics for each hash slot.")
+        .accepted(NO_CLUSTER),
     &Opt::integer(
         "cluster-compatibility-sample-ratio",
         "0",
         (0, 100),
-        "Percentage of commands that are checked \
-         for whether they would work in a cluster.",
+        "The percentage of commands that are checked for compatibility with cluster mode.",
     )
     .accepted(NO_CLUSTER),
 ];

@@ -1,6 +1,6 @@
 //! Options of scripts, and options for finding slow commands.
 
-use super::{NO_SCRIPTS, OTHER_DESIGN};
+use super::OTHER_DESIGN;
 use crate::config::handle::Handle;
 use crate::config::option::{ANY, BYTES, FollowUp, INT, OnChange, Opt};
 use crate::config::value::Kind;
@@ -9,8 +9,10 @@ use crate::config::words;
 /// The range of thresholds, with -1 for "off".
 const OFF_OR_ANY: (i64, i64) = (-1, i64::MAX);
 
-/// The reason why options for the tests of Redis have no effect.
-const FOR_TESTS: &str = "it is for tests of Redis itself";
+/// The reason why options that only test suites set have no effect.
+const FOR_TESTS: &str = "it is for the tests of Redis and Valkey";
+/// The reason why options that offer more functions of Lua have no effect.
+const FEWER_FUNCTIONS: &str = "Saker never offers these functions to scripts";
 
 /// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
@@ -34,44 +36,62 @@ pub static OPTIONS: &[&Opt] = &[
         "locale-collate",
         Kind::Checked(words::byte_locale),
         "",
-        "The order of strings in scripts and SORT.",
+        "The locale that defines the order of strings in scripts and SORT.",
     )
     .accepted("strings are compared byte by byte"),
     &Opt::flag(
         "extended-redis-compatibility",
         "no",
-        "Call the server Redis where clients look for its name.",
+        "Use the name Redis where clients read the server's name.",
     )
-    .accepted("INFO and HELLO name Redis' version in any case"),
-    &Opt::integer("watchdog-period", "0", INT, "Milliseconds from which on a slow turn is described.")
-        .hidden()
-        .accepted(FOR_TESTS),
-    &Opt::flag("use-exit-on-panic", "no", "End without a core file after a broken invariant.")
+    .accepted("INFO and HELLO always show a version of Redis"),
+    &Opt::integer(
+        "watchdog-period",
+        "0",
+        INT,
+        "The duration of an event loop turn, in milliseconds, above which it is logged.",
+    )
+    .hidden()
+    .accepted(FOR_TESTS),
+    &Opt::flag("use-exit-on-panic", "no", "Exit without a core file after a failed assertion.")
         .hidden()
         .accepted(FOR_TESTS),
     &Opt::integer(
         "loading-process-events-interval-bytes",
         "524288",
         (1024, i32::MAX as i64),
-        "Loaded bytes after which requests are looked at.",
+        "The number of loaded bytes after which requests are processed.",
     )
     .hidden()
     .accepted(FOR_TESTS),
-    &Opt::integer("cluster-ping-interval", "0", ANY, "Milliseconds between pings of nodes.")
+    &Opt::integer("cluster-ping-interval", "0", ANY, "The interval of pings between nodes, in milliseconds.")
         .hidden()
         .accepted(FOR_TESTS),
-    &Opt::integer("events-per-io-thread", "2", INT, "Events from which on another I/O thread is used.")
-        .hidden()
-        .accepted(FOR_TESTS),
-    &Opt::text("debug-context", "", "A remark for the log.").hidden().accepted(FOR_TESTS),
-    &Opt::flag("lua-enable-deprecated-api", "no", "Offer old functions to scripts.")
-        .at_start()
-        .hidden()
-        .accepted(NO_SCRIPTS),
-    &Opt::flag("lua-enable-insecure-api", "no", "Offer risky functions to scripts.")
-        .protected()
-        .hidden()
-        .accepted(NO_SCRIPTS),
+    &Opt::integer(
+        "events-per-io-thread",
+        "2",
+        INT,
+        "The number of events above which another I/O thread is used.",
+    )
+    .hidden()
+    .accepted(FOR_TESTS),
+    &Opt::text("debug-context", "", "A note for the log.").hidden().accepted(FOR_TESTS),
+    &Opt::flag(
+        "lua-enable-deprecated-api",
+        "no",
+        "Offer the deprecated functions getfenv, setfenv and newproxy to scripts.",
+    )
+    .at_start()
+    .hidden()
+    .accepted(FEWER_FUNCTIONS),
+    &Opt::flag(
+        "lua-enable-insecure-api",
+        "no",
+        "Offer the insecure functions getfenv, setfenv and newproxy to scripts.",
+    )
+    .protected()
+    .hidden()
+    .accepted(FEWER_FUNCTIONS),
 ];
 
 /// The maximum memory of the Lua state of a thread, in bytes; 0 for no limit.
@@ -79,7 +99,8 @@ pub static LUA_MEMORY_LIMIT: Handle<usize> = Opt::memory(
     "lua-memory-limit",
     "0",
     BYTES,
-    "Bytes that the Lua of an I/O thread may take: a script that needs more fails; 0 for no limit.",
+    "The maximum memory of Lua on each I/O thread, in bytes; 0 for no limit. A script that needs \
+         more fails.",
 )
 .typed();
 
@@ -88,7 +109,8 @@ pub static BUSY_REPLY_THRESHOLD: Handle<i64> = Opt::integer(
     "busy-reply-threshold",
     "5000",
     ANY,
-    "Milliseconds after which a script that others wait for makes them get `-BUSY`; 0 for never.",
+    "The time, in milliseconds, after which a running script counts as busy: requests that wait \
+         for it get the error `BUSY`. 0 for never.",
 )
 .also(&["lua-time-limit"])
 .typed();
@@ -98,14 +120,15 @@ pub static SLOWLOG_LOG_SLOWER_THAN: Handle<i64> = Opt::integer(
     "slowlog-log-slower-than",
     "10000",
     OFF_OR_ANY,
-    "Commands that take at least this many microseconds are logged.",
+    "The minimum execution time, in microseconds, of commands in the slow log; `-1` disables the \
+         slow log.",
 )
 .also(&["commandlog-execution-slower-than"])
 .typed();
 
 /// The maximum number of entries in the slow log.
 pub static SLOWLOG_MAX_LEN: Handle<usize> =
-    Opt::integer("slowlog-max-len", "128", ANY, "Maximum number of entries in the slow log.")
+    Opt::integer("slowlog-max-len", "128", ANY, "The maximum number of entries in the slow log.")
         .also(&["commandlog-slow-execution-max-len"])
         .typed();
 
@@ -114,41 +137,57 @@ pub static COMMANDLOG_REQUEST_LARGER_THAN: Handle<i64> = Opt::integer(
     "commandlog-request-larger-than",
     "1048576",
     OFF_OR_ANY,
-    "Requests of at least this many bytes are logged.",
+    "The minimum size, in bytes, of requests in the log of large requests (COMMANDLOG); `-1` \
+         disables it.",
 )
 .typed();
 
 /// The maximum number of logged large requests.
-pub static COMMANDLOG_LARGE_REQUEST_MAX_LEN: Handle<usize> =
-    Opt::integer("commandlog-large-request-max-len", "128", ANY, "Maximum number of logged large requests.")
-        .typed();
+pub static COMMANDLOG_LARGE_REQUEST_MAX_LEN: Handle<usize> = Opt::integer(
+    "commandlog-large-request-max-len",
+    "128",
+    ANY,
+    "The maximum number of entries in the log of large requests.",
+)
+.typed();
 
 /// The minimum size of a logged reply, in bytes; a negative value logs none.
 pub static COMMANDLOG_REPLY_LARGER_THAN: Handle<i64> = Opt::integer(
     "commandlog-reply-larger-than",
     "1048576",
     OFF_OR_ANY,
-    "Replies of at least this many bytes are logged.",
+    "The minimum size, in bytes, of replies in the log of large replies (COMMANDLOG); `-1` \
+         disables it.",
 )
 .typed();
 
 /// The maximum number of logged large replies.
-pub static COMMANDLOG_LARGE_REPLY_MAX_LEN: Handle<usize> =
-    Opt::integer("commandlog-large-reply-max-len", "128", ANY, "Maximum number of logged large replies.")
-        .typed();
+pub static COMMANDLOG_LARGE_REPLY_MAX_LEN: Handle<usize> = Opt::integer(
+    "commandlog-large-reply-max-len",
+    "128",
+    ANY,
+    "The maximum number of entries in the log of large replies.",
+)
+.typed();
 
 /// The minimum duration of a recorded latency spike, in milliseconds; 0 records none.
 pub static LATENCY_MONITOR_THRESHOLD: Handle<u64> = Opt::integer(
     "latency-monitor-threshold",
     "0",
     ANY,
-    "Events of at least this many milliseconds are recorded; 0 turns the latency monitor off.",
+    "The minimum duration, in milliseconds, of latency events that are recorded; 0 disables the \
+         latency monitor.",
 )
 .typed();
 
 /// `latency-tracking`: true if a histogram of each command's times is kept.
-pub static LATENCY_TRACKING: Handle<bool> =
-    Opt::flag("latency-tracking", "yes", "Keep a histogram of each command's times.").typed();
+pub static LATENCY_TRACKING: Handle<bool> = Opt::flag(
+    "latency-tracking",
+    "yes",
+    "Record a histogram of the execution times of each command, for LATENCY HISTOGRAM and INFO \
+         latencystats.",
+)
+.typed();
 
 /// The percentiles that INFO latencystats shows, as decimal numbers.
 pub static LATENCY_TRACKING_INFO_PERCENTILES: Handle<[Vec<u8>]> = Opt::new(
@@ -164,7 +203,8 @@ pub static HOTKEYS_TOP_K: Handle<usize> = Opt::integer(
     "hotkeys-top-k",
     "0",
     (0, 1000),
-    "Keys that HOTKEYS GET shows of the last window, those that are asked for most; 0 for counting none.",
+    "The number of most frequently accessed keys that HOTKEYS GET shows for the last window; 0 \
+         disables the counting.",
 )
 .on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
 .typed();
@@ -174,23 +214,28 @@ pub static HOTKEYS_SAMPLING_PERCENTAGE: Handle<u32> = Opt::integer(
     "hotkeys-sampling-percentage",
     "1",
     (1, 100),
-    "Of a hundred commands, how many are counted for that.",
+    "The percentage of commands that are sampled to count the accesses of keys for \
+         `hotkeys-top-k`.",
 )
 .on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
 .typed();
 
 /// The length of a window of hot keys, in seconds.
-pub static HOTKEYS_WINDOW_SECONDS: Handle<u64> =
-    Opt::integer("hotkeys-window-seconds", "1", (1, 300), "How long each window is, in seconds.")
-        .on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
-        .typed();
+pub static HOTKEYS_WINDOW_SECONDS: Handle<u64> = Opt::integer(
+    "hotkeys-window-seconds",
+    "1",
+    (1, 300),
+    "The length of a window of `hotkeys-top-k`, in seconds.",
+)
+.on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
+.typed();
 
 /// The number of housekeeping rounds per second that INFO shows.
 pub static HZ: Handle<u32> = Opt::new(
     "hz",
     Kind::Clamped { min: 1, max: 500 },
     "10",
-    "How often per second housekeeping runs; INFO shows it.",
+    "The number of housekeeping rounds per second. INFO shows this value.",
 )
-.accepted("housekeeping runs ten times a second on a thread of its own")
+.accepted("housekeeping always runs ten times a second, on its own thread")
 .typed();

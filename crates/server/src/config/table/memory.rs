@@ -18,43 +18,75 @@ pub static OPTIONS: &[&Opt] = &[
     &Opt::flag("lazyfree-lazy-eviction", "no", "Free evicted values in the background.")
         .accepted(ALWAYS_LAZY),
     &Opt::flag("lazyfree-lazy-expire", "no", "Free expired values in the background.").accepted(ALWAYS_LAZY),
-    &Opt::flag("lazyfree-lazy-server-del", "no", "Free replaced values in the background.")
+    &Opt::flag("lazyfree-lazy-server-del", "no", "Free overwritten values in the background.")
         .accepted(ALWAYS_LAZY),
-    &Opt::flag("lazyfree-lazy-user-del", "no", "Let DEL free values in the background.")
+    &Opt::flag("lazyfree-lazy-user-del", "no", "Free the values that DEL removes in the background.")
         .accepted(ALWAYS_LAZY),
-    &Opt::flag("lazyfree-lazy-user-flush", "no", "Let FLUSHALL free values in the background.")
-        .accepted(ALWAYS_LAZY),
+    &Opt::flag(
+        "lazyfree-lazy-user-flush",
+        "no",
+        "Free the values that FLUSHALL and FLUSHDB remove in the background.",
+    )
+    .accepted(ALWAYS_LAZY),
     &NOTIFY_KEYSPACE_EVENTS.opt,
-    &Opt::flag("activerehashing", "yes", "Move tables to their new size in idle time.")
-        .accepted(OTHER_DESIGN),
-    &Opt::flag("activedefrag", "no", "Move values together to give memory back.").accepted(NO_DEFRAG),
+    &Opt::flag("activerehashing", "yes", "Resize hash tables in idle time.").accepted(OTHER_DESIGN),
+    &Opt::flag("activedefrag", "no", "Move values in memory to reduce fragmentation.").accepted(NO_DEFRAG),
     &Opt::memory(
         "active-defrag-ignore-bytes",
         "104857600",
         (1, i64::MAX as u64),
-        "Waste that is left alone.",
+        "The minimum fragmentation, in bytes, at which defragmentation starts.",
     )
     .accepted(NO_DEFRAG),
-    &Opt::integer("active-defrag-threshold-lower", "10", (0, 1000), "Percentage of waste to start at.")
-        .accepted(NO_DEFRAG),
-    &Opt::integer("active-defrag-threshold-upper", "100", (0, 1000), "Percentage of waste for full effort.")
-        .accepted(NO_DEFRAG),
-    &Opt::integer("active-defrag-cycle-min", "1", (1, 99), "Percentage of a core at the lower threshold.")
-        .accepted(NO_DEFRAG),
-    &Opt::integer("active-defrag-cycle-max", "25", (1, 99), "Percentage of a core at the upper threshold.")
-        .accepted(NO_DEFRAG),
-    &Opt::integer("active-defrag-cycle-us", "500", (0, 100_000), "Microseconds of one step.")
-        .accepted(NO_DEFRAG),
+    &Opt::integer(
+        "active-defrag-threshold-lower",
+        "10",
+        (0, 1000),
+        "The fragmentation, in percent, at which defragmentation starts.",
+    )
+    .accepted(NO_DEFRAG),
+    &Opt::integer(
+        "active-defrag-threshold-upper",
+        "100",
+        (0, 1000),
+        "The fragmentation, in percent, at which defragmentation uses its maximum CPU time.",
+    )
+    .accepted(NO_DEFRAG),
+    &Opt::integer(
+        "active-defrag-cycle-min",
+        "1",
+        (1, 99),
+        "The share of a core, in percent, for defragmentation at the lower threshold.",
+    )
+    .accepted(NO_DEFRAG),
+    &Opt::integer(
+        "active-defrag-cycle-max",
+        "25",
+        (1, 99),
+        "The share of a core, in percent, for defragmentation at the upper threshold.",
+    )
+    .accepted(NO_DEFRAG),
+    &Opt::integer(
+        "active-defrag-cycle-us",
+        "500",
+        (0, 100_000),
+        "The time of one defragmentation step, in microseconds.",
+    )
+    .accepted(NO_DEFRAG),
     &Opt::integer(
         "active-defrag-max-scan-fields",
         "1000",
         (1, i64::MAX),
-        "Elements from which a value takes steps.",
+        "The number of elements above which a value is defragmented in several steps.",
     )
     .accepted(NO_DEFRAG),
-    &Opt::flag("jemalloc-bg-thread", "yes", "Let the allocator give memory back in the background.")
-        .accepted("the allocator is mimalloc"),
-    &Opt::flag("disable-thp", "yes", "Keep the kernel from using huge pages for the process.")
+    &Opt::flag(
+        "jemalloc-bg-thread",
+        "yes",
+        "Let a thread of the allocator return unused memory to the system.",
+    )
+    .accepted("the allocator is mimalloc"),
+    &Opt::flag("disable-thp", "yes", "Disable transparent huge pages for the process.")
         .at_start()
         .accepted(OTHER_DESIGN),
 ];
@@ -64,7 +96,8 @@ pub static MAXMEMORY: Handle<u64> = Opt::memory(
     "maxmemory",
     "0",
     (0, u64::MAX),
-    "Memory limit: keys are evicted or, if the policy permits none, writes are rejected; 0 for no limit.",
+    "The memory limit, in bytes; 0 for no limit. Above it, the server evicts keys by \
+         `maxmemory-policy`. If it can evict none, commands that need memory are refused.",
 )
 .on_change(OnChange::FollowUp(FollowUp::ClientMemory))
 .typed();
@@ -74,9 +107,11 @@ pub static MAXMEMORY_POLICY: Handle<EvictionPolicy> = Opt::choice(
     "maxmemory-policy",
     "noeviction",
     EvictionPolicy::WORDS,
-    "What to evict when memory is over its limit: among all keys or those with an expiry, the least \
-         recently used, the least frequently used, any, or the next to expire; or nothing. The choice \
-         between LRU and LFU also decides what OBJECT IDLETIME and FREQ know.",
+    "The keys to evict when used memory exceeds `maxmemory`. `allkeys-…` considers all keys, \
+         `volatile-…` only keys with an expiry. `lru` evicts the least recently used key, `lfu` the \
+         least frequently used, `random` a random one, `ttl` the next to expire. `noeviction` evicts \
+         none. Under an LFU policy, keys record their access frequency (OBJECT FREQ), else their idle \
+         time (OBJECT IDLETIME).",
 )
 .typed();
 
@@ -85,7 +120,8 @@ pub static MAXMEMORY_SAMPLES: Handle<usize> = Opt::integer(
     "maxmemory-samples",
     "5",
     (1, 64),
-    "Keys compared to find one to evict; except under LFU, twice as many.",
+    "The number of keys that are compared to choose one to evict. With an LRU, `ttl` or `random` \
+         policy twice as many are compared. A larger number chooses better keys but costs more CPU.",
 )
 .typed();
 
@@ -95,22 +131,29 @@ pub static MAXMEMORY_EVICTION_TENACITY: Handle<u32> = Opt::integer(
     "maxmemory-eviction-tenacity",
     "10",
     (0, 100),
-    "How long evicting may hold up a thread where memory is far over its limit: up to 10, in steps of 50 \
-         microseconds, above growing by 15 percent each; at 100 as long as it takes.",
+    "The maximum time for which one round of eviction may delay a thread. From 0 to 10, the time \
+         is 50 microseconds times this number. Above 10, each step adds 15 percent. 100 means no \
+         limit.",
 )
 .typed();
 
-/// The factor by which the access counter of a key grows more slowly than the number of accesses.
-pub static LFU_LOG_FACTOR: Handle<u32> =
-    Opt::integer("lfu-log-factor", "10", INT, "How many accesses it takes to raise a key's frequency.")
-        .typed();
+/// The factor by which the growth of a key's access counter slows down.
+pub static LFU_LOG_FACTOR: Handle<u32> = Opt::integer(
+    "lfu-log-factor",
+    "10",
+    INT,
+    "The factor for LFU access counters. With a larger factor, a key needs more accesses to raise \
+         its counter.",
+)
+.typed();
 
 /// The minutes after which a key's access counter falls by one; 0 for never.
 pub static LFU_DECAY_TIME: Handle<u32> = Opt::integer(
     "lfu-decay-time",
     "1",
     INT,
-    "Minutes after which a key's frequency falls by one; 0 for never.",
+    "The time, in minutes, after which the LFU access counter of an unused key is reduced by one; \
+         0 for never.",
 )
 .typed();
 
@@ -119,7 +162,8 @@ pub static ACTIVE_EXPIRE_EFFORT: Handle<u32> = Opt::integer(
     "active-expire-effort",
     "1",
     (1, 10),
-    "How much of a core looking for expired keys may take.",
+    "The effort of the search for expired keys. A larger number removes expired keys earlier but \
+         uses more of a core.",
 )
 .typed();
 
@@ -128,9 +172,10 @@ pub static NOTIFY_KEYSPACE_EVENTS: Handle<[u8]> = Opt::new(
     "notify-keyspace-events",
     Kind::EventLetters,
     "",
-    "Which changes of keys are published, as letters.",
+    "The keyspace events to publish, as letters for channels and event classes; empty for none. \
+         `K` and `E` select the channels, and `A` stands for most event classes.",
 )
 .typed();
 
 const ALWAYS_LAZY: &str = "large values are always freed in the background";
-const NO_DEFRAG: &str = "values are not moved";
+const NO_DEFRAG: &str = "Saker does not move values in memory";

@@ -51,13 +51,11 @@ pub static THEMES: &[Theme] = &[
 ];
 
 /// The reason why options of replication have no effect.
-const NO_REPLICATION: &str = "there is no replication so far";
+const NO_REPLICATION: &str = "Saker has no replication yet";
 /// The reason why options of cluster mode have no effect.
-const NO_CLUSTER: &str = "there is no cluster mode so far";
-/// The reason why options of scripts have no effect.
-const NO_SCRIPTS: &str = "there are no scripts so far";
-/// The reason why options that tune another design than Saker's have no effect.
-const OTHER_DESIGN: &str = "nothing in Saker needs it: it works another way";
+const NO_CLUSTER: &str = "Saker has no cluster mode yet";
+/// The reason why options that tune another design have no effect.
+const OTHER_DESIGN: &str = "the design of Saker does not need it";
 
 /// The index of an option in the table: `0..OPTION_COUNT`, with the themes in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

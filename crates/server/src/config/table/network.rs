@@ -22,27 +22,32 @@ pub static OPTIONS: &[&Opt] = &[
     &UNIXSOCKETPERM.opt,
     &Opt::text("unixsocketgroup", "", "The group that owns the Unix socket.")
         .at_start()
-        .accepted("the socket keeps the group of the process"),
+        .accepted("the socket has the group of the process"),
     &TCP_BACKLOG.opt,
     &TCP_KEEPALIVE.opt,
     &IO_BACKEND.opt,
     &IO_THREADS.opt,
     &TURN_BUDGET_US.opt,
-    &Opt::integer("prefetch-batch-max-size", "16", (0, 128), "Keys fetched into the cache ahead of use.")
-        .accepted("batches have a size of their own"),
+    &Opt::integer(
+        "prefetch-batch-max-size",
+        "16",
+        (0, 128),
+        "The maximum number of keys to prefetch into the CPU cache together.",
+    )
+    .accepted("the server chooses the size itself"),
     &Opt::integer(
         "max-new-connections-per-cycle",
         "10",
         (1, 1000),
-        "Connections accepted in a turn of the event loop.",
+        "The maximum number of connections to accept in one turn of the event loop.",
     )
-    .accepted("as many are accepted as wait"),
+    .accepted("the server accepts all waiting connections"),
     &BIND_SOURCE_ADDR.opt,
     &Opt::integer(
         "socket-mark-id",
         "0",
         (0, u32::MAX as i64),
-        "The mark put on the packets of listening sockets.",
+        "The mark on the packets of listening sockets.",
     )
     .at_start()
     .accepted("packets are not marked"),
@@ -52,34 +57,36 @@ pub static OPTIONS: &[&Opt] = &[
         "rdma-rx-size",
         "1048576",
         (65536, 16 << 20),
-        "Receive buffer of an RDMA connection, in bytes.",
+        "The size of the receive buffer of an RDMA connection, in bytes.",
     )
     .at_start()
     .accepted(NO_RDMA),
     &Opt::integer("rdma-completion-vector", "-1", (-1, 1024), "The completion vector of RDMA connections.")
         .at_start()
         .accepted(NO_RDMA),
-    &Opt::flag("mptcp", "no", "Listen for Multipath TCP.").at_start().accepted(NO_MPTCP),
+    &Opt::flag("mptcp", "no", "Accept connections with Multipath TCP.").at_start().accepted(NO_MPTCP),
     &AVAILABILITY_ZONE.opt,
     &DATABASES.opt,
-    &Opt::text("hash-seed", "", "What the hash of keys begins with.")
+    &Opt::text("hash-seed", "", "The seed of the hash function for keys.")
         .at_start()
-        .accepted("each start draws its own"),
+        .accepted("the server chooses a random seed at each start"),
     &Opt::flag("always-show-logo", "no", "Print a logo at the start.").at_start().accepted(OTHER_DESIGN),
 ];
 
 /// The TCP port; 0 for no TCP.
-pub static PORT: Handle<u16> = Opt::integer("port", "6379", option::PORT, "The TCP port; 0 for no TCP.")
-    .on_change(OnChange::Prepare(Prepare::ListenOnPort))
-    .typed();
+pub static PORT: Handle<u16> =
+    Opt::integer("port", "6379", option::PORT, "The TCP port for clients; 0 disables plain TCP.")
+        .on_change(OnChange::Prepare(Prepare::ListenOnPort))
+        .typed();
 
 /// The addresses to listen on.
 pub static BIND: Handle<[Vec<u8>]> = Opt::new(
     "bind",
     Kind::Words(&words::ADDRESSES),
     "127.0.0.1 -::1",
-    "The addresses to listen on, at most 16; `*` and `::*` mean all, and one that begins with `-` may be \
-         missing on this machine.",
+    "The addresses to listen on, at most 16. `*` means all IPv4 addresses, `::*` all IPv6 \
+         addresses. The server also starts if an address that begins with `-` does not exist on this \
+         machine.",
 )
 .on_change(OnChange::Prepare(Prepare::ListenOnAddresses))
 .typed();
@@ -89,7 +96,7 @@ pub static METRICS_PORT: Handle<u16> = Opt::integer(
     "metrics-port",
     "0",
     option::PORT,
-    "The port of the metrics endpoint; 0 for none. Saker only.",
+    "The TCP port of the metrics endpoint; 0 disables the endpoint. Saker only.",
 )
 .at_start()
 .typed();
@@ -99,7 +106,8 @@ pub static METRICS_BIND: Handle<[Vec<u8>]> = Opt::new(
     "metrics-bind",
     Kind::Words(&words::ADDRESSES),
     "127.0.0.1 -::1",
-    "The addresses of the metrics endpoint, as in `bind`; it asks for no password. Saker only.",
+    "The addresses of the metrics endpoint, in the syntax of `bind`. The endpoint asks for no \
+         password: whoever can connect can read the metrics. Saker only.",
 )
 .at_start()
 .typed();
@@ -109,30 +117,37 @@ pub static METRICS_PER_COMMAND: Handle<PerCommand> = Opt::choice(
     "metrics-per-command",
     "counters",
     PerCommand::WORDS,
-    "Metrics of each command that was run: none; calls, errors and time; these and the percentiles of \
-         `latency-tracking-info-percentiles`; these and a histogram of times. Saker only.",
+    "The metrics of each command that was called. `no`: none. `counters`: calls, errors and time. \
+         `percentiles`: the counters and the percentiles of `latency-tracking-info-percentiles`. \
+         `histograms`: the counters and a histogram of times. Saker only.",
 )
 .typed();
 
 /// The path of the Unix socket; empty for none.
-pub static UNIXSOCKET: Handle<Path> = Opt::file("unixsocket", "", "The path of a Unix socket to listen on.")
-    .example("/run/saker/saker-server.sock")
-    .at_start()
-    .typed();
-
-/// The permission bits of the Unix socket; 0 for the bits that the umask gives.
-pub static UNIXSOCKETPERM: Handle<Permissions> =
-    Opt::new("unixsocketperm", Kind::Octal, "0", "Permission bits of the Unix socket; 0 leaves the umask's.")
-        .example("770")
+pub static UNIXSOCKET: Handle<Path> =
+    Opt::file("unixsocket", "", "The path of the Unix socket to listen on; empty for none.")
+        .example("/run/saker/saker-server.sock")
         .at_start()
         .typed();
+
+/// The permission bits of the Unix socket; 0 for the bits that the umask gives.
+pub static UNIXSOCKETPERM: Handle<Permissions> = Opt::new(
+    "unixsocketperm",
+    Kind::Octal,
+    "0",
+    "The permission bits of the Unix socket; 0 keeps the bits that the umask gives.",
+)
+.example("770")
+.at_start()
+.typed();
 
 /// The maximum number of connections that wait to be accepted.
 pub static TCP_BACKLOG: Handle<u32> = Opt::integer(
     "tcp-backlog",
     "511",
     INT,
-    "Connections that may wait to be accepted; the system may cut it.",
+    "The maximum number of connections that wait to be accepted. The kernel may use a smaller \
+         number.",
 )
 .at_start()
 .typed();
@@ -143,8 +158,8 @@ pub static TCP_KEEPALIVE: Handle<u64> = Opt::integer(
     "tcp-keepalive",
     "300",
     INT,
-    "Seconds of silence after which a peer is probed; 0 leaves the system's default. Holds for connections \
-         made after a change.",
+    "The time without traffic, in seconds, after which the kernel probes the peer (TCP \
+         keepalive); 0 keeps the system's default. A change applies to new connections.",
 )
 .typed();
 
@@ -153,7 +168,8 @@ pub static IO_BACKEND: Handle<BackendChoice> = Opt::choice(
     "io-backend",
     "auto",
     BackendChoice::WORDS,
-    "The way to the kernel; `auto` takes io_uring where it is permitted. Saker only.",
+    "The kernel interface for network I/O. `auto` uses io_uring if the system permits it, else \
+         epoll. Saker only.",
 )
 .at_start()
 .typed();
@@ -163,7 +179,7 @@ pub static IO_THREADS: Handle<usize> = Opt::integer(
     "io-threads",
     "1",
     (1, IO_THREADS_MAX),
-    "Threads that serve clients, each running commands.",
+    "The number of threads that serve clients. Each of them runs commands.",
 )
 .computed("one for each core that the process may use", usable_cores)
 .example("4")
@@ -175,9 +191,9 @@ pub static TURN_BUDGET_US: Handle<u64> = Opt::integer(
     "turn-budget-us",
     "500",
     (50, 1_000_000),
-    "Microseconds for which a thread runs requests before it sends the replies and looks for what arrived \
-         meanwhile. Longer turns take less CPU under long pipelines and keep other clients waiting longer. \
-         Saker only.",
+    "The maximum time, in microseconds, for which a thread runs requests before it sends replies \
+         and looks for new input. A longer time costs less CPU with long pipelines, but other clients \
+         wait longer. Saker only.",
 )
 .typed();
 
@@ -185,8 +201,8 @@ pub static TURN_BUDGET_US: Handle<u64> = Opt::integer(
 pub static BIND_SOURCE_ADDR: Handle<[u8]> = Opt::text(
     "bind-source-addr",
     "",
-    "The address that connections to other servers come from, which MIGRATE makes. Where the machine does not have \
-     it or it is of another family, the system chooses one.",
+    "The source address of connections to other servers, which MIGRATE opens. If the machine \
+         lacks the address, or the target has another address family, the system chooses one.",
 )
 .typed();
 
@@ -194,13 +210,14 @@ pub static BIND_SOURCE_ADDR: Handle<[u8]> = Opt::text(
 pub static AVAILABILITY_ZONE: Handle<[u8]> = Opt::text(
     "availability-zone",
     "",
-    "Where the server runs: HELLO and INFO show it to clients that look for the nearest one.",
+    "The availability zone of the server. HELLO and INFO show it, so that clients can choose the \
+         nearest server.",
 )
 .typed();
 
 /// The number of databases.
 pub static DATABASES: Handle<usize> =
-    Opt::integer("databases", "16", POSITIVE_INT, "Number of databases.").at_start().typed();
+    Opt::integer("databases", "16", POSITIVE_INT, "The number of databases.").at_start().typed();
 
 /// The maximum number of I/O threads on any machine.
 const IO_THREADS_MAX: i64 = 128;
@@ -211,5 +228,5 @@ fn usable_cores() -> Option<Value> {
     Some(Value::Integer(i64::try_from(cores).unwrap_or(IO_THREADS_MAX).min(IO_THREADS_MAX)))
 }
 
-const NO_MPTCP: &str = "connections use plain TCP";
-const NO_RDMA: &str = "there is no RDMA";
+const NO_MPTCP: &str = "Saker does not support Multipath TCP";
+const NO_RDMA: &str = "Saker does not support RDMA";

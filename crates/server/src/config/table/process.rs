@@ -23,44 +23,49 @@ pub static OPTIONS: &[&Opt] = &[
     &LOGFILE.opt,
     &LOG_FORMAT.opt,
     &LOG_TIMESTAMP_FORMAT.opt,
-    &Opt::flag("syslog-enabled", "no", "Log to the system's log.").at_start().accepted(NO_SYSLOG),
-    &Opt::text("syslog-ident", "saker", "The name in the system's log.").at_start().accepted(NO_SYSLOG),
+    &Opt::flag("syslog-enabled", "no", "Write the log to syslog.").at_start().accepted(NO_SYSLOG),
+    &Opt::text("syslog-ident", "saker", "The name of the server in syslog.").at_start().accepted(NO_SYSLOG),
     &Opt::choice(
         "syslog-facility",
         "local0",
         &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"],
-        "The facility in the system's log.",
+        "The syslog facility.",
     )
     .at_start()
     .accepted(NO_SYSLOG),
     &SUPERVISED.opt,
     &SHUTDOWN_ON_SIGINT.opt,
     &SHUTDOWN_ON_SIGTERM.opt,
-    &Opt::integer("shutdown-timeout", "10", INT, "Seconds to wait for replicas at the end.")
-        .accepted("there are no replicas to wait for"),
-    &Opt::flag("set-proc-title", "yes", "Describe the server in its process title.")
+    &Opt::integer(
+        "shutdown-timeout",
+        "10",
+        INT,
+        "The maximum time, in seconds, to wait for replicas at shutdown.",
+    )
+    .accepted("Saker has no replication yet"),
+    &Opt::flag("set-proc-title", "yes", "Show the server's address and mode in the process title.")
         .at_start()
         .accepted(NO_TITLE),
     &Opt::new(
         "proc-title-template",
         Kind::Checked(words::title_template),
         "{title} {listen-addr} {server-mode}",
-        "What the process title says.",
+        "The template of the process title.",
     )
     .accepted(NO_TITLE),
-    &Opt::text("server-cpulist", "", "The cores for threads that serve clients.")
+    &Opt::text("server-cpulist", "", "The cores of threads that serve clients.")
         .also(&["server_cpulist"])
         .at_start()
         .accepted(NO_PINNING),
-    &Opt::text("bio-cpulist", "", "The cores for background threads.")
+    &Opt::text("bio-cpulist", "", "The cores of background threads.")
         .also(&["bio_cpulist"])
         .at_start()
         .accepted(NO_PINNING),
-    &Opt::text("aof-rewrite-cpulist", "", "The cores for rewriting the append-only file.")
+    &Opt::text("aof-rewrite-cpulist", "", "The cores for rewrites of the append-only file.")
         .also(&["aof_rewrite_cpulist"])
         .at_start()
         .accepted(NO_PINNING),
-    &Opt::text("bgsave-cpulist", "", "The cores for writing snapshots.")
+    &Opt::text("bgsave-cpulist", "", "The cores for saving snapshots.")
         .also(&["bgsave_cpulist"])
         .at_start()
         .accepted(NO_PINNING),
@@ -68,54 +73,66 @@ pub static OPTIONS: &[&Opt] = &[
         "oom-score-adj",
         "no",
         &["no", "yes", "relative", "absolute"],
-        "Tell the kernel which process to end when memory is short.",
+        "Adjust the scores by which the kernel chooses a process to kill when memory is short.",
     )
     .accepted(NO_OOM_SCORE),
     &Opt::new(
         "oom-score-adj-values",
         Kind::Words(&words::OOM_SCORES),
         "0 200 800",
-        "The scores of primary, replica and background process.",
+        "The scores of a primary, a replica and a background process.",
     )
     .accepted(NO_OOM_SCORE),
-    &Opt::flag("crash-log-enabled", "yes", "Describe a crash in the log.").accepted(OTHER_DESIGN),
-    &Opt::flag("crash-memcheck-enabled", "yes", "Test memory after a crash.").accepted(OTHER_DESIGN),
-    &Opt::text("ignore-warnings", "", "Warnings at the start that are not to be given.")
-        .accepted("no such warning is given"),
+    &Opt::flag("crash-log-enabled", "yes", "Write a crash report to the log.").accepted(OTHER_DESIGN),
+    &Opt::flag("crash-memcheck-enabled", "yes", "Test the memory after a crash.").accepted(OTHER_DESIGN),
+    &Opt::text("ignore-warnings", "", "The warnings to suppress at the start.")
+        .accepted("Saker writes no such warnings"),
 ];
 
 /// `daemonize`: true if the server runs in the background.
 pub static DAEMONIZE: Handle<bool> =
-    Opt::flag("daemonize", "no", "Run in the background.").at_start().typed();
+    Opt::flag("daemonize", "no", "Run in the background, as a daemon.").at_start().typed();
 
 /// The file with the process id; empty for none.
 pub static PIDFILE: Handle<Path> =
-    Opt::file("pidfile", "", "A file to write the process id to; removed at the end.").at_start().typed();
-
-/// The lowest level of lines that are logged.
-pub static LOGLEVEL: Handle<LevelFilter> =
-    Opt::choice("loglevel", "notice", LevelFilter::WORDS, "The least important lines of the log.")
-        .on_change(OnChange::Prepare(Prepare::LogLevel))
+    Opt::file("pidfile", "", "The file that contains the process ID while the server runs; empty for none.")
+        .at_start()
         .typed();
+
+/// The lowest level of the lines in the log.
+pub static LOGLEVEL: Handle<LevelFilter> = Opt::choice(
+    "loglevel",
+    "notice",
+    LevelFilter::WORDS,
+    "The lowest level of messages that are logged. `debug` logs the most, `nothing` logs none.",
+)
+.on_change(OnChange::Prepare(Prepare::LogLevel))
+.typed();
 
 /// The file of the log; empty for standard output.
 pub static LOGFILE: Handle<Path> =
-    Opt::file("logfile", "", "The file of the log, relative to `dir`; empty for standard output.")
+    Opt::file("logfile", "", "The log file, relative to `dir`; empty for standard output.")
         .at_start()
         .typed();
 
 /// The format of the log's lines.
-pub static LOG_FORMAT: Handle<Format> =
-    Opt::choice("log-format", "legacy", Format::WORDS, "How lines of the log are written.")
-        .on_change(OnChange::Prepare(Prepare::LogForm))
-        .typed();
+pub static LOG_FORMAT: Handle<Format> = Opt::choice(
+    "log-format",
+    "legacy",
+    Format::WORDS,
+    "The format of log lines: `legacy` as in Redis, `logfmt` (`name=value` pairs), or `json` (an \
+         object per line).",
+)
+.on_change(OnChange::Prepare(Prepare::LogForm))
+.typed();
 
 /// The format of times in the log.
 pub static LOG_TIMESTAMP_FORMAT: Handle<TimeFormat> = Opt::choice(
     "log-timestamp-format",
     "legacy",
     TimeFormat::WORDS,
-    "How times are written in the log, in UTC.",
+    "The format of timestamps in the log, in UTC: `legacy` as in Redis, `iso8601`, or \
+         `milliseconds` since 1970.",
 )
 .on_change(OnChange::Prepare(Prepare::LogForm))
 .typed();
@@ -125,20 +142,33 @@ pub static SUPERVISED: Handle<Supervision> = Opt::choice(
     "supervised",
     "no",
     Supervision::WORDS,
-    "Who waits for news of the server: `systemd` is notified when it is ready, reloads and stops.",
+    "The service manager that the server notifies. `systemd` is notified when the server is \
+         ready, reloads or stops. `auto` detects the service manager that started the server.",
 )
 .at_start()
 .typed();
 
-const NO_SYSLOG: &str = "the log goes to a file or to standard output";
-const NO_TITLE: &str = "the process keeps its title";
-const NO_PINNING: &str = "threads are not tied to cores";
-const NO_OOM_SCORE: &str = "the score is left as it is: one process does everything";
+const NO_SYSLOG: &str = "Saker writes its log to a file or to standard output";
+const NO_TITLE: &str = "Saker does not change the process title";
+const NO_PINNING: &str = "Saker does not bind threads to cores";
+const NO_OOM_SCORE: &str = "Saker has one process and does not change its score";
 
-/// The words of SHUTDOWN that apply when SIGINT ends the server.
-pub static SHUTDOWN_ON_SIGINT: Handle<[Vec<u8>]> =
-    Opt::new("shutdown-on-sigint", SHUTDOWN, "default", "How SIGINT ends the server.").typed();
+/// The way in which SIGINT ends the server.
+pub static SHUTDOWN_ON_SIGINT: Handle<[Vec<u8>]> = Opt::new(
+    "shutdown-on-sigint",
+    SHUTDOWN,
+    "default",
+    "The options of SHUTDOWN that SIGINT uses: `default`, or a combination of `save`, `nosave`, \
+         `now` and `force`.",
+)
+.typed();
 
-/// The words of SHUTDOWN that apply when SIGTERM ends the server.
-pub static SHUTDOWN_ON_SIGTERM: Handle<[Vec<u8>]> =
-    Opt::new("shutdown-on-sigterm", SHUTDOWN, "default", "How SIGTERM ends the server.").typed();
+/// The way in which SIGTERM ends the server.
+pub static SHUTDOWN_ON_SIGTERM: Handle<[Vec<u8>]> = Opt::new(
+    "shutdown-on-sigterm",
+    SHUTDOWN,
+    "default",
+    "The options of SHUTDOWN that SIGTERM uses: `default`, or a combination of `save`, `nosave`, \
+         `now` and `force`.",
+)
+.typed();

@@ -36,13 +36,13 @@ pub static OPTIONS: &[&Opt] = &[
     &ACLFILE.opt,
     &ACLLOG_MAX_LEN.opt,
     &ACL_PUBSUB_DEFAULT.opt,
-    &Opt::flag("hide-user-data-from-log", "no", "Keep keys and values out of the log.")
-        .accepted("the log never holds keys or values"),
+    &Opt::flag("hide-user-data-from-log", "no", "Do not write keys and values to the log.")
+        .accepted("the log never contains keys or values"),
 ];
 
 /// The password of the user `default`; empty for none.
 pub static REQUIREPASS: Handle<[u8]> =
-    Opt::text("requirepass", "", "The password of the user `default`; empty for none.")
+    Opt::text("requirepass", "", "The password of the user `default`; empty for no password.")
         .on_change(OnChange::FollowUp(FollowUp::DefaultPassword))
         .typed();
 
@@ -50,37 +50,40 @@ pub static REQUIREPASS: Handle<[u8]> =
 pub static ACLFILE: Handle<Path> = Opt::file(
     "aclfile",
     "",
-    "The file of users, which ACL LOAD reads and ACL SAVE writes; empty for none. With it `requirepass` and \
-         `user` lines say nothing of users.",
+    "The file of users, which ACL LOAD reads and ACL SAVE writes; empty for none. With a file, \
+         `requirepass` and `user` lines have no effect on users.",
 )
 .at_start()
 .typed();
 
 /// The maximum number of entries in ACL LOG.
 pub static ACLLOG_MAX_LEN: Handle<usize> =
-    Opt::integer("acllog-max-len", "128", ANY, "Maximum number of entries in ACL LOG.").typed();
+    Opt::integer("acllog-max-len", "128", ANY, "The maximum number of entries in ACL LOG.").typed();
 
 /// The initial channel permissions of new users.
 pub static ACL_PUBSUB_DEFAULT: Handle<NewChannels> = Opt::choice(
     "acl-pubsub-default",
     "resetchannels",
     NewChannels::WORDS,
-    "The channels that a new user may use.",
+    "The channels that a new user may access: all (`allchannels`) or none (`resetchannels`).",
 )
 .typed();
 
 /// `protected-mode`: true if clients on other machines are refused while there is no password.
-pub static PROTECTED_MODE: Handle<bool> =
-    Opt::flag("protected-mode", "yes", "Without a password, refuse clients that are not on this machine.")
-        .typed();
+pub static PROTECTED_MODE: Handle<bool> = Opt::flag(
+    "protected-mode",
+    "yes",
+    "Refuse clients on other machines while the user `default` has no password.",
+)
+.typed();
 
 /// The clients that may change protected options.
 pub static ENABLE_PROTECTED_CONFIGS: Handle<Permitted> = Opt::choice(
     "enable-protected-configs",
     "no",
     Permitted::WORDS,
-    "Whether CONFIG SET may change protected options (`dir`, `dbfilename`): `local` for clients on this \
-         machine.",
+    "The clients that may change protected options (`dir`, `dbfilename`) with CONFIG SET: none \
+         (`no`), all (`yes`), or those on this machine (`local`).",
 )
 .at_start()
 .typed();
@@ -90,7 +93,8 @@ pub static ENABLE_DEBUG_COMMAND: Handle<Permitted> = Opt::choice(
     "enable-debug-command",
     "no",
     Permitted::WORDS,
-    "Whether DEBUG is permitted: `local` for clients on this machine.",
+    "The clients that may call DEBUG: none (`no`), all (`yes`), or those on this machine \
+         (`local`).",
 )
 .at_start()
 .typed();
@@ -100,8 +104,8 @@ pub static ENABLE_MODULE_COMMAND: Handle<Permitted> = Opt::choice(
     "enable-module-command",
     "no",
     Permitted::WORDS,
-    "Whether MODULE LOAD, LOADEX and UNLOAD are permitted: `local` for clients on this machine. There are no \
-         modules, so that they fail in any case.",
+    "The clients that may call MODULE LOAD, LOADEX and UNLOAD: none (`no`), all (`yes`), or those \
+         on this machine (`local`). Saker has no modules, so these commands fail in any case.",
 )
 .at_start()
 .typed();
@@ -111,7 +115,8 @@ pub static AUTHENTICATION_TIMEOUT: Handle<u64> = Opt::integer(
     "authentication-timeout",
     "0",
     INT,
-    "Seconds that a client may take until it has authenticated, before it is closed; 0 for any time. Saker only.",
+    "The time, in seconds, within which a client must authenticate; else it is closed. 0 for no \
+         limit. Saker only.",
 )
 .typed();
 
@@ -120,8 +125,9 @@ pub static SECRETS_IN_READABLE_FILES: Handle<ReadableSecrets> = Opt::choice(
     "secrets-in-readable-files",
     "warn",
     ReadableSecrets::WORDS,
-    "What becomes of a configuration file that holds a password and may be read by every user of the machine: \
-         `warn` names it in the log, `refuse` does not start, `ignore` says nothing. Saker only.",
+    "The reaction to a configuration file that contains a password and that every user of the \
+         machine may read. `warn` writes a warning to the log, `refuse` prevents the start, `ignore` \
+         does nothing. Saker only.",
 )
 .typed();
 
@@ -131,14 +137,14 @@ pub static AUTH_FAILURE_DELAY: Handle<u64> = Opt::integer(
     "auth-failure-delay",
     "0",
     INT,
-    "Milliseconds between two tries to log in from an address whose logins have failed ten times; 0 for none. \
-         Clients on this machine do not wait. Saker only.",
+    "The time, in milliseconds, between two login attempts of an address with ten failed logins; \
+         0 for no delay. Clients on this machine are never delayed. Saker only.",
 )
 .typed();
 
 /// The file of the audit log; empty for no audit log.
 pub static AUDIT_LOG_FILE: Handle<Path> =
-    Opt::file("audit-log-file", "", "The file of the audit log; empty for none. Saker only.")
+    Opt::file("audit-log-file", "", "The file of the audit log; empty for no audit log. Saker only.")
         .at_start()
         .typed();
 
@@ -147,8 +153,9 @@ pub static AUDIT_LOG_EVENTS: Handle<[Vec<u8>]> = Opt::new(
     "audit-log-events",
     Kind::Words(&words::AUDIT_EVENTS),
     "denied auth",
-    "What the audit log notes: `denied` requests, logins (`auth`), commands of the categories admin and dangerous \
-         (`admin`), commands that `write`, `all` commands. Saker only.",
+    "The events that the audit log records. `denied`: refused requests and logins. `auth`: \
+         logins. `admin`: commands of the categories admin and dangerous. `write`: commands that \
+         write. `all`: all commands. Saker only.",
 )
 .typed();
 
@@ -157,8 +164,8 @@ pub static AUDIT_LOG_USERS: Handle<[Vec<u8>]> = Opt::new(
     "audit-log-users",
     Kind::Words(&words::NAMES),
     "*",
-    "Whose events the audit log notes: patterns of names of users, of which the last that matches decides; with \
-         `!` in front a pattern excludes. Saker only.",
+    "The users whose events the audit log records, as patterns of user names. A pattern after `!` \
+         excludes users. The last matching pattern decides. Saker only.",
 )
 .typed();
 
@@ -166,8 +173,8 @@ pub static AUDIT_LOG_USERS: Handle<[Vec<u8>]> = Opt::new(
 pub static OIDC_KEYS_FILE: Handle<Path> = Opt::file(
     "oidc-keys-file",
     "",
-    "A file with the public keys (JWKS) of an identity provider. AUTH accepts tokens that it signed. Empty for none. \
-         Saker only.",
+    "The file with the public keys (JWKS) of an identity provider; empty for none. AUTH accepts \
+         tokens signed with these keys. Saker only.",
 )
 .at_start()
 .typed();
@@ -176,8 +183,8 @@ pub static OIDC_KEYS_FILE: Handle<Path> = Opt::file(
 pub static OIDC_KEYS_URL: Handle<[u8]> = Opt::text(
     "oidc-keys-url",
     "",
-    "Where the public keys (JWKS) of an identity provider are: `https`, or `http` on this machine; empty for \
-         nowhere. Saker only.",
+    "The URL of the public keys (JWKS) of an identity provider: `https`, or `http` on this \
+         machine; empty for none. AUTH accepts tokens signed with these keys. Saker only.",
 )
 .at_start()
 .typed();
@@ -186,8 +193,9 @@ pub static OIDC_KEYS_URL: Handle<[u8]> = Opt::text(
 pub static OIDC_CA_FILE: Handle<Path> = Opt::file(
     "oidc-ca-file",
     "",
-    "Certificates of the authorities that may sign for the web server of `oidc-keys-url`; empty for those that \
-         browsers trust. Saker only.",
+    "The file with the certificates of the authorities that may sign the certificate of the web \
+         server of `oidc-keys-url`. If empty, the authorities that browsers trust are used. Saker \
+         only.",
 )
 .at_start()
 .typed();
@@ -197,23 +205,29 @@ pub static OIDC_KEYS_REFRESH: Handle<u64> = Opt::integer(
     "oidc-keys-refresh",
     "300",
     (1, i32::MAX as i64),
-    "Seconds after which the keys of the identity provider are looked for again. Saker only.",
+    "The interval, in seconds, at which the server fetches the keys of `oidc-keys-url` again. \
+         Saker only.",
 )
 .at_start()
 .typed();
 
 /// The issuer of accepted tokens.
-pub static OIDC_ISSUER: Handle<[u8]> =
-    Opt::text("oidc-issuer", "", "The issuer (`iss`) of tokens that AUTH accepts. Saker only.")
-        .at_start()
-        .typed();
+pub static OIDC_ISSUER: Handle<[u8]> = Opt::text(
+    "oidc-issuer",
+    "",
+    "The issuer of the tokens that AUTH accepts: their claim `iss` must have this value. Saker \
+         only.",
+)
+.at_start()
+.typed();
 
 /// The audience of accepted tokens.
 pub static OIDC_AUDIENCE: Handle<[Vec<u8>]> = Opt::new(
     "oidc-audience",
     Kind::Words(&words::NAMES),
     "",
-    "The audience of tokens that AUTH accepts: one of these must be in `aud`. Saker only.",
+    "The audiences of the tokens that AUTH accepts: their claim `aud` must contain one of these \
+         values. Saker only.",
 )
 .at_start()
 .typed();
@@ -222,7 +236,8 @@ pub static OIDC_AUDIENCE: Handle<[Vec<u8>]> = Opt::new(
 pub static OIDC_USER_CLAIM: Handle<[u8]> = Opt::text(
     "oidc-user-claim",
     "sub",
-    "The claim of a token that names the user: a text, or a list of which one is chosen. Saker only.",
+    "The claim of a token that contains the user's name, or a list of names from which one is \
+         chosen. Saker only.",
 )
 .at_start()
 .typed();
@@ -232,7 +247,8 @@ pub static OIDC_USER_CLAIM: Handle<[u8]> = Opt::text(
 pub static OIDC_USER_PREFIX: Handle<[u8]> = Opt::text(
     "oidc-user-prefix",
     "",
-    "What is put in front of the claim's names to make names of users. Saker only.",
+    "The prefix that is added to each name of the claim `oidc-user-claim` to make a user's name. \
+         Saker only.",
 )
 .at_start()
 .typed();
@@ -242,7 +258,8 @@ pub static OIDC_LEEWAY: Handle<u64> = Opt::integer(
     "oidc-leeway",
     "30",
     (0, 3600),
-    "Seconds by which the clock of the identity provider may differ. Saker only.",
+    "The maximum difference, in seconds, between the clocks of the server and of the identity \
+         provider. Saker only.",
 )
 .at_start()
 .typed();
@@ -251,7 +268,7 @@ pub static OIDC_LEEWAY: Handle<u64> = Opt::integer(
 pub static OIDC_END_SESSIONS: Handle<bool> = Opt::flag(
     "oidc-end-sessions",
     "yes",
-    "Whether a client that has logged in with a token is closed when that expires. Saker only.",
+    "Close a client that has logged in with a token when the token expires. Saker only.",
 )
 .at_start()
 .typed();

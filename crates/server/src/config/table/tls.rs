@@ -42,7 +42,7 @@ pub static PORT: Handle<u16> = Opt::integer(
     "tls-port",
     "0",
     option::PORT,
-    "The TCP port for TLS; 0 for none. Plain TCP has `port`, which may be 0.",
+    "The TCP port for TLS; 0 for none. To accept only TLS, set `port` to 0.",
 )
 .on_change(OnChange::Prepare(Prepare::ListenOnTlsPort))
 .typed();
@@ -51,8 +51,8 @@ pub static PORT: Handle<u16> = Opt::integer(
 pub static CERT_FILE: Handle<Path> = Opt::file(
     "tls-cert-file",
     "",
-    "The server's certificate, PEM, with those between it and the authority behind it. CONFIG SET reads it \
-     anew, even with the same name.",
+    "The file (PEM) with the server's certificate, followed by its intermediate certificates. \
+         CONFIG SET reads the file again, even if the name is the same.",
 )
 .example("/etc/saker/tls/server.crt")
 .on_change(LOAD)
@@ -60,14 +60,14 @@ pub static CERT_FILE: Handle<Path> = Opt::file(
 
 /// The private key of the server's certificate.
 pub static KEY_FILE: Handle<Path> =
-    Opt::file("tls-key-file", "", "The key of the server's certificate, PEM.")
+    Opt::file("tls-key-file", "", "The file (PEM) with the private key of `tls-cert-file`.")
         .example("/etc/saker/tls/server.key")
         .on_change(LOAD)
         .typed();
 
 /// The password of the server's private key.
 pub static KEY_FILE_PASS: Handle<[u8]> =
-    Opt::text("tls-key-file-pass", "", "The password of that key, if it is encrypted.")
+    Opt::text("tls-key-file-pass", "", "The password of `tls-key-file`, if the key is encrypted.")
         .on_change(LOAD)
         .typed();
 
@@ -75,45 +75,63 @@ pub static KEY_FILE_PASS: Handle<[u8]> =
 pub static CLIENT_CERT_FILE: Handle<Path> = Opt::file(
     "tls-client-cert-file",
     "",
-    "The certificate shown to other servers; without it, the server's own is shown.",
+    "The file with the certificate for connections to other servers. If empty, `tls-cert-file` is \
+         used.",
 )
 .on_change(LOAD)
 .typed();
 
 /// The private key of the certificate for other servers.
 pub static CLIENT_KEY_FILE: Handle<Path> =
-    Opt::file("tls-client-key-file", "", "The key of that certificate.").on_change(LOAD).typed();
+    Opt::file("tls-client-key-file", "", "The file with the private key of `tls-client-cert-file`.")
+        .on_change(LOAD)
+        .typed();
 
-/// The password of the private key for other servers.
-pub static CLIENT_KEY_FILE_PASS: Handle<[u8]> =
-    Opt::text("tls-client-key-file-pass", "", "The password of that key.").on_change(LOAD).typed();
+/// The password of the key for other servers.
+pub static CLIENT_KEY_FILE_PASS: Handle<[u8]> = Opt::text(
+    "tls-client-key-file-pass",
+    "",
+    "The password of `tls-client-key-file`, if the key is encrypted.",
+)
+.on_change(LOAD)
+.typed();
 
 /// The file of Diffie-Hellman parameters.
-pub static DH_PARAMS_FILE: Handle<Path> = Opt::file("tls-dh-params-file", "", "Diffie-Hellman parameters.")
-    .accepted("keys are agreed on elliptic curves only")
-    .on_change(LOAD)
-    .typed();
+pub static DH_PARAMS_FILE: Handle<Path> =
+    Opt::file("tls-dh-params-file", "", "The file with Diffie-Hellman parameters.")
+        .accepted("Saker exchanges keys on elliptic curves only")
+        .on_change(LOAD)
+        .typed();
 
 /// The certificates of the accepted authorities: one of them must have signed a peer's certificate.
 pub static CA_CERT_FILE: Handle<Path> = Opt::file(
     "tls-ca-cert-file",
     "",
-    "The certificates of authorities, PEM, that those of clients and other servers must descend from.",
+    "The file (PEM) with the certificates of trusted authorities. The certificates of clients and \
+         other servers must descend from one of them.",
 )
 .example("/etc/saker/tls/ca.crt")
 .on_change(LOAD)
 .typed();
 
-/// A folder with further certificates of accepted authorities.
-pub static CA_CERT_DIR: Handle<Path> =
-    Opt::text("tls-ca-cert-dir", "", "A folder of such certificates.").of_folder().on_change(LOAD).typed();
+/// A folder of certificates of authorities.
+pub static CA_CERT_DIR: Handle<Path> = Opt::text(
+    "tls-ca-cert-dir",
+    "",
+    "The folder with certificates of trusted authorities, in addition to `tls-ca-cert-file`.",
+)
+.of_folder()
+.on_change(LOAD)
+.typed();
 
 /// The rule for certificates of clients.
 pub static AUTH_CLIENTS: Handle<AuthClients> = Opt::choice(
     "tls-auth-clients",
     "yes",
     AuthClients::WORDS,
-    "Whether clients must show a certificate that descends from an authority: `optional` checks those that are shown.",
+    "The rule for certificates of clients. `yes`: a client must send a certificate that descends \
+         from a trusted authority. `optional`: a certificate is checked if the client sends one. \
+         `no`: none is requested.",
 )
 .on_change(LOAD)
 .typed();
@@ -123,8 +141,9 @@ pub static AUTH_CLIENTS_USER: Handle<CertificateUser> = Opt::choice(
     "tls-auth-clients-user",
     "off",
     CertificateUser::WORDS,
-    "The field of a client's certificate that names its user: the common name, or a URI of the alternative \
-     names. A user of that name who is on is logged in; else the client is who it is without.",
+    "The field of a client's certificate that names its user: the common name (`CN`) or a URI of \
+         the alternative names (`URI`). If that user exists and is on, the client is logged in as \
+         that user. With `off`, or without such a user, the certificate does not log the client in.",
 )
 .on_change(LOAD)
 .typed();
@@ -134,7 +153,8 @@ pub static AUTO_RELOAD_INTERVAL: Handle<u64> = Opt::integer(
     "tls-auto-reload-interval",
     "0",
     INT,
-    "Seconds after which certificates and keys are read again, if their files have changed; 0 for never.",
+    "The interval, in seconds, at which changed certificate and key files are read again; 0 for \
+         never.",
 )
 .typed();
 
@@ -149,7 +169,7 @@ pub static REPLICATION: Handle<bool> =
 pub static CLUSTER: Handle<bool> = Opt::flag(
     "tls-cluster",
     "no",
-    "Encrypt the connections of MIGRATE; the cluster's bus too, once there is cluster mode.",
+    "Encrypt the connections that MIGRATE opens. Saker has no cluster bus yet.",
 )
 .on_change(LOAD)
 .typed();
@@ -158,7 +178,8 @@ pub static CLUSTER: Handle<bool> = Opt::flag(
 pub static PROTOCOLS: Handle<[u8]> = Opt::text(
     "tls-protocols",
     "",
-    "Permitted versions of TLS, `TLSv1.2` and `TLSv1.3`; empty for both. Older ones are never offered.",
+    "The permitted versions of TLS: `TLSv1.2`, `TLSv1.3`, or both; empty for both. Older versions \
+         are never offered.",
 )
 .example("TLSv1.3")
 .on_change(LOAD)
@@ -168,7 +189,8 @@ pub static PROTOCOLS: Handle<[u8]> = Opt::text(
 pub static CIPHERS: Handle<[u8]> = Opt::text(
     "tls-ciphers",
     "",
-    "Permitted suites of TLS 1.2, as a list of OpenSSL; empty for all of ECDHE with AES-GCM or ChaCha20-Poly1305.",
+    "The permitted cipher suites of TLS 1.2, in the syntax of OpenSSL. If empty, all suites with \
+         ECDHE and AES-GCM or ChaCha20-Poly1305 are permitted.",
 )
 .example("ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256")
 .on_change(LOAD)
@@ -178,7 +200,7 @@ pub static CIPHERS: Handle<[u8]> = Opt::text(
 pub static CIPHERSUITES: Handle<[u8]> = Opt::text(
     "tls-ciphersuites",
     "",
-    "Permitted suites of TLS 1.3, in the order of preference; empty for all.",
+    "The permitted cipher suites of TLS 1.3, in order of preference; empty for all.",
 )
 .example("TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384")
 .on_change(LOAD)
@@ -189,40 +211,48 @@ pub static CIPHERSUITES: Handle<[u8]> = Opt::text(
 pub static PREFER_SERVER_CIPHERS: Handle<bool> = Opt::flag(
     "tls-prefer-server-ciphers",
     "no",
-    "Choose suites by the server's order instead of the client's.",
+    "Choose the cipher suite by the server's order of preference instead of the client's.",
 )
 .on_change(LOAD)
 .typed();
 
 /// `tls-session-caching`: true if clients may resume sessions.
-pub static SESSION_CACHING: Handle<bool> =
-    Opt::flag("tls-session-caching", "yes", "Let clients resume sessions, by tickets or by identifiers.")
-        .on_change(LOAD)
-        .typed();
+pub static SESSION_CACHING: Handle<bool> = Opt::flag(
+    "tls-session-caching",
+    "yes",
+    "Let clients resume TLS sessions, with tickets or with session identifiers.",
+)
+.on_change(LOAD)
+.typed();
 
 /// The maximum number of sessions in the cache, from which clients resume sessions by identifier.
 pub static SESSION_CACHE_SIZE: Handle<usize> = Opt::integer(
     "tls-session-cache-size",
     "20480",
     INT,
-    "Sessions that may be resumed by identifiers, which clients without tickets use; 0 for a million.",
+    "The maximum number of stored TLS sessions, for clients that resume with identifiers instead \
+         of tickets. 0 stands for the largest number, about a million.",
 )
 .on_change(LOAD)
 .typed();
 
-/// The time for which a session may be resumed, in seconds.
-pub static SESSION_CACHE_TIMEOUT: Handle<u32> =
-    Opt::integer("tls-session-cache-timeout", "300", INT, "Seconds that a session may be resumed for.")
-        .on_change(LOAD)
-        .typed();
+/// The seconds for which a session may be resumed.
+pub static SESSION_CACHE_TIMEOUT: Handle<u32> = Opt::integer(
+    "tls-session-cache-timeout",
+    "300",
+    INT,
+    "The time, in seconds, for which a client may resume a TLS session; 0 for the longest possible time.",
+)
+.on_change(LOAD)
+.typed();
 
 /// The maximum number of handshakes that a thread continues in one turn.
 pub static MAX_NEW_CONNECTIONS: Handle<u64> = Opt::integer(
     "max-new-tls-connections-per-cycle",
     "1",
     (1, 1000),
-    "TLS handshakes that each thread goes on with in a turn of its event loop: clients that are served wait \
-     for these at most.",
+    "The maximum number of TLS handshakes that a thread continues in one turn of its event loop. \
+         A larger number admits new clients faster, but connected clients wait longer.",
 )
 .on_change(OnChange::Prepare(Prepare::TlsLimits))
 .typed();

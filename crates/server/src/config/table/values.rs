@@ -21,17 +21,21 @@ pub static OPTIONS: &[&Opt] = &[
 ];
 
 /// The maximum number of fields of a hash in a listpack.
-pub static HASH_MAX_LISTPACK_ENTRIES: Handle<usize> =
-    Opt::integer("hash-max-listpack-entries", "512", ANY, "Fields up to which a hash stays a listpack.")
-        .also(&["hash-max-ziplist-entries"])
-        .typed();
+pub static HASH_MAX_LISTPACK_ENTRIES: Handle<usize> = Opt::integer(
+    "hash-max-listpack-entries",
+    "512",
+    ANY,
+    "The maximum number of fields of a hash with encoding listpack.",
+)
+.also(&["hash-max-ziplist-entries"])
+.typed();
 
 /// The maximum length of a field or value of a hash in a listpack, in bytes.
 pub static HASH_MAX_LISTPACK_VALUE: Handle<usize> = Opt::memory(
     "hash-max-listpack-value",
     "64",
     BYTES,
-    "Bytes of a field or value up to which it stays one.",
+    "The maximum length, in bytes, of fields and values of a hash with encoding listpack.",
 )
 .also(&["hash-max-ziplist-value"])
 .typed();
@@ -42,7 +46,8 @@ pub static LIST_MAX_LISTPACK_SIZE: Handle<i64> = Opt::integer(
     "list-max-listpack-size",
     "-2",
     (i32::MIN as i64, i32::MAX as i64),
-    "Elements of a list's node; −1 to −5 mean 4, 8, 16, 32 or 64 kilobytes instead.",
+    "The maximum number of elements in a node of a list. `-1` to `-5` limit the node's size \
+         instead, to 4, 8, 16, 32 or 64 kilobytes.",
 )
 .also(&["list-max-ziplist-size"])
 .typed();
@@ -52,7 +57,8 @@ pub static LIST_COMPRESS_DEPTH: Handle<i64> = Opt::integer(
     "list-compress-depth",
     "0",
     INT,
-    "Nodes at each end of a list that are not compressed; 0 compresses none. Lists that exist keep theirs.",
+    "The number of nodes at each end of a list that are not compressed; 0 disables compression. A \
+         change applies to new lists.",
 )
 .typed();
 
@@ -61,45 +67,71 @@ pub static SET_MAX_INTSET_ENTRIES: Handle<usize> = Opt::integer(
     "set-max-intset-entries",
     "512",
     ANY,
-    "Members up to which a set of integers stays an intset.",
+    "The maximum number of members of a set with encoding intset.",
 )
 .typed();
 
 /// The maximum number of members of a set in a listpack.
-pub static SET_MAX_LISTPACK_ENTRIES: Handle<usize> =
-    Opt::integer("set-max-listpack-entries", "128", ANY, "Members up to which a set stays a listpack.")
-        .typed();
+pub static SET_MAX_LISTPACK_ENTRIES: Handle<usize> = Opt::integer(
+    "set-max-listpack-entries",
+    "128",
+    ANY,
+    "The maximum number of members of a set with encoding listpack.",
+)
+.typed();
 
 /// The maximum length of a member of a set in a listpack, in bytes.
-pub static SET_MAX_LISTPACK_VALUE: Handle<usize> =
-    Opt::integer("set-max-listpack-value", "64", ANY, "Bytes of a member up to which it stays one.").typed();
+pub static SET_MAX_LISTPACK_VALUE: Handle<usize> = Opt::integer(
+    "set-max-listpack-value",
+    "64",
+    ANY,
+    "The maximum length, in bytes, of members of a set with encoding listpack.",
+)
+.typed();
 
 /// The maximum number of members of a sorted set in a listpack.
 pub static ZSET_MAX_LISTPACK_ENTRIES: Handle<usize> = Opt::integer(
     "zset-max-listpack-entries",
     "128",
     ANY,
-    "Members up to which a sorted set stays a listpack.",
+    "The maximum number of members of a sorted set with encoding listpack.",
 )
 .also(&["zset-max-ziplist-entries"])
 .typed();
 
 /// The maximum length of a member of a sorted set in a listpack, in bytes.
-pub static ZSET_MAX_LISTPACK_VALUE: Handle<usize> =
-    Opt::memory("zset-max-listpack-value", "64", BYTES, "Bytes of a member up to which it stays one.")
-        .also(&["zset-max-ziplist-value"])
-        .typed();
+pub static ZSET_MAX_LISTPACK_VALUE: Handle<usize> = Opt::memory(
+    "zset-max-listpack-value",
+    "64",
+    BYTES,
+    "The maximum length, in bytes, of members of a sorted set with encoding listpack.",
+)
+.also(&["zset-max-ziplist-value"])
+.typed();
 
 /// The maximum size of a node of a stream, in bytes; 0 for no limit.
-pub static STREAM_NODE_MAX_BYTES: Handle<usize> =
-    Opt::memory("stream-node-max-bytes", "4096", BYTES, "Bytes of a stream's node; 0 for no limit.").typed();
+pub static STREAM_NODE_MAX_BYTES: Handle<usize> = Opt::memory(
+    "stream-node-max-bytes",
+    "4096",
+    BYTES,
+    "The maximum size of a node of a stream, in bytes; 0 for no limit.",
+)
+.typed();
 
 /// The maximum number of entries in a node of a stream; 0 for no limit.
-pub static STREAM_NODE_MAX_ENTRIES: Handle<usize> =
-    Opt::integer("stream-node-max-entries", "100", ANY, "Entries of a stream's node; 0 for no limit.")
-        .typed();
+pub static STREAM_NODE_MAX_ENTRIES: Handle<usize> = Opt::integer(
+    "stream-node-max-entries",
+    "100",
+    ANY,
+    "The maximum number of entries in a node of a stream; 0 for no limit.",
+)
+.typed();
 
 /// The maximum size of a sparse HyperLogLog, in bytes.
-pub static HLL_SPARSE_MAX_BYTES: Handle<usize> =
-    Opt::memory("hll-sparse-max-bytes", "3000", BYTES, "Bytes up to which a HyperLogLog stays sparse.")
-        .typed();
+pub static HLL_SPARSE_MAX_BYTES: Handle<usize> = Opt::memory(
+    "hll-sparse-max-bytes",
+    "3000",
+    BYTES,
+    "The maximum size of a HyperLogLog with sparse encoding, in bytes.",
+)
+.typed();
