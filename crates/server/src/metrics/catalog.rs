@@ -112,222 +112,277 @@ impl Field {
 /// The fields of INFO that consist of one number.
 pub const FIELDS: &[Field] = &[
     // Server and clients.
-    gauge("uptime_in_seconds", "uptime_seconds", "How long the server has been running."),
-    gauge("connected_clients", "connected_clients", "Client connections that are open."),
-    gauge("maxclients", "maxclients", "The most client connections that may be open: option maxclients."),
+    gauge("uptime_in_seconds", "uptime_seconds", "Time since the start of the server."),
+    gauge("connected_clients", "connected_clients", "Open client connections."),
+    gauge("maxclients", "maxclients", "Maximum number of client connections (option maxclients)."),
     gauge(
         "client_recent_max_input_buffer",
         "client_input_buffer_max_bytes",
-        "The largest unfinished request of a connected client.",
+        "Size of the largest unfinished request among the connected clients.",
     ),
     gauge(
         "client_recent_max_output_buffer",
         "client_output_buffer_max_bytes",
-        "The most unsent replies of a connected client. It grows when a client does not read.",
+        "Largest size of unsent replies among the connected clients. It grows if a client does not \
+         read.",
     ),
-    gauge("blocked_clients", "blocked_clients", "Clients that wait for a key, or for CLIENT PAUSE to end."),
+    gauge(
+        "blocked_clients",
+        "blocked_clients",
+        "Clients that wait for a key or for the end of CLIENT PAUSE.",
+    ),
     gauge(
         "paused_timeout_milliseconds",
         "pause_left_seconds",
-        "How long CLIENT PAUSE still holds clients back.",
+        "Time until CLIENT PAUSE ends; 0 without a pause.",
     )
     .per(1e3),
-    gauge("tracking_clients", "tracking_clients", "Clients with client-side caching switched on."),
-    gauge("pubsub_clients", "pubsub_clients", "Clients that are subscribed to something."),
-    gauge("watching_clients", "watching_clients", "Clients that watch a key for a transaction."),
+    gauge("tracking_clients", "tracking_clients", "Clients with client-side caching (CLIENT TRACKING)."),
+    gauge("pubsub_clients", "pubsub_clients", "Clients with at least one subscription."),
+    gauge("watching_clients", "watching_clients", "Clients that watch keys for a transaction (WATCH)."),
+    gauge("clients_in_timeout_table", "clients_in_timeout_table", "Blocked clients with a timeout."),
     gauge(
-        "clients_in_timeout_table",
-        "clients_in_timeout_table",
-        "Blocked clients whose wait has a timeout.",
+        "total_watched_keys",
+        "watched_keys",
+        "Keys that clients watch; a key that several clients watch counts for each of them.",
     ),
-    gauge("total_watched_keys", "watched_keys", "Keys that clients watch, counted once for each client."),
     gauge("total_blocking_keys", "blocking_keys", "Keys that at least one blocked client waits for."),
     gauge(
         "total_blocking_keys_on_nokey",
         "blocking_keys_on_nokey",
-        "Keys whose blocked clients are also woken when the key is deleted: streams that XREADGROUP waits for.",
+        "Keys that blocked clients of XREADGROUP wait for. The removal of such a key wakes the \
+         clients, too.",
     ),
     // Memory.
-    gauge("used_memory", "used_memory_bytes", "Memory that the allocator has handed out."),
+    gauge("used_memory", "used_memory_bytes", "Memory that the allocator has allocated."),
     gauge(
         "used_memory_rss",
         "used_memory_rss_bytes",
-        "Resident memory of the process, as the kernel counts it.",
+        "Resident memory of the process, as reported by the kernel.",
     ),
-    gauge("used_memory_peak", "used_memory_peak_bytes", "The most memory ever handed out since the start."),
+    gauge("used_memory_peak", "used_memory_peak_bytes", "Maximum of used memory since the start."),
     gauge(
         "used_memory_overhead",
         "used_memory_overhead_bytes",
-        "The part of the used memory that is not data: the server itself, clients, tables of keys.",
+        "Used memory that is not data: the server itself, clients, and tables of keys.",
     ),
-    gauge("used_memory_startup", "used_memory_startup_bytes", "Used memory right after the start."),
+    gauge("used_memory_startup", "used_memory_startup_bytes", "Used memory at the end of the start."),
     gauge(
         "used_memory_dataset",
         "used_memory_dataset_bytes",
-        "Used memory without the overhead: keys and values.",
+        "Used memory of keys and values: used memory without the overhead.",
     ),
     gauge(
         "allocator_active",
         "allocator_active_bytes",
-        "Memory that the allocator holds: what it has handed out, and free memory that it keeps.",
+        "Memory that the allocator holds: used memory and free memory for reuse.",
     ),
     gauge("allocator_resident", "allocator_resident_bytes", "Resident memory of heap and stacks."),
-    gauge("total_system_memory", "system_memory_bytes", "Memory of the machine."),
-    gauge("maxmemory", "maxmemory_bytes", "The limit of used memory, option maxmemory; 0 for none."),
-    gauge("allocator_frag_ratio", "allocator_frag_ratio", "Memory the allocator holds, over used memory."),
+    gauge("total_system_memory", "system_memory_bytes", "Total memory of the machine."),
+    gauge("maxmemory", "maxmemory_bytes", "Limit of used memory (option maxmemory); 0 for no limit."),
+    gauge(
+        "allocator_frag_ratio",
+        "allocator_frag_ratio",
+        "Memory that the allocator holds, divided by used memory.",
+    ),
     gauge(
         "allocator_rss_ratio",
         "allocator_rss_ratio",
-        "Resident heap and stacks, over what the allocator holds.",
+        "Resident memory of heap and stacks, divided by memory that the allocator holds.",
     ),
-    gauge("rss_overhead_ratio", "rss_overhead_ratio", "Resident memory, over resident heap and stacks."),
-    gauge("mem_fragmentation_ratio", "mem_fragmentation_ratio", "Resident memory, over used memory."),
+    gauge(
+        "rss_overhead_ratio",
+        "rss_overhead_ratio",
+        "Resident memory of the process, divided by resident memory of heap and stacks.",
+    ),
+    gauge(
+        "mem_fragmentation_ratio",
+        "mem_fragmentation_ratio",
+        "Resident memory of the process, divided by used memory.",
+    ),
     gauge(
         "mem_not_counted_for_evict",
         "mem_not_counted_for_evict_bytes",
-        "Used memory that does not count towards maxmemory: values about to be freed, and pushed messages.",
+        "Used memory that does not count against maxmemory: removed values not freed yet, pushed \
+         messages, and data held for a snapshot.",
     ),
-    gauge(
-        "mem_clients_normal",
-        "mem_clients_normal_bytes",
-        "Requests and replies that clients make the server hold.",
-    ),
+    gauge("mem_clients_normal", "mem_clients_normal_bytes", "Memory for requests and replies of clients."),
     gauge(
         "lazyfree_pending_objects",
         "lazyfree_pending_objects",
-        "Deleted values that wait to be freed in the background.",
+        "Removed values that wait to be freed in the background.",
     ),
-    counter("lazyfreed_objects", "lazyfreed_objects", "Deleted values that were freed in the background."),
+    counter("lazyfreed_objects", "lazyfreed_objects", "Removed values that were freed in the background."),
     // Persistence.
     gauge(
         "rdb_changes_since_last_save",
         "rdb_changes_since_last_save",
-        "Changes to the data since it was last saved.",
+        "Changes to the data since the last successful save.",
     ),
     gauge(
         "rdb_last_save_time",
         "rdb_last_save_time_seconds",
-        "When the last save that succeeded ended, in seconds since 1970 began; until then the server's start.",
+        "Unix time of the last successful save; before the first, the start time of the server.",
     ),
     gauge(
         "rdb_last_bgsave_status",
         "rdb_last_bgsave_success",
-        "1 when the last save succeeded or there was none yet, 0 when it failed.",
+        "1 if the last save succeeded or there was none yet, 0 if it failed.",
     ),
     gauge("rdb_bgsave_in_progress", "rdb_bgsave_in_progress", "1 while a snapshot is written, else 0."),
     gauge(
         "rdb_current_bgsave_time_sec",
         "rdb_current_bgsave_seconds",
-        "For how long the snapshot under way has been written; absent when there is none.",
+        "Duration so far of the snapshot in progress; absent without one.",
     ),
     gauge(
         "rdb_last_bgsave_time_sec",
         "rdb_last_bgsave_seconds",
-        "How long it took to write the last snapshot; absent before the first.",
+        "Duration of the last snapshot; absent before the first.",
     ),
-    counter("rdb_saves", "rdb_saves", "Snapshots that were written."),
+    counter("rdb_saves", "rdb_saves", "Snapshots that were written successfully."),
     gauge(
         "current_save_keys_processed",
         "current_save_keys_processed",
-        "Keys that the snapshot under way has so far.",
+        "Keys already written to the snapshot in progress; 0 without one.",
     ),
     gauge(
         "current_save_keys_total",
         "current_save_keys",
-        "Keys that the snapshot under way will have; 0 when there is none.",
+        "Total number of keys of the snapshot in progress; 0 without one.",
     ),
     gauge(
         "current_cow_size",
         "current_cow_bytes",
-        "Data kept as it was because writers changed it before the snapshot under way had it.",
+        "Data that is preserved for the snapshot in progress because clients have changed it since \
+         (copy on write).",
     ),
-    gauge("current_cow_peak", "current_cow_peak_bytes", "The most of that since this snapshot began."),
-    gauge("rdb_last_cow_size", "rdb_last_cow_bytes", "The most of that during the last snapshot."),
+    gauge(
+        "current_cow_peak",
+        "current_cow_peak_bytes",
+        "Maximum of current_cow_bytes during the snapshot in progress; 0 without one.",
+    ),
+    gauge(
+        "rdb_last_cow_size",
+        "rdb_last_cow_bytes",
+        "Maximum of current_cow_bytes during the last snapshot.",
+    ),
     gauge("loading", "loading", "1 while the server loads its data and refuses most commands, else 0."),
     gauge(
         "rdb_last_load_keys_loaded",
         "rdb_last_load_keys_loaded",
-        "How many the server has read from its file, at the start or by DEBUG RELOAD.",
+        "Keys read from the data file at the start or by DEBUG RELOAD.",
     ),
     gauge(
         "rdb_last_load_keys_expired",
         "rdb_last_load_keys_expired",
-        "How many it left out because their time to live had ended.",
+        "Keys of the data file that were not loaded because they had expired.",
     ),
     // Requests and bytes.
-    counter("total_connections_received", "connections_received", "Client connections that were accepted."),
-    counter("total_commands_processed", "commands_processed", "Requests that were run."),
-    counter("total_net_input_bytes", "net_input_bytes", "What clients have sent."),
-    counter("total_net_output_bytes", "net_output_bytes", "What was sent to clients."),
+    counter("total_connections_received", "connections_received", "Accepted client connections."),
+    counter("total_commands_processed", "commands_processed", "Requests that were executed."),
+    counter("total_net_input_bytes", "net_input_bytes", "Bytes received from clients."),
+    counter("total_net_output_bytes", "net_output_bytes", "Bytes sent to clients."),
     counter(
         "rejected_connections",
         "rejected_connections",
-        "Connections refused because maxclients were open.",
+        "Connections refused because the number of clients had reached maxclients.",
     ),
-    counter("total_error_replies", "error_replies", "Requests that were answered with an error."),
+    counter("total_error_replies", "error_replies", "Requests that got an error reply."),
     counter(
         "unexpected_error_replies",
         "unexpected_error_replies",
-        "Requests ended by a defect of the server: a command used a key that it does not declare.",
+        "Requests that failed because of a defect of the server: a command accessed a key that it \
+         does not declare.",
     ),
-    counter("scripts_parallel", "scripts_parallel", "Scripts that ran under the locks of their keys."),
-    counter("scripts_alone", "scripts_alone", "Scripts that ran while nobody else did anything."),
-    counter("scripts_rerun", "scripts_rerun", "Scripts that were ended to run again alone."),
-    counter("total_reads_processed", "reads_processed", "How often bytes were received from a connection."),
-    counter("total_writes_processed", "writes_processed", "How often bytes were sent to a connection."),
+    counter(
+        "scripts_parallel",
+        "scripts_parallel",
+        "Runs of scripts in parallel with other clients, under the locks of their keys.",
+    ),
+    counter(
+        "scripts_alone",
+        "scripts_alone",
+        "Runs of scripts that had the whole keyspace for themselves, while other clients waited.",
+    ),
+    counter(
+        "scripts_rerun",
+        "scripts_rerun",
+        "Runs of scripts that were stopped and started again with the whole keyspace for themselves.",
+    ),
+    counter("total_reads_processed", "reads_processed", "Receive operations on client connections."),
+    counter("total_writes_processed", "writes_processed", "Send operations on client connections."),
     counter(
         "client_query_buffer_limit_disconnections",
         "client_query_buffer_limit_disconnections",
-        "Clients closed because a request exceeded client-query-buffer-limit.",
+        "Clients closed because a request exceeded the limit (option client-query-buffer-limit).",
     ),
     counter(
         "client_output_buffer_limit_disconnections",
         "client_output_buffer_limit_disconnections",
-        "Clients closed because unsent replies exceeded client-output-buffer-limit.",
+        "Clients closed because unsent replies exceeded the limit (option \
+         client-output-buffer-limit).",
     ),
-    counter("acl_access_denied_auth", "acl_access_denied_auth", "Failed attempts to authenticate."),
-    counter("acl_access_denied_cmd", "acl_access_denied_cmd", "Requests refused for their command."),
-    counter("acl_access_denied_key", "acl_access_denied_key", "Requests refused for a key."),
-    counter("acl_access_denied_channel", "acl_access_denied_channel", "Requests refused for a channel."),
-    counter("acl_access_denied_db", "acl_access_denied_db", "Requests refused for a database."),
-    counter("auth_delayed", "auth_delayed", "Tries to log in that had to wait (auth-failure-delay)."),
+    counter("acl_access_denied_auth", "acl_access_denied_auth", "Failed login attempts."),
+    counter(
+        "acl_access_denied_cmd",
+        "acl_access_denied_cmd",
+        "Requests refused because the user may not run the command.",
+    ),
+    counter(
+        "acl_access_denied_key",
+        "acl_access_denied_key",
+        "Requests refused because the user may not access the key.",
+    ),
+    counter(
+        "acl_access_denied_channel",
+        "acl_access_denied_channel",
+        "Requests refused because the user may not access the channel.",
+    ),
+    counter(
+        "acl_access_denied_db",
+        "acl_access_denied_db",
+        "Requests refused because the user may not access the database.",
+    ),
+    counter("auth_delayed", "auth_delayed", "Login attempts that were delayed (option auth-failure-delay)."),
     counter(
         "auth_refused",
         "auth_refused",
-        "Tries to log in that were refused unseen, since too many waited.",
+        "Login attempts refused without a check of the password, because too many attempts of the \
+         address were waiting.",
     ),
-    gauge("auth_failing_addresses", "auth_failing_addresses", "Addresses that have failed to log in."),
-    counter("audit_log_lines", "audit_log_lines", "Events that the audit log has noted."),
+    gauge("auth_failing_addresses", "auth_failing_addresses", "Addresses with recent failed logins."),
+    counter("audit_log_lines", "audit_log_lines", "Events that the audit log has recorded."),
     counter(
         "audit_log_lost",
         "audit_log_lost",
-        "Lines of the audit log that were lost: the file was too slow or full.",
+        "Lines of the audit log that were lost because the file was too slow or the disk was full.",
     ),
-    counter("oidc_logins", "oidc_logins", "Logins with a token."),
-    counter("oidc_refused", "oidc_refused", "Tokens that were refused."),
-    gauge("oidc_keys", "oidc_keys", "Known keys of the identity provider."),
-    counter("eventloop_cycles", "eventloop_cycles", "Turns of the I/O threads' event loops."),
+    counter("oidc_logins", "oidc_logins", "Successful logins with a token."),
+    counter("oidc_refused", "oidc_refused", "Tokens that were refused at login."),
+    gauge("oidc_keys", "oidc_keys", "Known public keys of the identity provider."),
+    counter("eventloop_cycles", "eventloop_cycles", "Turns of the event loops of all I/O threads."),
     counter(
         "eventloop_duration_sum",
         "eventloop_seconds",
-        "Time of these turns, without waiting for something to do.",
+        "Duration of all turns of the event loops, without the time that I/O threads wait for events.",
     )
     .per(1e6),
     counter(
         "eventloop_duration_cmd_sum",
         "eventloop_command_seconds",
-        "The part of that time in which requests ran.",
+        "Part of the duration of the event loops' turns that was spent on running requests.",
     )
     .per(1e6),
     counter(
         "dump_payload_sanitizations",
         "dump_payload_sanitizations",
-        "Payloads of RESTORE that were checked in depth.",
+        "Payloads of RESTORE that were checked completely.",
     ),
     gauge(
         "migrate_cached_sockets",
         "migrate_cached_sockets",
-        "Connections to other servers that MIGRATE keeps open.",
+        "Open connections to other servers that MIGRATE can reuse.",
     ),
     // The change log.
     gauge("change_log_active", "change_log_active", "1 while the change log has a reader, else 0."),
@@ -339,85 +394,89 @@ pub const FIELDS: &[Field] = &[
     counter(
         "change_log_released_position",
         "change_log_released_units",
-        "Of those, how many every reader has confirmed, so that replies that show them may leave.",
+        "Commands and transactions of the change log that all readers have confirmed. Their replies \
+         can be sent.",
     ),
     counter(
         "change_log_offset",
         "change_log_stream_bytes",
-        "Length of what the change log's readers were given.",
+        "Bytes that the change log has passed to its readers.",
     ),
     gauge(
         "change_log_pending_bytes",
         "change_log_pending_bytes",
-        "Recorded changes that wait to be given to readers.",
+        "Recorded changes that were not passed to the readers yet.",
     ),
     gauge(
         "change_log_waiting_replies",
         "change_log_waiting_replies",
-        "Parts of connections' output that wait for a reader to confirm what they show.",
+        "Parts of clients' output that are held back until the readers of the change log confirm the \
+         changes before them.",
     ),
     counter(
         "change_log_reply_wait_usec",
         "change_log_reply_wait_seconds",
-        "How long such parts have waited in all.",
+        "Total time for which output was held back for the readers of the change log.",
     )
     .per(1e6),
     gauge(
         "change_log_reply_wait_usec_max",
         "change_log_reply_wait_max_seconds",
-        "The longest time that such a part has waited, since CONFIG RESETSTAT.",
+        "Maximum time for which output was held back for the readers of the change log, since CONFIG \
+         RESETSTAT.",
     )
     .per(1e6),
     // The keyspace, expiry and eviction.
-    counter("keyspace_hits", "keyspace_hits", "Keys that a reading command found."),
-    counter("keyspace_misses", "keyspace_misses", "Keys that a reading command did not find."),
-    counter("expired_keys", "expired_keys", "Keys removed because their time to live had ended."),
-    counter(
-        "expired_subkeys",
-        "expired_subkeys",
-        "Fields of hashes removed because their time to live had ended.",
-    ),
+    counter("keyspace_hits", "keyspace_hits", "Key lookups of read commands that found a key."),
+    counter("keyspace_misses", "keyspace_misses", "Key lookups of read commands that found no key."),
+    counter("expired_keys", "expired_keys", "Keys removed because they had expired."),
+    counter("expired_subkeys", "expired_subkeys", "Fields of hashes removed because they had expired."),
     gauge(
         "expired_stale_perc",
         "expired_stale_ratio",
-        "Share of the keys with a time to live that have expired and are still there, as estimated.",
+        "Estimated share of keys that have expired but are not removed yet, among the keys with an \
+         expiry.",
     )
     .per(100.0),
     counter(
         "expired_time_cap_reached_count",
         "expired_time_cap_reached",
-        "How often active expiry stopped before it was done, to leave time for requests.",
+        "Number of times that active expiry stopped early to leave time for requests.",
     ),
-    counter("expire_cycle_cpu_milliseconds", "expire_cycle_cpu_seconds", "Time that active expiry took.")
+    counter("expire_cycle_cpu_milliseconds", "expire_cycle_cpu_seconds", "Time spent on active expiry.")
         .per(1e3),
     counter("evicted_keys", "evicted_keys", "Keys removed because used memory exceeded maxmemory."),
     counter(
         "evicted_clients",
         "evicted_clients",
-        "Clients closed because their memory exceeded maxmemory-clients.",
+        "Clients closed because the memory of clients exceeded maxmemory-clients.",
     ),
     counter(
         "total_eviction_exceeded_time",
         "eviction_exceeded_seconds",
-        "How long used memory has exceeded maxmemory, all times together.",
+        "Total time for which used memory exceeded maxmemory.",
     )
     .per(1e3),
     gauge(
         "current_eviction_exceeded_time",
         "current_eviction_exceeded_seconds",
-        "How long used memory has exceeded maxmemory without a break; 0 when it does not.",
+        "Time since used memory began to exceed maxmemory; 0 if it does not.",
     )
     .per(1e3),
     // Pub/sub and tracking.
-    gauge("pubsub_channels", "pubsub_channels", "Channels that have subscribers."),
-    gauge("pubsub_patterns", "pubsub_patterns", "Patterns that have subscribers."),
-    gauge("pubsubshard_channels", "pubsubshard_channels", "Shard channels that have subscribers."),
-    gauge("tracking_total_keys", "tracking_keys", "Keys that clients cache, as far as the server remembers."),
-    gauge("tracking_total_items", "tracking_items", "Pairs of such a key and a client that caches it."),
+    gauge("pubsub_channels", "pubsub_channels", "Channels with subscribers."),
+    gauge("pubsub_patterns", "pubsub_patterns", "Patterns with subscribers."),
+    gauge("pubsubshard_channels", "pubsubshard_channels", "Shard channels with subscribers."),
+    gauge("tracking_total_keys", "tracking_keys", "Keys in the table of client-side caching."),
+    gauge(
+        "tracking_total_items",
+        "tracking_items",
+        "Pairs of a key and a client in the table of client-side caching.",
+    ),
     gauge(
         "tracking_total_prefixes",
         "tracking_prefixes",
-        "Prefixes that clients get broadcast invalidations for.",
+        "Prefixes of keys that clients track in broadcast mode.",
     ),
     // CPU.
     counter("used_cpu_sys", "used_cpu_sys_seconds", "CPU time of the process in the kernel."),
@@ -425,24 +484,30 @@ pub const FIELDS: &[Field] = &[
     gauge(
         "tls_server_cert_expires_in_seconds",
         "tls_server_certificate_expires_in_seconds",
-        "Seconds until the server's TLS certificate expires, 0 when it has, or without TLS.",
+        "Time until the TLS certificate of the server expires; 0 if it has expired, or without TLS.",
     ),
     gauge(
         "tls_client_cert_expires_in_seconds",
         "tls_client_certificate_expires_in_seconds",
-        "Seconds until the TLS certificate for other servers expires, 0 when it has, or without one.",
+        "Time until the TLS certificate for connections to other servers expires; 0 if it has \
+         expired, or without one.",
     ),
     gauge(
         "tls_ca_cert_expires_in_seconds",
         "tls_ca_certificate_expires_in_seconds",
-        "Seconds until the first certificate of tls-ca-cert-file expires, 0 when it has, or without one.",
+        "Time until the first certificate of tls-ca-cert-file expires; 0 if it has expired, or \
+         without one.",
     ),
-    counter("tls_full_handshakes", "tls_full_handshakes", "TLS handshakes that made new keys."),
+    counter(
+        "tls_full_handshakes",
+        "tls_full_handshakes",
+        "TLS handshakes with a key exchange for a new session.",
+    ),
     counter("tls_resumed_handshakes", "tls_resumed_handshakes", "TLS handshakes that resumed a session."),
     counter(
         "tls_failed_handshakes",
         "tls_failed_handshakes",
-        "TLS handshakes that failed, or took longer than ten seconds.",
+        "TLS handshakes that failed or took more than ten seconds.",
     ),
 ];
 
@@ -451,9 +516,13 @@ pub const WHILE_LOADING: &[Field] = &[
     gauge(
         "loading_total_bytes",
         "loading_total_bytes",
-        "Size of the file that the server loads; absent at other times.",
+        "Size of the file that is loaded; absent at other times.",
     ),
-    gauge("loading_loaded_bytes", "loading_loaded_bytes", "How much of that file was read so far."),
+    gauge(
+        "loading_loaded_bytes",
+        "loading_loaded_bytes",
+        "Bytes of the file that are already loaded; absent at other times.",
+    ),
 ];
 
 /// A section of INFO whose fields have named parts: `cmdstat_get:calls=1,usec=2`.
@@ -472,17 +541,17 @@ pub const COMMANDS: Parts = Parts {
     section: "commandstats",
     prefix: "cmdstat_",
     fields: &[
-        counter("calls", "command_calls", "How often a command was run.").by(&["command"]),
-        counter("usec", "command_duration_seconds", "Time spent running a command.")
+        counter("calls", "command_calls", "Executions of a command, successful or not.").by(&["command"]),
+        counter("usec", "command_duration_seconds", "Total execution time of a command.")
             .per(1e6)
             .by(&["command"]),
         counter(
             "rejected_calls",
             "command_rejected_calls",
-            "Calls of a command that were refused before it ran.",
+            "Calls of a command that were refused before execution.",
         )
         .by(&["command"]),
-        counter("failed_calls", "command_failed_calls", "Calls of a command that ended in an error.")
+        counter("failed_calls", "command_failed_calls", "Calls of a command that failed during execution.")
             .by(&["command"]),
     ],
 };
@@ -492,22 +561,24 @@ pub const PARTS: &[Parts] = &[
     Parts {
         section: "errorstats",
         prefix: "errorstat_",
-        fields: &[counter("count", "errors", "Error replies by their code, the first word.").by(&["code"])],
+        fields: &[counter("count", "errors", "Error replies by their code, the first word of the error.")
+            .by(&["code"])],
     },
     Parts {
         section: "keyspace",
         prefix: "db",
         fields: &[
-            gauge("keys", "db_keys", "Keys in a database; one without keys is left out.").by(&["db"]),
-            gauge("expires", "db_expires", "Keys in a database that have a time to live.").by(&["db"]),
+            gauge("keys", "db_keys", "Keys in a database; databases without keys have no sample.")
+                .by(&["db"]),
+            gauge("expires", "db_expires", "Keys in a database that have an expiry.").by(&["db"]),
             gauge(
                 "avg_ttl",
                 "db_avg_ttl_seconds",
-                "Mean time to live of the keys that have one, as estimated.",
+                "Estimated mean time to live of the keys in a database that have an expiry.",
             )
             .per(1e3)
             .by(&["db"]),
-            gauge("subexpiry", "db_subexpiry", "Hashes in a database that have fields with a time to live.")
+            gauge("subexpiry", "db_subexpiry", "Hashes in a database that have fields with an expiry.")
                 .by(&["db"]),
         ],
     },
@@ -515,14 +586,14 @@ pub const PARTS: &[Parts] = &[
         section: "threads",
         prefix: "io_thread_",
         fields: &[
-            gauge("clients", "io_thread_clients", "Client connections that an I/O thread serves.")
+            gauge("clients", "io_thread_clients", "Client connections of an I/O thread.").by(&["thread"]),
+            counter("reads", "io_thread_reads", "Receive operations of an I/O thread on its connections.")
                 .by(&["thread"]),
-            counter("reads", "io_thread_reads", "How often an I/O thread received bytes from a connection.")
+            counter("writes", "io_thread_writes", "Send operations of an I/O thread on its connections.")
                 .by(&["thread"]),
-            counter("writes", "io_thread_writes", "How often an I/O thread sent bytes to a connection.")
+            counter("commands", "io_thread_commands", "Requests that an I/O thread has executed.")
                 .by(&["thread"]),
-            counter("commands", "io_thread_commands", "Requests that an I/O thread ran.").by(&["thread"]),
-            counter("turns", "io_thread_turns", "Turns of an I/O thread's event loop.").by(&["thread"]),
+            counter("turns", "io_thread_turns", "Turns of the event loop of an I/O thread.").by(&["thread"]),
         ],
     },
 ];
@@ -542,63 +613,58 @@ pub const INFO: Metric = labelled(
         "maxmemory_policy",
         "mem_allocator",
     ],
-    "Versions, platform and settings that are words. Always 1.",
+    "Versions, platform and settings as labels. The value is always 1.",
 );
 /// The numbers of keys by size.
 pub const KEY_SIZES: Metric = labelled(
     Kind::Gauge,
     "db_key_sizes",
     &["db", "type", "size"],
-    "Keys of a type by size, from `size` to less than twice that: bytes of strings, elements of other types.",
+    "Keys of a type in a database by size: from `size` to less than twice `size`. The unit is \
+         bytes for strings, elements for other types.",
 );
 /// The durations of all requests.
 pub const REQUEST_SECONDS: Metric = metric(
     Kind::Histogram,
     "request_seconds",
-    "Time from the arrival of a request until its reply was sent, over all commands; without blocking commands.",
+    "Time from the arrival of a request until its reply is sent, for all commands except blocking \
+         ones.",
 );
 /// The durations of each command, for `metrics-per-command histograms`.
 pub const COMMAND_SECONDS: Metric = labelled(
     Kind::Histogram,
     "command_seconds",
     &["command"],
-    "Time that a call of a command took by itself. Only with metrics-per-command histograms.",
+    "Execution time of the calls of a command. Requires metrics-per-command histograms.",
 );
 /// The percentiles of the durations of each command, for `metrics-per-command percentiles`.
 pub const COMMAND_LATENCY: Metric = labelled(
     Kind::Summary,
     "command_latency_seconds",
     &["command"],
-    "Percentiles of a command's own times since the start. Only with metrics-per-command percentiles.",
+    "Percentiles of the execution time of a command since the start. Requires metrics-per-command \
+         percentiles.",
 );
-/// The CPU time of threads.
-pub const THREAD_CPU: Metric = labelled(
-    Kind::Counter,
-    "thread_cpu_seconds",
-    &["thread"],
-    "Time that threads of this name were running on a core.",
-);
-/// The time that threads were ready to run and waited for a core.
+/// The processor time of threads.
+pub const THREAD_CPU: Metric =
+    labelled(Kind::Counter, "thread_cpu_seconds", &["thread"], "CPU time of the threads with this name.");
+/// The time that threads waited for a processor.
 pub const THREAD_WAIT: Metric = labelled(
     Kind::Counter,
     "thread_wait_seconds",
     &["thread"],
-    "Time that threads of this name were ready to run and had no core.",
+    "Time for which threads with this name were ready to run but had no core.",
 );
 /// The start time of the server.
-pub const START_TIME: Metric = metric(
-    Kind::Gauge,
-    "start_time_seconds",
-    "When the server started, in seconds since 1970 began (Unix time).",
-);
+pub const START_TIME: Metric = metric(Kind::Gauge, "start_time_seconds", "Unix time of the server's start.");
 /// The number of open files.
 pub const OPEN_FDS: Metric =
-    metric(Kind::Gauge, "open_fds", "File descriptors that the process has open; each connection is one.");
+    metric(Kind::Gauge, "open_fds", "Open file descriptors of the process; each connection has one.");
 /// The maximum number of open files.
 pub const MAX_FDS: Metric = metric(
     Kind::Gauge,
     "max_fds",
-    "The most file descriptors that the process may open (ulimit -n); absent without a limit.",
+    "Maximum number of open file descriptors (ulimit -n); absent without a limit.",
 );
 
 /// The metrics that are not fields of INFO, and those that combine many fields.
@@ -629,7 +695,7 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
 /// Numbers of INFO that have no metric, grouped by the reason.
 pub const LEFT_OUT: &[(&str, &[&str])] = &[
     (
-        "constant, a setting, or about the moment of INFO",
+        "a constant, a setting, or a value of the moment when INFO runs",
         &[
             "redis_git_sha1",
             "redis_git_dirty",
@@ -644,10 +710,12 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
             "cluster_enabled",
             "hotkeys_last_window_samples",
             "hotkeys_last_window_duration_ms",
+            "master_replid",
+            "repl_backlog_size",
         ],
     ),
     (
-        "another metric has it, or a query gets it from others",
+        "another metric has this value, or a query can compute it from others",
         &[
             "uptime_in_days",
             "current_fork_perc",
@@ -668,20 +736,34 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "always the same, because the server does not do that",
+        "about scripts, functions or the append-only file: so far, only INFO shows it",
         &[
-            "cluster_connections",
-            "allocator_muzzy",
             "used_memory_lua",
             "used_memory_vm_eval",
             "used_memory_scripts_eval",
             "number_of_cached_scripts",
             "number_of_functions",
             "number_of_libraries",
-            "used_memory_vm_functions",
             "used_memory_vm_total",
             "used_memory_functions",
             "used_memory_scripts",
+            "evicted_scripts",
+            "aof_enabled",
+            "aof_rewrite_in_progress",
+            "aof_rewrite_scheduled",
+            "aof_last_rewrite_time_sec",
+            "aof_current_rewrite_time_sec",
+            "aof_rewrites",
+            "aof_rewrites_consecutive_failures",
+            "aof_last_cow_size",
+        ],
+    ),
+    (
+        "a constant: Saker lacks the feature or does not need it",
+        &[
+            "cluster_connections",
+            "allocator_muzzy",
+            "used_memory_vm_functions",
             "mem_replication_backlog",
             "mem_total_replication_buffers",
             "mem_replica_full_sync_buffer",
@@ -692,14 +774,6 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
             "active_defrag_running",
             "async_loading",
             "current_cow_size_age",
-            "aof_enabled",
-            "aof_rewrite_in_progress",
-            "aof_rewrite_scheduled",
-            "aof_last_rewrite_time_sec",
-            "aof_current_rewrite_time_sec",
-            "aof_rewrites",
-            "aof_rewrites_consecutive_failures",
-            "aof_last_cow_size",
             "module_fork_in_progress",
             "module_fork_last_cow_size",
             "total_net_repl_input_bytes",
@@ -709,7 +783,6 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
             "sync_full",
             "sync_partial_ok",
             "sync_partial_err",
-            "evicted_scripts",
             "latest_fork_usec",
             "total_forks",
             "slave_expires_tracked_keys",
@@ -722,12 +795,10 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
             "reply_buffer_shrinks",
             "reply_buffer_expands",
             "connected_slaves",
-            "master_replid",
             "master_replid2",
             "master_repl_offset",
             "second_repl_offset",
             "repl_backlog_active",
-            "repl_backlog_size",
             "repl_backlog_first_byte_offset",
             "repl_backlog_histlen",
             "used_cpu_sys_children",
