@@ -58,7 +58,7 @@ fn change<R>(
 
 static SETBIT: Command = Command {
     name: "SETBIT",
-    summary: "Sets or clears a bit of the string stored at a key, and returns what it was.",
+    summary: "Sets or clears a bit of the string stored at a key and returns its previous value.",
     history: History::since("2.2.0"),
     group: Group::Bitmap,
     complexity: "O(1)",
@@ -158,7 +158,7 @@ static BITCOUNT: Command = Command {
     summary: "Counts the set bits of the string stored at a key.",
     history: History::since("2.6.0")
         .changed(&[("7.0.0", "takes BYTE and BIT")])
-        .changed_by_valkey(&[("8.0.0", "takes a start alone")]),
+        .changed_by_valkey(&[("8.0.0", "takes a start without an end")]),
     group: Group::Bitmap,
     complexity: "O(N)",
     arity: Arity::AtLeast(2),

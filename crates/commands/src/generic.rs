@@ -60,7 +60,7 @@ pub static WALKERS: &[&Command<Walker>] = &[
 
 static DEL: Command = Command {
     name: "DEL",
-    summary: "Deletes keys with what they hold.",
+    summary: "Deletes keys and their values.",
     history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(N)",
@@ -90,7 +90,7 @@ fn del(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static UNLINK: Command = Command {
     name: "UNLINK",
-    summary: "Deletes keys at once and frees what they held in the background.",
+    summary: "Deletes keys immediately and frees their values in the background.",
     history: History::since("4.0.0"),
     group: Group::Generic,
     complexity: "O(1)",
@@ -110,7 +110,7 @@ fn unlink(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static EXISTS: Command = Command {
     name: "EXISTS",
-    summary: "Counts which of the given keys exist.",
+    summary: "Returns the number of the given keys that exist.",
     history: History::since("1.0.0").changed(&[("3.0.3", "takes several keys")]),
     group: Group::Generic,
     complexity: "O(N)",
@@ -132,7 +132,7 @@ fn exists(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static TOUCH: Command = Command {
     name: "TOUCH",
-    summary: "Notes an access to keys without reading them.",
+    summary: "Updates the last access time of keys without reading them.",
     history: History::since("3.2.1"),
     group: Group::Generic,
     complexity: "O(N)",
@@ -154,7 +154,7 @@ fn touch(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static TYPE: Command = Command {
     name: "TYPE",
-    summary: "Tells which type of value a key holds.",
+    summary: "Returns the type of the value stored at a key.",
     history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(1)",

@@ -78,7 +78,7 @@ fn reply_point(reply: &mut Reply<'_>, point: Point) {
 
 static GEOADD: Command = Command {
     name: "GEOADD",
-    summary: "Adds places to a sorted set, or moves those it has.",
+    summary: "Adds places to a sorted set, or updates their positions.",
     history: History::since("3.2.0").changed(&[("6.2.0", "takes NX, XX and CH")]),
     group: Group::Geo,
     complexity: "O(log(N)) for each place",

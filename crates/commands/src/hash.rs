@@ -54,7 +54,8 @@ pub static COMMANDS: &[&Command] = &[
 
 static HSET: Command = Command {
     name: "HSET",
-    summary: "Sets fields of a hash, which is created if need be, and counts the new ones.",
+    summary: "Sets fields of a hash and returns the number of new fields. Creates the hash if it does not \
+         exist.",
     history: History::since("2.0.0").changed(&[("4.0.0", "takes several fields with their values")]),
     group: Group::Hash,
     complexity: "O(1) for each field",
@@ -75,7 +76,7 @@ fn hset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static HMSET: Command = Command {
     name: "HMSET",
-    summary: "Sets fields of a hash, which is created if need be.",
+    summary: "Sets fields of a hash. Creates the hash if it does not exist.",
     history: History::since("2.0.0").deprecated("4.0.0", "`HSET` with multiple field-value pairs"),
     group: Group::Hash,
     complexity: "O(1) for each field",
@@ -113,7 +114,7 @@ fn set_fields(ctx: &mut Ctx<'_>, args: &Args<'_>, name: &'static str) -> Result<
 
 static HSETNX: Command = Command {
     name: "HSETNX",
-    summary: "Sets a field of a hash unless the field is there.",
+    summary: "Sets a field of a hash unless the field exists.",
     history: History::since("2.0.0"),
     group: Group::Hash,
     complexity: "O(1)",
@@ -371,7 +372,7 @@ fn hmget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static HGETALL: Command = Command {
     name: "HGETALL",
-    summary: "Returns all fields of a hash with their values.",
+    summary: "Returns all fields and values of a hash.",
     history: History::since("2.0.0"),
     group: Group::Hash,
     complexity: "O(N) in the number of fields",
@@ -475,7 +476,7 @@ fn hlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static HEXISTS: Command = Command {
     name: "HEXISTS",
-    summary: "Tells whether a hash has a field.",
+    summary: "Returns 1 if a field exists in a hash, else 0.",
     history: History::since("2.0.0"),
     group: Group::Hash,
     complexity: "O(1)",
@@ -494,7 +495,7 @@ fn hexists(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static HDEL: Command = Command {
     name: "HDEL",
-    summary: "Removes fields from a hash, and the hash with its last field.",
+    summary: "Removes fields from a hash. Deletes the hash if no field remains.",
     history: History::since("2.0.0").changed(&[("2.4.0", "takes several fields")]),
     group: Group::Hash,
     complexity: "O(1) for each field",
@@ -527,7 +528,7 @@ fn hdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static HINCRBY: Command = Command {
     name: "HINCRBY",
-    summary: "Adds to the whole number in a field of a hash, 0 where there is none.",
+    summary: "Adds an integer to the number in a field of a hash. A missing field counts as 0.",
     history: History::since("2.0.0"),
     group: Group::Hash,
     complexity: "O(1)",
@@ -578,7 +579,8 @@ fn expiry_of_sum(found: Lookup<'_>) -> (Expiry, bool) {
 
 static HINCRBYFLOAT: Command = Command {
     name: "HINCRBYFLOAT",
-    summary: "Adds to the number in a field of a hash, 0 where there is none.",
+    summary: "Adds a floating-point number to the number in a field of a hash. A missing field counts as \
+         0.",
     history: History::since("2.6.0"),
     group: Group::Hash,
     complexity: "O(1)",
@@ -627,7 +629,7 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
 
 static HRANDFIELD: Command = Command {
     name: "HRANDFIELD",
-    summary: "Returns fields of a hash chosen at random, with their values if asked for.",
+    summary: "Returns random fields of a hash, optionally with their values.",
     history: History::since("6.2.0"),
     group: Group::Hash,
     complexity: "O(N) in the number of fields returned",
@@ -652,7 +654,7 @@ fn hrandfield(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static HSCAN: Command = Command {
     name: "HSCAN",
-    summary: "Goes through the fields of a hash with a cursor.",
+    summary: "Iterates over the fields of a hash with a cursor.",
     history: History::since("2.8.0"),
     group: Group::Hash,
     complexity: "O(1) for each call, O(N) for all",

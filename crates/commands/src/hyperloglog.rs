@@ -107,7 +107,7 @@ fn add_all(
 
 static PFCOUNT: Command = Command {
     name: "PFCOUNT",
-    summary: "Estimates how many different elements were added to HyperLogLogs, together where several are given.",
+    summary: "Estimates the number of different elements in one or several HyperLogLogs.",
     history: History::since("2.8.9"),
     group: Group::Hyperloglog,
     complexity: "O(1)",
@@ -211,7 +211,7 @@ fn pfmerge(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static PFDEBUG: Command = Command {
     name: "PFDEBUG",
-    summary: "Shows how a HyperLogLog is stored, or makes it dense.",
+    summary: "Shows the encoding of a HyperLogLog, or converts it to the dense encoding.",
     history: History::since("2.8.9"),
     group: Group::Hyperloglog,
     complexity: "O(N)",
@@ -279,7 +279,7 @@ fn simd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static PFSELFTEST: Command = Command {
     name: "PFSELFTEST",
-    summary: "Checks that HyperLogLogs store their registers and estimate well.",
+    summary: "Tests the registers and the estimates of HyperLogLogs.",
     history: History::since("2.8.9"),
     group: Group::Hyperloglog,
     complexity: "O(1)",

@@ -101,7 +101,7 @@ fn note_pop(ctx: &mut Ctx<'_>, popped: usize, end: ListEnd, key: Key<'_>) {
 
 static LPUSH: Command = Command {
     name: "LPUSH",
-    summary: "Puts elements in front of a list, which is created if need be.",
+    summary: "Inserts elements at the head of a list. Creates the list if it does not exist.",
     history: History::since("1.0.0").changed(&[("2.4.0", "takes several elements")]),
     group: Group::List,
     complexity: "O(1)",
@@ -120,7 +120,7 @@ fn lpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static RPUSH: Command = Command {
     name: "RPUSH",
-    summary: "Puts elements behind a list, which is created if need be.",
+    summary: "Appends elements to the tail of a list. Creates the list if it does not exist.",
     run: rpush,
     ..LPUSH
 };
@@ -142,7 +142,7 @@ fn push(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), CommandE
 
 static LPUSHX: Command = Command {
     name: "LPUSHX",
-    summary: "Puts elements in front of a list that exists.",
+    summary: "Inserts elements at the head of a list if the list exists.",
     history: History::since("2.2.0").changed(&[("4.0.0", "takes several elements")]),
     group: Group::List,
     complexity: "O(1)",
@@ -159,8 +159,12 @@ fn lpushx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     push_if_exists(ctx, args, ListEnd::Front)
 }
 
-static RPUSHX: Command =
-    Command { name: "RPUSHX", summary: "Puts elements behind a list that exists.", run: rpushx, ..LPUSHX };
+static RPUSHX: Command = Command {
+    name: "RPUSHX",
+    summary: "Appends elements to the tail of a list if the list exists.",
+    run: rpushx,
+    ..LPUSHX
+};
 /// Handles RPUSHX: replies with the list's new length, 0 if there is no list.
 fn rpushx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     push_if_exists(ctx, args, ListEnd::Back)
@@ -176,7 +180,7 @@ fn push_if_exists(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<()
 
 static LPOP: Command = Command {
     name: "LPOP",
-    summary: "Takes the first elements off a list and returns them.",
+    summary: "Removes and returns the first elements of a list.",
     history: History::since("1.0.0").changed(&[("6.2.0", "takes a count")]),
     group: Group::List,
     complexity: "O(N)",
@@ -193,12 +197,8 @@ fn lpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     pop(ctx, args, ListEnd::Front)
 }
 
-static RPOP: Command = Command {
-    name: "RPOP",
-    summary: "Takes the last elements off a list and returns them.",
-    run: rpop,
-    ..LPOP
-};
+static RPOP: Command =
+    Command { name: "RPOP", summary: "Removes and returns the last elements of a list.", run: rpop, ..LPOP };
 /// Handles RPOP: replies with the last element, or with an array of the last `count` elements, last
 /// first.
 fn rpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

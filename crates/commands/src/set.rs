@@ -37,7 +37,7 @@ pub static COMMANDS: &[&Command] = &[
 
 static SADD: Command = Command {
     name: "SADD",
-    summary: "Adds members to a set, which is created if need be.",
+    summary: "Adds members to a set. Creates the set if it does not exist.",
     history: History::since("1.0.0").changed(&[("2.4.0", "takes several members")]),
     group: Group::Set,
     complexity: "O(1) for each member",
@@ -67,7 +67,7 @@ fn sadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static SREM: Command = Command {
     name: "SREM",
-    summary: "Removes members from a set, and the set with its last member.",
+    summary: "Removes members from a set. Deletes the set if no member remains.",
     history: History::since("1.0.0").changed(&[("2.4.0", "takes several members")]),
     group: Group::Set,
     complexity: "O(1) for each member",
@@ -100,7 +100,7 @@ fn srem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static SPOP: Command = Command {
     name: "SPOP",
-    summary: "Removes members of a set chosen at random and returns them.",
+    summary: "Removes and returns random members of a set.",
     history: History::since("1.0.0").changed(&[("3.2.0", "takes a count")]),
     group: Group::Set,
     complexity: "O(1) for each member",
@@ -273,7 +273,7 @@ fn smembers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static SISMEMBER: Command = Command {
     name: "SISMEMBER",
-    summary: "Tells whether a set has a member.",
+    summary: "Returns 1 if a value is a member of a set, else 0.",
     history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(1)",
@@ -295,7 +295,7 @@ fn sismember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static SMISMEMBER: Command = Command {
     name: "SMISMEMBER",
-    summary: "Tells which of several members a set has.",
+    summary: "Returns for each of several values 1 if it is a member of a set, else 0.",
     history: History::since("6.2.0"),
     group: Group::Set,
     complexity: "O(1) for each member",
@@ -341,7 +341,7 @@ fn scard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static SRANDMEMBER: Command = Command {
     name: "SRANDMEMBER",
-    summary: "Returns members of a set chosen at random.",
+    summary: "Returns random members of a set.",
     history: History::since("1.0.0").changed(&[("2.6.0", "takes a count")]),
     group: Group::Set,
     complexity: "O(N) in the number of members returned",
@@ -362,7 +362,7 @@ fn srandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static SSCAN: Command = Command {
     name: "SSCAN",
-    summary: "Goes through the members of a set with a cursor.",
+    summary: "Iterates over the members of a set with a cursor.",
     history: History::since("2.8.0"),
     group: Group::Set,
     complexity: "O(1) for each call, O(N) for all",

@@ -101,7 +101,7 @@ fn get(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static SET: Command = Command {
     name: "SET",
-    summary: "Stores a string at a key, whatever the key held before.",
+    summary: "Stores a string at a key and overwrites any previous value.",
     history: History::since("1.0.0").changed(&[
         ("2.6.12", "takes EX, PX, NX and XX"),
         ("6.0.0", "takes KEEPTTL"),
@@ -220,7 +220,7 @@ fn record_without_get(ctx: &mut Ctx<'_>, args: &Args<'_>) {
 
 static GETSET: Command = Command {
     name: "GETSET",
-    summary: "Stores a string at a key and returns the one that was there.",
+    summary: "Stores a string at a key and returns the previous string.",
     history: History::since("1.0.0").deprecated("6.2.0", "`SET` with the `!GET` argument"),
     group: Group::String,
     complexity: "O(1)",
@@ -359,7 +359,7 @@ fn setnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static SETEX: Command = Command {
     name: "SETEX",
-    summary: "Stores a string at a key together with an expiry in seconds.",
+    summary: "Stores a string at a key and sets its time to live in seconds.",
     history: History::since("2.0.0").deprecated("2.6.12", "`SET` with the `EX` argument"),
     group: Group::String,
     complexity: "O(1)",
@@ -378,7 +378,7 @@ fn setex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static PSETEX: Command = Command {
     name: "PSETEX",
-    summary: "Stores a string at a key together with an expiry in milliseconds.",
+    summary: "Stores a string at a key and sets its time to live in milliseconds.",
     history: History::since("2.6.0").deprecated("2.6.12", "`SET` with the `PX` argument"),
     args: &[Arg::key("key", 0), Arg::integer("milliseconds"), Arg::string("value")],
     run: psetex,
@@ -433,7 +433,7 @@ fn mget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static MSET: Command = Command {
     name: "MSET",
-    summary: "Stores strings at several keys, all at once.",
+    summary: "Stores strings at several keys atomically.",
     history: History::since("1.0.1"),
     group: Group::String,
     complexity: "O(N)",
@@ -458,7 +458,7 @@ fn mset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static MSETNX: Command = Command {
     name: "MSETNX",
-    summary: "Stores strings at several keys, all at once, unless one of the keys exists.",
+    summary: "Stores strings at several keys atomically, unless one of the keys exists.",
     keys: &[KeySpec::from(1, 2, KeyFlags::OW.union(KeyFlags::INSERT))],
     tips: &[],
     run: msetnx,
@@ -487,7 +487,7 @@ fn store_pairs(ctx: &mut Ctx<'_>, args: &Args<'_>) {
 
 static MSETEX: Command = Command {
     name: "MSETEX",
-    summary: "Stores strings at several keys, all at once, together with an expiry.",
+    summary: "Stores strings at several keys atomically and sets their expiry.",
     history: History::since("8.4.0"),
     group: Group::String,
     complexity: "O(N)",

@@ -130,7 +130,8 @@ impl AddOptions {
 
 static ZADD: Command = Command {
     name: "ZADD",
-    summary: "Adds members to a sorted set, which is created if need be, or changes their scores.",
+    summary: "Adds members to a sorted set, or updates their scores. Creates the sorted set if it does not \
+         exist.",
     history: History::since("1.2.0").changed(&[
         ("2.4.0", "takes several members"),
         ("3.0.2", "takes NX, XX, CH and INCR"),
@@ -163,7 +164,7 @@ fn zadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static ZINCRBY: Command = Command {
     name: "ZINCRBY",
-    summary: "Adds to the score of a member of a sorted set, 0 where there is none.",
+    summary: "Adds a number to the score of a member of a sorted set. A missing member has the score 0.",
     history: History::since("1.2.0"),
     group: Group::SortedSet,
     complexity: "O(log(N))",
@@ -237,7 +238,7 @@ pub(crate) fn add_members<'a>(
 
 static ZREM: Command = Command {
     name: "ZREM",
-    summary: "Removes members from a sorted set, and the set with its last member.",
+    summary: "Removes members from a sorted set. Deletes the sorted set if no member remains.",
     history: History::since("1.2.0").changed(&[("2.4.0", "takes several members")]),
     group: Group::SortedSet,
     complexity: "O(log(N)) for each member",
@@ -375,7 +376,7 @@ fn zcard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static ZRANK: Command = Command {
     name: "ZRANK",
-    summary: "Returns how many members of a sorted set stand before a member.",
+    summary: "Returns the rank of a member of a sorted set: the number of members before it.",
     history: History::since("2.0.0").changed(&[("7.2.0", "takes WITHSCORE")]),
     group: Group::SortedSet,
     complexity: "O(log(N))",
@@ -395,7 +396,7 @@ fn zrank(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static ZREVRANK: Command = Command {
     name: "ZREVRANK",
-    summary: "Returns how many members of a sorted set stand behind a member.",
+    summary: "Returns the reverse rank of a member of a sorted set: the number of members after it.",
     run: zrevrank,
     ..ZRANK
 };
@@ -437,7 +438,7 @@ fn rank(
 
 static ZRANDMEMBER: Command = Command {
     name: "ZRANDMEMBER",
-    summary: "Returns members of a sorted set chosen at random, with their scores if asked for.",
+    summary: "Returns random members of a sorted set, optionally with their scores.",
     history: History::since("6.2.0"),
     group: Group::SortedSet,
     complexity: "O(N) in the number of members returned",
@@ -462,7 +463,7 @@ fn zrandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static ZSCAN: Command = Command {
     name: "ZSCAN",
-    summary: "Goes through the members of a sorted set with a cursor.",
+    summary: "Iterates over the members and scores of a sorted set with a cursor.",
     history: History::since("2.8.0").changed_by_valkey(&[("8.0.0", "takes NOSCORES")]),
     group: Group::SortedSet,
     complexity: "O(1) for each call, O(N) for all",

@@ -12,7 +12,7 @@ const MILLISECOND: i64 = 1;
 
 pub(super) static TTL: Command = Command {
     name: "TTL",
-    summary: "Returns how many seconds a key has left.",
+    summary: "Returns the time to live of a key in seconds.",
     history: History::since("1.0.0").changed(&[("2.8.0", "returns -2 for a key that does not exist")]),
     group: Group::Generic,
     complexity: "O(1)",
@@ -33,7 +33,7 @@ fn ttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static PTTL: Command = Command {
     name: "PTTL",
-    summary: "Returns how many milliseconds a key has left.",
+    summary: "Returns the time to live of a key in milliseconds.",
     history: History::since("2.6.0").changed(&[("2.8.0", "returns -2 for a key that does not exist")]),
     run: pttl,
     ..TTL
@@ -98,7 +98,7 @@ const CONDITION: Arg = Arg::one_of(
 
 pub(super) static EXPIRE: Command = Command {
     name: "EXPIRE",
-    summary: "Lets a key expire a number of seconds from now.",
+    summary: "Sets the time to live of a key in seconds.",
     history: History::since("1.0.0").changed(&[("7.0.0", "takes NX, XX, GT and LT")]),
     group: Group::Generic,
     complexity: "O(1)",
@@ -119,7 +119,7 @@ fn expire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static PEXPIRE: Command = Command {
     name: "PEXPIRE",
-    summary: "Lets a key expire a number of milliseconds from now.",
+    summary: "Sets the time to live of a key in milliseconds.",
     history: History::since("2.6.0").changed(&[("7.0.0", "takes NX, XX, GT and LT")]),
     args: &[Arg::key("key", 0), Arg::integer("milliseconds"), CONDITION],
     run: pexpire,
@@ -133,7 +133,7 @@ fn pexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static EXPIREAT: Command = Command {
     name: "EXPIREAT",
-    summary: "Lets a key expire at a time in Unix seconds.",
+    summary: "Sets the expiry of a key to a Unix time in seconds.",
     history: History::since("1.2.0").changed(&[("7.0.0", "takes NX, XX, GT and LT")]),
     args: &[Arg::key("key", 0), Arg::unix_time("unix-time-seconds"), CONDITION],
     run: expireat,
@@ -146,7 +146,7 @@ fn expireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static PEXPIREAT: Command = Command {
     name: "PEXPIREAT",
-    summary: "Lets a key expire at a time in Unix milliseconds.",
+    summary: "Sets the expiry of a key to a Unix time in milliseconds.",
     history: History::since("2.6.0").changed(&[("7.0.0", "takes NX, XX, GT and LT")]),
     args: &[Arg::key("key", 0), Arg::unix_time("unix-time-milliseconds"), CONDITION],
     run: pexpireat,
@@ -248,7 +248,7 @@ impl Conditions {
 
 pub(super) static PERSIST: Command = Command {
     name: "PERSIST",
-    summary: "Lets a key stay for ever.",
+    summary: "Removes the expiry of a key.",
     history: History::since("2.2.0"),
     group: Group::Generic,
     complexity: "O(1)",

@@ -21,7 +21,7 @@ const TABLE_BYTES_PER_KEY: usize = 12;
 
 pub(super) static OBJECT: Command = Command {
     name: "OBJECT",
-    summary: "Groups the commands that look into how values are stored.",
+    summary: "A container for commands that show how values are stored.",
     history: History::since("2.2.3"),
     group: Group::Generic,
     complexity: "Depends on subcommand.",
@@ -39,7 +39,7 @@ fn object(_ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static OBJECT_ENCODING: Command = Command {
     name: "ENCODING",
-    summary: "Tells how the value at a key is stored.",
+    summary: "Returns the encoding of the value stored at a key.",
     history: History::since("2.2.3"),
     group: Group::Generic,
     complexity: "O(1)",
@@ -63,7 +63,7 @@ fn object_encoding(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
 
 static OBJECT_REFCOUNT: Command = Command {
     name: "REFCOUNT",
-    summary: "Tells how many references the value at a key has.",
+    summary: "Returns the reference count of the value stored at a key.",
     history: History::since("2.2.3"),
     group: Group::Generic,
     complexity: "O(1)",
@@ -90,7 +90,7 @@ fn object_refcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
 
 static OBJECT_IDLETIME: Command = Command {
     name: "IDLETIME",
-    summary: "Tells for how long the value at a key was not used.",
+    summary: "Returns the seconds since the last access to a key.",
     history: History::since("2.2.3"),
     group: Group::Generic,
     complexity: "O(1)",
@@ -123,7 +123,7 @@ fn object_idletime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
 
 static OBJECT_FREQ: Command = Command {
     name: "FREQ",
-    summary: "Tells how often the value at a key is used.",
+    summary: "Returns the access frequency counter (LFU) of a key.",
     history: History::since("4.0.0"),
     group: Group::Generic,
     complexity: "O(1)",
@@ -163,6 +163,8 @@ fn reply_number(ctx: &mut Ctx<'_>, number: Option<i64>) {
 }
 
 static OBJECT_HELP: Command = Command {
+    name: "HELP",
+    summary: "Lists the subcommands.",
     history: History::since("6.2.0"),
     group: Group::Generic,
     acl: Acl::KEYSPACE,
@@ -187,7 +189,7 @@ fn object_help(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> 
 /// The record of MEMORY USAGE. Its container MEMORY is a server command.
 pub static MEMORY_USAGE: Command = Command {
     name: "USAGE",
-    summary: "Estimates how much memory a key takes with what it holds.",
+    summary: "Estimates the memory of a key and its value in bytes.",
     history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "O(N)",

@@ -9,7 +9,8 @@ use crate::wait::{BlockFor, EmptyReply, timeout_ms};
 
 pub(super) static WAIT: Command = Command {
     name: "WAIT",
-    summary: "Waits until so many replicas have what the client wrote, and returns how many have.",
+    summary: "Waits until a number of replicas have the client's writes, and returns the number of \
+         replicas that have them.",
     history: History::since("3.0.0"),
     group: Group::Generic,
     complexity: "O(1)",

@@ -19,7 +19,7 @@ const RANDOM_DRAWS_MAX: usize = 100;
 
 pub(super) static SCAN: Command<Walker> = Command {
     name: "SCAN",
-    summary: "Walks over the keys of a database, some at each call.",
+    summary: "Iterates over the keys of a database with a cursor.",
     history: History::since("2.8.0").changed(&[("6.0.0", "takes TYPE")]),
     group: Group::Generic,
     complexity: "O(1)",
@@ -151,7 +151,7 @@ fn list_keys(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandEr
 
 pub(super) static RANDOMKEY: Command<Walker> = Command {
     name: "RANDOMKEY",
-    summary: "Returns a key drawn at random.",
+    summary: "Returns a random key.",
     history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(1)",

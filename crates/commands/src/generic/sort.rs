@@ -394,7 +394,7 @@ const GET: Arg =
 
 pub(super) static SORT: Command = Command {
     name: "SORT",
-    summary: "Sorts the elements of a list, a set or a sorted set; replies or stores them.",
+    summary: "Sorts the elements of a list, a set or a sorted set, and returns or stores them.",
     history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(N+M*log(M)), N elements, M of them returned",
@@ -426,7 +426,7 @@ fn sort(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static SORT_RO: Command = Command {
     name: "SORT_RO",
-    summary: "Sorts the elements of a list, a set or a sorted set.",
+    summary: "Sorts the elements of a list, a set or a sorted set, and returns them.",
     history: History::since("7.0.0"),
     group: Group::Generic,
     complexity: "O(N+M*log(M)), N elements, M of them returned",

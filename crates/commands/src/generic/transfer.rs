@@ -9,7 +9,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 
 pub(super) static RENAME: Command = Command {
     name: "RENAME",
-    summary: "Gives a key another name, in the place of a key that has it.",
+    summary: "Renames a key and overwrites the destination.",
     history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(1)",
@@ -39,7 +39,7 @@ fn rename(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static RENAMENX: Command = Command {
     name: "RENAMENX",
-    summary: "Gives a key another name unless a key has it.",
+    summary: "Renames a key unless the destination exists.",
     history: History::since("1.0.0").changed(&[("3.2.0", "permits both names to be the same")]),
     group: Group::Generic,
     complexity: "O(1)",
@@ -81,7 +81,7 @@ fn move_value(ctx: &mut Ctx<'_>, from: Key<'_>, to: Key<'_>) {
 
 pub(super) static COPY: Command = Command {
     name: "COPY",
-    summary: "Copies what a key holds to another key.",
+    summary: "Copies the value of a key to another key.",
     history: History::since("6.2.0"),
     group: Group::Generic,
     complexity: "O(N)",

@@ -434,7 +434,7 @@ pub(super) static GEOSEARCH: Command = Command {
     name: "GEOSEARCH",
     summary: "Returns the places inside a circle, a box or a polygon.",
     history: History::since("6.2.0")
-        .changed(&[("7.0.0", "takes units in capitals")])
+        .changed(&[("7.0.0", "takes units in uppercase")])
         .changed_by_valkey(&[("9.0.0", "takes BYPOLYGON")]),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the shape, M in the sorted set",
@@ -456,7 +456,7 @@ pub(super) static GEOSEARCHSTORE: Command = Command {
     name: "GEOSEARCHSTORE",
     summary: "Stores the places inside a circle, a box or a polygon at another key.",
     history: History::since("6.2.0")
-        .changed(&[("7.0.0", "takes units in capitals")])
+        .changed(&[("7.0.0", "takes units in uppercase")])
         .changed_by_valkey(&[("9.0.0", "takes BYPOLYGON")]),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the shape, M in the sorted set",
@@ -506,7 +506,7 @@ pub(super) static GEORADIUS: Command = Command {
     name: "GEORADIUS",
     summary: "Returns or stores the places around a point.",
     history: History::since("3.2.0")
-        .changed(&[("6.2.0", "takes ANY after COUNT"), ("7.0.0", "takes units in capitals")])
+        .changed(&[("6.2.0", "takes ANY after COUNT"), ("7.0.0", "takes units in uppercase")])
         .deprecated("6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument"),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",
@@ -543,7 +543,7 @@ pub(super) static GEORADIUS_RO: Command = Command {
     name: "GEORADIUS_RO",
     summary: "Returns the places around a point.",
     history: History::since("3.2.10")
-        .changed(&[("6.2.0", "takes ANY after COUNT"), ("7.0.0", "takes units in capitals")])
+        .changed(&[("6.2.0", "takes ANY after COUNT"), ("7.0.0", "takes units in uppercase")])
         .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument"),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",
@@ -573,9 +573,9 @@ fn georadius_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
 
 pub(super) static GEORADIUSBYMEMBER: Command = Command {
     name: "GEORADIUSBYMEMBER",
-    summary: "Returns or stores the places around one of them.",
+    summary: "Returns or stores the places around a member.",
     history: History::since("3.2.0")
-        .changed(&[("6.2.0", "takes ANY after COUNT"), ("7.0.0", "takes units in capitals")])
+        .changed(&[("6.2.0", "takes ANY after COUNT"), ("7.0.0", "takes units in uppercase")])
         .deprecated(
             "6.2.0",
             "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
@@ -612,9 +612,9 @@ fn georadiusbymember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandEr
 
 pub(super) static GEORADIUSBYMEMBER_RO: Command = Command {
     name: "GEORADIUSBYMEMBER_RO",
-    summary: "Returns the places around one of them.",
+    summary: "Returns the places around a member.",
     history: History::since("3.2.10")
-        .changed(&[("6.2.0", "takes ANY after COUNT"), ("7.0.0", "takes units in capitals")])
+        .changed(&[("6.2.0", "takes ANY after COUNT"), ("7.0.0", "takes units in uppercase")])
         .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments"),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",

@@ -30,7 +30,7 @@ const CONDITION: Arg = Arg::one_of(
 
 pub(super) static HEXPIRE: Command = Command {
     name: "HEXPIRE",
-    summary: "Lets fields of a hash expire a number of seconds from now.",
+    summary: "Sets the time to live of fields of a hash in seconds.",
     history: History::since("7.4.0"),
     group: Group::Hash,
     complexity: "O(1) for each field",
@@ -57,7 +57,7 @@ fn hexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static HPEXPIRE: Command = Command {
     name: "HPEXPIRE",
-    summary: "Lets fields of a hash expire a number of milliseconds from now.",
+    summary: "Sets the time to live of fields of a hash in milliseconds.",
     args: &[
         Arg::key("key", 0),
         Arg::integer("milliseconds"),
@@ -75,7 +75,7 @@ fn hpexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static HEXPIREAT: Command = Command {
     name: "HEXPIREAT",
-    summary: "Lets fields of a hash expire at a time in Unix seconds.",
+    summary: "Sets the expiry of fields of a hash to a Unix time in seconds.",
     args: &[
         Arg::key("key", 0),
         Arg::unix_time("unix-time-seconds"),
@@ -92,7 +92,7 @@ fn hexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static HPEXPIREAT: Command = Command {
     name: "HPEXPIREAT",
-    summary: "Lets fields of a hash expire at a time in Unix milliseconds.",
+    summary: "Sets the expiry of fields of a hash to a Unix time in milliseconds.",
     args: &[
         Arg::key("key", 0),
         Arg::unix_time("unix-time-milliseconds"),
@@ -235,7 +235,7 @@ fn set_deadlines(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), C
 
 pub(super) static HTTL: Command = Command {
     name: "HTTL",
-    summary: "Returns how many seconds fields of a hash have left.",
+    summary: "Returns the time to live of fields of a hash in seconds.",
     history: History::since("7.4.0"),
     group: Group::Hash,
     complexity: "O(1) for each field",
@@ -260,7 +260,7 @@ fn httl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static HPTTL: Command = Command {
     name: "HPTTL",
-    summary: "Returns how many milliseconds fields of a hash have left.",
+    summary: "Returns the time to live of fields of a hash in milliseconds.",
     run: hpttl,
     ..HTTL
 };
@@ -320,7 +320,7 @@ fn reply_deadlines(
 
 pub(super) static HPERSIST: Command = Command {
     name: "HPERSIST",
-    summary: "Lets fields of a hash stay for ever.",
+    summary: "Removes the expiry of fields of a hash.",
     history: History::since("7.4.0"),
     group: Group::Hash,
     complexity: "O(1) for each field",

@@ -15,7 +15,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 
 pub(super) static HGETEX: Command = Command {
     name: "HGETEX",
-    summary: "Returns the values of fields of a hash and sets or removes when they expire.",
+    summary: "Returns the values of fields of a hash and sets or removes their expiry.",
     history: History::since("8.0.0"),
     group: Group::Hash,
     complexity: "O(1) for each field",
@@ -158,7 +158,7 @@ fn hgetdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static HSETEX: Command = Command {
     name: "HSETEX",
-    summary: "Sets fields of a hash, under a condition if need be, and when they expire.",
+    summary: "Sets fields of a hash and their expiry, optionally under a condition.",
     history: History::since("8.0.0").changed_by_valkey(&[("9.1.0", "takes NX and XX")]),
     group: Group::Hash,
     complexity: "O(1) for each field",

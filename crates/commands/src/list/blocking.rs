@@ -13,8 +13,9 @@ use crate::wait::{Awaited, BlockingKey, EmptyReply, timeout_seconds};
 
 pub(super) static BLPOP: Command = Command {
     name: "BLPOP",
-    summary: "Takes the first element off the first list that has any, waiting for one where none has.",
-    history: History::since("2.0.0").changed(&[("6.0.0", "takes fractions of a second as timeout")]),
+    summary: "Removes and returns the first element of the first non-empty list. Blocks until a list has \
+         an element.",
+    history: History::since("2.0.0").changed(&[("6.0.0", "takes a timeout with fractions of a second")]),
     group: Group::List,
     complexity: "O(N)",
     arity: Arity::AtLeast(3),
@@ -32,7 +33,8 @@ fn blpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static BRPOP: Command = Command {
     name: "BRPOP",
-    summary: "Takes the last element off the first list that has any, waiting for one where none has.",
+    summary: "Removes and returns the last element of the first non-empty list. Blocks until a list has an \
+         element.",
     run: brpop,
     ..BLPOP
 };
@@ -65,8 +67,8 @@ fn pop_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), C
 
 pub(super) static BLMOVE: Command = Command {
     name: "BLMOVE",
-    summary: "Takes an element off an end of a list, waiting for one where there is none, puts it on an end of \
-              another and returns it.",
+    summary: "Moves an element from one end of a list to one end of another list and returns it. Blocks \
+         until there is an element.",
     history: History::since("6.2.0"),
     group: Group::List,
     complexity: "O(1)",
@@ -100,10 +102,10 @@ fn blmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static BRPOPLPUSH: Command = Command {
     name: "BRPOPLPUSH",
-    summary: "Takes the last element off a list, waiting for one where there is none, puts it in front of \
-              another and returns it.",
+    summary: "Moves the last element of a list to the head of another list and returns it. Blocks until \
+         there is an element.",
     history: History::since("2.2.0")
-        .changed(&[("6.0.0", "takes fractions of a second as timeout")])
+        .changed(&[("6.0.0", "takes a timeout with fractions of a second")])
         .deprecated("6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
     group: Group::List,
     complexity: "O(1)",
@@ -145,7 +147,8 @@ fn move_or_wait(
 
 pub(super) static BLMPOP: Command = Command {
     name: "BLMPOP",
-    summary: "Takes elements off the first list that has any, of several, waiting for one where none has.",
+    summary: "Removes and returns elements of the first non-empty list. Blocks until a list has an \
+         element.",
     history: History::since("7.0.0"),
     group: Group::List,
     complexity: "O(N+M)",

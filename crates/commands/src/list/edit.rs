@@ -10,7 +10,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 
 pub(super) static LINSERT: Command = Command {
     name: "LINSERT",
-    summary: "Puts an element before or after another one in a list.",
+    summary: "Inserts an element before or after another element of a list.",
     history: History::since("2.2.0"),
     group: Group::List,
     complexity: "O(N)",

@@ -13,7 +13,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 
 pub(super) static LMOVE: Command = Command {
     name: "LMOVE",
-    summary: "Takes an element off an end of a list, puts it on an end of another and returns it.",
+    summary: "Moves an element from one end of a list to one end of another list and returns it.",
     history: History::since("6.2.0"),
     group: Group::List,
     complexity: "O(1)",
@@ -44,7 +44,7 @@ fn lmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static RPOPLPUSH: Command = Command {
     name: "RPOPLPUSH",
-    summary: "Takes the last element off a list, puts it in front of another and returns it.",
+    summary: "Moves the last element of a list to the head of another list and returns it.",
     history: History::since("1.2.0").deprecated("6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments"),
     group: Group::List,
     complexity: "O(1)",
@@ -101,7 +101,7 @@ pub(super) fn move_one(
 
 pub(super) static LMPOP: Command = Command {
     name: "LMPOP",
-    summary: "Takes elements off the first list that has any, of several, and returns them.",
+    summary: "Removes and returns elements of the first non-empty list.",
     history: History::since("7.0.0"),
     group: Group::List,
     complexity: "O(N+M)",

@@ -117,7 +117,7 @@ fn store(ctx: &mut Ctx<'_>, key: Key<'_>, set: Set, event: &'static str) {
 
 pub(super) static SINTER: Command = Command {
     name: "SINTER",
-    summary: "Returns the members that all of several sets have.",
+    summary: "Returns the intersection of sets.",
     history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(N*M), N members in the smallest of M sets",
@@ -146,7 +146,7 @@ fn sinter(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static SINTERCARD: Command = Command {
     name: "SINTERCARD",
-    summary: "Counts the members that all of several sets have.",
+    summary: "Returns the number of members in the intersection of sets.",
     history: History::since("7.0.0"),
     group: Group::Set,
     complexity: "O(N*M), N members in the smallest of M sets",
@@ -193,7 +193,7 @@ fn sintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static SINTERSTORE: Command = Command {
     name: "SINTERSTORE",
-    summary: "Stores the members that all of several sets have.",
+    summary: "Stores the intersection of sets.",
     history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(N*M), N members in the smallest of M sets",
@@ -241,7 +241,7 @@ fn sinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static SUNION: Command = Command {
     name: "SUNION",
-    summary: "Returns the members of all of several sets.",
+    summary: "Returns the union of sets.",
     history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(N) in the number of members",
@@ -264,7 +264,7 @@ fn sunion(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static SUNIONSTORE: Command = Command {
     name: "SUNIONSTORE",
-    summary: "Stores the members of all of several sets.",
+    summary: "Stores the union of sets.",
     complexity: "O(N) in the number of members",
     run: sunionstore,
     ..SINTERSTORE
@@ -279,7 +279,7 @@ fn sunionstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static SDIFF: Command = Command {
     name: "SDIFF",
-    summary: "Returns the members of a set that several others do not have.",
+    summary: "Returns the difference of sets: the members of the first set that no other set has.",
     run: sdiff,
     ..SUNION
 };
@@ -293,7 +293,7 @@ fn sdiff(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static SDIFFSTORE: Command = Command {
     name: "SDIFFSTORE",
-    summary: "Stores the members of a set that several others do not have.",
+    summary: "Stores the difference of sets: the members of the first set that no other set has.",
     complexity: "O(N) in the number of members",
     run: sdiffstore,
     ..SINTERSTORE

@@ -37,7 +37,7 @@ static XINFO_STREAM: Command = Command {
             "7.0.0",
             "returns max-deleted-entry-id, recorded-first-entry-id, entries-added, entries-read and lag",
         ),
-        ("7.2.0", "returns active-time; seen-time is that of any attempt"),
+        ("7.2.0", "returns active-time; seen-time counts attempts without an entry, too"),
     ]),
     group: Group::Stream,
     complexity: "O(1)",
@@ -226,7 +226,8 @@ fn xinfo_groups(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
 static XINFO_CONSUMERS: Command = Command {
     name: "CONSUMERS",
     summary: "Describes the consumers of a consumer group.",
-    history: History::since("5.0.0").changed(&[("7.2.0", "returns inactive; idle is since any attempt")]),
+    history: History::since("5.0.0")
+        .changed(&[("7.2.0", "returns inactive; attempts without an entry reset idle, too")]),
     group: Group::Stream,
     complexity: "O(1)",
     arity: Arity::Exactly(4),
@@ -260,8 +261,18 @@ fn xinfo_consumers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
     Ok(())
 }
 
-static XINFO_HELP: Command =
-    Command { group: Group::Stream, acl: Acl::STREAM, run: xinfo_help, ..Command::HELP };
+static XINFO_HELP: Command = Command {
+    name: "HELP",
+    summary: "Lists the subcommands.",
+    history: History::since("5.0.0"),
+    group: Group::Stream,
+    complexity: "O(1)",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.union(Flags::STALE),
+    acl: Acl::STREAM,
+    run: xinfo_help,
+    ..Command::DEFAULT
+};
 /// Handles XINFO HELP.
 fn xinfo_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
     let lines = [

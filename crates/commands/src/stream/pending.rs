@@ -45,8 +45,8 @@ fn xack(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static XPENDING: Command = Command {
     name: "XPENDING",
-    summary: "Tells what a consumer group was delivered and has not acknowledged.",
-    history: History::since("5.0.0").changed(&[("6.2.0", "takes IDLE and bounds that are excluded")]),
+    summary: "Returns the entries that a consumer group has received and not acknowledged.",
+    history: History::since("5.0.0").changed(&[("6.2.0", "takes IDLE and exclusive bounds")]),
     group: Group::Stream,
     complexity: "O(N)",
     arity: Arity::AtLeast(3),
@@ -176,7 +176,7 @@ fn reply_pending<'p>(
 
 pub(super) static XCLAIM: Command = Command {
     name: "XCLAIM",
-    summary: "Gives pending entries of a consumer group to a consumer.",
+    summary: "Transfers pending entries of a consumer group to a consumer.",
     history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(log N)",
@@ -346,9 +346,9 @@ impl ClaimRequest {
 
 pub(super) static XAUTOCLAIM: Command = Command {
     name: "XAUTOCLAIM",
-    summary: "Gives the pending entries of a consumer group to a consumer, one after the other.",
+    summary: "Transfers idle pending entries of a consumer group to a consumer, with a cursor.",
     history: History::since("6.2.0")
-        .changed(&[("7.0.0", "returns the deleted entries that it removed from the pending ones")]),
+        .changed(&[("7.0.0", "returns the IDs of deleted entries that it removed from the pending entries")]),
     group: Group::Stream,
     complexity: "O(1)",
     arity: Arity::AtLeast(6),

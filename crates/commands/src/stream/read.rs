@@ -37,7 +37,7 @@ fn xlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static XRANGE: Command = Command {
     name: "XRANGE",
     summary: "Returns the entries of a stream with IDs in a range.",
-    history: History::since("5.0.0").changed(&[("6.2.0", "takes bounds that are excluded")]),
+    history: History::since("5.0.0").changed(&[("6.2.0", "takes exclusive bounds")]),
     group: Group::Stream,
     complexity: "O(N)",
     arity: Arity::AtLeast(4),
@@ -67,8 +67,8 @@ fn xrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static XREVRANGE: Command = Command {
     name: "XREVRANGE",
-    summary: "Returns the entries of a stream with IDs in a range, last first.",
-    history: History::since("5.0.0").changed(&[("6.2.0", "takes bounds that are excluded")]),
+    summary: "Returns the entries of a stream with IDs in a range, in reverse order.",
+    history: History::since("5.0.0").changed(&[("6.2.0", "takes exclusive bounds")]),
     group: Group::Stream,
     complexity: "O(N)",
     arity: Arity::AtLeast(4),
@@ -136,7 +136,8 @@ fn count_option(args: &Args<'_>) -> Result<usize, CommandError> {
 
 pub(super) static XREAD: Command = Command {
     name: "XREAD",
-    summary: "Returns the entries of several streams behind an ID each.",
+    summary: "Returns the entries of one or several streams after given IDs. Can block until there are \
+         any.",
     history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "",
@@ -226,7 +227,8 @@ impl ServedStreams {
 
 pub(super) static XREADGROUP: Command = Command {
     name: "XREADGROUP",
-    summary: "Delivers entries of several streams to a consumer of a group.",
+    summary: "Delivers entries of one or several streams to a consumer of a group. Can block until there \
+         are any.",
     history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(M) for each stream, M entries delivered",

@@ -43,7 +43,8 @@ fn xdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static XDELEX: Command = Command {
     name: "XDELEX",
-    summary: "Removes entries from a stream by their IDs, as consumer groups allow.",
+    summary: "Removes entries from a stream by their IDs, and controls their references in consumer \
+         groups.",
     history: History::since("8.2.0"),
     group: Group::Stream,
     complexity: "O(1)",
@@ -85,7 +86,8 @@ fn xdelex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static XACKDEL: Command = Command {
     name: "XACKDEL",
-    summary: "Acknowledges entries of a consumer group, and removes them as other groups allow.",
+    summary: "Acknowledges entries of a consumer group and removes them, and controls their references in \
+         other groups.",
     history: History::since("8.2.0"),
     group: Group::Stream,
     complexity: "O(1)",

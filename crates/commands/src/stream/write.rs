@@ -12,10 +12,10 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 
 pub(super) static XADD: Command = Command {
     name: "XADD",
-    summary: "Appends an entry to a stream, which is created if need be.",
+    summary: "Appends an entry to a stream. Creates the stream if it does not exist.",
     history: History::since("5.0.0").changed(&[
         ("6.2.0", "takes NOMKSTREAM, MINID and LIMIT"),
-        ("7.0.0", "takes IDs whose sequence number is left to the server"),
+        ("7.0.0", "takes IDs with an automatic sequence number (5-*)"),
         ("8.2.0", "takes KEEPREF, DELREF and ACKED"),
     ]),
     group: Group::Stream,
@@ -155,7 +155,7 @@ fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static XSETID: Command = Command {
     name: "XSETID",
-    summary: "Sets the last ID of a stream, and what it remembers of the past.",
+    summary: "Sets the last ID of a stream, its count of added entries and its largest deleted ID.",
     history: History::since("5.0.0").changed(&[("7.0.0", "takes ENTRIESADDED and MAXDELETEDID")]),
     group: Group::Stream,
     complexity: "O(1)",

@@ -85,7 +85,7 @@ fn digest(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static DELEX: Command = Command {
     name: "DELEX",
-    summary: "Deletes a key if it holds the expected string.",
+    summary: "Deletes a key if a condition on its string holds.",
     history: History::since("8.4.0"),
     group: Group::String,
     complexity: "O(1), O(N) for a digest of N bytes",
@@ -133,7 +133,7 @@ fn delex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static DELIFEQ: Command = Command {
     name: "DELIFEQ",
-    summary: "Deletes a key if it holds this string.",
+    summary: "Deletes a key if its value equals a string.",
     history: History::since_valkey("9.0.0"),
     group: Group::String,
     complexity: "O(1)",

@@ -11,7 +11,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 
 pub(super) static INCR: Command = Command {
     name: "INCR",
-    summary: "Adds one to the number stored at a key, 0 where there is none.",
+    summary: "Adds one to the integer stored at a key. A missing key counts as 0.",
     history: History::since("1.0.0"),
     group: Group::String,
     complexity: "O(1)",
@@ -30,7 +30,7 @@ fn incr(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static DECR: Command = Command {
     name: "DECR",
-    summary: "Subtracts one from the number stored at a key, 0 where there is none.",
+    summary: "Subtracts one from the integer stored at a key. A missing key counts as 0.",
     run: decr,
     ..INCR
 };
@@ -41,7 +41,7 @@ fn decr(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static INCRBY: Command = Command {
     name: "INCRBY",
-    summary: "Adds a whole number to the one stored at a key, 0 where there is none.",
+    summary: "Adds an integer to the integer stored at a key. A missing key counts as 0.",
     history: History::since("1.0.0"),
     group: Group::String,
     complexity: "O(1)",
@@ -60,7 +60,7 @@ fn incrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static DECRBY: Command = Command {
     name: "DECRBY",
-    summary: "Subtracts a whole number from the one stored at a key, 0 where there is none.",
+    summary: "Subtracts an integer from the integer stored at a key. A missing key counts as 0.",
     args: &[Arg::key("key", 0), Arg::integer("decrement")],
     run: decrby,
     ..INCRBY
@@ -97,7 +97,7 @@ fn add(ctx: &mut Ctx<'_>, args: &Args<'_>, delta: i64) -> Result<(), CommandErro
 
 pub(super) static INCRBYFLOAT: Command = Command {
     name: "INCRBYFLOAT",
-    summary: "Adds a floating-point number to the one stored at a key, 0 where there is none.",
+    summary: "Adds a floating-point number to the number stored at a key. A missing key counts as 0.",
     history: History::since("2.6.0"),
     group: Group::String,
     complexity: "O(1)",

@@ -14,7 +14,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 
 pub(super) static APPEND: Command = Command {
     name: "APPEND",
-    summary: "Appends to the string stored at a key, or stores it where there is none.",
+    summary: "Appends a string to the string stored at a key. Creates the key if it does not exist.",
     history: History::since("2.0.0"),
     group: Group::String,
     complexity: "O(1)",
@@ -139,7 +139,7 @@ fn substr(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static SETRANGE: Command = Command {
     name: "SETRANGE",
-    summary: "Overwrites a part of the string stored at a key, padding it with zero bytes where it is too short.",
+    summary: "Overwrites a part of the string stored at a key. Pads a shorter string with zero bytes.",
     history: History::since("2.2.0"),
     group: Group::String,
     complexity: "O(1)",

@@ -360,7 +360,7 @@ fn store_result(
 
 pub(super) static ZUNION: Command = Command {
     name: "ZUNION",
-    summary: "Returns the members of all of several sorted sets.",
+    summary: "Returns the union of sorted sets.",
     history: History::since("6.2.0"),
     group: Group::SortedSet,
     complexity: "O(N)+O(M*log(M)), N members in all, M in the result",
@@ -390,7 +390,7 @@ fn zunion(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static ZUNIONSTORE: Command = Command {
     name: "ZUNIONSTORE",
-    summary: "Stores the members of all of several sorted sets.",
+    summary: "Stores the union of sorted sets.",
     history: History::since("2.0.0"),
     group: Group::SortedSet,
     complexity: "O(N)+O(M*log(M)), N members in all, M in the result",
@@ -423,7 +423,7 @@ fn zunionstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static ZINTER: Command = Command {
     name: "ZINTER",
-    summary: "Returns the members that all of several sorted sets have.",
+    summary: "Returns the intersection of sorted sets.",
     complexity: "O(N*K)+O(M*log(M)), N members in the smallest of K sets, M in the result",
     run: zinter,
     ..ZUNION
@@ -435,7 +435,7 @@ fn zinter(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static ZINTERSTORE: Command = Command {
     name: "ZINTERSTORE",
-    summary: "Stores the members that all of several sorted sets have.",
+    summary: "Stores the intersection of sorted sets.",
     complexity: "O(N*K)+O(M*log(M)), N members in the smallest of K sets, M in the result",
     run: zinterstore,
     ..ZUNIONSTORE
@@ -447,7 +447,7 @@ fn zinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static ZINTERCARD: Command = Command {
     name: "ZINTERCARD",
-    summary: "Counts the members that all of several sorted sets have.",
+    summary: "Returns the number of members in the intersection of sorted sets.",
     history: History::since("7.0.0"),
     group: Group::SortedSet,
     complexity: "O(N*K), N members in the smallest of K sets",
@@ -479,7 +479,7 @@ fn zintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static ZDIFF: Command = Command {
     name: "ZDIFF",
-    summary: "Returns the members of a sorted set that several others do not have.",
+    summary: "Returns the difference of sorted sets: the members of the first that no other has.",
     history: History::since("6.2.0"),
     group: Group::SortedSet,
     complexity: "O(N*K)+O(M*log(M)), N members in the first of K sets, M in the result",
@@ -502,7 +502,7 @@ fn zdiff(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static ZDIFFSTORE: Command = Command {
     name: "ZDIFFSTORE",
-    summary: "Stores the members of a sorted set that several others do not have.",
+    summary: "Stores the difference of sorted sets: the members of the first that no other has.",
     history: History::since("6.2.0"),
     group: Group::SortedSet,
     complexity: "O(N*K)+O(M*log(M)), N members in the first of K sets, M in the result",

@@ -9,9 +9,9 @@ use crate::wait::{Awaited, BlockingKey, EmptyReply, timeout_seconds};
 
 pub(super) static BZPOPMIN: Command = Command {
     name: "BZPOPMIN",
-    summary: "Removes the member of the lowest score from the first sorted set that has any and returns it, \
-              waiting for one where none has.",
-    history: History::since("5.0.0").changed(&[("6.0.0", "takes fractions of a second as timeout")]),
+    summary: "Removes and returns the member with the lowest score of the first non-empty sorted set. \
+         Blocks until there is a member.",
+    history: History::since("5.0.0").changed(&[("6.0.0", "takes a timeout with fractions of a second")]),
     group: Group::SortedSet,
     complexity: "O(log(N))",
     arity: Arity::AtLeast(3),
@@ -30,8 +30,8 @@ fn bzpopmin(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static BZPOPMAX: Command = Command {
     name: "BZPOPMAX",
-    summary: "Removes the member of the highest score from the first sorted set that has any and returns it, \
-              waiting for one where none has.",
+    summary: "Removes and returns the member with the highest score of the first non-empty sorted set. \
+         Blocks until there is a member.",
     run: bzpopmax,
     ..BZPOPMIN
 };
@@ -61,8 +61,8 @@ fn pop_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, end: End) -> Result<(), Comma
 
 pub(super) static BZMPOP: Command = Command {
     name: "BZMPOP",
-    summary: "Removes members from an end of the first of several sorted sets that has any and returns them, \
-              waiting for one where none has.",
+    summary: "Removes and returns members with the lowest or highest scores of the first non-empty sorted \
+         set. Blocks until there is a member.",
     history: History::since("7.0.0"),
     group: Group::SortedSet,
     complexity: "O(K)+O(M*log(N)), K keys, M members",

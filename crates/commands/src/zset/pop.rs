@@ -119,7 +119,7 @@ fn begin(reply: &mut Reply<'_>, layout: Layout, key: Key<'_>, popped: usize) {
 
 pub(super) static ZPOPMIN: Command = Command {
     name: "ZPOPMIN",
-    summary: "Removes the members of the lowest scores from a sorted set and returns them.",
+    summary: "Removes and returns the members with the lowest scores of a sorted set.",
     history: History::since("5.0.0"),
     group: Group::SortedSet,
     complexity: "O(log(N)) for each member",
@@ -138,7 +138,7 @@ fn zpopmin(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static ZPOPMAX: Command = Command {
     name: "ZPOPMAX",
-    summary: "Removes the members of the highest scores from a sorted set and returns them.",
+    summary: "Removes and returns the members with the highest scores of a sorted set.",
     run: zpopmax,
     ..ZPOPMIN
 };
@@ -163,7 +163,8 @@ fn pop_one_key(ctx: &mut Ctx<'_>, args: &Args<'_>, end: End) -> Result<(), Comma
 
 pub(super) static ZMPOP: Command = Command {
     name: "ZMPOP",
-    summary: "Removes members from an end of the first of several sorted sets that has any, and returns them.",
+    summary: "Removes and returns members with the lowest or highest scores of the first non-empty sorted \
+         set.",
     history: History::since("7.0.0"),
     group: Group::SortedSet,
     complexity: "O(K)+O(M*log(N)), K keys, M members",

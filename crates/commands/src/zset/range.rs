@@ -220,7 +220,7 @@ const fn descending(by: By) -> Fixed {
 
 pub(super) static ZRANGE: Command = Command {
     name: "ZRANGE",
-    summary: "Returns a range of a sorted set by rank, score or name.",
+    summary: "Returns the members of a sorted set in a range of ranks, scores or names.",
     history: History::since("1.2.0").changed(&[("6.2.0", "takes BYSCORE, BYLEX, REV and LIMIT")]),
     group: Group::SortedSet,
     complexity: "O(log(N)+M), M members returned",
@@ -252,7 +252,8 @@ fn zrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static ZREVRANGE: Command = Command {
     name: "ZREVRANGE",
-    summary: "Returns a range of a sorted set by rank, from the highest score on.",
+    summary: "Returns the members of a sorted set in a range of ranks, from the highest score to the \
+         lowest.",
     history: History::since("1.2.0").deprecated("6.2.0", "`ZRANGE` with the `REV` argument"),
     group: Group::SortedSet,
     complexity: "O(log(N)+M), M members returned",
@@ -276,7 +277,7 @@ fn zrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static ZRANGEBYSCORE: Command = Command {
     name: "ZRANGEBYSCORE",
-    summary: "Returns a range of a sorted set by score.",
+    summary: "Returns the members of a sorted set in a range of scores.",
     history: History::since("1.0.5")
         .changed(&[("2.0.0", "takes WITHSCORES")])
         .deprecated("6.2.0", "`ZRANGE` with the `BYSCORE` argument"),
@@ -303,9 +304,9 @@ fn zrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError>
 
 pub(super) static ZREVRANGEBYSCORE: Command = Command {
     name: "ZREVRANGEBYSCORE",
-    summary: "Returns a range of a sorted set by score, from the highest on.",
+    summary: "Returns the members of a sorted set in a range of scores, from the highest to the lowest.",
     history: History::since("2.2.0")
-        .changed(&[("2.1.6", "takes bounds that are excluded")])
+        .changed(&[("2.1.6", "takes exclusive bounds")])
         .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"),
     args: &[
         Arg::key("key", 0),
@@ -324,7 +325,7 @@ fn zrevrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErr
 
 pub(super) static ZRANGEBYLEX: Command = Command {
     name: "ZRANGEBYLEX",
-    summary: "Returns a range of a sorted set of equal scores by name.",
+    summary: "Returns the members of a sorted set in a range of names. All scores must be equal.",
     history: History::since("2.8.9").deprecated("6.2.0", "`ZRANGE` with the `BYLEX` argument"),
     group: Group::SortedSet,
     complexity: "O(log(N)+M), M members returned",
@@ -348,7 +349,8 @@ fn zrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static ZREVRANGEBYLEX: Command = Command {
     name: "ZREVRANGEBYLEX",
-    summary: "Returns a range of a sorted set of equal scores by name, in reverse.",
+    summary: "Returns the members of a sorted set in a range of names, in reverse order. All scores must \
+         be equal.",
     history: History::since("2.8.9").deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments"),
     args: &[
         Arg::key("key", 0),
@@ -426,7 +428,7 @@ pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, zset: Zset, event: &'static
 
 pub(super) static ZCOUNT: Command = Command {
     name: "ZCOUNT",
-    summary: "Counts the members of a sorted set whose scores lie in a range.",
+    summary: "Returns the number of members of a sorted set in a range of scores.",
     history: History::since("2.0.0"),
     group: Group::SortedSet,
     complexity: "O(log(N))",
@@ -445,7 +447,7 @@ fn zcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 pub(super) static ZLEXCOUNT: Command = Command {
     name: "ZLEXCOUNT",
-    summary: "Counts the members of a sorted set of equal scores whose names lie in a range.",
+    summary: "Returns the number of members of a sorted set in a range of names. All scores must be equal.",
     history: History::since("2.8.9"),
     args: &[Arg::key("key", 0), Arg::string("min"), Arg::string("max")],
     run: zlexcount,
@@ -497,7 +499,7 @@ fn zremrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErr
 
 pub(super) static ZREMRANGEBYLEX: Command = Command {
     name: "ZREMRANGEBYLEX",
-    summary: "Removes the members of a sorted set of equal scores in a range of names.",
+    summary: "Removes the members of a sorted set in a range of names. All scores must be equal.",
     history: History::since("2.8.9"),
     args: &[Arg::key("key", 0), Arg::string("min"), Arg::string("max")],
     run: zremrangebylex,

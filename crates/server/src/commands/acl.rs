@@ -32,7 +32,7 @@ const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all
 
 static ACL: Command<Runner> = Command {
     name: "ACL",
-    summary: "Commands about users and what they may do.",
+    summary: "A container for commands that manage users and their permissions.",
     history: History::since("6.0.0"),
     group: Group::Server,
     complexity: "Depends on subcommand.",
@@ -128,7 +128,7 @@ fn end_sessions(ctx: &mut ServerCtx<'_, '_, '_>) {
 
 static ACL_DRYRUN: Command<Runner> = Command {
     name: "DRYRUN",
-    summary: "Says whether a user may run a command.",
+    summary: "Checks if a user may run a command, without running it.",
     history: History::since("7.0.0"),
     complexity: "O(1)",
     arity: Arity::AtLeast(4),
@@ -216,7 +216,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 static ACL_GETUSER: Command<Runner> = Command {
     name: "GETUSER",
-    summary: "Describes a user: flags, passwords, and what it may do.",
+    summary: "Describes a user: flags, passwords and permissions.",
     history: History::since("6.0.0")
         .changed(&[("6.2.0", "returns channels"), ("7.0.0", "returns selectors, and patterns as rules")])
         .changed_by_valkey(&[("9.1.0", "returns databases")]),
@@ -288,7 +288,7 @@ fn acl_list(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Com
 
 static ACL_LOAD: Command<Runner> = Command {
     name: "LOAD",
-    summary: "Puts the users of the ACL file in the place of all.",
+    summary: "Replaces all users with those of the ACL file.",
     run: Runner::Server(acl_load),
     ..ACL_USERS
 };
@@ -334,7 +334,7 @@ fn acl_save(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Com
 
 static ACL_LOG: Command<Runner> = Command {
     name: "LOG",
-    summary: "Returns what access control refused lately.",
+    summary: "Returns the latest refused requests and failed logins.",
     history: History::since("6.0.0").changed(&[("7.2.0", "returns the ID and times of an entry")]),
     complexity: "O(1)",
     arity: Arity::AtLeast(2),
@@ -396,10 +396,7 @@ static ACL_SETUSER: Command<Runner> = Command {
     name: "SETUSER",
     summary: "Creates or changes a user.",
     history: History::since("6.0.0")
-        .changed(&[
-            ("6.2.0", "takes patterns of channels"),
-            ("7.0.0", "takes selectors and permissions by key"),
-        ])
+        .changed(&[("6.2.0", "takes patterns of channels"), ("7.0.0", "takes selectors and key permissions")])
         .changed_by_valkey(&[("9.1.0", "takes databases")]),
     complexity: "O(1)",
     arity: Arity::AtLeast(3),
@@ -475,7 +472,7 @@ fn acl_whoami(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), C
 
 static ACL_HELP: Command<Runner> = Command {
     name: "HELP",
-    summary: "Explains the subcommands.",
+    summary: "Lists the subcommands.",
     complexity: "O(1)",
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),

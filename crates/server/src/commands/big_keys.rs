@@ -27,7 +27,8 @@ const TYPES: [(&str, SizedType); 6] = [
 
 static BIGKEYS: Command<Runner> = Command {
     name: "BIGKEYS",
-    summary: "Returns the biggest keys of all databases, by bytes or by elements, without looking for them.",
+    summary: "Returns the biggest keys of all databases by bytes or by elements. The server maintains this \
+         list, so it scans no keys.",
     history: History::only_here(),
     group: Group::Server,
     complexity: "O(N log N) with N being the number of keys returned, whatever the number of keys there are",

@@ -24,7 +24,7 @@ pub static COMMANDS: &[&Command<Runner>] = &[&CLIENT];
 
 static CLIENT: Command<Runner> = Command {
     name: "CLIENT",
-    summary: "Commands about connections.",
+    summary: "A container for commands that manage client connections.",
     history: History::since("2.4.0"),
     group: Group::Connection,
     complexity: "Depends on subcommand.",
@@ -59,7 +59,7 @@ static CLIENT: Command<Runner> = Command {
 
 static CLIENT_CAPA: Command<Runner> = Command {
     name: "CAPA",
-    summary: "Tells the server what the client is able to do.",
+    summary: "Declares the capabilities of the client.",
     history: History::since_valkey("8.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
@@ -223,7 +223,7 @@ fn client_info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
 
 static CLIENT_NO_EVICT: Command<Runner> = Command {
     name: "NO-EVICT",
-    summary: "Keeps the connection when clients are closed to free memory.",
+    summary: "Exempts the connection from client eviction, or ends the exemption.",
     history: History::since("7.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
@@ -256,7 +256,7 @@ fn switch(args: &Args<'_>) -> Result<bool, CommandError> {
 
 static CLIENT_NO_TOUCH: Command<Runner> = Command {
     name: "NO-TOUCH",
-    summary: "Makes reads leave the access times of keys alone.",
+    summary: "Turns updates of keys' access times by this connection off or on.",
     history: History::since("7.2.0"),
     group: Group::Connection,
     complexity: "O(1)",
@@ -308,7 +308,7 @@ fn client_reply(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
 
 static CLIENT_SETINFO: Command<Runner> = Command {
     name: "SETINFO",
-    summary: "Notes which library the client uses.",
+    summary: "Sets the name or the version of the library that the client uses.",
     history: History::since("7.2.0"),
     group: Group::Connection,
     complexity: "O(1)",

@@ -47,7 +47,8 @@ static READWRITE: Command<Runner> =
 
 static CLUSTER: Command<Runner> = Command {
     name: "CLUSTER",
-    summary: "Commands of a cluster's nodes. All are refused: the server is not a node of a cluster.",
+    summary: "A container for commands of cluster nodes. All except HELP are refused, because the server \
+         is not a node of a cluster.",
     history: History::since("3.0.0"),
     group: Group::Cluster,
     complexity: "Depends on subcommand.",
@@ -210,7 +211,7 @@ static CLUSTER_LINKS: Command<Runner> = Command {
     ..subcommand("LINKS", "Returns the connections between nodes.", Arity::Exactly(2), READ, &[])
 };
 static CLUSTER_MEET: Command<Runner> = Command {
-    history: History::since("3.0.0").changed(&[("4.0.0", "takes the port of the bus")]),
+    history: History::since("3.0.0").changed(&[("4.0.0", "takes the port of the cluster bus")]),
     ..subcommand(
         "MEET",
         "Introduces another node.",
@@ -310,7 +311,7 @@ static CLUSTER_SLAVES: Command<Runner> = Command {
 };
 static CLUSTER_SLOTS: Command<Runner> = Command {
     history: History::since("3.0.0")
-        .changed(&[("4.0.0", "returns IDs of nodes"), ("7.0.0", "returns more about the network")])
+        .changed(&[("4.0.0", "returns the IDs of nodes"), ("7.0.0", "returns additional network metadata")])
         .deprecated("7.0.0", "`CLUSTER SHARDS`"),
     tips: NONDETERMINISTIC,
     ..subcommand(

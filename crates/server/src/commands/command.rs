@@ -71,8 +71,8 @@ fn command_count(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<()
 
 static COMMAND_INFO: Command<Runner> = Command {
     name: "INFO",
-    summary: "Describes commands as clients need it: arity, flags, keys.",
-    history: History::since("2.8.13").changed(&[("7.0.0", "takes no name for all commands")]),
+    summary: "Describes commands for client libraries: arity, flags, keys.",
+    history: History::since("2.8.13").changed(&[("7.0.0", "returns all commands if no name is given")]),
     group: Group::Server,
     complexity: "O(N) where N is the number of commands",
     arity: Arity::AtLeast(2),
@@ -205,7 +205,7 @@ fn write_search_head(reply: &mut Reply<'_>, kind: &str, pairs: usize) {
 
 static COMMAND_DOCS: Command<Runner> = Command {
     name: "DOCS",
-    summary: "Describes commands as people need it: syntax, cost, history.",
+    summary: "Describes commands for users: syntax, complexity, history.",
     history: History::since("7.0.0"),
     group: Group::Server,
     complexity: "O(N) where N is the number of commands",
@@ -357,7 +357,7 @@ fn command_getkeys(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(
 
 static COMMAND_GETKEYSANDFLAGS: Command<Runner> = Command {
     name: "GETKEYSANDFLAGS",
-    summary: "Returns the keys of a request, and what it does with each.",
+    summary: "Returns the keys of a request, each with flags for its use.",
     history: History::since("7.0.0"),
     group: Group::Server,
     complexity: "O(N) where N is the number of arguments",
@@ -438,6 +438,9 @@ fn command_list(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
 }
 
 static COMMAND_HELP: Command<Runner> = Command {
+    name: "HELP",
+    summary: "Lists the subcommands.",
+    history: History::since("5.0.0"),
     group: Group::Server,
     flags: FLAGS,
     acl: Acl::CONNECTION,

@@ -37,7 +37,7 @@ const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
 
 static CONFIG: Command<Runner> = Command {
     name: "CONFIG",
-    summary: "Commands about the server's options.",
+    summary: "A container for commands that manage the server's options.",
     history: History::since("2.0.0"),
     group: Group::Server,
     complexity: "Depends on subcommand.",
@@ -76,7 +76,7 @@ fn config_get(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
 
 static CONFIG_SET: Command<Runner> = Command {
     name: "SET",
-    summary: "Changes options, all of them or none.",
+    summary: "Changes options atomically: all of them or none.",
     history: History::since("2.0.0").changed(&[("7.0.0", "takes several options")]),
     group: Group::Server,
     complexity: "O(N) where N is the number of options",
@@ -308,7 +308,7 @@ fn try_listen(shared: &Shared, config: &ConfigStore) -> Result<(), String> {
 
 static CONFIG_RESETSTAT: Command<Runner> = Command {
     name: "RESETSTAT",
-    summary: "Sets the counters of INFO back to zero.",
+    summary: "Resets the counters of INFO to zero.",
     history: History::since("2.0.0"),
     group: Group::Server,
     complexity: "O(1)",
@@ -337,7 +337,7 @@ fn config_resetstat(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result
 
 static CONFIG_REWRITE: Command<Runner> = Command {
     name: "REWRITE",
-    summary: "Writes the options as they are now to the configuration file.",
+    summary: "Writes the current options to the configuration file.",
     history: History::since("2.8.0"),
     group: Group::Server,
     complexity: "O(1)",
@@ -370,8 +370,18 @@ pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_, '_>, added: Added) -> Res
     Ok(())
 }
 
-static CONFIG_HELP: Command<Runner> =
-    Command { group: Group::Server, run: Runner::Server(config_help), ..Command::HELP };
+static CONFIG_HELP: Command<Runner> = Command {
+    name: "HELP",
+    summary: "Lists the subcommands.",
+    history: History::since("5.0.0"),
+    group: Group::Server,
+    complexity: "O(1)",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.union(Flags::STALE),
+    acl: Acl::empty(),
+    run: Runner::Server(config_help),
+    ..Command::DEFAULT
+};
 /// Handles CONFIG HELP.
 fn config_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(

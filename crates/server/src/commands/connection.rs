@@ -25,7 +25,7 @@ pub static COMMANDS: &[&Command<Runner>] = &[&AUTH, &ECHO, &HELLO, &PING, &QUIT,
 static AUTH: Command<Runner> = Command {
     name: "AUTH",
     summary: "Authenticates the connection.",
-    history: History::since("1.0.0").changed(&[("6.0.0", "takes a user")]),
+    history: History::since("1.0.0").changed(&[("6.0.0", "takes the name of a user")]),
     group: Group::Connection,
     complexity: "O(N)",
     arity: Arity::AtLeast(2),
@@ -163,8 +163,8 @@ fn echo(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandE
 
 static HELLO: Command<Runner> = Command {
     name: "HELLO",
-    summary: "Switches the protocol, and may authenticate and name the connection.",
-    history: History::since("6.0.0").changed(&[("6.2.0", "takes no version to stay with the present one")]),
+    summary: "Selects the protocol version. Can also authenticate and name the connection.",
+    history: History::since("6.0.0").changed(&[("6.2.0", "keeps the protocol version if none is given")]),
     group: Group::Connection,
     complexity: "O(1)",
     arity: Arity::AtLeast(1),
@@ -254,7 +254,7 @@ fn switch_protocol(ctx: &mut ServerCtx<'_, '_, '_>, protocol: Protocol) {
 
 static PING: Command<Runner> = Command {
     name: "PING",
-    summary: "Says that the server is there.",
+    summary: "Returns PONG or the given string, to test the connection.",
     history: History::since("1.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
@@ -310,7 +310,7 @@ fn quit(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Command
 
 static RESET: Command<Runner> = Command {
     name: "RESET",
-    summary: "Brings the connection back to how it was when it was opened.",
+    summary: "Resets the connection to its initial state.",
     history: History::since("6.2.0"),
     group: Group::Connection,
     complexity: "O(1)",

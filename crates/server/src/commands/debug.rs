@@ -35,7 +35,7 @@ pub static COMMANDS: &[&Command<Runner>] = &[&DEBUG];
 
 static DEBUG: Command<Runner> = Command {
     name: "DEBUG",
-    summary: "Looks into the server, for tests and diagnosis.",
+    summary: "A container for commands for tests and diagnosis.",
     history: History::since("1.0.0"),
     group: Group::Server,
     complexity: "Depends on subcommand.",

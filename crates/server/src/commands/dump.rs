@@ -17,7 +17,7 @@ pub static COMMANDS: &[&Command<Runner>] = &[&DUMP, &RESTORE, &RESTORE_ASKING];
 
 static DUMP: Command<Runner> = Command {
     name: "DUMP",
-    summary: "Returns the value of a key as one string, which RESTORE takes.",
+    summary: "Returns a serialized form of the value of a key, for RESTORE.",
     history: History::since("2.6.0"),
     group: Group::Generic,
     complexity: "O(N) where N is the size of the value in bytes.",
@@ -56,7 +56,7 @@ const RESTORE_ARGS: &[Arg] = &[
 
 static RESTORE: Command<Runner> = Command {
     name: "RESTORE",
-    summary: "Creates a key from a value that DUMP returned.",
+    summary: "Creates a key from a payload of DUMP.",
     history: History::since("2.6.0").changed(&[
         ("3.0.0", "takes REPLACE"),
         ("5.0.0", "takes ABSTTL"),
@@ -132,7 +132,7 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static RESTORE_ASKING: Command<Runner> = Command {
     name: "RESTORE-ASKING",
-    summary: "RESTORE as nodes of a cluster send it to each other.",
+    summary: "Creates a key from a payload of DUMP. Cluster nodes use it to migrate keys.",
     history: History::since("3.0.0").changed(&[
         ("3.0.0", "takes REPLACE"),
         ("5.0.0", "takes ABSTTL"),

@@ -33,7 +33,7 @@ const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::WRITE);
 
 static FUNCTION: Command<Runner> = Command {
     name: "FUNCTION",
-    summary: "Commands about libraries of functions.",
+    summary: "A container for commands that manage libraries of functions.",
     complexity: "Depends on subcommand.",
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -278,7 +278,7 @@ fn function_restore(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<
 
 static FUNCTION_STATS: Command<Runner> = Command {
     name: "STATS",
-    summary: "Returns information about a function during execution.",
+    summary: "Describes the function that is running, and the script engines.",
     complexity: "O(1)",
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
@@ -324,7 +324,7 @@ fn function_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(
 
 static FUNCTION_KILL: Command<Runner> = Command {
     name: "KILL",
-    summary: "Terminates a function during execution.",
+    summary: "Stops the function that is running.",
     complexity: "O(1)",
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
@@ -339,7 +339,7 @@ fn function_kill(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<()
 
 static FUNCTION_HELP: Command<Runner> = Command {
     name: "HELP",
-    summary: "Returns helpful text about the different subcommands.",
+    summary: "Lists the subcommands.",
     complexity: "O(1)",
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),

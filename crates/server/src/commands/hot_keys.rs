@@ -31,7 +31,8 @@ const LAST_SLOT: i64 = 16_383;
 
 static HOTKEYS: Command<Runner> = Command {
     name: "HOTKEYS",
-    summary: "Commands about the keys that take most of the time and of the network.",
+    summary: "A container for commands that find the keys with the most CPU time, network traffic or \
+         accesses.",
     history: History::since("8.6.0"),
     group: Group::Server,
     complexity: "Depends on subcommand.",
@@ -45,7 +46,8 @@ static HOTKEYS: Command<Runner> = Command {
 
 static HOTKEYS_GET: Command<Runner> = Command {
     name: "GET",
-    summary: "Returns the keys that took most, and what all took together, or those asked for most often.",
+    summary: "Returns the hot keys of the session and its totals. Without a session, returns the most \
+         frequently accessed keys.",
     history: History::since("8.6.0"),
     group: Group::Server,
     complexity: "O(K) where K is the number of hotkeys returned.",
@@ -166,7 +168,7 @@ fn hotkeys_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
 
 static HOTKEYS_RESET: Command<Runner> = Command {
     name: "RESET",
-    summary: "Forgets what a stopped session counted, and what is counted without one.",
+    summary: "Removes the results of a stopped session, and the access counts of `hotkeys-top-k`.",
     history: History::since("8.6.0"),
     group: Group::Server,
     complexity: "O(1)",
@@ -188,7 +190,7 @@ fn hotkeys_reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<()
 
 static HOTKEYS_START: Command<Runner> = Command {
     name: "START",
-    summary: "Starts to count which keys take most.",
+    summary: "Starts a session that measures CPU time and network traffic of keys.",
     history: History::since("8.6.0"),
     group: Group::Server,
     complexity: "O(1)",
@@ -285,7 +287,7 @@ fn options(args: &Args<'_>) -> Result<SessionOptions, CommandError> {
 
 static HOTKEYS_STOP: Command<Runner> = Command {
     name: "STOP",
-    summary: "Stops counting which keys take most.",
+    summary: "Stops the session. Its results remain.",
     run: Runner::Server(hotkeys_stop),
     ..HOTKEYS_RESET
 };

@@ -19,7 +19,7 @@ const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).u
 
 static LATENCY: Command<Runner> = Command {
     name: "LATENCY",
-    summary: "Commands about latency: of all commands, and of events that took long.",
+    summary: "A container for commands that show latencies of commands and latency events.",
     history: History::since("2.8.13"),
     group: Group::Server,
     complexity: "Depends on subcommand.",
@@ -72,7 +72,7 @@ fn latency_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
 
 static LATENCY_HISTOGRAM: Command<Runner> = Command {
     name: "HISTOGRAM",
-    summary: "Returns how many calls of commands took how long.",
+    summary: "Returns histograms of the execution times of commands.",
     history: History::since("7.0.0"),
     group: Group::Server,
     complexity: "O(N)",
@@ -93,8 +93,8 @@ fn latency_histogram(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
 
 static LATENCY_END_TO_END: Command<Runner> = Command {
     name: "END-TO-END",
-    summary: "Returns how many calls of commands took how long from the arrival of the request to the sending of \
-              the reply.",
+    summary: "Returns histograms of the times of commands from the arrival of a request until its reply is \
+         sent.",
     history: History::only_here(),
     run: Runner::Server(latency_end_to_end),
     ..LATENCY_HISTOGRAM
@@ -146,7 +146,7 @@ fn reply_histograms(
 
 static LATENCY_DOCTOR: Command<Runner> = Command {
     name: "DOCTOR",
-    summary: "Says in words what events took long and what may help.",
+    summary: "Reports latency events and gives advice.",
     history: History::since("2.8.13"),
     group: Group::Server,
     complexity: "O(1)",
@@ -174,7 +174,7 @@ fn latency_doctor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(
 
 static LATENCY_GRAPH: Command<Runner> = Command {
     name: "GRAPH",
-    summary: "Draws the samples of an event.",
+    summary: "Draws the latency spikes of an event as a graph.",
     history: History::since("2.8.13"),
     group: Group::Server,
     complexity: "O(1)",
@@ -197,7 +197,7 @@ fn latency_graph(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(),
 
 static LATENCY_HISTORY: Command<Runner> = Command {
     name: "HISTORY",
-    summary: "Returns the samples of an event.",
+    summary: "Returns the latency spikes of an event.",
     run: Runner::Server(latency_history),
     ..LATENCY_GRAPH
 };
@@ -222,7 +222,7 @@ fn latency_history(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(
 
 static LATENCY_LATEST: Command<Runner> = Command {
     name: "LATEST",
-    summary: "Returns the latest and the longest sample of each event.",
+    summary: "Returns the latest and the longest latency spike of each event.",
     run: Runner::Server(latency_latest),
     ..LATENCY_DOCTOR
 };
@@ -243,7 +243,7 @@ fn latency_latest(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(
 
 static LATENCY_RESET: Command<Runner> = Command {
     name: "RESET",
-    summary: "Forgets the samples of events.",
+    summary: "Removes the latency spikes of events.",
     history: History::since("2.8.13"),
     group: Group::Server,
     complexity: "O(1)",

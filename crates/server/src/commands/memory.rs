@@ -17,7 +17,7 @@ pub static COMMANDS: &[&Command<Runner>] = &[&MEMORY];
 
 static MEMORY: Command<Runner> = Command {
     name: "MEMORY",
-    summary: "Commands about memory.",
+    summary: "A container for commands that report memory.",
     history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "Depends on subcommand.",
@@ -41,7 +41,7 @@ static MEMORY_USAGE: Command<Runner> = generic::MEMORY_USAGE.run_by(Runner::Data
 
 static MEMORY_DOCTOR: Command<Runner> = Command {
     name: "DOCTOR",
-    summary: "Says in words what is unusual about the memory.",
+    summary: "Reports memory problems and gives advice.",
     history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "O(1)",
@@ -92,7 +92,7 @@ fn memory_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), 
 
 static MEMORY_MALLOC_STATS: Command<Runner> = Command {
     name: "MALLOC-STATS",
-    summary: "Returns the allocator's own statistics.",
+    summary: "Returns the statistics of the allocator.",
     history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "O(N) in the number of memory mappings",
@@ -111,7 +111,7 @@ fn memory_malloc_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Res
 
 static MEMORY_PURGE: Command<Runner> = Command {
     name: "PURGE",
-    summary: "Gives free memory back to the system.",
+    summary: "Returns free memory to the system.",
     history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "O(N) in the number of memory mappings",
@@ -131,7 +131,7 @@ fn memory_purge(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
 
 static MEMORY_STATS: Command<Runner> = Command {
     name: "STATS",
-    summary: "Returns memory figures.",
+    summary: "Returns statistics of memory.",
     history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "O(1)",

@@ -14,7 +14,7 @@ pub static COMMANDS: &[&Command<Runner>] = &[&MODULE];
 
 static MODULE: Command<Runner> = Command {
     name: "MODULE",
-    summary: "Commands about modules: there are none.",
+    summary: "A container for commands that manage modules. Saker has no modules.",
     history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "Depends on subcommand.",
@@ -28,7 +28,7 @@ static MODULE: Command<Runner> = Command {
 
 static MODULE_LIST: Command<Runner> = Command {
     name: "LIST",
-    summary: "Returns the modules: none.",
+    summary: "Returns an empty list, because Saker has no modules.",
     history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "O(1)",
@@ -47,7 +47,7 @@ fn module_list(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), 
 
 static MODULE_LOAD: Command<Runner> = Command {
     name: "LOAD",
-    summary: "Fails: there are no modules.",
+    summary: "Fails, because Saker has no modules.",
     arity: Arity::AtLeast(3),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
     tips: &[],
@@ -101,7 +101,7 @@ const NOT_PERMITTED: &str = "ERR MODULE command not allowed. If the enable-modul
 
 static MODULE_HELP: Command<Runner> = Command {
     name: "HELP",
-    summary: "Explains the subcommands.",
+    summary: "Lists the subcommands.",
     history: History::since("5.0.0"),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),

@@ -11,7 +11,7 @@ pub static COMMANDS: &[&Command<Runner>] = &[&MONITOR];
 
 static MONITOR: Command<Runner> = Command {
     name: "MONITOR",
-    summary: "Tells the connection every command that runs from now on.",
+    summary: "Sends every command that the server runs to this connection.",
     history: History::since("1.0.0"),
     group: Group::Server,
     complexity: "",

@@ -97,7 +97,7 @@ fn count_subscribers(
 
 static SUBSCRIBE: Command<Runner> = Command {
     name: "SUBSCRIBE",
-    summary: "Listens to messages published to channels.",
+    summary: "Subscribes to channels.",
     history: History::since("2.0.0"),
     group: Group::Pubsub,
     complexity: "O(N)",
@@ -119,7 +119,7 @@ fn subscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Com
 
 static PSUBSCRIBE: Command<Runner> = Command {
     name: "PSUBSCRIBE",
-    summary: "Listens to messages published to channels that match patterns.",
+    summary: "Subscribes to channels whose names match patterns.",
     args: &[Arg::pattern("pattern").multiple()],
     run: Runner::Server(psubscribe),
     ..SUBSCRIBE
@@ -131,7 +131,7 @@ fn psubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
 
 static SSUBSCRIBE: Command<Runner> = Command {
     name: "SSUBSCRIBE",
-    summary: "Listens to messages published to shard channels.",
+    summary: "Subscribes to shard channels.",
     history: History::since("7.0.0"),
     keys: &[KeySpec::from(1, 1, KeyFlags::NOT_KEY)],
     args: &[Arg::string("shardchannel").multiple()],
@@ -148,7 +148,10 @@ fn ssubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
 
 static UNSUBSCRIBE: Command<Runner> = Command {
     name: "UNSUBSCRIBE",
-    summary: "Stops listening to channels, to all when none is named.",
+    summary: "Unsubscribes from channels; from all if none is given.",
+    history: History::since("2.0.0"),
+    group: Group::Pubsub,
+    complexity: "O(N)",
     arity: Arity::AtLeast(1),
     args: &[Arg::string("channel").optional().multiple()],
     run: Runner::Server(unsubscribe),
@@ -161,7 +164,7 @@ fn unsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
 
 static PUNSUBSCRIBE: Command<Runner> = Command {
     name: "PUNSUBSCRIBE",
-    summary: "Stops listening to patterns, to all when none is named.",
+    summary: "Unsubscribes from patterns; from all if none is given.",
     args: &[Arg::pattern("pattern").optional().multiple()],
     run: Runner::Server(punsubscribe),
     ..UNSUBSCRIBE
@@ -173,7 +176,7 @@ fn punsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
 
 static SUNSUBSCRIBE: Command<Runner> = Command {
     name: "SUNSUBSCRIBE",
-    summary: "Stops listening to shard channels, to all when none is named.",
+    summary: "Unsubscribes from shard channels; from all if none is given.",
     history: History::since("7.0.0"),
     keys: &[KeySpec::from(1, 1, KeyFlags::NOT_KEY)],
     args: &[Arg::string("shardchannel").optional().multiple()],
@@ -224,7 +227,7 @@ fn spublish(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
 
 static PUBSUB: Command<Runner> = Command {
     name: "PUBSUB",
-    summary: "Commands about channels and their subscribers.",
+    summary: "A container for commands that describe channels and their subscribers.",
     history: History::since("2.8.0"),
     group: Group::Pubsub,
     complexity: "Depends on subcommand.",
@@ -245,7 +248,7 @@ static PUBSUB: Command<Runner> = Command {
 
 static PUBSUB_CHANNELS: Command<Runner> = Command {
     name: "CHANNELS",
-    summary: "Lists the channels that have subscribers.",
+    summary: "Returns the channels that have subscribers.",
     history: History::since("2.8.0"),
     group: Group::Pubsub,
     complexity: "O(N)",
@@ -263,7 +266,7 @@ fn pubsub_channels(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(
 
 static PUBSUB_NUMSUB: Command<Runner> = Command {
     name: "NUMSUB",
-    summary: "Counts the subscribers of channels.",
+    summary: "Returns the number of subscribers of channels.",
     history: History::since("2.8.0"),
     group: Group::Pubsub,
     complexity: "O(N)",
@@ -281,7 +284,7 @@ fn pubsub_numsub(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(),
 
 static PUBSUB_NUMPAT: Command<Runner> = Command {
     name: "NUMPAT",
-    summary: "Counts the patterns that have subscribers.",
+    summary: "Returns the number of patterns that have subscribers.",
     history: History::since("2.8.0"),
     group: Group::Pubsub,
     complexity: "O(1)",
@@ -299,7 +302,7 @@ fn pubsub_numpat(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<()
 
 static PUBSUB_SHARDCHANNELS: Command<Runner> = Command {
     name: "SHARDCHANNELS",
-    summary: "Lists the shard channels that have subscribers.",
+    summary: "Returns the shard channels that have subscribers.",
     history: History::since("7.0.0"),
     run: Runner::Server(pubsub_shardchannels),
     ..PUBSUB_CHANNELS
@@ -311,7 +314,7 @@ fn pubsub_shardchannels(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Res
 
 static PUBSUB_SHARDNUMSUB: Command<Runner> = Command {
     name: "SHARDNUMSUB",
-    summary: "Counts the subscribers of shard channels.",
+    summary: "Returns the number of subscribers of shard channels.",
     history: History::since("7.0.0"),
     args: &[Arg::string("shardchannel").optional().multiple()],
     run: Runner::Server(pubsub_shardnumsub),

@@ -21,7 +21,7 @@ const IN_PROGRESS: CommandError = CommandError::Line("ERR Background save alread
 
 static SAVE: Command<Runner> = Command {
     name: "SAVE",
-    summary: "Saves all data to a file and replies when it is done.",
+    summary: "Saves a snapshot of all data to a file and replies at its end.",
     history: History::since("1.0.0"),
     group: Group::Server,
     complexity: "O(N)",
@@ -46,7 +46,7 @@ fn save(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Command
 
 static BGSAVE: Command<Runner> = Command {
     name: "BGSAVE",
-    summary: "Saves all data to a file in the background.",
+    summary: "Saves a snapshot of all data to a file in the background.",
     history: History::since("1.0.0")
         .changed(&[("3.2.2", "takes SCHEDULE")])
         .changed_by_valkey(&[("8.1.0", "takes CANCEL")]),
@@ -110,7 +110,7 @@ fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
 
 static BGREWRITEAOF: Command<Runner> = Command {
     name: "BGREWRITEAOF",
-    summary: "Rewrites the append-only file in the background: as short as the data allows.",
+    summary: "Rewrites the append-only file in the background to reduce its size.",
     history: History::since("1.0.0"),
     group: Group::Server,
     complexity: "O(1)",
@@ -139,7 +139,7 @@ fn bgrewriteaof(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
 
 static LASTSAVE: Command<Runner> = Command {
     name: "LASTSAVE",
-    summary: "Returns when the data was last saved.",
+    summary: "Returns the Unix time of the last successful save.",
     history: History::since("1.0.0"),
     group: Group::Server,
     complexity: "O(1)",
@@ -158,7 +158,7 @@ fn lastsave(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Com
 
 static SHUTDOWN: Command<Runner> = Command {
     name: "SHUTDOWN",
-    summary: "Stops the server.",
+    summary: "Saves the data if configured, and stops the server.",
     history: History::since("1.0.0").changed(&[("7.0.0", "takes NOW, FORCE and ABORT")]),
     group: Group::Server,
     complexity: "O(N)",

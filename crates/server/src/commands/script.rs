@@ -19,7 +19,7 @@ pub static COMMANDS: &[&Command<Runner>] = &[&SCRIPT];
 
 static SCRIPT: Command<Runner> = Command {
     name: "SCRIPT",
-    summary: "Commands about cached scripts.",
+    summary: "A container for commands that manage cached scripts.",
     history: History::since("2.6.0"),
     group: Group::Scripting,
     complexity: "Depends on subcommand.",
@@ -41,7 +41,7 @@ static SCRIPT: Command<Runner> = Command {
 
 static SCRIPT_EXISTS: Command<Runner> = Command {
     name: "EXISTS",
-    summary: "Says which scripts are cached.",
+    summary: "Returns for each script 1 if it is cached, else 0.",
     history: History::since("2.6.0"),
     group: Group::Scripting,
     complexity: "O(N) where N is the number of scripts asked for",
@@ -65,7 +65,7 @@ fn script_exists(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(),
 
 static SCRIPT_FLUSH: Command<Runner> = Command {
     name: "FLUSH",
-    summary: "Forgets all cached scripts.",
+    summary: "Removes all scripts from the cache.",
     history: History::since("2.6.0").changed(&[("6.2.0", "takes ASYNC and SYNC")]),
     complexity: "O(1)",
     arity: Arity::AtLeast(2),
@@ -94,7 +94,7 @@ fn script_flush(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
 
 static SCRIPT_LOAD: Command<Runner> = Command {
     name: "LOAD",
-    summary: "Loads a script for good.",
+    summary: "Loads a script into the cache.",
     history: History::since("2.6.0"),
     complexity: "O(N) with N being the length in bytes of the script body.",
     arity: Arity::Exactly(3),
@@ -116,7 +116,7 @@ fn script_load(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
 
 static SCRIPT_SHOW: Command<Runner> = Command {
     name: "SHOW",
-    summary: "Shows the text of a cached script.",
+    summary: "Returns the text of a cached script.",
     history: History::since("8.0.0"),
     complexity: "O(1)",
     arity: Arity::Exactly(3),
@@ -136,7 +136,7 @@ fn script_show(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
 
 static SCRIPT_DEBUG: Command<Runner> = Command {
     name: "DEBUG",
-    summary: "Sets whether the scripts of this connection are debugged.",
+    summary: "Turns the debugger for scripts of this connection on or off.",
     history: History::since("3.2.0"),
     complexity: "O(1)",
     arity: Arity::Exactly(3),
@@ -169,7 +169,7 @@ fn script_debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
 
 static SCRIPT_KILL: Command<Runner> = Command {
     name: "KILL",
-    summary: "Ends the script that runs.",
+    summary: "Stops the script that is running.",
     complexity: "O(1)",
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
@@ -202,7 +202,7 @@ pub(super) fn kill(ctx: &mut ServerCtx<'_, '_, '_>, kind: ScriptKind) -> Result<
 
 static SCRIPT_HELP: Command<Runner> = Command {
     name: "HELP",
-    summary: "Explains the subcommands.",
+    summary: "Lists the subcommands.",
     history: History::since("5.0.0"),
     complexity: "O(1)",
     arity: Arity::Exactly(2),

@@ -12,7 +12,7 @@ pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LOLWUT, &ROLE, &TIME];
 
 static INFO: Command<Runner> = Command {
     name: "INFO",
-    summary: "Describes the server: its sections of figures.",
+    summary: "Returns information and statistics about the server.",
     history: History::since("1.0.0").changed(&[("7.0.0", "takes several sections")]),
     group: Group::Server,
     complexity: "O(1)",
@@ -35,7 +35,7 @@ fn info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandE
 
 static LOLWUT: Command<Runner> = Command {
     name: "LOLWUT",
-    summary: "Shows the version with a little art.",
+    summary: "Returns a small piece of computer art and the version.",
     history: History::since("5.0.0"),
     group: Group::Server,
     complexity: "",
@@ -68,7 +68,7 @@ fn lolwut(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
 
 static ROLE: Command<Runner> = Command {
     name: "ROLE",
-    summary: "Says what the server is in replication.",
+    summary: "Returns the replication role of the server.",
     history: History::since("2.8.12"),
     group: Group::Server,
     complexity: "O(1)",

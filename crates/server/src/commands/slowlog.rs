@@ -24,7 +24,8 @@ const TYPE: Arg =
 
 static COMMANDLOG: Command<Runner> = Command {
     name: "COMMANDLOG",
-    summary: "Commands about the logs of slow commands, large requests and large replies.",
+    summary: "A container for commands that show the logs of slow commands, large requests and large \
+         replies.",
     history: History::since_valkey("8.1.0"),
     group: Group::Server,
     complexity: "Depends on subcommand.",
@@ -146,7 +147,7 @@ fn commandlog_len(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
 
 static COMMANDLOG_RESET: Command<Runner> = Command {
     name: "RESET",
-    summary: "Forgets the entries of a log.",
+    summary: "Removes the entries of a log.",
     history: History::since_valkey("8.1.0"),
     group: Group::Server,
     complexity: "O(N)",
@@ -167,7 +168,7 @@ fn commandlog_reset(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<
 
 static SLOWLOG: Command<Runner> = Command {
     name: "SLOWLOG",
-    summary: "Commands about the log of slow commands.",
+    summary: "A container for commands that show the log of slow commands.",
     history: History::since("2.2.12"),
     group: Group::Server,
     complexity: "Depends on subcommand.",
@@ -180,7 +181,7 @@ static SLOWLOG: Command<Runner> = Command {
 };
 
 static SLOWLOG_GET: Command<Runner> = Command {
-    summary: "Returns the newest slow commands.",
+    summary: "Returns the newest entries of the slow log.",
     history: History::since("2.2.12").changed(&[("4.0.0", "returns address and name of the client")]),
     arity: Arity::AtLeast(2),
     args: &[Arg::integer("count").optional()],
@@ -222,7 +223,7 @@ fn slowlog_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
 }
 
 static SLOWLOG_LEN: Command<Runner> = Command {
-    summary: "Returns the number of slow commands that are remembered.",
+    summary: "Returns the number of entries in the slow log.",
     history: History::since("2.2.12"),
     arity: Arity::Exactly(2),
     args: &[],
@@ -236,7 +237,7 @@ fn slowlog_len(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), 
 }
 
 static SLOWLOG_RESET: Command<Runner> = Command {
-    summary: "Forgets the slow commands.",
+    summary: "Removes the entries of the slow log.",
     history: History::since("2.2.12"),
     arity: Arity::Exactly(2),
     args: &[],

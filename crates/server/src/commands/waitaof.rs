@@ -17,8 +17,8 @@ pub static COMMANDS: &[&Command<Runner>] = &[&WAITAOF];
 /// The record of WAITAOF (see the module).
 pub static WAITAOF: Command<Runner> = Command {
     name: "WAITAOF",
-    summary: "Waits until what the client wrote is in the append-only file here and on so many replicas, and \
-              returns on how many it is.",
+    summary: "Waits until the client's writes are synced to the append-only files of this server and of a \
+         number of replicas. Returns their numbers.",
     history: History::since("7.2.0"),
     group: Group::Generic,
     complexity: "O(1)",

@@ -12,7 +12,7 @@ use crate::context::ServerCtx;
 
 pub(super) static CLIENT_LIST: Command<Runner> = Command {
     name: "LIST",
-    summary: "Describes all connections, or those asked for.",
+    summary: "Describes all client connections, or a selection.",
     history: History::since("2.4.0")
         .changed(&[
             ("2.8.12", "returns id"),

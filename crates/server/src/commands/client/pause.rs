@@ -21,8 +21,8 @@ fn too_many_words(args: &Args<'_>) -> CommandError {
 
 pub(super) static CLIENT_PAUSE: Command<Runner> = Command {
     name: "PAUSE",
-    summary: "Holds commands back for a time.",
-    history: History::since("3.0.0").changed(&[("6.2.0", "takes the mode")]),
+    summary: "Delays commands of all clients for a time.",
+    history: History::since("3.0.0").changed(&[("6.2.0", "takes the mode, WRITE or ALL")]),
     group: Group::Connection,
     complexity: "O(1)",
     arity: Arity::AtLeast(3),
@@ -72,7 +72,7 @@ fn client_pause(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
 
 pub(super) static CLIENT_UNPAUSE: Command<Runner> = Command {
     name: "UNPAUSE",
-    summary: "Lets commands that were held back run.",
+    summary: "Ends CLIENT PAUSE and runs the delayed commands.",
     history: History::since("6.2.0"),
     group: Group::Connection,
     complexity: "O(N)",
@@ -92,7 +92,7 @@ fn client_unpause(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(
 
 pub(super) static CLIENT_UNBLOCK: Command<Runner> = Command {
     name: "UNBLOCK",
-    summary: "Ends the wait of a client that waits for a key.",
+    summary: "Unblocks a client that is blocked by a command.",
     history: History::since("5.0.0"),
     group: Group::Connection,
     complexity: "O(log N) where N is the number of client connections",

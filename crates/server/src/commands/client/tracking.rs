@@ -12,7 +12,7 @@ use crate::context::ServerCtx;
 
 pub(super) static CLIENT_TRACKING: Command<Runner> = Command {
     name: "TRACKING",
-    summary: "Turns the invalidation of keys that the client caches on or off.",
+    summary: "Turns the tracking of keys for client-side caching on or off.",
     history: History::since("6.0.0"),
     group: Group::Connection,
     complexity: "O(1). Some options may introduce additional complexity.",
@@ -180,7 +180,7 @@ fn overlapping<'a>(prefixes: &'a BTreeSet<Box<[u8]>>, other: &[u8]) -> Option<&'
 
 pub(super) static CLIENT_CACHING: Command<Runner> = Command {
     name: "CACHING",
-    summary: "Says whether the keys of the next command are tracked, in mode OPTIN or OPTOUT.",
+    summary: "Turns the tracking of the next command's keys on (mode OPTIN) or off (mode OPTOUT).",
     history: History::since("6.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
@@ -223,7 +223,7 @@ fn client_caching(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
 
 pub(super) static CLIENT_TRACKINGINFO: Command<Runner> = Command {
     name: "TRACKINGINFO",
-    summary: "Tells how the connection tracks keys.",
+    summary: "Describes the tracking of the connection.",
     history: History::since("6.2.0"),
     group: Group::Connection,
     complexity: "O(1)",
@@ -267,7 +267,7 @@ fn client_trackinginfo(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Res
 
 pub(super) static CLIENT_GETREDIR: Command<Runner> = Command {
     name: "GETREDIR",
-    summary: "Returns the id of the client that hears of changes for this connection.",
+    summary: "Returns the ID of the client that receives the invalidations for this connection.",
     history: History::since("6.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
