@@ -177,10 +177,10 @@ fn object_help(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> 
         &mut ctx.reply,
         "OBJECT",
         &[
-            ("ENCODING <key>", &["How the value of <key> is stored."]),
-            ("FREQ <key>", &["How often <key> is used: a logarithmic counter, kept by the LFU policies."]),
-            ("IDLETIME <key>", &["Seconds since <key> was last used."]),
-            ("REFCOUNT <key>", &["References to the value of <key>."]),
+            ("ENCODING <key>", &["The encoding of the value of <key>."]),
+            ("FREQ <key>", &["The logarithmic access counter of <key>, which exists under LFU policies."]),
+            ("IDLETIME <key>", &["Seconds since the last access to <key>."]),
+            ("REFCOUNT <key>", &["The reference count of the value of <key>."]),
         ],
     );
     Ok(())

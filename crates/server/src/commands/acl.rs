@@ -487,12 +487,15 @@ fn acl_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Com
         &[
             ("CAT [<category>]", &["List the categories of commands, or the commands of one."]),
             ("DELUSER <username> [<username> ...]", &["Remove users and close their connections."]),
-            ("DRYRUN <username> <command> [<arg> ...]", &["Say whether a user may run a command."]),
+            (
+                "DRYRUN <username> <command> [<arg> ...]",
+                &["Check if a user may run a command, without running it."],
+            ),
             ("GENPASS [<bits>]", &["Make a password of 256 random bits, or of <bits>."]),
             ("GETUSER <username>", &["Describe a user."]),
             ("LIST", &["Show users as lines of an ACL file."]),
-            ("LOAD", &["Put the users of the ACL file in the place of all."]),
-            ("LOG [<count> | RESET]", &["Show or empty the log of what was refused."]),
+            ("LOAD", &["Replace all users with those of the ACL file."]),
+            ("LOG [<count> | RESET]", &["Show or empty the log of refused requests and failed logins."]),
             ("SAVE", &["Write the users to the ACL file."]),
             ("SETUSER <username> <rule> [<rule> ...]", &["Create or change a user."]),
             ("USERS", &["List the names of users."]),

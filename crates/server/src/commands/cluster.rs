@@ -24,7 +24,7 @@ fn disabled(_ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Co
 
 static ASKING: Command<Runner> = Command {
     name: "ASKING",
-    summary: "Lets the next request reach a hash slot that is being imported; refused outside a cluster.",
+    summary: "Permits the next request in a hash slot that is being imported. Refused outside a cluster.",
     history: History::since("3.0.0"),
     group: Group::Cluster,
     complexity: "O(1)",
@@ -37,18 +37,18 @@ static ASKING: Command<Runner> = Command {
 
 static READONLY: Command<Runner> = Command {
     name: "READONLY",
-    summary: "Lets the connection read from a replica of a cluster; refused outside a cluster.",
+    summary: "Permits reads from a replica of a cluster on this connection. Refused outside a cluster.",
     flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
     ..ASKING
 };
 
 static READWRITE: Command<Runner> =
-    Command { name: "READWRITE", summary: "Ends READONLY; refused outside a cluster.", ..READONLY };
+    Command { name: "READWRITE", summary: "Ends READONLY. Refused outside a cluster.", ..READONLY };
 
 static CLUSTER: Command<Runner> = Command {
     name: "CLUSTER",
-    summary: "A container for commands of cluster nodes. All except HELP are refused, because the server \
-         is not a node of a cluster.",
+    summary: "A container for commands of cluster nodes. All are refused, because the server is not a node \
+         of a cluster.",
     history: History::since("3.0.0"),
     group: Group::Cluster,
     complexity: "Depends on subcommand.",
@@ -116,7 +116,7 @@ const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
 
 static CLUSTER_ADDSLOTS: Command<Runner> = subcommand(
     "ADDSLOTS",
-    "Gives hash slots to the node.",
+    "Assigns hash slots to the node.",
     Arity::AtLeast(3),
     CHANGES,
     &[Arg::integer("slot").multiple()],
@@ -125,7 +125,7 @@ static CLUSTER_ADDSLOTSRANGE: Command<Runner> = Command {
     history: History::since("7.0.0"),
     ..subcommand(
         "ADDSLOTSRANGE",
-        "Gives ranges of hash slots to the node.",
+        "Assigns ranges of hash slots to the node.",
         Arity::AtLeast(4),
         CHANGES,
         &[Arg::block("range", &[Arg::integer("start-slot"), Arg::integer("end-slot")]).multiple()],
@@ -133,13 +133,13 @@ static CLUSTER_ADDSLOTSRANGE: Command<Runner> = Command {
 };
 static CLUSTER_BUMPEPOCH: Command<Runner> = Command {
     tips: NONDETERMINISTIC,
-    ..subcommand("BUMPEPOCH", "Advances the epoch of the configuration.", Arity::Exactly(2), CHANGES, &[])
+    ..subcommand("BUMPEPOCH", "Advances the configuration epoch.", Arity::Exactly(2), CHANGES, &[])
 };
 static CLUSTER_COUNT_FAILURE_REPORTS: Command<Runner> = Command {
     tips: NONDETERMINISTIC,
     ..subcommand(
         "COUNT-FAILURE-REPORTS",
-        "Returns how many nodes report that a node fails.",
+        "Returns the number of nodes that report the failure of a node.",
         Arity::Exactly(3),
         ADMIN,
         &[Arg::string("node-id")],
@@ -154,7 +154,7 @@ static CLUSTER_COUNTKEYSINSLOT: Command<Runner> = subcommand(
 );
 static CLUSTER_DELSLOTS: Command<Runner> = subcommand(
     "DELSLOTS",
-    "Takes hash slots from the node.",
+    "Removes hash slots from the node.",
     Arity::AtLeast(3),
     CHANGES,
     &[Arg::integer("slot").multiple()],
@@ -163,7 +163,7 @@ static CLUSTER_DELSLOTSRANGE: Command<Runner> = Command {
     history: History::since("7.0.0"),
     ..subcommand(
         "DELSLOTSRANGE",
-        "Takes ranges of hash slots from the node.",
+        "Removes ranges of hash slots from the node.",
         Arity::AtLeast(4),
         CHANGES,
         &[Arg::block("range", &[Arg::integer("start-slot"), Arg::integer("end-slot")]).multiple()],
@@ -171,16 +171,16 @@ static CLUSTER_DELSLOTSRANGE: Command<Runner> = Command {
 };
 static CLUSTER_FAILOVER: Command<Runner> = subcommand(
     "FAILOVER",
-    "Lets a replica take the place of its primary.",
+    "Starts a failover: the replica replaces its primary.",
     Arity::AtLeast(2),
     CHANGES,
     &[Arg::one_of("options", &[Arg::word("force", "FORCE"), Arg::word("takeover", "TAKEOVER")]).optional()],
 );
 static CLUSTER_FLUSHSLOTS: Command<Runner> =
-    subcommand("FLUSHSLOTS", "Takes all hash slots from the node.", Arity::Exactly(2), CHANGES, &[]);
+    subcommand("FLUSHSLOTS", "Removes all hash slots from the node.", Arity::Exactly(2), CHANGES, &[]);
 static CLUSTER_FORGET: Command<Runner> = subcommand(
     "FORGET",
-    "Removes a node from those known.",
+    "Removes a node from the list of known nodes.",
     Arity::Exactly(3),
     CHANGES,
     &[Arg::string("node-id")],
@@ -197,7 +197,7 @@ static CLUSTER_GETKEYSINSLOT: Command<Runner> = Command {
 };
 static CLUSTER_HELP: Command<Runner> = Command {
     history: History::since("5.0.0"),
-    ..subcommand("HELP", "Explains the subcommands.", Arity::Exactly(2), READ.union(Flags::LOADING), &[])
+    ..subcommand("HELP", "Lists the subcommands.", Arity::Exactly(2), READ.union(Flags::LOADING), &[])
 };
 static CLUSTER_INFO: Command<Runner> = Command {
     tips: NONDETERMINISTIC,
@@ -214,7 +214,7 @@ static CLUSTER_MEET: Command<Runner> = Command {
     history: History::since("3.0.0").changed(&[("4.0.0", "takes the port of the cluster bus")]),
     ..subcommand(
         "MEET",
-        "Introduces another node.",
+        "Connects the node to another node of the cluster.",
         Arity::AtLeast(4),
         CHANGES,
         &[
@@ -255,7 +255,7 @@ static CLUSTER_REPLICATE: Command<Runner> = subcommand(
 );
 static CLUSTER_RESET: Command<Runner> = subcommand(
     "RESET",
-    "Lets the node leave the cluster.",
+    "Removes the node from the cluster.",
     Arity::AtLeast(2),
     ADMIN.union(Flags::NOSCRIPT),
     &[Arg::one_of("reset-type", &[Arg::word("hard", "HARD"), Arg::word("soft", "SOFT")]).optional()],
@@ -264,14 +264,14 @@ static CLUSTER_SAVECONFIG: Command<Runner> =
     subcommand("SAVECONFIG", "Writes the cluster's configuration to disk.", Arity::Exactly(2), CHANGES, &[]);
 static CLUSTER_SET_CONFIG_EPOCH: Command<Runner> = subcommand(
     "SET-CONFIG-EPOCH",
-    "Sets the epoch of a new node's configuration.",
+    "Sets the configuration epoch of a new node.",
     Arity::Exactly(3),
     CHANGES,
     &[Arg::integer("config-epoch")],
 );
 static CLUSTER_SETSLOT: Command<Runner> = subcommand(
     "SETSLOT",
-    "Binds a hash slot to a node.",
+    "Assigns a hash slot to a node, or sets the state of its migration.",
     Arity::AtLeast(4),
     CHANGES,
     &[
@@ -292,7 +292,7 @@ static CLUSTER_SHARDS: Command<Runner> = Command {
     tips: NONDETERMINISTIC,
     ..subcommand(
         "SHARDS",
-        "Returns which shard has which hash slots.",
+        "Returns the shards of the cluster with their hash slots and nodes.",
         Arity::Exactly(2),
         READ.union(Flags::LOADING),
         &[],
@@ -316,7 +316,7 @@ static CLUSTER_SLOTS: Command<Runner> = Command {
     tips: NONDETERMINISTIC,
     ..subcommand(
         "SLOTS",
-        "Returns which node has which hash slots.",
+        "Returns the hash slots with their nodes.",
         Arity::Exactly(2),
         READ.union(Flags::LOADING),
         &[],

@@ -388,10 +388,16 @@ fn config_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), 
         ctx,
         "CONFIG",
         &[
-            ("GET <pattern> [<pattern> ...]", &["Show the options that match a pattern, and their values."]),
-            ("SET <option> <value> [<option> <value> ...]", &["Change options, all of them or none."]),
-            ("RESETSTAT", &["Set the counters of INFO back to zero."]),
-            ("REWRITE", &["Write the options as they are now to the configuration file."]),
+            (
+                "GET <pattern> [<pattern> ...]",
+                &["Show the options whose names match a pattern, and their values."],
+            ),
+            (
+                "SET <option> <value> [<option> <value> ...]",
+                &["Change options atomically: all of them or none."],
+            ),
+            ("RESETSTAT", &["Reset the counters of INFO to zero."]),
+            ("REWRITE", &["Write the current options to the configuration file."]),
         ],
     );
     Ok(())

@@ -157,67 +157,74 @@ fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
 const HELP: &[(&str, &[&str])] = &[
     (
         "AOF-FLUSH-SLEEP <microseconds>",
-        &["Each write of the thread that syncs the append-only file takes longer by this."],
+        &["Delays each write of the thread that syncs the append-only file by this time."],
     ),
     (
         "CHANGE-LOG (DISCARD|FILE <path>|MANUAL|CONFIRM|OFF)",
         &[
-            "Attaches a reader to the change log: one that throws all away, one that writes a file, or",
-            "one (MANUAL) whose replies wait until CONFIRM. OFF detaches all readers.",
+            "Attaches a reader to the change log. DISCARD discards all changes, FILE writes them to a file,",
+            "MANUAL holds replies back until CONFIRM. OFF detaches all readers.",
         ],
     ),
-    ("CHANGE-REPL-ID", &["Draws a new replication id."]),
-    ("CONFIG-REWRITE-FORCE-ALL", &["As CONFIG REWRITE, with all options that the file does not name."]),
+    ("CHANGE-REPL-ID", &["Generates a new replication ID."]),
+    (
+        "CONFIG-REWRITE-FORCE-ALL",
+        &["Like CONFIG REWRITE, but also writes all options that the file does not name."],
+    ),
     ("DIGEST", &["A digest of all databases, the same as Redis' for the same data."]),
     ("DIGEST-VALUE <key> [<key> ...]", &["A digest of each key's value."]),
-    ("ERROR <string>", &["Answers with the error <string>."]),
-    ("HTSTATS <dbid> [full]", &["Sizes of a database's tables."]),
+    ("ERROR <string>", &["Replies with the error <string>."]),
+    ("HTSTATS <dbid> [full]", &["Sizes of the tables of a database."]),
     ("HTSTATS-KEY <key> [full]", &["Size of the table at <key>."]),
     ("LISTPACK <key>", &["Writes the size of the listpack at <key> to the log."]),
     ("LOG <message>", &["Writes <message> to the log."]),
-    ("OBJECT <key>", &["How the value of <key> is stored."]),
+    ("OBJECT <key>", &["The encoding of the value of <key>."]),
     (
         "POPULATE <count> [<prefix>] [<size>]",
-        &["Adds strings named key:<number>, or <prefix>:<number>, that are not there yet."],
+        &["Adds missing strings with the names key:<number> or <prefix>:<number>."],
     ),
     (
         "PROTOCOL <type>",
         &[
-            "Answers with a value of this type: string, integer, double, bignum, null, array, set, map,",
+            "Replies with a value of this type: string, integer, double, bignum, null, array, set, map,",
             "attrib, push, verbatim, true, false.",
         ],
     ),
     (
         "QUICKLIST-PACKED-THRESHOLD <size>",
-        &["Strings of this size get a list node of their own; 0 for only those too long for others."],
+        &["Strings of at least this size get their own list node. 0 restores the default."],
     ),
     ("QUICKLIST <key> [<0|1>]", &["Writes the size of the quicklist at <key> to the log."]),
-    ("PAUSE-CRON <0|1>", &["Whether what is done from time to time is left undone."]),
+    ("PAUSE-CRON <0|1>", &["Pauses (1) or continues (0) periodic work."]),
     (
         "RELOAD [NOSAVE] [MERGE] [NOFLUSH]",
-        &["Saves, empties all databases and loads the file; NOSAVE, NOFLUSH leave one out."],
+        &["Saves the data, empties all databases and loads the file. NOSAVE and NOFLUSH skip the first \
+         steps."],
     ),
     (
         "REPLYBUFFER (RESIZING <0|1>|PEAK-RESET-TIME <ms>)",
-        &["Taken for the sake of tests: no client owns a reply buffer here."],
+        &["Has no effect, because clients have no reply buffer. For tests of Redis."],
     ),
     (
         "SCRIPT-STANDIN <milliseconds> <SCRIPT|FUNCTION> [<key> ...]",
-        &["Runs as a script of this time would, on the shards of the keys, or alone. For tests."],
+        &["Behaves like a script of this duration, on the shards of the keys or on all. For tests."],
     ),
-    ("SDSLEN <key>", &["Sizes of <key> and of the string it holds, in characters and in memory."]),
-    ("SET-ACTIVE-EXPIRE <0|1>", &["Whether active expiry removes expired keys."]),
-    ("SET-DISABLE-DENY-SCRIPTS <0|1>", &["Whether scripts may run all commands, for tests."]),
+    ("SDSLEN <key>", &["Lengths and memory of <key> and of its string."]),
+    ("SET-ACTIVE-EXPIRE <0|1>", &["Turns active expiry on (1) or off (0)."]),
+    (
+        "SET-DISABLE-DENY-SCRIPTS <0|1>",
+        &["Permits (1) all commands in scripts, or only the usual ones (0). For tests."],
+    ),
     (
         "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
-        &["Whether RESTORE and loading leave checksums unread, for tests of damaged data."],
+        &["Turns the check of checksums in RESTORE and loading off (1) or on (0). For tests."],
     ),
-    ("SLEEP <seconds>", &["Stops the thread of this connection; fractions are allowed."]),
+    ("SLEEP <seconds>", &["Blocks the thread of this connection for this time. Fractions are allowed."]),
     (
         "STRINGMATCH-LEN <len> <pattern>",
-        &["Matches <len> bytes of x against <pattern>; answers 1 if they match."],
+        &["Matches <len> bytes of x against <pattern>, and replies 1 if they match."],
     ),
-    ("STRUCTSIZE", &["Sizes of the structures that every key has."]),
+    ("STRUCTSIZE", &["Sizes of the structures of a key."]),
 ];
 
 /// Handles DEBUG SET-DISABLE-DENY-SCRIPTS 0|1: with 1 scripts may run all commands.

@@ -359,7 +359,7 @@ fn function_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<()
             ("DELETE <LIBRARY NAME>", &["Delete the given library."]),
             (
                 "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
-                &["Return general information on all the libraries, with the code if it is asked for."],
+                &["Return general information on all the libraries, optionally with their code."],
             ),
             ("STATS", &["Return information about the current function running, and the engines."]),
             ("KILL", &["Kill the current running function."]),

@@ -150,17 +150,19 @@ fn hotkeys_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
             (
                 "GET",
                 &[
-                    "The keys that took most in the session that runs or ran last.",
-                    "Without one, the keys that were asked for most often in the last window, where",
-                    "hotkeys-top-k is set.",
+                    "The hot keys of the current or the last session.",
+                    "Without a session, the most frequently accessed keys of the last window,",
+                    "if hotkeys-top-k is set.",
                 ],
             ),
-            ("RESET", &["Forgets a session that was stopped, and all windows."]),
+            ("RESET", &["Removes the results of a stopped session, and all windows."]),
             (
                 "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>]",
-                &["Starts to count which <k> keys take most of the time, of the network, or both."],
+                &[
+                    "Starts a session that finds the <k> keys with the most CPU time, network traffic, or both.",
+                ],
             ),
-            ("STOP", &["Ends the session and keeps what it counted."]),
+            ("STOP", &["Stops the session. Its results remain."]),
         ],
     );
     Ok(())

@@ -52,19 +52,24 @@ fn latency_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
         ctx,
         "LATENCY",
         &[
-            ("DOCTOR", &["What the noted events say, in words."]),
+            ("DOCTOR", &["Reports latency events and gives advice."]),
             (
                 "END-TO-END [<command> ...]",
-                &["As HISTOGRAM, from the arrival of requests to the sending of their replies."],
+                &["Like HISTOGRAM, for the times from the arrival of a request until its reply is sent."],
             ),
-            ("GRAPH <event>", &["The samples of an event, drawn."]),
+            ("GRAPH <event>", &["Draws the latency spikes of an event as a graph."]),
             (
                 "HISTOGRAM [<command> ...]",
-                &["How many calls took how long, of these commands or of all that were run."],
+                &["Histograms of the execution times of these commands, or of all that were called."],
             ),
-            ("HISTORY <event>", &["The samples of an event: Unix time and milliseconds."]),
-            ("LATEST", &["Of each event its name, the latest sample's time and length, and the longest."]),
-            ("RESET [<event> ...]", &["Forgets the samples of these events or of all."]),
+            ("HISTORY <event>", &["The latency spikes of an event: Unix time and milliseconds."]),
+            (
+                "LATEST",
+                &[
+                    "For each event: name, Unix time and duration of the latest spike, duration of the longest.",
+                ],
+            ),
+            ("RESET [<event> ...]", &["Removes the latency spikes of these events, or of all."]),
         ],
     );
     Ok(())

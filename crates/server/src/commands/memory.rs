@@ -77,13 +77,15 @@ fn memory_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), 
         ctx,
         "MEMORY",
         &[
-            ("DOCTOR", &["Says what is unusual about the memory."]),
-            ("MALLOC-STATS", &["The allocator's own statistics."]),
-            ("PURGE", &["Gives free memory back to the system."]),
-            ("STATS", &["Memory figures."]),
+            ("DOCTOR", &["Reports memory problems and gives advice."]),
+            ("MALLOC-STATS", &["The statistics of the allocator."]),
+            ("PURGE", &["Returns free memory to the system."]),
+            ("STATS", &["Statistics of memory."]),
             (
                 "USAGE <key> [SAMPLES <count>]",
-                &["Bytes that <key> and its value take, an estimate where it is big; SAMPLES is accepted."],
+                &[
+                    "Bytes of memory of <key> and its value, estimated for large values. SAMPLES has no effect.",
+                ],
             ),
         ],
     );

@@ -112,10 +112,10 @@ static MODULE_HELP: Command<Runner> = Command {
 /// Handles MODULE HELP.
 fn module_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let subcommands: &[(&str, &[&str])] = &[
-        ("LIST", &["List the modules: none, modules cannot be loaded."]),
+        ("LIST", &["List the modules. The list is empty, because Saker has no modules."]),
         ("LOAD <path> [<arg> ...]", &["Fails."]),
         ("LOADEX <path> [[CONFIG NAME VALUE] [CONFIG NAME VALUE]] [ARGS ...]", &["Fails."]),
-        ("UNLOAD <name>", &["Fails: there is no module with that name."]),
+        ("UNLOAD <name>", &["Fails, because Saker has no modules."]),
     ];
     help(ctx, "MODULE", subcommands);
     Ok(())

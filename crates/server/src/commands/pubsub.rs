@@ -337,11 +337,14 @@ fn pubsub_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), 
         ctx,
         "PUBSUB",
         &[
-            ("CHANNELS [<pattern>]", &["The channels that have subscribers and match (default: '*')."]),
-            ("NUMPAT", &["How many patterns have subscribers."]),
-            ("NUMSUB [<channel> ...]", &["How many subscribers these channels have."]),
-            ("SHARDCHANNELS [<pattern>]", &["The shard channels that have subscribers and match."]),
-            ("SHARDNUMSUB [<shardchannel> ...]", &["How many subscribers these shard channels have."]),
+            ("CHANNELS [<pattern>]", &["The channels with subscribers that match <pattern> (default: '*')."]),
+            ("NUMPAT", &["The number of patterns with subscribers."]),
+            ("NUMSUB [<channel> ...]", &["The number of subscribers of each channel."]),
+            (
+                "SHARDCHANNELS [<pattern>]",
+                &["The shard channels with subscribers that match <pattern> (default: '*')."],
+            ),
+            ("SHARDNUMSUB [<shardchannel> ...]", &["The number of subscribers of each shard channel."]),
         ],
     );
     Ok(())

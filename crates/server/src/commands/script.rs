@@ -94,7 +94,7 @@ fn script_flush(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
 
 static SCRIPT_LOAD: Command<Runner> = Command {
     name: "LOAD",
-    summary: "Loads a script into the cache.",
+    summary: "Loads a script into the cache, from which it is never evicted.",
     history: History::since("2.6.0"),
     complexity: "O(N) with N being the length in bytes of the script body.",
     arity: Arity::Exactly(3),

@@ -118,7 +118,7 @@ fn commandlog_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<
                 ],
             ),
             ("LEN <type>", &["The number of entries of a log."]),
-            ("RESET <type>", &["Forgets the entries of a log."]),
+            ("RESET <type>", &["Removes the entries of a log."]),
         ],
     );
     Ok(())
@@ -211,12 +211,12 @@ fn slowlog_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
             (
                 "GET [<count>]",
                 &[
-                    "The newest <count> slow commands (default: 10, -1 for all): id, Unix time,",
+                    "The newest <count> entries (default: 10, -1 for all): id, Unix time,",
                     "microseconds, arguments, client address, client name.",
                 ],
             ),
-            ("LEN", &["The number of slow commands that are remembered."]),
-            ("RESET", &["Forgets them."]),
+            ("LEN", &["The number of entries in the slow log."]),
+            ("RESET", &["Removes the entries of the slow log."]),
         ],
     );
     Ok(())
