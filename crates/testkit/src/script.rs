@@ -37,7 +37,7 @@
 //! ```text
 //! @example A leaderboard
 //! > ZADD leaderboard 120 ann 95 bob
-//! @reply how many members were added
+//! @reply the number of added members
 //! :2
 //! ```
 //!

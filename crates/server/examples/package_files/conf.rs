@@ -20,18 +20,18 @@ const WIDTH: usize = 100;
 const HEAD: &str = "\
 # Configuration of saker-server, read with `saker-server /etc/saker/saker.conf`.
 #
-# A line is the name of an option and its value. Lines that begin with a number sign are comments: a
-# description has a space behind the sign, a default that can be uncommented has none. Values with blanks
-# stand in double quotes. Sizes take the units k, kb, m, mb, g and gb (1k is 1000 bytes, 1kb is 1024).
-# `include FILE` reads another file in its place, and later lines win. Options on the command line
-# (`--port 7000`) win over this file. CONFIG SET changes options at run time, CONFIG REWRITE writes them
-# into this file. `rename-command NAME NEW-NAME` gives a command another name, and an empty one
-# disables it.
+# A line consists of the name of an option and its value. Lines that begin with a number sign are
+# comments. In a description, a space follows the sign. A default has no space; remove its sign to set
+# the option. Put values with blanks in double quotes. Sizes can have the units k, kb, m, mb, g and gb
+# (1k is 1000 bytes, 1kb is 1024 bytes). `include FILE` reads another file at this place. If an option
+# is set several times, the last line counts. Options on the command line (`--port 7000`) override this
+# file. CONFIG SET changes options at run time, and CONFIG REWRITE writes them to this file.
+# `rename-command NAME NEW-NAME` renames a command; an empty new name disables the command.
 #
-# Options of Redis and Valkey that have no effect in Saker are accepted, so that their configuration
-# files load; they stand at the end of each section, with the reason. See saker.conf(5).
+# Saker accepts all options of Redis and Valkey, so that their configuration files load. Options
+# without effect are at the end of each section, with the reason. See saker.conf(5).
 #
-# Written by `cargo xtask docs` from the options table.
+# `cargo xtask docs` writes this file from the options table.
 ";
 
 /// Returns the text of the file.

@@ -50,8 +50,8 @@ pub fn values(option: &Opt) -> String {
 pub fn change(option: &Opt) -> &'static str {
     match option.change {
         Change::Live => "Can be changed at run time.",
-        Change::AtStart => "Takes effect at the start only.",
-        Change::Protected => "Can be changed at run time only where enable-protected-configs permits it.",
+        Change::AtStart => "Can be set only at the start.",
+        Change::Protected => "Can be changed at run time only if enable-protected-configs permits it.",
     }
 }
 

@@ -9,20 +9,20 @@ use super::described;
 /// The paragraphs before the options.
 const SYNTAX: &[&str] = &[
     "The file consists of lines with the name of an option and its value, separated by blanks. Blank lines \
-     and lines that begin with # are ignored. A value with blanks stands in double quotes, where \\n, \\r, \
-     \\t, \\xHH and a backslash before a quote mean what they mean in C, or in single quotes. Names are case \
-     insensitive.",
-    "Sizes take a unit: k, m and g are powers of 1000, kb, mb and gb powers of 1024.",
-    "Every option is also one of the command line, with two dashes before its name; the command line wins \
-     over the file. CONFIG GET shows options, CONFIG SET changes them at run time where that is possible, and \
-     CONFIG REWRITE writes the changed ones into the file.",
-    "Configuration files of Redis and Valkey load: their options are all known, and those that have no \
-     effect are accepted, with a warning in the log where the value differs from the default.",
+     and lines that begin with # are ignored. Put a value with blanks in single or double quotes. Inside \
+     double quotes, the escapes \\n, \\r, \\t, \\xHH and a backslash before a quote have the same meaning as \
+     in C. Names are case insensitive.",
+    "Sizes can have a unit: k, m and g are powers of 1000; kb, mb and gb are powers of 1024.",
+    "Every option can also be set on the command line, with two dashes before its name. The command line \
+     overrides the file. CONFIG GET shows options. CONFIG SET changes options at run time, if they permit it. \
+     CONFIG REWRITE writes the changed options to the file.",
+    "Saker accepts all options of Redis and Valkey, so that their configuration files load. If an option \
+     without effect differs from its default, the server writes a warning to the log.",
 ];
 
 /// Directives: lines of the file that are not options.
 const DIRECTIVES: &[(&str, &str, &str)] = &[
-    ("include", "file", "Reads another file in this place. The name may contain the wildcards * and ?."),
+    ("include", "file", "Reads another file at this place. The name may contain the wildcards * and ?."),
     (
         "rename-command",
         "name new-name",

@@ -13,12 +13,13 @@ use crate::{session, shape};
 
 /// The explanation of the examples, at the top of each page.
 const HOW_TO_READ: &str = "\
-The examples are sessions of redis-cli, each on an empty server; CI runs them all. Where a reply of RESP3 differs
-from that of RESP2 it is shown beside it. `w>` is another connection, and `w<` what that is sent while it waits.";
+The examples are sessions of redis-cli, each on an empty server. CI runs all of them. If the replies of RESP2 and
+RESP3 differ, both are shown side by side. `w>` is a request of another connection `w`, and `w<` is data that this
+connection receives while it waits.";
 
 /// The state of all cluster commands.
 const NO_CLUSTER: &str = "\
-There is no cluster yet: the server refuses all commands of this group with the error of a Redis that runs without
+Saker has no cluster mode yet. The server refuses all commands of this group, with the error of a Redis without
 cluster support.";
 
 /// Builds one page per group, and the index.
@@ -29,8 +30,8 @@ pub fn pages(table: &CommandTable, examples: &Examples<'_>) -> Pages {
     }
     let mut pages = Pages::new();
     let mut index = String::from(
-        "# Commands\n\nEvery command there is, by group, with its replies and examples. Written by `cargo xtask docs`\n\
-         from the records and from the scripts of tests/cmd.\n",
+        "# Commands\n\nAll commands by group, with their replies and examples. `cargo xtask docs` writes these pages from the records\n\
+         of the commands and from the scripts of tests/cmd.\n",
     );
     for (group, members) in &mut groups {
         members.sort_by_key(|member| member.full_name);
@@ -43,7 +44,7 @@ pub fn pages(table: &CommandTable, examples: &Examples<'_>) -> Pages {
             let _ = write!(index, "\n{NO_CLUSTER}\n");
             let _ = write!(page, "\n{NO_CLUSTER}\n");
         }
-        index.push_str("\n| command | what it does |\n|---|---|\n");
+        index.push_str("\n| command | effect |\n|---|---|\n");
         for member in members {
             index_rows(&mut index, member, group);
             section(&mut page, member, &Shown { table, examples }, "##");

@@ -12,21 +12,21 @@ use testkit::script::{Answer, Example, Exchange, Script};
 const STATED_REPLIES: &[(&str, &str)] = &[
     (
         "config|rewrite",
-        "Simple string `OK`: the file was written. An error if the server was started without a file.",
+        "Simple string `OK`: the file is written. An error if the server was started without a file.",
     ),
     (
         "acl|load",
-        "Simple string `OK`: the users of the file have taken the place of all. An error if the file has a line that \
-         cannot be taken, or if the server was started without `aclfile`: then nothing has changed.",
+        "Simple string `OK`: the users of the file have replaced all users. An error if a line of the file is invalid, or \
+         if the server was started without `aclfile`; the users are then unchanged.",
     ),
     (
         "acl|save",
-        "Simple string `OK`: the users are in the file. An error if it cannot be written, or if the server was started \
+        "Simple string `OK`: the users are written. An error if the file cannot be written, or if the server was started \
          without `aclfile`.",
     ),
     ("asking", NO_CLUSTER),
-    ("command", "Array of arrays: what COMMAND INFO says, for every command."),
-    ("debug", "Simple string `OK`, or what the subcommand is for: DEBUG HELP lists them."),
+    ("command", "Array of arrays: the reply of COMMAND INFO for all commands."),
+    ("debug", "Depends on the subcommand, often simple string `OK`. DEBUG HELP lists the subcommands."),
     ("module|load", NO_MODULES),
     ("module|loadex", NO_MODULES),
     ("module|unload", NO_MODULES),
@@ -34,14 +34,15 @@ const STATED_REPLIES: &[(&str, &str)] = &[
     ("readwrite", NO_CLUSTER),
     ("script|kill", "An error (`NOTBUSY`): no script is running."),
     ("function|kill", "An error (`NOTBUSY`): no function is running."),
-    ("shutdown", "Nothing: the connection is closed when the server stops. An error if it does not stop."),
+    ("shutdown", "None: the connection is closed when the server stops. An error if the server cannot stop."),
 ];
 
-const NO_MODULES: &str = "An error: `enable-module-command` does not permit it, or there is no such module.";
-const NO_CLUSTER: &str = "An error: the server is no node of a cluster.";
+const NO_MODULES: &str =
+    "An error, because `enable-module-command` does not permit the command or the module does not exist.";
+const NO_CLUSTER: &str = "An error, because the server is not a node of a cluster.";
 
 /// The reply of every HELP subcommand.
-const HELP_REPLY: &str = "Array of simple strings: the subcommands with their arguments and what they do.";
+const HELP_REPLY: &str = "Array of simple strings: the subcommands with their arguments and explanations.";
 
 /// A parsed script and its name, which is the name of a command.
 pub struct Named {

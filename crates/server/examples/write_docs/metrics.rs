@@ -8,9 +8,9 @@ use server::metrics::catalog;
 pub fn page() -> String {
     let mut page = String::from(
         "# Metrics\n\n\
-         Every metric of the metrics endpoint; [operations.md](operations.md#metrics) says how to scrape it, and has\n\
-         a dashboard and alerts. A counter grows until CONFIG RESETSTAT or a restart. A histogram has the series\n\
-         `_bucket`, `_count` and `_sum`. Written by `cargo xtask docs` from the catalog.\n\n\
+         All metrics of the metrics endpoint. [operations.md](operations.md#metrics) explains how to scrape them, and\n\
+         has a dashboard and alerts. A counter grows until CONFIG RESETSTAT or a restart. A histogram has the series\n\
+         `_bucket`, `_count` and `_sum`. `cargo xtask docs` writes this page from the catalog.\n\n\
          | metric | type | labels | meaning |\n|---|---|---|---|\n",
     );
     let mut metrics: Vec<&catalog::Metric> = catalog::all().collect();
@@ -26,7 +26,7 @@ pub fn page() -> String {
         let (name, kind) = (metric.query_name(), metric.kind.name());
         let _ = writeln!(page, "| `{name}` | {kind} | {} | {} |", labels.join(", "), metric.help);
     }
-    page += "\n## Numbers of INFO without a metric\n\n| why | fields |\n|---|---|\n";
+    page += "\n## Numbers of INFO without a metric\n\n| reason | fields |\n|---|---|\n";
     for (reason, fields) in catalog::LEFT_OUT {
         let fields: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
         let _ = writeln!(page, "| {reason} | {} |", fields.join(", "));

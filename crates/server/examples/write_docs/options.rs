@@ -10,10 +10,10 @@ use server::config::value::Kind;
 pub fn page() -> String {
     let mut page = String::from(
         "# Options\n\n\
-         Set in a configuration file (`name value`), on the command line (`--name value`) or with CONFIG SET.\n\
-         All options of Redis 8.0 and Valkey 8.1 are known, so that their configuration files load. Those that\n\
-         have no effect yet are checked, stored and shown, and stand below the others of their theme with the\n\
-         reason. Written by `cargo xtask docs` from the options table.\n",
+         An option is set in a configuration file (`name value`), on the command line (`--name value`) or with\n\
+         CONFIG SET. Saker accepts all options of Redis 8.0 and Valkey 8.1, so that their configuration files load.\n\
+         An option without effect is checked, stored and shown; it is listed below the others of its theme, with the\n\
+         reason. `cargo xtask docs` writes this page from the options table.\n",
     );
     for theme in THEMES {
         theme_section(&mut page, theme);
@@ -26,13 +26,13 @@ fn theme_section(page: &mut String, theme: &Theme) {
     let shown = || theme.options.iter().copied().filter(|option| !option.hidden);
     let acting: Vec<&Opt> = shown().filter(|option| option.idle_reason().is_none()).collect();
     if !acting.is_empty() {
-        page.push_str("\n| option | default | values | what it does |\n|---|---|---|---|\n");
+        page.push_str("\n| option | default | values | meaning |\n|---|---|---|---|\n");
     }
     for option in acting {
         let changes = match option.change {
             Change::Live => "",
-            Change::AtStart => " Set at the start only.",
-            Change::Protected => " Changed at run time only where `enable-protected-configs` permits it.",
+            Change::AtStart => " Can be set only at the start.",
+            Change::Protected => " Can be changed at run time only if `enable-protected-configs` permits it.",
         };
         let _ = writeln!(
             page,
@@ -45,9 +45,9 @@ fn theme_section(page: &mut String, theme: &Theme) {
     let accepted = shown().filter_map(|option| option.idle_reason().map(|why| (option, why)));
     let accepted: Vec<(&Opt, &str)> = accepted.collect();
     if !accepted.is_empty() {
-        page.push_str("\nWithout effect so far:\n\n");
+        page.push_str("\nOptions without effect:\n\n");
         page.push_str(
-            "| option | default | values | what it is for | why it has no effect |\n|---|---|---|---|---|\n",
+            "| option | default | values | meaning | reason why it has no effect |\n|---|---|---|---|---|\n",
         );
     }
     for (option, why) in accepted {
