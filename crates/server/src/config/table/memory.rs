@@ -107,8 +107,8 @@ pub static MAXMEMORY_POLICY: Handle<EvictionPolicy> = Opt::choice(
     "maxmemory-policy",
     "noeviction",
     EvictionPolicy::WORDS,
-    "The keys to evict when used memory exceeds `maxmemory`. `allkeys-…` considers all keys, \
-         `volatile-…` only keys with an expiry. `lru` evicts the least recently used key, `lfu` the \
+    "The keys to evict when used memory exceeds `maxmemory`. `allkeys-*` considers all keys, \
+         `volatile-*` only keys with an expiry. `lru` evicts the least recently used key, `lfu` the \
          least frequently used, `random` a random one, `ttl` the next to expire. `noeviction` evicts \
          none. Under an LFU policy, keys record their access frequency (OBJECT FREQ), else their idle \
          time (OBJECT IDLETIME).",
