@@ -653,7 +653,8 @@ pub struct Arg {
     pub multiple_token: bool,
     /// The index of the key spec that the argument belongs to.
     pub key_spec: Option<u8>,
-    /// The text in the syntax line, if it is not the name.
+    /// `display_text` of COMMAND DOCS: the text that stands for the argument in the command's
+    /// syntax, if it differs from `name`.
     pub shown_as: Option<&'static str>,
     /// The choices of a `OneOf`, or the parts of a `Block`.
     pub args: &'static [Arg],

@@ -128,7 +128,8 @@ impl Clients {
         client.choices.no_evict.store(true, Relaxed);
     }
 
-    /// Ends the protection of a client, if it has one. O(log n).
+    /// Allows the eviction of a client again, for CLIENT NO-EVICT OFF. No effect on a client that
+    /// is not protected. O(log n).
     pub fn unprotect(&self, client: &ClientInfo) {
         let mut registry = self.lock();
         client.choices.no_evict.store(false, Relaxed);

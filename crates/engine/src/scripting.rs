@@ -66,7 +66,9 @@ pub enum Lesson {
     Shares,
     /// The script needs the whole keyspace.
     NeedsAll,
-    /// The script used many keys, or changed a value too big to copy. Later runs may need less.
+    /// The script needed more than `SHARDS_MAX` shards, or was about to change a value too big to
+    /// copy. The next [`ALONE_RUNS`] runs have the keyspace exclusively; then the script may share
+    /// it again.
     NeedsMuch,
 }
 

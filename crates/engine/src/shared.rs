@@ -141,7 +141,7 @@ pub struct Start {
     pub settings: Settings,
     /// The key of the hashes of keys and names. It is secret, and different for each process.
     pub seed: [u64; 4],
-    /// The present time of the monotonic clock, from which uptime is counted.
+    /// The time of the start, by the monotonic clock. Uptime is counted from it.
     pub now: Instant,
 }
 

@@ -184,7 +184,7 @@ pub enum Part {
     },
     /// The data of a module outside keys.
     Module {
-        /// The module's type.
+        /// The id of the module's data type.
         id: ModuleId,
         /// The length of the data in the file, in bytes.
         len_bytes: u64,

@@ -1,9 +1,10 @@
 //! Identifiers of connections. An identifier has a slot and a generation, so that a late event for
 //! a closed connection never reaches the next connection in the same slot.
 
-/// The identifier of a connection of one event loop: the slot in the low half, the generation (from
-/// 1) in the high half. A slot is reused only after its connection was closed and the next `poll`
-/// has begun, and then with another generation. Calls with an outdated identifier do nothing.
+/// The identifier of a connection of one event loop. The slot is in the low half, the generation
+/// in the high half; generations start at 1. A slot is reused only after its connection was closed
+/// and the next `poll` has begun, and then with another generation. Calls with an outdated
+/// identifier do nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(u64);
 

@@ -165,7 +165,7 @@ enum Wanted {
     NoReply,
     /// `@closed`: the server closes the connection.
     Closed,
-    /// One reply, or one for each of several variants.
+    /// One reply for all protocols and encodings, or one for each [`Selector`].
     Replies(Vec<(Selector, Expected)>),
 }
 

@@ -134,7 +134,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Measures one kind.
+/// Measures how late the waits of one blocking command end.
 ///
 /// # Panics
 /// Panics when the server closes a connection or answers with an error.

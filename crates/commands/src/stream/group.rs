@@ -200,18 +200,8 @@ fn xgroup_delconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandE
     Ok(())
 }
 
-static XGROUP_HELP: Command = Command {
-    name: "HELP",
-    summary: "Lists the subcommands.",
-    history: History::since("5.0.0"),
-    group: Group::Stream,
-    complexity: "O(1)",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.union(Flags::STALE),
-    acl: Acl::STREAM,
-    run: xgroup_help,
-    ..Command::DEFAULT
-};
+static XGROUP_HELP: Command =
+    Command { group: Group::Stream, acl: Acl::STREAM, run: xgroup_help, ..Command::HELP };
 /// Handles XGROUP HELP.
 fn xgroup_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
     let lines = [

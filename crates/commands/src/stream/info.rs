@@ -261,18 +261,8 @@ fn xinfo_consumers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
     Ok(())
 }
 
-static XINFO_HELP: Command = Command {
-    name: "HELP",
-    summary: "Lists the subcommands.",
-    history: History::since("5.0.0"),
-    group: Group::Stream,
-    complexity: "O(1)",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.union(Flags::STALE),
-    acl: Acl::STREAM,
-    run: xinfo_help,
-    ..Command::DEFAULT
-};
+static XINFO_HELP: Command =
+    Command { group: Group::Stream, acl: Acl::STREAM, run: xinfo_help, ..Command::HELP };
 /// Handles XINFO HELP.
 fn xinfo_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
     let lines = [

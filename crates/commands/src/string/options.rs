@@ -112,7 +112,8 @@ impl<'a> Condition<'a> {
         })
     }
 
-    /// Returns true if a text follows the condition's word.
+    /// Returns true if the condition has an operand, a value or a digest: IFEQ, IFNE, IFDEQ and
+    /// IFDNE.
     pub(super) fn has_text(self) -> bool {
         !matches!(self, Condition::None | Condition::Absent | Condition::Present)
     }

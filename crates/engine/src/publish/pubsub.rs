@@ -365,8 +365,9 @@ impl PubSub {
     }
 
     /// Puts a message for one client into the inbox of its thread. Returns true if the thread must
-    /// be woken. Such messages do not count for a full inbox, since `Sender::push` limits them for
-    /// each client. The lock is a leaf in the lock order.
+    /// be woken. The message does not add to the inbox's `bytes`: `Sender::push` limits the waiting
+    /// bytes of each client instead, and `Sender::push_reply` passes at most one reply per request.
+    /// The lock is a leaf in the lock order.
     pub(super) fn hand_over(&self, thread: usize, push: Push) -> bool {
         let inbox = &self.inboxes[thread];
         let mut messages = inbox.messages.lock();

@@ -57,7 +57,7 @@ impl Push {
         Self { conn: client.conn, client: Arc::clone(client), bytes: Arc::clone(bytes), position }
     }
 
-    /// Returns the bytes of this message in
+    /// Returns the number of bytes that this message counts in
     /// [`PubSub::push_bytes`](super::pubsub::PubSub::push_bytes).
     pub fn counted_bytes(&self) -> u64 {
         counted_bytes(self.bytes.len())

@@ -729,8 +729,8 @@ fn encoded(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> Arc<[u8]> 
     out.as_single().expect("keys are copied into it, not shared").into()
 }
 
-/// Sends an invalidation to a client, or to the client that it redirects to. Messages to the
-/// writer, or redirected by it, wait until its command is done.
+/// Sends an invalidation to a client, or to the client that this client redirects to. If one of
+/// them is the writer, whose command made the change, the message waits until that command is done.
 fn notify(
     sender: Sender<'_>,
     client: &Arc<ClientInfo>,

@@ -44,7 +44,8 @@ impl FieldNames {
 /// The lists of field names of a file. One thread adds lists; any number of threads look them up.
 #[derive(Debug)]
 pub(crate) struct Templates {
-    /// The lists by their numbers. The lock is a leaf, held for one look-up.
+    /// The lists of field names by their numbers. The lock is a leaf in the lock order, held for
+    /// one look-up or one insertion.
     all: Lock<Rows>,
 }
 

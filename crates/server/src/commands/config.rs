@@ -370,18 +370,8 @@ pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_, '_>, added: Added) -> Res
     Ok(())
 }
 
-static CONFIG_HELP: Command<Runner> = Command {
-    name: "HELP",
-    summary: "Lists the subcommands.",
-    history: History::since("5.0.0"),
-    group: Group::Server,
-    complexity: "O(1)",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.union(Flags::STALE),
-    acl: Acl::empty(),
-    run: Runner::Server(config_help),
-    ..Command::DEFAULT
-};
+static CONFIG_HELP: Command<Runner> =
+    Command { group: Group::Server, run: Runner::Server(config_help), ..Command::HELP };
 /// Handles CONFIG HELP.
 fn config_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(

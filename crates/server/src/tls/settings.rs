@@ -322,7 +322,7 @@ fn folder_files(folder: &Path) -> Vec<PathBuf> {
 
 /// The accepted certificates of servers.
 enum Trust {
-    /// Certificates issued by these authorities.
+    /// Server certificates that these authorities issued.
     Authorities(Vec<CertificateDer<'static>>),
     /// Only the first certificate of this chain.
     Exactly(Vec<CertificateDer<'static>>),

@@ -39,8 +39,8 @@ const OPTIONS: &[(&str, &str)] = &[
     ("hll-sparse-max-bytes", "3000"),
 ];
 
-/// Other values of the options, in the same order: all encodings large, and thresholds that
-/// sequences cross.
+/// Two more sets of values for `OPTIONS`, in the same order. With the first, every type uses its
+/// large encoding. The second has low thresholds, which values pass during a sequence of commands.
 const OPTION_VARIANTS: &[[&str; OPTIONS.len()]] = &[
     ["0", "64", "0", "0", "64", "0", "64", "1", "1", "0"],
     ["4", "8", "4", "6", "8", "4", "8", "3", "3", "60"],

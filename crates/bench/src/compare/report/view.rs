@@ -37,7 +37,7 @@ pub struct View<'a> {
     pub rows: Vec<Row<'a>>,
 }
 
-/// A test under the conditions of its view.
+/// A row of a [`View`]: the results of all engines in one test, under the view's conditions.
 #[derive(Clone, Debug)]
 pub struct Row<'a> {
     /// The name of the test.

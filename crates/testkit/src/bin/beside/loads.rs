@@ -125,8 +125,8 @@ fn unix_ms() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
 }
 
-/// Sets keys that all expire within one second. Probes the server from before the first expiry
-/// until the last key is removed.
+/// Sets keys that all expire within the same second. Probes the server from the time at which the
+/// first key is due until all of them are removed, at most for `EXPIRED_WITHIN`.
 fn expire(server: &ServerProcess, control: &mut Client, figures: &mut Figures) -> Result<(), Box<dyn Error>> {
     // Every server loads the keys in less than a minute.
     let due_ms = unix_ms() + 60_000;
