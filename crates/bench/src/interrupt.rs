@@ -21,13 +21,13 @@ pub const INTERRUPTED: u8 = 130;
 #[derive(Clone, Default)]
 pub struct Interrupt {
     flag: Arc<AtomicBool>,
-    leftovers: Arc<Mutex<Leftovers>>,
+    leftovers: Arc<Mutex<CleanupActions>>,
 }
 
 /// The cleanup functions to run when a second signal ends the process, in the order of
 /// registration.
 #[derive(Default)]
-struct Leftovers {
+struct CleanupActions {
     next: u64,
     remove: BTreeMap<u64, Box<dyn FnOnce() + Send>>,
 }
@@ -43,7 +43,7 @@ impl Interrupt {
             for _ in signals.forever() {
                 // Relaxed: no other data depends on this flag.
                 if heard.flag.swap(true, Relaxed) {
-                    heard.remove_leftovers();
+                    heard.run_cleanup();
                     std::process::exit(i32::from(INTERRUPTED));
                 }
             }
@@ -64,17 +64,17 @@ impl Interrupt {
     /// Registers the cleanup function `remove`, which runs when a second signal ends the process.
     /// Dropping the returned value cancels the registration.
     #[must_use]
-    pub fn on_exit(&self, remove: impl FnOnce() + Send + 'static) -> Leftover {
+    pub fn on_exit(&self, remove: impl FnOnce() + Send + 'static) -> CleanupAction {
         let mut leftovers = self.leftovers.lock().unwrap_or_else(PoisonError::into_inner);
         let number = leftovers.next;
         leftovers.next += 1;
         leftovers.remove.insert(number, Box::new(remove));
-        Leftover { interrupt: self.clone(), number }
+        CleanupAction { interrupt: self.clone(), number }
     }
 
     /// Runs the registered cleanup functions, newest first: an engine is removed before the network
     /// that it runs in.
-    fn remove_leftovers(&self) {
+    fn run_cleanup(&self) {
         let mut leftovers = self.leftovers.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((_, remove)) = leftovers.remove.pop_last() {
             remove();
@@ -84,12 +84,12 @@ impl Interrupt {
 
 /// A registered cleanup function of [`Interrupt::on_exit`]. Dropping this value cancels the
 /// registration.
-pub struct Leftover {
+pub struct CleanupAction {
     interrupt: Interrupt,
     number: u64,
 }
 
-impl Drop for Leftover {
+impl Drop for CleanupAction {
     fn drop(&mut self) {
         let mut leftovers = self.interrupt.leftovers.lock().unwrap_or_else(PoisonError::into_inner);
         leftovers.remove.remove(&self.number);
@@ -110,7 +110,7 @@ mod tests {
         };
         let (_network, ended, _engine) = (leftover("network"), leftover("ended"), leftover("engine"));
         drop(ended);
-        interrupt.remove_leftovers();
+        interrupt.run_cleanup();
         assert_eq!(*removed.lock().unwrap(), ["engine", "network"]);
     }
 }

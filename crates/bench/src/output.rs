@@ -120,14 +120,14 @@ pub fn report(result: &RunResult, decimals: usize) -> String {
         &mut out,
         format_args!("\n\nSummary:\n  throughput: {:.2} requests per second\n", result.requests_per_second),
     );
-    push_sides(&mut out, result);
-    push_doubts(&mut out, result);
+    push_usage(&mut out, result);
+    push_warnings(&mut out, result);
     out.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 /// Appends the resource usage of the client and the server, the requests of each node, the
 /// redirections and the hit rate.
-fn push_sides(out: &mut String, result: &RunResult) {
+fn push_usage(out: &mut String, result: &RunResult) {
     let client = &result.client;
     let busy: Vec<String> = client.busy.iter().map(|busy| format!("{:.0} %", busy * 100.0)).collect();
     push(
@@ -166,7 +166,7 @@ fn push_sides(out: &mut String, result: &RunResult) {
 
 /// Appends the reasons to doubt the results: a client bottleneck, errors, unanswered requests, an
 /// early end.
-fn push_doubts(out: &mut String, result: &RunResult) {
+fn push_warnings(out: &mut String, result: &RunResult) {
     if result.is_client_bound() {
         push(out, format_args!("  client-bound: {}\n", result.client.bound.reason));
     }

@@ -30,7 +30,7 @@ use files::{Found, ListedFile};
 use tally::Tally;
 
 pub use fix::{apply, truncate_to_time};
-use report::{CheckedFile, Place, Wrong};
+use report::{CheckedFile, FileProblem, Place};
 pub use report::{CommandCount, FileReport, Fix, Problem, Report, Role, State, TouchedKey};
 pub use until::{Until, UntilError, Written, write_until};
 
@@ -77,7 +77,7 @@ fn check_file(listed: &ListedFile, options: &Options, tally: &mut Tally) -> io::
     let mut file = match File::open(&listed.path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             report.state = if listed.role.is_loaded() { State::Missing } else { State::Removed };
-            let problem = listed.role.is_loaded().then_some(Wrong::Missing);
+            let problem = listed.role.is_loaded().then_some(FileProblem::Missing);
             return Ok(CheckedFile { report, problem });
         }
         opened => opened?,
@@ -96,7 +96,7 @@ fn check_file(listed: &ListedFile, options: &Options, tally: &mut Tally) -> io::
         report.rdb = Some(rdb);
         if !is_good {
             report.state = State::Broken;
-            return Ok(CheckedFile { report, problem: Some(Wrong::Rdb) });
+            return Ok(CheckedFile { report, problem: Some(FileProblem::Rdb) });
         }
     }
     file.seek(SeekFrom::Start(begin))?;
@@ -110,18 +110,18 @@ fn check_file(listed: &ListedFile, options: &Options, tally: &mut Tally) -> io::
     report.take_counts(tally.counts_since(commands_before));
     let problem = match end {
         Ok(End::Whole) => None,
-        Ok(End::TornTail(torn)) => Some(Wrong::Torn(torn)),
-        Err(AofError::Broken(broken)) => Some(Wrong::Broken(broken)),
+        Ok(End::TornTail(torn)) => Some(FileProblem::Torn(torn)),
+        Err(AofError::Broken(broken)) => Some(FileProblem::Broken(broken)),
         Err(AofError::Reading(trouble)) => return Err(io::Error::other(trouble)),
     };
     (report.good_len_bytes, report.state) = match &problem {
-        Some(Wrong::Torn(torn)) => (torn.good_len_bytes, State::Torn),
-        Some(Wrong::Broken(broken)) => (broken.good_len_bytes, State::Broken),
+        Some(FileProblem::Torn(torn)) => (torn.good_len_bytes, State::Torn),
+        Some(FileProblem::Broken(broken)) => (broken.good_len_bytes, State::Broken),
         _ => (report.len_bytes, State::Good),
     };
     let from = match &problem {
-        Some(Wrong::Torn(torn)) => torn.request_within,
-        Some(Wrong::Broken(broken)) => Some(broken.offset),
+        Some(FileProblem::Torn(torn)) => torn.request_within,
+        Some(FileProblem::Broken(broken)) => Some(broken.offset),
         _ => None,
     };
     if let Some(from) = from {

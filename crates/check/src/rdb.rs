@@ -32,7 +32,7 @@ use file::FileSource;
 
 pub use facts::Finding;
 pub use format::Format;
-pub use report::{Aux, Big, Checksum, Database, Function, Module, Report, Total, TypeOfKeys};
+pub use report::{Aux, Checksum, Database, Function, Module, Report, ReportedKey, Total, TypeOfKeys};
 
 /// The maximum number of batches that wait for a thread: a few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;
@@ -58,14 +58,15 @@ pub fn check(path: &Path, options: &Options) -> io::Result<Report> {
     let bar = progress::bar(&name, len_bytes.unwrap_or(0));
     let mut source = FileSource::new(file, bar.clone());
     let limits = Limits { big_keys_max: options.big_keys_max, findings_max: options.findings_max };
-    let mut cut = Cut { report: Report::new(name), facts: Facts::new(limits), databases: Vec::new() };
+    let mut cut =
+        SplitterState { report: Report::new(name), facts: Facts::new(limits), databases: Vec::new() };
     let (hasher, now_ms) = (hasher(), now_ms());
     let rules = rules(&hasher);
     let decode = DecodeOptions { rules: &rules, access: Access::Lru { clock_s: 0 }, now_ms };
     let found = read(&mut source, &mut cut, &decode, limits);
     bar.finish_and_clear();
     let read_len_bytes = source.finish()?;
-    let Cut { mut report, mut facts, databases } = cut;
+    let SplitterState { mut report, mut facts, databases } = cut;
     report.len_bytes = len_bytes.unwrap_or(0).max(read_len_bytes);
     found.into_iter().for_each(|found| facts.merge(found));
     let version = report.format.as_ref().map_or(0, |format| format.version);
@@ -77,7 +78,12 @@ pub fn check(path: &Path, options: &Options) -> io::Result<Report> {
 }
 
 /// Reads the file; returns the facts that each thread found.
-fn read(source: &mut FileSource, cut: &mut Cut, decode: &DecodeOptions<'_>, limits: Limits) -> Vec<Facts> {
+fn read(
+    source: &mut FileSource,
+    cut: &mut SplitterState,
+    decode: &DecodeOptions<'_>,
+    limits: Limits,
+) -> Vec<Facts> {
     let (sender, receiver) = sync_channel(BATCHES_WAITING_MAX);
     let receiver = Mutex::new(receiver);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -148,7 +154,7 @@ fn element_count(value: &View<'_, Object>) -> u64 {
 }
 
 /// The state of the thread that cuts the file.
-struct Cut {
+struct SplitterState {
     report: Report,
     /// Facts from the parts of the file other than keys.
     facts: Facts,
@@ -156,7 +162,7 @@ struct Cut {
     databases: Vec<(u64, u64)>,
 }
 
-impl Cut {
+impl SplitterState {
     /// Cuts the file into batches, and sends them to the workers.
     fn file(&mut self, source: &mut FileSource, batches: &SyncSender<Batch>) {
         let options =
@@ -222,7 +228,7 @@ impl Cut {
             return self.add_finding(what.to_owned(), error.file_offset, None);
         }
         self.report.unread_len_bytes = broken.end.saturating_sub(broken.begin);
-        let is_cut = error.kind == LoadErrorKind::Format(FormatErrorKind::Ended);
+        let is_cut = error.kind == LoadErrorKind::Format(FormatErrorKind::EndOfInput);
         let (file_offset, what) = if is_cut && broken.begin >= broken.end {
             (broken.end, "the file is cut off: its end mark is missing".to_owned())
         } else if is_cut {

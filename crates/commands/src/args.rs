@@ -110,7 +110,7 @@ impl<'a> Args<'a> {
     /// Appends the request as RESP in its shortest form. O(bytes).
     #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
-        if self.is_canonical() { out.extend_from_slice(self.input) } else { self.encode_anew(out) }
+        if self.is_canonical() { out.extend_from_slice(self.input) } else { self.reencode(out) }
     }
 
     /// Returns true if the input is the request in its shortest form. The parser also accepts
@@ -131,7 +131,7 @@ impl<'a> Args<'a> {
     }
 
     #[cold]
-    fn encode_anew(&self, out: &mut Vec<u8>) {
+    fn reencode(&self, out: &mut Vec<u8>) {
         let header = |marker, count: usize, out: &mut Vec<u8>| {
             out.push(marker);
             out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());

@@ -10,7 +10,7 @@ use structures::table::Table;
 use crate::args::Args;
 use crate::error::CommandError;
 use crate::record::{ChangeRecord, RecordWriter};
-use crate::wait::{OnEmpty, Wait};
+use crate::wait::{BlockingMode, Wait};
 
 /// The function that runs a data command. It parses the arguments, calls one method of the type and
 /// replies.
@@ -28,8 +28,8 @@ pub struct Ctx<'a> {
     pub rng: &'a mut fastrand::Rng,
     /// The sizes and encoding thresholds of values, from the configuration.
     pub limits: &'a ValueLimits,
-    /// The action if the command finds no data: see [`Ctx::nothing_yet`].
-    pub on_empty: OnEmpty,
+    /// The action if the command finds no data: see [`Ctx::block_or_reply_empty`].
+    pub on_empty: BlockingMode,
     /// The caller of the command.
     pub origin: Origin,
     /// The keys that the client may read.
@@ -76,7 +76,7 @@ impl Ctx<'_> {
         if !self.effects.wanted_events.is_empty() {
             self.effects.absorb(self.db.access_results());
         }
-        if self.db.is_followed(key) {
+        if self.db.has_registrations(key) {
             self.effects.touch(self.db.index(), key);
         }
     }
@@ -93,7 +93,7 @@ impl Ctx<'_> {
 
     /// Makes `key` a ready key although it has not changed: blocked clients are served again.
     pub fn mark_ready(&mut self, key: Key<'_>) {
-        if self.db.is_followed(key) {
+        if self.db.has_registrations(key) {
             self.effects.touch(self.db.index(), key);
             self.effects.changed_keys.last_mut().expect("it was put there").audience =
                 Audience::BlockedClients;
@@ -109,7 +109,7 @@ impl Ctx<'_> {
             // Events of the accesses come first.
             self.effects.absorb(self.db.access_results());
         }
-        if self.db.is_followed(key) {
+        if self.db.has_registrations(key) {
             self.effects.touch(self.db.index(), key);
         }
         if !self.effects.wanted_events.is_empty() {

@@ -18,7 +18,8 @@ use structures::table::SweepBudget;
 use crate::keys::for_each_key;
 use crate::record::RecordedCommand;
 use crate::{
-    Args, Changes, Command, Ctx, EventClass, KeyEvent, OnEmpty, Origin, ValueLimits, WalkCtx, Walked, Walker,
+    Args, BlockingMode, Changes, Command, Ctx, EventClass, KeyEvent, Origin, ValueLimits, WalkCtx, Walked,
+    Walker,
 };
 
 /// The Unix time, in milliseconds, at which the clock of every harness starts.
@@ -155,7 +156,7 @@ impl Harness {
             effects: &mut self.effects,
             rng: &mut self.rng,
             limits: &self.limits,
-            on_empty: OnEmpty::Reply,
+            on_empty: BlockingMode::Reply,
             origin: self.origin,
             readable: crate::ReadableKeys::All,
         };

@@ -181,14 +181,14 @@ fn read_fields(
         write(&mut ctx.reply, found.live());
     }
     if due && ctx.db.removes_due() {
-        remove_those_due(ctx, args, args.from(2))?;
+        remove_expired_fields_named(ctx, args, args.from(2))?;
     }
     Ok(())
 }
 
 /// Removes the expired fields among `fields`, and the hash if it becomes empty.
 #[cold]
-fn remove_those_due<'f>(
+fn remove_expired_fields_named<'f>(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
     fields: impl Iterator<Item = &'f [u8]>,
@@ -207,13 +207,13 @@ fn remove_those_due<'f>(
 }
 
 impl RandomElements for Hash {
-    type Beside<'a> = Element<'a>;
+    type Companion<'a> = Element<'a>;
     const OPTION: Option<&'static str> = Some("WITHVALUES");
 
     fn prepare(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError> {
-        remove_due_fields(ctx, key)
+        remove_expired_fields(ctx, key)
     }
-    fn without_due(&self, due_ms: i64) -> Option<Self> {
+    fn without_expired(&self, due_ms: i64) -> Option<Self> {
         self.next_deadline_ms().filter(|&at_ms| at_ms <= due_ms)?;
         let mut copy = self.clone();
         copy.remove_all_due(due_ms, |_| {});
@@ -233,13 +233,13 @@ impl RandomElements for Hash {
     ) {
         self.sample(count, draw, visit);
     }
-    fn reply_beside(reply: &mut Reply<'_>, value: Element<'_>) {
+    fn reply_companion(reply: &mut Reply<'_>, value: Element<'_>) {
         bulk(reply, value);
     }
 }
 
 /// Removes all expired fields of a hash, and the hash if it becomes empty.
-fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError> {
+fn remove_expired_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError> {
     if !ctx.db.may_have_due_fields(key) {
         return Ok(());
     }

@@ -132,12 +132,12 @@ fn pfcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 fn count_one(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<u64, CommandError> {
     let Some(string) = ctx.db.string(key)? else { return Ok(0) };
     let hll = hll_of(string)?;
-    if let Some(count) = hll.kept_count() {
+    if let Some(count) = hll.cached_count() {
         return Ok(count);
     }
     let count = hll.count()?;
     let mut entry = ctx.db.entry_mut(key).expect("it was found just now");
-    hll::keep_count(bytes_to_change(&mut entry, 0), count);
+    hll::cache_count(bytes_to_change(&mut entry, 0), count);
     drop(entry);
     ctx.changed_without_event(1, key);
     Ok(count)

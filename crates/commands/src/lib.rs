@@ -4,6 +4,7 @@
 
 pub mod args;
 pub mod bitmap;
+mod block_or_reply_empty;
 mod collection;
 pub mod ctx;
 pub mod error;
@@ -16,7 +17,6 @@ pub mod help;
 pub mod hyperloglog;
 pub mod keys;
 pub mod list;
-mod nothing_yet;
 mod random;
 pub mod record;
 pub mod set;
@@ -32,7 +32,7 @@ pub use ctx::{Changes, Ctx, EventClass, Handler, KeyEvent, LazyFreed, Origin, Re
 pub use error::CommandError;
 pub use record::{ChangeRecord, RecordWriter, RecordedCommand};
 pub use table::Command;
-pub use wait::{Awaited, BlockFor, BlockingKey, EmptyReply, OnEmpty, Wait};
+pub use wait::{Awaited, BlockFor, BlockingKey, BlockingMode, EmptyReply, Wait};
 pub use walk::{WalkCtx, Walked, Walker};
 
 /// Returns the data commands that work on keys.

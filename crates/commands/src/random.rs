@@ -14,7 +14,7 @@ use crate::error::CommandError;
 /// [`crate::hash`]; it removes expired fields first.
 pub(crate) trait RandomElements: ObjectType {
     /// The data that belongs to an element: the value of a field, the score of a member.
-    type Beside<'a>;
+    type Companion<'a>;
     /// The option that adds this data to the reply; `None` for collections without such data.
     const OPTION: Option<&'static str>;
 
@@ -24,26 +24,26 @@ pub(crate) trait RandomElements: ObjectType {
     }
     /// Returns a copy without the elements that are expired at `due_ms`; `None` if there are none.
     /// There are some only if expired elements must stay, so that [`Self::prepare`] removed none.
-    fn without_due(&self, _due_ms: i64) -> Option<Self> {
+    fn without_expired(&self, _due_ms: i64) -> Option<Self> {
         None
     }
     /// Returns the number of elements.
     fn element_count(&self) -> usize;
     /// Returns an element chosen uniformly.
-    fn draw_one(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Self::Beside<'_>)>;
+    fn draw_one(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Self::Companion<'_>)>;
     /// Visits `count` different elements chosen uniformly, or all elements if there are fewer.
     fn draw_distinct(
         &self,
         count: usize,
         draw: impl FnMut() -> u64,
-        visit: impl FnMut(Element<'_>, Self::Beside<'_>),
+        visit: impl FnMut(Element<'_>, Self::Companion<'_>),
     );
     /// Writes the data that belongs to an element.
-    fn reply_beside(reply: &mut Reply<'_>, beside: Self::Beside<'_>);
+    fn reply_companion(reply: &mut Reply<'_>, beside: Self::Companion<'_>);
 }
 
 impl RandomElements for Set {
-    type Beside<'a> = ();
+    type Companion<'a> = ();
     const OPTION: Option<&'static str> = None;
 
     fn element_count(&self) -> usize {
@@ -55,11 +55,11 @@ impl RandomElements for Set {
     fn draw_distinct(&self, count: usize, draw: impl FnMut() -> u64, mut visit: impl FnMut(Element<'_>, ())) {
         self.sample(count, draw, |member| visit(member, ()));
     }
-    fn reply_beside(_reply: &mut Reply<'_>, (): ()) {}
+    fn reply_companion(_reply: &mut Reply<'_>, (): ()) {}
 }
 
 impl RandomElements for Zset {
-    type Beside<'a> = f64;
+    type Companion<'a> = f64;
     const OPTION: Option<&'static str> = Some("WITHSCORES");
 
     fn element_count(&self) -> usize {
@@ -71,7 +71,7 @@ impl RandomElements for Zset {
     fn draw_distinct(&self, count: usize, draw: impl FnMut() -> u64, visit: impl FnMut(Element<'_>, f64)) {
         self.sample(count, draw, visit);
     }
-    fn reply_beside(reply: &mut Reply<'_>, score: f64) {
+    fn reply_companion(reply: &mut Reply<'_>, score: f64) {
         reply.double(score);
     }
 }
@@ -157,7 +157,7 @@ pub(crate) fn random_elements<T: RandomElements>(
     let mut draw = || rng.u64(..);
     let due_ms = ctx.db.due_ms();
     let found = ctx.db.read::<T>(args.key(1))?;
-    let copy = found.and_then(|collection| collection.without_due(due_ms));
+    let copy = found.and_then(|collection| collection.without_expired(due_ms));
     let found = copy.as_ref().or(found).filter(|collection| collection.element_count() > 0);
     let (collection, (count, in_pairs)) = match (found, request) {
         (None, Request::One) => {
@@ -185,13 +185,13 @@ pub(crate) fn random_elements<T: RandomElements>(
     } else {
         reply.array(len);
     }
-    let write = |reply: &mut Reply<'_>, element: Element<'_>, beside: T::Beside<'_>| {
+    let write = |reply: &mut Reply<'_>, element: Element<'_>, beside: T::Companion<'_>| {
         if in_pairs {
             begin_pair(reply);
         }
         bulk(reply, element);
         if in_pairs {
-            T::reply_beside(reply, beside);
+            T::reply_companion(reply, beside);
         }
     };
     match count {

@@ -2,9 +2,9 @@
 //! no data.
 //!
 //! Such a handler tries once. If it finds no data, it calls
-//! [`Ctx::nothing_yet`](crate::Ctx::nothing_yet). A client that may wait is then put into the queue
-//! of each key that it named, still under the locks of these keys. In a transaction the client gets
-//! the empty reply at once.
+//! [`Ctx::block_or_reply_empty`](crate::Ctx::nothing_yet). A client that may wait is then put into
+//! the queue of each key that it named, still under the locks of these keys. In a transaction the
+//! client gets the empty reply at once.
 //!
 //! When one of the keys is written, the same handler runs the whole request again, under the locks
 //! of all its keys. It replies with the data that it finds then: a transaction may have filled
@@ -19,7 +19,7 @@ use crate::error::CommandError;
 
 /// The action of a command that finds no data to reply with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum OnEmpty {
+pub enum BlockingMode {
     /// The command writes its empty reply.
     #[default]
     Reply,

@@ -1,7 +1,7 @@
 //! The cost of checking a request's rights: `cargo bench -p engine --bench acl`.
 
 use divan::{Bencher, black_box};
-use engine::acl::{Asked, Identity, NewUsers, Users};
+use engine::acl::{AclRequest, Identity, NewUsers, Users};
 use engine::owned_args::OwnedArgs;
 use engine::settings::NewChannels;
 use engine::table::CommandTable;
@@ -52,6 +52,7 @@ fn check(bencher: Bencher<'_, '_>, kind: &str) {
     bencher.bench_local(|| {
         let (users, identity) = (black_box(&users), black_box(&identity));
         identity.is_free(users)
-            || (!identity.is_stale(users) && identity.check(Asked { registered, args: &args, db: 0 }).is_ok())
+            || (!identity.is_stale(users)
+                && identity.check(AclRequest { registered, args: &args, db: 0 }).is_ok())
     });
 }

@@ -36,7 +36,7 @@ use smallvec::SmallVec;
 use stdx::ByteQueue;
 use structures::table::Thin as _;
 
-use crate::acl::{Asked, Context, Denial};
+use crate::acl::{AclRequest, Context, Denial};
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::debugging::{ACROSS_DATABASES, Debugged, HARMLESS, Original};
@@ -50,7 +50,7 @@ use crate::script_buffers::ScriptBuffers;
 use crate::script_refusals::ScriptRefusals;
 use crate::scripting::{
     Debugging, Known, Lesson, NoSuchCall, Prepared, Propagation, ScriptCall, ScriptCommands, ScriptEnd,
-    ScriptEngine, ScriptTraits, Source, Standing, Stop,
+    ScriptEngine, ScriptServerState, ScriptTraits, Source, Stop,
 };
 use crate::scripts::{Script, ScriptName};
 use crate::session::Session;
@@ -414,7 +414,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         keys.extend(run.keys.iter().copied());
         keys.extend(run.further.iter().map(FurtherKey::key));
         let locked = shared.keyspace.lock_all_of_unless_busy(keys.iter().map(|key| key.hash))?;
-        if locked.is_followed() {
+        if locked.has_registrations() {
             return lock_blocked_clients_keys(shared, locked, &keys, SERVED_MAX);
         }
         Some(locked)
@@ -771,14 +771,14 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         let mut is_missing = false;
         for key in request.named_keys() {
             match locked.shard_of(key.hash) {
-                Some(shard) if !shard.is_followed() => continue,
+                Some(shard) if !shard.has_registrations() => continue,
                 Some(_) if self.run.knows(key) || self.used.iter().any(|used| used.is(key)) => continue,
                 // The shard was locked for another key.
                 Some(_) => {}
                 None => is_missing |= !locked.try_add(&shared.keyspace, key.hash),
             }
             self.used.push(FurtherKey { name: key.bytes.into(), hash: key.hash });
-            if !is_missing && locked.shard_of(key.hash).is_some_and(|shard| shard.is_followed()) {
+            if !is_missing && locked.shard_of(key.hash).is_some_and(|shard| shard.has_registrations()) {
                 let hashes = shared.blocked.keys_to_lock(std::iter::once(key), SERVED_MAX);
                 is_missing = !hashes.into_iter().all(|hash| locked.try_add(&shared.keyspace, hash));
             }
@@ -929,7 +929,7 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
     fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop> {
         self.calls += 1;
         if self.calls.is_multiple_of(CALLS_PER_INTERRUPT) {
-            self.interrupt(Standing::Running)?;
+            self.interrupt(ScriptServerState::Running)?;
         }
         self.buffers.clear();
         let mut bytes = std::mem::take(&mut self.buffers.bytes);
@@ -946,8 +946,8 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
         done.map(|()| self.buffers.reply())
     }
 
-    fn interrupt(&mut self, server: Standing) -> Result<(), Stop> {
-        if server == Standing::Ending {
+    fn interrupt(&mut self, server: ScriptServerState) -> Result<(), Stop> {
+        if server == ScriptServerState::Ending {
             self.is_cut_off = true;
             return Err(Stop::Killed);
         }
@@ -989,7 +989,7 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
         if session.identity.is_stale(&shared.acl.users) {
             session.refresh_rights(&shared.acl.users);
         }
-        let asked = Asked { registered, args: &args, db: session.db() };
+        let asked = AclRequest { registered, args: &args, db: session.db() };
         Ok(session.identity.is_free(&shared.acl.users) || session.identity.check(asked).is_ok())
     }
 }

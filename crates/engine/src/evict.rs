@@ -123,7 +123,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         let clients: u64 = shared.clients.all().iter().map(|client| client.memory_bytes()).sum();
         let not_evictable = shared.startup_bytes.load(Relaxed) + clients.max(len_bytes as u64);
         let can_fit = not_evictable + reserve_bytes <= self.settings.maxmemory_bytes;
-        let is_loading = shared.standing.is_loading.load(Relaxed);
+        let is_loading = shared.server_state.is_loading.load(Relaxed);
         (can_fit || is_loading) && self.make_room(memory, reserve_bytes) != LimitState::Short
     }
 
@@ -135,7 +135,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// fits.
     #[cold]
     pub fn make_room(&mut self, memory: &mut MemoryLimit, reserve_bytes: u64) -> LimitState {
-        if self.shared().standing.is_loading.load(Relaxed) {
+        if self.shared().server_state.is_loading.load(Relaxed) {
             // As in Redis: later commands of the file may use a key that would be evicted.
             return LimitState::Fits;
         }
@@ -251,7 +251,7 @@ pub fn is_exceeded(shared: &Shared) -> bool {
     let limit = settings.maxmemory_bytes;
     limit > 0
         && settings.eviction.is_some()
-        && !shared.standing.is_loading.load(Relaxed)
+        && !shared.server_state.is_loading.load(Relaxed)
         && alloc::used_memory_bytes() as u64
             > limit + shared.freeing.pending_bytes() + shared.pubsub.push_bytes().load(Relaxed)
 }

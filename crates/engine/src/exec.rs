@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
-use commands::{Args, CommandError, OnEmpty};
+use commands::{Args, BlockingMode, CommandError};
 use keyspace::key::KeyHash;
 use keyspace::{Key, Locked};
 use resp::Reply;
@@ -247,7 +247,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let watched = session.watched().into_iter().flat_map(|watch| watch.keys.iter().map(|key| key.hash));
         let hashes: SmallVec<[KeyHash; 16]> = keys.map(|key| key.hash).chain(watched).collect();
         let mut locked = shared.keyspace.lock_all_of_unless_busy(hashes.into_iter())?;
-        if locked.is_followed() {
+        if locked.has_registrations() {
             let keys: Vec<Key<'_>> = requests.iter().flat_map(Request::named_keys).collect();
             locked =
                 lock_blocked_clients_keys(shared, locked, &keys, requests.iter().map(served_max_of).sum())?;
@@ -347,7 +347,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let discarded_before = self.commit.effects.lazy_freed.len();
         let succeeded = match registered.command.run {
             Runner::Data(handler) => {
-                let caller = self.caller(session, request, OnEmpty::Reply);
+                let caller = self.caller(session, request, BlockingMode::Reply);
                 let db = caller.db;
                 match locked {
                     Some(locked) => {

@@ -219,7 +219,7 @@ impl ActiveExpiry {
         let shard = locked.shard_mut(self.at.shard).expect("it was locked above");
         // Clients that watch or cache a hash are notified of its fields, even without events.
         swept.names_shrunk =
-            shard.is_followed() || executor.commit.effects.wanted_events.contains(EventClass::HASH);
+            shard.has_registrations() || executor.commit.effects.wanted_events.contains(EventClass::HASH);
         let next = shared.keyspace.sweep_due(shard, self.at, STEP, swept);
         if !swept.is_empty() {
             note_swept(&mut executor.commit, swept, shard);
@@ -268,7 +268,7 @@ fn note_swept(commit: &mut Commit<'_>, swept: &SweepResult, shard: &Shard) {
     let db = swept.db;
     for key in &swept.shrunk {
         effects.raise(EventClass::HASH, "hexpired", db, key);
-        if shard.is_followed() {
+        if shard.has_registrations() {
             effects.touch(db, hasher.key(key));
         }
     }
@@ -278,7 +278,7 @@ fn note_swept(commit: &mut Commit<'_>, swept: &SweepResult, shard: &Shard) {
         swept.expired.iter().map(|entry| (entry, EventClass::EXPIRED, "expired", Audience::ExceptWatchers));
     for (entry, class, event, audience) in emptied.chain(expired) {
         effects.raise(class, event, db, entry.key());
-        if shard.is_followed() {
+        if shard.has_registrations() {
             effects.touch(db, hasher.key(entry.key()));
             effects.changed_keys.last_mut().expect("it was put there").audience = audience;
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 const TIGHT_LIMIT_BYTES_MAX: u64 = 4 << 30;
 
 /// The divisor of the limit for the free large blocks that may be kept.
-const SHELF_PART: u64 = 40;
+const BLOCK_CACHE_PART: u64 = 40;
 
 /// Returns true if resident memory is kept close to used memory under this limit.
 pub fn is_tight(limit: u64) -> bool {
@@ -19,8 +19,8 @@ pub fn is_tight(limit: u64) -> bool {
 
 /// Returns the most bytes of free large blocks that the allocator may keep for reuse; `None` if
 /// resident memory is not kept close to used memory.
-pub fn shelf_bytes_max(limit: u64) -> Option<usize> {
-    is_tight(limit).then_some((limit / SHELF_PART) as usize)
+pub fn block_cache_bytes_max(limit: u64) -> Option<usize> {
+    is_tight(limit).then_some((limit / BLOCK_CACHE_PART) as usize)
 }
 
 /// Returns the number of bytes by which memory may exceed the limit for a short time: memory that

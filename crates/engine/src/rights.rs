@@ -9,7 +9,7 @@ use commands::table::Flags;
 use commands::{Args, CommandError, ReadableKeys};
 use stdx::ByteQueue;
 
-use crate::acl::{Asked, Context, Denial, Identity, Reason, Refusal, Standing};
+use crate::acl::{AclRequest, Context, Denial, Identity, IdentityState, Reason, Refusal};
 use crate::call::{Host, RefusedRequest};
 use crate::client::ClientInfo;
 use crate::clock::Clock;
@@ -47,7 +47,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         if session.identity.must_authenticate() && registered.needs_auth() {
             return Err(Some(Denied::Unauthenticated));
         }
-        let asked = Asked { registered, args, db: session.db() };
+        let asked = AclRequest { registered, args, db: session.db() };
         session.identity.check(asked).map_err(|denial| {
             if context != Context::Script || self.script_refusals.note() {
                 self.note_denial(&session.info, &session.identity, asked, (denial, context));
@@ -93,11 +93,11 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             return None;
         }
         let mut identity = blocked.identity.clone();
-        let standing = identity.refresh(users);
+        let identity_state = identity.refresh(users);
         let Request { registered, args, .. } = request;
-        let asked = Asked { registered, args, db: blocked.db };
+        let asked = AclRequest { registered, args, db: blocked.db };
         let denial = match identity.check(asked) {
-            Ok(()) if standing == Standing::Good => return None,
+            Ok(()) if identity_state == IdentityState::Good => return None,
             // The user was removed; the client will be closed soon.
             Ok(()) => Denial::Command,
             Err(denial) => denial,
@@ -119,7 +119,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         {
             return ReadableKeys::All;
         }
-        match session.identity.user().may_read_all_keys(Asked { registered, args, db: session.db() }) {
+        match session.identity.user().may_read_all_keys(AclRequest { registered, args, db: session.db() }) {
             true => ReadableKeys::All,
             false => ReadableKeys::Declared,
         }
@@ -131,11 +131,11 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         &self,
         client: &ClientInfo,
         identity: &Identity,
-        asked: Asked<'_>,
+        asked: AclRequest<'_>,
         (denial, context): (Denial, Context),
     ) {
         if self.settings.audit.events.intersects(AuditEvents::DENIED | AuditEvents::ALL) {
-            let Asked { registered, args, .. } = asked;
+            let AclRequest { registered, args, .. } = asked;
             let (user, reason) = (identity.name(), denial.reason());
             let refused = RefusedRequest { client, user, registered, args, reason };
             self.host.note_refused(&self.settings, self.now.unix_ms, refused);

@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use commands::table::{Command, Flags};
-use commands::{Args, Awaited, BlockingKey, CommandError, Ctx, OnEmpty, Origin, ReadableKeys, Wait};
+use commands::{Args, Awaited, BlockingKey, BlockingMode, CommandError, Ctx, Origin, ReadableKeys, Wait};
 use keyspace::key::{KeyHash, shard_of};
 use keyspace::view::{Access, AccessContext, ExpiredAccess, View};
 use keyspace::{Hasher, Key, Locked};
@@ -135,7 +135,7 @@ pub struct Caller<'a> {
     /// The treatment of expired keys.
     pub expired_access: ExpiredAccess,
     /// The permission to block.
-    pub on_empty: OnEmpty,
+    pub on_empty: BlockingMode,
     /// The origin of the command: the client, or its script.
     pub origin: Origin,
     /// The keys it may read.
@@ -335,7 +335,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 
     /// Returns the caller for a request of this client.
     #[inline]
-    pub fn caller<'a>(&self, session: &'a Session, request: &Request<'_>, on_empty: OnEmpty) -> Caller<'a> {
+    pub fn caller<'a>(
+        &self,
+        session: &'a Session,
+        request: &Request<'_>,
+        on_empty: BlockingMode,
+    ) -> Caller<'a> {
         Caller {
             client: session.id,
             shown: self.now.is_monitored.then_some(&*session.info),
@@ -427,10 +432,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// Returns the error for writes after a save that failed, or while the append-only file cannot
     /// be written.
     pub(crate) fn disk_refusal(&self) -> Option<CommandError> {
-        let standing = &self.shared().standing;
-        let is_refused = standing.save_failed.load(Relaxed) && self.settings.stops_writes_on_save_error;
-        if !is_refused && standing.log_failed.load(Relaxed) {
-            let trouble = standing.log_trouble.lock();
+        let server_state = &self.shared().server_state;
+        let is_refused = server_state.save_failed.load(Relaxed) && self.settings.stops_writes_on_save_error;
+        if !is_refused && server_state.log_failed.load(Relaxed) {
+            let trouble = server_state.log_trouble.lock();
             return Some(CommandError::quoting(
                 "MISCONF Errors writing to the AOF file: ",
                 trouble.as_bytes(),
@@ -489,7 +494,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     #[cold]
     fn collect(&mut self, locked: &mut Locked<'_>, caller: &Caller<'_>, request: &Request<'_>) {
         // Expired keys found by a client that stays blocked are not a change by that client.
-        let runs_in_vain = caller.on_empty == OnEmpty::StayBlocked && self.commit.effects.wait.is_some();
+        let runs_in_vain = caller.on_empty == BlockingMode::StayBlocked && self.commit.effects.wait.is_some();
         let client = if runs_in_vain { 0 } else { caller.client };
         self.commit.collect(&mut Held::Locked(locked), client);
         if let Some(reader) = caller.reader {
@@ -527,7 +532,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let Some(mut locked) = request.keys.lock_unless_busy(&shared.keyspace) else {
             return self.refuse_busy(session, request.registered, out);
         };
-        if locked.is_followed() {
+        if locked.has_registrations() {
             match lock_for_command(shared, locked, request) {
                 Some(all) => locked = all,
                 None => return self.refuse_busy(session, request.registered, out),
@@ -563,7 +568,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         request: &Request<'_>,
         out: &mut ByteQueue,
     ) -> bool {
-        let caller = self.caller(session, request, OnEmpty::Block);
+        let caller = self.caller(session, request, BlockingMode::Block);
         let done = self.run_one(&mut locked, &caller, handler, request, out);
         if self.commit.effects.record.is_wanted {
             self.commit.log_command(caller.db, &request.args, &locked);
@@ -617,7 +622,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     ) -> bool {
         let protocol = session.protocol();
         let before = out.len_bytes();
-        let caller = self.caller(session, request, OnEmpty::Reply);
+        let caller = self.caller(session, request, BlockingMode::Reply);
         let access_context = self.access_context(&caller);
         let (client, thread) = (session.id, self.thread());
         let unit = if session.in_exec { Unit::Transaction } else { Unit::Own };
@@ -832,7 +837,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             protocol: blocked.protocol,
             touch: blocked.touch,
             expired_access,
-            on_empty: OnEmpty::StayBlocked,
+            on_empty: BlockingMode::StayBlocked,
             origin: Origin::Client,
             readable: ReadableKeys::All,
             reader: blocked.reader.as_ref(),
@@ -970,7 +975,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     pub fn holds_back(&self) -> bool {
         self.shared().pause.is_on(self.now.unix_ms)
             || self.commit.awaits_room()
-            || self.shared().standing.may_refuse()
+            || self.shared().server_state.may_refuse()
             || self.shared().scripts.is_any_busy()
             || !self.is_inside
     }

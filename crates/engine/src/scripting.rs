@@ -178,7 +178,7 @@ pub trait ScriptCommands {
     ///
     /// # Errors
     /// The script must end at once.
-    fn interrupt(&mut self, server: Standing) -> Result<(), Stop>;
+    fn interrupt(&mut self, server: ScriptServerState) -> Result<(), Stop>;
 
     /// Sets the destination of the script's writes from now on, until it ends.
     fn propagate(&mut self, to: Propagation);
@@ -221,7 +221,7 @@ pub enum Debugging {
 
 /// The state of the server during a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ScriptServerState {
     /// The server continues.
     Running,
     /// The server is about to end.

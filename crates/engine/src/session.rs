@@ -9,7 +9,7 @@ use keyspace::Keyspace;
 use resp::Protocol;
 use stdx::ConnId;
 
-use crate::acl::{Identity, Standing, User, Users};
+use crate::acl::{Identity, IdentityState, User, Users};
 use crate::client::{ClientInfo, SESSION_BYTES};
 use crate::publish::monitor::Monitors;
 use crate::publish::pubsub::{Kind, Subscriptions};
@@ -174,13 +174,13 @@ impl Session {
     #[cold]
     pub fn refresh_rights(&mut self, users: &Users) {
         let before = Arc::clone(self.identity.user());
-        let standing = self.identity.refresh(users);
+        let identity_state = self.identity.refresh(users);
         let loses_channel = || {
             let now = self.identity.user();
             !Arc::ptr_eq(&before, now)
                 && self.subscriptions.as_ref().is_some_and(|all| !keeps_channels(now, &before, all))
         };
-        if standing == Standing::Gone || loses_channel() {
+        if identity_state == IdentityState::Gone || loses_channel() {
             self.flow = Flow::Closing;
         }
     }

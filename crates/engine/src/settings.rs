@@ -230,7 +230,7 @@ pub struct SharedSettings {
 impl SharedSettings {
     /// Creates the shared settings that the server starts with.
     pub fn new(settings: Settings) -> Self {
-        alloc::keep_resident_close(memory::shelf_bytes_max(settings.maxmemory_bytes));
+        alloc::keep_resident_close(memory::block_cache_bytes_max(settings.maxmemory_bytes));
         Self {
             current: RwLock::new(Arc::new(settings)),
             version: AtomicU64::new(1),
@@ -249,7 +249,7 @@ impl SharedSettings {
         // Relaxed: DEBUG stores these values and then calls this function.
         settings.limits.list_plain_len_min = self.list_plain_len_min.load(Ordering::Relaxed);
         settings.limits.skips_checksums = self.skips_checksums.load(Ordering::Relaxed);
-        alloc::keep_resident_close(memory::shelf_bytes_max(settings.maxmemory_bytes));
+        alloc::keep_resident_close(memory::block_cache_bytes_max(settings.maxmemory_bytes));
         *self.current.write().expect("nothing panics while settings are locked") = Arc::new(settings);
         // Release: a thread that sees the new version finds the new settings; pairs with `version`.
         self.version.fetch_add(1, Ordering::Release);

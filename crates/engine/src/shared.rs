@@ -79,7 +79,7 @@ pub struct Pause {
 
 /// The states outside the engine for which requests are refused or postponed.
 #[derive(Debug, Default)]
-pub struct Standing {
+pub struct ServerState {
     /// True while the data is loaded: only commands that need no data run.
     pub is_loading: AtomicBool,
     /// True if the server is about to end: no request runs any more.
@@ -92,7 +92,7 @@ pub struct Standing {
     pub log_trouble: Lock<String>,
 }
 
-impl Standing {
+impl ServerState {
     /// Returns true if some requests may have to be refused.
     #[inline]
     pub fn may_refuse(&self) -> bool {
@@ -175,7 +175,7 @@ pub struct Shared {
     /// The state of CLIENT PAUSE.
     pub pause: Pause,
     /// The states outside the engine for which requests are refused or postponed.
-    pub standing: Standing,
+    pub server_state: ServerState,
     /// The start time of the server, by the monotonic clock.
     pub started: Instant,
     /// The logs of slow commands, large requests and large replies.
@@ -228,7 +228,7 @@ impl Shared {
             monitors: Monitors::default(),
             pubsub: PubSub::new(threads, seed),
             pause: Pause::default(),
-            standing: Standing::default(),
+            server_state: ServerState::default(),
             started: now,
             command_logs: CommandLogs::default(),
             hot_keys,

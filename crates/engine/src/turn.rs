@@ -439,7 +439,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         let writes = writes(session, registered) && self.executor.may_write(session, registered, args);
         let pause = &self.shared().pause;
         let is_paused = pause.is_on(self.executor.now.unix_ms) && (writes || pause.all.load(Relaxed));
-        if is_paused || self.shared().standing.is_stopping.load(Relaxed) {
+        if is_paused || self.shared().server_state.is_stopping.load(Relaxed) {
             session.flow = Flow::Postponed;
         } else if writes && self.executor.commit.awaits_room() {
             session.flow = Flow::AwaitingLog;
@@ -471,8 +471,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
 
     /// Returns the error for a command during loading, or after a save that failed.
     fn standing_refusal(&self, session: &Session, registered: &Registered) -> Option<CommandError> {
-        let (standing, command) = (&self.shared().standing, &registered.command);
-        if standing.is_loading.load(Relaxed) && !command.flags.contains(Flags::LOADING) {
+        let (server_state, command) = (&self.shared().server_state, &registered.command);
+        if server_state.is_loading.load(Relaxed) && !command.flags.contains(Flags::LOADING) {
             return Some(CommandError::Line("LOADING Redis is loading the dataset in memory"));
         }
         let needs_disk = flags_of(session, registered).contains(Flags::WRITE) || command.name == "PING";

@@ -2,9 +2,9 @@
 //!
 //! Beside the keyspace there is one table per shard. Each has a lock of its own, which is taken
 //! under the shard's lock; only the shard's lock comes before it. The longest work under it is one
-//! look-up. The shard counts the followers of its keys (`Shard::is_followed`), so a write to a
-//! shard without followers pays one load for all of this. A function that reads or changes a queue
-//! takes the shard of the key as proof of the shard's lock.
+//! look-up. The shard counts the followers of its keys (`Shard::has_registrations`), so a write to
+//! a shard without followers pays one load for all of this. A function that reads or changes a
+//! queue takes the shard of the key as proof of the shard's lock.
 //!
 //! **A blocked client** is one [`BlockedClient`], shared by the queues of all its keys. A thread
 //! that serves it, or ends its wait by timeout or otherwise, does so under the client's `over` lock
@@ -429,7 +429,7 @@ impl BlockedClients {
 
     /// Adds a client to the queue of its key number `index`, which is in this shard.
     pub fn add_blocked(&self, shard: &mut Shard, waiter: &Arc<BlockedClient>, index: usize) {
-        shard.add_follower();
+        shard.add_registration();
         let key = &waiter.keys[index];
         self.with(waiter.db, &key.key, key.hash, |queues| {
             self.blocking_keys.fetch_add(usize::from(!queues.has_blocked_clients()), Relaxed);
@@ -455,7 +455,7 @@ impl BlockedClients {
             self.blocking_keys.fetch_sub(usize::from(removed && !queues.has_blocked_clients()), Relaxed);
         });
         if removed {
-            shard.remove_follower();
+            shard.remove_registration();
         }
         removed
     }
@@ -749,13 +749,13 @@ mod tests {
         assert_eq!(next(5, &Awaited::ALL), None);
         let remove = |waiter| blocked_clients.remove_blocked(&mut keyspace.lock(1), waiter, 0);
         assert!(remove(&waiters[2]) && !remove(&waiters[2]));
-        assert!(keyspace.lock(1).is_followed());
+        assert!(keyspace.lock(1).has_registrations());
         assert_eq!(next(0, &[Awaited::List]), Some(4));
         assert_eq!((blocked_clients.blocking_keys(), blocked_clients.group_keys()), (1, 1));
         for waiter in &waiters {
             remove(waiter);
         }
-        assert!(!keyspace.lock(1).is_followed(), "who was not there any more is not counted out twice");
+        assert!(!keyspace.lock(1).has_registrations(), "who was not there any more is not counted out twice");
         assert_eq!((blocked_clients.blocking_keys(), blocked_clients.group_keys()), (0, 0));
     }
     #[test]
@@ -778,6 +778,6 @@ mod tests {
             assert!(blocked_clients.remove_blocked(&mut keyspace.lock(1), waiter, 0));
             assert!(blocked_clients.remove_blocked(&mut keyspace.lock(shard), waiter, 1));
         }
-        assert!((0..SHARD_COUNT).all(|shard| !keyspace.lock(shard).is_followed()));
+        assert!((0..SHARD_COUNT).all(|shard| !keyspace.lock(shard).has_registrations()));
     }
 }

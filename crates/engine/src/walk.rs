@@ -10,7 +10,7 @@
 //! everything is released and served at its end. The transaction owns the keyspace until then.
 
 use commands::table::Flags;
-use commands::{CommandError, OnEmpty, WalkCtx, Walked, Walker};
+use commands::{BlockingMode, CommandError, WalkCtx, Walked, Walker};
 use keyspace::view::View;
 use resp::Reply;
 use stdx::ByteQueue;
@@ -55,7 +55,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         out: &mut ByteQueue,
         unit: Unit,
     ) -> bool {
-        let caller = self.caller(session, request, OnEmpty::Reply);
+        let caller = self.caller(session, request, BlockingMode::Reply);
         let before = out.len_bytes();
         let mut calls_before = 0;
         let result = loop {

@@ -2,7 +2,7 @@
 //!
 //! There is one table per shard, beside the keyspace. Its lock is taken under the shard's lock, is
 //! otherwise a leaf, and is held for one look-up. A shard counts the followers of its keys
-//! (`Shard::is_followed`). A write to a shard without followers therefore costs one load for
+//! (`Shard::has_registrations`). A write to a shard without followers therefore costs one load for
 //! watchers, blocked clients and tracking together. A function that adds, removes or marks watchers
 //! takes the shard of the key as proof of the shard's lock.
 
@@ -41,7 +41,7 @@ impl Watchers {
 
     /// Adds a watcher to a key of this shard.
     pub fn add(&self, shard: &mut Shard, (db, key): (usize, Key<'_>), client: &Arc<ClientInfo>) {
-        shard.add_follower();
+        shard.add_registration();
         let mut guard = self.tables[key.shard()].lock();
         let [a, b, c, d] = self.seed;
         let new = || Box::new(Table::with_hasher(ahash::RandomState::with_seeds(a, b, c, d)));
@@ -54,7 +54,7 @@ impl Watchers {
 
     /// Removes a watcher that [`Watchers::add`] has added.
     pub fn remove(&self, shard: &mut Shard, (db, key): (usize, Key<'_>), client: u64) {
-        shard.remove_follower();
+        shard.remove_registration();
         let mut guard = self.tables[key.shard()].lock();
         let Some(table) = guard.as_mut() else { return };
         let Some(of_key) = table.get_mut(key.bytes) else { return };

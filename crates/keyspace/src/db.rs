@@ -180,17 +180,17 @@ impl Shard {
     /// Returns true if clients are blocked on keys of this shard, or watch or track them: changes
     /// must then be reported.
     #[inline]
-    pub fn is_followed(&self) -> bool {
+    pub fn has_registrations(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| rare.followers > 0)
     }
 
     /// Counts one more follower of a key of this shard.
-    pub fn add_follower(&mut self) {
+    pub fn add_registration(&mut self) {
         self.rare.get_or_insert_default().followers += 1;
     }
 
     /// Removes one follower of a key of this shard.
-    pub fn remove_follower(&mut self) {
+    pub fn remove_registration(&mut self) {
         let rare = self.rare.as_mut().expect("whoever leaves was added");
         rare.followers -= 1;
     }

@@ -220,7 +220,7 @@ impl Evictor {
         let key = Key { bytes: &best.key, hash: best.hash };
         let mut guard = keyspace.lock_unless_busy(key.shard())?;
         guard.db(best.db)?;
-        let followed = guard.is_followed();
+        let followed = guard.has_registrations();
         let table = &mut guard.db_mut(best.db).table;
         let place = table.find(key.position(), key.bytes)?;
         let entry = table.at(place);
@@ -232,7 +232,7 @@ impl Evictor {
             self.insert(Candidate { rank, ..best });
             return None;
         }
-        let entry = keyspace.take_out(None, &mut guard, (best.db, best.hash), place);
+        let entry = keyspace.remove_at(None, &mut guard, (best.db, best.hash), place);
         let evicted = Evicted { db: best.db, followed, entry };
         settle(&mut guard, &evicted);
         Some(evicted)
@@ -259,7 +259,7 @@ fn evict_any(
         }
         let nth = (draw() % count as u64) as usize;
         let (db, _) = guard.dbs().enumerate().filter(fits).nth(nth).expect("below the count");
-        let followed = guard.is_followed();
+        let followed = guard.has_registrations();
         let table = &mut guard.db_mut(db).table;
         let place = if policy.volatile_only {
             table.random_with_deadline(&mut draw)
@@ -268,7 +268,7 @@ fn evict_any(
         };
         let place = place.expect("the table has a key that fits");
         let hash = keyspace.hasher().hash_key(table.at(place).key());
-        let entry = keyspace.take_out(None, &mut guard, (db, hash), place);
+        let entry = keyspace.remove_at(None, &mut guard, (db, hash), place);
         let evicted = Evicted { db, followed, entry };
         settle(&mut guard, &evicted);
         return Some(evicted);

@@ -91,7 +91,7 @@ const INSIDE_BUSY: u32 = 2;
 
 /// The condition that ends a thread's wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
+enum WaitPolicy {
     /// The thread may enter or own.
     Endless,
     /// The thread may enter or own, or the thread that it waits for is busy.
@@ -100,7 +100,7 @@ enum Patience {
 
 /// The position of a pass's thread relative to the gate.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum GatePosition {
     /// Inside, in parallel with other threads.
     Inside,
     /// Inside, working as the exclusive owner.
@@ -142,7 +142,7 @@ pub struct Gate {
 pub struct SharedPass<'g> {
     gate: &'g Gate,
     thread_index: usize,
-    standing: Standing,
+    position: GatePosition,
     /// True if the thread had to wait before it entered.
     waited: bool,
     /// True if the pass stays the exclusive owner once it is the owner.
@@ -186,7 +186,7 @@ impl Gate {
     pub fn shared(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
         let waited = self.enter(thread_index);
-        let mut pass = self.pass(thread_index, Standing::Inside);
+        let mut pass = self.pass(thread_index, GatePosition::Inside);
         pass.waited = waited;
         pass
     }
@@ -200,9 +200,12 @@ impl Gate {
     pub fn shared_unless_busy(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
         let waited = !self.try_enter(thread_index);
-        let standing =
-            if waited { self.enter_when_open(thread_index, Patience::UntilBusy) } else { Standing::Inside };
-        let mut pass = self.pass(thread_index, standing);
+        let position = if waited {
+            self.enter_when_open(thread_index, WaitPolicy::UntilBusy)
+        } else {
+            GatePosition::Inside
+        };
+        let mut pass = self.pass(thread_index, position);
         pass.waited = waited;
         pass
     }
@@ -216,20 +219,20 @@ impl Gate {
     pub fn for_owner(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
         assert!(self.closed.load(Relaxed) != OPEN, "nobody owns the keyspace");
-        self.pass(thread_index, Standing::Owning)
+        self.pass(thread_index, GatePosition::Owning)
     }
 
     /// Returns a second pass for a thread whose own pass a busy script uses. It stays outside.
-    pub fn barred(&self, thread_index: usize) -> SharedPass<'_> {
-        self.pass(thread_index, Standing::Barred)
+    pub fn outside_pass(&self, thread_index: usize) -> SharedPass<'_> {
+        self.pass(thread_index, GatePosition::Barred)
     }
 
     #[inline]
-    fn pass(&self, thread_index: usize, standing: Standing) -> SharedPass<'_> {
+    fn pass(&self, thread_index: usize, position: GatePosition) -> SharedPass<'_> {
         SharedPass {
             gate: self,
             thread_index,
-            standing,
+            position,
             waited: false,
             keeps_ownership: false,
             ownership: None,
@@ -247,7 +250,7 @@ impl Gate {
     /// out. For threads without a pass. Inside a turn use `SharedPass::exclusive`: this function
     /// would wait for its own thread.
     pub fn exclusive<R>(&self, work: impl FnOnce(&Exclusive) -> R) -> R {
-        let _ownership = self.own(Patience::Endless);
+        let _ownership = self.own(WaitPolicy::Endless);
         work(&Exclusive { _stays_on_its_thread: PhantomData })
     }
 
@@ -256,7 +259,7 @@ impl Gate {
     fn enter(&self, thread_index: usize) -> bool {
         let waits = !self.try_enter(thread_index);
         if waits {
-            self.enter_when_open(thread_index, Patience::Endless);
+            self.enter_when_open(thread_index, WaitPolicy::Endless);
         }
         waits
     }
@@ -274,20 +277,20 @@ impl Gate {
     /// Lowers the flag, sleeps until the gate opens, and tries again. Returns the thread's new
     /// position.
     #[cold]
-    fn enter_when_open(&self, thread_index: usize, patience: Patience) -> Standing {
+    fn enter_when_open(&self, thread_index: usize, patience: WaitPolicy) -> GatePosition {
         // Relaxed, here and below: only a count that owners wait for. The flags and fences make the
         // exclusion. The fence in `leave` is between this count and the sleep.
         self.rejected.fetch_add(1, Relaxed);
-        let standing = self.wait_for_opening(thread_index, patience);
+        let position = self.wait_for_opening(thread_index, patience);
         if self.rejected.fetch_sub(1, Relaxed) == 1 {
             self.rejected.wake_one(); // Only the next owner sleeps on it.
         }
-        standing
+        position
     }
 
     /// Waits until the gate opens, as long as `patience` permits. Returns the thread's new
     /// position.
-    fn wait_for_opening(&self, thread_index: usize, patience: Patience) -> Standing {
+    fn wait_for_opening(&self, thread_index: usize, patience: WaitPolicy) -> GatePosition {
         loop {
             self.leave(thread_index);
             let mut spins_left = spins_max();
@@ -295,7 +298,7 @@ impl Gate {
                 // Relaxed: only a hint when to try. The load after the fence decides.
                 match self.closed.load(Relaxed) {
                     OPEN => break,
-                    CLOSED_BUSY if patience == Patience::UntilBusy => return Standing::Outside,
+                    CLOSED_BUSY if patience == WaitPolicy::UntilBusy => return GatePosition::Outside,
                     // Sleeps with the value seen: a change of it ends the sleep, or prevents it.
                     closed if spins_left == 0 => self.closed.wait(closed),
                     _ => {
@@ -305,7 +308,7 @@ impl Gate {
                 }
             }
             if self.try_enter(thread_index) {
-                return Standing::Inside;
+                return GatePosition::Inside;
             }
         }
     }
@@ -325,13 +328,13 @@ impl Gate {
         // Our flag is written before `closed` is read. Pairs with the fence in `own`.
         fence(SeqCst);
         if self.closed.load(Relaxed) != OPEN {
-            self.tell_owner();
+            self.notify_owner();
         }
     }
 
     /// Ends the owner's sleep, or prevents it.
     #[cold]
-    fn tell_owner(&self) {
+    fn notify_owner(&self) {
         // Relaxed: the fence in `set_flag` comes before it. An owner that reads this count with the
         // Acquire in `own` therefore also sees our flag lowered.
         self.left.fetch_add(1, Relaxed);
@@ -339,14 +342,14 @@ impl Gate {
     }
 
     /// Closes the gate and waits until all threads are outside. Always succeeds with
-    /// [`Patience::Endless`].
-    fn own(&self, patience: Patience) -> Option<Ownership<'_>> {
+    /// [`WaitPolicy::Endless`].
+    fn own(&self, patience: WaitPolicy) -> Option<Ownership<'_>> {
         let turn = match patience {
-            Patience::Endless => self.turn.lock(),
-            Patience::UntilBusy => self.turn.lock_unless_busy()?,
+            WaitPolicy::Endless => self.turn.lock(),
+            WaitPolicy::UntilBusy => self.turn.lock_unless_busy()?,
         };
         // Checked before the gate is closed: no thread waits for an owner that will give up.
-        if patience == Patience::UntilBusy && self.occupancy() == Occupancy::Busy {
+        if patience == WaitPolicy::UntilBusy && self.occupancy() == Occupancy::Busy {
             return None;
         }
         self.admit_waiting_threads();
@@ -358,13 +361,13 @@ impl Gate {
         fence(SeqCst);
         let mut spins_left = spins_max();
         loop {
-            // Acquire: pairs with the count in `tell_owner`. Read before the flags: a change that
+            // Acquire: pairs with the count in `notify_owner`. Read before the flags: a change that
             // the scan misses increments the count, and then the wait does not sleep.
             let left = self.left.load(Acquire);
             let occupancy = self.occupancy();
             match (occupancy, patience) {
-                (Occupancy::Busy, Patience::UntilBusy) => return None,
-                (Occupancy::Busy, Patience::Endless) => self.close_for_busy(),
+                (Occupancy::Busy, WaitPolicy::UntilBusy) => return None,
+                (Occupancy::Busy, WaitPolicy::Endless) => self.close_for_busy(),
                 // No thread is busy any more. Threads that sleep on the other value are woken when
                 // the gate opens.
                 _ if self.closed.load(Relaxed) != CLOSED => self.closed.store(CLOSED, Relaxed),
@@ -438,30 +441,30 @@ impl SharedPass<'_> {
     /// Runs `work` with exclusive ownership like [`exclusive`](Self::exclusive). Parts of `work`
     /// may request it again: they have it already.
     pub fn alone<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
-        self.alone_with(Patience::Endless, work).expect("endless patience ends with the ownership")
+        self.alone_with(WaitPolicy::Endless, work).expect("endless patience ends with the ownership")
     }
 
     /// Runs `work` like [`alone`](Self::alone), but never waits for a busy owner: returns `None`
     /// then, and does not run `work`. The pass may be outside afterwards in either case: see
     /// [`is_inside`](Self::is_inside).
     pub fn alone_unless_busy<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
-        self.alone_with(Patience::UntilBusy, work)
+        self.alone_with(WaitPolicy::UntilBusy, work)
     }
 
-    fn alone_with<R>(&mut self, patience: Patience, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
-        match self.standing {
-            Standing::Owning => return Some(work(self)),
-            Standing::Outside | Standing::Barred if patience == Patience::UntilBusy => return None,
-            Standing::Barred => panic!("a thread with a busy script waits for its own end"),
-            Standing::Inside | Standing::Outside => {
+    fn alone_with<R>(&mut self, patience: WaitPolicy, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        match self.position {
+            GatePosition::Owning => return Some(work(self)),
+            GatePosition::Outside | GatePosition::Barred if patience == WaitPolicy::UntilBusy => return None,
+            GatePosition::Barred => panic!("a thread with a busy script waits for its own end"),
+            GatePosition::Inside | GatePosition::Outside => {
                 // Dropped last: enters again, also if no ownership is possible now.
                 let back = ReenterGuard::leave(self, patience);
                 back.pass.ownership = Some(back.pass.gate.own(patience)?);
                 back.forget();
             }
-            Standing::Staying => {}
+            GatePosition::Staying => {}
         }
-        self.standing = Standing::Owning;
+        self.position = GatePosition::Owning;
         let owner = Owner { pass: self, patience };
         Some(work(owner.pass))
     }
@@ -473,7 +476,7 @@ impl SharedPass<'_> {
     }
 
     /// Opens the gate and enters again, if `patience` permits.
-    fn give_up_ownership(&mut self, patience: Patience) {
+    fn give_up_ownership(&mut self, patience: WaitPolicy) {
         drop(ReenterGuard::open(self, patience));
     }
 
@@ -481,9 +484,9 @@ impl SharedPass<'_> {
     /// Enters again before it returns. As for `exclusive`, the caller must hold no shard's lock and
     /// must not rely on earlier reads. A pass that works as the exclusive owner stays inside.
     pub fn outside<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        let _back_inside = match self.standing {
-            Standing::Inside => ReenterGuard::leave(self, Patience::Endless),
-            Standing::Staying => ReenterGuard::open(self, Patience::Endless),
+        let _back_inside = match self.position {
+            GatePosition::Inside => ReenterGuard::leave(self, WaitPolicy::Endless),
+            GatePosition::Staying => ReenterGuard::open(self, WaitPolicy::Endless),
             _ => return work(),
         };
         work()
@@ -495,12 +498,12 @@ impl SharedPass<'_> {
     /// owners write.
     #[inline]
     pub fn is_wanted(&self) -> bool {
-        match self.standing {
+        match self.position {
             // Relaxed: a hint; `yield_to_owner` establishes the order.
-            Standing::Inside => self.gate.closed.load(Relaxed) != OPEN,
-            Standing::Staying => self.gate.rejected.load(Relaxed) > 0 || self.gate.turn.is_awaited(),
-            Standing::Owning | Standing::Barred => false,
-            Standing::Outside => true,
+            GatePosition::Inside => self.gate.closed.load(Relaxed) != OPEN,
+            GatePosition::Staying => self.gate.rejected.load(Relaxed) > 0 || self.gate.turn.is_awaited(),
+            GatePosition::Owning | GatePosition::Barred => false,
+            GatePosition::Outside => true,
         }
     }
 
@@ -510,11 +513,11 @@ impl SharedPass<'_> {
     /// earlier reads.
     #[cold]
     pub fn yield_to_owner(&mut self) -> bool {
-        match self.standing {
-            Standing::Inside => drop(ReenterGuard::leave(self, Patience::UntilBusy)),
-            Standing::Outside => self.come_in(Patience::UntilBusy),
-            Standing::Staying => self.give_up_ownership(Patience::UntilBusy),
-            Standing::Owning | Standing::Barred => {}
+        match self.position {
+            GatePosition::Inside => drop(ReenterGuard::leave(self, WaitPolicy::UntilBusy)),
+            GatePosition::Outside => self.come_in(WaitPolicy::UntilBusy),
+            GatePosition::Staying => self.give_up_ownership(WaitPolicy::UntilBusy),
+            GatePosition::Owning | GatePosition::Barred => {}
         }
         self.is_inside()
     }
@@ -523,7 +526,7 @@ impl SharedPass<'_> {
     /// is outside after it gave up waiting for a busy owner, and may then lock no shard.
     #[inline]
     pub fn is_inside(&self) -> bool {
-        matches!(self.standing, Standing::Inside | Standing::Owning | Standing::Staying)
+        matches!(self.position, GatePosition::Inside | GatePosition::Owning | GatePosition::Staying)
     }
 
     /// Marks this turn as long, because of a script. Callers of an `unless_busy` function that wait
@@ -531,13 +534,13 @@ impl SharedPass<'_> {
     /// turn; for the exclusive owner, until the end of the ownership.
     #[cold]
     pub fn mark_busy(&mut self) {
-        match self.standing {
-            Standing::Inside => self.gate.set_flag(self.thread_index, INSIDE_BUSY),
-            Standing::Owning | Standing::Staying => {
+        match self.position {
+            GatePosition::Inside => self.gate.set_flag(self.thread_index, INSIDE_BUSY),
+            GatePosition::Owning | GatePosition::Staying => {
                 self.gate.turn.mark_busy();
                 self.gate.close_for_busy();
             }
-            Standing::Outside | Standing::Barred => {}
+            GatePosition::Outside | GatePosition::Barred => {}
         }
     }
 
@@ -545,18 +548,18 @@ impl SharedPass<'_> {
     /// end.
     #[cold]
     pub fn end_busy(&mut self) {
-        match self.standing {
-            Standing::Inside => self.gate.set_flag(self.thread_index, INSIDE),
-            Standing::Staying => self.give_up_ownership(Patience::UntilBusy),
-            Standing::Owning | Standing::Outside | Standing::Barred => {}
+        match self.position {
+            GatePosition::Inside => self.gate.set_flag(self.thread_index, INSIDE),
+            GatePosition::Staying => self.give_up_ownership(WaitPolicy::UntilBusy),
+            GatePosition::Owning | GatePosition::Outside | GatePosition::Barred => {}
         }
     }
 
     /// Enters with a pass that is outside, if `patience` permits.
-    fn come_in(&mut self, patience: Patience) {
+    fn come_in(&mut self, patience: WaitPolicy) {
         let (gate, thread_index) = (self.gate, self.thread_index);
-        self.standing = if gate.try_enter(thread_index) {
-            Standing::Inside
+        self.position = if gate.try_enter(thread_index) {
+            GatePosition::Inside
         } else {
             gate.enter_when_open(thread_index, patience)
         };
@@ -576,19 +579,19 @@ impl SharedPass<'_> {
 /// A pass that is outside for a while. Dropping the guard enters again, if `patience` permits.
 struct ReenterGuard<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
-    patience: Patience,
+    patience: WaitPolicy,
 }
 
 impl<'p, 'g> ReenterGuard<'p, 'g> {
-    fn leave(pass: &'p mut SharedPass<'g>, patience: Patience) -> Self {
+    fn leave(pass: &'p mut SharedPass<'g>, patience: WaitPolicy) -> Self {
         pass.gate.leave(pass.thread_index);
-        pass.standing = Standing::Outside;
+        pass.position = GatePosition::Outside;
         Self { pass, patience }
     }
 
     /// Opens the gate of which `pass` has stayed the owner; the pass is then outside.
-    fn open(pass: &'p mut SharedPass<'g>, patience: Patience) -> Self {
-        pass.standing = Standing::Outside;
+    fn open(pass: &'p mut SharedPass<'g>, patience: WaitPolicy) -> Self {
+        pass.position = GatePosition::Outside;
         pass.ownership = None;
         Self { pass, patience }
     }
@@ -609,7 +612,7 @@ impl Drop for ReenterGuard<'_, '_> {
 /// unless the pass stays the owner.
 struct Owner<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
-    patience: Patience,
+    patience: WaitPolicy,
 }
 
 impl Drop for Owner<'_, '_> {
@@ -618,7 +621,7 @@ impl Drop for Owner<'_, '_> {
         // A busy owner opens the gate; otherwise other threads would continue to give up. Relaxed:
         // only owners write it.
         if pass.keeps_ownership && pass.gate.closed.load(Relaxed) == CLOSED {
-            pass.standing = Standing::Staying;
+            pass.position = GatePosition::Staying;
         } else {
             pass.give_up_ownership(*patience);
         }
@@ -628,7 +631,7 @@ impl Drop for Owner<'_, '_> {
 impl Drop for SharedPass<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.standing == Standing::Inside {
+        if self.position == GatePosition::Inside {
             self.gate.leave(self.thread_index);
         }
     }
@@ -698,14 +701,14 @@ mod tests {
         let mut script = gate.shared(0);
         script.alone(|script| {
             script.mark_busy();
-            let mut barred = gate.barred(0);
-            assert!(!barred.is_inside() && !barred.is_wanted() && !barred.yield_to_owner());
-            assert_eq!((barred.alone_unless_busy(|_| ()), barred.outside(|| 7)), (None, 7));
-            barred.mark_busy();
-            drop(barred);
+            let mut outside_pass = gate.outside_pass(0);
+            assert!(!outside_pass.is_inside() && !outside_pass.is_wanted() && !outside_pass.yield_to_owner());
+            assert_eq!((outside_pass.alone_unless_busy(|_| ()), outside_pass.outside(|| 7)), (None, 7));
+            outside_pass.mark_busy();
+            drop(outside_pass);
             assert_eq!(gate.closed.load(Relaxed), super::CLOSED_BUSY);
         });
-        drop(gate.barred(0));
+        drop(gate.outside_pass(0));
         assert_eq!(gate.inside[0].load(Relaxed), super::INSIDE, "the other pass is inside");
     }
 

@@ -15,8 +15,8 @@
 use crate::freeing::Pieces;
 use structures::listpack::element::{Element, IntText};
 use structures::listpack::{Cursor, Listpack};
-use structures::showing::Showing;
 use structures::table::Table;
+use structures::walk_state::WalkState;
 
 use crate::expiry::Expiry;
 use crate::key::Hasher;
@@ -571,10 +571,10 @@ impl Hash {
         }
     }
 
-    /// Starts a showing of a table's present state, whose fields [`Hash::show`] visits. O(1).
-    pub(crate) fn begin_showing(&mut self, showing: Showing) {
+    /// Starts a showing of a table's present state, whose fields [`Hash::walk_next`] visits. O(1).
+    pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Some(pairs) = self.pairs_mut() {
-            pairs.table.begin(showing);
+            pairs.table.begin(walk_state);
         }
     }
 
@@ -590,9 +590,9 @@ impl Hash {
     }
 
     /// Visits the next fields of the showing, about `fields_max`. Returns true if there are more.
-    pub(crate) fn show(&mut self, fields_max: usize, mut visit: impl FnMut(HashField<'_>)) -> bool {
+    pub(crate) fn walk_next(&mut self, fields_max: usize, mut visit: impl FnMut(HashField<'_>)) -> bool {
         let Some(pairs) = self.pairs_mut() else { return false };
-        pairs.table.show(fields_max, |pair| {
+        pairs.table.walk_next(fields_max, |pair| {
             visit(HashField {
                 name: Element::Bytes(pair.field()),
                 value: Element::Bytes(pair.value()),

@@ -115,7 +115,7 @@ impl Keyspace {
     /// Removes the key at a place from a locked shard for good. Subtracts its size in the caller's
     /// lane, or in the shared one. O(1) amortised.
     #[inline]
-    pub(crate) fn take_out(
+    pub(crate) fn remove_at(
         &self,
         lane: Option<&SizeLane>,
         shard: &mut Shard,
@@ -144,9 +144,9 @@ impl Keyspace {
     /// Informs the snapshot of an entry that is about to replace another one in a locked shard. The
     /// snapshot may have a big value in the new entry.
     #[inline]
-    pub(crate) fn arrived(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
+    pub(crate) fn on_replaced(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if self.snapshot.is_under_way() {
-            self.snapshot.arrived(db, hash, entry);
+            self.snapshot.on_replaced(db, hash, entry);
         }
     }
 
@@ -205,7 +205,7 @@ impl Keyspace {
     pub fn remove(&self, shard: &mut Shard, db: usize, key: &[u8]) {
         let hash = self.hasher.hash_key(key);
         if let Some(place) = shard.db(db).and_then(|db| db.table.find(position_of(hash), key)) {
-            drop(self.take_out(None, shard, (db, hash), place));
+            drop(self.remove_at(None, shard, (db, hash), place));
         }
     }
 
@@ -290,7 +290,7 @@ impl Keyspace {
         for (db, hash, key) in self.snapshot.bigs_within(dbs) {
             let mut shard = self.lock(shard_of(hash));
             if let Some(place) = shard.db(db).and_then(|db| db.table.find(position_of(hash), &key)) {
-                drop(self.take_out(None, &mut shard, (db, hash), place));
+                drop(self.remove_at(None, &mut shard, (db, hash), place));
             }
         }
     }
@@ -563,7 +563,7 @@ impl CountedSweep<'_> {
 }
 
 impl Sweep<KeyEntry> for CountedSweep<'_> {
-    fn looks_at(&mut self, elements: usize) {
+    fn on_segment(&mut self, elements: usize) {
         self.swept.looked_at += elements as u64;
     }
 
@@ -716,8 +716,8 @@ impl Locked<'_> {
 
     /// Returns true if one of the locked shards has followers. O(locked).
     #[inline]
-    pub fn is_followed(&self) -> bool {
-        self.0.as_slice().iter().any(|(_, shard)| shard.is_followed())
+    pub fn has_registrations(&self) -> bool {
+        self.0.as_slice().iter().any(|(_, shard)| shard.has_registrations())
     }
 
     /// Returns true if the shards of all these hashes are locked. O(hashes log locked).

@@ -16,8 +16,8 @@ use std::ops::{ControlFlow, Range};
 use structures::listpack::element::{Element, Needle};
 use structures::listpack::{Cursor, Listpack};
 use structures::quicklist::{NodeLimit, NodeView, Quicklist};
-use structures::showing::Showing;
 use structures::size_class::size_class;
+use structures::walk_state::WalkState;
 
 /// The limits of lists in each encoding, and the compression of long ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -524,11 +524,11 @@ impl List {
         matches!(self.elements, Elements::Quick(_))
     }
 
-    /// Starts a showing of the present state, whose nodes [`List::show`] visits. Returns the number
-    /// of nodes; 0 for a listpack, which has no showing. O(1).
-    pub fn begin_showing(&mut self, showing: &Showing) -> usize {
+    /// Starts a showing of the present state, whose nodes [`List::walk_next`] visits. Returns the
+    /// number of nodes; 0 for a listpack, which has no showing. O(1).
+    pub fn begin_walk(&mut self, walk_state: &WalkState) -> usize {
         let Elements::Quick(quick) = &mut self.elements else { return 0 };
-        quick.begin_showing(showing);
+        quick.begin_walk(walk_state);
         quick.node_count()
     }
 
@@ -542,9 +542,9 @@ impl List {
 
     /// Visits the next nodes of the showing until they hold at least `elements_min` elements.
     /// Returns true if there are more. O(bytes of the visited nodes).
-    pub fn show(&mut self, elements_min: usize, visit: impl FnMut(NodeView<'_>)) -> bool {
+    pub fn walk_next(&mut self, elements_min: usize, visit: impl FnMut(NodeView<'_>)) -> bool {
         let Elements::Quick(quick) = &mut self.elements else { return false };
-        let more = quick.show(elements_min, visit);
+        let more = quick.walk_next(elements_min, visit);
         if !more {
             let limits = ListLimits { node: quick.limit() };
             self.shrink(limits);

@@ -1,5 +1,5 @@
-//! Showings of big values (`structures::showing`): a snapshot reads a value in pieces, in its state
-//! at the start, while other threads continue to change it.
+//! Showings of big values (`structures::walk_state`): a snapshot reads a value in pieces, in its
+//! state at the start, while other threads continue to change it.
 //!
 //! ```text
 //!   begin_pieces   starts a showing of the present state; returns the head, to be written before
@@ -15,7 +15,7 @@
 
 use structures::listpack::element::Element;
 use structures::quicklist::NodeView;
-use structures::showing::Showing;
+use structures::walk_state::WalkState;
 
 use crate::hash::HashField;
 use crate::object::Object;
@@ -90,25 +90,25 @@ impl Object {
     /// Starts a showing of the present state: [`Object::next_pieces`] then visits it.
     /// `Object::pieces_ticket` returns the showing's ticket. Returns `None` unless
     /// [`Object::is_piecewise`]. O(1).
-    pub fn begin_pieces(&mut self, showing: Showing) -> Option<Head> {
+    pub fn begin_pieces(&mut self, walk_state: WalkState) -> Option<Head> {
         if !self.is_piecewise() {
             return None;
         }
         Some(match self {
             Object::Set(set) => {
-                set.begin_showing(showing);
+                set.begin_walk(walk_state);
                 Head::Set { members: set.len() }
             }
             Object::Hash(hash) => {
-                hash.begin_showing(showing);
+                hash.begin_walk(walk_state);
                 Head::Hash { fields: hash.len(), deadline_min_ms: hash.deadline_bound_ms() }
             }
             Object::Zset(zset) => {
-                zset.begin_showing(showing);
+                zset.begin_walk(walk_state);
                 Head::Zset { members: zset.len() }
             }
-            Object::List(list) => Head::List { nodes: list.begin_showing(&showing) },
-            Object::Stream(stream) => Head::Stream { nodes: stream.begin_showing(&showing) },
+            Object::List(list) => Head::List { nodes: list.begin_walk(&walk_state) },
+            Object::Stream(stream) => Head::Stream { nodes: stream.begin_walk(&walk_state) },
             Object::Blob(_) => return None,
         })
     }
@@ -129,14 +129,14 @@ impl Object {
     /// true if there are more; otherwise the showing has ended. O(elements).
     pub fn next_pieces(&mut self, elements_max: usize, visit: &mut dyn FnMut(Piece<'_>)) -> bool {
         match self {
-            Object::Set(set) => set.show(elements_max, |member| visit(Piece::Member(member))),
-            Object::Hash(hash) => hash.show(elements_max, |field| visit(Piece::Field(field))),
+            Object::Set(set) => set.walk_next(elements_max, |member| visit(Piece::Member(member))),
+            Object::Hash(hash) => hash.walk_next(elements_max, |field| visit(Piece::Field(field))),
             Object::Zset(zset) => {
-                zset.show(elements_max, |member, score| visit(Piece::Scored(member, score)))
+                zset.walk_next(elements_max, |member, score| visit(Piece::Scored(member, score)))
             }
-            Object::List(list) => list.show(elements_max, |node| visit(Piece::Node(node))),
+            Object::List(list) => list.walk_next(elements_max, |node| visit(Piece::Node(node))),
             Object::Stream(stream) => {
-                let rest = stream.show(elements_max, |entries| visit(Piece::Entries(entries)));
+                let rest = stream.walk_next(elements_max, |entries| visit(Piece::Entries(entries)));
                 if let Some(rest) = &rest {
                     visit(Piece::StreamEnd(rest));
                 }

@@ -11,8 +11,8 @@ use structures::intset::Intset;
 use structures::listpack::Listpack;
 use structures::listpack::element::{Element, IntText, parse_canonical_int};
 use structures::member::Member;
-use structures::showing::Showing;
 use structures::table::walked::WalkedTable;
+use structures::walk_state::WalkState;
 
 use crate::key::Hasher;
 use crate::limits::SetLimits;
@@ -204,10 +204,10 @@ impl Set {
         matches!(self.repr, Repr::Table(_))
     }
 
-    /// Starts a showing of a table's present state, whose members [`Set::show`] visits. O(1).
-    pub(crate) fn begin_showing(&mut self, showing: Showing) {
+    /// Starts a showing of a table's present state, whose members [`Set::walk_next`] visits. O(1).
+    pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Repr::Table(members) = &mut self.repr {
-            members.table.begin(showing);
+            members.table.begin(walk_state);
         }
     }
 
@@ -217,9 +217,9 @@ impl Set {
     }
 
     /// Visits the next members of the showing, about `members_max`. Returns true if there are more.
-    pub(crate) fn show(&mut self, members_max: usize, mut visit: impl FnMut(Element<'_>)) -> bool {
+    pub(crate) fn walk_next(&mut self, members_max: usize, mut visit: impl FnMut(Element<'_>)) -> bool {
         let Repr::Table(members) = &mut self.repr else { return false };
-        members.table.show(members_max, |member| visit(Element::Bytes(member.bytes())))
+        members.table.walk_next(members_max, |member| visit(Element::Bytes(member.bytes())))
     }
 
     /// Returns true if `member` is in the set. O(1); packed, O(bytes).

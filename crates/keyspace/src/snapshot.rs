@@ -37,8 +37,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use crossbeam_utils::CachePadded;
 use structures::entry::View;
 use structures::lock::{Guard, Lock};
-use structures::showing::{PositionOf, Showing};
 use structures::table::{Occupied, Place, Table, WalkPoint};
+use structures::walk_state::{PositionOf, WalkState};
 
 use crate::db::{DbSize, Shard};
 use crate::freeing::{memory_of, memory_of_keys};
@@ -162,7 +162,7 @@ pub struct BigValue {
 type KeyPlace = (usize, KeyHash, Box<[u8]>);
 
 /// A value that has left the keyspace.
-struct LeftObject {
+struct RemovedObject {
     object: Object,
     /// The value's part of [`Snapshot::left_len_bytes`].
     len_bytes: usize,
@@ -173,7 +173,7 @@ enum BigPlace {
     /// In the keyspace, at this key.
     Key(KeyPlace),
     /// Outside the keyspace, owned by the walk.
-    Owned(LeftObject),
+    Owned(RemovedObject),
     /// Outside the keyspace, in use by a walker.
     Taken,
 }
@@ -183,7 +183,7 @@ enum Sought {
     /// The value was in the keyspace a moment ago.
     Key(KeyPlace),
     /// The value is outside the keyspace.
-    Owned(LeftObject),
+    Owned(RemovedObject),
     /// The place of the value is not known, or another walker has taken it.
     Gone,
 }
@@ -385,12 +385,12 @@ impl Snapshot {
             bigs.next_ticket = bigs.next_ticket.wrapping_add(1);
             bigs.next_ticket
         };
-        let showing = Showing {
+        let walk_state = WalkState {
             ticket,
             position_of: Arc::clone(&self.position_of),
             copied_len_bytes: Arc::clone(&self.handed_over_len_bytes),
         };
-        Some((ticket, object.begin_pieces(showing)?))
+        Some((ticket, object.begin_pieces(walk_state)?))
     }
 
     fn add_big(&self, begun: (u32, Head), slot: u32, entry: &KeyEntry, place: BigPlace) {
@@ -410,13 +410,13 @@ impl Snapshot {
         {
             table.mark_added(place, position_of(hash), point);
         }
-        self.arrived(db, hash, &table.at(place));
+        self.on_replaced(db, hash, &table.at(place));
     }
 
     /// Updates the stored place of a big value of the walk, if the entry that gets this place in
     /// the keyspace holds one.
     #[cold]
-    pub(crate) fn arrived(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
+    pub(crate) fn on_replaced(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if let Some(ticket) = ticket_of(entry) {
             let mut bigs = self.bigs.lock();
             if let Some((_, place)) = bigs.place_mut(ticket) {
@@ -436,7 +436,7 @@ impl Snapshot {
         {
             let len_bytes = object.memory_usage();
             self.left_len_bytes.fetch_add(len_bytes, Relaxed);
-            *place = BigPlace::Owned(LeftObject { object, len_bytes });
+            *place = BigPlace::Owned(RemovedObject { object, len_bytes });
         }
     }
 
@@ -591,7 +591,7 @@ impl Snapshot {
                 Some(begun) => {
                     let object = take_object(entry).expect("what begins to be shown is an object");
                     // Its bytes are counted with its table.
-                    self.add_big(begun, slot, entry, BigPlace::Owned(LeftObject { object, len_bytes: 0 }));
+                    self.add_big(begun, slot, entry, BigPlace::Owned(RemovedObject { object, len_bytes: 0 }));
                 }
                 None if kept => visit(db, entry),
                 None => {}

@@ -30,8 +30,8 @@ mod node;
 
 use std::collections::{VecDeque, vec_deque};
 
-use structures::showing::Showing;
 use structures::size_class::size_class;
+use structures::walk_state::WalkState;
 use structures::walked_row::WalkedRow;
 
 use crate::freeing::Pieces;
@@ -455,9 +455,9 @@ impl Stream {
 
     // Showing it while it continues to change.
 
-    /// Starts a showing of the present state, which [`Stream::show`] visits. Returns the number of
-    /// nodes. The data of groups is copied as a whole. O(1) besides that copy.
-    pub fn begin_showing(&mut self, showing: &Showing) -> usize {
+    /// Starts a showing of the present state, which [`Stream::walk_next`] visits. Returns the
+    /// number of nodes. The data of groups is copied as a whole. O(1) besides that copy.
+    pub fn begin_walk(&mut self, walk_state: &WalkState) -> usize {
         let rest = Self {
             last_id: self.last_id,
             max_deleted_id: self.max_deleted_id,
@@ -466,7 +466,7 @@ impl Stream {
             ..Self::default()
         };
         let rest = StreamRest { len: self.len, first_entry_id: self.first_entry_id(), rest };
-        self.nodes.begin(showing, rest);
+        self.nodes.begin(walk_state, rest);
         self.nodes.len()
     }
 
@@ -478,14 +478,14 @@ impl Stream {
     /// Visits the entries of the next nodes of the showing, in order, until there are at least
     /// `entries_min`. If none are left, returns the rest of the state. O(bytes of the visited
     /// entries).
-    pub fn show(
+    pub fn walk_next(
         &mut self,
         entries_min: usize,
         mut visit: impl FnMut(&[StreamEntry<'_>]),
     ) -> Option<StreamRest> {
         let mut shown = 0;
         while shown < entries_min {
-            let more = self.nodes.show(|node| {
+            let more = self.nodes.walk_next(|node| {
                 shown += node.total();
                 visit(&entries_of(node));
             });

@@ -251,8 +251,8 @@ impl<'k> View<'k> {
 
     /// Returns true if the shard of `key` has followers.
     #[inline]
-    pub fn is_followed(&self, key: Key<'_>) -> bool {
-        self.locked.get(key.shard()).is_some_and(Shard::is_followed)
+    pub fn has_registrations(&self, key: Key<'_>) -> bool {
+        self.locked.get(key.shard()).is_some_and(Shard::has_registrations)
     }
 
     /// Returns true if the command accessed a key that its record does not declare. See the
@@ -383,9 +383,9 @@ impl<'k> View<'k> {
         if expired && self.access_context.expired_access != ExpiredAccess::Show {
             if self.access_context.expired_access != ExpiredAccess::Hide {
                 let lane = self.access_results.lane.as_deref();
-                let entry = self.keyspace.take_out(lane, shard, (self.index, key.hash), place);
+                let entry = self.keyspace.remove_at(lane, shard, (self.index, key.hash), place);
                 let expired =
-                    Expired { db: self.index, hash: key.hash, followed: shard.is_followed(), entry };
+                    Expired { db: self.index, hash: key.hash, followed: shard.has_registrations(), entry };
                 self.access_results.note_expired(expired);
             }
             self.access_results.miss(self.index, key, count);
@@ -426,7 +426,7 @@ impl<'k> View<'k> {
 
     /// Borrows like [`View::look`], but without the keymiss event. For commands about the stored
     /// form of a value. O(1).
-    pub fn look_quietly(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
+    pub fn peek_quietly(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Quietly).map(Found::entry)
     }
 
@@ -682,7 +682,7 @@ impl<'k> View<'k> {
             Some(found) => {
                 let found = found.kept();
                 let (keyspace, db) = (found.keyspace, found.db);
-                keyspace.arrived(db, key.hash, &entry);
+                keyspace.on_replaced(db, key.hash, &entry);
                 let new_mark = SizeMark::of(&entry);
                 let old = std::mem::replace(&mut *found.occupied.into_mut(), entry);
                 let old_mark = SizeMark::of(&old);
@@ -751,7 +751,7 @@ impl<'k> View<'k> {
         };
         let place = shard.db(self.index)?.table.find(key.position(), key.bytes)?;
         let lane = self.access_results.lane.as_deref();
-        Some(self.keyspace.take_out(lane, shard, (self.index, key.hash), place))
+        Some(self.keyspace.remove_at(lane, shard, (self.index, key.hash), place))
     }
 
     /// Borrows like [`View::peek`], but also finds expired keys and does not remove them. O(1).

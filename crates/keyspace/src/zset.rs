@@ -17,7 +17,7 @@ use stdx::number;
 use structures::listpack::element::{Element, IntText};
 use structures::listpack::{Cursor, Iter, Listpack};
 use structures::ranked_members::{RankedMembers, order};
-use structures::showing::Showing;
+use structures::walk_state::WalkState;
 
 use crate::key::Hasher;
 use crate::limits::PackLimits;
@@ -282,11 +282,11 @@ impl Zset {
         }
     }
 
-    /// Starts a showing of the present state of a set that is not packed. [`Zset::show`] visits its
-    /// members. O(1).
-    pub(crate) fn begin_showing(&mut self, showing: Showing) {
+    /// Starts a showing of the present state of a set that is not packed. [`Zset::walk_next`]
+    /// visits its members. O(1).
+    pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Repr::Ranked(ranked) = &mut self.repr {
-            ranked.begin_showing(showing);
+            ranked.begin_walk(walk_state);
         }
     }
 
@@ -296,8 +296,8 @@ impl Zset {
     }
 
     /// Visits the next members of the showing, about `members_max`. Returns true if there are more.
-    pub(crate) fn show(&mut self, members_max: usize, visit: impl FnMut(&[u8], f64)) -> bool {
-        if let Repr::Ranked(ranked) = &mut self.repr { ranked.show(members_max, visit) } else { false }
+    pub(crate) fn walk_next(&mut self, members_max: usize, visit: impl FnMut(&[u8], f64)) -> bool {
+        if let Repr::Ranked(ranked) = &mut self.repr { ranked.walk_next(members_max, visit) } else { false }
     }
 
     /// Converts the value to pieces that are freed one by one. O(1).

@@ -215,16 +215,17 @@ impl Walked {
             }
             return false;
         }
-        let mut show = |db: usize, entry: &keyspace::KeyEntry| {
+        let mut walk_next = |db: usize, entry: &keyspace::KeyEntry| {
             shown.push(((db, entry.key().to_vec()), (content_of(&entry.view()), entry.expiry_ms())));
         };
         match snapshot.next_work() {
             Work::HandedOver(all) => {
-                all.into_iter().for_each(|handed_over| snapshot.show_handed_over(handed_over, &mut show));
+                all.into_iter()
+                    .for_each(|handed_over| snapshot.show_handed_over(handed_over, &mut walk_next));
                 snapshot.finished();
             }
             Work::Flushed(mut flushed) => {
-                while snapshot.walk_flushed(&mut flushed, &mut show) {}
+                while snapshot.walk_flushed(&mut flushed, &mut walk_next) {}
                 snapshot.finished();
             }
             Work::Big(big) => self.big = Some((big, Parts::default())),

@@ -227,7 +227,7 @@ impl Core {
         tls.take_ready(&mut buffer);
         let sealed = tls.seal(plain, &mut buffer);
         if open.closing && plain.is_empty() && !holds {
-            tls.say_close(&mut buffer);
+            tls.seal_close_notify(&mut buffer);
         }
         let any = !buffer.is_empty();
         self.outputs.put_sealed(conn, buffer);
@@ -257,7 +257,7 @@ impl Core {
     /// Sends the final alert to the peer of an encrypted connection that is about to be closed. It
     /// is not sent if sealed bytes are unsent, and lost if the socket does not accept it.
     #[cold]
-    fn say_farewell(&mut self, conn: ConnId) {
+    fn send_close_notice(&mut self, conn: ConnId) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         if self.outputs.is_behind(conn) {
             return;
@@ -276,7 +276,7 @@ impl Core {
     /// Frees the slot and returns its socket, which the caller closes. `None` for a stale id.
     pub(crate) fn release(&mut self, conn: ConnId) -> Option<Socket> {
         if self.outputs.is_sealed(conn) {
-            self.say_farewell(conn);
+            self.send_close_notice(conn);
         }
         let socket = self.conns.release(conn)?;
         self.inputs.close(conn);
@@ -339,7 +339,7 @@ impl Core {
     /// of an end waits while the connection has input that was reported in this turn or is not
     /// parsed yet. So everything a peer sent before it closed is still served.
     #[must_use]
-    pub(crate) fn report_ended(&mut self, events: &mut Vec<Event>) -> Vec<ConnId> {
+    pub(crate) fn report_closed(&mut self, events: &mut Vec<Event>) -> Vec<ConnId> {
         let mut reported = Vec::new();
         self.ended.retain(|&conn| {
             let Some(open) = self.conns.get_mut(conn) else { return false };

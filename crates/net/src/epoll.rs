@@ -140,7 +140,7 @@ impl Epoll {
         }
         core.inputs.report_marked(events);
         core.report_drained(events);
-        for conn in core.report_ended(events) {
+        for conn in core.report_closed(events) {
             self.close(core, conn);
         }
         Ok(())

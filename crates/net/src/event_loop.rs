@@ -291,11 +291,11 @@ impl EventLoop {
     /// Checks an eighth of the connections, at least 256, for ends that the kernel has not
     /// reported. Such ends occur with io_uring only; with epoll this does nothing. The next polls
     /// report them. Call it about once a second. O(connections checked), one system call.
-    pub fn look_for_ends(&mut self) {
+    pub fn find_closed_connections(&mut self) {
         match &mut self.driver {
             Driver::Epoll(_) => {}
             #[cfg(target_os = "linux")]
-            Driver::Uring(uring) => uring.look_for_ends(&mut self.core),
+            Driver::Uring(uring) => uring.find_closed_connections(&mut self.core),
         }
     }
 

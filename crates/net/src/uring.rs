@@ -10,7 +10,7 @@
 //!   fill all buffers whenever it is armed.
 //! - Kernels can fail to report the end of a connection. If bytes and a reset after them arrive
 //!   while the loop works, a multishot receive may report the bytes and then wait forever. This was
-//!   seen with Linux 6.18, once in some thousand resets during floods. [`Uring::look_for_ends`]
+//!   seen with Linux 6.18, once in some thousand resets during floods. [`Uring::find_closed_connections`]
 //!   therefore asks the sockets themselves from time to time. If a socket is at its end, its
 //!   receive is cancelled and armed again; then it reports the end.
 //! - A flush queues one send per connection, which the next poll submits. Output of several pieces,
@@ -162,7 +162,7 @@ impl Uring {
     }
 
     /// Checks the next connections for unreported ends; see the module.
-    pub(crate) fn look_for_ends(&mut self, core: &mut Core) {
+    pub(crate) fn find_closed_connections(&mut self, core: &mut Core) {
         let count = (core.conns.open_count() / LOOK_DIVISOR).max(LOOK_COUNT_MIN);
         let slots = core.conns.next_open(&mut self.looks_from, count);
         let (conns, mut sockets): (Vec<ConnId>, Vec<PollFd<'_>>) = slots
@@ -236,7 +236,7 @@ impl Uring {
         }
         core.inputs.report_marked(events);
         core.report_drained(events);
-        for conn in core.report_ended(events) {
+        for conn in core.report_closed(events) {
             self.close(core, conn);
         }
         Ok(())

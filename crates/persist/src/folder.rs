@@ -6,7 +6,7 @@
 //! ```
 //! Before the rename a restart finds the old file; after it the new one, which was already synced.
 //! The folder is synced last, so that a crash cannot undo the rename after the save was reported as
-//! complete. A temporary file that a crash left is removed at the next start ([`left_by`]).
+//! complete. A temporary file that a crash left is removed at the next start ([`writer_pid`]).
 //!
 //! A file is created only if its name is free. A new file replaces only a file that this process
 //! has loaded or written ([`KnownFiles`]). Any other file is kept aside under another name
@@ -22,15 +22,15 @@ use crate::save::{ChunkSink, Failed, Save};
 
 /// The error of a file operation, in the system's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble(pub String);
+pub struct FileError(pub String);
 
-impl fmt::Display for Trouble {
+impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for FileError {}
 
 /// A folder with the operations that are needed. Names are names of files in it. All errors are
 /// those of the system, unless stated otherwise.
@@ -39,55 +39,55 @@ pub trait Folder: Send + Sync {
     ///
     /// # Errors
     /// If the name is taken, or an error of the system.
-    fn create(&self, name: &str) -> Result<Box<dyn DataFile>, Trouble>;
+    fn create(&self, name: &str) -> Result<Box<dyn DataFile>, FileError>;
     /// Renames a file atomically, replacing any file that has the new name.
     ///
     /// # Errors
     /// An error of the system.
-    fn rename(&self, from: &str, to: &str) -> Result<(), Trouble>;
+    fn rename(&self, from: &str, to: &str) -> Result<(), FileError>;
     /// Removes a file.
     ///
     /// # Errors
     /// An error of the system.
-    fn remove(&self, name: &str) -> Result<(), Trouble>;
+    fn remove(&self, name: &str) -> Result<(), FileError>;
     /// Waits until the list of files in the folder is safe from a crash.
     ///
     /// # Errors
     /// An error of the system.
-    fn sync(&self) -> Result<(), Trouble>;
+    fn sync(&self) -> Result<(), FileError>;
     /// Returns true if the name is taken, even by a link to a missing file.
     fn has(&self, name: &str) -> bool;
     /// Reads a file; `None` if it does not exist.
     ///
     /// # Errors
     /// An error of the system.
-    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble>;
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, FileError>;
     /// Creates an empty file to be appended to.
     ///
     /// # Errors
     /// If the name is taken, or an error of the system.
-    fn create_log(&self, name: &str) -> Result<Arc<dyn LogFile>, Trouble>;
+    fn create_log(&self, name: &str) -> Result<Arc<dyn LogFile>, FileError>;
     /// Gives a file a second name.
     ///
     /// # Errors
     /// If that name is taken, or an error of the system.
-    fn link(&self, from: &str, to: &str) -> Result<(), Trouble>;
+    fn link(&self, from: &str, to: &str) -> Result<(), FileError>;
     /// Returns the stamp of the file with this name; `None` if it does not exist.
     ///
     /// # Errors
     /// An error of the system.
-    fn stamp(&self, name: &str) -> Result<Option<Stamp>, Trouble>;
+    fn stamp(&self, name: &str) -> Result<Option<Stamp>, FileError>;
     /// Opens a file to be appended to, and cuts it off after its first `len_bytes`, which it must
     /// have.
     ///
     /// # Errors
     /// If there is no such file, or an error of the system.
-    fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble>;
+    fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, FileError>;
     /// Waits until the content of a file is safe from a crash, whichever process wrote it.
     ///
     /// # Errors
     /// An error of the system.
-    fn sync_file(&self, name: &str) -> Result<(), Trouble>;
+    fn sync_file(&self, name: &str) -> Result<(), FileError>;
 }
 
 /// A file that is written once, from its beginning to its end.
@@ -96,12 +96,12 @@ pub trait DataFile: Send {
     ///
     /// # Errors
     /// An error of the system; a part of the bytes may have been appended.
-    fn append(&mut self, bytes: &[u8]) -> Result<(), Trouble>;
+    fn append(&mut self, bytes: &[u8]) -> Result<(), FileError>;
     /// Waits until all appended bytes are safe from a crash.
     ///
     /// # Errors
     /// An error of the system; bytes appended since the last sync may be lost.
-    fn sync(&mut self) -> Result<(), Trouble>;
+    fn sync(&mut self) -> Result<(), FileError>;
 }
 
 /// A file that is appended to.
@@ -115,12 +115,12 @@ pub trait LogFile: Send + Sync {
     ///
     /// # Errors
     /// An error of the system; bytes appended since the last sync may be lost.
-    fn sync(&self) -> Result<(), Trouble>;
+    fn sync(&self) -> Result<(), FileError>;
     /// Cuts off everything after the first `len_bytes`.
     ///
     /// # Errors
     /// An error of the system.
-    fn cut(&self, len_bytes: u64) -> Result<(), Trouble>;
+    fn cut(&self, len_bytes: u64) -> Result<(), FileError>;
 }
 
 /// The error of an append that was not complete.
@@ -129,7 +129,7 @@ pub struct Unwritten {
     /// The number of bytes that were appended.
     pub written_bytes: usize,
     /// The error of the system.
-    pub trouble: Trouble,
+    pub trouble: FileError,
 }
 
 /// The identity of a file and of a state of its contents. It differs after any change through the
@@ -198,7 +198,7 @@ pub enum Place<'f> {
 ///
 /// # Errors
 /// An error of the system.
-pub fn keep_aside(folder: &dyn Folder, name: &str) -> Result<String, Trouble> {
+pub fn keep_aside(folder: &dyn Folder, name: &str) -> Result<String, FileError> {
     let mut number = 1;
     let free = loop {
         let aside = format!("{name}.aside-{number}");
@@ -219,7 +219,7 @@ pub fn keep_aside(folder: &dyn Folder, name: &str) -> Result<String, Trouble> {
 ///
 /// # Errors
 /// An error of the system.
-pub fn create_temporary(folder: &dyn Folder, name: &str) -> Result<Box<dyn DataFile>, Trouble> {
+pub fn create_temporary(folder: &dyn Folder, name: &str) -> Result<Box<dyn DataFile>, FileError> {
     if folder.has(name) {
         folder.remove(name)?;
     }
@@ -259,11 +259,11 @@ pub enum Unsaved {
     /// The save was abandoned.
     Cancelled,
     /// An error occurred.
-    Failed(Trouble),
+    Failed(FileError),
 }
 
-impl From<Trouble> for Unsaved {
-    fn from(trouble: Trouble) -> Self {
+impl From<FileError> for Unsaved {
+    fn from(trouble: FileError) -> Self {
         Self::Failed(trouble)
     }
 }
@@ -280,7 +280,7 @@ pub fn temporary_base_name(pid: u32) -> String {
 
 /// Returns the process whose save left this file, if the name is one of [`temporary_name`] or
 /// [`temporary_base_name`]. The file may be removed if that process has ended.
-pub fn left_by(name: &str) -> Option<u32> {
+pub fn writer_pid(name: &str) -> Option<u32> {
     let of_snapshot = |name: &str| name.strip_prefix("temp-")?.strip_suffix(".rdb")?.parse().ok();
     let of_base = || name.strip_prefix("temp-rewriteaof-bg-")?.strip_suffix(".aof")?.parse().ok();
     of_snapshot(name).or_else(of_base)
@@ -311,7 +311,7 @@ pub fn save_into(
     match save.finish(engine, &file) {
         Ok(_) => file.put_in_place(&name, place).map_err(Unsaved::from),
         Err(Failed) => {
-            let trouble = file.discard().or(save.unfit().map(|unfit| Trouble(unfit.to_string())));
+            let trouble = file.discard().or(save.unfit().map(|unfit| FileError(unfit.to_string())));
             Err(trouble.map_or(Unsaved::Cancelled, Unsaved::from))
         }
     }
@@ -345,7 +345,7 @@ pub struct IncomingFile<'f> {
 struct State {
     file: Box<dyn DataFile>,
     unsynced_len_bytes: usize,
-    trouble: Option<Trouble>,
+    trouble: Option<FileError>,
 }
 
 impl<'f> IncomingFile<'f> {
@@ -353,7 +353,7 @@ impl<'f> IncomingFile<'f> {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn create(folder: &'f dyn Folder, temporary: String, syncing: Syncing) -> Result<Self, Trouble> {
+    pub fn create(folder: &'f dyn Folder, temporary: String, syncing: Syncing) -> Result<Self, FileError> {
         let file = create_temporary(folder, &temporary)?;
         let state = State { file, unsynced_len_bytes: 0, trouble: None };
         Ok(Self { folder, temporary, syncing, state: Mutex::new(state) })
@@ -369,7 +369,7 @@ impl<'f> IncomingFile<'f> {
     /// The first error, of writing or of this call. The file is then removed. There is one
     /// exception: if the last sync of the folder fails, the file is in its place, but a crash may
     /// bring the old one back.
-    pub fn put_in_place(self, name: &str, place: Place<'_>) -> Result<(), Trouble> {
+    pub fn put_in_place(self, name: &str, place: Place<'_>) -> Result<(), FileError> {
         let placed = {
             let mut state = self.state();
             match state.trouble.take() {
@@ -388,12 +388,12 @@ impl<'f> IncomingFile<'f> {
     }
 
     /// Keeps an existing file with the name aside, unless it may be replaced.
-    fn make_room(&self, name: &str, place: Place<'_>) -> Result<(), Trouble> {
+    fn make_room(&self, name: &str, place: Place<'_>) -> Result<(), FileError> {
         let former = self.folder.stamp(name)?;
         match (place, former) {
             (Place::Free, None) => {}
             (Place::Free, Some(_)) => {
-                return Err(Trouble(format!(
+                return Err(FileError(format!(
                     "another program created {name} during the write: move it to another folder"
                 )));
             }
@@ -408,7 +408,7 @@ impl<'f> IncomingFile<'f> {
     }
 
     /// Removes the file. Returns the first error of writing, if there was one.
-    pub fn discard(self) -> Option<Trouble> {
+    pub fn discard(self) -> Option<FileError> {
         // On a broken disk this may fail; then the next start removes the file.
         let _ = self.folder.remove(&self.temporary);
         self.state().trouble.take()

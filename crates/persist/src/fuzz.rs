@@ -7,7 +7,7 @@ use structures::entry::{NewValue, View};
 use crate::aof::manifest::{BaseKind, KeptIncrs, Manifest};
 use crate::aof::reader::{AofError, End, Next, Reader as AofReader};
 use crate::dump::{dump, read_typed, restore};
-use crate::folder::Trouble;
+use crate::folder::FileError;
 use crate::load::{ByteSource, DecodeOptions, LoadOptions, Part, Splitter, Unsupported, decode_batch};
 use crate::rdb::{Compression, REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType, VersionCheck};
 
@@ -149,7 +149,7 @@ pub fn fuzz_manifest(data: &[u8]) {
 struct Pieces<'b>(&'b [u8], usize);
 
 impl ByteSource for Pieces<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError> {
         let len = buffer.len().min(self.1);
         self.0.read(&mut buffer[..len])
     }

@@ -19,7 +19,7 @@ use keyspace::string::stored;
 use keyspace::{Access, KeyEntry};
 use structures::entry::{INLINE_BYTES_MAX, NewValue};
 
-use crate::folder::Trouble;
+use crate::folder::FileError;
 use crate::rdb::opcode;
 use crate::rdb::{
     FormatError, FormatErrorKind, REDIS_VERSION_READ_MAX, Reader, Rules, Skipper, Templates, Unskipped,
@@ -50,11 +50,11 @@ pub trait ByteSource {
     ///
     /// # Errors
     /// An error of the system.
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble>;
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError>;
 }
 
 impl ByteSource for &[u8] {
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError> {
         let len = self.len().min(buffer.len());
         let (taken, rest) = self.split_at(len);
         buffer[..len].copy_from_slice(taken);
@@ -109,7 +109,7 @@ pub enum LoadErrorKind {
     /// The number of a database is too high for the server.
     DbIndex(u64),
     /// The file cannot be read.
-    Reading(Trouble),
+    Reading(FileError),
 }
 
 impl fmt::Display for LoadErrorKind {
@@ -465,7 +465,7 @@ impl<S: ByteSource> Splitter<S> {
                 Ok(found) => return Ok((found, skipper.position())),
                 Err(Unskipped::Short) => {
                     if !self.read_more()? {
-                        return Err(self.error(LoadErrorKind::Format(FormatErrorKind::Ended)));
+                        return Err(self.error(LoadErrorKind::Format(FormatErrorKind::EndOfInput)));
                     }
                 }
                 Err(Unskipped::Broken(kind)) => {

@@ -42,7 +42,7 @@ mod value_type;
 mod ziplist;
 mod zset;
 
-pub use error::{Ended, FormatError, FormatErrorKind};
+pub use error::{EndOfInput, FormatError, FormatErrorKind};
 pub use file_version::FileVersion;
 pub(crate) use hash::read_shared_names;
 pub(crate) use record::opcode;

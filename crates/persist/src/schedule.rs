@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::folder::Trouble;
+use crate::folder::FileError;
 
 /// The time to wait after a failed save, as in Redis.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ pub struct SaveRecord {
     /// True if the last save in the background succeeded.
     pub last_succeeded: bool,
     /// The error of the last save in the background.
-    pub last_trouble: Option<Trouble>,
+    pub last_trouble: Option<FileError>,
     /// The duration of the last save in the background, in seconds.
     pub last_took_s: Option<u64>,
     /// The number of saves that have succeeded.
@@ -84,7 +84,7 @@ impl SaveRecord {
     }
 
     /// Records the failure of a save.
-    pub fn failed(&mut self, trouble: Trouble) {
+    pub fn failed(&mut self, trouble: FileError) {
         self.last_succeeded = false;
         self.last_trouble = Some(trouble);
     }
@@ -125,7 +125,7 @@ mod tests {
     fn after_a_failure_the_next_one_waits() {
         let mut record = SaveRecord::at_start(0);
         record.begun(100);
-        record.failed(Trouble("the disk is full".to_owned()));
+        record.failed(FileError("the disk is full".to_owned()));
         record.is_scheduled = true;
         assert_eq!(record.due(&RULES, 50_000, 105), None);
         assert_eq!(record.due(&RULES, 50_000, 106), Some(Reason::Rule(RULES[1])));

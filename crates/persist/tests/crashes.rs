@@ -16,7 +16,7 @@ use engine::table::CommandTable;
 use keyspace::key::shard_of;
 use keyspace::{Access, KeyEntry, ListLimits, PackLimits, SetLimits, StreamLimits};
 use persist::folder::{
-    Folder as _, KnownFiles, Place, Syncing, Target, Unsaved, left_by, save_into, temporary_name,
+    Folder as _, KnownFiles, Place, Syncing, Target, Unsaved, save_into, temporary_name, writer_pid,
 };
 use persist::load::{
     ByteSource, DecodeOptions, Decoded, LoadOptions, Part, Splitter, Unsupported, decode_batch,
@@ -152,7 +152,7 @@ fn add_values(bytes: &[u8], engine: &Shared, values: &mut Vec<KeyEntry>) {
 struct ShortReads<'b>(&'b [u8], Rng);
 
 impl ByteSource for ShortReads<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, persist::folder::Trouble> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, persist::folder::FileError> {
         let len = buffer.len().min(1 + self.1.below(5000));
         self.0.read(&mut buffer[..len])
     }
@@ -162,7 +162,7 @@ impl ByteSource for ShortReads<'_> {
 /// if there is one.
 fn restart(folder: &SimulatedFolder) -> Option<Vec<u8>> {
     for name in folder.names() {
-        if left_by(&name).is_some() {
+        if writer_pid(&name).is_some() {
             folder.remove(&name).expect("the disk works again");
         }
     }

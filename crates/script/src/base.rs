@@ -73,7 +73,7 @@ fn pcall(stack: &mut Stack) -> Returns {
         stack.insert(1);
         return Ok(stack.top() as usize);
     }
-    stack.go_on()?;
+    stack.raise_if_stopped()?;
     stack.push_boolean(false);
     stack.insert(-2);
     if stack.kind(-1) != Type::Table {
@@ -100,7 +100,7 @@ fn xpcall(stack: &mut Stack) -> Returns {
     stack.push_function(delegate, 1);
     stack.insert(1);
     let is_done = stack.call_for_all_with_handler(0, 1).is_ok();
-    stack.go_on()?;
+    stack.raise_if_stopped()?;
     stack.push_boolean(is_done);
     stack.replace(1);
     Ok(stack.top() as usize)
@@ -127,7 +127,7 @@ fn load(stack: &mut Stack) -> Returns {
     loop {
         stack.push_value(1);
         if stack.call(0, 1).is_err() {
-            stack.go_on()?;
+            stack.raise_if_stopped()?;
             stack.push_nil();
             stack.insert(-2);
             return Ok(2);
@@ -302,7 +302,7 @@ pub(crate) fn resume(stack: &mut Stack) -> Returns {
         return Err(stack.raise_argument(1, "coroutine expected"));
     }
     let count = delegate(stack)?;
-    stack.go_on()?;
+    stack.raise_if_stopped()?;
     Ok(count)
 }
 
@@ -331,7 +331,7 @@ fn step(stack: &mut Stack) -> Returns {
     stack.insert(1);
     stack.insert(1);
     stack.call_for_all(args + 1)?;
-    stack.go_on()?;
+    stack.raise_if_stopped()?;
     if stack.boolean(1) {
         return Ok(stack.top() as usize - 1);
     }

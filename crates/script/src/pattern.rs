@@ -1,9 +1,9 @@
 //! Matching of Lua 5.1's patterns, without recursion and interruptible.
 //!
 //! PUC Lua's matcher calls itself for each item that may match in several ways, and some patterns
-//! take it years. This matcher keeps the other ways on a stack of its own ([`Choice`]), the last on
-//! top. When an item does not match, it backtracks to the last one. It counts its steps, and asks
-//! every [`STEPS`] steps if it may continue.
+//! take it years. This matcher keeps the other ways on a stack of its own ([`Backtrack`]), the last
+//! on top. When an item does not match, it backtracks to the last one. It counts its steps, and
+//! asks every [`STEPS`] steps if it may continue.
 //!
 //! All else is as in `lstrlib.c`: a pattern ends at its first zero byte, and an error in the
 //! pattern is found when the matcher reaches it.
@@ -172,7 +172,7 @@ pub(crate) enum CaptureEnd {
 
 /// A choice to change, or a capture to undo, when a later item does not match.
 #[derive(Clone, Copy)]
-enum Choice {
+enum Backtrack {
     /// `*`, `+`: the item may match fewer bytes, at most `most` after `from`; then `rest` follows.
     Fewer { from: usize, most: usize, rest: usize },
     /// `-`: the item from `item` to `end` of the pattern may match one more byte, at `from`.
@@ -260,7 +260,7 @@ pub(crate) struct Matcher {
     steps: usize,
     captures: [Capture; CAPTURES_MAX],
     level: usize,
-    choices: Vec<Choice>,
+    choices: Vec<Backtrack>,
     sets: Vec<(usize, Bytes)>,
 }
 
@@ -331,7 +331,7 @@ impl Matcher {
             };
             (at, place) = match next {
                 Some(next) => next,
-                None => match self.go_back(texts, ask)? {
+                None => match self.backtrack(texts, ask)? {
                     Some(next) => next,
                     None => return Ok(None),
                 },
@@ -355,7 +355,7 @@ impl Matcher {
         match texts.at(end) {
             b'?' => {
                 if matches {
-                    self.choose(Choice::Without { from: at, rest: end + 1 })?;
+                    self.choose(Backtrack::Without { from: at, rest: end + 1 })?;
                 }
                 Ok(Some((at + usize::from(matches), end + 1)))
             }
@@ -365,12 +365,12 @@ impl Matcher {
                 let count = self.run_of(item, &texts.subject[from..]);
                 self.step(count / 8, ask)?;
                 if count > 0 && end + 1 < texts.pattern.len() {
-                    self.choose(Choice::Fewer { from, most: count - 1, rest: end + 1 })?;
+                    self.choose(Backtrack::Fewer { from, most: count - 1, rest: end + 1 })?;
                 }
                 Ok(Some((from + count, end + 1)))
             }
             b'-' => {
-                self.choose(Choice::More { from: at, item: place, end })?;
+                self.choose(Backtrack::More { from: at, item: place, end })?;
                 Ok(Some((at, end + 1)))
             }
             _ => Ok(matches.then_some((at + 1, end))),
@@ -379,7 +379,7 @@ impl Matcher {
 
     /// Backtracks: undoes all captures since the last choice, and changes this choice.
     #[inline]
-    fn go_back<E>(
+    fn backtrack<E>(
         &mut self,
         texts: Texts<'_>,
         ask: Ask<'_, E>,
@@ -388,7 +388,7 @@ impl Matcher {
             self.step(1, ask)?;
             let Some(choice) = self.choices.pop() else { return Ok(None) };
             match choice {
-                Choice::Fewer { from, mut most, rest } => {
+                Backtrack::Fewer { from, mut most, rest } => {
                     if let Some(byte) = texts.first_byte(rest) {
                         // Only at this byte can the rest of the pattern match.
                         let tried = &texts.subject[from..texts.subject.len().min(from + most + 1)];
@@ -398,29 +398,29 @@ impl Matcher {
                         most = last;
                     }
                     if most > 0 {
-                        self.choices.push(Choice::Fewer { from, most: most - 1, rest });
+                        self.choices.push(Backtrack::Fewer { from, most: most - 1, rest });
                     }
                     return Ok(Some((from + most, rest)));
                 }
-                Choice::More { from, item, end } => {
+                Backtrack::More { from, item, end } => {
                     let kind = self.item(texts, item, end);
                     let next = texts.first_byte(end + 1);
                     let count = self.run_until(kind, next, &texts.subject[from..]);
                     self.step(count.unwrap_or(texts.subject.len() - from) / 8, ask)?;
                     if let Some(count) = count {
-                        self.choices.push(Choice::More { from: from + count, item, end });
+                        self.choices.push(Backtrack::More { from: from + count, item, end });
                         return Ok(Some((from + count, end + 1)));
                     }
                 }
-                Choice::Without { from, rest } => return Ok(Some((from, rest))),
-                Choice::Opened => self.level -= 1,
-                Choice::Closed(index) => self.captures[index].end = CaptureEnd::Open,
+                Backtrack::Without { from, rest } => return Ok(Some((from, rest))),
+                Backtrack::Opened => self.level -= 1,
+                Backtrack::Closed(index) => self.captures[index].end = CaptureEnd::Open,
             }
         }
     }
 
     #[inline]
-    fn choose<E>(&mut self, choice: Choice) -> Result<(), Failure<E>> {
+    fn choose<E>(&mut self, choice: Backtrack) -> Result<(), Failure<E>> {
         if self.choices.len() >= CHOICES_MAX {
             return Err(Failure::Pattern("pattern too complex"));
         }
@@ -437,7 +437,7 @@ impl Matcher {
         let end = if is_position { CaptureEnd::Position } else { CaptureEnd::Open };
         self.captures[self.level] = Capture { start: at, end };
         self.level += 1;
-        self.choose(Choice::Opened)?;
+        self.choose(Backtrack::Opened)?;
         Ok(place + 1 + usize::from(is_position))
     }
 
@@ -446,7 +446,7 @@ impl Matcher {
         let open = self.captures().iter().rposition(|capture| capture.end == CaptureEnd::Open);
         let index = open.ok_or(Failure::Pattern("invalid pattern capture"))?;
         self.captures[index].end = CaptureEnd::At(at);
-        self.choose(Choice::Closed(index))
+        self.choose(Backtrack::Closed(index))
     }
 
     /// Matches `%1`: returns the end of the captured text if it is repeated at `at`.

@@ -9,7 +9,7 @@ use crate::options::VmOptions;
 use crate::{api, base, errors, library, math, shell};
 
 /// Lua's own global variables. Scripts cannot access them.
-const OWN: i32 = 1;
+const LUA_GLOBALS: i32 = 1;
 /// The global variables common to scripts and functions of libraries.
 const COMMON: i32 = 2;
 /// Compiled scripts, by number.
@@ -41,7 +41,7 @@ pub(crate) const ARGV_TABLE: i32 = 14;
 pub(crate) const LAST_PLACE: i32 = ARGV_TABLE;
 
 /// Lua's own global values that scripts get unchanged.
-const KEPT: [&[u8]; 11] = [
+const LUA_FUNCTIONS_KEPT: [&[u8]; 11] = [
     b"assert",
     b"error",
     b"gcinfo",
@@ -112,7 +112,7 @@ pub(crate) fn set_library_globals(stack: &mut Stack, globals: i32) {
 
 /// Pushes one of Lua's own functions.
 fn push_own(stack: &mut Stack, library: &[u8], name: &[u8]) {
-    stack.raw_get_field(OWN, library);
+    stack.raw_get_field(LUA_GLOBALS, library);
     stack.raw_get_field(-1, name);
     stack.remove(-2);
 }
@@ -127,19 +127,19 @@ fn add_functions(stack: &mut Stack, functions: Functions) {
 
 /// Adds the global functions and values that belong to no library.
 fn add_base(stack: &mut Stack) {
-    for name in KEPT {
-        stack.raw_get_field(OWN, name);
+    for name in LUA_FUNCTIONS_KEPT {
+        stack.raw_get_field(LUA_GLOBALS, name);
         stack.raw_set_field(COMMON, name);
     }
     add_functions(stack, &base::FUNCTIONS);
-    stack.raw_get_field(OWN, b"collectgarbage");
+    stack.raw_get_field(LUA_GLOBALS, b"collectgarbage");
     stack.push_function(base::collectgarbage, 1);
     stack.raw_set_field(COMMON, b"collectgarbage");
-    stack.raw_get_field(OWN, b"next");
+    stack.raw_get_field(LUA_GLOBALS, b"next");
     stack.push_function(base::next, 1);
     stack.push_value(-1);
     stack.raw_set_field(COMMON, b"next");
-    stack.raw_get_field(OWN, b"next");
+    stack.raw_get_field(LUA_GLOBALS, b"next");
     stack.insert(-2);
     stack.push_function(base::pairs, 2);
     stack.raw_set_field(COMMON, b"pairs");
@@ -147,7 +147,7 @@ fn add_base(stack: &mut Stack) {
 
 /// Adds one of Lua's libraries, with some of its functions replaced.
 fn add_library(stack: &mut Stack, name: &[u8], replaced: Functions) {
-    stack.raw_get_field(OWN, name);
+    stack.raw_get_field(LUA_GLOBALS, name);
     add_functions(stack, replaced);
     if name == b"string" {
         strings::add(stack);
@@ -164,7 +164,7 @@ fn add_library(stack: &mut Stack, name: &[u8], replaced: Functions) {
 }
 
 fn add_coroutine(stack: &mut Stack) {
-    stack.raw_get_field(OWN, b"coroutine");
+    stack.raw_get_field(LUA_GLOBALS, b"coroutine");
     push_own(stack, b"coroutine", b"create");
     push_own(stack, b"coroutine", b"resume");
     stack.push_value(-1);
@@ -261,7 +261,7 @@ fn push_shell_of_globals(stack: &mut Stack) {
 fn set_string_metatable(stack: &mut Stack) {
     stack.push(b"");
     stack.push_table(0, 2);
-    stack.raw_get_field(OWN, b"string");
+    stack.raw_get_field(LUA_GLOBALS, b"string");
     stack.raw_set_field(-2, b"__index");
     stack.push_table(0, 1);
     stack.raw_get_field(COMMON, b"string");

@@ -120,7 +120,7 @@ impl GlobalList {
 }
 
 /// The variables `KEYS` and `ARGV`.
-const LISTS: [GlobalList; 2] =
+const KEYS_AND_ARGV: [GlobalList; 2] =
     [GlobalList { name: KEYS_NAME, table: KEYS_TABLE }, GlobalList { name: ARGV_NAME, table: ARGV_TABLE }];
 
 const SCRIPT_NAME: &CStr = c"@user_script";
@@ -209,14 +209,14 @@ impl Vm {
     ) -> Result<(), RunError> {
         let number = *self.chunks.get(sha).ok_or(RunError::Missing)?;
         self.state.context().in_function.set(false);
-        let [keys, args] = &LISTS;
+        let [keys, args] = &KEYS_AND_ARGV;
         let ended = self.state.with_commands(commands, |stack| {
             keys.set(stack, call.keys);
             args.set(stack, call.args);
             stack.raw_get_at(CHUNKS, number);
             end(stack, 0, call, reply)
         });
-        self.finish(ended, &Ran { name: sha.as_bytes() })
+        self.finish(ended, &RunName { name: sha.as_bytes() })
     }
 
     /// Loads a library (FUNCTION LOAD): runs its code, which registers its functions. If that
@@ -286,13 +286,13 @@ impl Vm {
             stack.raw_get_field(-1, name.function);
             stack.remove(-2);
             if stack.kind(-1) != Type::Function {
-                return Ended::Missing;
+                return RunEnd::Missing;
             }
             stack.push_texts(call.keys);
             stack.push_texts(call.args);
             end(stack, 2, call, reply)
         });
-        self.finish(ended, &Ran { name: name.function })
+        self.finish(ended, &RunName { name: name.function })
     }
 
     /// Removes a library.
@@ -330,7 +330,7 @@ impl Vm {
     }
 
     /// Resets the stack and converts the end of a run into the caller's result.
-    fn finish(&mut self, ended: Ended, ran: &Ran<'_>) -> Result<(), RunError> {
+    fn finish(&mut self, ended: RunEnd, ran: &RunName<'_>) -> Result<(), RunError> {
         self.state.stack().set_top(LAST_PLACE);
         self.state.keep_from_limit();
         match self.state.stopped() {
@@ -339,13 +339,13 @@ impl Vm {
             None => {}
         }
         match ended {
-            Ended::Replied => Ok(()),
-            Ended::Missing => Err(RunError::Missing),
-            Ended::Error(error) => Err(RunError::Error(error)),
-            Ended::Failed { message, place, counted } => {
+            RunEnd::Replied => Ok(()),
+            RunEnd::Missing => Err(RunError::Missing),
+            RunEnd::Error(error) => Err(RunError::Error(error)),
+            RunEnd::Failed { message, place, counted } => {
                 Err(RunError::Error(ErrorReply { line: ran.line(message, place), counted }))
             }
-            Ended::Broken(text) => {
+            RunEnd::Broken(text) => {
                 let text = &text[..text.len().min(100)];
                 let line = [b"ERR Error running script ", ran.name, b", ", text].concat();
                 Err(RunError::Error(ErrorReply { line: one_line(&line), counted: false }))
@@ -355,7 +355,7 @@ impl Vm {
 }
 
 /// The end of a run.
-enum Ended {
+enum RunEnd {
     /// A reply, already written.
     Replied,
     /// A call of a function that does not exist.
@@ -376,14 +376,14 @@ fn pop_text(stack: &mut Stack) -> Vec<u8> {
 }
 
 /// Calls the function on the stack and writes its result as the reply.
-fn end(stack: &mut Stack, args: i32, call: &Call<'_>, reply: &mut ByteQueue) -> Ended {
+fn end(stack: &mut Stack, args: i32, call: &Call<'_>, reply: &mut ByteQueue) -> RunEnd {
     if stack.call_with_handler(args, 1, HANDLER).is_err() {
         if stack.kind(-1) != Type::Table {
-            return Ended::Broken(pop_text(stack));
+            return RunEnd::Broken(pop_text(stack));
         }
         let fields = error_fields(stack);
         let message = one_line(&fields.message);
-        return Ended::Failed { message, place: fields.place, counted: fields.counted };
+        return RunEnd::Failed { message, place: fields.place, counted: fields.counted };
     }
     if stack.kind(-1) == Type::Table {
         stack.raw_get_field(-1, b"err");
@@ -391,12 +391,12 @@ fn end(stack: &mut Stack, args: i32, call: &Call<'_>, reply: &mut ByteQueue) -> 
         stack.pop(1);
         if is_error {
             let fields = error_fields(stack);
-            return Ended::Error(ErrorReply { line: error_line(&fields.message), counted: fields.counted });
+            return RunEnd::Error(ErrorReply { line: error_line(&fields.message), counted: fields.counted });
         }
     }
     let protocol = stack.context().protocol.get();
     write_reply(stack, &mut Reply::new(reply, call.protocol), protocol, 0);
-    Ended::Replied
+    RunEnd::Replied
 }
 
 /// Compiles and runs the text of a library. The error is a line without its `ERR`.
@@ -428,11 +428,11 @@ fn keep_functions(stack: &mut Stack, library: &[u8], functions: &[FunctionInfo])
 }
 
 /// The script or function of a run. `name` is its name in errors.
-struct Ran<'a> {
+struct RunName<'a> {
     name: &'a [u8],
 }
 
-impl Ran<'_> {
+impl RunName<'_> {
     fn killed(&self, at: Option<(Vec<u8>, i32)>) -> ErrorReply {
         // Redis has the same text for functions.
         let message = b"ERR Script killed by user with SCRIPT KILL...".to_vec();

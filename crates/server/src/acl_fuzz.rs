@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use engine::acl::{Asked, NewUsers, parse_users};
+use engine::acl::{AclRequest, NewUsers, parse_users};
 use engine::owned_args::OwnedArgs;
 use engine::settings::NewChannels;
 use engine::table::CommandTable;
@@ -44,7 +44,7 @@ pub fn fuzz_rules(data: &[u8]) {
     let Some(command) = table().find(args.get(0)) else { return };
     let registered = command.called_by(&args);
     if registered.command.accepts(args.len()) {
-        let asked = Asked { registered, args: &args, db: 0 };
+        let asked = AclRequest { registered, args: &args, db: 0 };
         let denial = user.check(asked);
         assert_eq!(denial, again.check(asked), "the same rules permit the same");
         assert!(denial.is_ok() || !user.is_unrestricted());

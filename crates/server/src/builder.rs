@@ -21,7 +21,7 @@ use crate::config::table::{clients, network, persistence, security};
 use crate::connection_pool::ConnectionPool;
 use crate::context::{ServerHandler, ServerHost, SystemClock, unix_ms};
 use crate::limits;
-use crate::listen::{Listeners, listen, patiently};
+use crate::listen::{Listeners, listen, retry_while_in_use};
 use crate::login_delays::LoginDelays;
 use crate::metrics;
 use crate::oidc::{self, Oidc};
@@ -316,7 +316,7 @@ fn listen_for_scrapes(start: &StartOptions) -> Result<Vec<TcpListener>, StartErr
         address: address.to_string(),
         error,
     };
-    patiently(|| metrics::listen(&start.metrics_addresses, port).map_err(failed))
+    retry_while_in_use(|| metrics::listen(&start.metrics_addresses, port).map_err(failed))
 }
 
 /// Raises the limit of open files for `maxclients`, or lowers `maxclients` to the possible

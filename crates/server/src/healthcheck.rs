@@ -46,7 +46,7 @@ pub fn run(store: &ConfigStore) -> ExitCode {
     match places(store).and_then(|places| check(places, &password, TIME_MAX)) {
         Ok(()) => super::print("PONG"),
         Err(problem) => {
-            super::say(&format!("saker-server: not healthy: {problem}"));
+            super::print_error(&format!("saker-server: not healthy: {problem}"));
             ExitCode::FAILURE
         }
     }

@@ -114,7 +114,7 @@ impl Housekeeper {
             if clients.timeout_s > 0 || clients.authentication_timeout_s > 0 || shared.oidc.is_some() {
                 shared.broadcast(|| Message::CloseIdle);
             }
-            shared.broadcast(|| Message::LookForEnds);
+            shared.broadcast(|| Message::FindClosedConnections);
             if clients.maxmemory_clients_bytes > 0 {
                 shared.broadcast(|| Message::CountClients);
             }
@@ -130,7 +130,7 @@ impl Housekeeper {
     /// none is planned.
     fn expire(&mut self, shared: &Shared, executor: &mut HousekeeperExecutor<'_>) -> Option<Instant> {
         // While a file is loaded, only the commands in the file remove expired keys.
-        let is_loading = shared.engine.standing.is_loading.load(Relaxed);
+        let is_loading = shared.engine.server_state.is_loading.load(Relaxed);
         if is_loading
             || shared.switched_off.active_expire.load(Relaxed)
             || shared.engine.settings.get().import_mode

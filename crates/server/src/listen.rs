@@ -36,18 +36,19 @@ pub struct Listeners {
 pub fn listen(start: &StartOptions, tls: Option<&TlsServer>) -> Result<Listeners, StartError> {
     let (mut listeners, mut port, mut tls_port) = (Vec::new(), None, None);
     if let Some(wanted) = start.port.filter(|_| !start.addresses.is_empty()) {
-        let found = patiently(|| tcp(&start.addresses, wanted, start.tcp_backlog))?;
+        let found = retry_while_in_use(|| tcp(&start.addresses, wanted, start.tcp_backlog))?;
         (listeners, port) = (found.0, Some(found.1));
     }
     if let (Some(wanted), Some(tls)) = (start.tls_port.filter(|_| !start.addresses.is_empty()), tls) {
-        let found = patiently(|| tcp(&start.addresses, wanted, start.tcp_backlog))?;
+        let found = retry_while_in_use(|| tcp(&start.addresses, wanted, start.tcp_backlog))?;
         listeners.extend(found.0.into_iter().map(|listener| listener.encrypted(tls.clone())));
         tls_port = Some(found.1);
     }
     if let Some((path, mode)) = &start.unix_socket {
         let address = || path.display().to_string();
         let failed = |error| StartError::Listen { place: Place::UnixSocket, address: address(), error };
-        listeners.push(patiently(|| Listener::unix(path, *mode, start.tcp_backlog).map_err(failed))?);
+        listeners
+            .push(retry_while_in_use(|| Listener::unix(path, *mode, start.tcp_backlog).map_err(failed))?);
     }
     if listeners.is_empty() {
         return Err(StartError::NowhereToListen);
@@ -56,7 +57,7 @@ pub fn listen(start: &StartOptions, tls: Option<&TlsServer>) -> Result<Listeners
 }
 
 /// Repeats `attempt` while the address is in use, for at most [`TAKEN_TRIED_FOR`].
-pub fn patiently<T>(attempt: impl Fn() -> Result<T, StartError>) -> Result<T, StartError> {
+pub fn retry_while_in_use<T>(attempt: impl Fn() -> Result<T, StartError>) -> Result<T, StartError> {
     let begun = Instant::now();
     let mut waits = false;
     loop {
@@ -79,7 +80,7 @@ pub fn patiently<T>(attempt: impl Fn() -> Result<T, StartError>) -> Result<T, St
 /// Addresses on which the server already listens stay, and connections stay open. On an error
 /// nothing changes. A new address that overlaps with one to be removed (`*` and 127.0.0.1) is an
 /// error.
-pub fn listen_elsewhere(shared: &Shared, start: &StartOptions, tls: Option<&TlsServer>) -> io::Result<()> {
+pub fn replace_listeners(shared: &Shared, start: &StartOptions, tls: Option<&TlsServer>) -> io::Result<()> {
     let mut listening = shared.listening();
     let (mut add, mut keep) = (Vec::new(), Vec::new());
     let ports = [(start.port, None), (start.tls_port.filter(|_| tls.is_some()), tls)];
@@ -184,7 +185,7 @@ mod tests {
         let (taken, port) = tcp(&[address("127.0.0.1")], 0, 16).expect("a free port");
         let attempts = std::cell::Cell::new(0);
         let taken = std::cell::RefCell::new(Some(taken));
-        let found = patiently(|| {
+        let found = retry_while_in_use(|| {
             attempts.set(attempts.get() + 1);
             if attempts.get() == 3 {
                 taken.take();

@@ -56,7 +56,7 @@ pub enum Delay {
 /// The table of failed logins (see the module). Its lock is a leaf, taken by logins only.
 #[derive(Debug, Default)]
 pub struct LoginDelays {
-    addresses: Mutex<HashMap<Network, Tries>>,
+    addresses: Mutex<HashMap<Network, LoginRecord>>,
     /// The hasher of user names. Its key is random, so that clients cannot find two names with the
     /// same hash.
     hasher: RandomState,
@@ -73,7 +73,7 @@ enum Network {
 
 /// The record of an address.
 #[derive(Clone, Debug)]
-struct Tries {
+struct LoginRecord {
     failures: u32,
     /// The time up to which failures were forgiven, in milliseconds.
     counted_ms: u64,
@@ -90,7 +90,7 @@ struct KnownUser {
     next_slot_ms: u64,
 }
 
-impl Tries {
+impl LoginRecord {
     /// Removes the failures that are forgiven by now. Returns true if attempts must wait.
     fn must_wait(&mut self, now_ms: u64) -> bool {
         let forgiven = now_ms.saturating_sub(self.counted_ms) / FORGIVEN_EACH_MS;
@@ -163,20 +163,20 @@ impl LoginDelays {
         (self.delayed.load(Relaxed), self.refused.load(Relaxed), failing)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Network, Tries>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Network, LoginRecord>> {
         self.addresses.lock().expect("nothing panics while addresses are locked")
     }
 }
 
 /// Returns the updated record of an address. Creates it if there is none.
-fn entry(addresses: &mut HashMap<Network, Tries>, network: Network, now_ms: u64) -> &mut Tries {
+fn entry(addresses: &mut HashMap<Network, LoginRecord>, network: Network, now_ms: u64) -> &mut LoginRecord {
     if addresses.len() >= ADDRESSES_MAX && !addresses.contains_key(&network) {
-        let rank = |tries: &Tries| (tries.failures >= FREE_FAILURES, tries.seen_ms);
+        let rank = |tries: &LoginRecord| (tries.failures >= FREE_FAILURES, tries.seen_ms);
         let least = addresses.iter().min_by_key(|(_, tries)| rank(tries)).map(|(key, _)| *key);
         least.map(|least| addresses.remove(&least));
     }
     let fresh =
-        Tries { failures: 0, counted_ms: now_ms, seen_ms: now_ms, next_slot_ms: 0, known: Vec::new() };
+        LoginRecord { failures: 0, counted_ms: now_ms, seen_ms: now_ms, next_slot_ms: 0, known: Vec::new() };
     let tries = addresses.entry(network).or_insert(fresh);
     tries.must_wait(now_ms);
     tries.seen_ms = now_ms;

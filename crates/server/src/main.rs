@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use server::config::choices::ReadableSecrets;
-use server::config::option::Acts;
+use server::config::option::Effect;
 use server::config::{ConfigStore, Loaded, load, table};
 use server::process::HugePages;
 use server::supervisor::Supervisor;
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     let restore_until_s = match take_restore_until(&mut args) {
         Ok(until_s) => until_s,
         Err(problem) => {
-            say(&format!("saker-server: {problem}"));
+            print_error(&format!("saker-server: {problem}"));
             return ExitCode::FAILURE;
         }
     };
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     if args.iter().any(|arg| arg == b"-")
         && let Err(error) = io::stdin().read_to_end(&mut input)
     {
-        say(&format!("Fatal error, can't read config from stdin: {error}"));
+        print_error(&format!("Fatal error, can't read config from stdin: {error}"));
         return ExitCode::FAILURE;
     }
     match load::load(&args, &mut input.as_slice(), server::commands::is_command) {
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }),
         Err(error) => {
-            say(&error.to_string());
+            print_error(&error.to_string());
             ExitCode::FAILURE
         }
     }
@@ -99,7 +99,7 @@ fn take_restore_until(args: &mut Vec<Vec<u8>>) -> Result<Option<i64>, String> {
 fn check_config(store: &ConfigStore) -> ExitCode {
     let problems = check_config::problems(store);
     if !problems.is_empty() {
-        problems.iter().for_each(|problem| say(&format!("saker-server: {problem}")));
+        problems.iter().for_each(|problem| print_error(&format!("saker-server: {problem}")));
         return ExitCode::FAILURE;
     }
     let mut lines = vec!["The configuration is good.".to_owned()];
@@ -188,10 +188,10 @@ fn run(store: ConfigStore, input: &[u8], restore_until_s: Option<i64>) -> Result
         return Err(format!("cannot daemonize: {error}"));
     }
     let shared = Arc::clone(server.shared());
-    signals::obey(signals, Arc::clone(&shared), supervisor.clone());
+    signals::handle_signals(signals, Arc::clone(&shared), supervisor.clone());
     shared.persistence.wait_until_loaded(&shared.engine);
     if !shared.persistence.load_failed.load(Relaxed) {
-        say_ready(&server);
+        report_ready(&server);
         supervisor.ready();
     }
     server.wait();
@@ -239,12 +239,12 @@ fn look_at_readable_secrets(store: &ConfigStore) -> Result<(), String> {
 fn report(problem: &str) {
     tracing::error!("{problem}");
     if daemon::is_in_background() || !logging::shows_errors_on_stdout() {
-        say(&format!("saker-server: {problem}"));
+        print_error(&format!("saker-server: {problem}"));
     }
 }
 
 /// Writes a line to standard error. Ignores an error, because standard error may have no reader.
-fn say(line: &str) {
+fn print_error(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
@@ -255,13 +255,15 @@ fn name_idle_options(store: &ConfigStore) {
             continue;
         }
         match option.acts {
-            Acts::Now => {}
-            Acts::Accepted(why) => tracing::warn!("Option '{}' is set but has no effect: {why}", option.name),
+            Effect::Now => {}
+            Effect::Accepted(why) => {
+                tracing::warn!("Option '{}' is set but has no effect: {why}", option.name)
+            }
         }
     }
 }
 
-fn say_ready(server: &Server) {
+fn report_ready(server: &Server) {
     let threads = server.shared().engine.threads.len();
     let backend = server.backend().name();
     let port = server.port();

@@ -73,7 +73,7 @@ pub enum Message {
     /// A request to close clients that have been idle for too long.
     CloseIdle,
     /// A request to find clients whose connection has ended although the kernel did not report it.
-    LookForEnds,
+    FindClosedConnections,
     /// A request to close the sessions of users that were removed or have lost a channel.
     CheckUsers,
     /// A request to leave the event loop.
@@ -84,8 +84,8 @@ pub enum Message {
 /// is full, the accepting thread keeps a connection itself, and CONFIG SET of an address fails.
 /// Some messages may be lost (`Delivered`, `Resume`, `EnforceMemory`, `CheckUsers`, `Stop`). The
 /// thread of a full mailbox has a turn soon, and each turn does the same work. The housekeeper
-/// repeats the others (`CloseIdle`, `LookForEnds`, `CountClients`). Data that must not be lost is
-/// put in the engine's inbox.
+/// repeats the others (`CloseIdle`, `FindClosedConnections`, `CountClients`). Data that must not be
+/// lost is put in the engine's inbox.
 pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
 
 /// The state through which other threads reach an I/O thread.

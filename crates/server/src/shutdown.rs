@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 
 /// The options of a shutdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShutdownWish {
+pub struct ShutdownOptions {
     /// True if all data must be saved.
     pub saves: bool,
     /// True if nothing may be saved.
@@ -13,7 +13,7 @@ pub struct ShutdownWish {
     pub by_force: bool,
 }
 
-impl ShutdownWish {
+impl ShutdownOptions {
     /// Parses the words of SHUTDOWN; ignores unknown words.
     pub fn of(words: &[Vec<u8>]) -> Self {
         let mut wish = Self::default();

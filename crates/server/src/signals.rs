@@ -10,9 +10,9 @@ use std::time::Duration;
 use server::config::table::process::{SHUTDOWN_ON_SIGINT, SHUTDOWN_ON_SIGTERM};
 use server::logging;
 use server::persistence;
-use server::persistence::shutdown::{Ending, LastWork, last_work};
+use server::persistence::shutdown::{Ending, FinalSave, last_work};
 use server::shared::Shared;
-use server::shutdown::ShutdownWish;
+use server::shutdown::ShutdownOptions;
 use server::supervisor::Supervisor;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -28,7 +28,7 @@ pub fn take_over() -> io::Result<Signals> {
 /// Starts a thread that handles the signals. SIGTERM and SIGINT shut the server down, unless
 /// SHUTDOWN ABORT cancels the shutdown or the data cannot be saved. A second SIGINT ends the
 /// process at once, for users who do not want to wait.
-pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
+pub fn handle_signals(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
     std::thread::spawn(move || {
         for signal in signals.forever() {
             match signal {
@@ -51,7 +51,7 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
                     };
                     tracing::info!("Received {name} scheduling shutdown...");
                     if let Some(request) = shared.shutdown_request.ask() {
-                        let wish = ShutdownWish::of(wish.of(&shared.config()));
+                        let wish = ShutdownOptions::of(wish.of(&shared.config()));
                         let shared = Arc::clone(&shared);
                         // The shutdown has its own thread, so that other signals are handled
                         // meanwhile.
@@ -64,7 +64,7 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
 }
 
 /// Runs the shutdown of this request unless it is aborted first.
-fn end(shared: &Shared, request: u64, wish: ShutdownWish) {
+fn end(shared: &Shared, request: u64, wish: ShutdownOptions) {
     let requests = &shared.shutdown_request;
     // DEBUG PAUSE-CRON delays the shutdown, as in Redis, where the cron handles signals.
     while shared.switched_off.cron.load(Relaxed) && requests.is_wanted(request) {
@@ -73,7 +73,7 @@ fn end(shared: &Shared, request: u64, wish: ShutdownWish) {
     if !requests.is_wanted(request) {
         return;
     }
-    let end = |work: LastWork| work.run(shared, wish, || requests.begin(request));
+    let end = |work: FinalSave| work.run(shared, wish, || requests.begin(request));
     match last_work(shared, wish).map_or(Ending::Failed, end) {
         Ending::Ready => shared.stop(),
         Ending::Aborted => {}

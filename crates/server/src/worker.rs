@@ -31,7 +31,7 @@
 //! | `limits` | output and query-buffer limits, client eviction, idle clients |
 //! | `debugged`, `debugger` | clients that debug their scripts, and the threads of these |
 //! | `release` | output that waits for the change log |
-//! | `watched` | delayed login attempts, the audit log |
+//! | `request_checks` | delayed login attempts, the audit log |
 //! | `figures` | the statistics of a client that other threads see |
 
 mod blocked;
@@ -42,9 +42,9 @@ mod debugger;
 mod figures;
 mod limits;
 mod release;
+mod request_checks;
 mod requests;
 mod scripts;
-mod watched;
 
 use std::collections::VecDeque;
 use std::io;
@@ -167,7 +167,7 @@ pub struct Worker<'s> {
     slow_subscribers: Vec<ConnId>,
     /// Clients whose connections were closed while a script was busy; their watches and blocks on
     /// keys must still be removed.
-    departed: Vec<Client>,
+    closed_clients: Vec<Client>,
     /// Clients whose output the last flush may not have sent completely; checked after each flush.
     pending_output: VecDeque<ConnId>,
     /// The value of `Users::closings` when the sessions were last checked.
@@ -206,7 +206,7 @@ impl<'s> Worker<'s> {
             awaiting_login: Vec::new(),
             subscribers_full: Vec::new(),
             slow_subscribers: Vec::new(),
-            departed: Vec::new(),
+            closed_clients: Vec::new(),
             pending_output: VecDeque::new(),
             closings_seen: shared.engine.acl.users.closings(),
             listeners: Vec::new(),
@@ -223,7 +223,7 @@ impl<'s> Worker<'s> {
     }
 
     /// Replaces the TCP listeners: adds `add` and closes all except `keep`.
-    fn listen_elsewhere(&mut self, add: Vec<Listener>, keep: &[Listening]) {
+    fn replace_listeners(&mut self, add: Vec<Listener>, keep: &[Listening]) {
         let net = &mut self.net;
         self.listeners.retain(|(id, listening)| {
             let stays = listening.tcp().is_none() || keep.contains(listening);
@@ -259,14 +259,14 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Runs a turn for the kernel's events. With `barred` the turn stays outside the gate;
+    /// Runs a turn for the kernel's events. With `outside_pass` the turn stays outside the gate;
     /// otherwise it tries to enter.
     #[inline]
-    fn turn(&mut self, events: &mut Vec<Event>, barred: Option<SharedPass<'_>>) {
+    fn turn(&mut self, events: &mut Vec<Event>, outside_pass: Option<SharedPass<'_>>) {
         let began = Instant::now();
         let shared = self.shared;
         self.engine.executor.meter.turn.begin(began);
-        let mut pass = barred.unwrap_or_else(|| shared.engine.gate.shared_unless_busy(self.thread));
+        let mut pass = outside_pass.unwrap_or_else(|| shared.engine.gate.shared_unless_busy(self.thread));
         self.engine.begin(began);
         self.engine.note_standing(&pass);
         if pass.has_waited() {
@@ -281,7 +281,7 @@ impl<'s> Worker<'s> {
             self.handle(event);
         }
         if pass.is_inside() {
-            if !self.departed.is_empty() {
+            if !self.closed_clients.is_empty() {
                 self.give_up_keys();
             }
             if shared.engine.blocked.has_left_behind() {
@@ -385,14 +385,14 @@ impl<'s> Worker<'s> {
             Duration::from_millis(deadline_ms).saturating_sub(self.shared.engine.started.elapsed())
         });
         let pending_output = (!self.pending_output.is_empty()).then_some(PENDING_OUTPUT_SLEEP);
-        let departed = (!self.departed.is_empty()).then_some(BUSY_RETRY);
+        let closed_clients = (!self.closed_clients.is_empty()).then_some(BUSY_RETRY);
         let log_full = (!self.awaiting_log.is_empty()).then_some(LOG_FULL_SLEEP);
         // A sync may end between this check and the sleep.
         let sync = (!self.awaiting_sync.is_empty()).then_some(LOG_FULL_SLEEP);
         let login = self.awaiting_login.iter().map(|(until_ms, _)| *until_ms).min().map(|until_ms| {
             Duration::from_millis(until_ms).saturating_sub(self.shared.engine.started.elapsed())
         });
-        let waits = [pause, wait, pending_output, departed, log_full, sync, login];
+        let waits = [pause, wait, pending_output, closed_clients, log_full, sync, login];
         waits.into_iter().flatten().min()
     }
 
@@ -402,9 +402,9 @@ impl<'s> Worker<'s> {
             match message {
                 Message::Adopt(socket) => self.adopt(socket),
                 Message::CloseIdle => self.close_idle(),
-                Message::LookForEnds => self.net.look_for_ends(),
+                Message::FindClosedConnections => self.net.find_closed_connections(),
                 Message::CountClients => self.count_clients(),
-                Message::Listen { add, keep } => self.listen_elsewhere(add, &keep),
+                Message::Listen { add, keep } => self.replace_listeners(add, &keep),
                 Message::Delivered
                 | Message::Resume
                 | Message::EnforceMemory

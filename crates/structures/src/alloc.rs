@@ -30,13 +30,13 @@
 //! Cost over bare mimalloc: a few instructions, under 1 ns a call (see the ignored test
 //! `what_counting_costs`).
 
+mod block_cache;
 pub mod peak;
-mod shelf;
 
 use crate::size_class::size_class;
+use block_cache::BlockCache;
 use crossbeam_utils::CachePadded;
 use libmimalloc_sys as mi;
-use shelf::Shelf;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -69,7 +69,7 @@ static COUNTERS: [CachePadded<AtomicI64>; COUNTERS_MAX] =
     [const { CachePadded::new(AtomicI64::new(0)) }; COUNTERS_MAX];
 static THREADS_SEEN: AtomicUsize = AtomicUsize::new(0);
 static LARGE_APART: AtomicBool = AtomicBool::new(false);
-static SHELF: Shelf = Shelf::new();
+static BLOCK_CACHE: BlockCache = BlockCache::new();
 static PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -110,7 +110,7 @@ unsafe fn is_apart(block: *mut u8, layout: Layout) -> bool {
 #[inline(never)]
 fn allocate_large(layout: Layout) -> *mut c_void {
     if goes_apart(layout) {
-        if let Some(block) = SHELF.take(size_class(layout.size())) {
+        if let Some(block) = BLOCK_CACHE.take(size_class(layout.size())) {
             return block.cast();
         }
         // SAFETY: any size is allowed; a block is aligned to `PLAIN_ALIGN` at least.
@@ -120,7 +120,7 @@ fn allocate_large(layout: Layout) -> *mut c_void {
     unsafe { mi::mi_malloc_aligned(layout.size(), layout.align()) }
 }
 
-/// Frees a block that [`Shelf`] displaces.
+/// Frees a block that [`BlockCache`] displaces.
 fn free_displaced(block: *mut u8, _class_len_bytes: usize) {
     // SAFETY: only `dealloc` puts blocks there: live ones of mimalloc's, which nobody else has.
     unsafe { mi::mi_free(block.cast()) }
@@ -130,16 +130,16 @@ fn free_displaced(block: *mut u8, _class_len_bytes: usize) {
 /// this.
 ///
 /// Blocks above 16 KiB, up to half a mebibyte, then get pages of their own, which return to the
-/// system when they are freed. Up to `shelf_bytes_max` bytes of such blocks are kept for the next
-/// request of their size. Smaller free ranges are returned at once.
+/// system when they are freed. Up to `block_cache_bytes_max` bytes of such blocks are kept for the
+/// next request of their size. Smaller free ranges are returned at once.
 ///
 /// Otherwise these blocks share regions of up to 4 MiB, one per size class and thread. A region
 /// stays while one block in it is in use: up to 100 % more resident memory under a mix of sizes
 /// (docs/performance.md). The setting affects later allocations only.
-pub fn keep_resident_close(shelf_bytes_max: Option<usize>) {
-    let close = shelf_bytes_max.is_some();
+pub fn keep_resident_close(block_cache_bytes_max: Option<usize>) {
+    let close = block_cache_bytes_max.is_some();
     LARGE_APART.store(close, Relaxed);
-    SHELF.resize(shelf_bytes_max.unwrap_or(0), free_displaced);
+    BLOCK_CACHE.resize(block_cache_bytes_max.unwrap_or(0), free_displaced);
     let purged_kib = if close { PURGED_KIB_MIN_CLOSE } else { PURGED_KIB_MIN };
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_MINIMAL_PURGE_SIZE, purged_kib) }
@@ -253,7 +253,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         count(-(counted_bytes(layout.size()) as i64));
         // SAFETY: the caller passes a live block of ours.
         if layout.size() > SHARED_PAGE_MAX_BYTES && unsafe { is_apart(block, layout) } {
-            return SHELF.put(block, size_class(layout.size()), free_displaced);
+            return BLOCK_CACHE.put(block, size_class(layout.size()), free_displaced);
         }
         // SAFETY: the caller passes a block of ours, once; all of ours are mimalloc's, and one free
         // takes back plain and aligned blocks alike.

@@ -144,7 +144,7 @@ impl<'a> Hll<'a> {
     }
 
     /// Returns the cached count, or `None` if elements were added since. O(1).
-    pub fn kept_count(&self) -> Option<u64> {
+    pub fn cached_count(&self) -> Option<u64> {
         let count = self.bytes[COUNT_AT..].first_chunk().expect("a header is longer");
         Some(u64::from_le_bytes(*count)).filter(|count| count & STALE == 0)
     }
@@ -268,7 +268,7 @@ pub fn empty() -> Vec<u8> {
 ///
 /// # Panics
 /// If `bytes` are shorter than a header.
-pub fn keep_count(bytes: &mut [u8], count: u64) {
+pub fn cache_count(bytes: &mut [u8], count: u64) {
     bytes[COUNT_AT..HEADER_LEN_BYTES].copy_from_slice(&count.to_le_bytes());
 }
 
@@ -450,13 +450,13 @@ mod tests {
     #[test]
     fn the_count_is_kept_until_forgotten() {
         let mut bytes = empty();
-        assert_eq!(Hll::of(&bytes).unwrap().kept_count(), Some(0));
-        keep_count(&mut bytes, 0x0102_0304_0506_0708);
-        assert_eq!(Hll::of(&bytes).unwrap().kept_count(), Some(0x0102_0304_0506_0708));
+        assert_eq!(Hll::of(&bytes).unwrap().cached_count(), Some(0));
+        cache_count(&mut bytes, 0x0102_0304_0506_0708);
+        assert_eq!(Hll::of(&bytes).unwrap().cached_count(), Some(0x0102_0304_0506_0708));
         HllMut::of(&mut bytes).unwrap().forget_count();
-        assert_eq!(Hll::of(&bytes).unwrap().kept_count(), None);
+        assert_eq!(Hll::of(&bytes).unwrap().cached_count(), None);
         HllMut::of(&mut bytes).unwrap().make_dense().unwrap();
-        assert_eq!(Hll::of(&bytes).unwrap().kept_count(), None);
+        assert_eq!(Hll::of(&bytes).unwrap().cached_count(), None);
     }
 
     #[test]

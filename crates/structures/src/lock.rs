@@ -63,7 +63,7 @@ const BUSY: u32 = 3;
 
 /// The condition that ends a thread's wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
+enum WaitPolicy {
     /// The thread has the lock.
     Endless,
     /// The thread has the lock, or the holder has marked it busy.
@@ -112,7 +112,7 @@ impl<T> Lock<T> {
     pub fn lock(&self) -> Guard<'_, T> {
         // Acquire: pairs with the Release swap in `Guard::drop`.
         if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
-            self.lock_contended(Patience::Endless);
+            self.lock_contended(WaitPolicy::Endless);
         }
         self.guard()
     }
@@ -123,7 +123,7 @@ impl<T> Lock<T> {
     pub fn lock_unless_busy(&self) -> Option<Guard<'_, T>> {
         // Acquire: pairs with the Release swap in `Guard::drop`.
         if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err()
-            && !self.lock_contended(Patience::UntilBusy)
+            && !self.lock_contended(WaitPolicy::UntilBusy)
         {
             return None;
         }
@@ -178,9 +178,9 @@ impl<T> Lock<T> {
     }
 
     /// Takes the lock after a failed first try: a bounded spin, then repeated sleeps. Returns true
-    /// if it has taken the lock: always with [`Patience::Endless`].
+    /// if it has taken the lock: always with [`WaitPolicy::Endless`].
     #[cold]
-    fn lock_contended(&self, patience: Patience) -> bool {
+    fn lock_contended(&self, patience: WaitPolicy) -> bool {
         // The state with which the lock is taken: WAITED once this thread may have slept.
         let mut taken = HELD;
         loop {
@@ -201,7 +201,7 @@ impl<T> Lock<T> {
                 }
                 // A compare-exchange here, too: it reads the newest value. If that is BUSY, the
                 // present holder will wake a thread when it unlocks.
-                BUSY if patience == Patience::UntilBusy => {
+                BUSY if patience == WaitPolicy::UntilBusy => {
                     if self.state.compare_exchange(BUSY, BUSY, Relaxed, Relaxed).is_ok() {
                         return false;
                     }

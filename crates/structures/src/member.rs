@@ -186,7 +186,7 @@ unsafe impl<P: Copy> Thin for Member<P> {
     }
 }
 
-impl<P: Copy> crate::showing::Weighed for Member<P> {
+impl<P: Copy> crate::walk_state::MemorySize for Member<P> {
     fn weight_bytes(&self) -> usize {
         self.block_len_bytes()
     }

@@ -274,7 +274,7 @@ unsafe impl Thin for Pair {
 // one cache line with its lock.
 const _: () = assert!(size_of::<Table<Pair>>() <= 48);
 
-impl crate::showing::Weighed for Pair {
+impl crate::walk_state::MemorySize for Pair {
     fn weight_bytes(&self) -> usize {
         self.block_len_bytes()
     }

@@ -34,7 +34,7 @@ mod node;
 mod read;
 mod remove;
 mod settle;
-mod showing;
+mod walk_state;
 
 use crate::listpack::element::{self, Element, Encoded};
 use crate::listpack::{HEADER_LEN_BYTES, Listpack, OVERHEAD_LEN_BYTES};
@@ -549,7 +549,7 @@ fn plain(element: Element<'_>) -> Node {
 mod tests {
     use super::*;
     use crate::lzf::Compressor;
-    use crate::showing::Showing;
+    use crate::walk_state::WalkState;
     use proptest::prelude::*;
     use std::ops::ControlFlow;
     use std::sync::Arc;
@@ -758,10 +758,10 @@ mod tests {
             let (expected, mut shown) = (twin.clone(), Vec::new());
             let copied_len_bytes = Arc::new(AtomicUsize::new(0));
             let (position_of, nodes) = (Arc::new(|_: &[u8]| 0), list.node_count());
-            list.begin_showing(&Showing { ticket: 1, position_of, copied_len_bytes: copied_len_bytes.clone() });
+            list.begin_walk(&WalkState { ticket: 1, position_of, copied_len_bytes: copied_len_bytes.clone() });
             let mut nodes_shown = 0;
-            let mut show = |list: &mut Quicklist, elements| {
-                list.show(elements, |node| {
+            let mut walk_next = |list: &mut Quicklist, elements| {
+                list.walk_next(elements, |node| {
                     nodes_shown += 1;
                     node.visit(|element| shown.push(text(element)));
                 })
@@ -769,9 +769,9 @@ mod tests {
             for (op, elements) in during {
                 apply(op, &mut list, &mut twin);
                 check(&list, &twin);
-                show(&mut list, elements);
+                walk_next(&mut list, elements);
             }
-            while show(&mut list, 10) {}
+            while walk_next(&mut list, 10) {}
             prop_assert_eq!((shown, nodes_shown), (expected, nodes));
             prop_assert_eq!((list.ticket(), copied_len_bytes.load(Relaxed)), (None, 0));
         }

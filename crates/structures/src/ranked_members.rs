@@ -23,9 +23,9 @@ use std::ptr::NonNull;
 use crate::member::Member;
 use crate::prefetch::prefetch_read;
 use crate::rank_tree::{Item, Items, RankTree};
-use crate::showing::Showing;
 use crate::table::Place;
 use crate::table::walked::WalkedTable;
+use crate::walk_state::WalkState;
 
 /// The address of a member that the table owns.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,9 +116,10 @@ impl RankedMembers {
         self.tree.into_freed().chain(self.table.into_table().into_drain().map(drop))
     }
 
-    /// Starts a showing of the present state, whose members [`RankedMembers::show`] visits. O(1).
-    pub fn begin_showing(&mut self, showing: Showing) {
-        self.table.begin(showing);
+    /// Starts a showing of the present state, whose members [`RankedMembers::walk_next`] visits.
+    /// O(1).
+    pub fn begin_walk(&mut self, walk_state: WalkState) {
+        self.table.begin(walk_state);
     }
 
     /// Returns the ticket of the showing in progress. O(1).
@@ -128,8 +129,8 @@ impl RankedMembers {
 
     /// Visits the next members of the showing with their scores, in any order. `members_max` is the
     /// approximate number. Returns true if there are more members.
-    pub fn show(&mut self, members_max: usize, mut visit: impl FnMut(&[u8], f64)) -> bool {
-        self.table.show(members_max, |member| visit(member.bytes(), member.payload()))
+    pub fn walk_next(&mut self, members_max: usize, mut visit: impl FnMut(&[u8], f64)) -> bool {
+        self.table.walk_next(members_max, |member| visit(member.bytes(), member.payload()))
     }
 
     /// Returns the bytes of members, table and tree, with averages for table and tree. O(1).

@@ -54,7 +54,7 @@ pub use borrowed::{Borrowed, BorrowedMut, Occupied};
 use bucket::{
     Bucket, DEADLINE, DUE_FLAGS, ELEMENT, MARK, POINTER_MASK, SLOTS, TAG_SHIFT, address_of, pointer_of,
 };
-use deadlines::{DueCounts, Dues};
+use deadlines::{DueCounts, StoredDeadlines};
 pub use drain::Drain;
 pub use due::{Sweep, SweepBudget, SweptParts};
 pub use sample::{SAMPLE_MAX, Sampled};
@@ -360,7 +360,7 @@ impl<E: Thin> Table<E> {
         }
         let at = self.place_of(position);
         let first = self.first_place(at);
-        let dues = Dues::of(&element);
+        let dues = StoredDeadlines::of(&element);
         let segment = &mut self.directory[first];
         let word = address_of(element.into_raw()) | segment.tag(position) << TAG_SHIFT | dues.flags;
         segment.len += 1;
@@ -379,7 +379,7 @@ impl<E: Thin> Table<E> {
         segment.close_gap(place.slot);
         segment.len -= 1;
         self.len -= 1;
-        segment.note(word & DUE_FLAGS, Dues { flags: 0, min_s: u32::MAX }, &mut self.due_counts);
+        segment.note(word & DUE_FLAGS, StoredDeadlines { flags: 0, min_s: u32::MAX }, &mut self.due_counts);
         let few = (segment.len as usize) * 4 < capacity(segment.bucket_count());
         if few {
             self.shrink(first);
@@ -739,7 +739,7 @@ mod tests {
                         bucket = (bucket + 1) % count;
                     }
                     here.0 += 1;
-                    let dues = Dues::of::<Item>(&item);
+                    let dues = StoredDeadlines::of::<Item>(&item);
                     assert_eq!(word & DUE_FLAGS, dues.flags);
                     assert!(segment.deadline_min_s <= dues.min_s);
                     here.1 += usize::from(dues.flags != 0);

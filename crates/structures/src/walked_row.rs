@@ -1,4 +1,4 @@
-//! A row of nodes with showings (see `showing`), which visit the nodes in order. Quicklists and
+//! A row of nodes with showings (see `walk_state`), which visit the nodes in order. Quicklists and
 //! streams consist of such a row.
 //!
 //! ```text
@@ -21,7 +21,7 @@
 use std::collections::{BTreeMap, VecDeque, vec_deque};
 use std::ops::{Deref, Range};
 
-use crate::showing::{CopiedBytes, Showing, Weighed};
+use crate::walk_state::{CopiedBytes, MemorySize, WalkState};
 
 /// A row with showings. See the module. `X` is data that the owner stores until a showing ends.
 #[derive(Debug)]
@@ -135,7 +135,7 @@ impl<N, X> WalkedRow<N, X> {
     }
 }
 
-impl<N: Clone + Weighed, X> WalkedRow<N, X> {
+impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
     /// Borrows the node at `at` mutably.
     ///
     /// # Panics
@@ -267,12 +267,12 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         taken
     }
 
-    /// Starts a showing of the present state, whose nodes [`WalkedRow::show`] visits. O(1).
-    pub fn begin(&mut self, showing: &Showing, extra: X) {
+    /// Starts a showing of the present state, whose nodes [`WalkedRow::walk_next`] visits. O(1).
+    pub fn begin(&mut self, walk_state: &WalkState, extra: X) {
         let end = self.nodes.len();
         self.walk = Some(Box::new(Walk {
-            ticket: showing.ticket,
-            copied_len_bytes: CopiedBytes::new(showing.copied_len_bytes.clone()),
+            ticket: walk_state.ticket,
+            copied_len_bytes: CopiedBytes::new(walk_state.copied_len_bytes.clone()),
             next: 0,
             end,
             stretches: Stretches::all(end),
@@ -283,7 +283,7 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
 
     /// Calls `visit` with the next node of the showing, in order. Returns false if all were
     /// visited. O(1), or O(log kept nodes).
-    pub fn show(&mut self, visit: impl FnOnce(&N)) -> bool {
+    pub fn walk_next(&mut self, visit: impl FnOnce(&N)) -> bool {
         let Some(walk) = &mut self.walk else { return false };
         let number = walk.next;
         if number == walk.end {
@@ -402,14 +402,14 @@ mod tests {
     #[derive(Clone, Debug, Default, PartialEq)]
     struct Text(String);
 
-    impl Weighed for Text {
+    impl MemorySize for Text {
         fn weight_bytes(&self) -> usize {
             self.0.len()
         }
     }
 
-    fn showing(copied_len_bytes: &Arc<AtomicUsize>) -> Showing {
-        Showing { ticket: 7, position_of: Arc::new(|_| 0), copied_len_bytes: Arc::clone(copied_len_bytes) }
+    fn walk_state(copied_len_bytes: &Arc<AtomicUsize>) -> WalkState {
+        WalkState { ticket: 7, position_of: Arc::new(|_| 0), copied_len_bytes: Arc::clone(copied_len_bytes) }
     }
 
     /// An operation on a row. Numbers stand for indices, modulo the number of nodes.
@@ -514,7 +514,7 @@ mod tests {
             before.iter().enumerate().for_each(|(at, &op)| apply(op, &mut row, &mut twin, &format!("b{at}")));
 
             let copied = Arc::new(AtomicUsize::new(5));
-            row.begin(&showing(&copied), 9);
+            row.begin(&walk_state(&copied), 9);
             prop_assert_eq!(row.ticket(), Some(7));
             let (expected, mut shown) = (twin.clone(), Vec::new());
             for (at, &op) in during.iter().enumerate() {
@@ -522,11 +522,11 @@ mod tests {
                 prop_assert!(row.iter().map(|it| &it.0).eq(&twin));
                 if let Op::Show(count) = op {
                     for _ in 0..count {
-                        row.show(|it| shown.push(it.0.clone()));
+                        row.walk_next(|it| shown.push(it.0.clone()));
                     }
                 }
             }
-            while row.show(|it| shown.push(it.0.clone())) {}
+            while row.walk_next(|it| shown.push(it.0.clone())) {}
             prop_assert_eq!(shown, expected);
             prop_assert_eq!(row.end(), Some(9));
             prop_assert!(row.ticket().is_none());
@@ -539,7 +539,7 @@ mod tests {
         let copied = Arc::new(AtomicUsize::new(0));
         let mut row = WalkedRow::<Text>::default();
         (0..9).for_each(|_| row.push_back(Text("eight888".to_owned())));
-        row.begin(&showing(&copied), ());
+        row.begin(&walk_state(&copied), ());
         row.node_mut(4).0.push('x');
         row.node_mut(4).0.push('y');
         row.pop_back();
@@ -555,11 +555,11 @@ mod tests {
         let copied = Arc::new(AtomicUsize::new(0));
         let mut row = WalkedRow::<Text>::default();
         (0..1000).for_each(|at| row.push_back(Text(at.to_string())));
-        row.begin(&showing(&copied), ());
+        row.begin(&walk_state(&copied), ());
         assert!(row.take_front(900).is_empty());
         assert_eq!((copied.load(Relaxed), row.len()), (0, 100));
         let mut shown = 0;
-        while row.show(|it| {
+        while row.walk_next(|it| {
             assert_eq!(it.0, shown.to_string());
             shown += 1;
         }) {}

@@ -22,7 +22,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use persist::folder::{DataFile, Folder, LogFile, Stamp, Trouble, Unwritten};
+use persist::folder::{DataFile, FileError, Folder, LogFile, Stamp, Unwritten};
 
 use crate::Rng;
 
@@ -43,8 +43,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    fn trouble(self) -> Trouble {
-        Trouble(match self {
+    fn trouble(self) -> FileError {
+        FileError(match self {
             Self::NoSpace => "No space left on device (os error 28)".to_owned(),
             Self::Io => "Input/output error (os error 5)".to_owned(),
         })
@@ -247,8 +247,8 @@ impl SimulatedFolder {
     fn operate<T>(
         &self,
         operation: Operation,
-        run: impl FnOnce(&mut State, Option<Fault>) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        run: impl FnOnce(&mut State, Option<Fault>) -> Result<T, FileError>,
+    ) -> Result<T, FileError> {
         let mut state = self.state();
         let fault = state.next_fault();
         state.failed.extend(fault.map(|_| operation));
@@ -288,7 +288,7 @@ impl State {
     }
 
     /// Creates a file and returns its number.
-    fn create(&mut self, name: &str, fault: Option<Fault>) -> Result<usize, Trouble> {
+    fn create(&mut self, name: &str, fault: Option<Fault>) -> Result<usize, FileError> {
         if let Some(fault) = fault {
             return Err(fault.trouble());
         }
@@ -352,11 +352,11 @@ impl Folder for SimulatedFolder {
         self.state().names.contains_key(name)
     }
 
-    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble> {
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, FileError> {
         Ok(self.file(name))
     }
 
-    fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble> {
+    fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, FileError> {
         self.operate(Operation::Open, |state, fault| {
             if let Some(fault) = fault {
                 return Err(fault.trouble());
@@ -369,12 +369,12 @@ impl Folder for SimulatedFolder {
         })
     }
 
-    fn create_log(&self, name: &str) -> Result<Arc<dyn LogFile>, Trouble> {
+    fn create_log(&self, name: &str) -> Result<Arc<dyn LogFile>, FileError> {
         let number = self.operate(Operation::Create, |state, fault| state.create(name, fault))?;
         Ok(Arc::new(SimulatedFile { folder: self.clone(), number }))
     }
 
-    fn link(&self, from: &str, to: &str) -> Result<(), Trouble> {
+    fn link(&self, from: &str, to: &str) -> Result<(), FileError> {
         self.operate(Operation::Link, |state, fault| {
             if let Some(fault) = fault {
                 return Err(fault.trouble());
@@ -388,7 +388,7 @@ impl Folder for SimulatedFolder {
         })
     }
 
-    fn stamp(&self, name: &str) -> Result<Option<Stamp>, Trouble> {
+    fn stamp(&self, name: &str) -> Result<Option<Stamp>, FileError> {
         let state = self.state();
         let stamp = |&number: &usize| Stamp {
             device: 1,
@@ -399,17 +399,17 @@ impl Folder for SimulatedFolder {
         Ok(state.names.get(name).map(stamp))
     }
 
-    fn sync_file(&self, name: &str) -> Result<(), Trouble> {
+    fn sync_file(&self, name: &str) -> Result<(), FileError> {
         let number = self.state().names.get(name).copied().ok_or_else(missing)?;
         LogFile::sync(&SimulatedFile { folder: self.clone(), number })
     }
 
-    fn create(&self, name: &str) -> Result<Box<dyn DataFile>, Trouble> {
+    fn create(&self, name: &str) -> Result<Box<dyn DataFile>, FileError> {
         let number = self.operate(Operation::Create, |state, fault| state.create(name, fault))?;
         Ok(Box::new(SimulatedFile { folder: self.clone(), number }))
     }
 
-    fn rename(&self, from: &str, to: &str) -> Result<(), Trouble> {
+    fn rename(&self, from: &str, to: &str) -> Result<(), FileError> {
         self.operate(Operation::Rename, |state, fault| {
             if let Some(fault) = fault {
                 return Err(fault.trouble());
@@ -422,7 +422,7 @@ impl Folder for SimulatedFolder {
         })
     }
 
-    fn remove(&self, name: &str) -> Result<(), Trouble> {
+    fn remove(&self, name: &str) -> Result<(), FileError> {
         self.operate(Operation::Remove, |state, fault| match fault {
             Some(fault) => Err(fault.trouble()),
             None if !state.names.contains_key(name) => Err(missing()),
@@ -434,7 +434,7 @@ impl Folder for SimulatedFolder {
         })
     }
 
-    fn sync(&self) -> Result<(), Trouble> {
+    fn sync(&self) -> Result<(), FileError> {
         self.operate(Operation::SyncFolder, |state, fault| match fault {
             Some(fault) => Err(fault.trouble()),
             None => {
@@ -446,12 +446,12 @@ impl Folder for SimulatedFolder {
     }
 }
 
-fn taken() -> Trouble {
-    Trouble("File exists (os error 17)".to_owned())
+fn taken() -> FileError {
+    FileError("File exists (os error 17)".to_owned())
 }
 
-fn missing() -> Trouble {
-    Trouble("No such file or directory (os error 2)".to_owned())
+fn missing() -> FileError {
+    FileError("No such file or directory (os error 2)".to_owned())
 }
 
 struct SimulatedFile {
@@ -460,7 +460,7 @@ struct SimulatedFile {
 }
 
 impl DataFile for SimulatedFile {
-    fn append(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         let mut rest = bytes;
         for write in 1.. {
             rest = self.folder.operate(Operation::Write, |state, fault| {
@@ -477,7 +477,7 @@ impl DataFile for SimulatedFile {
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<(), Trouble> {
+    fn sync(&mut self) -> Result<(), FileError> {
         self.folder.operate(Operation::SyncFile, |state, fault| {
             let File { bytes, safe, .. } = &mut state.files[self.number];
             let unsafe_bytes = &bytes[safe.len()..];
@@ -518,12 +518,12 @@ impl LogFile for SimulatedFile {
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), Trouble> {
+    fn sync(&self) -> Result<(), FileError> {
         let Self { folder, number } = self;
         DataFile::sync(&mut Self { folder: folder.clone(), number: *number })
     }
 
-    fn cut(&self, len_bytes: u64) -> Result<(), Trouble> {
+    fn cut(&self, len_bytes: u64) -> Result<(), FileError> {
         self.folder.operate(Operation::Cut, |state, fault| match fault {
             Some(fault) => Err(fault.trouble()),
             None => {

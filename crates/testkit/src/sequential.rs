@@ -127,7 +127,7 @@ impl Database {
             .or_else(|| self.hashes(words))
             .or_else(|| self.sets(words, actual))
             .or_else(|| self.zsets(words))
-            .or_else(|| self.impatient(words, actual))
+            .or_else(|| self.blocking_as_nonblocking(words, actual))
             .unwrap_or_else(|| panic!("the model does not know {}", words[0].escape_ascii()));
         for key in keys_in(words).unwrap_or_default() {
             if self.keys.get(key).is_some_and(Object::is_empty_collection) {

@@ -134,7 +134,7 @@ impl Run<'_> {
     }
 
     /// Returns the kinds of trouble that the settings ask for.
-    fn troubles_asked(&self) -> impl Iterator<Item = &'static trouble::Trouble> {
+    fn troubles_asked(&self) -> impl Iterator<Item = &'static trouble::FileError> {
         let only = &self.soak.only;
         trouble::ALL.iter().filter(|trouble| only.is_empty() || only.iter().any(|name| name == trouble.name))
     }

@@ -11,9 +11,9 @@ use resp::{Value, decode, encode_request};
 use crate::spec::{Endpoint, Target};
 
 /// The longest wait for a reply, unless [`Control::wait_at_most`] changes it.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest wait for a TCP connection to one address.
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The number of bytes per read.
 const READ_LEN_BYTES: usize = 16 * 1024;
 
@@ -35,7 +35,7 @@ impl Control {
             Endpoint::Tcp { host, port } => Stream::Tcp(connect_tcp(host, *port)?),
             Endpoint::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
         };
-        stream.set_timeouts(ANSWER_WITHIN)?;
+        stream.set_timeouts(ANSWER_TIMEOUT)?;
         let mut control = Self { stream, received: Vec::new() };
         if let Some(password) = &target.password {
             let user = target.user.iter().map(String::as_str);
@@ -115,7 +115,7 @@ pub fn info_field<'a>(info: &'a str, field: &str) -> Option<&'a str> {
 fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut last = io::Error::other(format!("{host} has no address"));
     for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT_WITHIN) {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 return Ok(stream);

@@ -20,16 +20,16 @@ use super::network::{Link, Namespace};
 use super::outcome::EngineFacts;
 use super::relay::Relay;
 use super::study::{Engine, Study};
-use crate::interrupt::{Interrupt, Leftover};
+use crate::interrupt::{CleanupAction, Interrupt};
 use crate::results::Transport;
 use crate::spec::{Endpoint, Target, Tls};
 
 /// The longest wait for the reply to PING after a run that failed.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+const ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval between two checks that an engine is ready or has ended.
 const READY_POLL: Duration = Duration::from_millis(20);
 /// The time between SIGTERM and SIGKILL.
-const END_WITHIN: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of characters of an engine's last output line that an error message contains.
 const LOG_TAIL_CHARS: usize = 160;
 /// The fields of INFO with a version, the most specific first: forks also report a `redis_version`
@@ -49,7 +49,7 @@ const SHOWN_SETTINGS: &[&str] = &["appendfsync", "io-threads"];
 
 /// The environment of the engines.
 #[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
+pub struct Environment<'a> {
     /// The simulated link to the engines, if any.
     pub link: Option<&'a Link>,
     /// The TLS certificate of the engines, if TLS is measured.
@@ -111,7 +111,7 @@ pub struct Running {
     relays: Vec<(Transport, Relay)>,
     /// The process of the engine, if this value started it.
     child: Option<Arc<Mutex<Child>>>,
-    _leftover: Option<Leftover>,
+    _leftover: Option<CleanupAction>,
     ready_within: Duration,
     log: PathBuf,
     _dir: Option<TempDir>,
@@ -125,7 +125,7 @@ impl Running {
         study: &Study,
         engine: &Engine,
         threads: u32,
-        around: Surroundings<'_>,
+        around: Environment<'_>,
     ) -> Result<Self, String> {
         let mut running = match (&engine.start, &engine.address) {
             (Some(line), _) => Self::spawn(study, engine, line.get_ref(), threads, around)?,
@@ -153,7 +153,7 @@ impl Running {
         engine: &Engine,
         line: &str,
         threads: u32,
-        around: Surroundings<'_>,
+        around: Environment<'_>,
     ) -> Result<Self, String> {
         let namespace = around.link.and_then(Link::namespace);
         let tls = around.certificate.zip(engine.tls_options.as_ref());
@@ -308,10 +308,10 @@ impl Running {
     }
 
     /// Returns true if the engine replies to PING within the smaller of `within` and
-    /// [`ANSWERS_WITHIN`].
+    /// [`ANSWERS_TIMEOUT`].
     pub fn answers(&self, within: Duration) -> bool {
         let ask = |mut control: Control| {
-            control.wait_at_most(within.min(ANSWERS_WITHIN))?;
+            control.wait_at_most(within.min(ANSWERS_TIMEOUT))?;
             control.ask(&["PING"])
         };
         self.greet().and_then(ask).is_ok()
@@ -416,10 +416,10 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Stops an engine that this value started: SIGTERM, then SIGKILL after [`END_WITHIN`].
+    /// Stops an engine that this value started: SIGTERM, then SIGKILL after [`END_TIMEOUT`].
     fn drop(&mut self) {
         let Some(child) = &self.child else { return };
-        let deadline = Instant::now() + END_WITHIN;
+        let deadline = Instant::now() + END_TIMEOUT;
         let is_there = || matches!(lock(child).try_wait(), Ok(None));
         if let Some(pid) = self.pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw)
             && is_there()

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::relay::Shape;
-use crate::interrupt::{Interrupt, Leftover};
+use crate::interrupt::{CleanupAction, Interrupt};
 use crate::results::LinkKind;
 
 /// A simulated link to engines.
@@ -89,7 +89,7 @@ pub struct Namespace {
     name: String,
     number: u8,
     /// The cleanup that removes the namespace if a second signal ends the process.
-    _leftover: Leftover,
+    _leftover: CleanupAction,
 }
 
 impl Namespace {

@@ -152,11 +152,11 @@ struct Lane {
 struct Packet {
     out_ns: u64,
     pair: u64,
-    cargo: Cargo,
+    cargo: Payload,
 }
 
 /// The content of a packet.
-enum Cargo {
+enum Payload {
     /// The client has connected.
     Open,
     Bytes(Vec<u8>),
@@ -256,9 +256,9 @@ impl Line {
             self.net.flush();
             // The event loop reports no Drained event for output that a flush sends completely.
             for (pair, side) in std::mem::take(&mut self.served) {
-                self.let_go_on(pair, side);
+                self.resume_sender(pair, side);
             }
-            self.shut_what_is_sent();
+            self.shutdown_flushed();
             let cpu = clock_gettime(ClockId::ThreadCPUTime);
             self.shared.cpu_ns.store(cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64, Relaxed);
         }
@@ -270,7 +270,7 @@ impl Line {
             Event::Data(conn) => self.receive(conn, now_ns),
             Event::PeerFinished(conn) => {
                 let Some((pair, side)) = self.place(conn) else { return };
-                self.send(pair, side.other(), Cargo::Finish, now_ns);
+                self.send(pair, side.other(), Payload::Finish, now_ns);
                 let end = self.end_mut(pair, side);
                 end.has_finished = true;
                 if end.is_finished {
@@ -279,14 +279,14 @@ impl Line {
             }
             Event::Drained(conn) => {
                 if let Some((pair, side)) = self.place(conn) {
-                    self.let_go_on(pair, side);
+                    self.resume_sender(pair, side);
                 }
             }
             Event::Closed(conn, reason) => {
                 let Some((pair, side)) = self.place(conn) else { return };
                 self.forget(conn);
                 if reason != CloseReason::Flushed {
-                    self.send(pair, side.other(), Cargo::Reset, now_ns);
+                    self.send(pair, side.other(), Payload::Reset, now_ns);
                 }
             }
             // A client that cannot be accepted waits until its own timeout. The relay sees no TLS
@@ -310,7 +310,7 @@ impl Line {
         self.next_pair += 1;
         self.pairs.insert(pair, Pair::default());
         self.keep(pair, Side::Client, conn);
-        self.send(pair, Side::Server, Cargo::Open, now_ns);
+        self.send(pair, Side::Server, Payload::Open, now_ns);
     }
 
     fn keep(&mut self, pair: u64, side: Side, conn: ConnId) {
@@ -319,8 +319,8 @@ impl Line {
     }
 
     /// Puts `cargo` into the lane to `side`.
-    fn send(&mut self, pair: u64, side: Side, cargo: Cargo, now_ns: u64) {
-        let len_bytes = if let Cargo::Bytes(bytes) = &cargo { bytes.len() } else { 0 };
+    fn send(&mut self, pair: u64, side: Side, cargo: Payload, now_ns: u64) {
+        let len_bytes = if let Payload::Bytes(bytes) = &cargo { bytes.len() } else { 0 };
         let lane = &mut self.lanes[side as usize];
         lane.free_ns = lane.free_ns.max(now_ns) + (len_bytes as f64 * self.ns_per_byte) as u64;
         let out_ns = lane.free_ns.saturating_add(self.one_way_ns);
@@ -334,7 +334,7 @@ impl Line {
         self.net.consume(conn, bytes.len());
         let there = self.end_mut(pair, side.other());
         there.on_its_way_len_bytes += bytes.len();
-        self.send(pair, side.other(), Cargo::Bytes(bytes), now_ns);
+        self.send(pair, side.other(), Payload::Bytes(bytes), now_ns);
         if self.held_len_bytes(pair, side.other()) >= WINDOW_LEN_BYTES {
             self.end_mut(pair, side).is_held_back = true;
             self.net.pause_input(conn);
@@ -351,7 +351,7 @@ impl Line {
 
     /// Resumes the paused input of the end opposite `side` when at most half of the window to
     /// `side` is in use.
-    fn let_go_on(&mut self, pair: u64, side: Side) {
+    fn resume_sender(&mut self, pair: u64, side: Side) {
         if !self.pairs.contains_key(&pair) {
             return;
         }
@@ -388,20 +388,20 @@ impl Line {
         }
         let conn = self.end_mut(pair, side).conn;
         match (cargo, conn) {
-            (Cargo::Open, _) => {
+            (Payload::Open, _) => {
                 match Socket::connect(self.server).and_then(|socket| self.net.adopt(socket)) {
                     Ok(conn) => self.keep(pair, side, conn),
-                    Err(_) => self.send(pair, side.other(), Cargo::Reset, now_ns),
+                    Err(_) => self.send(pair, side.other(), Payload::Reset, now_ns),
                 }
             }
-            (Cargo::Bytes(bytes), conn) => {
+            (Payload::Bytes(bytes), conn) => {
                 self.end_mut(pair, side).on_its_way_len_bytes -= bytes.len();
                 if let Some(conn) = conn {
                     self.net.output(conn).tail_mut().extend_from_slice(&bytes);
                     self.served.push((pair, side));
                 }
             }
-            (Cargo::Finish, Some(conn)) => {
+            (Payload::Finish, Some(conn)) => {
                 let end = self.end_mut(pair, side);
                 end.is_finished = true;
                 if end.has_finished {
@@ -410,7 +410,7 @@ impl Line {
                     self.to_shut.push(conn);
                 }
             }
-            (Cargo::Reset, Some(conn)) => {
+            (Payload::Reset, Some(conn)) => {
                 if let Some(fd) = self.net.fd(conn) {
                     // A linger time of zero makes the close a reset. If it fails, the close is a
                     // normal one.
@@ -419,12 +419,12 @@ impl Line {
                 self.net.close(conn);
                 self.forget(conn);
             }
-            (Cargo::Finish | Cargo::Reset, None) => {}
+            (Payload::Finish | Payload::Reset, None) => {}
         }
     }
 
     /// Shuts down the sending side of connections whose output is sent.
-    fn shut_what_is_sent(&mut self) {
+    fn shutdown_flushed(&mut self) {
         let net = &mut self.net;
         self.to_shut.retain(|&conn| {
             if net.split().1.len_bytes(conn) > 0 {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use resp::Value;
 
-use super::engine::{Certificate, Running, Surroundings, differences};
+use super::engine::{Certificate, Environment, Running, differences};
 use super::network::{Link, Wanted};
 use super::outcome::{Cell, EngineFacts, KeyMemory, Machine, Metric, Outcome};
 use super::relay::Relay;
@@ -331,15 +331,14 @@ impl<'a> Runner<'a> {
         group: Group,
         link: Option<&Link>,
     ) -> Result<Running, String> {
-        let around =
-            Surroundings { link, certificate: self.certificate.as_ref(), interrupt: &self.interrupt };
+        let around = Environment { link, certificate: self.certificate.as_ref(), interrupt: &self.interrupt };
         let start = |around| Running::start(self.study, engine, group.io_threads, around);
         let running = match start(around) {
             Err(reason)
                 if around.certificate.is_some() && engine.tls_options.is_some() && !self.is_over() =>
             {
                 // An engine that was built without TLS is measured without it.
-                let running = start(Surroundings { certificate: None, ..around })?;
+                let running = start(Environment { certificate: None, ..around })?;
                 self.note(format!("{}: does not start with its tls_options: {reason}", engine.name()));
                 running
             }
@@ -459,7 +458,7 @@ impl<'a> Runner<'a> {
                 for turn in 0..engines.len() {
                     let slot = (turn + round) % engines.len();
                     let Some(running) = &mut engines[slot] else {
-                        self.mark_gone(slot, &point);
+                        self.mark_failed(slot, &point);
                         continue;
                     };
                     let series = (running.name.clone(), workload.name.clone(), transport);
@@ -479,7 +478,7 @@ impl<'a> Runner<'a> {
 
     /// Records the failure of the cell at `point` for the engine that was at index `slot` of the
     /// group.
-    fn mark_gone(&mut self, slot: usize, point: &Point) {
+    fn mark_failed(&mut self, slot: usize, point: &Point) {
         let Some((_, name)) = self.gone.iter().find(|(gone, _)| *gone == slot).cloned() else { return };
         let engine = self.study.engines.iter().find(|engine| engine.name() == name);
         if !self.is_over() && engine.is_some_and(|engine| engine.takes(point.transport)) {

@@ -19,7 +19,7 @@ use crate::workload::{Draw, Sequences, Workload};
 
 /// The longest wait for a server to accept a connection, and for each read of its replies about a
 /// cluster.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server whose name is resolved, and the commands that open a connection to it.
 #[derive(Clone, Debug)]
@@ -32,8 +32,8 @@ pub(super) struct Server {
     /// The number of replies to `greeting`.
     pub(super) greeting_replies: u32,
     /// The encoded greeting without the PING, for connections that are opened during a run.
-    pub(super) greeting_again: Vec<u8>,
-    /// The number of replies to `greeting_again`.
+    pub(super) reconnect_commands: Vec<u8>,
+    /// The number of replies to `reconnect_commands`.
     pub(super) greeting_again_replies: u32,
 }
 
@@ -62,7 +62,7 @@ impl Server {
             Endpoint::Tcp { host, port } => {
                 let mut outcome = Err(io::Error::other("the host name has no address"));
                 for address in (host.as_str(), *port).to_socket_addrs().map_err(refused)? {
-                    outcome = TcpStream::connect_timeout(&address, CONNECT_WITHIN).map(|_| address);
+                    outcome = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map(|_| address);
                     if outcome.is_ok() {
                         break;
                     }
@@ -70,8 +70,8 @@ impl Server {
                 Place::Tcp(outcome.map_err(refused)?)
             }
         };
-        let (greeting_again, greeting_again_replies) = greeting(target);
-        let mut greeting = greeting_again.clone();
+        let (reconnect_commands, greeting_again_replies) = greeting(target);
+        let mut greeting = reconnect_commands.clone();
         encode_request(&["PING"], &mut greeting);
         let greeting_replies = greeting_again_replies + 1;
         let mut server = Self {
@@ -80,7 +80,7 @@ impl Server {
             cluster: None,
             greeting,
             greeting_replies,
-            greeting_again,
+            reconnect_commands,
             greeting_again_replies,
         };
         if let (Place::Tcp(seed), true) = (&server.place, target.cluster) {
@@ -110,7 +110,7 @@ impl Server {
     pub(super) fn connect(&self, node: Option<&Node>) -> io::Result<Socket> {
         let socket = match (node, &self.place) {
             (Some(Node { address, .. }), _) | (None, Place::Tcp(address)) => {
-                TcpStream::connect_timeout(address, CONNECT_WITHIN)?.try_into()?
+                TcpStream::connect_timeout(address, CONNECT_TIMEOUT)?.try_into()?
             }
             (None, Place::Unix(path)) => UnixStream::connect(path)?.try_into()?,
         };
@@ -131,8 +131,8 @@ impl Server {
     /// from the node at `seed`.
     fn ask_for_map(&self, seed: SocketAddr, workload: &Workload) -> Result<ClusterMap, BenchError> {
         let refused = |error| BenchError::Connect { address: seed.to_string(), error };
-        let socket = TcpStream::connect_timeout(&seed, CONNECT_WITHIN).map_err(refused)?;
-        socket.set_read_timeout(Some(CONNECT_WITHIN)).map_err(refused)?;
+        let socket = TcpStream::connect_timeout(&seed, CONNECT_TIMEOUT).map_err(refused)?;
+        socket.set_read_timeout(Some(CONNECT_TIMEOUT)).map_err(refused)?;
         let mut stream: Box<dyn Stream> = match &self.tls {
             None => Box::new(socket),
             Some(tls) => Box::new(StreamOwned::new(tls.connection()?, socket)),
@@ -145,7 +145,7 @@ impl Server {
             bytes
         };
         let examples: Vec<Vec<u8>> = workload.requests.iter().map(render).collect();
-        let mut questions = self.greeting_again.clone();
+        let mut questions = self.reconnect_commands.clone();
         encode_request(&["CLUSTER", "SLOTS"], &mut questions);
         examples.iter().for_each(|example| push_getkeys(example, &mut questions));
         stream.write_all(&questions).map_err(refused)?;
@@ -196,7 +196,7 @@ fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) ->
             // restart a read that has a timeout.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                let silent_s = CONNECT_WITHIN.as_secs();
+                let silent_s = CONNECT_TIMEOUT.as_secs();
                 return Err(BenchError::Refused(format!("no reply to CLUSTER SLOTS for {silent_s} s")));
             }
             Err(error) => return Err(BenchError::Connect { address: seed.to_string(), error }),

@@ -53,7 +53,7 @@ struct Watched {
 pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
     check(spec)?;
     let server = Server::find(spec)?;
-    allow_descriptors(spec.load.connections.saturating_mul(server.node_count()));
+    raise_descriptor_limit(spec.load.connections.saturating_mul(server.node_count()));
     let threads = spec.load.threads.min(spec.load.connections);
     let shared = Shared::new(&spec.load, threads);
     let sequences = Sequences::new(spec.workload.sequences);
@@ -111,7 +111,7 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
 pub fn idle(spec: &RunSpec, ready: impl FnOnce()) -> Result<(), BenchError> {
     check(spec)?;
     let server = Server::find(spec)?;
-    allow_descriptors(spec.load.connections.saturating_mul(server.node_count()));
+    raise_descriptor_limit(spec.load.connections.saturating_mul(server.node_count()));
     let shared = Shared::new(&spec.load, 1);
     let worker = Worker::start((0, 1), spec, &shared, &server, Sequences::new(spec.workload.sequences))?;
     ready();
@@ -119,7 +119,7 @@ pub fn idle(spec: &RunSpec, ready: impl FnOnce()) -> Result<(), BenchError> {
 }
 
 /// Raises the limit of open files to the number that `connections` need, up to the hard limit.
-fn allow_descriptors(connections: usize) {
+fn raise_descriptor_limit(connections: usize) {
     let needed = connections as u64 + DESCRIPTORS_BESIDE;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < needed) {

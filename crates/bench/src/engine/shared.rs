@@ -115,7 +115,7 @@ impl Shared {
     }
 
     /// Adds the latencies of second `index` that one thread reports.
-    pub(super) fn tell_second(&self, index: usize, histogram: &Histogram<u64>) {
+    pub(super) fn report_second(&self, index: usize, histogram: &Histogram<u64>) {
         let mut course = self.course();
         course.answered += histogram.len();
         let first = course.told.len();

@@ -49,7 +49,7 @@ const POLL_MAX: Duration = Duration::from_millis(100);
 /// The longest time after the end of a run to send late requests, and then to wait for replies.
 const DRAIN_NS_MAX: u64 = 5_000_000_000;
 /// The longest wait until all connections of a thread have replied to the greeting.
-const GREETED_WITHIN: Duration = Duration::from_secs(30);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A thread of the load generator.
@@ -256,7 +256,7 @@ impl<'a> Worker<'a> {
 
     /// Waits until all connections have replied to the greeting.
     fn greet(&mut self) -> Result<(), BenchError> {
-        let within = self.spec.load.reply_within.min(GREETED_WITHIN);
+        let within = self.spec.load.reply_within.min(HANDSHAKE_TIMEOUT);
         let deadline_ns = self.shared.now_ns() + within.as_nanos() as u64;
         let mut events = Vec::new();
         while self.ungreeted > 0 {
@@ -332,7 +332,7 @@ impl<'a> Worker<'a> {
             }
             self.send_due()?;
             self.send_queued();
-            self.tell_seconds(now_ns);
+            self.report_seconds(now_ns);
             // Relaxed: no other data depends on this flag.
             if self.shared.stop.load(Relaxed) {
                 return Ok(());
@@ -346,7 +346,7 @@ impl<'a> Worker<'a> {
             let silence_ns = now_ns.saturating_sub(self.last_reply_ns);
             if self.in_flight > 0 && silence_ns > self.spec.load.reply_within.as_nanos() as u64 {
                 let seconds = self.spec.load.reply_within.as_secs_f64();
-                let silent = self.silent_ones();
+                let silent = self.unresponsive_nodes();
                 return Err(Stop::Refused(format!("{silent} sent no reply for {seconds} s")));
             }
         }
@@ -541,8 +541,8 @@ impl<'a> Worker<'a> {
         let id = self.net.adopt(socket).map_err(failed)?;
         self.keep(id, client, 0, self.server.greeting_again_replies);
         self.clients[client].conn = Some(id);
-        if !self.server.greeting_again.is_empty() {
-            self.write(id, &self.server.greeting_again);
+        if !self.server.reconnect_commands.is_empty() {
+            self.write(id, &self.server.reconnect_commands);
         }
         self.next_requests(client)
     }
@@ -667,10 +667,10 @@ impl<'a> Worker<'a> {
     }
 
     /// Reports the latencies of each second that has ended to the shared state.
-    fn tell_seconds(&mut self, now_ns: u64) {
+    fn report_seconds(&mut self, now_ns: u64) {
         let Some(since_ns) = now_ns.checked_sub(self.times.measured_ns) else { return };
         while (since_ns / SECOND_NS) as usize > self.second_index {
-            self.shared.tell_second(self.second_index, &self.second);
+            self.shared.report_second(self.second_index, &self.second);
             self.second.reset();
             self.second_index += 1;
         }
@@ -678,8 +678,8 @@ impl<'a> Worker<'a> {
 
     fn finish(mut self) -> Tally {
         let now_ns = self.shared.now_ns();
-        self.tell_seconds(now_ns);
-        self.shared.tell_second(self.second_index, &self.second);
+        self.report_seconds(now_ns);
+        self.shared.report_second(self.second_index, &self.second);
         self.tally.unanswered = self.unanswered(now_ns);
         self.tally.measured_ns = now_ns.saturating_sub(self.times.measured_ns);
         if let Some(routing) = &self.routing {

@@ -87,8 +87,8 @@ fn standard_normal(draw: &mut Draw) -> f64 {
 pub struct Zipf {
     n: f64,
     exponent: f64,
-    /// The lower bound of the uniform draw, as a value of [`Zipf::integral`]; `integral_last` is the
-    /// upper bound. [`Zipf::next`] draws a number between them and inverts the integral.
+    /// The lower bound of the uniform draw, as a value of [`Zipf::integral`]; `integral_last` is
+    /// the upper bound. [`Zipf::next`] draws a number between them and inverts the integral.
     integral_first: f64,
     integral_last: f64,
     /// The distance of a number from the drawn point up to which it is accepted without the

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::files::{self, Found};
 use super::report::Fix;
-use super::until::{Cutter, UntilError};
+use super::until::{AofFileReader, UntilError};
 
 /// Applies a fix that a check found. `path` is the path that was checked.
 ///
@@ -45,7 +45,7 @@ pub fn truncate_to_time(path: &Path, time_s: i64) -> Result<String, UntilError> 
     let loaded: Vec<_> = files.iter().filter(|file| file.role.is_loaded()).collect();
     for (number, file) in loaded.iter().enumerate() {
         let name = &file.name;
-        let mut cutter = Cutter::open(&file.path)?;
+        let mut cutter = AofFileReader::open(&file.path)?;
         let Some(cut) = cutter.first_behind_time(time_s)? else { continue };
         if cut == 0 {
             let what = format!("AOF {name} has nothing before timestamp {time_s}");

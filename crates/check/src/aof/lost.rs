@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
 use persist::aof::reader::{AofError, End, Next, Reader, request_within};
-use persist::folder::Trouble;
+use persist::folder::FileError;
 use persist::load::ByteSource;
 
 /// The number of bytes that are searched at once.
@@ -18,11 +18,11 @@ const TRIES_MAX: u32 = 100;
 struct Source<'f>(&'f mut File);
 
 impl ByteSource for Source<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError> {
         loop {
             match self.0.read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => return read.map_err(|error| Trouble(error.to_string())),
+                read => return read.map_err(|error| FileError(error.to_string())),
             }
         }
     }

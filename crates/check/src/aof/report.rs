@@ -170,11 +170,11 @@ pub(crate) enum Place {
 /// The result of checking a file.
 pub(crate) struct CheckedFile {
     pub(crate) report: FileReport,
-    pub(crate) problem: Option<Wrong>,
+    pub(crate) problem: Option<FileProblem>,
 }
 
 /// A problem of a file.
-pub(crate) enum Wrong {
+pub(crate) enum FileProblem {
     Missing,
     /// A problem in the RDB part of the file.
     Rdb,
@@ -281,7 +281,7 @@ impl Report {
     pub(crate) fn take_file(&mut self, file: CheckedFile, place: Place) {
         let CheckedFile { report, problem } = file;
         if let Some(wrong) = problem {
-            let can_be_cut = matches!(wrong, Wrong::Torn(_) | Wrong::Broken(_));
+            let can_be_cut = matches!(wrong, FileProblem::Torn(_) | FileProblem::Broken(_));
             // After an earlier problem, cutting off the end of this file does not help.
             self.fix = (can_be_cut && place == Place::Last && self.problems.is_empty()).then(|| Fix {
                 name: report.name.clone(),
@@ -434,18 +434,20 @@ fn times(file: &FileReport) -> String {
 }
 
 /// Describes a problem of a file, with advice to the user.
-fn problem_of(report: &FileReport, wrong: &Wrong, place: Place) -> Problem {
+fn problem_of(report: &FileReport, wrong: &FileProblem, place: Place) -> Problem {
     let loss = report.loss();
     let (file_offset, what) = match wrong {
-        Wrong::Missing => (None, "the file is missing".to_owned()),
-        Wrong::Rdb => (None, "the snapshot at the start of the file is broken".to_owned()),
-        Wrong::Torn(torn) => (Some(torn.good_len_bytes), torn_words(torn)),
-        Wrong::Broken(broken) => (Some(broken.offset), broken.what.to_string()),
+        FileProblem::Missing => (None, "the file is missing".to_owned()),
+        FileProblem::Rdb => (None, "the snapshot at the start of the file is broken".to_owned()),
+        FileProblem::Torn(torn) => (Some(torn.good_len_bytes), torn_words(torn)),
+        FileProblem::Broken(broken) => (Some(broken.offset), broken.what.to_string()),
     };
     let copy = "Make a copy of the folder first.";
     let advice = match wrong {
-        Wrong::Missing => "A server refuses to start. Put the file back, or restore a backup.".to_owned(),
-        Wrong::Rdb => {
+        FileProblem::Missing => {
+            "A server refuses to start. Put the file back, or restore a backup.".to_owned()
+        }
+        FileProblem::Rdb => {
             format!(
                 "A server refuses to start. Run `saker-check rdb {}` for details. Restore a backup.",
                 report.name
@@ -455,20 +457,20 @@ fn problem_of(report: &FileReport, wrong: &Wrong, place: Place) -> Problem {
             "A server refuses to start, because this is not the last file. saker-check cannot repair it: a \
              cut would lose {loss} and the changes of the later files. Restore a backup."
         ),
-        Wrong::Torn(TornTail { request_within: Some(within), .. }) => format!(
+        FileProblem::Torn(TornTail { request_within: Some(within), .. }) => format!(
             "There are whole commands after it, from byte {within}: probably a length is damaged, and the \
              file is not cut off. {copy} Repair the length by hand, or let --fix cut off {loss}. Redis and \
              Valkey with aof-load-truncated yes cut it off when they start."
         ),
-        Wrong::Torn(TornTail { zeros_offset: Some(_), .. }) => format!(
+        FileProblem::Torn(TornTail { zeros_offset: Some(_), .. }) => format!(
             "Saker with aof-load-truncated yes (the default) cuts off {loss} when it starts. Redis and \
              Valkey refuse to start. --fix makes the same cut now."
         ),
-        Wrong::Torn(_) => format!(
+        FileProblem::Torn(_) => format!(
             "This is usual after a crash. A server with aof-load-truncated yes (the default) cuts off \
              {loss} when it starts. --fix makes the same cut now."
         ),
-        Wrong::Broken(Broken { .. }) => format!(
+        FileProblem::Broken(Broken { .. }) => format!(
             "A server refuses to start. {copy} Repair the damage by hand, or let --fix cut off {loss} from \
              there on."
         ),

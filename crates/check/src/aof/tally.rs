@@ -8,7 +8,7 @@ use commands::keys::for_each_key;
 use commands::table::KeySpec;
 use commands::{Args, Command};
 use keyspace::Hasher;
-use persist::aof::reader::{Batch, Request, Standing};
+use persist::aof::reader::{Batch, Request, RequestPosition};
 
 use crate::text;
 
@@ -30,7 +30,7 @@ pub(crate) struct Counts {
 }
 
 /// The counts of a command, by its name.
-pub(crate) struct OfName {
+pub(crate) struct CommandStats {
     pub(crate) name: Vec<u8>,
     pub(crate) count: u64,
     pub(crate) len_bytes: u64,
@@ -38,7 +38,7 @@ pub(crate) struct OfName {
 }
 
 /// The count of a key.
-pub(crate) struct OfKey {
+pub(crate) struct KeyStats {
     pub(crate) db: u64,
     /// The key in readable form.
     pub(crate) key: String,
@@ -51,11 +51,11 @@ pub(crate) struct Tally {
     counts: Counts,
     db: u64,
     numbers: HashMap<Vec<u8>, usize>,
-    pub(crate) names: Vec<OfName>,
+    pub(crate) names: Vec<CommandStats>,
     known: HashMap<&'static str, &'static [KeySpec]>,
     random: RandomState,
     /// The keys, by hash of database and key.
-    keys: HashMap<u64, OfKey>,
+    keys: HashMap<u64, KeyStats>,
     /// The maximum number by which the count of a key may be too low.
     pub(crate) uncounted_max: u64,
     hasher: Hasher,
@@ -113,7 +113,7 @@ impl Tally {
 
     fn take_request(&mut self, request: &Request<'_>) {
         self.counts.commands += 1;
-        self.counts.transactions += u64::from(request.standing == Standing::Exec);
+        self.counts.transactions += u64::from(request.standing == RequestPosition::Exec);
         let name = request.arg(0).unwrap_or_default();
         let number = self.number_of(name);
         let of_name = &mut self.names[number];
@@ -132,7 +132,7 @@ impl Tally {
         for_each_key(specs, &args, |at, _| {
             let Some(key) = request.arg(at) else { return };
             let of_key = keys.entry(random.hash_one((db, key)));
-            of_key.or_insert_with(|| OfKey { db, key: text::key(key), count: 0 }).count += 1;
+            of_key.or_insert_with(|| KeyStats { db, key: text::key(key), count: 0 }).count += 1;
         });
         if self.keys.len() >= 2 * KEYS_MAX {
             self.drop_keys();
@@ -151,7 +151,7 @@ impl Tally {
         let number = self.numbers.get(&upper).copied().unwrap_or_else(|| {
             let known = std::str::from_utf8(&upper).ok().and_then(|name| self.known.get(name));
             let keys = known.copied().unwrap_or_default();
-            self.names.push(OfName { name: upper.clone(), count: 0, len_bytes: 0, keys });
+            self.names.push(CommandStats { name: upper.clone(), count: 0, len_bytes: 0, keys });
             self.names.len() - 1
         });
         if self.numbers.len() < NAMES_MAX {
@@ -176,8 +176,8 @@ impl Tally {
     }
 
     /// Removes all keys, and returns those touched most, at most `listed_max`.
-    pub(crate) fn keys_touched_most(&mut self, listed_max: usize) -> Vec<OfKey> {
-        let mut keys: Vec<OfKey> = self.keys.drain().map(|(_, of)| of).collect();
+    pub(crate) fn keys_touched_most(&mut self, listed_max: usize) -> Vec<KeyStats> {
+        let mut keys: Vec<KeyStats> = self.keys.drain().map(|(_, of)| of).collect();
         keys.sort_by(|one, other| {
             other.count.cmp(&one.count).then_with(|| (one.db, &one.key).cmp(&(other.db, &other.key)))
         });

@@ -152,7 +152,7 @@ fn choose(manifest: &Manifest, folder: &Path, until: &Until) -> Result<Files, Un
     let mut is_first = true;
     let base_time = |base: &Part| {
         let is_newest = std::mem::take(&mut is_first);
-        match Cutter::open(&folder.join(&base.name)).and_then(|mut base| base.begin_time_s()) {
+        match AofFileReader::open(&folder.join(&base.name)).and_then(|mut base| base.begin_time_s()) {
             Ok(begin_s) => Ok(begin_s.map_or(BaseTime::Unknown, BaseTime::At)),
             // A file of the history may have been removed.
             Err(UntilError::Io(error)) if error.kind() == io::ErrorKind::NotFound && !is_newest => {
@@ -179,7 +179,7 @@ fn choose(manifest: &Manifest, folder: &Path, until: &Until) -> Result<Files, Un
 }
 
 /// A reader of one file: of its RDB part, and of its commands.
-pub(crate) struct Cutter {
+pub(crate) struct AofFileReader {
     name: String,
     /// The size of the RDB part, in bytes.
     rdb_len_bytes: u64,
@@ -189,13 +189,13 @@ pub(crate) struct Cutter {
     bar: ProgressBar,
 }
 
-impl Drop for Cutter {
+impl Drop for AofFileReader {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }
 
-impl Cutter {
+impl AofFileReader {
     /// Opens a file, and reads its RDB part.
     pub(crate) fn open(path: &Path) -> Result<Self, UntilError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -284,7 +284,7 @@ impl Writer {
     fn files(&mut self, base: Option<PathBuf>, incr: &[PathBuf], until: &Until) -> Result<(), UntilError> {
         let count = usize::from(base.is_some()) + incr.len();
         for (number, path) in base.iter().chain(incr).enumerate() {
-            let mut cutter = Cutter::open(path).map_err(|error| match error {
+            let mut cutter = AofFileReader::open(path).map_err(|error| match error {
                 UntilError::Io(error) => UntilError::Files(format!("{}: {error}", path.display())),
                 error => error,
             })?;
@@ -314,7 +314,7 @@ impl Writer {
         self.out.write_all(bytes)
     }
 
-    fn file(&mut self, cutter: &mut Cutter, path: &Path, place: &Place) -> Result<Then, UntilError> {
+    fn file(&mut self, cutter: &mut AofFileReader, path: &Path, place: &Place) -> Result<Then, UntilError> {
         let rdb_len_bytes = cutter.rdb_len_bytes;
         if rdb_len_bytes > 0 {
             if place.offset.is_some_and(|offset| offset < rdb_len_bytes) {

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use indicatif::ProgressBar;
-use persist::folder::Trouble;
+use persist::folder::FileError;
 use persist::load::ByteSource;
 
 /// The number of first bytes that are stored to recognize the kind of a file.
@@ -69,13 +69,13 @@ impl FileSource {
 }
 
 impl ByteSource for &mut FileSource {
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError> {
         ByteSource::read(*self, buffer)
     }
 }
 
 impl ByteSource for FileSource {
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError> {
         let read = loop {
             match self.file.read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -37,9 +37,9 @@ pub struct Report {
     /// The counts of keys by type and encoding, most bytes first.
     pub types: Vec<TypeOfKeys>,
     /// The keys that take the most bytes of the file.
-    pub biggest_by_bytes: Vec<Big>,
+    pub biggest_by_bytes: Vec<ReportedKey>,
     /// The keys with the most elements.
-    pub biggest_by_elements: Vec<Big>,
+    pub biggest_by_elements: Vec<ReportedKey>,
     /// The number of keys with empty collections. Servers do not load them.
     pub empty_count: u64,
     /// The number of bytes after the end of the snapshot.
@@ -141,7 +141,7 @@ pub struct TypeOfKeys {
 
 /// A big key.
 #[derive(Debug, Serialize)]
-pub struct Big {
+pub struct ReportedKey {
     /// The database of the key.
     pub db: u64,
     /// The name of the key; characters that are not printable are escaped.
@@ -173,9 +173,9 @@ impl From<(&ModuleId, &ModuleCount)> for Module {
     }
 }
 
-impl From<&BigKey> for Big {
+impl From<&BigKey> for ReportedKey {
     fn from(key: &BigKey) -> Self {
-        Big {
+        ReportedKey {
             db: key.db,
             key: text::key(&key.name),
             kind: key.form.kind,
@@ -228,9 +228,9 @@ impl Report {
             })
             .collect();
         self.types.sort_by_key(|kind| u64::MAX - kind.total.len_bytes);
-        self.biggest_by_bytes = facts.by_len_bytes.keys().iter().map(Big::from).collect();
+        self.biggest_by_bytes = facts.by_len_bytes.keys().iter().map(ReportedKey::from).collect();
         let with_elements = facts.by_elements.keys().iter().filter(|key| key.elements > 1);
-        self.biggest_by_elements = with_elements.map(Big::from).collect();
+        self.biggest_by_elements = with_elements.map(ReportedKey::from).collect();
         self.findings.clone_from(&facts.findings);
         self.finding_count = facts.finding_count;
         self.is_good = facts.finding_count == 0;

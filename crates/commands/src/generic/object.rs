@@ -54,7 +54,7 @@ static OBJECT_ENCODING: Command = Command {
 };
 /// Handles OBJECT ENCODING: replies with the encoding's name, or null if the key is missing.
 fn object_encoding(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    match ctx.db.look_quietly(args.key(2)).map(|entry| encoding_name(&entry)) {
+    match ctx.db.peek_quietly(args.key(2)).map(|entry| encoding_name(&entry)) {
         Some(name) => ctx.reply.bulk(name.as_bytes()),
         None => ctx.reply.null(),
     }
@@ -80,7 +80,7 @@ static OBJECT_REFCOUNT: Command = Command {
 /// shares have the largest 32-bit number, all other values 1.
 fn object_refcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shares = ctx.limits.shares_integers;
-    let count = ctx.db.look_quietly(args.key(2)).map(|entry| match entry.view() {
+    let count = ctx.db.peek_quietly(args.key(2)).map(|entry| match entry.view() {
         EntryView::Int(0..SHARED_INTEGERS) if shares => SHARED_REFCOUNT,
         _ => 1,
     });
@@ -107,7 +107,7 @@ static OBJECT_IDLETIME: Command = Command {
 /// policy.
 fn object_idletime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let access = ctx.db.access();
-    let idle_s = match (ctx.db.look_quietly(args.key(2)).map(|entry| entry.access()), access) {
+    let idle_s = match (ctx.db.peek_quietly(args.key(2)).map(|entry| entry.access()), access) {
         (None, _) => None,
         (Some(at_s), Access::Lru { clock_s }) => Some(i64::from(clock_s.wrapping_sub(at_s) & 0x00FF_FFFF)),
         (Some(_), Access::Lfu { .. }) => {
@@ -140,7 +140,7 @@ static OBJECT_FREQ: Command = Command {
 /// Fails without an LFU policy.
 fn object_freq(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let access = ctx.db.access();
-    let counter = match (ctx.db.look_quietly(args.key(2)).map(|entry| entry.access()), access) {
+    let counter = match (ctx.db.peek_quietly(args.key(2)).map(|entry| entry.access()), access) {
         (None, _) => None,
         (Some(clock), Access::Lfu { .. }) => Some(access.lfu_counter(clock).into()),
         (Some(_), Access::Lru { .. }) => {

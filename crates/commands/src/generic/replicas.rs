@@ -29,7 +29,7 @@ fn wait(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if replicas <= 0 {
         EmptyReply::Zero.write_at_once(&mut ctx.reply);
     } else {
-        ctx.nothing_yet(timeout_ms, EmptyReply::Zero, BlockFor::default);
+        ctx.block_or_reply_empty(timeout_ms, EmptyReply::Zero, BlockFor::default);
     }
     Ok(())
 }

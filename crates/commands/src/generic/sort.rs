@@ -166,7 +166,7 @@ impl<'a> Request<'a> {
     /// Returns true if the same request may give another result on a replica. With a pattern for a
     /// hash field, an expired field may still be present there. With BY and ALPHA, members of a set
     /// whose weights are equal keep the order of their hash table, which may differ.
-    fn depends_on_more(&self) -> bool {
+    fn needs_result_record(&self) -> bool {
         let mut patterns = self.by.iter().chain(&self.get);
         let has_field = patterns.any(|pattern| matches!(pattern, Pattern::Key { field: Some(_), .. }));
         has_field || self.alphabetic && matches!(self.by, Some(Pattern::Key { .. }))
@@ -379,7 +379,7 @@ fn sort_elements(ctx: &mut Ctx<'_>, args: &Args<'_>, stores: bool) -> Result<(),
         }
         sorted.push(ListEnd::Back, values.iter().map(Vec::as_slice), limits);
     }
-    if request.depends_on_more() {
+    if request.needs_result_record() {
         record_stored(ctx, args.key(store_at), &sorted);
     }
     let changes = sorted.len() as u64;

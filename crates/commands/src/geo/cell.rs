@@ -99,7 +99,7 @@ impl Cell {
     fn within(point: Point, latitudes: Span, step: u32) -> Self {
         let latitude = latitudes.part_of(point.latitude, step);
         let longitude = LONGITUDES.part_of(point.longitude, step);
-        Self { bits: spread(latitude) | spread(longitude) << 1, step }
+        Self { bits: interleave(latitude) | interleave(longitude) << 1, step }
     }
 
     /// Returns the cell of a score. Scores that GEOADD never stores belong to some cell, too.
@@ -110,8 +110,8 @@ impl Cell {
     /// Returns the rectangle that the cell covers.
     pub(super) fn area(self) -> Area {
         Area {
-            longitude: LONGITUDES.part(gather(self.bits >> 1), self.step),
-            latitude: LATITUDES.part(gather(self.bits), self.step),
+            longitude: LONGITUDES.part(deinterleave(self.bits >> 1), self.step),
+            latitude: LATITUDES.part(deinterleave(self.bits), self.step),
         }
     }
 
@@ -129,7 +129,7 @@ impl Cell {
 
     /// Returns the cell `east` cells to the east and `north` to the north, each -1, 0 or 1. Wraps
     /// around at the map's edge.
-    pub(super) fn beside(self, east: i8, north: i8) -> Self {
+    pub(super) fn neighbor(self, east: i8, north: i8) -> Self {
         let bits = shifted(self.bits, LONGITUDE_BITS, east, self.step);
         Self { bits: shifted(bits, LATITUDE_BITS, north, self.step), ..self }
     }
@@ -150,7 +150,7 @@ fn shifted(bits: u64, mask: u64, by: i8, step: u32) -> u64 {
 }
 
 /// Returns the lower 32 bits moved to the even bits.
-fn spread(number: u64) -> u64 {
+fn interleave(number: u64) -> u64 {
     let mut bits = number & 0xFFFF_FFFF;
     bits = (bits | bits << 16) & 0x0000_FFFF_0000_FFFF;
     bits = (bits | bits << 8) & 0x00FF_00FF_00FF_00FF;
@@ -160,7 +160,7 @@ fn spread(number: u64) -> u64 {
 }
 
 /// Returns the even bits moved to the lower 32 bits.
-fn gather(bits: u64) -> u64 {
+fn deinterleave(bits: u64) -> u64 {
     let mut bits = bits & LATITUDE_BITS;
     bits = (bits | bits >> 1) & 0x3333_3333_3333_3333;
     bits = (bits | bits >> 2) & 0x0F0F_0F0F_0F0F_0F0F;
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn halves_of_numbers_come_apart_again() {
         for number in [0, 1, 0xFFFF_FFFF, 0x1234_5678] {
-            assert_eq!(gather(spread(number)), number);
+            assert_eq!(deinterleave(interleave(number)), number);
         }
     }
 
@@ -223,9 +223,9 @@ mod tests {
                 let sides = 1_u64 << step;
                 let around = |at: u64, by: i8| (at + sides).wrapping_add_signed(by.into()) % sides;
                 for (east, north) in [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1)] {
-                    let beside = cell.beside(east, north);
-                    assert_eq!(gather(beside.bits >> 1), around(gather(bits >> 1), east));
-                    assert_eq!(gather(beside.bits), around(gather(bits), north));
+                    let neighbor = cell.neighbor(east, north);
+                    assert_eq!(deinterleave(neighbor.bits >> 1), around(deinterleave(bits >> 1), east));
+                    assert_eq!(deinterleave(neighbor.bits), around(deinterleave(bits), north));
                 }
             }
         }

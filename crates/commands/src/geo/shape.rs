@@ -168,14 +168,14 @@ impl Shape {
         };
         let mut last = None;
         AROUND.into_iter().filter(needed).filter_map(move |(east, north)| {
-            let beside = cell.beside(east, north);
+            let neighbor = cell.neighbor(east, north);
             // On a small map neighbours coincide. Like Redis, only the previous cell is compared,
             // and not the middle one.
-            if last == Some(beside) {
+            if last == Some(neighbor) {
                 return None;
             }
-            last = ((east, north) != (0, 0)).then_some(beside);
-            Some(beside)
+            last = ((east, north) != (0, 0)).then_some(neighbor);
+            Some(neighbor)
         })
     }
 }
@@ -206,11 +206,11 @@ fn estimated_step(radius_m: f64, latitude: f64) -> u32 {
 
 /// Returns true if a cell's neighbours reach the edges of the searched rectangle.
 fn neighbours_reach(cell: Cell, bounds: Area) -> bool {
-    let beside = |east, north| cell.beside(east, north).area();
-    beside(0, 1).latitude.max >= bounds.latitude.max
-        && beside(0, -1).latitude.min <= bounds.latitude.min
-        && beside(1, 0).longitude.max >= bounds.longitude.max
-        && beside(-1, 0).longitude.min <= bounds.longitude.min
+    let neighbor = |east, north| cell.neighbor(east, north).area();
+    neighbor(0, 1).latitude.max >= bounds.latitude.max
+        && neighbor(0, -1).latitude.min <= bounds.latitude.min
+        && neighbor(1, 0).longitude.max >= bounds.longitude.max
+        && neighbor(-1, 0).longitude.min <= bounds.longitude.min
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use keyspace::{Expiry, FieldWrite, Hash};
 
 use super::expire::Time;
 use super::{
-    FieldsCommand, NOT_POSITIVE, parse_fields, record_hdels, record_of_fields, remove_those_due,
+    FieldsCommand, NOT_POSITIVE, parse_fields, record_hdels, record_of_fields, remove_expired_fields_named,
     value_or_null,
 };
 use crate::args::{Args, Upper};
@@ -58,7 +58,7 @@ fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let fields = parse_fields(args, fields_at, NOT_POSITIVE)?;
     let is_past = matches!(expiry, Expiry::At(at_ms) if ctx.db.is_past(at_ms));
     if ctx.db.may_have_due_fields(key) {
-        remove_those_due(ctx, args, fields.clone())?;
+        remove_expired_fields_named(ctx, args, fields.clone())?;
     }
     ctx.reply.array(fields.len());
     let db = ctx.db.index();
@@ -131,7 +131,7 @@ fn hgetdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.db.write::<Hash>(key)?;
     let fields = parse_fields(args, 2, NOT_POSITIVE)?;
     if ctx.db.may_have_due_fields(key) {
-        remove_those_due(ctx, args, fields.clone())?;
+        remove_expired_fields_named(ctx, args, fields.clone())?;
     }
     ctx.reply.array(fields.len());
     let Some(hash) = ctx.db.write::<Hash>(key)? else {
@@ -202,7 +202,7 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = SetRequest::parse(args, now_ms)?;
     let fields = args.from(request.first).step_by(2);
     if ctx.db.may_have_due_fields(key) && request.condition != Condition::None {
-        remove_those_due(ctx, args, fields.clone())?;
+        remove_expired_fields_named(ctx, args, fields.clone())?;
     }
     let hash = ctx.db.write::<Hash>(key)?;
     let has = |field: &[u8]| hash.as_ref().is_some_and(|hash| hash.find(field, hasher).is_some());

@@ -59,7 +59,7 @@ fn pop_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), C
         });
         return Ok(());
     }
-    ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
+    ctx.block_or_reply_empty(timeout_ms, EmptyReply::NullArray, || {
         (1..timeout_at).map(|index| BlockingKey::new(args.key(index), Awaited::List)).collect::<Vec<_>>()
     });
     Ok(())
@@ -140,7 +140,7 @@ fn move_or_wait(
     let timeout_ms = timeout_seconds(args, args.len() - 1)?;
     let moved = move_one(ctx, args, from, to)?;
     if !moved {
-        ctx.nothing_yet(timeout_ms, empty, || vec![BlockingKey::new(args.key(1), Awaited::List)]);
+        ctx.block_or_reply_empty(timeout_ms, empty, || vec![BlockingKey::new(args.key(1), Awaited::List)]);
     }
     Ok(moved)
 }
@@ -171,7 +171,7 @@ fn blmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = MultiPop::parse(args, 2)?;
     let timeout_ms = timeout_seconds(args, 1)?;
     if !request.pop(ctx, args)? {
-        ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
+        ctx.block_or_reply_empty(timeout_ms, EmptyReply::NullArray, || {
             request.keys().map(|index| BlockingKey::new(args.key(index), Awaited::List)).collect::<Vec<_>>()
         });
     }

@@ -241,7 +241,7 @@ fn group_to_change<'c>(ctx: &'c mut Ctx<'_>, args: &Args<'_>) -> Result<&'c mut 
 }
 
 /// The consumer that a command names.
-pub(super) struct SeenConsumer {
+pub(super) struct NamedConsumer {
     pub(super) index: ConsumerIndex,
     /// True if the command created the consumer.
     pub(super) is_new: bool,
@@ -249,22 +249,22 @@ pub(super) struct SeenConsumer {
 
 /// Returns the consumer that a command names, marked as seen now. Creates a missing consumer, which
 /// raises an event. Returns `None` if there is no such group.
-pub(super) fn seen_consumer(
+pub(super) fn named_consumer(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
     group: &[u8],
     name: &[u8],
-) -> Result<Option<SeenConsumer>, CommandError> {
+) -> Result<Option<NamedConsumer>, CommandError> {
     let now_ms = ctx.db.now_ms();
     let stream = ctx.db.write::<Stream>(key)?;
     let Some(group) = stream.and_then(|stream| stream.group_mut(group)) else { return Ok(None) };
     if let Some(consumer) = group.find_consumer(name) {
         group.see(consumer, now_ms);
-        return Ok(Some(SeenConsumer { index: consumer, is_new: false }));
+        return Ok(Some(NamedConsumer { index: consumer, is_new: false }));
     }
     let consumer = group.create_consumer(name, now_ms);
     ctx.changed_groups(CREATE_CONSUMER_EVENT, key);
-    Ok(consumer.map(|index| SeenConsumer { index, is_new: true }))
+    Ok(consumer.map(|index| NamedConsumer { index, is_new: true }))
 }
 
 /// The options of CREATE and SETID.

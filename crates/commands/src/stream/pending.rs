@@ -4,7 +4,7 @@ use keyspace::stream::{Claim, Claimed, ConsumerIndex, Deliveries, Group as Consu
 use keyspace::{Stream, StreamId};
 use resp::Reply;
 
-use super::group::seen_consumer;
+use super::group::named_consumer;
 use super::read::{range_end, range_start};
 use super::record::{GroupChanges, GroupNames};
 use super::{no_key_or_group, parse_id, reply_entry, reply_id};
@@ -210,7 +210,7 @@ fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         return Err(no_key_or_group(args.get(1), args.get(2), ""));
     }
     let request = ClaimRequest::parse(args, now_ms)?;
-    let Some(consumer) = seen_consumer(ctx, key, group, args.get(3))? else { return Ok(()) };
+    let Some(consumer) = named_consumer(ctx, key, group, args.get(3))? else { return Ok(()) };
     let (db, names) = (ctx.db.index(), GroupNames { key: key.bytes, group, consumer: args.get(3) });
     let mut changes = GroupChanges { new_consumer: consumer.is_new, ..GroupChanges::default() };
     let Some(stream) = ctx.db.write::<Stream>(key)? else { return Ok(()) };
@@ -376,7 +376,7 @@ fn xautoclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (group, now_ms) = (args.get(2), ctx.db.now_ms());
     // Counts as a read.
     let _ = ctx.db.look(key);
-    let consumer = seen_consumer(ctx, key, group, args.get(3))?;
+    let consumer = named_consumer(ctx, key, group, args.get(3))?;
     let consumer = consumer.ok_or_else(|| no_key_or_group(args.get(1), args.get(2), ""))?;
     let (db, names) = (ctx.db.index(), GroupNames { key: key.bytes, group, consumer: args.get(3) });
     let claim = Claim {

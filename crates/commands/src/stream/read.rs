@@ -4,7 +4,7 @@ use keyspace::stream::{Acknowledgement, Delivery, IdText};
 use keyspace::{Stream, StreamId};
 use resp::{Protocol, Reply};
 
-use super::group::seen_consumer;
+use super::group::named_consumer;
 use super::record::{GroupChanges, GroupNames};
 use super::{named_or_id, no_key_or_group, parse_id, reply_entries, reply_entry, reply_id};
 use crate::args::Args;
@@ -216,7 +216,7 @@ impl ServedStreams {
                 reply.truncate(self.mark);
                 match request.block {
                     None => reply.null_array(),
-                    Some(timeout_ms) => ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, awaited),
+                    Some(timeout_ms) => ctx.block_or_reply_empty(timeout_ms, EmptyReply::NullArray, awaited),
                 }
             }
             (count, Protocol::Resp2) => reply.end_array(self.begun, count),
@@ -271,7 +271,7 @@ fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     for ((key_at, _), wanted) in request.streams().zip(wanted) {
         let key = args.key(key_at);
         let names = GroupNames { key: key.bytes, group, consumer };
-        let Some(consumer) = seen_consumer(ctx, key, group, consumer)? else { continue };
+        let Some(consumer) = named_consumer(ctx, key, group, consumer)? else { continue };
         let delivery = Delivery {
             consumer: consumer.index,
             count_max: request.count,

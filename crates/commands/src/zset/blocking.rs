@@ -53,7 +53,7 @@ fn pop_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, end: End) -> Result<(), Comma
             return Ok(());
         }
     }
-    ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
+    ctx.block_or_reply_empty(timeout_ms, EmptyReply::NullArray, || {
         (1..timeout_at).map(|index| BlockingKey::new(args.key(index), Awaited::Zset)).collect::<Vec<_>>()
     });
     Ok(())
@@ -85,7 +85,7 @@ fn bzmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = MultiPop::parse(args, 2)?;
     let timeout_ms = timeout_seconds(args, 1)?;
     if !request.pop(ctx, args)? {
-        ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
+        ctx.block_or_reply_empty(timeout_ms, EmptyReply::NullArray, || {
             let keys = request.keys.clone();
             keys.map(|index| BlockingKey::new(args.key(index), Awaited::Zset)).collect::<Vec<_>>()
         });

@@ -163,7 +163,7 @@ impl<'a> RangeRequest<'a> {
         let Some((offset, count)) = self.limit else { return ranks };
         let passed = match usize::try_from(offset) {
             Ok(offset) => offset.min(ranks.len()),
-            Err(_) => passed_from_end(zset, offset, ranks.len()),
+            Err(_) => skipped_from_end(zset, offset, ranks.len()),
         };
         let taken = usize::try_from(count).unwrap_or(usize::MAX).min(ranks.len() - passed);
         if self.reverse {
@@ -179,7 +179,7 @@ impl<'a> RangeRequest<'a> {
 /// Returns the number of members that a negative offset skips in a range of `len` members. In a
 /// skiplist, the offset counts from the end of the range: -1 skips all but the last member. In a
 /// packed set, as in Redis, a negative offset skips all members.
-fn passed_from_end(zset: &Zset, offset: i64, len: usize) -> usize {
+fn skipped_from_end(zset: &Zset, offset: i64, len: usize) -> usize {
     let from_end = usize::try_from(offset.unsigned_abs()).ok().filter(|_| zset.is_ranked());
     from_end.and_then(|from_end| len.checked_sub(from_end)).unwrap_or(len)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::denial::Denial;
-use super::selector::Asked;
+use super::selector::AclRequest;
 use super::user::{DEFAULT_USER, User};
 use super::users::Users;
 
@@ -35,7 +35,7 @@ enum Origin {
 
 /// The result of looking up the user again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum IdentityState {
     /// The user exists; the session continues.
     Good,
     /// The user was removed; the session must be closed.
@@ -95,24 +95,24 @@ impl Identity {
 
     /// Looks the user up again and updates the cached rights.
     #[cold]
-    pub fn refresh(&mut self, users: &Users) -> Standing {
+    pub fn refresh(&mut self, users: &Users) -> IdentityState {
         if self.origin == Origin::Internal {
             self.version = users.version();
             self.free_at = self.version;
-            return Standing::Good;
+            return IdentityState::Good;
         }
         let (user, default, version) = users.look_up(self.user.name());
         self.version = version;
         let Some(user) = user else {
             // The user does not exist any more: the session loses all rights.
             (self.free_at, self.must_authenticate) = (0, true);
-            return Standing::Gone;
+            return IdentityState::Gone;
         };
         self.user = user;
         self.must_authenticate = self.origin == Origin::Connected && !default.is_open();
         let is_free = !self.must_authenticate && self.user.is_unrestricted();
         self.free_at = if is_free { version } else { 0 };
-        Standing::Good
+        IdentityState::Good
     }
 
     /// Checks that the user may make a request.
@@ -120,7 +120,7 @@ impl Identity {
     /// # Errors
     /// The reason for which the request is refused.
     #[inline]
-    pub fn check(&self, asked: Asked<'_>) -> Result<(), Denial> {
+    pub fn check(&self, asked: AclRequest<'_>) -> Result<(), Denial> {
         self.user.check(asked)
     }
 }

@@ -39,11 +39,11 @@ mod users;
 
 pub use denial::{Context, Denial, Reason};
 pub use file::{parse_users, rewrite_lines, user_lines};
-pub use identity::{Identity, Standing};
+pub use identity::{Identity, IdentityState};
 pub use keys::{actual_flags, keys_of_migrate};
 pub use log::{AclLog, LogEntry, Refusal};
 pub use rules::{NewUsers, RuleError, SetError, check_name, merge_selectors};
-pub use selector::{Asked, Selector};
+pub use selector::{AclRequest, Selector};
 pub use user::{DEFAULT_USER, User, hash_password};
 pub use users::Users;
 

@@ -383,7 +383,7 @@ fn parse_digits(text: &[u8]) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::acl::{Asked, Denial};
+    use crate::acl::{AclRequest, Denial};
     use crate::owned_args::OwnedArgs;
 
     fn table() -> CommandTable {
@@ -559,7 +559,7 @@ mod tests {
         let args = words.args(&hasher);
         let registered = table.find(args.get(0)).expect("there is such a command").called_by(&args);
         let user = user(&rules.split(' ').collect::<Vec<_>>()).expect("fits");
-        user.check(Asked { registered, args: &args, db: 0 }).err()
+        user.check(AclRequest { registered, args: &args, db: 0 }).err()
     }
 
     #[test]

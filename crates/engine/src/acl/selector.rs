@@ -13,7 +13,7 @@ use crate::table::{Channels, CommandTable, Databases, KeyPlan, Registered};
 
 /// A request to check.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct AclRequest<'a> {
     /// The command or, for a container command, its subcommand.
     pub registered: &'static Registered,
     /// The request's arguments. Their number was checked.
@@ -264,11 +264,11 @@ impl Selector {
     /// # Errors
     /// The reason for which the request is refused.
     #[inline]
-    pub(super) fn check(&self, asked: Asked<'_>) -> Result<(), Denial> {
+    pub(super) fn check(&self, asked: AclRequest<'_>) -> Result<(), Denial> {
         if self.databases != Permitted::All {
             self.check_databases(asked)?;
         }
-        let Asked { registered, args, .. } = asked;
+        let AclRequest { registered, args, .. } = asked;
         if !self.all_commands && !self.commands.has(registered.id) && !self.permits_command(asked) {
             return Err(Denial::Command);
         }
@@ -284,8 +284,8 @@ impl Selector {
     /// Returns true if a command whose bit is not set is permitted: by its first argument, or
     /// because it needs no authentication.
     #[cold]
-    fn permits_command(&self, asked: Asked<'_>) -> bool {
-        let Asked { registered, args, .. } = asked;
+    fn permits_command(&self, asked: AclRequest<'_>) -> bool {
+        let AclRequest { registered, args, .. } = asked;
         let first = args.try_get(1);
         let matches = |(id, word): &(usize, Box<[u8]>)| {
             *id == registered.id && first.is_some_and(|first| first.eq_ignore_ascii_case(word))
@@ -334,8 +334,8 @@ impl Selector {
         self.all_keys || self.keys.iter().any(permits)
     }
 
-    fn check_channels(&self, asked: Asked<'_>) -> Result<(), Denial> {
-        let Asked { registered, args, .. } = asked;
+    fn check_channels(&self, asked: AclRequest<'_>) -> Result<(), Denial> {
+        let AclRequest { registered, args, .. } = asked;
         let (places, permits): (_, fn(&Self, &[u8]) -> bool) = match registered.channels {
             Channels::None => return Ok(()),
             Channels::First => (1..2, Self::permits_channel),
@@ -369,8 +369,8 @@ impl Selector {
     }
 
     #[cold]
-    fn check_databases(&self, asked: Asked<'_>) -> Result<(), Denial> {
-        let Asked { registered, args, db } = asked;
+    fn check_databases(&self, asked: AclRequest<'_>) -> Result<(), Denial> {
+        let AclRequest { registered, args, db } = asked;
         let selected = || if self.databases.has(db) { Ok(()) } else { Err(Denial::Database(0)) };
         // The command itself refuses an argument that is not a number.
         let named = |at: usize| {

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::denial::Denial;
-use super::selector::{Asked, Selector};
+use super::selector::{AclRequest, Selector};
 
 /// The name of the user of a connection that has not authenticated as another.
 pub const DEFAULT_USER: &[u8] = b"default";
@@ -106,7 +106,7 @@ impl User {
     /// # Errors
     /// The greatest reason of the selectors, see [`Denial`].
     #[inline]
-    pub fn check(&self, asked: Asked<'_>) -> Result<(), Denial> {
+    pub fn check(&self, asked: AclRequest<'_>) -> Result<(), Denial> {
         let [first, others @ ..] = &*self.selectors else { return Err(Denial::Command) };
         match first.check(asked) {
             Err(denial) if !others.is_empty() => Self::check_others(others, asked, denial),
@@ -115,7 +115,7 @@ impl User {
     }
 
     #[inline(never)]
-    fn check_others(others: &[Selector], asked: Asked<'_>, mut gravest: Denial) -> Result<(), Denial> {
+    fn check_others(others: &[Selector], asked: AclRequest<'_>, mut gravest: Denial) -> Result<(), Denial> {
         for selector in others {
             match selector.check(asked) {
                 Ok(()) => return Ok(()),
@@ -127,7 +127,7 @@ impl User {
 
     /// Returns true if the user may make a request that can read any key. A single selector must
     /// permit the request and all keys.
-    pub fn may_read_all_keys(&self, asked: Asked<'_>) -> bool {
+    pub fn may_read_all_keys(&self, asked: AclRequest<'_>) -> bool {
         self.selectors.iter().any(|selector| selector.reads_all_keys() && selector.check(asked).is_ok())
     }
 

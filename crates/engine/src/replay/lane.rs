@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use commands::table::Flags;
-use commands::{Args, CommandError, Handler, OnEmpty, Origin, ReadableKeys};
+use commands::{Args, BlockingMode, CommandError, Handler, Origin, ReadableKeys};
 use keyspace::Locked;
 use keyspace::gate::SharedPass;
 use keyspace::view::ExpiredAccess;
@@ -201,7 +201,7 @@ impl<'s, C: Clock> Lane<'s, C> {
             protocol: Protocol::Resp2,
             touch: true,
             expired_access: ExpiredAccess::Show,
-            on_empty: OnEmpty::Reply,
+            on_empty: BlockingMode::Reply,
             origin: Origin::Client,
             readable: ReadableKeys::All,
             reader: None,

@@ -378,7 +378,7 @@ impl Tracking {
         let mut clients = self.broadcast_clients.lock().expect("nothing panics while it is locked");
         *clients += 1;
         if *clients == 1 {
-            (0..SHARD_COUNT).for_each(|shard| keyspace.lock(shard).add_follower());
+            (0..SHARD_COUNT).for_each(|shard| keyspace.lock(shard).add_registration());
         }
     }
 
@@ -387,7 +387,7 @@ impl Tracking {
         let mut clients = self.broadcast_clients.lock().expect("nothing panics while it is locked");
         *clients -= 1;
         if *clients == 0 {
-            (0..SHARD_COUNT).for_each(|shard| keyspace.lock(shard).remove_follower());
+            (0..SHARD_COUNT).for_each(|shard| keyspace.lock(shard).remove_registration());
         }
     }
 
@@ -448,7 +448,7 @@ impl Tracking {
         let mut table = self.tables[shard].lock();
         let Some(readers) = table.as_mut() else { return Removed::default() };
         let removed = readers.remove_reader(reader.id, items_max);
-        (0..removed.keys).for_each(|_| locked.remove_follower());
+        (0..removed.keys).for_each(|_| locked.remove_registration());
         self.keys.fetch_sub(removed.keys, Relaxed);
         self.items.fetch_sub(removed.items, Relaxed);
         if readers.item_count() == 0 {
@@ -490,7 +490,7 @@ impl Tracking {
             return;
         }
         if readers.add(key, reader.id, Arc::clone(reader)) {
-            shard.add_follower();
+            shard.add_registration();
             self.keys.fetch_add(1, Relaxed);
         }
         self.items.fetch_add(1, Relaxed);
@@ -506,7 +506,7 @@ impl Tracking {
         let readers = table.as_mut().map(|readers| readers.remove_key(key)).unwrap_or_default();
         drop(table);
         if !readers.is_empty() {
-            shard.remove_follower();
+            shard.remove_registration();
             self.keys.fetch_sub(1, Relaxed);
             self.items.fetch_sub(readers.len(), Relaxed);
         }
@@ -601,7 +601,7 @@ impl Tracking {
         for shard in 0..SHARD_COUNT {
             let mut locked = keyspace.lock(shard);
             let Some(table) = self.tables[shard].lock().take() else { continue };
-            (0..table.key_count()).for_each(|_| locked.remove_follower());
+            (0..table.key_count()).for_each(|_| locked.remove_registration());
             self.keys.fetch_sub(table.key_count(), Relaxed);
             self.items.fetch_sub(table.item_count(), Relaxed);
             emptied.push(*table);

@@ -29,8 +29,8 @@
 //! is unused.
 
 use structures::listpack::element::{Element, parse_canonical_int};
-use structures::showing::Weighed;
 use structures::size_class::size_class;
+use structures::walk_state::MemorySize;
 
 use super::StreamId;
 
@@ -71,7 +71,7 @@ struct Measure {
     body_len_max: usize,
 }
 
-impl Weighed for Node {
+impl MemorySize for Node {
     fn weight_bytes(&self) -> usize {
         size_of::<Self>() + self.memory_usage()
     }

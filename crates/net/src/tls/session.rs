@@ -301,7 +301,7 @@ impl Session {
     }
 
     /// Appends the alert `close_notify` to `out`, unless it was already sent.
-    pub(crate) fn say_close(&mut self, out: &mut Vec<u8>) {
+    pub(crate) fn seal_close_notify(&mut self, out: &mut Vec<u8>) {
         if let Phase::Open(connection) = &mut self.phase
             && !std::mem::replace(&mut self.sent_close, true)
         {
@@ -314,7 +314,7 @@ impl Session {
     pub(crate) fn last_words(&mut self, failure: Option<TlsFailure>) -> Vec<u8> {
         let mut out = std::mem::take(&mut self.ready);
         if matches!(failure, Some(TlsFailure::KeysUsedUp) | None) {
-            self.say_close(&mut out);
+            self.seal_close_notify(&mut out);
         }
         out
     }

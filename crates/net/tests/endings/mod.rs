@@ -51,8 +51,8 @@ pub(super) fn a_look_for_ends_takes_nothing_from_who_is_there_and_reports_who_is
         } else {
             drop(leaving);
         }
-        served.event_loop.look_for_ends();
-        served.event_loop.look_for_ends();
+        served.event_loop.find_closed_connections();
+        served.event_loop.find_closed_connections();
         let mut reported = Vec::new();
         served.turn_until(|event_loop, event| {
             match *event {

@@ -7,7 +7,7 @@ use resp::Span;
 
 /// The position of a request with respect to transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum RequestPosition {
     /// The request is outside a transaction.
     Alone,
     /// The request is the MULTI that begins a transaction.
@@ -34,7 +34,7 @@ pub struct Annotation {
 pub(super) struct Place {
     pub(super) start: usize,
     pub(super) spans_start: usize,
-    pub(super) standing: Standing,
+    pub(super) standing: RequestPosition,
 }
 
 /// A batch of complete units of the file, in their order.
@@ -60,7 +60,7 @@ pub struct Request<'b> {
     /// The start of the request in the file, in bytes.
     pub file_offset: u64,
     /// The position with respect to transactions.
-    pub standing: Standing,
+    pub standing: RequestPosition,
 }
 
 impl<'b> Request<'b> {
@@ -130,8 +130,10 @@ impl Batch {
     pub fn units(&self) -> impl Iterator<Item = Range<usize>> {
         let mut start = 0;
         (0..self.len()).filter_map(move |number| match self.places[number].standing {
-            Standing::Alone | Standing::Exec => Some(std::mem::replace(&mut start, number + 1)..number + 1),
-            Standing::Multi | Standing::Queued => None,
+            RequestPosition::Alone | RequestPosition::Exec => {
+                Some(std::mem::replace(&mut start, number + 1)..number + 1)
+            }
+            RequestPosition::Multi | RequestPosition::Queued => None,
         })
     }
 }
@@ -173,7 +175,8 @@ impl Batch {
     pub fn cut_behind_time(&self, time_s: i64) -> Option<Cut> {
         let later = self.annotations.iter().find(|annotation| annotation.time_s > time_s)?;
         let before = &self.places[..later.requests_before];
-        let outside = |place: &Place| matches!(place.standing, Standing::Alone | Standing::Exec);
+        let outside =
+            |place: &Place| matches!(place.standing, RequestPosition::Alone | RequestPosition::Exec);
         let requests = before.iter().rposition(outside).map_or(0, |last| last + 1);
         let in_unit = before.get(requests).map(|multi| multi.start);
         let len_bytes = in_unit.unwrap_or((later.file_offset - self.file_offset) as usize);

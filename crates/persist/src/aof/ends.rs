@@ -4,7 +4,7 @@ use std::fmt;
 
 use resp::ProtocolError;
 
-use crate::folder::Trouble;
+use crate::folder::FileError;
 
 /// An error in an append-only file, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum AofError {
     /// The file has bytes that are not a request, or a request at a wrong position.
     Broken(Broken),
     /// The file cannot be read.
-    Reading(Trouble),
+    Reading(FileError),
 }
 
 /// The description of bytes that are not a request, or of a request at a wrong position.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::manifest::{
     BaseKind, KeptIncrs, Manifest, ManifestError, manifest_name, temp_incr_name, temp_manifest_name,
 };
-use crate::folder::{Folder, LogFile, Trouble, create_temporary, keep_aside};
+use crate::folder::{FileError, Folder, LogFile, create_temporary, keep_aside};
 
 /// The append-only files, according to the manifest in the folder.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub struct NewBase {
 #[derive(Debug)]
 pub enum FilesError {
     /// The manifest cannot be read.
-    Trouble(Trouble),
+    FileError(FileError),
     /// The manifest is invalid.
     Manifest(ManifestError),
 }
@@ -65,15 +65,15 @@ pub enum FilesError {
 impl fmt::Display for FilesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FilesError::Trouble(trouble) => write!(f, "{trouble}"),
+            FilesError::FileError(trouble) => write!(f, "{trouble}"),
             FilesError::Manifest(error) => write!(f, "{error}"),
         }
     }
 }
 
-impl From<Trouble> for FilesError {
-    fn from(trouble: Trouble) -> Self {
-        Self::Trouble(trouble)
+impl From<FileError> for FilesError {
+    fn from(trouble: FileError) -> Self {
+        Self::FileError(trouble)
     }
 }
 
@@ -115,7 +115,7 @@ impl Files {
     /// # Errors
     /// The current manifest stays in force. If only the last sync failed, the new one is in its
     /// place, but a crash may bring the old one back.
-    fn put(&mut self, folder: &dyn Folder, manifest: Manifest) -> Result<(), Trouble> {
+    fn put(&mut self, folder: &dyn Folder, manifest: Manifest) -> Result<(), FileError> {
         let temporary = temp_manifest_name(&self.name);
         let text = manifest.to_text().into_bytes();
         let mut file = create_temporary(folder, &temporary)?;
@@ -137,7 +137,7 @@ impl Files {
     ///
     /// # Errors
     /// If the manifest cannot be written.
-    pub fn adopt_single(&mut self, folder: &dyn Folder) -> Result<(), Trouble> {
+    pub fn migrate_single_file(&mut self, folder: &dyn Folder) -> Result<(), FileError> {
         folder.sync()?;
         self.put(folder, Manifest::of_single_file(&self.name))
     }
@@ -146,7 +146,7 @@ impl Files {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn begin_incr(&mut self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, Trouble> {
+    pub fn begin_incr(&mut self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, FileError> {
         let mut next = self.manifest.clone();
         next.skip_unnamed_incrs(&self.name, |name| folder.has(name));
         let file = folder.create_log(&next.add_incr(&self.name).name)?;
@@ -161,10 +161,14 @@ impl Files {
     ///
     /// # Errors
     /// If it cannot be opened, or there is none.
-    pub fn resume_incr(&mut self, folder: &dyn Folder, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble> {
+    pub fn resume_incr(
+        &mut self,
+        folder: &dyn Folder,
+        len_bytes: u64,
+    ) -> Result<Arc<dyn LogFile>, FileError> {
         let mut next = self.manifest.clone();
         let Some(name) = next.open_last_incr().map(|part| part.name.clone()) else {
-            return Err(Trouble("the manifest names no incremental file".to_owned()));
+            return Err(FileError("the manifest names no incremental file".to_owned()));
         };
         let file = folder.open_log(&name, len_bytes)?;
         // A killed process may have left data that is not synced, including the manifest.
@@ -194,7 +198,7 @@ impl Files {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn begin_unnamed_incr(&self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, Trouble> {
+    pub fn begin_unnamed_incr(&self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, FileError> {
         let name = temp_incr_name(&self.name);
         if folder.has(&name) {
             // Without its base the old one is useless, and no process writes to it.
@@ -208,7 +212,7 @@ impl Files {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn try_unnamed_incr(&self, folder: &dyn Folder) -> Result<(), Trouble> {
+    pub fn try_unnamed_incr(&self, folder: &dyn Folder) -> Result<(), FileError> {
         match folder.has(&temp_incr_name(&self.name)) {
             true => Ok(()),
             false => self.begin_unnamed_incr(folder).map(drop),
@@ -226,7 +230,7 @@ impl Files {
     ///
     /// # Errors
     /// If the manifest cannot be written; the old base stays in force.
-    pub fn take_base(&mut self, folder: &dyn Folder, base: NewBase) -> Result<(), Trouble> {
+    pub fn take_base(&mut self, folder: &dyn Folder, base: NewBase) -> Result<(), FileError> {
         let NewBase { kind, kept, now_s, restored_until_s } = base;
         let mut next = self.manifest.clone();
         let kept_incrs = match kept {
@@ -259,7 +263,12 @@ impl Files {
     ///
     /// # Errors
     /// If a file cannot be removed. The manifest still names it, and the next call tries again.
-    pub fn remove_history(&mut self, folder: &dyn Folder, now_s: i64, ttl_s: i64) -> Result<usize, Trouble> {
+    pub fn remove_history(
+        &mut self,
+        folder: &dyn Folder,
+        now_s: i64,
+        ttl_s: i64,
+    ) -> Result<usize, FileError> {
         let mut next = self.manifest.clone();
         next.date_history(now_s);
         let expired = next.take_expired(now_s, ttl_s, |name| folder.has(name));

@@ -25,7 +25,7 @@ use resp::{Limits, Parsed, Progress, Span, parse_request};
 use stdx::number::parse_i64;
 
 use super::batch::Place;
-pub use super::batch::{Annotation, Batch, Cut, Request, Standing};
+pub use super::batch::{Annotation, Batch, Cut, Request, RequestPosition};
 pub use super::ends::{AofError, Broken, End, TornTail, What};
 use crate::load::ByteSource;
 
@@ -203,10 +203,10 @@ impl<S: ByteSource> Reader<S> {
         places.push(Place { start, spans_start, standing });
         *len_bytes = start + parsed_len;
         match standing {
-            Standing::Alone => self.set_whole(),
-            Standing::Multi => self.multi_offset = Some(*file_offset + start as u64),
-            Standing::Queued => {}
-            Standing::Exec => {
+            RequestPosition::Alone => self.set_whole(),
+            RequestPosition::Multi => self.multi_offset = Some(*file_offset + start as u64),
+            RequestPosition::Queued => {}
+            RequestPosition::Exec => {
                 self.multi_offset = None;
                 self.set_whole();
             }
@@ -369,17 +369,17 @@ fn lines_end(input: &[u8], args: &[Span]) -> bool {
 
 /// Returns the position of a request with respect to transactions, from its name.
 #[inline]
-fn standing(input: &[u8], args: &[Span], multi_offset: Option<u64>) -> Result<Standing, What> {
+fn standing(input: &[u8], args: &[Span], multi_offset: Option<u64>) -> Result<RequestPosition, What> {
     let name = args.first().map_or(&b""[..], |name| name.of(input));
     let is_multi = name.len() == 5 && name.eq_ignore_ascii_case(b"multi");
     let is_exec = name.len() == 4 && name.eq_ignore_ascii_case(b"exec");
     match multi_offset {
-        None if is_multi => Ok(Standing::Multi),
+        None if is_multi => Ok(RequestPosition::Multi),
         None if is_exec => Err(What::ExecWithoutMulti),
-        None => Ok(Standing::Alone),
+        None => Ok(RequestPosition::Alone),
         Some(_) if is_multi => Err(What::NestedMulti),
-        Some(_) if is_exec => Ok(Standing::Exec),
-        Some(_) => Ok(Standing::Queued),
+        Some(_) if is_exec => Ok(RequestPosition::Exec),
+        Some(_) => Ok(RequestPosition::Queued),
     }
 }
 
@@ -417,19 +417,19 @@ fn begins_request(input: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::Trouble;
+    use crate::folder::FileError;
     use proptest::prelude::*;
     use resp::ProtocolError;
 
     /// The content of a file: the offset, position and arguments of each request, its annotations,
     /// and its end.
-    type Meaning = (Vec<(u64, Standing, Vec<Vec<u8>>)>, Vec<(i64, u64, usize)>, Result<End, AofError>);
+    type Meaning = (Vec<(u64, RequestPosition, Vec<Vec<u8>>)>, Vec<(i64, u64, usize)>, Result<End, AofError>);
 
     /// A source that returns at most this number of bytes per read.
     struct Pieces<'b>(&'b [u8], usize);
 
     impl ByteSource for Pieces<'_> {
-        fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+        fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError> {
             let len = buffer.len().min(self.1);
             self.0.read(&mut buffer[..len])
         }
@@ -538,14 +538,14 @@ mod tests {
                         let standing = match (&name[..], multi) {
                             (b"multi", Some(_)) => break broken(What::NestedMulti),
                             (b"exec", None) => break broken(What::ExecWithoutMulti),
-                            (b"multi", None) => Standing::Multi,
-                            (b"exec", Some(_)) => Standing::Exec,
-                            (_, Some(_)) => Standing::Queued,
-                            (_, None) => Standing::Alone,
+                            (b"multi", None) => RequestPosition::Multi,
+                            (b"exec", Some(_)) => RequestPosition::Exec,
+                            (_, Some(_)) => RequestPosition::Queued,
+                            (_, None) => RequestPosition::Alone,
                         };
                         match standing {
-                            Standing::Multi => multi = Some(at as u64),
-                            Standing::Exec => multi = None,
+                            RequestPosition::Multi => multi = Some(at as u64),
+                            RequestPosition::Exec => multi = None,
                             _ => {}
                         }
                         requests.push((at as u64, standing, args));
@@ -652,7 +652,7 @@ mod tests {
         assert_eq!(end, Ok(End::Whole));
         assert!(annotations.is_empty());
         let standings: Vec<_> = requests.iter().map(|(_, standing, _)| *standing).collect();
-        use Standing::*;
+        use RequestPosition::*;
         assert_eq!(standings, [Alone, Alone, Multi, Queued, Exec]);
         assert_eq!(requests[1].0, 23);
         assert_eq!(requests[1].2, [&b"SET"[..], b"k", b""]);
@@ -839,16 +839,16 @@ mod tests {
     fn a_source_that_fails_is_an_error_behind_what_was_read() {
         struct Failing<'b>(&'b [u8]);
         impl ByteSource for Failing<'_> {
-            fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+            fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError> {
                 match self.0.read(buffer)? {
-                    0 => Err(Trouble("EIO".to_owned())),
+                    0 => Err(FileError("EIO".to_owned())),
                     len => Ok(len),
                 }
             }
         }
         let file = encode(&[&["SET", "k", "v"]]);
         let (requests, _, end) = read(Reader::new(Failing(&file)));
-        assert_eq!((requests.len(), end), (1, Err(AofError::Reading(Trouble("EIO".to_owned())))));
+        assert_eq!((requests.len(), end), (1, Err(AofError::Reading(FileError("EIO".to_owned())))));
     }
 
     /// Generates files that are mostly valid requests, some of them damaged.

@@ -37,7 +37,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use engine::log::merger::LogBatch;
 
 use crate::commands::append_time_annotation;
-use crate::folder::{LogFile, Trouble, Unwritten};
+use crate::folder::{FileError, LogFile, Unwritten};
 
 /// The maximum time, in milliseconds, for which replies are sent while a sync delays the write of
 /// their changes.
@@ -127,7 +127,7 @@ struct State {
     lags_since_ms: Option<u64>,
     /// True if replies wait because that time is over the limit.
     is_delayed: bool,
-    trouble: Option<Trouble>,
+    trouble: Option<FileError>,
     retry_at_ms: u64,
     needs_rewrite: bool,
     figures: Figures,
@@ -163,7 +163,7 @@ pub struct Figures {
     /// True while a sync is in progress.
     pub is_syncing: bool,
     /// The current error; `None` if writing works.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<FileError>,
 }
 
 /// The state after a call of the writer.
@@ -197,7 +197,7 @@ pub struct Done {
     job: Job,
     written: Result<(), Unwritten>,
     /// The result of the sync; `None` if none took place.
-    synced: Option<Result<(), Trouble>>,
+    synced: Option<Result<(), FileError>>,
 }
 
 /// The next step of the thread that performs the jobs.
@@ -326,7 +326,7 @@ impl Writer {
     ///
     /// # Errors
     /// If a write or sync fails.
-    pub fn finish(&self) -> Result<(), Trouble> {
+    pub fn finish(&self) -> Result<(), FileError> {
         let state = self.idle.wait_while(self.state(), |state| state.working.is_some());
         let mut state = state.expect("nothing panics while it is locked");
         let result = state.finish();
@@ -422,7 +422,7 @@ impl State {
     }
 
     /// Implements [`Writer::finish`], with the lock held.
-    fn finish(&mut self) -> Result<(), Trouble> {
+    fn finish(&mut self) -> Result<(), FileError> {
         loop {
             let is_last = self.targets.len() == 1;
             let front = self.targets.front_mut().expect("there is a file");
@@ -517,7 +517,7 @@ impl State {
         Appended { confirmed: self.confirmed, has_job, kept_bytes, waiting_units }
     }
 
-    fn fail(&mut self, trouble: Trouble, now: Moment) {
+    fn fail(&mut self, trouble: FileError, now: Moment) {
         self.trouble = Some(trouble);
         self.retry_at_ms = now.clock_ms + RETRY_MS;
     }

@@ -128,7 +128,7 @@ impl<S: ByteSource> Frame<S> {
             let read = self.source.read(&mut self.input[had..]);
             self.input.truncate(had + *read.as_ref().unwrap_or(&0));
             if read.map_err(LoadErrorKind::Reading)? == 0 {
-                return Err(LoadErrorKind::Format(FormatErrorKind::Ended));
+                return Err(LoadErrorKind::Format(FormatErrorKind::EndOfInput));
             }
         }
         let start = self.used;

@@ -7,7 +7,7 @@ use structures::pack_error::PackErrorKind;
 
 /// The error of a source that has fewer bytes left than required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended;
+pub struct EndOfInput;
 
 /// The error for bytes that are not a value, with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct FormatError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormatErrorKind {
     /// The bytes end before the value does.
-    Ended,
+    EndOfInput,
     /// The type is unknown, or does not exist in this version.
     UnknownType(u8),
     /// There is a string encoding in place of a length, or the length has invalid bits.
@@ -80,9 +80,9 @@ impl From<PackDefect> for FormatErrorKind {
     }
 }
 
-impl From<Ended> for FormatErrorKind {
-    fn from(_: Ended) -> Self {
-        FormatErrorKind::Ended
+impl From<EndOfInput> for FormatErrorKind {
+    fn from(_: EndOfInput) -> Self {
+        FormatErrorKind::EndOfInput
     }
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for FormatError {
 impl fmt::Display for FormatErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            FormatErrorKind::Ended => "the data ends within a value",
+            FormatErrorKind::EndOfInput => "the data ends within a value",
             FormatErrorKind::UnknownType(kind) => return write_unknown_type(f, *kind),
             FormatErrorKind::BrokenLength => "a broken length",
             FormatErrorKind::UnknownStringEncoding(encoding) => {

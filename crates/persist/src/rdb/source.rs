@@ -7,7 +7,7 @@ use structures::listpack::Listpack;
 use structures::lzf;
 
 use super::STRING_LEN_BYTES_MAX;
-use super::error::{Ended, FormatError, FormatErrorKind};
+use super::error::{EndOfInput, FormatError, FormatErrorKind};
 use super::skip::{Skipper, Unskipped};
 
 /// A source of bytes. A source that can fail in other ways ends at the failure and stores the
@@ -17,12 +17,12 @@ pub trait Source {
     ///
     /// # Errors
     /// If fewer bytes are left.
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), Ended>;
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), EndOfInput>;
 }
 
 impl Source for &[u8] {
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), Ended> {
-        let (bytes, rest) = self.split_at_checked(buffer.len()).ok_or(Ended)?;
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), EndOfInput> {
+        let (bytes, rest) = self.split_at_checked(buffer.len()).ok_or(EndOfInput)?;
         buffer.copy_from_slice(bytes);
         *self = rest;
         Ok(())
@@ -200,7 +200,7 @@ impl<'b> Reader<&'b [u8]> {
             return Err(self.error(FormatErrorKind::StringTooLong));
         }
         let end = usize::try_from(compressed_len).unwrap_or(usize::MAX);
-        let ended = self.error(FormatErrorKind::Ended);
+        let ended = self.error(FormatErrorKind::EndOfInput);
         let (compressed, rest) = self.source.split_at_checked(end).ok_or(ended)?;
         (self.source, self.offset) = (rest, self.offset + compressed_len);
         lzf::decompress(compressed, len).ok_or(self.error(FormatErrorKind::BrokenCompression))
@@ -214,7 +214,7 @@ impl<'b> Reader<&'b [u8]> {
         let mut skipper = Skipper::new(self.source, 0);
         skip(&mut skipper).map_err(|unskipped| {
             self.error(match unskipped {
-                Unskipped::Short => FormatErrorKind::Ended,
+                Unskipped::Short => FormatErrorKind::EndOfInput,
                 Unskipped::Broken(kind) => kind,
             })
         })?;
@@ -242,7 +242,7 @@ mod tests {
         ] {
             assert_eq!(reader(bytes).length(), Ok(length));
             let cut = reader(&bytes[..bytes.len() - 1]).length().map_err(|error| error.kind);
-            assert_eq!(cut, Err(FormatErrorKind::Ended));
+            assert_eq!(cut, Err(FormatErrorKind::EndOfInput));
         }
         for broken in [&b"\x82\0\0\0\0\0\0\0\0"[..], b"\xc0\0"] {
             assert_eq!(
@@ -269,7 +269,7 @@ mod tests {
         let kind = |bytes: &[u8]| reader(bytes).string().map_err(|error| error.kind);
         assert_eq!(kind(b"\xc4"), Err(FormatErrorKind::UnknownStringEncoding(4)));
         assert_eq!(kind(b"\x81\0\0\0\0\0\x10\0\x01"), Err(FormatErrorKind::StringTooLong));
-        assert_eq!(kind(b"\x80\0\x0f\0\0abc"), Err(FormatErrorKind::Ended));
+        assert_eq!(kind(b"\x80\0\x0f\0\0abc"), Err(FormatErrorKind::EndOfInput));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use persist::aof::manifest::Manifest;
-use persist::aof::reader::{End, Next, Reader, Standing, starts_with_rdb};
+use persist::aof::reader::{End, Next, Reader, RequestPosition, starts_with_rdb};
 
 fn folder_of(server: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files/aof").join(server)
@@ -46,7 +46,7 @@ fn incremental_files_of_real_servers_are_whole() {
         assert!(batch.annotations().is_sorted_by_key(|annotation| annotation.time_s));
         let units: Vec<_> = batch.units().filter(|unit| unit.len() > 1).collect();
         assert_eq!(units.iter().map(ExactSizeIterator::len).collect::<Vec<_>>(), [5, 4], "{server}");
-        assert!(units.iter().all(|unit| batch.request(unit.start).standing == Standing::Multi));
+        assert!(units.iter().all(|unit| batch.request(unit.start).standing == RequestPosition::Multi));
         let names: Vec<_> = batch.requests().map(|request| request.arg(0).unwrap().to_vec()).collect();
         assert!(names.contains(&b"flushall".to_vec()), "{server}");
         let setrange = batch.requests().find(|request| request.arg(0) == Some(b"setrange")).unwrap();

@@ -16,7 +16,7 @@ use persist::aof::files::{Files, Kept, NewBase};
 use persist::aof::manifest::BaseKind;
 use persist::aof::reader::{End, Next as Part, Reader};
 use persist::aof::writer::{Appended, Done, Job, Moment, Next, SyncPolicy, Syncs, Times, Writer};
-use persist::folder::{Folder, LogFile, Trouble, Unwritten, create_temporary};
+use persist::folder::{FileError, Folder, LogFile, Unwritten, create_temporary};
 use testkit::Rng;
 use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};
 
@@ -480,14 +480,14 @@ impl LogFile for LateError {
         if self.0.swap(true, Relaxed) {
             return Ok(());
         }
-        Err(Unwritten { written_bytes: bytes.len(), trouble: Trouble("late".to_owned()) })
+        Err(Unwritten { written_bytes: bytes.len(), trouble: FileError("late".to_owned()) })
     }
 
-    fn sync(&self) -> Result<(), Trouble> {
+    fn sync(&self) -> Result<(), FileError> {
         Ok(())
     }
 
-    fn cut(&self, _len_bytes: u64) -> Result<(), Trouble> {
+    fn cut(&self, _len_bytes: u64) -> Result<(), FileError> {
         Ok(())
     }
 }
@@ -544,7 +544,7 @@ impl LogFile for Small {
         let mut held = self.bytes.lock().expect("no panic");
         let written_bytes = self.room_bytes.load(Relaxed).saturating_sub(held.len()).min(bytes.len());
         held.extend_from_slice(&bytes[..written_bytes]);
-        let trouble = || Trouble("File too large (os error 27)".to_owned());
+        let trouble = || FileError("File too large (os error 27)".to_owned());
         if written_bytes < bytes.len() {
             Err(Unwritten { written_bytes, trouble: trouble() })
         } else {
@@ -552,11 +552,11 @@ impl LogFile for Small {
         }
     }
 
-    fn sync(&self) -> Result<(), Trouble> {
-        if self.syncs.load(Relaxed) { Ok(()) } else { Err(Trouble("Input/output error".to_owned())) }
+    fn sync(&self) -> Result<(), FileError> {
+        if self.syncs.load(Relaxed) { Ok(()) } else { Err(FileError("Input/output error".to_owned())) }
     }
 
-    fn cut(&self, len_bytes: u64) -> Result<(), Trouble> {
+    fn cut(&self, len_bytes: u64) -> Result<(), FileError> {
         self.bytes.lock().expect("no panic").truncate(len_bytes as usize);
         Ok(())
     }

@@ -357,7 +357,7 @@ fn damaged_compressed_files_are_refused() {
     let kind =
         |bytes: &[u8]| read(bytes, Unsupported::Refused).map(|read| read.keys).expect_err("damaged").kind;
     for len in [8, 12, 20, whole.len() / 2, whole.len() - 1] {
-        assert_eq!(kind(&whole[..len]), LoadErrorKind::Format(FormatErrorKind::Ended), "{len}");
+        assert_eq!(kind(&whole[..len]), LoadErrorKind::Format(FormatErrorKind::EndOfInput), "{len}");
     }
     let mut flipped = whole.clone();
     *flipped.last_mut().expect("not empty") ^= 1;
@@ -385,5 +385,5 @@ fn a_frame_takes_no_more_memory_than_its_bytes_can_stand_for() {
     file.push(check);
     file.extend_from_slice(&[0, 0, 0x40, 0, b'a', b'b', b'c']);
     let error = read(&file, Unsupported::Refused).map(|read| read.keys).expect_err("it ends early");
-    assert_eq!(error.kind, LoadErrorKind::Format(FormatErrorKind::Ended));
+    assert_eq!(error.kind, LoadErrorKind::Format(FormatErrorKind::EndOfInput));
 }

@@ -378,14 +378,14 @@ fn what_values_must_not_be_is_refused() {
         Err(PayloadError::Format(error)) => error.kind,
         other => panic!("{digits}: {other:?}"),
     };
-    assert_eq!(kind(""), Ended);
+    assert_eq!(kind(""), EndOfInput);
     assert_eq!(kind("ff"), UnknownType(255));
     assert_eq!(kind("06"), UnknownType(6));
-    assert_eq!(kind("0001"), Ended);
+    assert_eq!(kind("0001"), EndOfInput);
     assert_eq!(kind("00c06400"), TrailingBytes);
     assert_eq!(kind("0200"), Empty);
     assert_eq!(kind("1200"), Empty);
-    assert_eq!(kind("02020161"), Ended);
+    assert_eq!(kind("02020161"), EndOfInput);
     assert_eq!(kind("020201610161"), Duplicate);
     assert_eq!(kind("0402016101310161 0132"), Duplicate);
     assert_eq!(kind("03010161fd"), Score);
@@ -395,9 +395,9 @@ fn what_values_must_not_be_is_refused() {
     assert_eq!(kind("05010161000000000000f87f"), Score);
     assert_eq!(kind("120103"), UnknownNode);
     // The payloads claim 16 exabytes: of members, in a string, and in a listpack.
-    assert_eq!(kind("0281ffffffffffffffff"), Ended);
+    assert_eq!(kind("0281ffffffffffffffff"), EndOfInput);
     assert_eq!(kind("0081ffffffffffffffff61"), StringTooLong);
-    assert_eq!(kind("0080100000006161"), Ended);
+    assert_eq!(kind("0080100000006161"), EndOfInput);
     assert_eq!(kind("00c301801000000061"), BrokenCompression);
 }
 

@@ -305,7 +305,7 @@ fn evaluate(stack: &mut Stack, arguments: &[Vec<u8>]) -> Result<(), Raise> {
             Err(line) => state.log(&line),
         }
     });
-    stack.go_on()
+    stack.raise_if_stopped()
 }
 
 /// Returns the text of the error on top: the error itself if it is a text, or its field `err`.
@@ -329,5 +329,5 @@ fn run_command(stack: &mut Stack, words: &[Vec<u8>]) -> Result<(), Raise> {
     let _ = stack.call(words.len() as i32, 1);
     stack.pop(1);
     with(stack, |state| (state.steps, state.evaluates) = (false, false));
-    stack.go_on()
+    stack.raise_if_stopped()
 }

@@ -189,13 +189,13 @@ fn unpack_limit(stack: &mut Stack) -> Returns {
 }
 
 /// The reason why bytes cannot be read.
-enum Trouble {
+enum UnpackError {
     Missing,
     BadFormat,
     Raised(Raise),
 }
 
-impl From<Raise> for Trouble {
+impl From<Raise> for UnpackError {
     fn from(raise: Raise) -> Self {
         Self::Raised(raise)
     }
@@ -227,9 +227,9 @@ fn unpack_some(stack: &mut Stack, limit: i64, offset: i64) -> Returns {
         }
         match input.value(stack) {
             Ok(()) => count += 1,
-            Err(Trouble::Missing) => return Err(stack.raise_here(b"Missing bytes in input.")),
-            Err(Trouble::BadFormat) => return Err(stack.raise_here(b"Bad data format in input.")),
-            Err(Trouble::Raised(raise)) => return Err(raise),
+            Err(UnpackError::Missing) => return Err(stack.raise_here(b"Missing bytes in input.")),
+            Err(UnpackError::BadFormat) => return Err(stack.raise_here(b"Bad data format in input.")),
+            Err(UnpackError::Raised(raise)) => return Err(raise),
         }
     }
     if !takes_all {
@@ -249,24 +249,24 @@ struct Unpacker<'a> {
 }
 
 impl<'a> Unpacker<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Trouble> {
-        let (taken, left) = self.left.split_at_checked(len).ok_or(Trouble::Missing)?;
+    fn take(&mut self, len: usize) -> Result<&'a [u8], UnpackError> {
+        let (taken, left) = self.left.split_at_checked(len).ok_or(UnpackError::Missing)?;
         self.left = left;
         Ok(taken)
     }
 
-    fn number<const N: usize>(&mut self) -> Result<[u8; N], Trouble> {
+    fn number<const N: usize>(&mut self) -> Result<[u8; N], UnpackError> {
         let bytes = self.take(N)?;
         Ok(bytes.try_into().expect("so many were taken"))
     }
 
     /// Reads a length of 1, 2 or 4 bytes.
-    fn len(&mut self, bytes: usize) -> Result<usize, Trouble> {
+    fn len(&mut self, bytes: usize) -> Result<usize, UnpackError> {
         Ok(self.take(bytes)?.iter().fold(0, |len, &byte| len << 8 | usize::from(byte)))
     }
 
     /// Pushes the next value.
-    fn value(&mut self, stack: &mut Stack) -> Result<(), Trouble> {
+    fn value(&mut self, stack: &mut Stack) -> Result<(), UnpackError> {
         self.values += 1;
         if self.values.is_multiple_of(VALUES_PER_INTERRUPT) {
             stack.interrupt()?;
@@ -306,24 +306,24 @@ impl<'a> Unpacker<'a> {
                 let len = self.len(if kind == 0xde { 2 } else { 4 })?;
                 return self.map(stack, len);
             }
-            _ => return Err(Trouble::BadFormat),
+            _ => return Err(UnpackError::BadFormat),
         }
         Ok(())
     }
 
-    fn text(&mut self, stack: &mut Stack, len_bytes: usize) -> Result<(), Trouble> {
+    fn text(&mut self, stack: &mut Stack, len_bytes: usize) -> Result<(), UnpackError> {
         let len = self.len(len_bytes)?;
         stack.push(self.take(len)?);
         Ok(())
     }
 
     /// Begins a table within others; raises an error if there are too many.
-    fn descend(&mut self, stack: &Stack, too_deep: &[u8]) -> Result<(), Trouble> {
+    fn descend(&mut self, stack: &Stack, too_deep: &[u8]) -> Result<(), UnpackError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX { Err(stack.raise_here(too_deep).into()) } else { Ok(()) }
     }
 
-    fn array(&mut self, stack: &mut Stack, len: usize) -> Result<(), Trouble> {
+    fn array(&mut self, stack: &mut Stack, len: usize) -> Result<(), UnpackError> {
         self.descend(stack, b"stack overflow (in function mp_decode_to_lua_array)")?;
         stack.push_table(len.min(self.left.len()).min(1024), 0);
         for at in 1..=len {
@@ -334,7 +334,7 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
-    fn map(&mut self, stack: &mut Stack, len: usize) -> Result<(), Trouble> {
+    fn map(&mut self, stack: &mut Stack, len: usize) -> Result<(), UnpackError> {
         self.descend(stack, b"stack overflow (in function mp_decode_to_lua_hash)")?;
         stack.push_table(0, len.min(self.left.len()).min(1024));
         for _ in 0..len {

@@ -85,9 +85,9 @@ impl Comparison {
     /// Compares the functions for one case; panics if a result differs.
     pub(crate) fn check(&mut self, case: &Case<'_>) {
         let stack = self.0.stack();
-        for ours in [1, 2] {
+        for native_depth in [1, 2] {
             stack.push_value(3);
-            stack.push_value(ours);
+            stack.push_value(native_depth);
             for text in [case.subject, case.pattern, case.replacement] {
                 stack.push(text);
             }

@@ -1,16 +1,16 @@
 //! Functions of `string` that PUC Lua cannot interrupt: all functions with patterns, and `rep`.
 
 use crate::errors;
-use crate::lua::{Cheap, Function, Raise, Returns, Stack, Type};
+use crate::lua::{BuiltinStringFn, Function, Raise, Returns, Stack, Type};
 use crate::pattern::{CaptureEnd, Failure, Matcher, Texts};
 
 /// The functions that replace Lua's own. `gsub` replaces Lua's own as well, but has an upvalue.
-pub(super) const FUNCTIONS: [(&[u8], Cheap, Function); 5] = [
-    (b"find", Cheap::Find, find),
-    (b"match", Cheap::Match, first_match),
-    (b"gmatch", Cheap::Gmatch, gmatch),
-    (b"gfind", Cheap::Gmatch, gmatch),
-    (b"rep", Cheap::Rep, rep),
+pub(super) const FUNCTIONS: [(&[u8], BuiltinStringFn, Function); 5] = [
+    (b"find", BuiltinStringFn::Find, find),
+    (b"match", BuiltinStringFn::Match, first_match),
+    (b"gmatch", BuiltinStringFn::Gmatch, gmatch),
+    (b"gfind", BuiltinStringFn::Gmatch, gmatch),
+    (b"rep", BuiltinStringFn::Rep, rep),
 ];
 
 /// Sets the functions in the table on top.
@@ -20,7 +20,7 @@ pub(crate) fn add(stack: &mut Stack) {
         stack.raw_set_field(-2, name);
     }
     stack.push_function(errors::note_place, 0);
-    stack.push_function_unless_cheap(Cheap::Gsub, gsub, 1);
+    stack.push_function_unless_cheap(BuiltinStringFn::Gsub, gsub, 1);
     stack.raw_set_field(-2, b"gsub");
 }
 

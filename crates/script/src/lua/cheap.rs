@@ -10,7 +10,7 @@ use super::stack::{Function, Stack};
 /// Lua's own functions for cheap calls: calls whose number of steps is small, whatever bytes the
 /// texts contain.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Cheap {
+pub(crate) enum BuiltinStringFn {
     Find,
     Match,
     Gmatch,
@@ -30,13 +30,18 @@ unsafe extern "C-unwind" {
 impl Stack {
     /// Pushes a function as [`Stack::push_function`] does. Cheap calls run Lua's own function
     /// `cheap` instead.
-    pub(crate) fn push_function_unless_cheap(&mut self, cheap: Cheap, function: Function, upvalues: i32) {
+    pub(crate) fn push_function_unless_cheap(
+        &mut self,
+        cheap: BuiltinStringFn,
+        function: Function,
+        upvalues: i32,
+    ) {
         let entry = match cheap {
-            Cheap::Find => script_find,
-            Cheap::Match => script_match,
-            Cheap::Gmatch => script_gmatch,
-            Cheap::Gsub => script_gsub,
-            Cheap::Rep => script_rep,
+            BuiltinStringFn::Find => script_find,
+            BuiltinStringFn::Match => script_match,
+            BuiltinStringFn::Gmatch => script_gmatch,
+            BuiltinStringFn::Gsub => script_gsub,
+            BuiltinStringFn::Rep => script_rep,
         };
         self.push_closure(entry, function, upvalues);
     }

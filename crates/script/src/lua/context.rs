@@ -32,7 +32,7 @@ pub(crate) struct Context {
     pub(super) worked_bytes: Cell<usize>,
     /// The number of our functions that run on top of Lua's innermost code, the code outside of all
     /// calls included. 0 while Lua's own code runs: only then may the allocator refuse memory.
-    pub(super) ours: Cell<u32>,
+    pub(super) native_depth: Cell<u32>,
     /// The server, while a script runs.
     pub(super) commands: Cell<Option<NonNull<dyn Commands>>>,
     /// The reason why the script must end. Until it has ended, the script raises an error again and
@@ -97,7 +97,7 @@ impl Context {
             used_bytes: Cell::new(0),
             limit_bytes: Cell::new(limit_bytes.unwrap_or(usize::MAX)),
             worked_bytes: Cell::new(0),
-            ours: Cell::new(1),
+            native_depth: Cell::new(1),
             commands: Cell::new(None),
             stopped: Cell::new(None),
             protocol: Cell::new(Protocol::Resp2),

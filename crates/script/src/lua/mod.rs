@@ -6,7 +6,7 @@
 //!   So our functions never raise. They return `Err(Raise)` with the value on top of the stack.
 //!   `script_call_ours`, whose frame owns nothing, raises it.
 //! - The calls of Lua's interface in our functions raise for one reason only: missing memory. The
-//!   allocator never refuses memory while our code runs (`Context::ours`). The limit is checked
+//!   allocator never refuses memory while our code runs (`Context::native_depth`). The limit is checked
 //!   afterwards. Calls of Lua functions are protected (`lua_pcall`).
 //! - Indices and stack sizes are checked: an index outside of the stack is `nil` or a panic, and
 //!   each push first ensures that there is room on the stack.
@@ -24,7 +24,7 @@ mod stack;
 mod state;
 mod texts;
 
-pub(crate) use cheap::Cheap;
+pub(crate) use cheap::BuiltinStringFn;
 pub(crate) use context::Rng;
 pub(crate) use stack::{Function, HookEvent, Raise, Returns, Stack, Type, truncate};
 pub(crate) use state::State;

@@ -45,7 +45,7 @@ pub(crate) enum Type {
 }
 
 /// A function on the call stack.
-pub(crate) struct Where {
+pub(crate) struct CallFrame {
     pub(crate) is_c: bool,
     pub(crate) source: Vec<u8>,
     pub(crate) line: i32,
@@ -553,11 +553,11 @@ impl Stack {
         self.existing(-1 - args);
         self.reserve(results + 1);
         let handler = if handler == 0 { 0 } else { self.existing(handler) };
-        let ours = self.context().ours.replace(0);
+        let native_depth = self.context().native_depth.replace(0);
         // SAFETY: function and arguments are on the stack, there is room for the results, and the
         // call is protected.
         let status = unsafe { ffi::lua_pcall(self.l, args, results, handler) };
-        self.context().ours.set(ours);
+        self.context().native_depth.set(native_depth);
         if status == 0 { Ok(()) } else { Err(Raise) }
     }
 
@@ -572,11 +572,11 @@ impl Stack {
         self.existing(-1 - args);
         let below = self.top() - args - 1;
         let handler = if handler == 0 { 0 } else { self.existing(handler) };
-        let ours = self.context().ours.replace(0);
+        let native_depth = self.context().native_depth.replace(0);
         // SAFETY: function and arguments are on the stack, which Lua widens for the results, and
         // the call is protected.
         let status = unsafe { ffi::lua_pcall(self.l, args, ffi::LUA_MULTRET, handler) };
-        self.context().ours.set(ours);
+        self.context().native_depth.set(native_depth);
         if status == 0 { Ok(self.top() - below) } else { Err(Raise) }
     }
 
@@ -602,10 +602,10 @@ impl Stack {
         // The name's string must outlive the compiler's work: Lua 5.1 does not keep it.
         self.push(name.to_bytes());
         self.reserve(2);
-        let ours = self.context().ours.replace(0);
+        let native_depth = self.context().native_depth.replace(0);
         // SAFETY: the text is readable, and loading is protected.
         let status = unsafe { ffi::luaL_loadbuffer(self.l, text.as_ptr().cast(), text.len(), name.as_ptr()) };
-        self.context().ours.set(ours);
+        self.context().native_depth.set(native_depth);
         self.remove(-2);
         if status == 0 { Ok(()) } else { Err(Raise) }
     }
@@ -710,7 +710,7 @@ impl Stack {
     }
 
     /// Raises an error if the script was stopped. The script may have caught the last such error.
-    pub(crate) fn go_on(&self) -> Result<(), Raise> {
+    pub(crate) fn raise_if_stopped(&self) -> Result<(), Raise> {
         if self.context().stopped.get().is_some() { Err(self.raise(STOPPED)) } else { Ok(()) }
     }
 
@@ -733,13 +733,13 @@ impl Stack {
     }
 
     /// Returns the function at a level of the call stack; 0 is the running one.
-    pub(crate) fn function_at(&self, level: i32) -> Option<Where> {
+    pub(crate) fn function_at(&self, level: i32) -> Option<CallFrame> {
         let info = self.info(level, c"Sl")?;
         // SAFETY: `lua_getinfo` with "S" has set it.
         let is_c = unsafe { text_of(info.what) } == b"C";
         // SAFETY: as above.
         let source = unsafe { text_of(info.source) }.to_vec();
-        Some(Where { is_c, source, line: info.currentline })
+        Some(CallFrame { is_c, source, line: info.currentline })
     }
 
     /// Returns the name by which the function at a level was called, if it has one.
@@ -875,20 +875,20 @@ unsafe extern "C" fn run_ours(l: *mut ffi::lua_State) -> c_int {
         stack.push(STOPPED);
         return -1;
     }
-    context.ours.set(context.ours.get() + 1);
+    context.native_depth.set(context.native_depth.get() + 1);
     let result = function(&mut stack);
-    context.ours.set(context.ours.get() - 1);
+    context.native_depth.set(context.native_depth.get() - 1);
     match result {
         Ok(_) if context.is_over_limit() => {
-            context.ours.set(context.ours.get() + 1);
+            context.native_depth.set(context.native_depth.get() + 1);
             // SAFETY: a whole collection runs no code of scripts: they cannot define finalizers.
             unsafe { ffi::lua_gc(l, ffi::LUA_GCCOLLECT, 0) };
             if context.is_over_limit() {
                 stack.push(b"not enough memory");
-                context.ours.set(context.ours.get() - 1);
+                context.native_depth.set(context.native_depth.get() - 1);
                 return -1;
             }
-            context.ours.set(context.ours.get() - 1);
+            context.native_depth.set(context.native_depth.get() - 1);
             result.map_or(-1, |count| count as c_int)
         }
         Ok(count) => count as c_int,
@@ -948,7 +948,7 @@ unsafe extern "C-unwind" fn line_hook(l: *mut ffi::lua_State, info: *mut ffi::lu
     // SAFETY: Lua called with what describes the event.
     let event = unsafe { (*info).event };
     // SAFETY: Lua called with its live state.
-    if unsafe { has_gone_on(l, event) } {
+    if unsafe { run_line_hook(l, event) } {
         return;
     }
     // SAFETY: the error is on top of the stack; this frame has nothing to drop.
@@ -959,16 +959,16 @@ unsafe extern "C-unwind" fn line_hook(l: *mut ffi::lua_State, info: *mut ffi::lu
 ///
 /// # Safety
 /// Called by `line_hook` only.
-unsafe extern "C" fn has_gone_on(l: *mut ffi::lua_State, event: c_int) -> bool {
+unsafe extern "C" fn run_line_hook(l: *mut ffi::lua_State, event: c_int) -> bool {
     // SAFETY: the state is live.
     let mut stack = unsafe { Stack::new(l) };
     let context = stack.context;
     // SAFETY: the context lives as long as the state.
     let context = unsafe { context.as_ref() };
-    let (ours, top) = (context.ours.get(), stack.top());
-    context.ours.set(ours + 1);
+    let (native_depth, top) = (context.native_depth.get(), stack.top());
+    context.native_depth.set(native_depth + 1);
     let event = if event == ffi::LUA_HOOKCOUNT { HookEvent::Count } else { HookEvent::Line };
-    let mut done = stack.go_on();
+    let mut done = stack.raise_if_stopped();
     if done.is_ok() && event == HookEvent::Count {
         done = stack.interrupt();
     }
@@ -985,7 +985,7 @@ unsafe extern "C" fn has_gone_on(l: *mut ffi::lua_State, event: c_int) -> bool {
         // SAFETY: the state is live.
         unsafe { set_hook(l, 1) };
     }
-    context.ours.set(ours);
+    context.native_depth.set(native_depth);
     done.is_ok()
 }
 

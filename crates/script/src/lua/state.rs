@@ -209,13 +209,13 @@ unsafe fn resize(context: &Context, old: Option<(NonNull<u8>, usize)>, len: usiz
     let old_len = old.map_or(0, |(_, old_len)| old_len);
     let used = context.used_bytes.get() - old_len;
     let exceeds_limit = len > old_len && used.saturating_add(len) > context.limit_bytes.get();
-    if len == 0 || (exceeds_limit && context.ours.get() == 0) || len > isize::MAX as usize - 16 {
+    if len == 0 || (exceeds_limit && context.native_depth.get() == 0) || len > isize::MAX as usize - 16 {
         return ptr::null_mut();
     }
     // Lua's own code may work for a long time without running an instruction, when it joins texts
     // or grows tables. While the server is asked, it does not use this state.
     let is_counted = len > old_len && len >= COUNTED_BYTES_MIN;
-    if is_counted && context.work(len).is_err() && context.ours.get() == 0 {
+    if is_counted && context.work(len).is_err() && context.native_depth.get() == 0 {
         return ptr::null_mut();
     }
     let new = match old {
@@ -225,7 +225,7 @@ unsafe fn resize(context: &Context, old: Option<(NonNull<u8>, usize)>, len: usiz
     };
     if !new.is_null() {
         context.used_bytes.set(used + len);
-    } else if context.ours.get() > 0 {
+    } else if context.native_depth.get() > 0 {
         std::alloc::handle_alloc_error(layout_of(len));
     }
     new

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use server::config::option::{Change, DefaultValue, Opt};
-use server::config::table::{THEMES, Theme};
+use server::config::table::{OptionGroup, THEMES};
 use server::config::value::Kind;
 
 /// Builds docs/options.md: in each theme, options in effect come before those only accepted.
@@ -21,7 +21,7 @@ pub fn page() -> String {
     page
 }
 
-fn theme_section(page: &mut String, theme: &Theme) {
+fn theme_section(page: &mut String, theme: &OptionGroup) {
     let _ = writeln!(page, "\n## {}", theme.title);
     let shown = || theme.options.iter().copied().filter(|option| !option.hidden);
     let acting: Vec<&Opt> = shown().filter(|option| option.idle_reason().is_none()).collect();

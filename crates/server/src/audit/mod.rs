@@ -36,7 +36,7 @@ use crate::log_file::LogFile;
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 /// Time limit for writing the queued lines when the server stops. Lines not written by then are
 /// lost.
-const END_WITHIN: Duration = Duration::from_secs(3);
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The audit log of a server.
 #[derive(Debug, Default)]
@@ -147,7 +147,7 @@ impl Audit {
         queue.ends = true;
         self.awake.notify_one();
         let is_writing = |queue: &mut Queue| !queue.is_over;
-        let waited = self.over.wait_timeout_while(queue, END_WITHIN, is_writing);
+        let waited = self.over.wait_timeout_while(queue, END_TIMEOUT, is_writing);
         if waited.expect("nothing panics while the queue is locked").1.timed_out() {
             tracing::warn!("the last lines of the audit log were not written in time");
         }
@@ -275,7 +275,7 @@ mod tests {
         audit.reopen();
         let began = Instant::now();
         audit.end();
-        assert!(began.elapsed() < 3 * END_WITHIN);
+        assert!(began.elapsed() < 3 * END_TIMEOUT);
         // Without a reader the blocked write fails, so the writing thread can end.
         drop(reader);
         thread.join().expect("ends");

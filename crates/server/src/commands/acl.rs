@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, category_names};
 use ::commands::{Args, CommandError};
-use engine::acl::{Asked, DEFAULT_USER, LogEntry, Selector, SetError, User, check_name};
+use engine::acl::{AclRequest, DEFAULT_USER, LogEntry, Selector, SetError, User, check_name};
 use engine::table::Registered;
 use resp::Reply;
 
@@ -153,7 +153,7 @@ fn acl_dryrun(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
     if !registered.command.accepts(request.len()) {
         return Err(CommandError::WrongArity(registered.full_name));
     }
-    match user.check(Asked { registered, args: &request, db: ctx.session.db() }) {
+    match user.check(AclRequest { registered, args: &request, db: ctx.session.db() }) {
         Ok(()) => ctx.reply.ok(),
         Err(denial) => ctx.reply.bulk(&denial.description(user.name(), registered, &request)),
     }

@@ -99,7 +99,7 @@ fn config_set(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
         |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(persistence::DIR.opt.name.as_bytes());
     // `dir` cannot change while a file of this folder is being loaded, as in Redis.
     if permission == Permission::Protected
-        && ctx.shared.engine.standing.is_loading.load(Relaxed)
+        && ctx.shared.engine.server_state.is_loading.load(Relaxed)
         && pairs.iter().any(names_folder)
     {
         return Err(CommandError::Line("LOADING Redis is loading the dataset in memory"));
@@ -303,7 +303,7 @@ fn try_listen(shared: &Shared, config: &ConfigStore) -> Result<(), String> {
         StartError::InvalidAddress { address, .. } => format!("{address} is not a valid address"),
         other => other.to_string(),
     })?;
-    listen::listen_elsewhere(shared, &start, shared.tls.server().as_ref()).map_err(|error| error.to_string())
+    listen::replace_listeners(shared, &start, shared.tls.server().as_ref()).map_err(|error| error.to_string())
 }
 
 static CONFIG_RESETSTAT: Command<Runner> = Command {

@@ -243,7 +243,7 @@ mod tests {
             effects: &mut effects,
             rng: &mut fastrand::Rng::with_seed(1),
             limits: &limits,
-            on_empty: ::commands::OnEmpty::Reply,
+            on_empty: ::commands::BlockingMode::Reply,
             origin: ::commands::Origin::Client,
             readable: ::commands::ReadableKeys::All,
         };

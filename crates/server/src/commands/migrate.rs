@@ -88,11 +88,14 @@ static MIGRATE: Command<Runner> = Command {
 /// password] [KEYS key ...]: replies OK, or NOKEY if none of the keys exists. After an error, the
 /// keys that the target confirmed are removed.
 fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let way = Way::of(ctx.shared);
+    let way = ConnectionOptions::of(ctx.shared);
     let order = MigrateRequest::parse(args, way)?;
     let (shared, db) = (ctx.shared, ctx.session.db());
-    let mut parcels: Vec<SerializedKey<'_>> =
-        order.keys.clone().filter_map(|at| SerializedKey::pack(&mut ctx.data, db, args.key(at))).collect();
+    let mut parcels: Vec<SerializedKey<'_>> = order
+        .keys
+        .clone()
+        .filter_map(|at| SerializedKey::serialize(&mut ctx.data, db, args.key(at)))
+        .collect();
     if parcels.is_empty() {
         ctx.reply.simple("NOKEY");
         return Ok(());
@@ -108,10 +111,11 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
     if !order.copy {
         parcels =
             parcels.into_iter().zip(&delivery.taken).filter(|(_, taken)| **taken).map(|it| it.0).collect();
-        parcels.retain(|parcel| !parcel.leave(&mut ctx.data, db));
+        parcels.retain(|parcel| !parcel.remove_if_unchanged(&mut ctx.data, db));
         if !parcels.is_empty() {
             let data = &mut ctx.data;
-            let late = ctx.pass.exclusive(|_alone| settle(data, db, &parcels, &order, &shared.migrations));
+            let late =
+                ctx.pass.exclusive(|_alone| resend_changed(data, db, &parcels, &order, &shared.migrations));
             delivery.failure = delivery.failure.or(late);
         }
     }
@@ -123,14 +127,14 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
 }
 
 /// The options for connections to other servers.
-struct Way {
+struct ConnectionOptions {
     source: Vec<u8>,
     encryption: Encryption,
     /// The TLS configuration of encrypted connections.
     tls: Option<Arc<ClientConfig>>,
 }
 
-impl Way {
+impl ConnectionOptions {
     fn of(shared: &Shared) -> Self {
         let config = shared.config();
         let encryption = if CLUSTER.of(&config) { Encryption::Tls } else { Encryption::None };
@@ -167,7 +171,7 @@ const TIMEOUT_MS_DEFAULT: u64 = 1000;
 
 impl<'a> MigrateRequest<'a> {
     /// Parses the arguments.
-    fn parse(args: &Args<'a>, way: Way) -> Result<Self, CommandError> {
+    fn parse(args: &Args<'a>, way: ConnectionOptions) -> Result<Self, CommandError> {
         let (mut copy, mut existing, mut credentials, mut keys) = (false, Existing::Kept, None, 3..4);
         let mut at = 6;
         while at < args.len() {
@@ -199,7 +203,7 @@ impl<'a> MigrateRequest<'a> {
         let port = stdx::number::parse_i64(args.get(2)).and_then(|port| u16::try_from(port).ok());
         // An invalid port becomes 0, to which no connection is possible.
         let host = String::from_utf8_lossy(args.get(1)).into_owned();
-        let Way { source, encryption, tls } = way;
+        let ConnectionOptions { source, encryption, tls } = way;
         let target = Target { host, port: port.unwrap_or(0), source, encryption };
         let timeout = Duration::from_millis(timeout_ms);
         Ok(Self { target, tls, db, timeout, copy, existing, credentials, keys })
@@ -218,7 +222,7 @@ struct SerializedKey<'a> {
 
 impl<'a> SerializedKey<'a> {
     /// Serializes the value of `key`, if the key exists.
-    fn pack(data: &mut DataAccess<'_, '_>, db: usize, key: Key<'a>) -> Option<Self> {
+    fn serialize(data: &mut DataAccess<'_, '_>, db: usize, key: Key<'a>) -> Option<Self> {
         data.with_key(db, key, |view, _| {
             let entry = view.get(key)?;
             Some(Self {
@@ -240,7 +244,7 @@ impl<'a> SerializedKey<'a> {
     }
 
     /// Removes the key if its value is still the serialized one. Returns true if it did.
-    fn leave(&self, data: &mut DataAccess<'_, '_>, db: usize) -> bool {
+    fn remove_if_unchanged(&self, data: &mut DataAccess<'_, '_>, db: usize) -> bool {
         data.with_key(db, self.key, |view, effects| {
             if !view.peek(self.key).is_some_and(|entry| self.is_of(&entry)) {
                 return false;
@@ -251,7 +255,7 @@ impl<'a> SerializedKey<'a> {
                 record.command("DEL").word(self.key.bytes);
             });
             effects.raise(EventClass::GENERIC, "del", db, self.key.bytes);
-            if view.is_followed(self.key) {
+            if view.has_registrations(self.key) {
                 effects.touch(db, self.key);
             }
             effects.discard(entry);
@@ -273,7 +277,7 @@ impl<'a> SerializedKey<'a> {
 
 /// Takes step 4 (see the module) for the keys `changed`, which changed after their serialization.
 /// The caller has exclusive access to the keyspace.
-fn settle(
+fn resend_changed(
     data: &mut DataAccess<'_, '_>,
     db: usize,
     changed: &[SerializedKey<'_>],
@@ -283,7 +287,7 @@ fn settle(
     let mut gone = Vec::new();
     let mut again = Vec::new();
     for parcel in changed {
-        match SerializedKey::pack(data, db, parcel.key) {
+        match SerializedKey::serialize(data, db, parcel.key) {
             Some(parcel) if !parcel.is_expired(data.now_ms()) => again.push(parcel),
             Some(_) | None => gone.push(parcel.key.bytes),
         }
@@ -301,7 +305,7 @@ fn settle(
     let delivery = link.exchange(deleted.chain(sent).collect(), order);
     link.close(pool, &delivery);
     for (parcel, _) in again.iter().zip(&delivery.taken[gone.len()..]).filter(|(_, taken)| **taken) {
-        parcel.leave(data, db);
+        parcel.remove_if_unchanged(data, db);
     }
     delivery.failure
 }

@@ -10,8 +10,8 @@ use engine::session::{Flow, ReplyMode};
 use crate::context::{Runner, ServerCtx};
 use crate::persistence::shutdown::{Ending, last_work};
 use crate::persistence::{self, aof};
-use crate::shutdown::ShutdownWish;
-use crate::snapshots::{Asked, Cancelled};
+use crate::shutdown::ShutdownOptions;
+use crate::snapshots::{BeginResult, Cancelled};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&BGREWRITEAOF, &BGSAVE, &LASTSAVE, &SAVE, &SHUTDOWN];
@@ -72,7 +72,7 @@ fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
         2 if args.is(1, "SCHEDULE") => true,
         2 if args.is(1, "CANCEL") => {
             ctx.reply.simple(match shared.persistence.cancel(&shared.engine) {
-                Cancelled::UnderWay => "Background saving cancelled",
+                Cancelled::InProgress => "Background saving cancelled",
                 Cancelled::Scheduled => "Scheduled background saving cancelled",
                 Cancelled::Nothing => {
                     return Err(CommandError::Line(
@@ -93,12 +93,12 @@ fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
         return Ok(());
     }
     match ctx.pass.outside(|| persistence::begin_as_asked(shared)) {
-        Asked::Begun => ctx.reply.simple("Background saving started"),
-        Asked::UnderWay if schedules => {
+        BeginResult::Started => ctx.reply.simple("Background saving started"),
+        BeginResult::InProgress if schedules => {
             shared.persistence.schedule();
             ctx.reply.simple("Background saving scheduled");
         }
-        Asked::UnderWay => {
+        BeginResult::InProgress => {
             return Err(CommandError::Line(
                 "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order \
                  to schedule a BGSAVE whenever possible.",
@@ -128,9 +128,9 @@ fn bgrewriteaof(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
         false => aof::rewrite_as_asked(shared),
     };
     ctx.reply.simple(match asked {
-        aof::Asked::Begun => "Background append only file rewriting started",
-        aof::Asked::Scheduled => "Background append only file rewriting scheduled",
-        aof::Asked::UnderWay => {
+        aof::BeginResult::Started => "Background append only file rewriting started",
+        aof::BeginResult::Scheduled => "Background append only file rewriting scheduled",
+        aof::BeginResult::InProgress => {
             return Err(CommandError::Line("ERR Background append only file rewriting already in progress"));
         }
     });
@@ -182,7 +182,7 @@ static SHUTDOWN: Command<Runner> = Command {
 /// Handles SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]. Only ABORT and errors have a reply;
 /// otherwise the connection is closed when the server ends.
 fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let (mut wish, mut abort) = (ShutdownWish::default(), false);
+    let (mut wish, mut abort) = (ShutdownOptions::default(), false);
     for option in args.from(1) {
         if option.eq_ignore_ascii_case(b"abort") {
             abort = true;
@@ -213,7 +213,7 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
         // A script is busy, perhaps on this thread, which must continue so that the script can end.
         ctx.session.reply_mode = ReplyMode::Off;
         // Only the first SHUTDOWN of a pipeline starts the thread that ends the server.
-        if shared.engine.standing.is_stopping.swap(true, Relaxed) {
+        if shared.engine.server_state.is_stopping.swap(true, Relaxed) {
             return Ok(());
         }
         let shared = Arc::clone(shared);

@@ -32,7 +32,7 @@ impl Opt {
 
 /// The set of values that a type can hold.
 #[derive(Clone, Copy, Debug)]
-pub enum Holds {
+pub enum ValueRange {
     /// `yes` and `no`.
     Flags,
     /// Whole numbers from `min` to `max`. The range from 0 to `i64::MAX` also holds amounts of
@@ -55,22 +55,22 @@ pub enum Holds {
     Words,
 }
 
-impl Holds {
+impl ValueRange {
     /// Returns true if this set contains all values of `kind`.
     const fn all_of(self, kind: Kind) -> bool {
         match (self, kind) {
-            (Holds::Numbers { min, max }, Kind::Integer { min: first, max: last })
-            | (Holds::Numbers { min, max }, Kind::Clamped { min: first, max: last }) => {
+            (ValueRange::Numbers { min, max }, Kind::Integer { min: first, max: last })
+            | (ValueRange::Numbers { min, max }, Kind::Clamped { min: first, max: last }) => {
                 min <= first && last <= max
             }
-            (Holds::Numbers { min, max }, Kind::Memory { .. }) => min == 0 && max == i64::MAX,
+            (ValueRange::Numbers { min, max }, Kind::Memory { .. }) => min == 0 && max == i64::MAX,
             // Words cannot be compared at compile time, so a test reads each word.
-            (Holds::Choice(held), Kind::Choice(words)) => held.len() == words.len(),
-            (Holds::Flags, Kind::Flag)
-            | (Holds::Bits, Kind::Octal)
-            | (Holds::Shares, Kind::MemoryOrPercent)
-            | (Holds::Text, Kind::Text | Kind::Checked(_) | Kind::EventLetters)
-            | (Holds::Words, Kind::Words(_)) => true,
+            (ValueRange::Choice(held), Kind::Choice(words)) => held.len() == words.len(),
+            (ValueRange::Flags, Kind::Flag)
+            | (ValueRange::Bits, Kind::Octal)
+            | (ValueRange::Shares, Kind::MemoryOrPercent)
+            | (ValueRange::Text, Kind::Text | Kind::Checked(_) | Kind::EventLetters)
+            | (ValueRange::Words, Kind::Words(_)) => true,
             _ => false,
         }
     }
@@ -82,7 +82,7 @@ pub trait OptionType {
     type Read<'s>;
 
     /// The set of values that the type can hold.
-    const HOLDS: Holds;
+    const HOLDS: ValueRange;
 
     /// Reads a value; `None` if the type cannot hold it. O(1); O(words) for a choice.
     fn read(value: &Value) -> Option<Self::Read<'_>>;
@@ -90,7 +90,7 @@ pub trait OptionType {
 
 impl OptionType for bool {
     type Read<'s> = bool;
-    const HOLDS: Holds = Holds::Flags;
+    const HOLDS: ValueRange = ValueRange::Flags;
 
     fn read(value: &Value) -> Option<bool> {
         match value {
@@ -112,7 +112,7 @@ macro_rules! numbers {
     ($($type:ty: $min:expr, $max:expr;)*) => {$(
         impl OptionType for $type {
             type Read<'s> = $type;
-            const HOLDS: Holds = Holds::Numbers { min: $min, max: $max };
+            const HOLDS: ValueRange = ValueRange::Numbers { min: $min, max: $max };
 
             fn read(value: &Value) -> Option<$type> {
                 match *value {
@@ -145,7 +145,7 @@ pub struct Permissions;
 
 impl OptionType for Permissions {
     type Read<'s> = u32;
-    const HOLDS: Holds = Holds::Bits;
+    const HOLDS: ValueRange = ValueRange::Bits;
 
     fn read(value: &Value) -> Option<u32> {
         match value {
@@ -176,7 +176,7 @@ impl MemoryShare {
 
 impl OptionType for MemoryShare {
     type Read<'s> = MemoryShare;
-    const HOLDS: Holds = Holds::Shares;
+    const HOLDS: ValueRange = ValueRange::Shares;
 
     fn read(value: &Value) -> Option<MemoryShare> {
         match *value {
@@ -203,9 +203,9 @@ pub trait Choice: Copy + PartialEq + 'static {
 
 impl<C: Choice> OptionType for C {
     type Read<'s> = C;
-    const HOLDS: Holds = {
+    const HOLDS: ValueRange = {
         assert!(C::WORDS.len() == C::VALUES.len(), "each word has one meaning");
-        Holds::Choice(C::WORDS)
+        ValueRange::Choice(C::WORDS)
     };
 
     fn read(value: &Value) -> Option<C> {
@@ -217,7 +217,7 @@ impl<C: Choice> OptionType for C {
 
 impl OptionType for [u8] {
     type Read<'s> = &'s [u8];
-    const HOLDS: Holds = Holds::Text;
+    const HOLDS: ValueRange = ValueRange::Text;
 
     fn read(value: &Value) -> Option<&[u8]> {
         match value {
@@ -230,7 +230,7 @@ impl OptionType for [u8] {
 /// An empty path means that the option names no file.
 impl OptionType for Path {
     type Read<'s> = &'s Path;
-    const HOLDS: Holds = Holds::Text;
+    const HOLDS: ValueRange = ValueRange::Text;
 
     fn read(value: &Value) -> Option<&Path> {
         <[u8]>::read(value).map(|bytes| Path::new(OsStr::from_bytes(bytes)))
@@ -239,7 +239,7 @@ impl OptionType for Path {
 
 impl OptionType for [Vec<u8>] {
     type Read<'s> = &'s [Vec<u8>];
-    const HOLDS: Holds = Holds::Words;
+    const HOLDS: ValueRange = ValueRange::Words;
 
     fn read(value: &Value) -> Option<&[Vec<u8>]> {
         match value {

@@ -15,7 +15,7 @@ pub enum Change {
 
 /// The effect of an option, or the reason why it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Acts {
+pub enum Effect {
     /// The option has an effect.
     Now,
     /// The option is checked, stored and shown, so that existing configurations work, but no code
@@ -150,7 +150,7 @@ pub struct Opt {
     /// A one-line summary for the documentation.
     pub summary: &'static str,
     /// The effect of the option.
-    pub acts: Acts,
+    pub acts: Effect,
 }
 
 impl Opt {
@@ -167,7 +167,7 @@ impl Opt {
             on_change: OnChange::Nothing,
             hidden: false,
             summary,
-            acts: Acts::Now,
+            acts: Effect::Now,
         }
     }
 
@@ -255,14 +255,14 @@ impl Opt {
 
     /// Marks the option as one without effect, for the reason `why`.
     pub const fn accepted(self, why: &'static str) -> Self {
-        Opt { acts: Acts::Accepted(why), ..self }
+        Opt { acts: Effect::Accepted(why), ..self }
     }
 
     /// Returns the reason why the option has no effect; `None` if it has an effect.
     pub const fn idle_reason(&self) -> Option<&'static str> {
         match self.acts {
-            Acts::Now => None,
-            Acts::Accepted(why) => Some(why),
+            Effect::Now => None,
+            Effect::Accepted(why) => Some(why),
         }
     }
 

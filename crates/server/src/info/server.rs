@@ -130,8 +130,8 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
 
 /// Writes the Persistence section.
 pub fn persistence(shared: &Shared, fields: &mut Fields) {
-    let standing = &shared.engine.standing;
-    fields.add("loading", u8::from(standing.is_loading.load(Relaxed)));
+    let server_state = &shared.engine.server_state;
+    fields.add("loading", u8::from(server_state.is_loading.load(Relaxed)));
     fields.add("async_loading", 0);
     let Figures { record, current } = shared.persistence.figures();
     let snapshot = shared.engine.keyspace.snapshot();
@@ -168,7 +168,7 @@ pub fn persistence(shared: &Shared, fields: &mut Fields) {
     if let Some(writer) = &aof.writer {
         append_only_files(&aof, writer, fields);
     }
-    if standing.is_loading.load(Relaxed) {
+    if server_state.is_loading.load(Relaxed) {
         loading_figures(loading, fields);
     }
 }
@@ -186,7 +186,7 @@ fn append_only_figures(shared: &Shared, figures: &append_only::Figures, fields: 
     fields.add("aof_last_bgrewrite_status", status(record.last_succeeded));
     fields.add("aof_rewrites", record.begun);
     fields.add("aof_rewrites_consecutive_failures", record.failures);
-    let has_failed = shared.engine.standing.log_failed.load(Relaxed);
+    let has_failed = shared.engine.server_state.log_failed.load(Relaxed);
     fields.add("aof_last_write_status", status(!has_failed));
     fields.add("aof_last_cow_size", shared.engine.keyspace.snapshot().handed_over_len_bytes_peak());
 }

@@ -29,7 +29,7 @@ const VISITS_MAX: usize = 64;
 /// with unread input, the peer may lose the answer.
 const REST_BYTES_MAX: usize = 64 * 1024;
 /// Interval of checks whether the server is stopping.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Pause after an error that would otherwise repeat at once.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -59,12 +59,12 @@ pub fn serve(
 }
 
 /// Waits until a connection arrives, or an open one can be read or written. Waits for at most
-/// [`LOOK`].
+/// [`POLL_INTERVAL`].
 fn wait(listeners: &[TcpListener], visits: &VecDeque<Visit>) -> io::Result<()> {
     let mut fds: Vec<PollFd<'_>> =
         listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
     fds.extend(visits.iter().map(|visit| PollFd::new(&visit.stream, visit.awaited())));
-    match poll(&mut fds, Some(&LOOK)) {
+    match poll(&mut fds, Some(&POLL_INTERVAL)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -17,7 +17,7 @@ use super::token::{Keys, KeysError};
 /// Maximum length of a set of keys, in bytes.
 const KEYS_BYTES_MAX: u64 = 256 << 10;
 /// Maximum duration of a request to the web server.
-const WITHIN: Duration = Duration::from_secs(10);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why there are no new keys: a sentence for the log.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl WebSource {
         }
         let config = ureq::Agent::config_builder()
             .tls_config(tls.build())
-            .timeout_global(Some(WITHIN))
+            .timeout_global(Some(FETCH_TIMEOUT))
             .max_redirects(0)
             .proxy(None)
             .user_agent("saker")

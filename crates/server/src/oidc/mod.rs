@@ -13,7 +13,7 @@
 //! exist and be on; it needs no password. No token can log in as `default`.
 //!
 //! Keys are read again every `oidc-keys-refresh` seconds. They are also read when a token names an
-//! unknown key, at most every [`ASKED_AGAIN_AFTER`]. If reading fails, the earlier keys stay. The
+//! unknown key, at most every [`FETCH_RETRY_AFTER`]. If reading fails, the earlier keys stay. The
 //! thread that receives AUTH verifies the token. This thread never waits for a file or a web
 //! server.
 
@@ -30,7 +30,7 @@ pub use self::token::{Expected, Refusal, is_token};
 use self::token::{Keys, verify};
 
 /// Minimum time between a fetch and the next one that an unknown key causes.
-const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(10);
+const FETCH_RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// The values of the options.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +56,7 @@ pub struct Oidc {
     options: OidcOptions,
     web: Option<WebSource>,
     keys: RwLock<Arc<Keys>>,
-    asked: Mutex<Asked>,
+    asked: Mutex<FetchState>,
     /// Signalled when keys are requested, or when the server stops.
     awake: Condvar,
     logins: AtomicU64,
@@ -64,7 +64,7 @@ pub struct Oidc {
 }
 
 #[derive(Default)]
-struct Asked {
+struct FetchState {
     for_keys: bool,
     has_ended: bool,
 }
@@ -196,7 +196,7 @@ pub fn run(oidc: &Oidc) {
         let mut asked = oidc.asked.lock().expect("nothing panics while it is locked");
         loop {
             let refresh = oidc.options.refresh;
-            let wanted = if asked.for_keys { refresh.min(ASKED_AGAIN_AFTER) } else { refresh };
+            let wanted = if asked.for_keys { refresh.min(FETCH_RETRY_AFTER) } else { refresh };
             let left = (looked + wanted).saturating_duration_since(Instant::now());
             if asked.has_ended {
                 return;

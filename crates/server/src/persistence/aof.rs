@@ -23,16 +23,16 @@ use keyspace::Exclusive;
 use persist::aof::files::{Files, Kept, NewBase, is_part_name};
 use persist::aof::manifest::{BaseKind, manifest_name};
 use persist::aof::writer::{self, Appended, Done, Job, Moment, Next, SyncPolicy, Syncs, Times, Writer};
-use persist::folder::{self, Folder as _, LogFile, Place, Syncing, Target, Trouble, Unsaved};
+use persist::folder::{self, FileError, Folder as _, LogFile, Place, Syncing, Target, Unsaved};
 use persist::save::{Save, Way};
 
-use super::{drive, fix};
+use super::{fix, run_walkers};
 use crate::append_only::{Active, AppendOnly, Rewrite, State, files_name, files_path};
 use crate::config::ConfigStore;
 use crate::config::table::persistence as options;
 use crate::context::unix_ms;
 use crate::shared::{Message, Shared};
-use crate::snapshots::{DataFolder, Whose};
+use crate::snapshots::{DataFolder, SaveInitiator};
 
 /// Maximum wait of the sync thread between two checks for work. Writes of other threads do not wake
 /// it.
@@ -132,7 +132,7 @@ pub fn run(shared: &Shared) {
                 let appended = active.writer.done(done, shared.moment());
                 shared.engine.log.kept().set(appended.kept_bytes);
                 note(shared, &active, appended, &outbox);
-                gather(append_only, units, appended);
+                wait_for_group_commit(append_only, units, appended);
             }
             Next::At(clock_ms) => {
                 note(shared, &active, active.writer.appended(shared.moment()), &outbox);
@@ -153,7 +153,7 @@ pub fn run(shared: &Shared) {
 ///
 /// A client sends its next request as soon as it gets a reply. Without this wait, the next sync
 /// would begin before these requests arrive, and each sync would serve only half of the clients.
-fn gather(append_only: &AppendOnly, units: u64, appended: Appended) {
+fn wait_for_group_commit(append_only: &AppendOnly, units: u64, appended: Appended) {
     if units == 0 {
         return;
     }
@@ -187,17 +187,17 @@ fn note_trouble(shared: &Shared, active: &Active) {
     if !state.active.as_ref().is_some_and(|now| Arc::ptr_eq(&now.writer, &active.writer)) {
         return;
     }
-    let (trouble, standing) = (active.writer.figures().trouble, &shared.engine.standing);
-    match (&trouble, standing.log_failed.load(Relaxed)) {
+    let (trouble, server_state) = (active.writer.figures().trouble, &shared.engine.server_state);
+    match (&trouble, server_state.log_failed.load(Relaxed)) {
         (Some(trouble), false) => tracing::warn!("Error writing to the AOF file: {trouble}"),
         (None, true) => tracing::warn!("AOF write error looks solved. The server can write again."),
         _ => {}
     }
-    standing.note_log(trouble.as_ref().map(system_words));
+    server_state.note_log(trouble.as_ref().map(system_words));
 }
 
 /// Returns the system's message without the error number, for error replies, as in Redis.
-fn system_words(trouble: &Trouble) -> &str {
+fn system_words(trouble: &FileError) -> &str {
     trouble.0.find(" (os error ").map_or(&trouble.0, |at| &trouble.0[..at])
 }
 
@@ -213,26 +213,26 @@ fn note_synced(shared: &Shared, figures: &writer::Figures) {
 }
 
 /// Creates the folder of the append-only files if it is missing. Returns the folder.
-pub(super) fn make_folder(store: &ConfigStore) -> Result<DataFolder, Trouble> {
+pub(super) fn make_folder(store: &ConfigStore) -> Result<DataFolder, FileError> {
     let path = files_path(store);
     let made = match fs::create_dir(&path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
     };
-    made.map_err(|error| Trouble(format!("Can't create the folder {}: {error}", path.display())))?;
+    made.map_err(|error| FileError(format!("Can't create the folder {}: {error}", path.display())))?;
     Ok(DataFolder::new(&path))
 }
 
 /// The reason why an append-only file cannot be turned on.
 pub enum Unprepared {
     /// Another server writes to the folder.
-    Taken(Trouble),
+    Taken(FileError),
     /// The files cannot be opened.
-    Failed(Trouble),
+    Failed(FileError),
 }
 
-impl From<Trouble> for Unprepared {
-    fn from(trouble: Trouble) -> Self {
+impl From<FileError> for Unprepared {
+    fn from(trouble: FileError) -> Self {
         Self::Failed(trouble)
     }
 }
@@ -249,7 +249,7 @@ pub fn prepare(shared: &Shared, store: &ConfigStore) -> Result<(), Unprepared> {
     // The lock comes first, because the files may belong to another server.
     shared.persistence.lock_folder(store).map_err(Unprepared::Taken)?;
     let (folder, name) = (make_folder(store)?, files_name(store));
-    let files = Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?;
+    let files = Files::open(&folder, &name).map_err(|error| FileError(error.to_string()))?;
     files.try_unnamed_incr(&folder)?;
     Ok(())
 }
@@ -279,7 +279,7 @@ pub(crate) fn follow_options(
     if let Some(active) = stopped {
         turn_off(shared, &active, as_owner);
     }
-    let is_loading = shared.engine.standing.is_loading.load(Relaxed);
+    let is_loading = shared.engine.server_state.is_loading.load(Relaxed);
     if is_loading || !options::APPENDONLY.of(&shared.config()) {
         return;
     }
@@ -309,12 +309,12 @@ fn begin_first_base(shared: &Arc<Shared>) {
     // Earlier failures do not delay this rewrite, because a user requested it. As in Redis.
     shared.append_only.state().forget_failures();
     match rewrite_in_background(shared) {
-        Asked::Begun => {}
-        Asked::Scheduled => tracing::info!(
+        BeginResult::Started => {}
+        BeginResult::Scheduled => tracing::info!(
             "AOF was enabled but there is already another background operation. An AOF background was scheduled \
              to start when possible."
         ),
-        Asked::UnderWay => {
+        BeginResult::InProgress => {
             tracing::info!(
                 "AOF was enabled but there is already an AOF rewriting in background. Stopping background AOF and \
                  starting a rewrite now."
@@ -331,7 +331,7 @@ fn begin_first_base(shared: &Arc<Shared>) {
 /// the scheduled one. Returns the writer, which the caller must detach; `None` if there is no
 /// writer or while data is loaded. The caller is outside the gate.
 pub(crate) fn stop_rewrites(shared: &Shared) -> Option<Active> {
-    if shared.engine.standing.is_loading.load(Relaxed) {
+    if shared.engine.server_state.is_loading.load(Relaxed) {
         return None;
     }
     loop {
@@ -355,7 +355,7 @@ fn turn_off(shared: &Shared, active: &Active, as_owner: impl FnOnce(&mut dyn FnM
     }
     shared.append_only.state().earlier_len_bytes += active.writer.figures().len_bytes;
     shared.engine.log.kept().set(0);
-    shared.engine.standing.note_log(None);
+    shared.engine.server_state.note_log(None);
 }
 
 /// Starts to write changes to `file`, which has `len_bytes` bytes and holds all changes so far.
@@ -381,26 +381,26 @@ fn attach(
 
 /// The result of a request for a rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum BeginResult {
     /// The rewrite has begun.
-    Begun,
+    Started,
     /// The rewrite begins after the save, or the removal of history files, has ended.
     Scheduled,
     /// A rewrite is already in progress.
-    UnderWay,
+    InProgress,
 }
 
 /// Begins a rewrite in the background. Until it ends, no background save begins ([`super::fix`]): a
 /// save must not come between the start of the rewrite and its point.
-pub fn rewrite_in_background(shared: &Arc<Shared>) -> Asked {
+pub fn rewrite_in_background(shared: &Arc<Shared>) -> BeginResult {
     {
         let mut state = shared.append_only.state();
         if state.rewrite.is_some() {
-            return Asked::UnderWay;
+            return BeginResult::InProgress;
         }
         if state.is_removing || shared.persistence.state().current.is_some() {
             state.is_scheduled = true;
-            return Asked::Scheduled;
+            return BeginResult::Scheduled;
         }
         begin(&mut state);
     }
@@ -411,9 +411,9 @@ pub fn rewrite_in_background(shared: &Arc<Shared>) -> Asked {
         end(&thread_shared, result);
     };
     if let Err(error) = std::thread::Builder::new().name("aof-rewrite".to_owned()).spawn(body) {
-        end(shared, Err(Trouble(error.to_string()).into()));
+        end(shared, Err(FileError(error.to_string()).into()));
     }
-    Asked::Begun
+    BeginResult::Started
 }
 
 /// Schedules a rewrite, to begin as soon as possible.
@@ -423,22 +423,22 @@ fn schedule(shared: &Shared) {
 
 /// Begins a rewrite in the background because a user requests it. Earlier failures do not delay the
 /// rewrite, as in Redis.
-pub fn rewrite_as_asked(shared: &Arc<Shared>) -> Asked {
+pub fn rewrite_as_asked(shared: &Arc<Shared>) -> BeginResult {
     if shared.append_only.is_rewriting() {
-        return Asked::UnderWay;
+        return BeginResult::InProgress;
     }
     shared.append_only.state().forget_failures();
     rewrite_in_background(shared)
 }
 
 /// Schedules a rewrite that a transaction requests. The rewrite begins after the transaction.
-pub fn schedule_as_asked(shared: &Shared) -> Asked {
+pub fn schedule_as_asked(shared: &Shared) -> BeginResult {
     if shared.append_only.is_rewriting() {
-        return Asked::UnderWay;
+        return BeginResult::InProgress;
     }
     shared.append_only.state().forget_failures();
     schedule(shared);
-    Asked::Scheduled
+    BeginResult::Scheduled
 }
 
 fn begin(state: &mut State) {
@@ -506,7 +506,7 @@ pub fn wait_for_rewrite(shared: &Shared) {
 }
 
 /// The destination of the changes after the point of a rewrite.
-enum Follows {
+enum IncrTarget {
     /// No destination: there is no append-only file.
     Nowhere,
     /// A file that the manifest names, and the sequence number of the file.
@@ -557,7 +557,7 @@ fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
 /// # Errors
 /// The folder contains another append-only file although changes are written to one in a different
 /// folder; or the manifest of the folder is invalid.
-fn take_files(shared: &Shared, folder: &DataFolder, name: &str) -> Result<Files, Trouble> {
+fn take_files(shared: &Shared, folder: &DataFolder, name: &str) -> Result<Files, FileError> {
     let (is_active, is_here, is_elsewhere) = {
         let state = shared.append_only.state();
         let is_here = state.files_path.as_deref() == Some(folder.path());
@@ -567,7 +567,7 @@ fn take_files(shared: &Shared, folder: &DataFolder, name: &str) -> Result<Files,
         let is_other = |file: &String| is_part_name(name, file) || *file == manifest_name(name);
         let others: Vec<String> = folder.names()?.into_iter().filter(is_other).collect();
         if !others.is_empty() {
-            return Err(Trouble(format!(
+            return Err(FileError(format!(
                 "'dir' was changed, but {} holds another append-only file ({}): move those files to another \
                  folder",
                 folder.path().display(),
@@ -576,7 +576,7 @@ fn take_files(shared: &Shared, folder: &DataFolder, name: &str) -> Result<Files,
         }
     }
     // An invalid manifest is an error: it must not be replaced.
-    let found = Files::open(folder, name).map_err(|error| Trouble(error.to_string()));
+    let found = Files::open(folder, name).map_err(|error| FileError(error.to_string()));
     let mut state = shared.append_only.state();
     let known = state.files.take().filter(|_| is_here || is_active);
     let files = match (known, found) {
@@ -606,10 +606,10 @@ fn rewrite_files(
                 let _ = folder.sync_file(&last.name);
             }
             let file = files.begin_incr(folder)?;
-            Follows::Named(file, files.last_incr().unwrap_or_default())
+            IncrTarget::Named(file, files.last_incr().unwrap_or_default())
         }
-        None if awaits_base => Follows::Unnamed(files.begin_unnamed_incr(folder)?),
-        None => Follows::Nowhere,
+        None if awaits_base => IncrTarget::Unnamed(files.begin_unnamed_incr(folder)?),
+        None => IncrTarget::Nowhere,
     };
     let mut options = super::base_options(shared, kind);
     let (mut save, mut attached, mut left_len_bytes) = (None, None, 0);
@@ -618,15 +618,15 @@ fn rewrite_files(
         // For `--restore-until`, no change in the base may be later than the time of the base. So
         // the time is set at the point.
         super::set_time(&mut options, unix_ms() / 1000);
-        save = fix(shared, alone, options.clone(), Whose::Rewrites);
+        save = fix(shared, alone, options.clone(), SaveInitiator::AofRewrite);
         match (&follows, &active) {
-            (Follows::Named(file, _), Some(active)) => {
+            (IncrTarget::Named(file, _), Some(active)) => {
                 // The changes before the point are merged before the writer switches to the new
                 // file.
                 shared.engine.log.begin_part(alone, &outbox);
                 left_len_bytes = active.writer.turn_to(Arc::clone(file));
             }
-            (Follows::Unnamed(file), _) if save.is_some() => {
+            (IncrTarget::Unnamed(file), _) if save.is_some() => {
                 attached = attach(shared, alone, Arc::clone(file), 0, &outbox);
                 // No reply waits for a sync of this file, because the file is useless until its
                 // base is complete.
@@ -642,7 +642,7 @@ fn rewrite_files(
     shared.append_only.signal.set();
     shared.append_only.state().earlier_len_bytes += left_len_bytes;
     let result = match save {
-        None => Err(Trouble("another save is in progress".to_owned()).into()),
+        None => Err(FileError("another save is in progress".to_owned()).into()),
         Some(save) => {
             let name = files.next_base(folder, kind);
             write_base(shared, (way, &save), &name, (folder, syncing))
@@ -651,7 +651,7 @@ fn rewrite_files(
     match result {
         Ok(base_len_bytes) => finish(shared, files, (folder, kind), (follows, attached), base_len_bytes),
         Err(unsaved) => {
-            if let Follows::Unnamed(_) = follows {
+            if let IncrTarget::Unnamed(_) = follows {
                 give_up_turning_on(shared, attached);
                 tracing::info!("Removing the temp incr aof file");
                 files.drop_unnamed_incr(folder);
@@ -670,7 +670,7 @@ fn write_base(
 ) -> Result<u64, Unsaved> {
     let temporary = folder::temporary_base_name(std::process::id());
     let target = Target { folder, temporary, name: name.to_owned(), place: Place::Free, syncing };
-    let result = folder::save_into(target, save, &shared.engine, |out| drive(shared, save, out, way));
+    let result = folder::save_into(target, save, &shared.engine, |out| run_walkers(shared, save, out, way));
     shared.persistence.state().current = None;
     shared.persistence.ended.notify_all();
     result.map(|()| save.progress().len_bytes)
@@ -681,13 +681,13 @@ fn finish(
     shared: &Shared,
     files: &mut Files,
     (folder, kind): (&DataFolder, BaseKind),
-    (follows, attached): (Follows, Option<Active>),
+    (follows, attached): (IncrTarget, Option<Active>),
     base_len_bytes: u64,
 ) -> Result<(), Unsaved> {
     let kept = match &follows {
-        Follows::Nowhere => Kept::None,
-        Follows::Named(_, seq) => Kept::From { seq: *seq },
-        Follows::Unnamed(_) => Kept::Unnamed,
+        IncrTarget::Nowhere => Kept::None,
+        IncrTarget::Named(_, seq) => Kept::From { seq: *seq },
+        IncrTarget::Unnamed(_) => Kept::Unnamed,
     };
     let restored_until_s = shared.append_only.state().restored_until_s;
     let now_s = unix_ms() / 1000;
@@ -701,7 +701,7 @@ fn finish(
     if let Some(attached) = &attached {
         set_up(shared, &attached.writer);
     }
-    if let (Follows::Named(file, _), Some(active)) = (&follows, shared.append_only.active()) {
+    if let (IncrTarget::Named(file, _), Some(active)) = (&follows, shared.append_only.active()) {
         // The base contains the earlier changes that could not be written. So the writer has no
         // error any more.
         active.writer.base_is_in(file);
@@ -794,7 +794,7 @@ fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
 /// Begins a rewrite if one is scheduled, awaited or due by the growth of the file. The housekeeper
 /// calls this function in each round.
 pub fn rewrite_if_due(shared: &Arc<Shared>) {
-    if shared.engine.standing.is_loading.load(Relaxed) || shared.persistence.state().current.is_some() {
+    if shared.engine.server_state.is_loading.load(Relaxed) || shared.persistence.state().current.is_some() {
         return;
     }
     let (percentage, len_bytes_min) = {
@@ -833,7 +833,7 @@ pub fn follow_rewrites(shared: &Shared) {
 ///
 /// # Errors
 /// The changes could not be written or synced.
-pub fn finish_all(shared: &Shared) -> Result<(), Trouble> {
+pub fn finish_all(shared: &Shared) -> Result<(), FileError> {
     let Some(active) = shared.append_only.active() else { return Ok(()) };
     let outbox = Outbox::default();
     shared.engine.log.readers(&outbox);
@@ -852,7 +852,7 @@ pub fn finish_all(shared: &Shared) -> Result<(), Trouble> {
 ///
 /// # Errors
 /// The reason why there is no file to write to.
-pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u64) -> Result<(), Trouble> {
+pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u64) -> Result<(), FileError> {
     let folder = make_folder(&shared.config())?;
     let is_restored = shared.append_only.state().restored_until_s.is_some();
     // As in Redis, incremental files need no base if they contain all changes since the first one.
@@ -872,7 +872,7 @@ pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u
         return match result {
             Ok(()) => Ok(()),
             Err(Unsaved::Failed(trouble)) => Err(trouble),
-            Err(Unsaved::Cancelled) => Err(Trouble("the server is shutting down".to_owned())),
+            Err(Unsaved::Cancelled) => Err(FileError("the server is shutting down".to_owned())),
         };
     }
     let mut files = shared.append_only.state().files.take().expect("it was put there");
@@ -885,7 +885,7 @@ pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u
         .engine
         .gate
         .exclusive(|alone| attach(shared, alone, file, last_len_bytes, &outbox))
-        .ok_or(Trouble("the change log has its maximum number of readers".to_owned()))?;
+        .ok_or(FileError("the change log has its maximum number of readers".to_owned()))?;
     let mut state = shared.append_only.state();
     state.files = Some(files);
     state.active = Some(active);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use engine::shared::GateSlot;
 use keyspace::key::{KeyHash, shard_of};
 use keyspace::{Access, KeyEntry};
-use persist::folder::Trouble;
+use persist::folder::FileError;
 use persist::load::{
     Batch, ByteSource, DecodeOptions, Decoded, LoadError, LoadErrorKind, LoadOptions, Part, Splitter,
     decode_batch,
@@ -38,7 +38,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The options of a load.
 #[derive(Clone, Copy, Debug)]
-pub struct LoadHow {
+pub struct LoadMode {
     /// The access of the threads to the keyspace.
     pub way: Way,
     /// The treatment of a key in the file that already exists in the keyspace.
@@ -73,7 +73,7 @@ pub(super) struct FileSource<'s> {
 }
 
 impl ByteSource for FileSource<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError> {
         loop {
             match self.file.read(buffer) {
                 Ok(len) => {
@@ -81,7 +81,7 @@ impl ByteSource for FileSource<'_> {
                     return Ok(len);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Trouble(error.to_string())),
+                Err(error) => return Err(FileError(error.to_string())),
             }
         }
     }
@@ -90,7 +90,7 @@ impl ByteSource for FileSource<'_> {
 /// The state that all threads of a load share.
 struct Loading<'s> {
     shared: &'s Shared,
-    how: LoadHow,
+    how: LoadMode,
     has_failed: AtomicBool,
     error: Mutex<Option<LoadError>>,
     empty_keys: AtomicU64,
@@ -305,7 +305,7 @@ impl<'s> Report<'s> {
 }
 
 fn unreadable(error: io::Error) -> LoadError {
-    let kind = LoadErrorKind::Reading(Trouble(error.to_string()));
+    let kind = LoadErrorKind::Reading(FileError(error.to_string()));
     LoadError { file_offset: 0, key: None, kind }
 }
 
@@ -313,7 +313,7 @@ fn unreadable(error: io::Error) -> LoadError {
 ///
 /// # Errors
 /// The reason why it cannot be loaded. Some of its keys may have been added.
-pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, LoadError> {
+pub fn load_file(shared: &Shared, path: &Path, how: LoadMode) -> Result<bool, LoadError> {
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -334,7 +334,7 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
 ///
 /// # Errors
 /// As [`load_file`].
-pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadHow) -> Result<u64, LoadError> {
+pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadMode) -> Result<u64, LoadError> {
     let file = File::open(path).map_err(unreadable)?;
     let figures = &shared.persistence.loading;
     let began = Instant::now();

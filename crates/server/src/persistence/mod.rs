@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use keyspace::Exclusive;
 use persist::aof::manifest::BaseKind;
-use persist::folder::{self, Place, Syncing, Target, Trouble, Unsaved};
+use persist::folder::{self, FileError, Place, Syncing, Target, Unsaved};
 use persist::rdb::{Compression, Usage};
 use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Walker, Way};
 use persist::schedule::Reason;
@@ -25,7 +25,7 @@ use crate::config::choices::RdbVersion;
 use crate::config::table::{memory, persistence as options};
 use crate::context::unix_ms;
 use crate::shared::Shared;
-use crate::snapshots::{Asked, Current, DataFolder, Whose, folder_path, save_rules};
+use crate::snapshots::{BeginResult, Current, DataFolder, SaveInitiator, folder_path, save_rules};
 
 pub mod aof;
 mod file_times;
@@ -109,10 +109,17 @@ pub fn changes(shared: &Shared) -> u64 {
 /// Fixes the point of a save: the save contains the data of this moment. Returns `None` if another
 /// save or a rewrite is in progress, or if the data could not be loaded. The caller is the
 /// exclusive owner.
-fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -> Option<Arc<Save>> {
+fn fix(
+    shared: &Shared,
+    alone: &Exclusive,
+    options: SaveOptions,
+    initiator: SaveInitiator,
+) -> Option<Arc<Save>> {
     let rewrites = shared.append_only.state();
-    if matches!(whose, Whose::Nobodys | Whose::Flushes | Whose::Callers { way: Way::Gate })
-        && rewrites.rewrite.is_some()
+    if matches!(
+        initiator,
+        SaveInitiator::Background | SaveInitiator::AfterFlush | SaveInitiator::Foreground { way: Way::Gate }
+    ) && rewrites.rewrite.is_some()
     {
         // A rewrite is in progress: it will soon fix its point, or has fixed it.
         return None;
@@ -126,18 +133,18 @@ fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -
     }
     let save = Save::begin(&shared.engine, alone, options)?;
     let (since, changes) = (Instant::now(), changes(shared));
-    state.current = Some(Current { save: Arc::clone(&save), since, changes, whose });
-    if whose.is_background() {
+    state.current = Some(Current { save: Arc::clone(&save), since, changes, initiator });
+    if initiator.is_background() {
         state.record.begun(unix_ms() / 1000);
     }
     Some(save)
 }
 
 /// Begins a background save because a user requests it. The caller is outside the gate.
-pub fn begin_as_asked(shared: &Arc<Shared>) -> Asked {
+pub fn begin_as_asked(shared: &Arc<Shared>) -> BeginResult {
     let flush = take_over_from_flush(shared);
-    let asked = save_in_background(shared, Whose::Nobodys);
-    if flush && asked == Asked::UnderWay {
+    let asked = save_in_background(shared, SaveInitiator::Background);
+    if flush && asked == BeginResult::InProgress {
         shared.persistence.schedule();
     }
     asked
@@ -170,10 +177,10 @@ fn take_due_flush(shared: &Shared) -> bool {
 }
 
 /// Begins a save in the background. The caller is outside the gate.
-fn save_in_background(shared: &Arc<Shared>, whose: Whose) -> Asked {
+fn save_in_background(shared: &Arc<Shared>, initiator: SaveInitiator) -> BeginResult {
     let options = save_options(shared);
-    let save = shared.engine.gate.exclusive(|alone| fix(shared, alone, options, whose));
-    let Some(save) = save else { return Asked::UnderWay };
+    let save = shared.engine.gate.exclusive(|alone| fix(shared, alone, options, initiator));
+    let Some(save) = save else { return BeginResult::InProgress };
     tracing::info!("Background saving started");
     let (kept, thread_shared) = (Arc::clone(&save), Arc::clone(shared));
     let body = move || {
@@ -182,10 +189,10 @@ fn save_in_background(shared: &Arc<Shared>, whose: Whose) -> Asked {
     };
     if let Err(error) = std::thread::Builder::new().name("bgsave".to_owned()).spawn(body) {
         // The thread cannot be created, but the walk has begun and must be ended.
-        folder::give_up(&save, &shared.engine, |out| drive(shared, &save, out, Way::Gate));
-        end(shared, Err(Trouble(error.to_string()).into()));
+        folder::give_up(&save, &shared.engine, |out| run_walkers(shared, &save, out, Way::Gate));
+        end(shared, Err(FileError(error.to_string()).into()));
     }
-    Asked::Begun
+    BeginResult::Started
 }
 
 /// Saves on this thread. With [`Way::Gate`], the caller is outside the gate, and the function waits
@@ -204,13 +211,15 @@ pub fn save_here(
         if way == Way::Gate {
             aof::wait_for_rewrite(shared);
         }
-        alone(&mut |exclusive| save = fix(shared, exclusive, options.clone(), Whose::Callers { way }));
+        alone(&mut |exclusive| {
+            save = fix(shared, exclusive, options.clone(), SaveInitiator::Foreground { way })
+        });
         // Another rewrite may have begun before the point.
         if save.is_some() || way == Way::Owner || !shared.append_only.is_rewriting() {
             break;
         }
     }
-    let Some(save) = save else { return Err(Trouble("another save is in progress".to_owned()).into()) };
+    let Some(save) = save else { return Err(FileError("another save is in progress".to_owned()).into()) };
     let result = write(shared, &save, way);
     let outcome = result.clone();
     end(shared, result);
@@ -238,15 +247,15 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
         (shared.persistence.lock_folder(&store), folder_path(&store), name, syncing)
     };
     let temporary = folder::temporary_name(std::process::id());
-    let fit = save.unfit().map_or(Ok(()), |unfit| Err(Trouble(unfit.to_string())));
+    let fit = save.unfit().map_or(Ok(()), |unfit| Err(FileError(unfit.to_string())));
     let named = match name == temporary {
-        true => Err(Trouble(format!(
+        true => Err(FileError(format!(
             "dbfilename {name} is the name of the temporary file of a save: set another name"
         ))),
         false => Ok(()),
     };
     if let Err(trouble) = fit.and(named).and(locked) {
-        folder::give_up(save, &shared.engine, |out| drive(shared, save, out, way));
+        folder::give_up(save, &shared.engine, |out| run_walkers(shared, save, out, way));
         return Err(trouble.into());
     }
     let folder = DataFolder::new(&path);
@@ -259,7 +268,7 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     };
     let place = Place::Over { known: &shared.persistence.known, kept_aside: &kept_aside };
     let target = Target { folder: &folder, temporary, name: name.clone(), place, syncing };
-    folder::save_into(target, save, &shared.engine, |out| drive(shared, save, out, way))
+    folder::save_into(target, save, &shared.engine, |out| run_walkers(shared, save, out, way))
 }
 
 /// Removes the temporary file of a save in progress, because the process is about to end.
@@ -275,17 +284,17 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
     let persistence = &shared.persistence;
     let mut state = persistence.state();
     let Some(current) = state.current.take() else { return };
-    if current.whose.is_background() {
+    if current.initiator.is_background() {
         state.record.last_took_s = Some(current.since.elapsed().as_secs());
     }
-    if result.is_ok() && current.whose != (Whose::Callers { way: Way::Owner }) {
+    if result.is_ok() && current.initiator != (SaveInitiator::Foreground { way: Way::Owner }) {
         date_files(shared);
     }
     match result {
         Ok(()) => {
             state.record.succeeded(current.changes, unix_ms() / 1000);
             tracing::info!("DB saved on disk");
-            if current.whose.is_background() {
+            if current.initiator.is_background() {
                 tracing::info!("Background saving terminated with success");
             }
         }
@@ -293,19 +302,19 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
         Err(Unsaved::Cancelled) => tracing::warn!("Background saving terminated by signal 10"),
         Err(Unsaved::Failed(trouble)) => {
             tracing::warn!("Error writing the snapshot to disk: {trouble}");
-            if current.whose.is_background() {
+            if current.initiator.is_background() {
                 state.record.failed(trouble);
                 tracing::warn!("Background saving error");
             }
         }
     }
-    shared.engine.standing.save_failed.store(!state.record.last_succeeded, Relaxed);
+    shared.engine.server_state.save_failed.store(!state.record.last_succeeded, Relaxed);
     drop(state);
     persistence.ended.notify_all();
 }
 
 /// Runs the walk of a save to its end, with one walker for each core, at most [`WALKERS_MAX`].
-fn drive(shared: &Shared, save: &Save, out: &(dyn ChunkSink + Sync), way: Way) {
+fn run_walkers(shared: &Shared, save: &Save, out: &(dyn ChunkSink + Sync), way: Way) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for number in 1..cores.min(WALKERS_MAX) {
@@ -363,7 +372,7 @@ fn rest(shared: &Shared, save: &Save, keys: u64) {
 /// this function in each round.
 pub fn save_if_due(shared: &Arc<Shared>) {
     let (rules, changes) = (save_rules(&shared.config()), changes(shared));
-    if shared.engine.standing.is_loading.load(Relaxed) {
+    if shared.engine.server_state.is_loading.load(Relaxed) {
         return;
     }
     let flushed = take_due_flush(shared);
@@ -378,5 +387,5 @@ pub fn save_if_due(shared: &Arc<Shared>) {
     if let Reason::Rule(rule) = reason {
         tracing::info!("{} changes in {} seconds. Saving...", rule.changes, rule.seconds);
     }
-    save_in_background(shared, if flushed { Whose::Flushes } else { Whose::Nobodys });
+    save_in_background(shared, if flushed { SaveInitiator::AfterFlush } else { SaveInitiator::Background });
 }

@@ -23,10 +23,10 @@ use engine::shared::GateSlot;
 use engine::stats::ThreadStats;
 use keyspace::gate::SharedPass;
 use persist::aof::reader::{AofError, Batch, End, Next, Reader, TornTail, starts_with_rdb};
-use persist::folder::Trouble;
+use persist::folder::FileError;
 use persist::save::Way;
 
-use super::loading::{Counted, Duplicates, Expired, FileSource, LoadHow, Report, load_rdb_part};
+use super::loading::{Counted, Duplicates, Expired, FileSource, LoadMode, Report, load_rdb_part};
 use crate::config::table::persistence as options;
 use crate::context::SystemClock;
 use crate::shared::Shared;
@@ -42,10 +42,10 @@ const DELAY_STEP: Duration = Duration::from_millis(10);
 
 /// The part of a file to replay, and the access to the keyspace.
 #[derive(Clone, Copy, Debug)]
-pub struct ReplayHow {
+pub struct ReplayRange {
     /// The access of the threads to the keyspace. With [`Way::Gate`], the caller is outside the
     /// gate, and the server refuses the requests of clients during the replay
-    /// (`Standing::is_loading`).
+    /// (`RequestPosition::is_loading`).
     pub way: Way,
     /// The offset of the first byte to replay, after the RDB part if there is one.
     pub from_offset: u64,
@@ -64,7 +64,7 @@ pub enum StopAt {
 
 /// The result of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replayed {
+pub struct ReplayResult {
     /// Number of requests that were run, including MULTI, EXEC and SELECT.
     pub commands: u64,
     /// Number of requests that ended with an error.
@@ -86,7 +86,8 @@ pub enum ReplayEnd {
     Whole,
     /// All complete units of the file were run; incomplete bytes follow.
     Torn(TornTail),
-    /// The replay reached [`ReplayHow::stop_at`]. The replayed part ends at this offset, in bytes.
+    /// The replay reached [`ReplayRange::stop_at`]. The replayed part ends at this offset, in
+    /// bytes.
     Stopped(u64),
     /// The server stops, so the replay ended early.
     Abandoned,
@@ -114,7 +115,7 @@ impl std::error::Error for ReplayError {}
 
 impl From<io::Error> for ReplayError {
     fn from(error: io::Error) -> Self {
-        Self::File(AofError::Reading(Trouble(error.to_string())))
+        Self::File(AofError::Reading(FileError(error.to_string())))
     }
 }
 
@@ -203,7 +204,7 @@ impl Replay<'_> {
         mut reader: Reader<FileSource<'_>>,
         stop_at: Option<StopAt>,
         lanes: &Lanes<'_>,
-    ) -> Result<Replayed, ReplayError> {
+    ) -> Result<ReplayResult, ReplayError> {
         let figures = &self.shared.persistence.loading;
         let mut router = Router::new(&self.shared.engine, lanes.senders.len());
         let mut report = Report::new(self.shared, Counted::Commands);
@@ -241,7 +242,7 @@ impl Replay<'_> {
             lanes.spares.try_iter().for_each(|batch| reader.recycle(batch));
             report.now_and_then();
         };
-        Ok(Replayed { commands, errors: 0, end, untimed, last_time_s, next_time_s })
+        Ok(ReplayResult { commands, errors: 0, end, untimed, last_time_s, next_time_s })
     }
 
     fn hand_out(&self, routed: Routed<'_, Batch>, lanes: &Lanes<'_>) {
@@ -337,7 +338,7 @@ fn part_before(batch: &Batch, stop_at: StopAt) -> (usize, Option<u64>) {
 ///
 /// # Errors
 /// The reason why it cannot be replayed. Some of its requests may have been run.
-pub fn replay_file(shared: &Shared, path: &Path, how: ReplayHow) -> Result<Replayed, ReplayError> {
+pub fn replay_file(shared: &Shared, path: &Path, how: ReplayRange) -> Result<ReplayResult, ReplayError> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(how.from_offset))?;
     let source = FileSource { file, figures: &shared.persistence.loading };
@@ -369,7 +370,7 @@ pub fn replay_file(shared: &Shared, path: &Path, how: ReplayHow) -> Result<Repla
     if errors > ERRORS_LOGGED_MAX {
         tracing::warn!("{errors} commands failed: the log shows the first {ERRORS_LOGGED_MAX}");
     }
-    Ok(Replayed { errors, ..replayed })
+    Ok(ReplayResult { errors, ..replayed })
 }
 
 /// Returns true if a file begins with a snapshot.
@@ -386,21 +387,21 @@ pub(super) fn replay_part(
     path: &Path,
     way: Way,
     stop_at: Option<StopAt>,
-) -> Result<Replayed, Trouble> {
+) -> Result<ReplayResult, FileError> {
     let name = path.display();
     let has_snapshot =
-        begins_with_snapshot(path).map_err(|error| Trouble(format!("{name} cannot be read: {error}")))?;
+        begins_with_snapshot(path).map_err(|error| FileError(format!("{name} cannot be read: {error}")))?;
     let mut from_offset = 0;
     if has_snapshot {
-        let how = LoadHow { way, duplicates: Duplicates::Refused, expired: Expired::Kept };
+        let how = LoadMode { way, duplicates: Duplicates::Refused, expired: Expired::Kept };
         from_offset = load_rdb_part(shared, path, how).map_err(|error| {
             tracing::error!("{name}: {error}");
-            Trouble(format!("Error reading the RDB preamble of the AOF file {name}, AOF loading aborted"))
+            FileError(format!("Error reading the RDB preamble of the AOF file {name}, AOF loading aborted"))
         })?;
     }
-    let how = ReplayHow { way, from_offset, stop_at };
+    let how = ReplayRange { way, from_offset, stop_at };
     replay_file(shared, path, how).map_err(|error| {
-        Trouble(match error {
+        FileError(match error {
             ReplayError::Request(not_routed) => format!(
                 "{not_routed} reading the append only file {name}, at byte {}: the file may come from a \
                  newer server or a server with modules",
@@ -424,7 +425,7 @@ mod tests {
     use super::*;
     use crate::Server;
 
-    const ALL: ReplayHow = ReplayHow { way: Way::Gate, from_offset: 0, stop_at: None };
+    const ALL: ReplayRange = ReplayRange { way: Way::Gate, from_offset: 0, stop_at: None };
 
     /// Creates a file from lines: annotations, or the words of a request.
     fn file(lines: &str) -> NamedTempFile {
@@ -453,16 +454,16 @@ mod tests {
     }
 
     /// Replays a part of a file. Returns the result, and the number of keys after it.
-    fn check(lines: &str, how: ReplayHow) -> (Result<Replayed, String>, usize) {
+    fn check(lines: &str, how: ReplayRange) -> (Result<ReplayResult, String>, usize) {
         let (file, server) = (file(lines), server());
         let shared = server.shared();
         let replayed = replay_file(shared, file.path(), how).map_err(|error| error.to_string());
         (replayed, keys(shared))
     }
 
-    fn whole(commands: u64, errors: u64) -> Result<Replayed, String> {
+    fn whole(commands: u64, errors: u64) -> Result<ReplayResult, String> {
         let (end, untimed) = (ReplayEnd::Whole, commands);
-        Ok(Replayed { commands, errors, end, untimed, last_time_s: None, next_time_s: None })
+        Ok(ReplayResult { commands, errors, end, untimed, last_time_s: None, next_time_s: None })
     }
 
     #[test]
@@ -497,7 +498,7 @@ mod tests {
     fn the_owner_of_the_keyspace_can_have_a_file_replayed() {
         let (file, server) = (file("SET a 1\nFLUSHALL\nSET b 1\nMSET c 1 d 2\nSWAPDB 0 1"), server());
         let shared = server.shared();
-        let how = ReplayHow { way: Way::Owner, ..ALL };
+        let how = ReplayRange { way: Way::Owner, ..ALL };
         let replayed = shared.engine.gate.exclusive(|_| replay_file(shared, file.path(), how));
         assert_eq!((replayed.map_err(|error| error.to_string()), keys(shared)), (whole(5, 0), 3));
     }
@@ -507,26 +508,26 @@ mod tests {
         let lines = "SET a 1\n#TS:100\nSET b 1\nMULTI\nSET c 1\n#TS:200\nSET d 1\nEXEC\n#TS:300\nSET e 1";
         let stopped = |commands: u64, at, last_time_s, next_time_s| {
             let (end, untimed) = (ReplayEnd::Stopped(at), commands.min(1));
-            Ok(Replayed { commands, errors: 0, end, untimed, last_time_s, next_time_s })
+            Ok(ReplayResult { commands, errors: 0, end, untimed, last_time_s, next_time_s })
         };
-        let until = |stop_at| check(lines, ReplayHow { stop_at: Some(stop_at), ..ALL });
+        let until = |stop_at| check(lines, ReplayRange { stop_at: Some(stop_at), ..ALL });
         assert_eq!(until(StopAt::TimeS(99)), (stopped(1, 27, None, Some(100)), 1));
         // The annotation of time 200 is within a transaction.
         assert_eq!(until(StopAt::TimeS(100)), (stopped(2, 63, Some(100), Some(200)), 2));
         assert_eq!(until(StopAt::TimeS(299)).1, 4);
-        let all = whole(7, 0).map(|all| Replayed { untimed: 1, last_time_s: Some(300), ..all });
+        let all = whole(7, 0).map(|all| ReplayResult { untimed: 1, last_time_s: Some(300), ..all });
         assert_eq!(until(StopAt::TimeS(300)), (all, 5));
         assert_eq!(until(StopAt::Offset(63)), (stopped(2, 63, Some(100), None), 2));
         assert_eq!(until(StopAt::Offset(62)), (stopped(1, 27, None, None), 1));
         assert_eq!(until(StopAt::Offset(0)), (stopped(0, 0, None, None), 0));
-        let (replayed, keys) = check(lines, ReplayHow { from_offset: 63, ..ALL });
+        let (replayed, keys) = check(lines, ReplayRange { from_offset: 63, ..ALL });
         assert_eq!((replayed.map(|it| it.commands), keys), (Ok(5), 3));
     }
 
     #[test]
     fn a_transaction_that_is_not_whole_is_torn() {
         let (replayed, keys) = check("SET a 1\nMULTI\nSET b 1", ALL);
-        let Ok(Replayed { commands: 1, end: ReplayEnd::Torn(torn), .. }) = replayed else {
+        let Ok(ReplayResult { commands: 1, end: ReplayEnd::Torn(torn), .. }) = replayed else {
             panic!("{replayed:?}");
         };
         assert_eq!((torn.good_len_bytes, torn.multi_offset, keys), (27, Some(27), 1));

@@ -24,7 +24,7 @@ use std::time::Duration;
 use persist::aof::files::Files;
 use persist::aof::manifest::{BaseTime, Chosen, Generation, Part};
 use persist::aof::reader::{Next, Reader};
-use persist::folder::Trouble;
+use persist::folder::FileError;
 use persist::load::{self, Splitter};
 use persist::save::Way;
 use stdx::utc::utc;
@@ -46,8 +46,8 @@ fn now_s() -> i64 {
 }
 
 /// Creates the error for a refused restore.
-fn refused(why: impl std::fmt::Display) -> Trouble {
-    Trouble(format!("--restore-until: {why} Nothing was changed."))
+fn refused(why: impl std::fmt::Display) -> FileError {
+    FileError(format!("--restore-until: {why} Nothing was changed."))
 }
 
 /// The contents of the folder of an append-only file.
@@ -63,7 +63,7 @@ pub(super) enum Found {
 ///
 /// # Errors
 /// The reason why they do not permit it.
-pub(super) fn check_options(store: &ConfigStore, until_s: i64, found: Found) -> Result<(), Trouble> {
+pub(super) fn check_options(store: &ConfigStore, until_s: i64, found: Found) -> Result<(), FileError> {
     if !options::APPENDONLY.of(store) {
         return Err(refused("this server has no append-only file: set 'appendonly yes'."));
     }
@@ -88,7 +88,7 @@ pub(super) fn check_options(store: &ConfigStore, until_s: i64, found: Found) -> 
 ///
 /// # Errors
 /// The reason why the state cannot be loaded. The files are unchanged.
-pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, Trouble> {
+pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, FileError> {
     let Some(until_s) = shared.persistence.restore_until_s else { return Ok(false) };
     if files.manifest().was_restored(until_s) {
         let base = files.manifest().base.as_ref();
@@ -183,7 +183,7 @@ fn choose<'f>(
     files: &'f Files,
     folder: &Path,
     until_s: i64,
-) -> Result<Generation<'f>, Trouble> {
+) -> Result<Generation<'f>, FileError> {
     let base_time = |base: &Part| {
         let path = folder.join(&base.name);
         base_time(shared, &path).map_err(|why| refused(format_args!("{} cannot be read: {why}.", base.name)))
@@ -211,17 +211,17 @@ fn choose<'f>(
 }
 
 /// Returns the time of the state that a base file contains.
-fn base_time(shared: &Shared, path: &Path) -> Result<BaseTime, Trouble> {
-    let trouble = |error: io::Error| Trouble(error.to_string());
+fn base_time(shared: &Shared, path: &Path) -> Result<BaseTime, FileError> {
+    let trouble = |error: io::Error| FileError(error.to_string());
     if !path.exists() {
         return Ok(BaseTime::Missing);
     }
     let source = |path: &Path| {
         let file = fs::File::open(path).map_err(trouble)?;
-        Ok::<_, Trouble>(FileSource { file, figures: &shared.persistence.loading })
+        Ok::<_, FileError>(FileSource { file, figures: &shared.persistence.loading })
     };
     let time_s = if begins_with_snapshot(path).map_err(trouble)? {
-        let broken = |error: load::LoadError| Trouble(error.to_string());
+        let broken = |error: load::LoadError| FileError(error.to_string());
         let db_count = shared.engine.keyspace.db_count();
         let mut splitter = Splitter::open(source(path)?, load_options(shared), db_count).map_err(broken)?;
         loop {
@@ -234,7 +234,7 @@ fn base_time(shared: &Shared, path: &Path) -> Result<BaseTime, Trouble> {
             }
         }
     } else {
-        match Reader::new(source(path)?).next_batch().map_err(|error| Trouble(error.to_string()))? {
+        match Reader::new(source(path)?).next_batch().map_err(|error| FileError(error.to_string()))? {
             Next::Batch(batch) => {
                 let first = batch.annotations().first();
                 first.filter(|first| first.file_offset == 0).map(|first| first.time_s)
@@ -263,7 +263,7 @@ struct Done {
 impl Done {
     /// Creates the error for a time whose position in the files is unknown. `next_s` is the first
     /// known time after the changes without a time.
-    fn untimed(&self, until_s: i64, next_s: Option<i64>) -> Trouble {
+    fn untimed(&self, until_s: i64, next_s: Option<i64>) -> FileError {
         let from = self.last_s.map_or("the base".to_owned(), utc);
         let to = next_s.map_or("the end".to_owned(), utc);
         refused(format_args!(
@@ -284,7 +284,7 @@ struct Listed<'m> {
 }
 
 /// Loads the files of a generation up to a time.
-fn load(shared: &Shared, of: &Generation<'_>, folder: &Path, until_s: i64) -> Result<Done, Trouble> {
+fn load(shared: &Shared, of: &Generation<'_>, folder: &Path, until_s: i64) -> Result<Done, FileError> {
     let listed = |part| {
         let path = folder.join(&Part::clone(part).name);
         let len_bytes = fs::metadata(&path).ok().map(|found| found.len());
@@ -320,7 +320,7 @@ fn load(shared: &Shared, of: &Generation<'_>, folder: &Path, until_s: i64) -> Re
                 done.cut = Some((name.clone(), offset, next_s));
                 return Ok(done);
             }
-            ReplayEnd::Abandoned => return Err(Trouble("the server is shutting down".to_owned())),
+            ReplayEnd::Abandoned => return Err(FileError("the server is shutting down".to_owned())),
             ReplayEnd::Torn(torn) if last == Some(number) && torn.request_within.is_none() => {
                 tracing::warn!("{name} ends within a request, which is skipped: {torn}");
             }

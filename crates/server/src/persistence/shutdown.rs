@@ -9,26 +9,26 @@ use persist::save::Way;
 use super::file_times::date_files;
 use super::{aof, save_here, wait_for_end};
 use crate::shared::Shared;
-use crate::shutdown::ShutdownWish;
+use crate::shutdown::ShutdownOptions;
 use crate::snapshots::{Cancelled, save_rules};
 
 /// The data that must be written before a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LastWork {
+pub struct FinalSave {
     saves: bool,
     appends: bool,
 }
 
 /// Cancels the background save, and returns the data that must still be written; `None` if the
 /// server must not end now.
-pub fn last_work(shared: &Shared, wish: ShutdownWish) -> Option<LastWork> {
-    if shared.persistence.cancel(&shared.engine) == Cancelled::UnderWay {
+pub fn last_work(shared: &Shared, wish: ShutdownOptions) -> Option<FinalSave> {
+    if shared.persistence.cancel(&shared.engine) == Cancelled::InProgress {
         tracing::warn!("There is a child saving an .rdb. Killing it!");
     }
     let has_rules = !save_rules(&shared.config()).is_empty();
     // If the data was not completely loaded, a save would replace the complete data of the file.
     let is_whole =
-        !shared.engine.standing.is_loading.load(Relaxed) && !shared.persistence.load_failed.load(Relaxed);
+        !shared.engine.server_state.is_loading.load(Relaxed) && !shared.persistence.load_failed.load(Relaxed);
     if is_whole && shared.append_only.state().awaits_base {
         if !wish.by_force {
             tracing::warn!("Writing initial AOF, can't exit.");
@@ -37,7 +37,7 @@ pub fn last_work(shared: &Shared, wish: ShutdownWish) -> Option<LastWork> {
         tracing::warn!("Writing initial AOF. Exit anyway.");
     }
     let saves = !wish.forbids_save && (wish.saves || has_rules) && is_whole;
-    Some(LastWork { saves, appends: shared.append_only.active().is_some() })
+    Some(FinalSave { saves, appends: shared.append_only.active().is_some() })
 }
 
 /// The result of an attempt to end a server.
@@ -51,7 +51,7 @@ pub enum Ending {
     Aborted,
 }
 
-impl LastWork {
+impl FinalSave {
     /// Returns true if there is no data to write.
     pub fn is_nothing(self) -> bool {
         !self.saves && !self.appends
@@ -63,8 +63,8 @@ impl LastWork {
     ///
     /// If the data must be saved, the function waits for a running script, because the server
     /// continues if the save fails. Otherwise the script is stopped and its changes are undone.
-    pub fn run(self, shared: &Shared, wish: ShutdownWish, begin: impl Fn() -> bool) -> Ending {
-        let is_stopping = &shared.engine.standing.is_stopping;
+    pub fn run(self, shared: &Shared, wish: ShutdownOptions, begin: impl Fn() -> bool) -> Ending {
+        let is_stopping = &shared.engine.server_state.is_stopping;
         if !self.saves {
             if !begin() {
                 return Ending::Aborted;
@@ -96,8 +96,8 @@ impl LastWork {
         ending.expect("the loop ends with one")
     }
 
-    fn run_as_owner(self, shared: &Shared, wish: ShutdownWish, alone: &Exclusive) -> Ending {
-        let is_stopping = &shared.engine.standing.is_stopping;
+    fn run_as_owner(self, shared: &Shared, wish: ShutdownOptions, alone: &Exclusive) -> Ending {
+        let is_stopping = &shared.engine.server_state.is_stopping;
         // If another shutdown was first, no data has changed since: it has saved the data, or was
         // requested not to.
         if self.saves && !is_stopping.load(Relaxed) {
@@ -122,7 +122,7 @@ impl LastWork {
     }
 }
 
-fn save_as_owner(shared: &Shared, wish: ShutdownWish, alone: &Exclusive) -> bool {
+fn save_as_owner(shared: &Shared, wish: ShutdownOptions, alone: &Exclusive) -> bool {
     match save_here(shared, Way::Owner, |fix| fix(alone)) {
         Ok(()) => true,
         Err(_) if wish.by_force => {

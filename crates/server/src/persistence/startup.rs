@@ -18,11 +18,11 @@ use std::time::Instant;
 
 use persist::aof::files::{Files, is_part_name};
 use persist::aof::manifest::{ToLoad, manifest_name};
-use persist::folder::{Folder as _, Trouble};
+use persist::folder::{FileError, Folder as _};
 use persist::save::Way;
 
 use super::file_times::{changed_at, files_changed_at};
-use super::loading::{Duplicates, Expired, LoadHow, load_file};
+use super::loading::{Duplicates, Expired, LoadMode, load_file};
 use super::replay::{ReplayEnd, begins_with_snapshot, replay_part};
 use super::restore;
 use crate::append_only::{files_name, files_path};
@@ -57,10 +57,10 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::Joi
         None => Ok(source),
     });
     if matches!(source, Ok(None)) && !options::APPENDONLY.of(&shared.config()) {
-        for_leftovers(&shared.config(), DataFolder::report_leftovers);
+        for_each_data_folder(&shared.config(), DataFolder::report_leftovers);
         return Ok(None);
     }
-    shared.engine.standing.is_loading.store(true, Relaxed);
+    shared.engine.server_state.is_loading.store(true, Relaxed);
     let shared = Arc::clone(shared);
     let load = move || {
         let loaded = source.and_then(|source| load(&shared, source));
@@ -79,7 +79,7 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::Joi
 
 /// Calls `act` with each data folder and the name of its data file, to find unfinished files of
 /// ended processes.
-fn for_leftovers(store: &ConfigStore, act: impl Fn(&DataFolder, &str)) {
+fn for_each_data_folder(store: &ConfigStore, act: impl Fn(&DataFolder, &str)) {
     let name = String::from_utf8_lossy(options::DBFILENAME.of(store));
     act(&DataFolder::new(&folder_path(store)), &name);
     act(&DataFolder::new(&files_path(store)), &files_name(store));
@@ -89,9 +89,9 @@ fn for_leftovers(store: &ConfigStore, act: impl Fn(&DataFolder, &str)) {
 ///
 /// # Errors
 /// The file cannot be examined, or is a symbolic link whose target is missing.
-fn has_snapshot(path: &Path) -> Result<bool, Trouble> {
+fn has_snapshot(path: &Path) -> Result<bool, FileError> {
     let is_there = path.try_exists().map_err(|error| {
-        Trouble(format!("Cannot find out whether the snapshot {} exists: {error}", path.display()))
+        FileError(format!("Cannot find out whether the snapshot {} exists: {error}", path.display()))
     })?;
     if !is_there && path.is_symlink() {
         return Err(missing_target(path));
@@ -101,15 +101,15 @@ fn has_snapshot(path: &Path) -> Result<bool, Trouble> {
 
 /// Creates the error for a symbolic link whose target is missing. The data may be on a volume that
 /// is not mounted.
-fn missing_target(path: &Path) -> Trouble {
-    Trouble(format!(
+fn missing_target(path: &Path) -> FileError {
+    FileError(format!(
         "{} is a link to a missing file: put the file back, or remove the link to start without its data.",
         path.display()
     ))
 }
 
 /// Returns the data to load.
-fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
+fn source(store: &ConfigStore) -> Result<Option<Source>, FileError> {
     let snapshot = data_file(store);
     let is_there = has_snapshot(&snapshot);
     let found = open_files(store);
@@ -135,7 +135,7 @@ fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
 ///
 /// # Errors
 /// A manifest or a folder cannot be used.
-fn open_files(store: &ConfigStore) -> Result<Files, Trouble> {
+fn open_files(store: &ConfigStore) -> Result<Files, FileError> {
     let (path, name) = (files_path(store), files_name(store));
     for link in [path.clone(), path.join(manifest_name(&name))] {
         if link.is_symlink() && !link.exists() {
@@ -143,7 +143,7 @@ fn open_files(store: &ConfigStore) -> Result<Files, Trouble> {
         }
     }
     Files::open(&DataFolder::new(&path), &name).map_err(|error| {
-        Trouble(format!(
+        FileError(format!(
             "The manifest of the append-only file in {} cannot be used: {error}. Put back a valid manifest, \
              or move the folder away to start without the data of its files.",
             path.display()
@@ -156,15 +156,15 @@ fn open_files(store: &ConfigStore) -> Result<Files, Trouble> {
 /// one.
 fn choose(
     store: &ConfigStore,
-    found: Result<Files, Trouble>,
+    found: Result<Files, FileError>,
     snapshot: Option<&Path>,
-) -> Result<Option<Files>, Trouble> {
+) -> Result<Option<Files>, FileError> {
     let (folder, is_on) = (DataFolder::new(&files_path(store)), options::APPENDONLY.of(store));
     let files = match found {
         Ok(files) if !files.manifest().is_empty() => Some(files),
         Ok(files) => {
             check_unnamed(store, &folder, &files)?;
-            adopt_single(store, files, snapshot)?
+            migrate_single_file(store, files, snapshot)?
         }
         Err(trouble) if is_on => return Err(trouble),
         Err(trouble) => {
@@ -259,7 +259,7 @@ fn note_older(shared: &Shared, source: &Source) {
 /// # Errors
 /// `appendonly` is `yes`, and there are append-only files without a manifest. They may contain the
 /// data of the server.
-fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Result<(), Trouble> {
+fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Result<(), FileError> {
     let is_on = options::APPENDONLY.of(store);
     let (name, path, names) = (files_name(store), files_path(store), folder.names()?);
     let is_foreign = |file: &&String| {
@@ -279,7 +279,7 @@ fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Res
     }
     let list = unnamed.join(", ");
     if is_on && files.manifest().is_empty() {
-        return Err(Trouble(format!(
+        return Err(FileError(format!(
             "{} holds {list}, but their manifest {} is missing. Put the manifest back, or move these files \
              to another folder to start without their data.",
             path.display(),
@@ -297,11 +297,11 @@ fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Res
 /// Moves an append-only file of Redis 6 or earlier to the folder of later versions, if it is to be
 /// loaded: if `appendonly` is `yes`, or the file is newer than the snapshot. Returns `None` if it
 /// is not.
-fn adopt_single(
+fn migrate_single_file(
     store: &ConfigStore,
     mut files: Files,
     snapshot: Option<&Path>,
-) -> Result<Option<Files>, Trouble> {
+) -> Result<Option<Files>, FileError> {
     let (old, is_on) = (folder_path(store).join(files_name(store)), options::APPENDONLY.of(store));
     let is_newer = || snapshot.is_none_or(|path| changed_at(path) < changed_at(&old));
     if !old.is_file() || !(is_on || is_newer()) {
@@ -309,13 +309,13 @@ fn adopt_single(
     }
     let folder = super::aof::make_folder(store)?;
     move_single(store, &old, &folder)?;
-    files.adopt_single(&folder)?;
+    files.migrate_single_file(&folder)?;
     Ok(Some(files))
 }
 
 /// Moves the append-only file of Redis 6 if the manifest lists it, but the file is still in the old
 /// place. The server that wrote this manifest ended before it moved the file.
-fn end_adoption(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Result<(), Trouble> {
+fn end_adoption(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Result<(), FileError> {
     let (name, manifest) = (files_name(store), files.manifest());
     let old = folder_path(store).join(&name);
     let mut parts = manifest.parts();
@@ -327,10 +327,10 @@ fn end_adoption(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Resu
 }
 
 /// Moves the append-only file of Redis 6 to the folder of later versions.
-fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(), Trouble> {
+fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(), FileError> {
     let new = folder.file(&files_name(store));
     if folder.has(&files_name(store)) {
-        return Err(Trouble(format!(
+        return Err(FileError(format!(
             "{} is the append-only file of an earlier version. The server cannot move it to {}, because \
              that file exists. Move one of them to another folder.",
             old.display(),
@@ -342,16 +342,17 @@ fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(
         old.display(),
         new.display()
     );
-    fs::rename(old, &new).map_err(|error| Trouble(format!("{} cannot be moved: {error}", old.display())))?;
+    fs::rename(old, &new)
+        .map_err(|error| FileError(format!("{} cannot be moved: {error}", old.display())))?;
     DataFolder::new(&folder_path(store)).sync()
 }
 
 /// Loads the chosen data, and opens the append-only file if `appendonly` is `yes`.
-fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
+fn load(shared: &Shared, source: Option<Source>) -> Result<(), FileError> {
     let is_on = options::APPENDONLY.of(&shared.config());
     match &source {
         Some(source) => note_older(shared, source),
-        None => for_leftovers(&shared.config(), DataFolder::report_leftovers),
+        None => for_each_data_folder(&shared.config(), DataFolder::report_leftovers),
     }
     // If the append-only files are empty, an unfinished save may have more data. So it must not be
     // removed.
@@ -366,18 +367,18 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
             Some(*files)
         }
         Some(Source::Snapshot(path)) => {
-            let how = LoadHow { way: Way::Gate, duplicates: Duplicates::Refused, expired: Expired::LeftOut };
+            let how = LoadMode { way: Way::Gate, duplicates: Duplicates::Refused, expired: Expired::LeftOut };
             load_file(shared, &path, how).map_err(|error| {
                 tracing::error!("{} cannot be loaded: {error}", path.display());
                 tracing::error!("Terminating server after rdb file reading failure.");
-                Trouble("Fatal error loading the DB, check server logs. Exiting.".to_owned())
+                FileError("Fatal error loading the DB, check server logs. Exiting.".to_owned())
             })?;
             None
         }
         None => None,
     };
     if holds_data {
-        for_leftovers(&shared.config(), DataFolder::remove_leftovers);
+        for_each_data_folder(&shared.config(), DataFolder::remove_leftovers);
     }
     if !is_on {
         if let Some(files) = files {
@@ -393,12 +394,14 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
         None => {
             let folder = super::aof::make_folder(&shared.config())?;
             let name = files_name(&shared.config());
-            Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?
+            Files::open(&folder, &name).map_err(|error| FileError(error.to_string()))?
         }
     };
     let is_restored = shared.append_only.state().restored_until_s.is_some();
     super::aof::open(shared, files, lens.0, lens.1).map_err(|trouble| match is_restored {
-        true => Trouble(format!("--restore-until: the new base cannot be added to the manifest: {trouble}")),
+        true => {
+            FileError(format!("--restore-until: the new base cannot be added to the manifest: {trouble}"))
+        }
         false => trouble,
     })?;
     restore::note_end(shared);
@@ -410,7 +413,7 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
 ///
 /// # Errors
 /// The reason, as a text for the log.
-pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64), Trouble> {
+pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64), FileError> {
     let (path, name, cuts) = {
         let store = shared.config();
         (files_path(&store), files_name(&store), options::AOF_LOAD_TRUNCATED.of(&store))
@@ -419,7 +422,7 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64)
     let mut lens_bytes = Vec::new();
     for part in manifest.parts() {
         let Ok(found) = fs::metadata(folder.file(&part.name)) else {
-            return Err(Trouble(format!(
+            return Err(FileError(format!(
                 "The AOF file {} of {name}.manifest cannot be read: No such file or directory. Put it back, \
                  or remove its line from the manifest and lose its data.",
                 part.name
@@ -448,24 +451,29 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64)
 
 /// Loads one of the files. If the last file ends with an incomplete request and `cuts` is true,
 /// cuts this request off. Returns the length of the file in bytes.
-fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool), way: Way) -> Result<u64, Trouble> {
+fn load_part(
+    shared: &Shared,
+    path: &Path,
+    (is_last, cuts): (bool, bool),
+    way: Way,
+) -> Result<u64, FileError> {
     let name = path.display();
     let replayed = replay_part(shared, path, way, None)?;
     let torn = match replayed.end {
         ReplayEnd::Whole => {
-            return fs::metadata(path).map(|found| found.len()).map_err(|error| Trouble(error.to_string()));
+            return fs::metadata(path).map(|found| found.len()).map_err(|error| FileError(error.to_string()));
         }
         ReplayEnd::Stopped(len_bytes) => return Ok(len_bytes),
-        ReplayEnd::Abandoned => return Err(Trouble("the server is shutting down".to_owned())),
+        ReplayEnd::Abandoned => return Err(FileError("the server is shutting down".to_owned())),
         ReplayEnd::Torn(torn) => torn,
     };
     if !is_last {
-        return Err(Trouble(format!(
+        return Err(FileError(format!(
             "{name} ends within a request but is not the last file: {torn}. Run saker-check aof for details."
         )));
     }
     if let Some(offset) = torn.request_within {
-        return Err(Trouble(format!(
+        return Err(FileError(format!(
             "Bad file format reading the append only file {name}: the request at byte {} does not end, but \
              another request seems to begin at byte {offset}. A length is probably damaged, and the data \
              after it may be good. Make a backup of your AOF file, then use saker-check aof --fix \
@@ -474,7 +482,7 @@ fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool), way: W
         )));
     }
     if !cuts {
-        return Err(Trouble(format!(
+        return Err(FileError(format!(
             "Unexpected end of file reading the append only file {name}: {torn}. You can: 1) Make a backup of your AOF \
              file, then use saker-check aof --fix <filename.manifest>. 2) Alternatively you can set the \
              'aof-load-truncated' configuration option to yes and restart the server."
@@ -486,6 +494,6 @@ fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool), way: W
         file.set_len(torn.good_len_bytes)?;
         file.sync_all()
     });
-    cut.map_err(|error| Trouble(format!("cannot cut off the incomplete end of {name}: {error}")))?;
+    cut.map_err(|error| FileError(format!("cannot cut off the incomplete end of {name}: {error}")))?;
     Ok(torn.good_len_bytes)
 }

@@ -3,8 +3,8 @@
 //!
 //! As in Redis 8, the number of scripts from EVAL is limited; scripts from SCRIPT LOAD stay until
 //! SCRIPT FLUSH. Each thread keeps references to scripts that it has found, so that it needs no
-//! lock to find them again. [`CachedScript::is_gone`] returns true after the cache has removed the
-//! script.
+//! lock to find them again. [`CachedScript::is_removed`] returns true after the cache has removed
+//! the script.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -36,7 +36,7 @@ pub struct CachedScript {
     /// True if SCRIPT LOAD has loaded the script, which then cannot be evicted.
     is_loaded: AtomicBool,
     /// True if the script was removed from the cache.
-    is_gone: AtomicBool,
+    is_removed: AtomicBool,
     /// The observations from earlier runs of the script.
     pub learned: Learned,
     /// The value of the clock (`ScriptCache::clock`) at the last use.
@@ -45,8 +45,8 @@ pub struct CachedScript {
 
 impl CachedScript {
     /// Returns true if the script was removed from the cache.
-    pub fn is_gone(&self) -> bool {
-        self.is_gone.load(Relaxed)
+    pub fn is_removed(&self) -> bool {
+        self.is_removed.load(Relaxed)
     }
 }
 
@@ -121,7 +121,7 @@ impl ScriptCache {
             body: body.into(),
             flags,
             is_loaded: AtomicBool::new(loaded),
-            is_gone: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
             learned: Learned::default(),
             used: AtomicU64::new(now),
         });
@@ -144,7 +144,7 @@ impl ScriptCache {
             return;
         };
         if let Some(script) = scripts.by_sha.remove(&sha) {
-            script.is_gone.store(true, Relaxed);
+            script.is_removed.store(true, Relaxed);
             scripts.body_bytes -= script.body.len();
         }
         scripts.evictable -= 1;
@@ -155,7 +155,7 @@ impl ScriptCache {
     /// relaxed store for each, after the lock is released.
     pub fn flush(&self) -> impl Send + use<> {
         let old = std::mem::take(&mut *self.write());
-        old.by_sha.values().for_each(|script| script.is_gone.store(true, Relaxed));
+        old.by_sha.values().for_each(|script| script.is_removed.store(true, Relaxed));
         old.by_sha
     }
 

@@ -6,15 +6,15 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use persist::folder::{DataFile, Folder, LogFile, Stamp, Trouble, Unwritten, left_by};
+use persist::folder::{DataFile, FileError, Folder, LogFile, Stamp, Unwritten, writer_pid};
 
 /// A folder on disk.
 pub struct DataFolder {
     path: PathBuf,
 }
 
-fn trouble(error: io::Error) -> Trouble {
-    Trouble(error.to_string())
+fn trouble(error: io::Error) -> FileError {
+    FileError(error.to_string())
 }
 
 impl DataFolder {
@@ -37,7 +37,7 @@ impl DataFolder {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub fn names(&self) -> Result<Vec<String>, Trouble> {
+    pub fn names(&self) -> Result<Vec<String>, FileError> {
         let entries = match std::fs::read_dir(&self.path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -56,7 +56,7 @@ impl DataFolder {
     fn leftovers(&self, own: &str) -> Vec<String> {
         let is_left = |name: &String| {
             let is_gone = |pid| !Path::new(&format!("/proc/{pid}")).exists() || pid == std::process::id();
-            name != own && left_by(name).is_some_and(is_gone)
+            name != own && writer_pid(name).is_some_and(is_gone)
         };
         self.names().unwrap_or_default().into_iter().filter(is_left).collect()
     }
@@ -93,19 +93,19 @@ pub fn stamp_of(path: &Path) -> Option<Stamp> {
 }
 
 impl Folder for DataFolder {
-    fn create(&self, name: &str) -> Result<Box<dyn DataFile>, Trouble> {
+    fn create(&self, name: &str) -> Result<Box<dyn DataFile>, FileError> {
         Ok(Box::new(RealFile(File::create_new(self.file(name)).map_err(trouble)?)))
     }
 
-    fn rename(&self, from: &str, to: &str) -> Result<(), Trouble> {
+    fn rename(&self, from: &str, to: &str) -> Result<(), FileError> {
         std::fs::rename(self.file(from), self.file(to)).map_err(trouble)
     }
 
-    fn remove(&self, name: &str) -> Result<(), Trouble> {
+    fn remove(&self, name: &str) -> Result<(), FileError> {
         std::fs::remove_file(self.file(name)).map_err(trouble)
     }
 
-    fn sync(&self) -> Result<(), Trouble> {
+    fn sync(&self) -> Result<(), FileError> {
         File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(trouble)
     }
 
@@ -114,7 +114,7 @@ impl Folder for DataFolder {
         !matches!(std::fs::symlink_metadata(self.file(name)), Err(error) if error.kind() == io::ErrorKind::NotFound)
     }
 
-    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble> {
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, FileError> {
         match std::fs::read(self.file(name)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -122,18 +122,18 @@ impl Folder for DataFolder {
         }
     }
 
-    fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble> {
+    fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, FileError> {
         let file = File::options().append(true).open(self.file(name)).map_err(trouble)?;
         file.set_len(len_bytes).map_err(trouble)?;
         Ok(Arc::new(RealLog(file)))
     }
 
-    fn create_log(&self, name: &str) -> Result<Arc<dyn LogFile>, Trouble> {
+    fn create_log(&self, name: &str) -> Result<Arc<dyn LogFile>, FileError> {
         let file = File::options().append(true).create_new(true).open(self.file(name)).map_err(trouble)?;
         Ok(Arc::new(RealLog(file)))
     }
 
-    fn link(&self, from: &str, to: &str) -> Result<(), Trouble> {
+    fn link(&self, from: &str, to: &str) -> Result<(), FileError> {
         let (from, to) = (self.file(from), self.file(to));
         match std::fs::hard_link(&from, &to) {
             Ok(()) => Ok(()),
@@ -143,7 +143,7 @@ impl Folder for DataFolder {
         }
     }
 
-    fn stamp(&self, name: &str) -> Result<Option<Stamp>, Trouble> {
+    fn stamp(&self, name: &str) -> Result<Option<Stamp>, FileError> {
         match std::fs::symlink_metadata(self.file(name)) {
             Ok(found) => Ok(Some(Stamp {
                 device: found.dev(),
@@ -156,7 +156,7 @@ impl Folder for DataFolder {
         }
     }
 
-    fn sync_file(&self, name: &str) -> Result<(), Trouble> {
+    fn sync_file(&self, name: &str) -> Result<(), FileError> {
         File::open(self.file(name)).and_then(|file| file.sync_all()).map_err(trouble)
     }
 }
@@ -181,7 +181,7 @@ impl LogFile for RealLog {
         while written_bytes < bytes.len() {
             match (&self.0).write(&bytes[written_bytes..]) {
                 Ok(0) => {
-                    let trouble = Trouble("the system wrote no bytes to the file".to_owned());
+                    let trouble = FileError("the system wrote no bytes to the file".to_owned());
                     return Err(Unwritten { written_bytes, trouble });
                 }
                 Ok(len) => written_bytes += len,
@@ -192,11 +192,11 @@ impl LogFile for RealLog {
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), Trouble> {
+    fn sync(&self) -> Result<(), FileError> {
         self.0.sync_data().map_err(trouble)
     }
 
-    fn cut(&self, len_bytes: u64) -> Result<(), Trouble> {
+    fn cut(&self, len_bytes: u64) -> Result<(), FileError> {
         self.0.set_len(len_bytes).map_err(trouble)
     }
 }
@@ -204,11 +204,11 @@ impl LogFile for RealLog {
 struct RealFile(File);
 
 impl DataFile for RealFile {
-    fn append(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         self.0.write_all(bytes).map_err(trouble)
     }
 
-    fn sync(&mut self) -> Result<(), Trouble> {
+    fn sync(&mut self) -> Result<(), FileError> {
         self.0.sync_data().map_err(trouble)
     }
 }
@@ -225,11 +225,11 @@ impl FolderLock {
     ///
     /// # Errors
     /// Another server holds it, or the folder cannot be opened.
-    pub fn take(path: &Path) -> Result<Self, Trouble> {
+    pub fn take(path: &Path) -> Result<Self, FileError> {
         let folder = File::open(path).map_err(trouble)?;
         match folder.try_lock() {
             Ok(()) => Ok(Self { folder }),
-            Err(TryLockError::WouldBlock) => Err(Trouble(format!(
+            Err(TryLockError::WouldBlock) => Err(FileError(format!(
                 "another server writes to the folder {}: give each server a 'dir' of its own",
                 path.display()
             ))),

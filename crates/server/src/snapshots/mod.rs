@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use persist::folder::{KnownFiles, Trouble};
+use persist::folder::{FileError, KnownFiles};
 use persist::save::{Progress, Save, Way};
 use persist::schedule::{SaveRecord, SaveRule};
 
@@ -56,32 +56,32 @@ pub(crate) struct Current {
     /// The number of changes since the start of the server up to the point of the save.
     pub changes: u64,
     /// The origin of the save.
-    pub whose: Whose,
+    pub initiator: SaveInitiator,
 }
 
 /// The origin of a save, which decides who waits for its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum SaveInitiator {
     /// A background save. No thread waits for it.
-    Nobodys,
+    Background,
     /// A background save after a flush, so that flushed data does not return after a crash. In
     /// Redis, FLUSHALL waits for this save. Here no thread waits for it, and the next save that a
     /// user requests replaces it.
-    Flushes,
+    AfterFlush,
     /// A save on the thread of the caller, which waits for it. With [`Way::Owner`] the save may
     /// begin during a rewrite, because it ends before the rewrite can fix its point.
-    Callers {
+    Foreground {
         /// The caller's access to the keyspace.
         way: Way,
     },
     /// A rewrite of the append-only file.
-    Rewrites,
+    AofRewrite,
 }
 
-impl Whose {
+impl SaveInitiator {
     /// Returns true if no thread waits for the save.
     pub fn is_background(self) -> bool {
-        matches!(self, Self::Nobodys | Self::Flushes)
+        matches!(self, Self::Background | Self::AfterFlush)
     }
 }
 
@@ -95,11 +95,11 @@ pub struct Figures {
 
 /// The result of a request for a background save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum BeginResult {
     /// The save has begun.
-    Begun,
+    Started,
     /// Another save is in progress.
-    UnderWay,
+    InProgress,
 }
 
 impl Persistence {
@@ -158,7 +158,7 @@ impl Persistence {
     /// Ends loading: requests that need the data may run.
     pub(crate) fn end_loading(&self, engine: &engine::Shared) {
         let state = self.state();
-        engine.standing.is_loading.store(false, Relaxed);
+        engine.server_state.is_loading.store(false, Relaxed);
         drop(state);
         self.ended.notify_all();
     }
@@ -166,7 +166,7 @@ impl Persistence {
     /// Waits until the data is loaded, or loading has failed.
     pub fn wait_until_loaded(&self, engine: &engine::Shared) {
         let mut state = self.state();
-        while engine.standing.is_loading.load(Relaxed) {
+        while engine.server_state.is_loading.load(Relaxed) {
             state = self.ended.wait(state).expect("nothing panics while it is locked");
         }
     }
@@ -174,7 +174,7 @@ impl Persistence {
     /// Returns the statistics that INFO shows.
     pub fn figures(&self) -> Figures {
         let state = self.state();
-        let current = state.current.as_ref().filter(|current| current.whose.is_background());
+        let current = state.current.as_ref().filter(|current| current.initiator.is_background());
         let current = current.map(|current| (current.save.progress(), current.since.elapsed()));
         Figures { record: state.record.clone(), current }
     }
@@ -182,7 +182,7 @@ impl Persistence {
     /// Returns true while a background save is in progress. A save after a flush does not count,
     /// because another save may replace it.
     pub fn is_saving(&self) -> bool {
-        self.state().current.as_ref().is_some_and(|current| current.whose == Whose::Nobodys)
+        self.state().current.as_ref().is_some_and(|current| current.initiator == SaveInitiator::Background)
     }
 
     /// Schedules a save, to begin as soon as possible.
@@ -194,9 +194,9 @@ impl Persistence {
     /// Returns the kind of the cancelled save.
     pub fn cancel(&self, engine: &engine::Shared) -> Cancelled {
         let mut state = self.state();
-        if let Some(current) = state.current.as_ref().filter(|current| current.whose.is_background()) {
+        if let Some(current) = state.current.as_ref().filter(|current| current.initiator.is_background()) {
             current.save.abandon(engine);
-            return Cancelled::UnderWay;
+            return Cancelled::InProgress;
         }
         match std::mem::take(&mut state.record.is_scheduled) {
             true => Cancelled::Scheduled,
@@ -208,7 +208,9 @@ impl Persistence {
     /// if it cancelled one. The caller is outside the gate.
     pub(crate) fn cancel_save_of_flush(&self, engine: &engine::Shared) -> bool {
         let (mut state, mut cancelled) = (self.state(), false);
-        while let Some(current) = state.current.as_ref().filter(|current| current.whose == Whose::Flushes) {
+        while let Some(current) =
+            state.current.as_ref().filter(|current| current.initiator == SaveInitiator::AfterFlush)
+        {
             current.save.abandon(engine);
             cancelled = true;
             state = self.ended.wait(state).expect("nothing panics while it is locked");
@@ -220,7 +222,7 @@ impl Persistence {
     ///
     /// # Errors
     /// Another server holds the lock, or the folder cannot be opened.
-    pub fn lock_folder(&self, store: &ConfigStore) -> Result<(), Trouble> {
+    pub fn lock_folder(&self, store: &ConfigStore) -> Result<(), FileError> {
         let path = folder_path(store);
         let mut lock = self.lock.lock().expect("nothing panics while it is locked");
         if !lock.as_ref().is_some_and(|lock| lock.is_of(&path)) {
@@ -234,7 +236,7 @@ impl Persistence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
     /// A save in progress.
-    UnderWay,
+    InProgress,
     /// A scheduled save.
     Scheduled,
     /// No save.

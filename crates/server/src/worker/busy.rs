@@ -76,7 +76,7 @@ impl Meanwhile for Attendant<'_, '_> {
             self.worker.shared.stop();
         }
         let gate = &self.worker.shared.engine.gate;
-        self.worker.turn(&mut self.events, Some(gate.barred(self.worker.thread)));
+        self.worker.turn(&mut self.events, Some(gate.outside_pass(self.worker.thread)));
         self.due = Some(Instant::now() + ATTEND_INTERVAL);
     }
 }

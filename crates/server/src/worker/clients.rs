@@ -249,18 +249,18 @@ impl Worker<'_> {
         session.info.state.gone.store(true, Relaxed);
         self.engine.executor.stats().clients.sub(1);
         threads.unregister(clients, &session.info);
-        self.departed.push(client);
+        self.closed_clients.push(client);
         self.give_up_keys();
     }
 
     /// Removes the clients of closed connections from the keys that they watched, blocked on or
-    /// cached. While a script is busy, they stay in the list `departed`.
+    /// cached. While a script is busy, they stay in the list `closed_clients`.
     pub(super) fn give_up_keys(&mut self) {
         let engine::Shared { keyspace, blocked, watchers, tracking, scripts, .. } = &self.shared.engine;
         if !self.engine.executor.is_inside || scripts.is_any_busy() {
             return;
         }
-        self.departed.retain_mut(|client| {
+        self.closed_clients.retain_mut(|client| {
             let session = &mut client.session;
             blocked.unblock(keyspace, &session.info);
             session.stop_tracking(tracking, keyspace);

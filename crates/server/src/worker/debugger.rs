@@ -27,14 +27,14 @@ use crate::shared::{Message, Shared};
 const OVERDUE_DEFAULT: Duration = Duration::from_secs(5);
 
 /// The client that debugs the script, as the debugger uses it: it sends lines and receives input.
-struct Speaker {
+struct DebugConnection {
     shared: Arc<Shared>,
     link: Arc<Link>,
     /// Time of the last receive from the client.
     received: Instant,
 }
 
-impl DebugClient for Speaker {
+impl DebugClient for DebugConnection {
     fn send(&mut self, bytes: &[u8]) {
         self.link.send(bytes);
         wake(&self.shared, &self.link);
@@ -121,7 +121,8 @@ fn run_with<'s>(
     let args = link.words.args(engine.keyspace.hasher());
     let mut out = ByteQueue::new();
     let Some(registered) = engine.table.find(args.get(0)) else { return (out, 0) };
-    let speaker = Speaker { shared: Arc::clone(shared), link: Arc::clone(link), received: Instant::now() };
+    let speaker =
+        DebugConnection { shared: Arc::clone(shared), link: Arc::clone(link), received: Instant::now() };
     let scripts = ThreadScripts::debugged(shared, args.get(1), Box::new(speaker));
     executor.scripts = Some(Box::new(scripts));
     executor.begin_turn(Instant::now());

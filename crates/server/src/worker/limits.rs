@@ -139,8 +139,11 @@ impl Worker<'_> {
             // Closing removes the client from the queues of its keys, under the locks of their
             // shards.
             let gate = &self.shared.engine.gate;
-            let pass =
-                if self.attends { gate.barred(self.thread) } else { gate.shared_unless_busy(self.thread) };
+            let pass = if self.attends {
+                gate.outside_pass(self.thread)
+            } else {
+                gate.shared_unless_busy(self.thread)
+            };
             self.engine.note_standing(&pass);
             return self.close(conn);
         }

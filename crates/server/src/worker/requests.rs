@@ -19,7 +19,7 @@ use resp::parse::Limits;
 use stdx::ByteQueue;
 
 use super::figures::note_activity;
-use super::watched::Watch;
+use super::request_checks::RequestChecks;
 use super::{Client, NetOutputs, Worker, session_mut, session_of};
 use crate::run_queue::Visit;
 use crate::shared::{Message, Shared};
@@ -141,7 +141,7 @@ impl Worker<'_> {
         // batch.
         let batch = std::mem::take(&mut self.batch);
         let timed = Timing::start(&self.engine.executor);
-        let watch = Watch::of(&self.engine.executor.settings);
+        let watch = RequestChecks::of(&self.engine.executor.settings);
         let mut run = BatchRun { shared: self.shared, batch: &batch, deadline, is_over: false, timed, watch };
         for at in 0..batch.turns.len() {
             if at > 0 && run.is_late() {
@@ -322,7 +322,7 @@ pub(super) struct BatchRun<'a> {
     /// True if no further visit begins. The remaining ones were put back into the queue.
     pub(super) is_over: bool,
     pub(super) timed: Timing,
-    pub(super) watch: Watch,
+    pub(super) watch: RequestChecks,
 }
 
 /// A visit in progress.

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use commands::CommandError;
 use engine::scripting::{
-    Lesson, Prepared, Propagation, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source,
-    Standing,
+    Lesson, Prepared, Propagation, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptServerState,
+    ScriptTraits, Source,
 };
 use engine::scripts::ScriptKind;
 use resp::Protocol;
@@ -100,7 +100,7 @@ impl ThreadScripts {
     fn find(&mut self, sha: Sha, body: Option<&[u8]>) -> Result<Rc<Compiled>, CommandError> {
         let cache = &self.shared.script_cache;
         if let Some(found) = self.compiled.get(&sha) {
-            if !found.script.is_gone() {
+            if !found.script.is_removed() {
                 cache.note_use(&found.script);
                 return Ok(Rc::clone(found));
             }
@@ -140,7 +140,7 @@ impl ThreadScripts {
             let vm = &mut self.vm;
             let mut victims = COMPILED_MAX / 8;
             self.compiled.retain(|sha, kept| {
-                let stays = !kept.script.is_gone() && victims == 0;
+                let stays = !kept.script.is_removed() && victims == 0;
                 if !stays {
                     victims = victims.saturating_sub(1);
                     if let Some(vm) = vm {
@@ -323,9 +323,9 @@ impl Commands for Server<'_> {
 
     fn interrupt(&mut self) -> Result<(), Stop> {
         let Shared { engine, stopping, .. } = self.shared;
-        let is_ending = stopping.load(Relaxed) || engine.standing.is_stopping.load(Relaxed);
-        let standing = if is_ending { Standing::Ending } else { Standing::Running };
-        self.commands.interrupt(standing).map_err(stop)
+        let is_ending = stopping.load(Relaxed) || engine.server_state.is_stopping.load(Relaxed);
+        let server_state = if is_ending { ScriptServerState::Ending } else { ScriptServerState::Running };
+        self.commands.interrupt(server_state).map_err(stop)
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {

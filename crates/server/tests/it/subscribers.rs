@@ -99,7 +99,12 @@ fn who_publishes_faster_than_a_thread_takes_it_is_held_back() {
 
 /// Subscribes and unsubscribes repeatedly, directly, in a transaction, and by RESET. Returns the
 /// number of received messages.
-fn come_and_go(client: &mut Client, protocol: Protocol, (p, name): (&str, &str), rounds: usize) -> u64 {
+fn subscribe_repeatedly(
+    client: &mut Client,
+    protocol: Protocol,
+    (p, name): (&str, &str),
+    rounds: usize,
+) -> u64 {
     let mut received = 0;
     for round in 0..rounds {
         client.hello(protocol);
@@ -169,9 +174,9 @@ fn a_subscription_has_all_messages_up_to_its_end_and_none_behind() {
                         }
                     });
                     let _stop = StopAtEnd(&stop);
-                    let threads = subscribers
-                        .each_mut()
-                        .map(|client| scope.spawn(move || come_and_go(client, protocol, names, ROUNDS)));
+                    let threads = subscribers.each_mut().map(|client| {
+                        scope.spawn(move || subscribe_repeatedly(client, protocol, names, ROUNDS))
+                    });
                     threads.map(|thread| thread.join().expect("no panic")).into_iter().sum()
                 });
                 assert_eq!(received, promised.load(Relaxed), "{names:?} {protocol:?}");

@@ -25,8 +25,8 @@ use super::{ENTRY_OVERHEAD_LEN_BYTES, NodeLimit, NodeView, REPLACED_LEN_BYTES_MA
 use crate::listpack::OVERHEAD_LEN_BYTES;
 use crate::listpack::element::{self, Element, Encoded, Needle};
 use crate::lzf::{self, Compressor};
-use crate::showing::Weighed;
 use crate::size_class::size_class;
+use crate::walk_state::MemorySize;
 use std::ops::Range;
 
 /// An end of a run or of a whole list.
@@ -89,7 +89,7 @@ fn offset(at: usize) -> u32 {
     u32::try_from(at).expect("packed nodes are shorter than 4 GiB")
 }
 
-impl Weighed for Node {
+impl MemorySize for Node {
     fn weight_bytes(&self) -> usize {
         size_of::<Self>() + self.memory_usage()
     }

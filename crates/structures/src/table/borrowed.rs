@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
 use super::bucket::{DUE_FLAGS, POINTER_MASK, address_of, pointer_of};
-use super::deadlines::{DueCounts, Dues};
+use super::deadlines::{DueCounts, StoredDeadlines};
 use super::segment::Segment;
 use super::{Place, Table, Thin};
 
@@ -109,7 +109,7 @@ impl<E: Thin> DerefMut for BorrowedMut<'_, E> {
 impl<E: Thin> Drop for BorrowedMut<'_, E> {
     #[inline]
     fn drop(&mut self) {
-        let dues = Dues::of::<E>(&self.element);
+        let dues = StoredDeadlines::of::<E>(&self.element);
         // SAFETY: the handle ends here; the element goes back into its word and is not used again.
         let element = unsafe { ManuallyDrop::take(&mut self.element) };
         let address = address_of(element.into_raw());

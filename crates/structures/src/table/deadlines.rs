@@ -6,19 +6,19 @@ use super::bucket::{DEADLINE, PARTS};
 
 /// The stored form of an element's deadlines.
 #[derive(Clone, Copy)]
-pub(super) struct Dues {
+pub(super) struct StoredDeadlines {
     /// The bits of [`DUE_FLAGS`] that apply.
     pub(super) flags: u64,
     /// The second before which nothing is due.
     pub(super) min_s: u32,
 }
 
-impl Dues {
+impl StoredDeadlines {
     #[inline]
     pub(super) fn of<E: Thin>(element: &E) -> Self {
-        let mut dues = Dues { flags: 0, min_s: u32::MAX };
+        let mut dues = StoredDeadlines { flags: 0, min_s: u32::MAX };
         if let Some(at_ms) = element.deadline_ms() {
-            dues = Dues { flags: DEADLINE, min_s: deadline_s(at_ms) };
+            dues = StoredDeadlines { flags: DEADLINE, min_s: deadline_s(at_ms) };
         }
         if let Some(at_ms) = element.part_deadline_ms() {
             dues.flags |= PARTS;

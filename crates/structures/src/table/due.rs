@@ -8,7 +8,7 @@
 use std::mem::ManuallyDrop;
 
 use super::bucket::{DUE_FLAGS, MARK, POINTER_MASK, SLOTS, address_of, pointer_of};
-use super::deadlines::{Dues, deadline_s};
+use super::deadlines::{StoredDeadlines, deadline_s};
 use super::segment::buckets_for;
 use super::{Table, Thin};
 
@@ -25,7 +25,7 @@ pub struct SweepBudget {
 /// for tables whose elements have no parts with deadlines.
 pub trait Sweep<E> {
     /// Receives the number of elements with deadlines, due or not, that a sweep is about to check.
-    fn looks_at(&mut self, _elements: usize) {}
+    fn on_segment(&mut self, _elements: usize) {}
     /// Offers an unmarked element before it is removed or loses parts, so that a copy can be put
     /// aside for a walk (`walk`). Returns true if the element must be marked.
     fn claims(&mut self, _element: &mut E) -> bool {
@@ -81,7 +81,7 @@ impl<E: Thin> Table<E> {
             let first = self.first_place(at);
             let segment = &self.directory[first];
             if segment.deadlines > 0 && segment.deadline_min_s <= deadline_s(now_ms) {
-                sweep.looks_at(segment.deadlines.into());
+                sweep.on_segment(segment.deadlines.into());
                 let swept = self.sweep_segment(first, now_ms, sweep);
                 removed += swept.removed;
                 if self.len == 0 {
@@ -148,7 +148,7 @@ impl<E: Thin> Table<E> {
                     }
                     continue;
                 }
-                let dues = Dues::of::<E>(&element);
+                let dues = StoredDeadlines::of::<E>(&element);
                 let word = bucket.words[slot] & !(POINTER_MASK | DUE_FLAGS);
                 let element = ManuallyDrop::into_inner(element);
                 bucket.words[slot] = word | address_of(element.into_raw()) | dues.flags;

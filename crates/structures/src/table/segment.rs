@@ -14,7 +14,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 
 use super::bucket::{Bucket, OVERFLOW, POINTER_MASK, SLOTS, TAG_SHIFT};
-use super::deadlines::{DueCounts, Dues};
+use super::deadlines::{DueCounts, StoredDeadlines};
 
 /// The possible bucket counts of a segment. From 512 bytes on, a count is one line less than the
 /// allocator's class, which leaves room for aligning the block to a line.
@@ -101,7 +101,7 @@ impl Segment {
 
     /// Updates the counters for an element's deadlines. `had` are its former flags. O(1).
     #[inline]
-    pub(super) fn note(&mut self, had: u64, dues: Dues, counts: &mut DueCounts) {
+    pub(super) fn note(&mut self, had: u64, dues: StoredDeadlines, counts: &mut DueCounts) {
         if had | dues.flags == 0 {
             return;
         }

@@ -196,13 +196,13 @@ mod tests {
     }
 
     impl Walked {
-        fn show(shown: &mut Vec<(Vec<u8>, Vec<u8>)>, pair: &Pair) {
+        fn walk_next(shown: &mut Vec<(Vec<u8>, Vec<u8>)>, pair: &Pair) {
             shown.push((pair.field().to_vec(), pair.value().to_vec()));
         }
 
         fn before_change(&mut self, place: Place, field: &[u8]) {
             if self.table.claim(place, (self.hash)(field), self.point) {
-                Self::show(&mut self.shown, &self.table.at(place));
+                Self::walk_next(&mut self.shown, &self.table.at(place));
             }
         }
 
@@ -226,7 +226,7 @@ mod tests {
 
         fn step(&mut self) {
             let shown = &mut self.shown;
-            self.point = self.table.walk(self.point, &self.hash, |pair| Self::show(shown, pair));
+            self.point = self.table.walk(self.point, &self.hash, |pair| Self::walk_next(shown, pair));
         }
     }
 

@@ -1,4 +1,4 @@
-//! A table with showings: see `showing`.
+//! A table with showings: see `walk_state`.
 //!
 //! It is a [`Table`] whose changes all go through this module. During a showing, an element that is
 //! not visited yet is copied before it is changed or removed (`walk` explains why that is
@@ -8,7 +8,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::showing::{CopiedBytes, PositionOf, Showing, Weighed};
+use crate::walk_state::{CopiedBytes, MemorySize, PositionOf, WalkState};
 
 use super::{BorrowedMut, Place, Sweep, SweepBudget, SweptParts, Table, Thin, WalkPoint};
 
@@ -33,7 +33,7 @@ struct Walk<E> {
     copied_len_bytes: CopiedBytes,
 }
 
-impl<E: Thin + Weighed> Walk<E> {
+impl<E: Thin + MemorySize> Walk<E> {
     fn take_copied(&mut self) -> Option<E> {
         let element = self.copied.pop()?;
         self.copied_len_bytes.sub(element.weight_bytes());
@@ -105,7 +105,7 @@ impl<E: Thin, X> WalkedTable<E, X> {
     }
 }
 
-impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
+impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
     /// Inserts like [`Table::insert`].
     #[inline]
     pub fn insert(&mut self, position: u64, element: E, position_of: &impl Fn(&[u8]) -> u64) -> Place {
@@ -159,21 +159,22 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
         self.table.sweep_due(cursor, now_ms, budget, &mut KeptSweep { walk, due })
     }
 
-    /// Starts a showing of the present state, whose elements [`WalkedTable::show`] visits. O(1).
-    pub fn begin(&mut self, showing: Showing) {
+    /// Starts a showing of the present state, whose elements [`WalkedTable::walk_next`] visits.
+    /// O(1).
+    pub fn begin(&mut self, walk_state: WalkState) {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
         rare.walk = Some(Walk {
-            ticket: showing.ticket,
-            position_of: showing.position_of,
+            ticket: walk_state.ticket,
+            position_of: walk_state.position_of,
             point: WalkPoint::START,
             copied: Vec::new(),
-            copied_len_bytes: CopiedBytes::new(showing.copied_len_bytes),
+            copied_len_bytes: CopiedBytes::new(walk_state.copied_len_bytes),
         });
     }
 
     /// Visits the next elements of the showing, about `elements_max`, in any order. Returns true if
     /// there are more.
-    pub fn show(&mut self, elements_max: usize, mut visit: impl FnMut(&E)) -> bool {
+    pub fn walk_next(&mut self, elements_max: usize, mut visit: impl FnMut(&E)) -> bool {
         let Some((table, walk)) = self.walk_mut() else { return false };
         let mut shown = 0;
         while shown < elements_max {
@@ -208,7 +209,7 @@ struct KeptSweep<'w, E, F> {
     due: F,
 }
 
-impl<E: Thin + Clone + Weighed, F: FnMut(E)> Sweep<E> for KeptSweep<'_, E, F> {
+impl<E: Thin + Clone + MemorySize, F: FnMut(E)> Sweep<E> for KeptSweep<'_, E, F> {
     fn claims(&mut self, element: &mut E) -> bool {
         let Some(walk) = &mut self.walk else { return false };
         let is_ahead = walk.point.is_before((walk.position_of)(element.key()));

@@ -30,7 +30,7 @@ const COMMANDS_PER_CONNECTION: usize = 250;
 /// Number of databases that are read to show a difference.
 const DATABASES: u32 = 4;
 
-/// Percentage of commands that are taken from [`MORTAL`].
+/// Percentage of commands that are taken from [`TIME_DEPENDENT`].
 const MORTAL_PERCENT: usize = 12;
 
 /// Commands that are not sent: they change no data, or the number of their replies varies.
@@ -51,7 +51,7 @@ const LEFT_OUT: &[&str] = &[
 /// Commands that the generator of the differential test leaves out, because their replies depend on
 /// the time or on chance. They concern keys and fields that expire during the run, random choices,
 /// and results stored from sets. `%` stands for a random digit.
-const MORTAL: &[&str] = &[
+const TIME_DEPENDENT: &[&str] = &[
     "SET s% value PX %",
     "SET h% value PX 1%",
     "PEXPIRE s% %",
@@ -112,9 +112,9 @@ const MORTAL: &[&str] = &[
     "FLUSHDB",
 ];
 
-/// The commands of [`MORTAL`] whose records Redis applies differently after a field has expired.
-/// While it loads, HPERSIST ignores an expired field and HINCRBY begins at 0. Its own append-only
-/// files have the same problem. Streams for Redis do not contain these commands.
+/// The commands of [`TIME_DEPENDENT`] whose records Redis applies differently after a field has
+/// expired. While it loads, HPERSIST ignores an expired field and HINCRBY begins at 0. Its own
+/// append-only files have the same problem. Streams for Redis do not contain these commands.
 const LOADED_OTHERWISE_BY_REDIS: &[&str] = &["HINCRBY h%", "HINCRBYFLOAT h%", "HPERSIST h%"];
 
 /// The results of a run.
@@ -226,7 +226,7 @@ pub fn run(seed: u64, time: Duration) -> io::Result<Summary> {
         let settings = SETTINGS[summary.streams as usize % SETTINGS.len()];
         let for_redis = targets.len() > 1 && rng.percent(50);
         let lines: Vec<&str> =
-            MORTAL.iter().copied().filter(|line| !for_redis || !is_loaded_otherwise(line)).collect();
+            TIME_DEPENDENT.iter().copied().filter(|line| !for_redis || !is_loaded_otherwise(line)).collect();
         let mut source_of_commands = Commands { grammar: &grammar, mortal: &lines, clock: 0, rng };
         send_all(&source.process, settings, &mut source_of_commands, &mut summary)?;
         let mut stream = Vec::new();
@@ -306,7 +306,7 @@ fn is_loaded_otherwise(line: &str) -> bool {
 /// The source of a stream's commands.
 struct Commands<'g> {
     grammar: &'g Grammar,
-    /// The lines of [`MORTAL`] to use.
+    /// The lines of [`TIME_DEPENDENT`] to use.
     mortal: &'g [&'static str],
     /// The counter for the ids of streams.
     clock: u64,

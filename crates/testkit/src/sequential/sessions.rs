@@ -220,7 +220,7 @@ impl Database {
 
     /// Runs a blocking command that has no `BEGIN` and `END`: it pops an existing element, or times
     /// out at once. Returns `None` for other commands.
-    pub(super) fn impatient(&mut self, words: &[&[u8]], actual: &Value) -> Option<Answer> {
+    pub(super) fn blocking_as_nonblocking(&mut self, words: &[&[u8]], actual: &Value) -> Option<Answer> {
         let (verb, keys) = match words {
             [verb @ (b"BLPOP" | b"BRPOP" | b"BZPOPMIN" | b"BZPOPMAX"), keys @ .., _timeout] => (*verb, keys),
             _ => return None,

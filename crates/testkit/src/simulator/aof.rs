@@ -16,7 +16,7 @@ use keyspace::Exclusive;
 use persist::aof::files::{Files, Kept, NewBase};
 use persist::aof::manifest::BaseKind;
 use persist::aof::writer::{Appended, Moment, Next, SyncPolicy, Syncs, Times, Writer};
-use persist::folder::{Folder as _, LogFile, Place, Syncing, Target, Trouble, Unsaved, save_into};
+use persist::folder::{FileError, Folder as _, LogFile, Place, Syncing, Target, Unsaved, save_into};
 use persist::save::Save;
 
 use super::aof_state::{Active, Aof};
@@ -125,7 +125,7 @@ fn note(world: &World, aof: &Aof, active: &Active, appended: Appended, outbox: &
             promise.powerless = promise.powerless.max(synced);
         }
     });
-    world.engine.standing.note_log(figures.trouble.as_ref().map(|trouble| &*trouble.0));
+    world.engine.server_state.note_log(figures.trouble.as_ref().map(|trouble| &*trouble.0));
     if damages {
         let mut state = aof.state();
         (state.is_scheduled, state.is_damaged_since_point) = (true, true);
@@ -250,7 +250,7 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
     });
     world.wake(&outbox);
     world.wake_aof();
-    let save = save.ok_or(Trouble("another save is in progress".to_owned()))?;
+    let save = save.ok_or(FileError("another save is in progress".to_owned()))?;
     world.saves.state().current = Some(Arc::clone(&save));
     let syncing = *rng.pick(&[Syncing::AtEnd, Syncing::Every { len_bytes: 1 }]);
     let temporary = "temp-rewriteaof-bg-7.aof".to_owned();
@@ -393,7 +393,7 @@ fn turn_off(world: &World, aof: &Aof) {
         }
     });
     world.engine.log.kept().set(0);
-    world.engine.standing.note_log(None);
+    world.engine.server_state.note_log(None);
 }
 
 /// Rewrites the file if a rewrite is scheduled or needed. Called by the saver.

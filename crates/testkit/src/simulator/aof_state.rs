@@ -120,7 +120,7 @@ impl Aof {
     }
 
     /// Records that a reply was sent that shows changes up to `position`.
-    pub fn note_sent(&self, tape: &Disk, position: u64) {
+    pub fn note_sent(&self, recorded_stream: &Disk, position: u64) {
         if position == 0 {
             return;
         }
@@ -133,7 +133,7 @@ impl Aof {
             let is_lax = self.options.policy == SyncPolicy::EverySecond || !self.options.is_steady;
             (is_idle || !is_lax, is_strict && position > state.policy_since)
         };
-        let end = tape.end_of(position);
+        let end = recorded_stream.end_of(position);
         self.promise(|promise| {
             if is_written {
                 promise.killed = promise.killed.max(end);

@@ -23,7 +23,7 @@ pub(super) fn check_engine(world: &World, outcome: &Outcome) {
         the_log_is_the_data(world);
     }
     for crash in &outcome.crashes {
-        if let Err(finding) = what_was_heard_is_there(crash, outcome) {
+        if let Err(finding) = acknowledged_changes_are_there(crash, outcome) {
             world.find(format!("after a crash at {}: {finding}", crash.step));
         }
     }
@@ -31,13 +31,16 @@ pub(super) fn check_engine(world: &World, outcome: &Outcome) {
 
 /// Checks that the content after a crash can be replayed, and contains every increment whose event
 /// a listener had received.
-fn what_was_heard_is_there(crash: &Crash, outcome: &Outcome) -> Result<(), String> {
+fn acknowledged_changes_are_there(crash: &Crash, outcome: &Outcome) -> Result<(), String> {
     let (replica, clock) = replay(&crash.left)?;
     let mut inspector = Inspector::new(&replica, &clock);
-    for player in &outcome.players {
-        for key in player.increments.keys() {
-            let heard =
-                player.heard.iter().filter(|(step, heard)| step <= &crash.step && heard == key).count();
+    for scripted_client in &outcome.players {
+        for key in scripted_client.increments.keys() {
+            let heard = scripted_client
+                .heard
+                .iter()
+                .filter(|(step, heard)| step <= &crash.step && heard == key)
+                .count();
             let value = inspector.run(&[b"GET".to_vec(), key.clone()]);
             let value = value.as_bytes().and_then(stdx::number::parse_i64).unwrap_or(0);
             if heard as i64 > value {
@@ -80,8 +83,8 @@ fn nothing_is_left(world: &World) {
 /// received an invalidation.
 fn caches_are_current(world: &World, outcome: &Outcome) {
     let mut inspector = Inspector::new(&world.engine, &world.clock);
-    for (at, player) in outcome.players.iter().enumerate() {
-        for (key, cached) in &player.cache {
+    for (at, scripted_client) in outcome.players.iter().enumerate() {
+        for (key, cached) in &scripted_client.cache {
             let value = inspector.run(&[b"GET".to_vec(), key.clone()]);
             // RESP2 and RESP3 have the same missing value here.
             if value != *cached {
@@ -95,8 +98,8 @@ fn caches_are_current(world: &World, outcome: &Outcome) {
 /// Checks that no listener received more events of increments than there were increments.
 fn events_are_complete(world: &World, outcome: &Outcome) {
     let mut inspector = Inspector::new(&world.engine, &world.clock);
-    for (at, player) in outcome.players.iter().enumerate() {
-        for (key, &heard) in &player.increments {
+    for (at, scripted_client) in outcome.players.iter().enumerate() {
+        for (key, &heard) in &scripted_client.increments {
             let value = inspector.run(&[b"GET".to_vec(), key.clone()]);
             let value = value.as_bytes().and_then(stdx::number::parse_i64).unwrap_or(0);
             if heard > value {
@@ -144,7 +147,8 @@ pub(super) fn check_histories(
     if !scenario.kind.is_modelled() {
         return Vec::new();
     }
-    let history: History = outcome.players.iter().flat_map(|player| player.history.clone()).collect();
+    let history: History =
+        outcome.players.iter().flat_map(|scripted_client| scripted_client.history.clone()).collect();
     let mut findings = Vec::new();
     if let Err(counterexample) = check(&history) {
         findings.push(format!("no order of the commands explains the replies:\n{counterexample}"));

@@ -54,7 +54,7 @@ pub(super) fn check(
     crashes: &[(u64, bool)],
     rng: &mut Rng,
 ) -> Result<(Left, Vec<usize>), String> {
-    let (promises, tape) = (aof.promises(), world.disk.all());
+    let (promises, recorded_stream) = (aof.promises(), world.disk.all());
     let (kills, power_cuts) = (aof.folder.kills(), aof.folder.crashes(rng));
     let moments = kills.len();
     let (chosen, prefers_kill) = (rng.below(moments), rng.percent(50));
@@ -73,12 +73,11 @@ pub(super) fn check(
             }
             let loads = loaded < LOADED_MAX && rng.below(moments) < LOADED_MAX;
             loaded += usize::from(loads);
-            let end = check_crash(world, &folder, (&tape, promise, is_kill), (&mut known, loads)).map_err(
-                |finding| {
+            let end = check_crash(world, &folder, (&recorded_stream, promise, is_kill), (&mut known, loads))
+                .map_err(|finding| {
                     let what = if is_kill { "the process was killed" } else { "the power failed" };
                     format!("{what} at operation {at} of {moments} of the disk: {finding}")
-                },
-            )?;
+                })?;
             for (end_of, crash) in ends.iter_mut().zip(crashes) {
                 if *crash == (at as u64, is_kill) {
                     *end_of = Some(end);
@@ -102,18 +101,19 @@ pub(super) fn check(
 fn check_crash(
     world: &World,
     folder: &SimulatedFolder,
-    (tape, promise, is_kill): (&[u8], &Promise, bool),
+    (recorded_stream, promise, is_kill): (&[u8], &Promise, bool),
     (known, loads): (&mut Known, bool),
 ) -> Result<usize, String> {
     let found = find(folder, &mut known.readings)?;
     let requests = &found.requests;
     let from = end_of_base(world, &found, known)?;
-    if !tape[from..].starts_with(requests) {
-        let same = requests.iter().zip(&tape[from..]).take_while(|(left, made)| left == made).count();
+    if !recorded_stream[from..].starts_with(requests) {
+        let same =
+            requests.iter().zip(&recorded_stream[from..]).take_while(|(left, made)| left == made).count();
         let show = |bytes: &[u8]| {
             bytes[same.min(bytes.len())..].escape_ascii().to_string().chars().take(200).collect::<String>()
         };
-        let (files, made) = (show(requests), show(&tape[from..]));
+        let (files, made) = (show(requests), show(&recorded_stream[from..]));
         let at = from + same;
         return Err(format!("at byte {at} of the tape the files have {files}, the tape has {made}"));
     }
@@ -127,28 +127,28 @@ fn check_crash(
     }
     let at_least = if is_kill { promise.killed } else { promise.powerless };
     if end < at_least {
-        let lost = tape[end..at_least].escape_ascii();
+        let lost = recorded_stream[end..at_least].escape_ascii();
         return Err(format!(
             "of {at_least} bytes of the tape that were promised {end} are left, without {lost}"
         ));
     }
     if loads {
         let (engine, clock) = engine(1, Settings::default(), 1);
-        loads_as_the_tape(&engine, &clock, (&found, 2), &tape[..end])?;
+        loads_as_recorded(&engine, &clock, (&found, 2), &recorded_stream[..end])?;
     }
     Ok(end)
 }
 
 /// Loads files into an empty engine with `lanes` lanes, and compares the result with the replay of
 /// the tape.
-pub(super) fn loads_as_the_tape(
+pub(super) fn loads_as_recorded(
     engine: &Arc<engine::Shared>,
     clock: &ManualClock,
     (found, lanes): (&Found, usize),
-    tape: &[u8],
+    recorded_stream: &[u8],
 ) -> Result<(), String> {
     load(engine, clock, found, lanes)?;
-    let (replica, _) = replay(tape)?;
+    let (replica, _) = replay(recorded_stream)?;
     let contents = [&replica, engine].map(|engine| of_keyspace(&engine.keyspace));
     let [expected, loaded] = &contents;
     difference(("the tape up to there", expected), ("what was loaded", loaded)).map_or(Ok(()), Err)

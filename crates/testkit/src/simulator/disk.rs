@@ -2,8 +2,8 @@
 //! when they are synced, at random times. A crash keeps the synced bytes and cuts the rest at any
 //! byte.
 //!
-//! Together with an append-only file the disk is a tape ([`Disk::tape`]): it records the stream of
-//! all lives, and no reply waits for it.
+//! Together with an append-only file the disk is a tape ([`Disk::recorded_stream`]): it records the
+//! stream of all lives, and no reply waits for it.
 
 use std::sync::Mutex;
 
@@ -26,7 +26,7 @@ struct Stream {
     reader: Option<ReaderId>,
     /// The state of a tape, `None` for a disk: the tape's length at the start of this life, and the
     /// ends of this life's units.
-    tape: Option<(usize, Vec<usize>)>,
+    recorded_stream: Option<(usize, Vec<usize>)>,
 }
 
 /// Returns the ends of the units in a part of the stream that begins after `from` bytes.
@@ -60,13 +60,13 @@ impl LogReader for DiskReader {
     fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
         let mut stream = self.0.stream();
         let from = stream.bytes.len();
-        let before = stream.tape.as_ref().map_or(0, |(before, _)| *before);
+        let before = stream.recorded_stream.as_ref().map_or(0, |(before, _)| *before);
         assert_eq!(batch.offset, (from - before) as u64, "the stream has no gaps");
         assert!(batch.position > stream.position, "positions rise");
         batch.text.pieces().for_each(|piece| stream.bytes.extend_from_slice(piece));
         stream.position = batch.position;
-        let Stream { bytes, tape, .. } = &mut *stream;
-        let Some((_, ends)) = tape else { return stream.synced_position };
+        let Stream { bytes, recorded_stream, .. } = &mut *stream;
+        let Some((_, ends)) = recorded_stream else { return stream.synced_position };
         ends.extend(ends_of_units(&bytes[from..], from));
         assert_eq!(ends.len() as u64, batch.position, "each position is a unit");
         (stream.synced_bytes, stream.synced_position) = (stream.bytes.len(), stream.position);
@@ -76,9 +76,9 @@ impl LogReader for DiskReader {
 
 impl Disk {
     /// Creates a tape that holds the stream of earlier lives.
-    pub fn tape(bytes: Vec<u8>) -> Self {
-        let (synced_bytes, tape) = (bytes.len(), Some((bytes.len(), Vec::new())));
-        Self(Mutex::new(Stream { bytes, synced_bytes, tape, ..Stream::default() }))
+    pub fn recorded_stream(bytes: Vec<u8>) -> Self {
+        let (synced_bytes, recorded_stream) = (bytes.len(), Some((bytes.len(), Vec::new())));
+        Self(Mutex::new(Stream { bytes, synced_bytes, recorded_stream, ..Stream::default() }))
     }
 
     /// Returns the end of a position's unit on the tape, in bytes; for 0, the start of this life.
@@ -87,7 +87,7 @@ impl Disk {
     /// Panics if the disk is not a tape.
     pub fn end_of(&self, position: u64) -> usize {
         let stream = self.stream();
-        let (before, ends) = stream.tape.as_ref().expect("it is a tape");
+        let (before, ends) = stream.recorded_stream.as_ref().expect("it is a tape");
         position.checked_sub(1).map_or(*before, |at| ends[at as usize])
     }
 
@@ -98,7 +98,7 @@ impl Disk {
     /// Panics if the disk is not a tape.
     pub fn is_end(&self, len_bytes: usize) -> bool {
         let stream = self.stream();
-        let (before, ends) = stream.tape.as_ref().expect("it is a tape");
+        let (before, ends) = stream.recorded_stream.as_ref().expect("it is a tape");
         len_bytes == *before || ends.binary_search(&len_bytes).is_ok()
     }
 

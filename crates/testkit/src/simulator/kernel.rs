@@ -71,13 +71,13 @@ struct PollState {
 }
 
 /// The number of busy threads, and the network's wake-up.
-struct Bell {
+struct Wakeup {
     busy: AtomicUsize,
     rung: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
+impl Wakeup {
     fn ring(&self) {
         *self.rung.lock().expect("a run that panics has ended") = true;
         self.changed.notify_one();
@@ -88,11 +88,11 @@ impl Bell {
 pub(super) struct Poll {
     state: Mutex<PollState>,
     changed: Condvar,
-    bell: Arc<Bell>,
+    bell: Arc<Wakeup>,
 }
 
 impl Poll {
-    fn new(bell: Arc<Bell>) -> Self {
+    fn new(bell: Arc<Wakeup>) -> Self {
         let state = PollState { woken: false, events: Vec::new(), sleep: Sleep::Awake };
         Self { state: Mutex::new(state), changed: Condvar::new(), bell }
     }
@@ -165,7 +165,7 @@ pub(super) struct Kernel {
     /// The ports of the I/O threads, then those of the housekeeper, the saver and the thread of the
     /// append-only file.
     pub ports: Vec<Port>,
-    bell: Arc<Bell>,
+    bell: Arc<Wakeup>,
     sent: PlainMutex<Vec<Sent>>,
 }
 
@@ -176,7 +176,7 @@ impl Kernel {
     /// Creates the kernel for `threads` threads, all of them busy.
     pub fn new(threads: usize) -> Self {
         let busy = AtomicUsize::new(threads);
-        let bell = Arc::new(Bell { busy, rung: Mutex::new(false), changed: Condvar::new() });
+        let bell = Arc::new(Wakeup { busy, rung: Mutex::new(false), changed: Condvar::new() });
         let port = |_| {
             let poll = Arc::new(Poll::new(Arc::clone(&bell)));
             let waker = Arc::clone(&poll);

@@ -13,7 +13,7 @@ use keyspace::Access;
 use persist::aof::files::Files;
 use persist::aof::manifest::ToLoad;
 use persist::aof::reader::{Batch, End, Next, Reader, starts_with_rdb};
-use persist::folder::{Folder as _, Trouble};
+use persist::folder::{FileError, Folder as _};
 use persist::load::{DecodeOptions, Decoded, Part, Splitter, decode_batch};
 
 use crate::contents::{STRICT, rules};
@@ -37,7 +37,7 @@ pub(super) struct Found {
 
 impl Found {
     /// Cuts off the torn end. A server does this before it continues with the files.
-    pub fn cut_torn(&self, folder: &SimulatedFolder) -> Result<(), Trouble> {
+    pub fn cut_torn(&self, folder: &SimulatedFolder) -> Result<(), FileError> {
         let Some((name, len_bytes)) = &self.torn else { return Ok(()) };
         folder.open_log(name, *len_bytes)?.sync()
     }

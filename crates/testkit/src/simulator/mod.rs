@@ -8,11 +8,11 @@
 //! sleeps in a poll that only an event, a wake-up or its own timeout ends ([`kernel`]). Scripts run
 //! in the real Lua ([`scripts`]).
 //!
-//! Around the engine are clients ([`player`]), links that delay, cut and drop bytes, and a clock
-//! ([`network`]). The clock moves at random, or when nothing else can happen. There are also a disk
-//! that syncs late ([`disk`]), and threads that save to a folder that loses bytes, tears writes and
-//! fails ([`saver`]). Nothing waits for real time. A *life* is one run of a server process; a
-//! scenario can have several.
+//! Around the engine are clients ([`scripted_client`]), links that delay, cut and drop bytes, and a
+//! clock ([`network`]). The clock moves at random, or when nothing else can happen. There are also
+//! a disk that syncs late ([`disk`]), and threads that save to a folder that loses bytes, tears
+//! writes and fails ([`saver`]). Nothing waits for real time. A *life* is one run of a server
+//! process; a scenario can have several.
 //!
 //! **Parts not simulated.** Sockets, the event loop, the server's options, its limits of output
 //! buffers and clients, RESP2 subscribers. A memory limit is exceeded by every command or by none,
@@ -50,13 +50,13 @@ mod housekeeper;
 mod kernel;
 mod load;
 mod network;
-mod player;
 mod points;
 mod replay;
 mod saver;
 mod saves;
 pub mod scenario;
 mod schedule;
+mod scripted_client;
 mod scripts;
 pub mod shrink;
 mod thread;
@@ -126,24 +126,24 @@ fn simulate(scenario: &Scenario) -> Vec<String> {
     };
     let mut rng = Rng::new(scenario.schedule ^ 0x6c69_7665_7300);
     let mut left = Left { folder: SimulatedFolder::new(scenario.seed), end: 0, is_safe: true };
-    let (mut tape, mut unix, mut points) = (Vec::new(), START, Points::default());
+    let (mut recorded_stream, mut unix, mut points) = (Vec::new(), START, Points::default());
     for number in 0..options.lives {
         let safe = if left.is_safe { left.end } else { 0 };
         let first = Promise { killed: left.end, powerless: safe, ..Promise::default() };
         let mut folder = left.folder.fork(Plan::Never);
         folder.note_moments();
-        tape.truncate(left.end);
+        recorded_stream.truncate(left.end);
         let aof = Some(Aof::new(options, folder, first));
         let part = scenario.life(number);
-        let (world, outcome) = live(&part, Life { unix, aof, tape, points });
-        let findings = judge_life(&world, (&part, number), &outcome, &mut rng);
+        let (world, outcome) = live(&part, Life { unix, aof, recorded_stream, points });
+        let findings = check_server_run(&world, (&part, number), &outcome, &mut rng);
         left = match findings {
             Ok(next) => next,
             Err(findings) => {
                 return findings.into_iter().map(|finding| format!("life {number}: {finding}")).collect();
             }
         };
-        (tape, unix, points) = (world.disk.all(), world.clock.unix_time(), world.points.clone());
+        (recorded_stream, unix, points) = (world.disk.all(), world.clock.unix_time(), world.points.clone());
         unix += Duration::from_millis(*rng.pick(&[0, 7, 300, 5_000]));
     }
     Vec::new()
@@ -189,7 +189,7 @@ fn begin(world: &Arc<World>, scenario: &Scenario, rng: &mut Rng) -> Result<(), S
             found.cut_torn(&aof.folder).map_err(|trouble| trouble.to_string())?;
             let lanes = 1 + rng.below(3);
             let all = world.disk.all();
-            crashes::loads_as_the_tape(&world.engine, &world.clock, (&found, lanes), &all)?;
+            crashes::loads_as_recorded(&world.engine, &world.clock, (&found, lanes), &all)?;
             Some(found)
         }
     };
@@ -214,7 +214,8 @@ fn judge(world: &World, scenario: &Scenario, outcome: &Outcome, crashes: Vec<Cra
         checks::check_engine(world, outcome);
     }
     saver::check(world, &mut Rng::new(scenario.schedule));
-    let history: Vec<_> = outcome.players.iter().flat_map(|player| player.history.clone()).collect();
+    let history: Vec<_> =
+        outcome.players.iter().flat_map(|scripted_client| scripted_client.history.clone()).collect();
     let is_modelled = scenario.kind.is_modelled();
     let crashes: Vec<_> = outcome
         .crashes
@@ -229,7 +230,7 @@ fn judge(world: &World, scenario: &Scenario, outcome: &Outcome, crashes: Vec<Cra
 }
 
 /// Returns the crash with which the next life begins, or the findings.
-fn judge_life(
+fn check_server_run(
     world: &World,
     (scenario, number): (&Scenario, usize),
     outcome: &Outcome,
@@ -246,8 +247,9 @@ fn judge_life(
     let (next, ends) = crashes::check(world, aof, &moments, rng).map_err(|finding| vec![finding])?;
     // The model begins without keys.
     let crashes = outcome.aof_crashes.iter().zip(ends).filter(|_| number == 0);
-    let tape = world.disk.all();
-    let crashes = crashes.map(|(crash, end)| Crash { step: crash.step, left: tape[..end].to_vec() });
+    let recorded_stream = world.disk.all();
+    let crashes =
+        crashes.map(|(crash, end)| Crash { step: crash.step, left: recorded_stream[..end].to_vec() });
     let part =
         Scenario { kind: if number == 0 { scenario.kind } else { Kind::Everything }, ..scenario.clone() };
     let findings = judge(world, &part, outcome, crashes.collect());

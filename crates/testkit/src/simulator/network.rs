@@ -18,8 +18,8 @@ use resp::decode::{decode, encode_request};
 
 use super::housekeeper::ROUND_MS;
 use super::kernel::{Event, LinkId, Message, Sent};
-use super::player::{Player, Received};
 use super::scenario::{AppendOnly, Kind, Log, Scenario, Step};
+use super::scripted_client::{Received, ScriptedClient};
 use super::world::World;
 use crate::Rng;
 use crate::disk::Plan;
@@ -37,8 +37,8 @@ struct Link {
 }
 
 /// A client and its connection.
-struct Seat {
-    player: Player,
+struct ConnectedClient {
+    scripted_client: ScriptedClient,
     link: Link,
 }
 
@@ -126,7 +126,7 @@ pub(super) struct Network<'w> {
     /// The number of saves that may still be requested.
     saves_left: usize,
     rng: Rng,
-    seats: Vec<Seat>,
+    seats: Vec<ConnectedClient>,
     links: LinkId,
     crashes: Vec<Crash>,
     /// True if the last action delivered a value to a client.
@@ -142,7 +142,7 @@ pub(super) struct Network<'w> {
 /// The results of a run for the checks.
 #[derive(Default)]
 pub(super) struct Outcome {
-    pub players: Vec<Player>,
+    pub players: Vec<ScriptedClient>,
     pub crashes: Vec<Crash>,
     pub aof_crashes: Vec<AofCrash>,
 }
@@ -166,9 +166,12 @@ impl<'w> Network<'w> {
             crashes: Vec::new(),
             has_received: false,
         };
-        for (number, player) in scenario.players.iter().enumerate() {
+        for (number, scripted_client) in scenario.players.iter().enumerate() {
             let link = network.connect();
-            network.seats.push(Seat { player: Player::new(number, player), link });
+            network.seats.push(ConnectedClient {
+                scripted_client: ScriptedClient::new(number, scripted_client),
+                link,
+            });
         }
         network
     }
@@ -186,7 +189,7 @@ impl<'w> Network<'w> {
         let mut rounds_left = LAST_ROUNDS;
         loop {
             self.take_sent();
-            if self.world.kernel.is_quiet() && self.is_somebody_forgotten() {
+            if self.world.kernel.is_quiet() && self.has_unsent_reply() {
                 break;
             }
             if let Some(action) = self.choose() {
@@ -194,10 +197,10 @@ impl<'w> Network<'w> {
                 shuttle::thread::yield_now();
             } else if !self.world.kernel.is_quiet() {
                 self.world.kernel.wait();
-            } else if self.seats.iter().any(|seat| seat.player.is_waiting()) && self.pass_time() {
+            } else if self.seats.iter().any(|seat| seat.scripted_client.is_waiting()) && self.pass_time() {
                 continue;
             } else if self.is_aof_behind() {
-                self.bring_aof_on();
+                self.recover_aof();
             } else if rounds_left > 0 {
                 // Expired keys are removed, and the clients that cached them receive invalidations.
                 rounds_left -= 1;
@@ -206,9 +209,9 @@ impl<'w> Network<'w> {
                 break;
             }
         }
-        self.judge_waiting();
+        self.check_blocked_clients();
         self.leave();
-        let players = self.seats.into_iter().map(|seat| seat.player).collect();
+        let players = self.seats.into_iter().map(|seat| seat.scripted_client).collect();
         Outcome { players, crashes: self.crashes, aof_crashes: self.aof_crashes }
     }
 
@@ -227,14 +230,14 @@ impl<'w> Network<'w> {
     /// Chooses one of the possible actions; `None` if only time could pass.
     fn choose(&mut self) -> Option<Action> {
         let mut possible = Vec::new();
-        for (at, Seat { player, link }) in self.seats.iter().enumerate() {
+        for (at, ConnectedClient { scripted_client, link }) in self.seats.iter().enumerate() {
             if !link.to_server.is_empty() {
                 possible.push(Action::ToServer(at));
             }
             if !link.to_client.is_empty() {
                 possible.push(Action::ToClient(at));
             }
-            if player.can_start() {
+            if scripted_client.can_start() {
                 possible.push(Action::Start(at));
             }
         }
@@ -277,7 +280,7 @@ impl<'w> Network<'w> {
     ///
     /// # Panics
     /// Panics after [`RECOVERY_MAX_S`] calls without success.
-    fn bring_aof_on(&mut self) {
+    fn recover_aof(&mut self) {
         let Some(aof) = &self.world.aof else { return };
         aof.folder.plan(Plan::Never);
         self.recovery_s += 1;
@@ -358,7 +361,7 @@ impl<'w> Network<'w> {
 
     /// Begins the next step of a client.
     fn start(&mut self, at: usize) {
-        match self.seats[at].player.next_step() {
+        match self.seats[at].scripted_client.next_step() {
             Step::Reconnect => self.reconnect(at),
             Step::Abandon(commands) => {
                 let mut bytes = encoded(&commands);
@@ -370,7 +373,7 @@ impl<'w> Network<'w> {
             }
             step => {
                 let step_number = self.world.step();
-                let requests = self.seats[at].player.begin(step, step_number);
+                let requests = self.seats[at].scripted_client.begin(step, step_number);
                 self.send(at, &requests);
             }
         }
@@ -384,13 +387,13 @@ impl<'w> Network<'w> {
         let new = self.connect();
         let old = std::mem::replace(&mut self.seats[at].link, new);
         self.world.kernel.ports[old.thread].poll.post(Event::Closed(old.id));
-        self.seats[at].player.reconnected();
+        self.seats[at].scripted_client.reconnected();
     }
 
     /// Passes the completely received values to a client.
     fn receive(&mut self, at: usize) {
         loop {
-            let Seat { player, link } = &mut self.seats[at];
+            let ConnectedClient { scripted_client, link } = &mut self.seats[at];
             let (value, len_bytes) = match decode(&link.decoding) {
                 Ok(Some(decoded)) => decoded,
                 Ok(None) => return,
@@ -405,10 +408,10 @@ impl<'w> Network<'w> {
             self.has_received = true;
             let step = self.world.step();
             let received = if let Value::Push(parts) = value {
-                player.pushed(&parts, step)
+                scripted_client.pushed(&parts, step)
             } else {
                 let wait = self.world.take_wait(link.id);
-                player.replied(value, step, wait)
+                scripted_client.replied(value, step, wait)
             };
             match received {
                 Ok(Received::Nothing) => {}
@@ -421,9 +424,9 @@ impl<'w> Network<'w> {
     /// Returns true if a blocked client was served but its thread sleeps although the reply is
     /// ready. Records this as a finding. The client would receive the reply only after a timeout or
     /// another event, which is too late.
-    fn is_somebody_forgotten(&self) -> bool {
+    fn has_unsent_reply(&self) -> bool {
         let shared = &self.world.engine;
-        let waiting = self.seats.iter().filter(|seat| seat.player.is_waiting());
+        let waiting = self.seats.iter().filter(|seat| seat.scripted_client.is_waiting());
         let links: Vec<LinkId> = waiting.map(|seat| seat.link.id).collect();
         for info in shared.clients.all().iter().filter(|info| links.contains(&info.conn.generation())) {
             let Some(blocked) = shared.blocked.of(info) else { continue };
@@ -457,17 +460,19 @@ impl<'w> Network<'w> {
 
     /// Checks the waiting clients when nothing happens any more: each must be blocked, and its keys
     /// must not exist.
-    fn judge_waiting(&mut self) {
+    fn check_blocked_clients(&mut self) {
         let shared = &self.world.engine;
-        for (at, Seat { player, link }) in self.seats.iter().enumerate() {
-            if !player.is_waiting() {
+        for (at, ConnectedClient { scripted_client, link }) in self.seats.iter().enumerate() {
+            if !scripted_client.is_waiting() {
                 continue;
             }
             let clients = shared.clients.all();
             let info = clients.iter().find(|info| info.conn.generation() == link.id);
             let Some(blocked) = info.and_then(|info| shared.blocked.of(info)) else {
-                self.world
-                    .find(format!("client {at} waits for a reply that never comes: {}", player.doing()));
+                self.world.find(format!(
+                    "client {at} waits for a reply that never comes: {}",
+                    scripted_client.doing()
+                ));
                 continue;
             };
             let args = &blocked.args;
@@ -479,8 +484,10 @@ impl<'w> Network<'w> {
                 shard.is_live(blocked.db, key, self.world.clock.unix_ms())
             });
             if exists {
-                self.world
-                    .find(format!("client {at} is blocked beside what it waits for: {}", player.doing()));
+                self.world.find(format!(
+                    "client {at} is blocked beside what it waits for: {}",
+                    scripted_client.doing()
+                ));
             }
         }
     }
@@ -493,8 +500,8 @@ impl<'w> Network<'w> {
         world.engine.settings.set(settings);
         self.recovery_s = 0;
         self.settle();
-        self.seats.iter_mut().for_each(|seat| seat.player.finish());
-        for Seat { link, .. } in &self.seats {
+        self.seats.iter_mut().for_each(|seat| seat.scripted_client.finish());
+        for ConnectedClient { link, .. } in &self.seats {
             world.kernel.ports[link.thread].poll.post(Event::Closed(link.id));
         }
         self.settle();
@@ -516,7 +523,7 @@ impl<'w> Network<'w> {
             if self.world.disk.is_behind() {
                 self.act(Action::Sync);
             } else if self.world.kernel.is_quiet() && self.is_aof_behind() {
-                self.bring_aof_on();
+                self.recover_aof();
             } else if self.world.kernel.is_quiet() {
                 break;
             } else {

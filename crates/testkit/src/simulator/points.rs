@@ -28,9 +28,14 @@ impl Points {
     }
 
     /// Records the point of the next base. Returns the length of the tape at that point.
-    pub fn add(&self, (engine, tape): (&Shared, &Disk), alone: &Exclusive, outbox: &Outbox) -> usize {
+    pub fn add(
+        &self,
+        (engine, recorded_stream): (&Shared, &Disk),
+        alone: &Exclusive,
+        outbox: &Outbox,
+    ) -> usize {
         let contents = of_keyspace(&engine.keyspace);
-        let end = tape.cut(engine, alone, outbox).expect("there is a tape");
+        let end = recorded_stream.cut(engine, alone, outbox).expect("there is a tape");
         self.state().push(Point { contents, end });
         end
     }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use engine::threads::Outbox;
-use persist::folder::{Folder as _, Place, Syncing, Target, Unsaved, left_by, save_into, temporary_name};
+use persist::folder::{Folder as _, Place, Syncing, Target, Unsaved, save_into, temporary_name, writer_pid};
 use persist::save::Save;
 
 use super::aof;
@@ -140,7 +140,7 @@ fn check_crash(
     (operations, folder): (u64, &SimulatedFolder),
     are_right: &mut [Option<Vec<u8>>],
 ) -> Result<(), String> {
-    for name in folder.names().iter().filter(|name| left_by(name).is_some()) {
+    for name in folder.names().iter().filter(|name| writer_pid(name).is_some()) {
         folder.plan(Plan::Never);
         folder.remove(name).map_err(|trouble| trouble.to_string())?;
     }

@@ -97,7 +97,7 @@ pub enum Role {
 
 /// A client's steps and role.
 #[derive(Clone, Debug)]
-pub struct Player {
+pub struct ScriptedClient {
     /// The role of the client.
     pub role: Role,
     /// The steps in order.
@@ -161,7 +161,7 @@ pub struct Scenario {
     /// True if snapshots are saved.
     pub has_saves: bool,
     /// The clients.
-    pub players: Vec<Player>,
+    pub players: Vec<ScriptedClient>,
 }
 
 /// Forms of commands of [`Kind::Everything`]. `k` is any key; `l`, `z`, `h`, `x` are mostly keys of
@@ -295,10 +295,10 @@ impl Scenario {
     /// Returns the part of the scenario that belongs to life number `life`.
     pub(super) fn life(&self, life: usize) -> Self {
         let Log::AppendOnly(AppendOnly { lives, .. }) = self.log else { return self.clone() };
-        let part = |player: &Player| {
-            let len = player.steps.len();
-            let steps = player.steps[life * len / lives..(life + 1) * len / lives].to_vec();
-            Player { role: player.role, steps }
+        let part = |scripted_client: &ScriptedClient| {
+            let len = scripted_client.steps.len();
+            let steps = scripted_client.steps[life * len / lives..(life + 1) * len / lives].to_vec();
+            ScriptedClient { role: scripted_client.role, steps }
         };
         let players = self.players.iter().map(part).collect();
         let other = |seed: u64| seed.wrapping_add(life as u64 * 0x9e37_79b9);
@@ -312,7 +312,7 @@ impl Scenario {
             Step::Transaction(..) | Step::Wait(_) => 1,
             Step::Reconnect => 0,
         };
-        self.players.iter().flat_map(|player| &player.steps).map(of).sum()
+        self.players.iter().flat_map(|scripted_client| &scripted_client.steps).map(of).sum()
     }
 }
 
@@ -349,10 +349,10 @@ fn with_reconnections(steps: Vec<Step>, rng: &mut Rng) -> Vec<Step> {
     all
 }
 
-fn single_keys(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<Player> {
+fn single_keys(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
     let Size { clients, steps, keys, scripts_percent } = size;
     let recording = recording(seed, mix, (keys, scripts_percent));
-    let player = |client| {
+    let scripted_client = |client| {
         let mut choices = Choices::new(&recording, client);
         let mut sent = 0;
         let mut all = Vec::new();
@@ -361,15 +361,15 @@ fn single_keys(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<Player> {
             sent += commands.len();
             all.push(Step::Pipeline(commands));
         }
-        Player { role: Role::Plain, steps: with_reconnections(all, rng) }
+        ScriptedClient { role: Role::Plain, steps: with_reconnections(all, rng) }
     };
-    (0..clients).map(player).collect()
+    (0..clients).map(scripted_client).collect()
 }
 
-fn sessions(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<Player> {
+fn sessions(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
     let Size { clients, steps, keys, scripts_percent } = size;
     let recording = recording(seed, mix, (keys, scripts_percent));
-    let player = |client| {
+    let scripted_client = |client| {
         let mut script = Script::new(&recording, client);
         // The value from which an increment starts is not known before the run. Any number will do,
         // so each increment starts from a different one.
@@ -382,14 +382,14 @@ fn sessions(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<Player> {
             }
         };
         let all = (0..steps).map(step).collect();
-        Player { role: Role::Plain, steps: with_reconnections(all, rng) }
+        ScriptedClient { role: Role::Plain, steps: with_reconnections(all, rng) }
     };
-    (0..clients).map(player).collect()
+    (0..clients).map(scripted_client).collect()
 }
 
 /// Generates clients that block without a timeout, and one that pushes as many elements as they
 /// take.
-fn queues(size: Size, rng: &mut Rng) -> Vec<Player> {
+fn queues(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
     let Size { clients, steps, keys, scripts_percent } = size;
     let mut pushes = Vec::new();
     let mut players = Vec::new();
@@ -404,7 +404,7 @@ fn queues(size: Size, rng: &mut Rng) -> Vec<Player> {
             // enough for the others.
             pushes.extend(keys);
         }
-        players.push(Player { role: Role::Plain, steps: steps_of_one });
+        players.push(ScriptedClient { role: Role::Plain, steps: steps_of_one });
     }
     rng.shuffle(&mut pushes);
     let mut steps_of_pusher = Vec::new();
@@ -418,7 +418,7 @@ fn queues(size: Size, rng: &mut Rng) -> Vec<Player> {
             _ => Step::Pipeline(vec![push]),
         });
     }
-    players.push(Player { role: Role::Plain, steps: steps_of_pusher });
+    players.push(ScriptedClient { role: Role::Plain, steps: steps_of_pusher });
     players
 }
 
@@ -486,9 +486,9 @@ impl Forms<'_> {
     }
 }
 
-fn everything(size: Size, rng: &mut Rng) -> Vec<Player> {
+fn everything(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
     let Size { clients, steps, keys, scripts_percent } = size;
-    let player = |client| {
+    let scripted_client = |client| {
         let mut forms = Forms { rng, keys, client, values: 0, published: 0 };
         let mut all = Vec::new();
         for _ in 0..steps {
@@ -507,20 +507,20 @@ fn everything(size: Size, rng: &mut Rng) -> Vec<Player> {
                 _ => Step::Pipeline(vec![commands.swap_remove(0)]),
             });
         }
-        Player { role: Role::Plain, steps: all }
+        ScriptedClient { role: Role::Plain, steps: all }
     };
-    (0..clients).map(player).collect()
+    (0..clients).map(scripted_client).collect()
 }
 
 /// Makes some members and values of [`Kind::Everything`] so long that their collections are saved
 /// in pieces.
-fn with_long_words(mut players: Vec<Player>, rng: &mut Rng) -> Vec<Player> {
+fn with_long_words(mut players: Vec<ScriptedClient>, rng: &mut Rng) -> Vec<ScriptedClient> {
     let mut lengthen = |args: &mut Args| {
         if matches!(&args[0][..], b"HSET" | b"SADD" | b"ZADD") && rng.percent(40) {
             args.last_mut().expect("it has arguments").resize(LONG_WORD_BYTES, b'x');
         }
     };
-    for step in players.iter_mut().flat_map(|player| &mut player.steps) {
+    for step in players.iter_mut().flat_map(|scripted_client| &mut scripted_client.steps) {
         if let Step::Pipeline(commands) | Step::Transaction(commands, _) = step {
             commands.iter_mut().for_each(&mut lengthen);
         }
@@ -528,9 +528,9 @@ fn with_long_words(mut players: Vec<Player>, rng: &mut Rng) -> Vec<Player> {
     players
 }
 
-fn listeners(size: Size, rng: &mut Rng) -> Vec<Player> {
+fn listeners(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
     let Size { clients, steps, keys, scripts_percent } = size;
-    let player = |client| {
+    let scripted_client = |client| {
         let role = [Role::Listener, Role::Cache, Role::Plain][client % 3];
         let mut forms = Forms { rng, keys, client, values: 0, published: 0 };
         let all = (0..steps).map(|_| {
@@ -541,9 +541,9 @@ fn listeners(size: Size, rng: &mut Rng) -> Vec<Player> {
                 Role::Cache => forms.command(&["GET q", "GET q", "GET q", "SET q v"]),
             }])
         });
-        Player { role, steps: all.collect() }
+        ScriptedClient { role, steps: all.collect() }
     };
-    (0..clients + 1).map(player).collect()
+    (0..clients + 1).map(scripted_client).collect()
 }
 
 /// Formats a command on one line.
@@ -581,9 +581,9 @@ impl fmt::Display for Scenario {
         };
         let saves = if *has_saves { ", with saves" } else { "" };
         writeln!(f, "{kind:?}, {threads} threads, {disk}{saves}; seed {seed}, schedule {schedule}")?;
-        for (client, player) in self.players.iter().enumerate() {
-            writeln!(f, "client {client} ({:?}):", player.role)?;
-            player.steps.iter().try_for_each(|step| writeln!(f, "    {step}"))?;
+        for (client, scripted_client) in self.players.iter().enumerate() {
+            writeln!(f, "client {client} ({:?}):", scripted_client.role)?;
+            scripted_client.steps.iter().try_for_each(|step| writeln!(f, "    {step}"))?;
         }
         Ok(())
     }

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 
 use commands::CommandError;
 use engine::scripting::{
-    self, Learned, Lesson, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits,
-    Source, Standing, Stop,
+    self, Learned, Lesson, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptServerState,
+    ScriptTraits, Source, Stop,
 };
 use engine::scripts::ScriptKind;
 use resp::Protocol;
@@ -23,11 +23,11 @@ use stdx::ByteQueue;
 
 /// The facts learned about each text. Its lock is a leaf and not a yield point.
 #[derive(Clone, Default)]
-pub(super) struct Lessons(Arc<Mutex<HashMap<Sha, Arc<Learned>>>>);
+pub(super) struct ScriptFacts(Arc<Mutex<HashMap<Sha, Arc<Learned>>>>);
 
 /// The script engine of a simulated thread: see the module.
 pub(super) struct SimulatedScripts {
-    lessons: Lessons,
+    lessons: ScriptFacts,
     vm: Option<Vm>,
     /// The script that was prepared last.
     current: Option<(Sha, Arc<Learned>)>,
@@ -35,7 +35,7 @@ pub(super) struct SimulatedScripts {
 
 impl SimulatedScripts {
     /// Creates the script engine of one thread. Its Lua state is created with the first script.
-    pub fn new(lessons: &Lessons) -> Self {
+    pub fn new(lessons: &ScriptFacts) -> Self {
         Self { lessons: lessons.clone(), vm: None, current: None }
     }
 }
@@ -129,7 +129,7 @@ impl Commands for Server<'_> {
     }
 
     fn interrupt(&mut self) -> Result<(), script::Stop> {
-        self.commands.interrupt(Standing::Running).map_err(stop)
+        self.commands.interrupt(ScriptServerState::Running).map_err(stop)
     }
 
     fn log(&mut self, _: LogLevel, _: &[u8]) {}

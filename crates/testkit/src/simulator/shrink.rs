@@ -25,7 +25,8 @@ pub fn shrink(failure: Failure) -> Failure {
     // Big pieces first, then smaller ones.
     let mut pieces = 2;
     while shrinker.runs < RUNS_MAX {
-        let longest = shrinker.failure.scenario.players.iter().map(|player| player.steps.len()).max();
+        let longest =
+            shrinker.failure.scenario.players.iter().map(|scripted_client| scripted_client.steps.len()).max();
         let shrunk = shrinker.drop_steps(pieces);
         if shrunk {
             continue;
@@ -78,17 +79,17 @@ impl Shrinker {
     /// need. Returns true if any was removed.
     fn drop_steps(&mut self, pieces: usize) -> bool {
         let mut dropped = false;
-        for player in 0..self.failure.scenario.players.len() {
+        for scripted_client in 0..self.failure.scenario.players.len() {
             let mut from = 0;
             loop {
-                let steps = &self.failure.scenario.players[player].steps;
+                let steps = &self.failure.scenario.players[scripted_client].steps;
                 let len = steps.len().div_ceil(pieces).max(1);
                 if from >= steps.len() {
                     break;
                 }
                 let to = (from + len).min(steps.len());
                 let mut candidate = self.failure.scenario.clone();
-                candidate.players[player].steps.drain(from..to);
+                candidate.players[scripted_client].steps.drain(from..to);
                 if self.try_out(candidate) {
                     dropped = true;
                 } else {

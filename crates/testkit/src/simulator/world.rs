@@ -23,7 +23,7 @@ use super::kernel::{Kernel, LinkId, Message};
 use super::points::Points;
 use super::saves::Saves;
 use super::scenario::Scenario;
-use super::scripts::Lessons;
+use super::scripts::ScriptFacts;
 
 /// The time during which a blocking command waited, in steps.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ pub(super) struct World {
     pub aof: Option<Aof>,
     /// The points of the bases of all lives.
     pub points: Points,
-    pub lessons: Lessons,
+    pub lessons: ScriptFacts,
     /// The number of steps so far: the time of histories.
     steps: AtomicU64,
     /// The blocking commands by link whose replies have not arrived.
@@ -81,14 +81,14 @@ pub(super) struct Life {
     /// The append-only file, if there is one.
     pub aof: Option<Aof>,
     /// The changes of earlier lives.
-    pub tape: Vec<u8>,
+    pub recorded_stream: Vec<u8>,
     /// The bases of earlier lives.
     pub points: Points,
 }
 
 impl Default for Life {
     fn default() -> Self {
-        Self { unix: START, aof: None, tape: Vec::new(), points: Points::default() }
+        Self { unix: START, aof: None, recorded_stream: Vec::new(), points: Points::default() }
     }
 }
 
@@ -106,10 +106,14 @@ impl World {
             kernel: Kernel::new(threads + others),
             saves: Saves::new(seed),
             clock,
-            disk: Arc::new(if life.aof.is_some() { Disk::tape(life.tape) } else { Disk::default() }),
+            disk: Arc::new(if life.aof.is_some() {
+                Disk::recorded_stream(life.recorded_stream)
+            } else {
+                Disk::default()
+            }),
             aof: life.aof,
             points: life.points,
-            lessons: Lessons::default(),
+            lessons: ScriptFacts::default(),
             steps: AtomicU64::new(0),
             waits: Mutex::default(),
             findings: Mutex::default(),

@@ -48,7 +48,7 @@ const GOOD_THREADS: usize = 4;
 /// Pause between two requests of one of these threads, so that the server is not fully loaded.
 const GOOD_PAUSE: Duration = Duration::from_micros(300);
 /// Maximum time until a reply.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time added to the limit of the 99th percentile: the scheduler of a busy machine may delay the
 /// slowest of 100 requests by this time.
 const P99_SLACK: Duration = Duration::from_millis(2);
@@ -144,7 +144,7 @@ pub fn run(crowd: &Crowd) -> Report {
         .map(|thread| (0..good).map(|at| Good::new(&crowd.server, thread, at)).collect())
         .collect();
     let alone_us = measure(&mut halves, crowd.time / 3);
-    let [elsewhere, here] = [Misdeeds::default(), Misdeeds::default()];
+    let [elsewhere, here] = [BadStats::default(), BadStats::default()];
     let elsewhere_us = beside(&mut halves, crowd, &crowd.elsewhere, crowd.time / 3, &elsewhere);
     let beside_us = beside(&mut halves, crowd, &crowd.server, crowd.time, &here);
     drop(halves);
@@ -168,7 +168,7 @@ pub fn run(crowd: &Crowd) -> Report {
 
 /// The counters of the misbehaving half: its turns, and the connections that the server closed.
 #[derive(Default)]
-struct Misdeeds {
+struct BadStats {
     deeds: AtomicU64,
     closed: AtomicU64,
     is_over: AtomicBool,
@@ -203,7 +203,7 @@ fn beside(
     crowd: &Crowd,
     target: &Target,
     time: Duration,
-    done: &Misdeeds,
+    done: &BadStats,
 ) -> Histogram<u64> {
     std::thread::scope(|scope| {
         for kind in KINDS {
@@ -233,7 +233,7 @@ impl Good {
         let is_encrypted = at % 2 == 1;
         let address = if is_encrypted { server.encryption.address() } else { server.address };
         let socket = TcpStream::connect(address).expect("the server listens");
-        socket.set_read_timeout(Some(ANSWER_WITHIN)).expect("a socket takes a timeout");
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT)).expect("a socket takes a timeout");
         socket.set_nodelay(true).expect("a socket of TCP");
         let stream: Box<dyn Stream> =
             if is_encrypted { Box::new(server.encryption.over(socket)) } else { Box::new(socket) };
@@ -269,14 +269,14 @@ impl Good {
 
 /// The action of a misbehaving connection in its turn, on a non-blocking socket. An error other
 /// than `WouldBlock` closes the connection.
-type Deed = fn(&mut TcpStream, turn: usize) -> io::Result<()>;
+type BadAction = fn(&mut TcpStream, turn: usize) -> io::Result<()>;
 
 /// A kind of misbehaving connection.
 enum Kind {
     /// Runs the deed in each turn, on the same connection.
-    Keeps(Deed),
+    Keeps(BadAction),
     /// Opens a connection in each turn, runs the deed and closes.
-    IsBrief(Deed),
+    IsBrief(BadAction),
     /// Sends the beginning of a TLS handshake, one byte a turn, and never its end.
     ShakesSlowly,
     /// Begins a TLS handshake and closes with a reset in the next turn, after the server has
@@ -300,7 +300,7 @@ static KINDS: &[Kind] = &[
 struct Others<'r> {
     target: &'r Target,
     kind: &'static Kind,
-    done: &'r Misdeeds,
+    done: &'r BadStats,
 }
 
 impl Others<'_> {
@@ -367,7 +367,7 @@ impl Others<'_> {
             Kind::Keeps(_) | Kind::IsBrief(_) => self.target.address,
             Kind::ShakesSlowly | Kind::ShakesInVain => self.target.encryption.address(),
         };
-        let stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
+        let stream = TcpStream::connect_timeout(&address, ANSWER_TIMEOUT)?;
         stream.set_nonblocking(true)?;
         Ok(stream)
     }

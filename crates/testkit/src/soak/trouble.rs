@@ -12,23 +12,23 @@ use crate::rng::Rng;
 
 /// One kind of trouble: its name, the number of clients that make it at a time, and one round of
 /// it.
-pub(super) struct Trouble {
+pub(super) struct FileError {
     pub(super) name: &'static str,
     pub(super) clients: usize,
     round: fn(&mut Maker<'_>) -> Result<(), ClientError>,
 }
 
 /// All kinds of trouble.
-pub(super) static ALL: &[Trouble] = &[
-    Trouble { name: "hog", clients: 2, round: hog },
-    Trouble { name: "long commands", clients: 1, round: long_commands },
-    Trouble { name: "slow reader", clients: 2, round: slow_reader },
-    Trouble { name: "vanishing", clients: 1, round: vanish },
-    Trouble { name: "giant keys", clients: 1, round: giant_keys },
-    Trouble { name: "subscribers", clients: 1, round: subscribers },
-    Trouble { name: "trackers", clients: 1, round: trackers },
-    Trouble { name: "garbage", clients: 1, round: garbage },
-    Trouble { name: "killer", clients: 1, round: killer },
+pub(super) static ALL: &[FileError] = &[
+    FileError { name: "hog", clients: 2, round: hog },
+    FileError { name: "long commands", clients: 1, round: long_commands },
+    FileError { name: "slow reader", clients: 2, round: slow_reader },
+    FileError { name: "vanishing", clients: 1, round: vanish },
+    FileError { name: "giant keys", clients: 1, round: giant_keys },
+    FileError { name: "subscribers", clients: 1, round: subscribers },
+    FileError { name: "trackers", clients: 1, round: trackers },
+    FileError { name: "garbage", clients: 1, round: garbage },
+    FileError { name: "killer", clients: 1, round: killer },
 ];
 
 /// A client that makes trouble.
@@ -37,7 +37,7 @@ struct Maker<'r> {
     rng: Rng,
 }
 
-impl Trouble {
+impl FileError {
     /// Makes trouble until the run is over.
     ///
     /// # Panics

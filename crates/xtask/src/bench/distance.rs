@@ -41,7 +41,7 @@ pub struct Run {
 
 /// The choice whether to measure the distance of the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Looks {
+pub enum DistanceCheck {
     /// Before and after each run.
     Always,
     /// Never: all runs count as near.
@@ -50,14 +50,14 @@ pub enum Looks {
 
 /// The runs of several servers on one test.
 pub struct Runs {
-    looks: Looks,
+    looks: DistanceCheck,
     by_server: Vec<Vec<Run>>,
     least_trip_ns: f64,
 }
 
 impl Runs {
     /// Creates an empty list of runs for `servers` servers.
-    pub fn of(servers: usize, looks: Looks) -> Self {
+    pub fn of(servers: usize, looks: DistanceCheck) -> Self {
         Self { looks, by_server: (0..servers).map(|_| Vec::new()).collect(), least_trip_ns: f64::INFINITY }
     }
 
@@ -65,9 +65,9 @@ impl Runs {
     pub fn add<E>(&mut self, server: usize, measure: impl FnOnce() -> Result<Figures, E>) -> Result<(), E> {
         // If the distance cannot be measured, for example with a single core, all runs count as
         // near.
-        let trip_ns = |looks: Looks| match looks {
-            Looks::Always => core_distance::round_trip_ns().unwrap_or(1.0),
-            Looks::Never => 1.0,
+        let trip_ns = |looks: DistanceCheck| match looks {
+            DistanceCheck::Always => core_distance::round_trip_ns().unwrap_or(1.0),
+            DistanceCheck::Never => 1.0,
         };
         let before_ns = trip_ns(self.looks);
         let figures = measure()?;
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn runs_are_told_apart_by_their_distance() {
-        let mut runs = Runs::of(2, Looks::Always);
+        let mut runs = Runs::of(2, DistanceCheck::Always);
         for run in [run(90.0, 410.0), run(400.0, 405.0), run(120.0, 80.0)] {
             runs.push(0, run);
         }

@@ -19,7 +19,7 @@ use testkit::ServerProcess;
 
 use crate::progress::Session;
 use crate::{release, server, shell};
-use distance::{Distance, FAR_TIMES, Looks, Runs};
+use distance::{Distance, DistanceCheck, FAR_TIMES, Runs};
 use table::{Figures, Row};
 
 /// The peers that are used if they are on PATH.
@@ -77,7 +77,7 @@ pub struct BenchArguments {
 }
 
 /// A server under measurement.
-struct Contender {
+struct BenchedServer {
     name: String,
     server: ServerProcess,
 }
@@ -91,7 +91,7 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
         let threads = arguments.io_threads.to_string();
         let server = server::start_command(&command_line, &["--io-threads", &threads])
             .with_context(|| format!("starting {name}"))?;
-        contenders.push(Contender { name, server });
+        contenders.push(BenchedServer { name, server });
     }
     let mut measured = Vec::new();
     for test in &arguments.tests {
@@ -118,8 +118,13 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
 }
 
 /// Runs one test against each server, round after round.
-fn runs(benchmark: &Path, contenders: &[Contender], test: &str, arguments: &BenchArguments) -> Result<Runs> {
-    let looks = if arguments.by_distance { Looks::Always } else { Looks::Never };
+fn runs(
+    benchmark: &Path,
+    contenders: &[BenchedServer],
+    test: &str,
+    arguments: &BenchArguments,
+) -> Result<Runs> {
+    let looks = if arguments.by_distance { DistanceCheck::Always } else { DistanceCheck::Never };
     let mut runs = Runs::of(contenders.len(), looks);
     let rounds_max = arguments.rounds * if arguments.by_distance { MORE_ROUNDS_TIMES } else { 1 };
     for round in 1..=rounds_max {
@@ -135,7 +140,7 @@ fn runs(benchmark: &Path, contenders: &[Contender], test: &str, arguments: &Benc
 }
 
 /// Computes the medians of each server's runs.
-fn row(test: String, contenders: &[Contender], figures: Vec<Vec<Figures>>) -> Row {
+fn row(test: String, contenders: &[BenchedServer], figures: Vec<Vec<Figures>>) -> Row {
     let names = contenders.iter().map(|contender| contender.name.clone());
     Row { test, figures: names.zip(figures.into_iter().map(Figures::median)).collect() }
 }
@@ -168,7 +173,7 @@ fn versioned(name: &str, program: &Path) -> String {
 /// Runs one test against one server, once.
 fn measure(
     benchmark: &Path,
-    contender: &Contender,
+    contender: &BenchedServer,
     test: &str,
     arguments: &BenchArguments,
 ) -> Result<Figures> {

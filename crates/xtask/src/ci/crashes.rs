@@ -174,7 +174,7 @@ struct Report {
     /// The time from the start of the first worker to the last job.
     took: Duration,
     /// The number of times that a worker ended by itself.
-    gave_up: usize,
+    worker_exits: usize,
 }
 
 impl Report {
@@ -188,7 +188,7 @@ impl Report {
             self.again,
             self.latest.as_secs_f64(),
             self.took.as_secs_f64(),
-            self.gave_up,
+            self.worker_exits,
         )
     }
 }
@@ -228,7 +228,7 @@ struct Crashes<'a> {
     port: u16,
     server: Option<Group>,
     workers: Vec<Group>,
-    gave_up: usize,
+    worker_exits: usize,
 }
 
 impl<'a> Crashes<'a> {
@@ -239,7 +239,7 @@ impl<'a> Crashes<'a> {
         }
         fs::create_dir_all(&folder)?;
         let port = testkit::process::free_port()?;
-        Ok(Self { server_words, words, folder, port, server: None, workers: Vec::new(), gave_up: 0 })
+        Ok(Self { server_words, words, folder, port, server: None, workers: Vec::new(), worker_exits: 0 })
     }
 
     fn run(&mut self, framework: &Framework, arguments: &CrashArguments) -> Result<Report> {
@@ -328,7 +328,7 @@ impl<'a> Crashes<'a> {
             ensure!(Instant::now() < deadline, "not within {RUN_LIMIT:?}; see {}", self.folder.display());
             for at in 0..self.workers.len() {
                 if self.workers[at].0.try_wait()?.is_some() {
-                    self.gave_up += 1;
+                    self.worker_exits += 1;
                     self.workers[at] = self.start_worker()?;
                 }
             }
@@ -360,6 +360,6 @@ impl<'a> Crashes<'a> {
         let (first, again) = self.first_times()?;
         let lost = (0..jobs).filter(|job| !first.contains_key(job)).collect();
         let latest = Duration::from_millis(first.values().copied().max().unwrap_or_default());
-        Ok(Report { lost, again, latest, took: Duration::ZERO, gave_up: self.gave_up })
+        Ok(Report { lost, again, latest, took: Duration::ZERO, worker_exits: self.worker_exits })
     }
 }

@@ -130,7 +130,7 @@ impl Worker<'_> {
         let failed = |error| format!("no connection to node {name}: {}", connect_reason(&error));
         let id = id.map_err(|error| Stop::Refused(failed(error)))?;
         self.keep(id, client, node, self.server.greeting_again_replies);
-        self.write(id, &self.server.greeting_again);
+        self.write(id, &self.server.reconnect_commands);
         let nodes = &mut self.clients[client].nodes;
         if nodes.len() <= node {
             nodes.resize(node + 1, None);
@@ -203,7 +203,7 @@ impl Worker<'_> {
     }
 
     /// Returns the names of the nodes with unanswered requests; `the server` without a cluster.
-    pub(super) fn silent_ones(&self) -> String {
+    pub(super) fn unresponsive_nodes(&self) -> String {
         let Some(routing) = &self.routing else { return "the server".to_owned() };
         let waits = |node: usize| {
             self.conns.iter().flatten().any(|conn| conn.node == node && !conn.in_flight.is_empty())

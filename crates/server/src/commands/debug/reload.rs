@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use ::commands::ctx::LazyFreed;
 use ::commands::{Args, CommandError};
 use persist::aof::files::Files;
-use persist::folder::Trouble;
+use persist::folder::FileError;
 use persist::save::Way;
 
 use crate::append_only::{files_name, files_path};
 use crate::context::ServerCtx;
-use crate::persistence::loading::{Duplicates, Expired, LoadHow, load_file};
+use crate::persistence::loading::{Duplicates, Expired, LoadMode, load_file};
 use crate::persistence::{aof, save_here, startup, wait_for_end};
 use crate::shared::Shared;
 use crate::snapshots::{DataFolder, data_file};
@@ -41,7 +41,7 @@ pub(super) fn load_append_only(ctx: &mut ServerCtx<'_, '_, '_>) -> Result<(), Co
             let store = shared.config();
             (DataFolder::new(&files_path(&store)), files_name(&store))
         };
-        let files = Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?;
+        let files = Files::open(&folder, &name).map_err(|error| FileError(error.to_string()))?;
         ctx.data.note_replacement();
         empty(shared);
         startup::load_files(shared, &files, Way::Owner)
@@ -69,7 +69,7 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
     }
     let shared = ctx.shared;
     // The data is incomplete, and a save would replace the complete file.
-    if shared.engine.standing.is_loading.load(Relaxed) {
+    if shared.engine.server_state.is_loading.load(Relaxed) {
         return Err(CommandError::Line("LOADING Redis is loading the dataset in memory"));
     }
     let path = data_file(&shared.config());
@@ -86,7 +86,7 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
             ctx.data.note_replacement();
             empty(shared);
         }
-        let how = LoadHow { way: Way::Owner, duplicates, expired: Expired::LeftOut };
+        let how = LoadMode { way: Way::Owner, duplicates, expired: Expired::LeftOut };
         match load_file(shared, &path, how) {
             Ok(_) => {
                 tracing::warn!("DB reloaded by DEBUG RELOAD");

@@ -28,7 +28,7 @@ pub mod values;
 
 /// One theme of the table.
 #[derive(Debug)]
-pub struct Theme {
+pub struct OptionGroup {
     /// The heading in the documentation.
     pub title: &'static str,
     /// The options of the theme.
@@ -36,18 +36,18 @@ pub struct Theme {
 }
 
 /// All options, by theme.
-pub static THEMES: &[Theme] = &[
-    Theme { title: "Network", options: network::OPTIONS },
-    Theme { title: "TLS", options: tls::OPTIONS },
-    Theme { title: "Clients", options: clients::OPTIONS },
-    Theme { title: "Security", options: security::OPTIONS },
-    Theme { title: "Memory and expiry", options: memory::OPTIONS },
-    Theme { title: "Encodings of values", options: values::OPTIONS },
-    Theme { title: "Persistence", options: persistence::OPTIONS },
-    Theme { title: "Replication", options: replication::OPTIONS },
-    Theme { title: "Cluster", options: cluster::OPTIONS },
-    Theme { title: "Scripts, latency and slow commands", options: diagnostics::OPTIONS },
-    Theme { title: "Process and log", options: process::OPTIONS },
+pub static THEMES: &[OptionGroup] = &[
+    OptionGroup { title: "Network", options: network::OPTIONS },
+    OptionGroup { title: "TLS", options: tls::OPTIONS },
+    OptionGroup { title: "Clients", options: clients::OPTIONS },
+    OptionGroup { title: "Security", options: security::OPTIONS },
+    OptionGroup { title: "Memory and expiry", options: memory::OPTIONS },
+    OptionGroup { title: "Encodings of values", options: values::OPTIONS },
+    OptionGroup { title: "Persistence", options: persistence::OPTIONS },
+    OptionGroup { title: "Replication", options: replication::OPTIONS },
+    OptionGroup { title: "Cluster", options: cluster::OPTIONS },
+    OptionGroup { title: "Scripts, latency and slow commands", options: diagnostics::OPTIONS },
+    OptionGroup { title: "Process and log", options: process::OPTIONS },
 ];
 
 /// The reason why options of replication have no effect.

@@ -182,22 +182,22 @@ impl Listener {
     }
 
     /// Attaches the listener if it must be attached before the value exists.
-    pub fn attach_first(self, stage: &mut Stage<'_>) -> Option<Ear> {
+    pub fn attach_first(self, stage: &mut Stage<'_>) -> Option<AttachedListener> {
         let line = match (self, stage.holds) {
             (Self::BlockedClient, Holds::List) => "XREAD BLOCK 0 STREAMS k 0",
             (Self::BlockedClient, _) => "BLPOP k 0",
             _ => return None,
         };
-        Some(Ear::Blocked(Blocked::on(stage, line), None))
+        Some(AttachedListener::Blocked(Blocked::on(stage, line), None))
     }
 
     /// Attaches the listener.
-    pub fn attach(self, stage: &mut Stage<'_>) -> Ear {
+    pub fn attach(self, stage: &mut Stage<'_>) -> AttachedListener {
         let mut client = stage.here.speaker();
         match self {
             Self::Watch => {
                 client.ask_all(&["WATCH k"]);
-                Ear::Watch(client, None)
+                AttachedListener::Watch(client, None)
             }
             Self::TrackingDefault | Self::Own => tracks(client, &["CLIENT TRACKING ON", "EXISTS k"]),
             Self::NoLoop => tracks(client, &["CLIENT TRACKING ON NOLOOP", "EXISTS k"]),
@@ -210,34 +210,34 @@ impl Listener {
             Self::Bcast => {
                 client.ask_all(&["CLIENT TRACKING ON BCAST PREFIX k PREFIX o"]);
                 client.forget_messages();
-                Ear::Prefixes(client)
+                AttachedListener::Prefixes(client)
             }
             Self::KeyspaceEvents => {
                 stage.admin.ask_all(&["CONFIG SET notify-keyspace-events KA"]);
                 client.send("PSUBSCRIBE __keyspace@*");
                 client.forget_messages();
-                Ear::Events(client)
+                AttachedListener::Events(client)
             }
             Self::BlockedClient => unreachable!("it came first"),
             Self::BlockedReader => {
                 stage.admin.ask_all(&["XGROUP CREATE k group 1-1"]);
                 let line = "XREADGROUP GROUP group me BLOCK 0 STREAMS k >";
-                Ear::Blocked(Blocked::on(stage, line), None)
+                AttachedListener::Blocked(Blocked::on(stage, line), None)
             }
             Self::ChangeLog => {
                 stage.admin.ask_all(&["SET mark begin"]);
-                Ear::Log(None)
+                AttachedListener::Log(None)
             }
-            Self::ChangesSinceSave => Ear::Changes(changes(&mut stage.admin)),
-            Self::KeySizes => Ear::Sizes,
-            Self::BigKeys => Ear::Big,
+            Self::ChangesSinceSave => AttachedListener::Changes(changes(&mut stage.admin)),
+            Self::KeySizes => AttachedListener::Sizes,
+            Self::BigKeys => AttachedListener::Big,
             Self::SnapshotMarks => snapshot(stage),
         }
     }
 }
 
 /// An attached listener, with the result of those that can be read only once.
-pub enum Ear {
+pub enum AttachedListener {
     Watch(Speaker, Option<String>),
     Tracks(Speaker),
     Prefixes(Speaker),
@@ -250,7 +250,7 @@ pub enum Ear {
     Snapshot(Vec<usize>),
 }
 
-impl Ear {
+impl AttachedListener {
     /// Returns the client that makes the change itself.
     pub fn writer(&mut self) -> &mut Speaker {
         match self {
@@ -315,10 +315,10 @@ fn watched(client: &mut Speaker) -> String {
     }
 }
 
-fn tracks(mut client: Speaker, lines: &[&str]) -> Ear {
+fn tracks(mut client: Speaker, lines: &[&str]) -> AttachedListener {
     client.ask_all(lines);
     client.forget_messages();
-    Ear::Tracks(client)
+    AttachedListener::Tracks(client)
 }
 
 /// Returns the keys of all invalidation messages.
@@ -447,7 +447,7 @@ fn words_saved(path: &Path) -> Vec<usize> {
 }
 
 /// Starts a save that pauses at its first keys.
-fn snapshot(stage: &mut Stage<'_>) -> Ear {
+fn snapshot(stage: &mut Stage<'_>) -> AttachedListener {
     let path = stage.here.dump.clone();
     let kept = std::fs::read(&path).unwrap_or_default();
     stage.admin.ask_all(&["SAVE"]);
@@ -458,7 +458,7 @@ fn snapshot(stage: &mut Stage<'_>) -> Ear {
         std::fs::write(&path, kept).expect("it can be written");
     }
     stage.admin.ask_all(&["CONFIG SET rdb-key-save-delay 60000000", "BGSAVE"]);
-    Ear::Snapshot(before)
+    AttachedListener::Snapshot(before)
 }
 
 fn saved(stage: &mut Stage<'_>, before: &[usize]) -> String {

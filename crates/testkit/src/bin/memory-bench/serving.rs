@@ -12,14 +12,14 @@ const BACKGROUND: &[&str] = &["housekeeper", "metrics", "bio_", "jemalloc", "log
 
 /// The scheduled time of a thread so far, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Spent {
+pub struct CpuTime {
     /// Time on a core.
     pub running_ns: u64,
     /// Time ready to run, waiting for a core.
     pub ready_ns: u64,
 }
 
-impl Spent {
+impl CpuTime {
     /// Returns the time since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -47,13 +47,13 @@ impl ThreadClock {
 
     /// Reads the clock. For a thread that is on a core, it returns the times of the scheduler's
     /// last update.
-    pub fn read(&self) -> io::Result<Spent> {
+    pub fn read(&self) -> io::Result<CpuTime> {
         let mut text = [0; 96];
         let len = self.schedstat.read_at(&mut text, 0)?;
         let text = String::from_utf8_lossy(&text[..len]);
         let mut numbers = text.split_whitespace().map(|number| number.parse().unwrap_or(0));
         let mut next = || numbers.next().unwrap_or(0);
-        Ok(Spent { running_ns: next(), ready_ns: next() })
+        Ok(CpuTime { running_ns: next(), ready_ns: next() })
     }
 
     /// Returns true if the thread waits for something other than a core. Then its clock is exact.

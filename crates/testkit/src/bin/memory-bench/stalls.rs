@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use testkit::{Client, ServerProcess};
 
 use crate::load::{self, Options, Pace, WAYS};
-use crate::serving::{Spent, ThreadClock, serving_threads};
+use crate::serving::{CpuTime, ThreadClock, serving_threads};
 
 /// Duration of the control, and of the reading after a value is removed: freeing it in the
 /// background may cause stalls, too.
@@ -103,12 +103,12 @@ struct Reading {
 }
 
 /// The director of a reader: begins phases and receives the waits of each ended phase.
-struct Director<'r> {
+struct ReaderControl<'r> {
     reading: &'r Reading,
     phases: Receiver<Waits>,
 }
 
-impl Director<'_> {
+impl ReaderControl<'_> {
     /// Ends the phase and returns its waits.
     fn take(&self) -> Result<Waits, Box<dyn Error>> {
         self.reading.phase.fetch_add(1, Relaxed);
@@ -143,14 +143,14 @@ fn read_on(reading: &Reading, mut client: Client, server: &ThreadClock, phases: 
     }
 }
 
-fn without_core_ns(before: [Spent; 2], after: [Spent; 2]) -> u64 {
+fn without_core_ns(before: [CpuTime; 2], after: [CpuTime; 2]) -> u64 {
     after.iter().zip(before).map(|(after, before)| after.since(before).ready_ns).sum()
 }
 
 /// Returns the clock of the thread that serves this client: the busiest one while the client sends.
 fn server_of(client: &mut Client, server: &ServerProcess) -> Result<ThreadClock, Box<dyn Error>> {
     let clocks = serving_threads(server.pid())?;
-    let read = |clocks: &[ThreadClock]| -> Result<Vec<Spent>, Box<dyn Error>> {
+    let read = |clocks: &[ThreadClock]| -> Result<Vec<CpuTime>, Box<dyn Error>> {
         Ok(clocks.iter().map(ThreadClock::read).collect::<Result<_, _>>()?)
     };
     let before = read(&clocks)?;
@@ -178,7 +178,7 @@ fn measure(options: &Options, name: &str, kind: &str) -> Result<Vec<Row>, Box<dy
     let (sender, phases) = channel();
     std::thread::scope(|scope| {
         scope.spawn(|| read_on(&reading, reader, &clock, &sender));
-        let director = Director { reading: &reading, phases };
+        let director = ReaderControl { reading: &reading, phases };
         let result = measure_ways(options, kind, &mut client, &director);
         reading.phase.store(u64::MAX, Relaxed);
         result
@@ -189,9 +189,9 @@ fn measure_ways(
     options: &Options,
     kind: &str,
     client: &mut Client,
-    director: &Director<'_>,
+    director: &ReaderControl<'_>,
 ) -> Result<Vec<Row>, Box<dyn Error>> {
-    let control = |director: &Director<'_>| {
+    let control = |director: &ReaderControl<'_>| {
         // The server may still free memory of the previous way.
         std::thread::sleep(AFTERMATH);
         director.take()?;

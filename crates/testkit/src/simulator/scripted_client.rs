@@ -35,7 +35,7 @@ pub(super) enum Received {
 }
 
 /// A client: see the module.
-pub(super) struct Player {
+pub(super) struct ScriptedClient {
     number: usize,
     role: Role,
     /// The number of reconnections so far.
@@ -54,14 +54,14 @@ pub(super) struct Player {
     published: BTreeMap<Vec<u8>, u64>,
 }
 
-impl Player {
+impl ScriptedClient {
     /// Creates client `number` at its start.
-    pub fn new(number: usize, player: &scenario::Player) -> Self {
-        let mut player = Self {
+    pub fn new(number: usize, scripted_client: &scenario::ScriptedClient) -> Self {
+        let mut scripted_client = Self {
             number,
-            role: player.role,
+            role: scripted_client.role,
             sessions: 0,
-            steps: player.steps.iter().cloned().collect(),
+            steps: scripted_client.steps.iter().cloned().collect(),
             under_way: None,
             history: Vec::new(),
             cache: BTreeMap::new(),
@@ -69,8 +69,8 @@ impl Player {
             heard: Vec::new(),
             published: BTreeMap::new(),
         };
-        player.introduce();
-        player
+        scripted_client.introduce();
+        scripted_client
     }
 
     /// Prepends the requests with which a new connection begins.

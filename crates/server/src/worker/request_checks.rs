@@ -19,7 +19,7 @@ use crate::login_delays::{Delay, TOO_MANY_FAILED_LOGINS};
 use crate::shared::Shared;
 
 /// The checks around requests that the settings enable, read once per batch.
-pub(super) struct Watch {
+pub(super) struct RequestChecks {
     /// The settings from before the batch, if the audit log records any events. So a request that
     /// changes the audit settings is recorded by the settings that it replaces.
     audited: Option<Arc<Settings>>,
@@ -31,7 +31,7 @@ pub(super) struct Watch {
     user_before: Vec<u8>,
 }
 
-impl Watch {
+impl RequestChecks {
     /// Returns the checks that the settings enable.
     pub(super) fn of(settings: &Arc<Settings>) -> Self {
         let audited = (!settings.audit.events.is_empty()).then(|| Arc::clone(settings));

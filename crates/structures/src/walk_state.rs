@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A part of a structure with a known size in memory.
-pub trait Weighed {
+pub trait MemorySize {
     /// Returns the size of the part's block in bytes.
     fn weight_bytes(&self) -> usize;
 }
@@ -18,7 +18,7 @@ pub type PositionOf = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
 
 /// The parameters of a showing.
 #[derive(Clone)]
-pub struct Showing {
+pub struct WalkState {
     /// The number that identifies the showing.
     pub ticket: u32,
     /// The function that computes positions: the one used for all other operations on the tables.
@@ -28,7 +28,7 @@ pub struct Showing {
     pub copied_len_bytes: Arc<AtomicUsize>,
 }
 
-impl std::fmt::Debug for Showing {
+impl std::fmt::Debug for WalkState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Showing({})", self.ticket)
     }

@@ -31,7 +31,7 @@ const CLASSES: usize = 21;
 const PLACES: usize = 16;
 
 /// A cache of free blocks. See the module's comment.
-pub struct Shelf {
+pub struct BlockCache {
     places: [AtomicPtr<u8>; CLASSES * PLACES],
     kept_bytes: AtomicUsize,
     bytes_max: AtomicUsize,
@@ -47,7 +47,7 @@ fn places_of(class_len_bytes: usize) -> std::ops::Range<usize> {
     class * PLACES..(class + 1) * PLACES
 }
 
-impl Shelf {
+impl BlockCache {
     /// Creates an empty cache with a limit of 0 bytes, which keeps no blocks.
     pub const fn new() -> Self {
         Self {
@@ -149,7 +149,7 @@ mod tests {
         while class <= 512 << 10 {
             let places = places_of(class);
             assert!(places.start >= last && places.end <= CLASSES * PLACES, "{class}: {places:?}");
-            assert_eq!(Shelf::class_at(places.start), class);
+            assert_eq!(BlockCache::class_at(places.start), class);
             last = places.end;
             class = size_class(class + 1);
         }
@@ -158,52 +158,53 @@ mod tests {
 
     #[test]
     fn a_block_serves_its_class_once() {
-        let shelf = Shelf::new();
-        shelf.resize(1 << 20, |_, _| unreachable!("nothing was kept"));
-        shelf.put(block(1), 20 << 10, |_, _| unreachable!("there is room"));
-        assert_eq!(shelf.take(24 << 10), None);
-        assert_eq!(shelf.kept_bytes(), 20 << 10);
-        assert_eq!(shelf.take(20 << 10), Some(block(1)));
-        assert_eq!((shelf.take(20 << 10), shelf.kept_bytes()), (None, 0));
+        let block_cache = BlockCache::new();
+        block_cache.resize(1 << 20, |_, _| unreachable!("nothing was kept"));
+        block_cache.put(block(1), 20 << 10, |_, _| unreachable!("there is room"));
+        assert_eq!(block_cache.take(24 << 10), None);
+        assert_eq!(block_cache.kept_bytes(), 20 << 10);
+        assert_eq!(block_cache.take(20 << 10), Some(block(1)));
+        assert_eq!((block_cache.take(20 << 10), block_cache.kept_bytes()), (None, 0));
     }
 
     #[test]
     fn a_full_shelf_gives_up_other_blocks_in_turn() {
-        let shelf = Shelf::new();
+        let block_cache = BlockCache::new();
         let mut freed = Vec::new();
-        shelf.put(block(1), 32 << 10, |block, _| freed.push(block));
+        block_cache.put(block(1), 32 << 10, |block, _| freed.push(block));
         assert_eq!(freed, [block(1)], "at first it keeps nothing");
-        shelf.resize(100 << 10, |_, _| unreachable!("nothing was kept"));
+        block_cache.resize(100 << 10, |_, _| unreachable!("nothing was kept"));
         for number in 2..=5 {
-            shelf.put(block(number), 32 << 10, |block, _| freed.push(block));
+            block_cache.put(block(number), 32 << 10, |block, _| freed.push(block));
         }
-        assert_eq!((freed.len(), shelf.kept_bytes()), (2, 96 << 10));
-        shelf.put(block(6), 128 << 10, |block, _| freed.push(block));
+        assert_eq!((freed.len(), block_cache.kept_bytes()), (2, 96 << 10));
+        block_cache.put(block(6), 128 << 10, |block, _| freed.push(block));
         assert_eq!(freed.last(), Some(&block(6)), "it is larger than the shelf");
-        shelf.resize(0, |block, _| freed.push(block));
+        block_cache.resize(0, |block, _| freed.push(block));
         freed.sort();
         assert_eq!(freed, (1..=6).map(block).collect::<Vec<_>>());
     }
 
     #[test]
     fn threads_lose_no_block_and_get_none_twice() {
-        let shelf = Shelf::new();
-        shelf.resize(400 << 10, |_, _| unreachable!("nothing was kept"));
+        let block_cache = BlockCache::new();
+        block_cache.resize(400 << 10, |_, _| unreachable!("nothing was kept"));
         let held = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|thread| {
-                    let shelf = &shelf;
+                    let block_cache = &block_cache;
                     scope.spawn(move || {
                         let mut mine: Vec<_> =
                             (0..50).map(|n| block(1 + thread * 50 + n).expose_provenance()).collect();
                         for round in 0..20_000 {
                             let class = [20 << 10, 64 << 10][round % 2];
                             if round % 3 == 0 {
-                                let taken = shelf.take(class);
+                                let taken = block_cache.take(class);
                                 mine.extend(taken.map(|block| block.expose_provenance()));
                             } else if let Some(block) = mine.pop() {
                                 let block = ptr::with_exposed_provenance_mut(block);
-                                shelf.put(block, class, |block, _| mine.push(block.expose_provenance()));
+                                block_cache
+                                    .put(block, class, |block, _| mine.push(block.expose_provenance()));
                             }
                         }
                         mine
@@ -213,9 +214,9 @@ mod tests {
             threads.into_iter().flat_map(|thread| thread.join().expect("it ended well")).collect::<Vec<_>>()
         });
         let mut all = held;
-        shelf.resize(0, |block, _| all.push(block.expose_provenance()));
+        block_cache.resize(0, |block, _| all.push(block.expose_provenance()));
         all.sort_unstable();
         assert_eq!(all, (1..=200).map(|n| block(n).expose_provenance()).collect::<Vec<_>>());
-        assert_eq!(shelf.kept_bytes(), 0);
+        assert_eq!(block_cache.kept_bytes(), 0);
     }
 }

@@ -1,12 +1,12 @@
-//! Showings of a quicklist, node by node: see `showing`.
+//! Showings of a quicklist, node by node: see `walk_state`.
 
 use super::{NodeView, Quicklist};
-use crate::showing::Showing;
+use crate::walk_state::WalkState;
 
 impl Quicklist {
-    /// Starts a showing of the present state, whose nodes [`Quicklist::show`] visits. O(1).
-    pub fn begin_showing(&mut self, showing: &Showing) {
-        self.nodes.begin(showing, ());
+    /// Starts a showing of the present state, whose nodes [`Quicklist::walk_next`] visits. O(1).
+    pub fn begin_walk(&mut self, walk_state: &WalkState) {
+        self.nodes.begin(walk_state, ());
     }
 
     /// Returns the ticket of the showing in progress. O(1).
@@ -17,10 +17,10 @@ impl Quicklist {
 
     /// Visits the next nodes of the showing, in order, until they hold at least `elements_min`
     /// elements. Returns true if there are more nodes. O(bytes of the visited nodes).
-    pub fn show(&mut self, elements_min: usize, mut visit: impl FnMut(NodeView<'_>)) -> bool {
+    pub fn walk_next(&mut self, elements_min: usize, mut visit: impl FnMut(NodeView<'_>)) -> bool {
         let (mut scratch, mut shown) = (Vec::new(), 0);
         while shown < elements_min {
-            let more = self.nodes.show(|node| {
+            let more = self.nodes.walk_next(|node| {
                 visit(node.view(&mut scratch));
                 shown += node.count();
             });
