@@ -78,13 +78,13 @@ mod tests {
 
     #[test]
     fn a_side_that_is_short_of_ports_or_descriptors_is_told_what_helps() {
-        let told = |errno: Errno| {
+        let reported = |errno: Errno| {
             let error = io::Error::from_raw_os_error(errno.raw_os_error());
             BenchError::Connect { address: "127.0.0.1:1".to_owned(), error }.to_string()
         };
-        assert!(told(Errno::ADDRNOTAVAIL).contains("TIME_WAIT"));
-        assert!(told(Errno::MFILE).ends_with("`ulimit -n` limits the number of connections"));
-        let refused = told(Errno::CONNREFUSED);
+        assert!(reported(Errno::ADDRNOTAVAIL).contains("TIME_WAIT"));
+        assert!(reported(Errno::MFILE).ends_with("`ulimit -n` limits the number of connections"));
+        let refused = reported(Errno::CONNREFUSED);
         assert!(refused.starts_with("cannot connect to 127.0.0.1:1: Connection refused"), "{refused}");
     }
 }

@@ -52,11 +52,11 @@ impl Drop for Harness {
     fn drop(&mut self) {
         for db in 0..self.keyspace.db_count() {
             let counts = self.keyspace.sizes().counts(db);
-            assert_eq!(counts, self.keyspace.sizes_counted_anew(db), "sizes of the keys of database {db}");
+            assert_eq!(counts, self.keyspace.sizes_recounted(db), "sizes of the keys of database {db}");
         }
         for measure in [keyspace::Measure::Bytes, keyspace::Measure::Elements] {
             let mut found = self.keyspace.big_keys(measure, None, usize::MAX, i64::MIN).keys;
-            let mut twin = self.keyspace.big_keys_found_anew(measure);
+            let mut twin = self.keyspace.big_keys_recomputed(measure);
             found.sort_by(|a, b| (a.db, &a.key).cmp(&(b.db, &b.key)));
             twin.sort_by(|a, b| (a.db, &a.key).cmp(&(b.db, &b.key)));
             assert_eq!(found, twin, "the big keys by {measure:?}");

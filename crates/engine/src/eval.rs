@@ -483,7 +483,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     ) -> ScriptEnd {
         let is_in_transaction = std::mem::replace(&mut session.in_exec, true);
         if !is_in_transaction {
-            self.commit.position = session.seen_position();
+            self.commit.position = session.observed_position();
         }
         let changes = self.commit.effects.changes;
         self.script_refusals.begin_run();

@@ -44,7 +44,7 @@ use crate::stats::latency_events::Event;
 /// The number of keys evicted between two readings of the clock.
 const EVICTED_PER_LOOK: u64 = 16;
 /// The pieces of values that a thread short of memory frees itself at a time: tens of microseconds.
-const HELP_PIECES: usize = 256;
+const HELP_STEPS: usize = 256;
 
 /// The length in bytes from which a request is certain to be in its client's input buffer, which
 /// counts as used memory.
@@ -164,7 +164,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             let pending = shared.freeing.pending_bytes();
             if used > limit + slack
                 && pending > 0
-                && self.timed(Event::EvictionLazyfree, |_| shared.freeing.free_some(HELP_PIECES))
+                && self.timed(Event::EvictionLazyfree, |_| shared.freeing.free_some(HELP_STEPS))
             {
                 used = memory.sum(limit, threads);
             }

@@ -293,7 +293,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         // Each confirmation of a subscription command is an element of its own.
         let mut elements = 0;
         session.in_exec = true;
-        self.commit.position = session.seen_position();
+        self.commit.position = session.observed_position();
         for request in &self.requests(transaction) {
             let replied = out.len_bytes();
             let confirmations =

@@ -25,7 +25,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use commands::LazyFreed;
-use keyspace::freeing::{self, Pieces};
+use keyspace::freeing::{self, FreeingSteps};
 use structures::alloc;
 
 use crate::clock::Clock;
@@ -34,17 +34,17 @@ use crate::clock::Clock;
 /// fewer bytes wait, a new value of any size goes into the queue without such a debt.
 const PENDING_BYTES_MAX: u64 = 64 << 20;
 /// The number of pieces that a thread frees before it checks again how much it still owes.
-const HELP_PIECES: usize = 256;
+const HELP_STEPS: usize = 256;
 /// The number of waiting tasks above which a thread that adds one must free some.
 const PENDING_TASKS_MAX: usize = 10_000;
 /// The number of pieces that such a thread frees for each task that it adds. It is more than the
 /// average value has, so that the queue gets shorter.
-const PIECES_PER_TASK: usize = 256;
+const STEPS_PER_TASK: usize = 256;
 
 /// A value to free, in pieces.
 struct Task {
     number: u64,
-    pieces: Pieces,
+    pieces: FreeingSteps,
     /// The estimated bytes that are not freed yet.
     bytes: u64,
     objects: u64,
@@ -106,15 +106,15 @@ impl FreeQueue {
             let (pieces, bytes, objects) = match one {
                 LazyFreed::Entry(entry) => {
                     let bytes = freeing::memory_of(&entry);
-                    (freeing::pieces_of_entry(entry), bytes, 1)
+                    (freeing::freeing_steps_of_entry(entry), bytes, 1)
                 }
                 LazyFreed::Object(object) => {
                     let bytes = object.memory_usage();
-                    (freeing::pieces_of(object), bytes, 1)
+                    (freeing::freeing_steps_of(object), bytes, 1)
                 }
                 LazyFreed::Keys(table) => {
                     let (bytes, objects) = (freeing::memory_of_keys(&table), table.len());
-                    (freeing::pieces_of_keys(table), bytes, objects)
+                    (freeing::freeing_steps_of_keys(table), bytes, objects)
                 }
             };
             pushed_bytes += bytes as u64;
@@ -128,7 +128,7 @@ impl FreeQueue {
             let crowded = tasks.waiting.len() > PENDING_TASKS_MAX;
             drop(tasks);
             if crowded {
-                self.free_some(PIECES_PER_TASK);
+                self.free_some(STEPS_PER_TASK);
             }
         }
         self.arrived.notify_one();
@@ -142,7 +142,7 @@ impl FreeQueue {
         let since = clock.now();
         while unfreed_bytes > 0 && self.pending_bytes() > PENDING_BYTES_MAX {
             // No waiting task: other threads are working on all of them.
-            let Some(freed_bytes) = self.free_one(HELP_PIECES) else { break };
+            let Some(freed_bytes) = self.free_one(HELP_STEPS) else { break };
             unfreed_bytes = unfreed_bytes.saturating_sub(freed_bytes);
             if clock.now() - since >= time {
                 return unfreed_bytes;

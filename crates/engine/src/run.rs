@@ -335,12 +335,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 
     /// Returns the caller for a request of this client.
     #[inline]
-    pub fn caller<'a>(
-        &self,
-        session: &'a Session,
-        request: &Request<'_>,
-        on_empty: BlockingMode,
-    ) -> Caller<'a> {
+    pub fn caller<'a>(&self, session: &'a Session, request: &Request<'_>, mode: BlockingMode) -> Caller<'a> {
         Caller {
             client: session.id,
             shown: self.now.is_monitored.then_some(&*session.info),
@@ -348,7 +343,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             protocol: session.protocol(),
             touch: !session.is_no_touch(),
             expired_access: self.expired_access(&session.info, &request.registered.command),
-            on_empty,
+            on_empty: mode,
             origin: self.origin,
             readable: self.readable_keys(session, request),
             reader: reader_of(session, request.registered),
@@ -435,7 +430,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let server_state = &self.shared().server_state;
         let is_refused = server_state.save_failed.load(Relaxed) && self.settings.stops_writes_on_save_error;
         if !is_refused && server_state.log_failed.load(Relaxed) {
-            let trouble = server_state.log_trouble.lock();
+            let trouble = server_state.log_error.lock();
             return Some(CommandError::quoting(
                 "MISCONF Errors writing to the AOF file: ",
                 trouble.as_bytes(),
@@ -628,7 +623,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let unit = if session.in_exec { Unit::Transaction } else { Unit::Own };
         if unit == Unit::Own {
             // Its messages must not be sent before the changes that its client has seen.
-            self.commit.position = session.seen_position();
+            self.commit.position = session.observed_position();
         }
         let call = Call {
             settings: &self.settings,

@@ -68,7 +68,7 @@ pub struct Session {
     /// The client's user and rights.
     pub identity: Identity,
     /// The time at which its login ends, in Unix seconds; 0 for never.
-    pub ends_s: u64,
+    pub expires_s: u64,
     /// The earliest time at which its next attempt to log in may continue, in milliseconds of the
     /// server's clock; 0 if it need not wait.
     pub login_slot_ms: u64,
@@ -94,7 +94,7 @@ pub struct Session {
     /// The subscriptions; `None` for none.
     pub subscriptions: Option<Box<Subscriptions>>,
     /// The highest log position that its replies and messages show.
-    seen_position: Cell<u64>,
+    observed_position: Cell<u64>,
 }
 
 // `ClientInfo::memory_bytes` counts a session without access to its type.
@@ -108,7 +108,7 @@ impl Session {
             id: info.id,
             info,
             identity,
-            ends_s: 0,
+            expires_s: 0,
             login_slot_ms: 0,
             unauthenticated_noted: false,
             reply_mode: ReplyMode::On,
@@ -120,21 +120,21 @@ impl Session {
             transaction: None,
             watch: None,
             subscriptions: None,
-            seen_position: Cell::new(0),
+            observed_position: Cell::new(0),
         }
     }
 
     /// Returns the highest log position that its replies and messages show. They are sent once it
     /// is released.
     #[inline]
-    pub fn seen_position(&self) -> u64 {
-        self.seen_position.get()
+    pub fn observed_position(&self) -> u64 {
+        self.observed_position.get()
     }
 
     /// Records that its replies or messages show changes up to `position`.
     #[inline]
     pub fn saw(&self, position: u64) {
-        self.seen_position.set(self.seen_position.get().max(position));
+        self.observed_position.set(self.observed_position.get().max(position));
     }
 
     // State for other threads is stored in `info` only. Relaxed: only this thread writes it.

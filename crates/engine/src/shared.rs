@@ -89,7 +89,7 @@ pub struct ServerState {
     /// True if the append-only file cannot be written.
     pub log_failed: AtomicBool,
     /// The system's error text for `log_failed`.
-    pub log_trouble: Lock<String>,
+    pub log_error: Lock<String>,
 }
 
 impl ServerState {
@@ -108,7 +108,7 @@ impl ServerState {
         if self.log_failed.load(Relaxed) == trouble.is_some() {
             return;
         }
-        *self.log_trouble.lock() = trouble.unwrap_or_default().to_owned();
+        *self.log_error.lock() = trouble.unwrap_or_default().to_owned();
         self.log_failed.store(trouble.is_some(), Relaxed);
     }
 }

@@ -203,7 +203,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         reply_from: usize,
     ) {
         let commit = &mut self.executor.commit;
-        let sender = commit.shared.sender(commit.thread, &commit.outbox, session.seen_position());
+        let sender = commit.shared.sender(commit.thread, &commit.outbox, session.observed_position());
         if !commit.own.ahead.is_empty() {
             let ahead = std::mem::take(&mut commit.own.ahead);
             out.insert(reply_from, ahead.as_single().expect("keys are copied into it, not shared"));

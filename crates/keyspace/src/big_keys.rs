@@ -128,7 +128,7 @@ impl Shard {
 impl Keyspace {
     /// Returns all big keys by a measure, in no particular order. Reads every key instead of the
     /// index. For tests. O(keys).
-    pub fn big_keys_found_anew(&self, measure: Measure) -> Vec<BigKey> {
+    pub fn big_keys_recomputed(&self, measure: Measure) -> Vec<BigKey> {
         let mut found = Vec::new();
         for (shard, db) in (0..SHARD_COUNT).flat_map(|shard| (0..self.db_count()).map(move |db| (shard, db)))
         {
@@ -233,7 +233,7 @@ mod tests {
                     Measure::Bytes => big.size.bytes,
                     Measure::Elements => big.size.counted(),
                 };
-                let mut twin = self.keyspace.big_keys_found_anew(measure);
+                let mut twin = self.keyspace.big_keys_recomputed(measure);
                 twin.sort_by(|a, b| size(b).cmp(&size(a)).then_with(|| (a.db, &a.key).cmp(&(b.db, &b.key))));
                 for count in [1, 3, 10, usize::MAX] {
                     let found = self.keyspace.big_keys(measure, None, count, i64::MIN);
@@ -250,7 +250,7 @@ mod tests {
                 }
             }
             for db in 0..2 {
-                assert_eq!(self.keyspace.sizes().counts(db), self.keyspace.sizes_counted_anew(db));
+                assert_eq!(self.keyspace.sizes().counts(db), self.keyspace.sizes_recounted(db));
             }
         }
     }

@@ -9,16 +9,16 @@ use crate::key::SHARD_COUNT;
 use crate::keyspace::Keyspace;
 
 /// The number of shards in the sample.
-const SHARDS_SEEN: usize = 16;
+const SHARDS_SAMPLED: usize = 16;
 /// The number of keys read in each of these shards.
-const KEYS_SEEN: usize = 8;
+const KEYS_SAMPLED: usize = 8;
 
 impl Keyspace {
     /// Returns the bytes of a database's tables, without keys and values. An estimate from one
     /// shard in 64, exact only on average.
     pub fn table_bytes(&self, db: usize) -> usize {
         let of_shard = |shard| self.lock(shard).db(db).map_or(0, |db| db.table.memory_usage());
-        seen_shards().map(of_shard).sum::<usize>() * (SHARD_COUNT / SHARDS_SEEN)
+        sampled_shards().map(of_shard).sum::<usize>() * (SHARD_COUNT / SHARDS_SAMPLED)
     }
 
     /// Returns the mean time to live in milliseconds of a database's keys that have one, estimated
@@ -26,17 +26,17 @@ impl Keyspace {
     pub fn average_ttl_ms(&self, db: usize, now_ms: i64) -> u64 {
         let (mut sum_ms, mut seen) = (0, 0);
         // If few keys expire, the chosen shards may have none.
-        for shard in
-            seen_shards().chain((0..SHARD_COUNT).filter(|shard| shard % (SHARD_COUNT / SHARDS_SEEN) != 0))
+        for shard in sampled_shards()
+            .chain((0..SHARD_COUNT).filter(|shard| shard % (SHARD_COUNT / SHARDS_SAMPLED) != 0))
         {
             let Some(guard) = self.lock_unless_busy(shard) else { continue };
             let Some(db) = guard.db(db) else { continue };
             let start = (shard as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            seen += db.table.sample(start, KEYS_SEEN, Sampled::Expiring, |entry| {
+            seen += db.table.sample(start, KEYS_SAMPLED, Sampled::Expiring, |entry| {
                 let left_ms = entry.expiry_ms().map_or(0, |at_ms| at_ms.saturating_sub(now_ms));
                 sum_ms += u128::from(left_ms.max(0) as u64);
             });
-            if seen >= SHARDS_SEEN * KEYS_SEEN {
+            if seen >= SHARDS_SAMPLED * KEYS_SAMPLED {
                 break;
             }
         }
@@ -45,8 +45,8 @@ impl Keyspace {
 }
 
 /// Returns the numbers of the sampled shards, evenly spread.
-fn seen_shards() -> impl Iterator<Item = usize> {
-    (0..SHARD_COUNT).step_by(SHARD_COUNT / SHARDS_SEEN)
+fn sampled_shards() -> impl Iterator<Item = usize> {
+    (0..SHARD_COUNT).step_by(SHARD_COUNT / SHARDS_SAMPLED)
 }
 
 #[cfg(test)]

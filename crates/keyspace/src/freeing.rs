@@ -11,13 +11,13 @@ use structures::table::{SAMPLE_MAX, Sampled, Table};
 use crate::object::{KeyEntry, Object};
 
 /// The pieces of a removed value. Each step frees one; dropping the iterator frees the rest.
-pub type Pieces = Box<dyn Iterator<Item = ()> + Send>;
+pub type FreeingSteps = Box<dyn Iterator<Item = ()> + Send>;
 
 /// The number of elements from which a value is freed piece by piece. A smaller value is one piece.
 const PIECEWISE_ELEMENTS_MIN: usize = 64;
 
 /// Converts an object to pieces. O(1).
-pub fn pieces_of(object: Object) -> Pieces {
+pub fn freeing_steps_of(object: Object) -> FreeingSteps {
     match object {
         Object::Set(set) => set.into_freed(),
         Object::Hash(hash) => hash.into_freed(),
@@ -29,16 +29,16 @@ pub fn pieces_of(object: Object) -> Pieces {
 }
 
 /// Converts a key with its value to pieces. O(1).
-pub fn pieces_of_entry(entry: KeyEntry) -> Pieces {
+pub fn freeing_steps_of_entry(entry: KeyEntry) -> FreeingSteps {
     match entry.into_object() {
-        Some(object) => pieces_of(object),
+        Some(object) => freeing_steps_of(object),
         None => Box::new(std::iter::empty()),
     }
 }
 
-/// Converts all keys of a table to pieces. Each big value becomes the pieces of [`pieces_of`].
-/// O(1).
-pub fn pieces_of_keys(table: Table<KeyEntry>) -> Pieces {
+/// Converts all keys of a table to pieces. Each big value becomes the pieces of
+/// [`freeing_steps_of`]. O(1).
+pub fn freeing_steps_of_keys(table: Table<KeyEntry>) -> FreeingSteps {
     Box::new(table.into_drain().flat_map(|entry| {
         let big = match entry.view() {
             View::Object(object) => object.element_count() >= PIECEWISE_ELEMENTS_MIN,
@@ -46,7 +46,7 @@ pub fn pieces_of_keys(table: Table<KeyEntry>) -> Pieces {
         };
         let object = if big { entry.into_object() } else { None };
         // The key itself is the last piece, so a table of small values has a piece per key.
-        object.map(pieces_of).into_iter().flatten().chain(std::iter::once(()))
+        object.map(freeing_steps_of).into_iter().flatten().chain(std::iter::once(()))
     }))
 }
 
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn every_member_is_a_piece_and_so_is_every_key() {
         let hasher = Hasher::with_seed([1, 2, 3, 4]);
-        assert_eq!(pieces_of(big_set(1000, &hasher)).count(), 1000);
+        assert_eq!(freeing_steps_of(big_set(1000, &hasher)).count(), 1000);
         let mut table = Table::new();
         let position = |key: &[u8]| position_of(hasher.hash_key(key));
         for n in 0..10_000 {
@@ -97,14 +97,14 @@ mod tests {
                 if n == 5000 { NewValue::Object(big_set(1000, &hasher)) } else { NewValue::Bytes(b"small") };
             table.insert(position(key.as_bytes()), Entry::new(key.as_bytes(), value, None, 0), &position);
         }
-        assert_eq!(pieces_of_keys(table).count(), 11_000);
+        assert_eq!(freeing_steps_of_keys(table).count(), 11_000);
     }
 
     #[test]
     fn a_walk_that_stops_half_way_frees_the_rest() {
         // Under AddressSanitizer this finds leaks and double frees.
         let hasher = Hasher::with_seed([1, 2, 3, 4]);
-        let mut pieces = pieces_of(big_set(1000, &hasher));
+        let mut pieces = freeing_steps_of(big_set(1000, &hasher));
         assert_eq!(pieces.by_ref().take(300).count(), 300);
         drop(pieces);
     }

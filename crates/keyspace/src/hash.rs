@@ -12,7 +12,7 @@
 //! stays until it is explicitly removed. The methods of [`Hash`] include due fields; those of
 //! [`Hash::live`] do not.
 
-use crate::freeing::Pieces;
+use crate::freeing::FreeingSteps;
 use structures::listpack::element::{Element, IntText};
 use structures::listpack::{Cursor, Listpack};
 use structures::table::Table;
@@ -292,7 +292,7 @@ impl Hash {
     }
 
     /// Converts the value to pieces that are freed one by one. O(1).
-    pub fn into_freed(self) -> Pieces {
+    pub fn into_freed(self) -> FreeingSteps {
         match self.repr {
             Repr::Boxed(boxed) => match *boxed {
                 Boxed::Table(pairs) => Box::new(pairs.table.into_table().into_drain().map(drop)),

@@ -11,7 +11,7 @@ use crate::db::{Db, Shard};
 use crate::gate::Exclusive;
 use crate::key::{Hasher, KeyHash, SHARD_COUNT, position_of, shard_of};
 use crate::object::{KeyEntry, Object};
-use crate::pieces::Piece;
+use crate::parts::ValuePart;
 use crate::sizes::{BINS, KeySizes, Resize, SizeCounts, SizeLane, SizeMark};
 use crate::snapshot::{BigValue, Part, Snapshot, Stepped};
 
@@ -97,7 +97,12 @@ impl Keyspace {
     /// Calls `visit` with the next pieces of a big value, about `elements_max` elements. The caller
     /// must be inside the gate. O(elements), with the shard locked unless the value has left the
     /// keyspace.
-    pub fn walk_big(&self, big: &BigValue, elements_max: usize, visit: &mut dyn FnMut(Piece<'_>)) -> Stepped {
+    pub fn walk_big(
+        &self,
+        big: &BigValue,
+        elements_max: usize,
+        visit: &mut dyn FnMut(ValuePart<'_>),
+    ) -> Stepped {
         self.snapshot.walk_big(|shard| self.lock_unless_busy(shard), big, elements_max, visit)
     }
 
@@ -123,7 +128,7 @@ impl Keyspace {
         place: Place,
     ) -> KeyEntry {
         let mut occupied = shard.db_mut(db).table.occupied(place);
-        if self.snapshot.is_kept_for() {
+        if self.snapshot.is_preserved_for() {
             self.snapshot.keep(&mut occupied, db, hash);
         }
         let entry = occupied.remove();
@@ -252,7 +257,7 @@ impl Keyspace {
         if dbs == (0..self.db_count) {
             self.snapshot.note_flushed_all();
         }
-        let kept = self.snapshot.is_kept_for();
+        let kept = self.snapshot.is_preserved_for();
         if self.snapshot.is_under_way() {
             self.take_out_bigs(&dbs);
         }
@@ -431,7 +436,7 @@ impl Keyspace {
     }
 
     /// Computes the correct value of [`KeySizes::counts`] by reading every key. For tests. O(keys).
-    pub fn sizes_counted_anew(&self, db: usize) -> SizeCounts {
+    pub fn sizes_recounted(&self, db: usize) -> SizeCounts {
         let mut counts = [[0; BINS]; 6];
         for shard in 0..SHARD_COUNT {
             for entry in self.lock(shard).db(db).into_iter().flat_map(|db| db.table().iter()) {
@@ -569,7 +574,7 @@ impl Sweep<KeyEntry> for CountedSweep<'_> {
 
     fn claims(&mut self, entry: &mut KeyEntry) -> bool {
         let snapshot = &self.keyspace.snapshot;
-        snapshot.is_kept_for()
+        snapshot.is_preserved_for()
             && snapshot.keep_unmarked(entry, self.db, self.keyspace.hasher.hash_key(entry.key()))
     }
 

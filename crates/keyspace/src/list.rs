@@ -10,7 +10,7 @@
 //! Invariant: only those of the two structures. An empty list may exist here. The keyspace's rule
 //! is that no key has an empty list.
 
-use crate::freeing::Pieces;
+use crate::freeing::FreeingSteps;
 use std::ops::{ControlFlow, Range};
 
 use structures::listpack::element::{Element, Needle};
@@ -188,7 +188,7 @@ impl List {
     }
 
     /// Converts the value to pieces that are freed one by one. O(1).
-    pub fn into_freed(self) -> Pieces {
+    pub fn into_freed(self) -> FreeingSteps {
         match self.elements {
             Elements::Quick(quick) => Box::new(quick.into_freed()),
             small @ Elements::Pack(_) => Box::new(std::iter::once(small).map(drop)),

@@ -6,7 +6,7 @@
 //! allocation each. In a table, finding, adding, removing and choosing at random are O(1). A table
 //! does not become packed again.
 
-use crate::freeing::Pieces;
+use crate::freeing::FreeingSteps;
 use structures::intset::Intset;
 use structures::listpack::Listpack;
 use structures::listpack::element::{Element, IntText, parse_canonical_int};
@@ -192,7 +192,7 @@ impl Set {
     }
 
     /// Converts the value to pieces that are freed one by one. O(1).
-    pub fn into_freed(self) -> Pieces {
+    pub fn into_freed(self) -> FreeingSteps {
         match self.repr {
             Repr::Table(members) => Box::new(members.table.into_table().into_drain().map(drop)),
             small => Box::new(std::iter::once(small).map(drop)),

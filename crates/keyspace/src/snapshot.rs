@@ -17,7 +17,7 @@
 //!
 //! **Big values** are not copied. At the first change of such a value, or when the walk reaches it,
 //! a showing of its state is started. From then on walkers read the value in pieces
-//! (`crate::pieces`), even if it moves to another key or database. A value that leaves the keyspace
+//! (`crate::parts`), even if it moves to another key or database. A value that leaves the keyspace
 //! becomes an object that the walk owns. FLUSHDB passes its tables to the walk.
 //!
 //! **Bounds.** Copies that were handed over and not yet visited are counted
@@ -44,7 +44,7 @@ use crate::db::{DbSize, Shard};
 use crate::freeing::{memory_of, memory_of_keys};
 use crate::key::{Hasher, KeyHash, SHARD_COUNT, position_of, shard_of};
 use crate::object::{KeyEntry, Object};
-use crate::pieces::{Head, Piece};
+use crate::parts::{Head, ValuePart};
 
 /// The bytes of handed-over copies from which writers must wait.
 pub const HANDED_OVER_BYTES_MAX: usize = 64 << 20;
@@ -272,7 +272,7 @@ impl Snapshot {
 
     /// Returns true if writers must keep copies of the entries that they change.
     #[inline]
-    pub fn is_kept_for(&self) -> bool {
+    pub fn is_preserved_for(&self) -> bool {
         self.phase.load(Relaxed) == KEEPING
     }
 
@@ -323,7 +323,7 @@ impl Snapshot {
     /// Returns true if writers must wait until fewer copies are handed over.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.is_kept_for() && self.handed_over_len_bytes() >= HANDED_OVER_BYTES_MAX
+        self.is_preserved_for() && self.handed_over_len_bytes() >= HANDED_OVER_BYTES_MAX
     }
 
     // The writers' part. All of it runs under the lock of the key's shard.
@@ -390,7 +390,7 @@ impl Snapshot {
             position_of: Arc::clone(&self.position_of),
             copied_len_bytes: Arc::clone(&self.handed_over_len_bytes),
         };
-        Some((ticket, object.begin_pieces(walk_state)?))
+        Some((ticket, object.begin_parts(walk_state)?))
     }
 
     fn add_big(&self, begun: (u32, Head), slot: u32, entry: &KeyEntry, place: BigPlace) {
@@ -406,7 +406,7 @@ impl Snapshot {
     pub(crate) fn inserted(&self, shard: &mut Shard, (db, hash): (usize, KeyHash), place: Place) {
         let table = &mut shard.db_mut(db).table;
         if let Some((_, point)) = self.point_at(db, shard_of(hash))
-            && self.is_kept_for()
+            && self.is_preserved_for()
         {
             table.mark_added(place, position_of(hash), point);
         }
@@ -575,7 +575,7 @@ impl Snapshot {
     /// abandoned. Drops the entry.
     pub fn show_handed_over(&self, handed_over: HandedOver, visit: impl FnOnce(usize, &KeyEntry)) {
         self.handed_over_len_bytes.fetch_sub(handed_over.len_bytes, Relaxed);
-        if self.is_kept_for() {
+        if self.is_preserved_for() {
             visit(self.db_at_point(handed_over.slot), &handed_over.entry);
         }
     }
@@ -583,7 +583,7 @@ impl Snapshot {
     /// Visits the next keys of a flushed table. Returns true if there are more.
     pub fn walk_flushed(&self, flushed: &mut Flushed, mut visit: impl FnMut(usize, &KeyEntry)) -> bool {
         let (hasher, db) = (&self.hasher, self.db_at_point(flushed.slot));
-        let (slot, kept) = (flushed.slot, self.is_kept_for());
+        let (slot, kept) = (flushed.slot, self.is_preserved_for());
         let position = |key: &[u8]| position_of(hasher.hash_key(key));
         flushed.point = flushed.keys.walk(flushed.point, &position, |entry| {
             match kept.then(|| self.begin_big(entry)).flatten() {
@@ -620,7 +620,7 @@ impl Snapshot {
             // Its keys were passed to the walk, or it had none.
             point = WalkPoint::END;
         }
-        let (hasher, kept) = (&self.hasher, self.is_kept_for());
+        let (hasher, kept) = (&self.hasher, self.is_preserved_for());
         let position = |key: &[u8]| position_of(hasher.hash_key(key));
         let (mut shown, mut buckets) = (0, 0);
         while point != WalkPoint::END && shown < entries_max && buckets < STEP_BUCKETS_MAX {
@@ -673,12 +673,12 @@ impl Snapshot {
         lock: impl Fn(usize) -> Option<Guard<'k, Shard>>,
         big: &BigValue,
         elements_max: usize,
-        visit: &mut dyn FnMut(Piece<'_>),
+        visit: &mut dyn FnMut(ValuePart<'_>),
     ) -> Stepped {
         loop {
             let at = match self.seek(big.ticket) {
                 Sought::Owned(mut left) => {
-                    if left.object.next_pieces(elements_max, visit) {
+                    if left.object.next_parts(elements_max, visit) {
                         return self.put_back(big.ticket, Some(BigPlace::Owned(left)));
                     }
                     self.left_len_bytes.fetch_sub(left.len_bytes, Relaxed);
@@ -696,11 +696,11 @@ impl Snapshot {
             let table = shard.db(db).is_some().then(|| &mut shard.db_mut(db).table);
             let object = table.and_then(|table| {
                 let place = table.find(position_of(hash), &key)?;
-                table.object_mut(place).filter(|object| object.pieces_ticket() == Some(big.ticket))
+                table.object_mut(place).filter(|object| object.parts_ticket() == Some(big.ticket))
             });
             let Some(object) = object else { return self.miss(big.ticket) };
             let had = object.size();
-            if object.next_pieces(elements_max, visit) {
+            if object.next_parts(elements_max, visit) {
                 return Stepped::More;
             }
             // A list may become a listpack at the end of its showing.
@@ -716,7 +716,7 @@ impl Snapshot {
     /// Otherwise its elements are missing, so the result is incomplete and the walk is abandoned.
     #[cold]
     fn miss(&self, ticket: u32) -> Stepped {
-        debug_assert!(!self.is_kept_for(), "a big value does not get lost");
+        debug_assert!(!self.is_preserved_for(), "a big value does not get lost");
         self.abandon();
         self.put_back(ticket, None)
     }
@@ -773,7 +773,7 @@ fn take_object(entry: &mut KeyEntry) -> Option<Object> {
 /// Returns the ticket of the walk's big value that an entry holds, if it holds one.
 fn ticket_of(entry: &KeyEntry) -> Option<u32> {
     match entry.view() {
-        View::Object(object) => object.pieces_ticket(),
+        View::Object(object) => object.parts_ticket(),
         View::Bytes(_) | View::Int(_) => None,
     }
 }

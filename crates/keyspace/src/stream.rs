@@ -34,7 +34,7 @@ use structures::size_class::size_class;
 use structures::walk_state::WalkState;
 use structures::walked_row::WalkedRow;
 
-use crate::freeing::Pieces;
+use crate::freeing::FreeingSteps;
 
 pub use delivery::{Acknowledgement, Autoclaimed, Claim, Claimed, Deliveries, Delivery, Removal};
 pub use group::{Consumer, ConsumerIndex, Group, Pending};
@@ -239,7 +239,7 @@ impl Stream {
 
     /// Converts the value to pieces that are freed one by one: a node, or a run of pending entries.
     /// O(groups).
-    pub fn into_freed(self) -> Pieces {
+    pub fn into_freed(self) -> FreeingSteps {
         let groups = self.groups.into_iter().flat_map(Group::into_freed);
         Box::new(self.nodes.into_nodes().into_iter().map(drop).chain(groups))
     }

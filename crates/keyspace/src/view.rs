@@ -439,7 +439,7 @@ impl<'k> View<'k> {
     /// Borrows the key's entry mutably, and records the access. O(1).
     #[inline]
     pub fn entry_mut(&mut self, key: Key<'_>) -> Option<BorrowedMut<'_, KeyEntry>> {
-        let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.touched().kept();
+        let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.touched().preserved();
         let (place, size) = (occupied.place(), ValueSize::of_entry(&occupied.get()));
         *opened = Some(Opened { db, hash, place, size });
         Some(occupied.into_mut())
@@ -454,7 +454,7 @@ impl<'k> View<'k> {
         key: Key<'_>,
         number: impl FnOnce(&KeyEntry) -> Result<i64, E>,
     ) -> Option<Result<i64, E>> {
-        let mut occupied = self.found(key, Count::No)?.touched().kept().occupied;
+        let mut occupied = self.found(key, Count::No)?.touched().preserved().occupied;
         let number = match number(&occupied.get()) {
             Ok(number) => number,
             Err(error) => return Some(Err(error)),
@@ -551,7 +551,7 @@ impl<'k> View<'k> {
     #[inline]
     fn change<T: ObjectType>(&mut self, key: Key<'_>, count: Count) -> Result<Option<&mut T>, AccessError> {
         let Some(found) = self.find(key, count)? else { return Ok(None) };
-        found.touched().kept().open().map(Some).ok_or(WrongType)
+        found.touched().preserved().open().map(Some).ok_or(WrongType)
     }
 
     /// Borrows the object of type `T` at `key`; creates an empty one if the key is absent. A
@@ -559,7 +559,7 @@ impl<'k> View<'k> {
     #[inline]
     pub fn write_or_insert<T: ObjectType + Default>(&mut self, key: Key<'_>) -> Result<&mut T, AccessError> {
         let place = match self.find(key, Count::No)? {
-            Some(found) => Some(found.touched().kept().occupied.place()),
+            Some(found) => Some(found.touched().preserved().occupied.place()),
             None => {
                 let object = NewValue::Object(T::default().into_object());
                 self.insert_new(key, Entry::new(key.bytes, object, None, self.access_context.access.fresh()))
@@ -641,7 +641,7 @@ impl<'k> View<'k> {
             self.insert_new(key, Entry::new(key.bytes, value, expiry_ms, self.access_context.access.fresh()));
             return;
         };
-        let Found { keyspace, mut occupied, access_context, access_results, .. } = found.kept();
+        let Found { keyspace, mut occupied, access_context, access_results, .. } = found.preserved();
         let entry = occupied.get();
         let old = SizeMark::of(&entry);
         let (had, old_access) = (entry.expiry_ms(), entry.access());
@@ -680,7 +680,7 @@ impl<'k> View<'k> {
                 self.insert_new(key, entry);
             }
             Some(found) => {
-                let found = found.kept();
+                let found = found.preserved();
                 let (keyspace, db) = (found.keyspace, found.db);
                 keyspace.on_replaced(db, key.hash, &entry);
                 let new_mark = SizeMark::of(&entry);
@@ -704,7 +704,7 @@ impl<'k> View<'k> {
     /// Borrows the long string at `key` for changes in place; `None` if the key is absent or the
     /// string short.
     pub fn blob_mut(&mut self, key: Key<'_>) -> Option<&mut Blob> {
-        let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.kept();
+        let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.preserved();
         let place = occupied.place();
         let object = occupied.into_object_mut()?;
         let size = object.size();
@@ -735,7 +735,7 @@ impl<'k> View<'k> {
 
     /// Removes the key from the database to move it to another place of the keyspace. O(1).
     pub fn take(&mut self, key: Key<'_>) -> Option<KeyEntry> {
-        let found = self.found(key, Count::No)?.kept();
+        let found = self.found(key, Count::No)?.preserved();
         let entry = found.occupied.remove();
         self.resized(key.hash, SizeMark::of(&entry), SizeMark::NONE);
         Some(entry)
@@ -768,7 +768,7 @@ impl<'k> View<'k> {
     /// Sets or clears the expiry of a key. Returns true if the key exists.
     pub fn set_expiry_ms(&mut self, key: Key<'_>, expiry_ms: Option<i64>) -> bool {
         let Some(found) = self.found(key, Count::No) else { return false };
-        found.kept().occupied.into_mut().set_expiry_ms(expiry_ms);
+        found.preserved().occupied.into_mut().set_expiry_ms(expiry_ms);
         true
     }
 }
@@ -826,8 +826,8 @@ impl<'a> Found<'a> {
     /// Prepares the entry for a change or removal: a snapshot that has not read the entry yet keeps
     /// its present state.
     #[inline(always)]
-    fn kept(mut self) -> Self {
-        if self.keyspace.snapshot().is_kept_for() {
+    fn preserved(mut self) -> Self {
+        if self.keyspace.snapshot().is_preserved_for() {
             self.keyspace.snapshot().keep(&mut self.occupied, self.db, self.hash);
         }
         self
@@ -969,6 +969,6 @@ mod tests {
         assert_eq!(view.string(other).ok().flatten().map(|string| string.len()), Some(1));
         drop(view);
         drop(locked);
-        assert_eq!(keyspace.sizes().counts(0), keyspace.sizes_counted_anew(0));
+        assert_eq!(keyspace.sizes().counts(0), keyspace.sizes_recounted(0));
     }
 }

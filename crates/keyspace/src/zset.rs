@@ -9,7 +9,7 @@
 //! All ranges here are ranges of ranks. [`Zset::score_ranks`] and [`Zset::lex_ranks`] convert
 //! bounds to ranks, and [`Zset::range`] returns the members from either end.
 
-use crate::freeing::Pieces;
+use crate::freeing::FreeingSteps;
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -301,7 +301,7 @@ impl Zset {
     }
 
     /// Converts the value to pieces that are freed one by one. O(1).
-    pub fn into_freed(self) -> Pieces {
+    pub fn into_freed(self) -> FreeingSteps {
         match self.repr {
             Repr::Ranked(members) => Box::new(members.into_freed()),
             small => Box::new(std::iter::once(small).map(drop)),

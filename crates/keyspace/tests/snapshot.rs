@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use keyspace::key::SHARD_COUNT;
-use keyspace::pieces::Piece;
+use keyspace::parts::ValuePart;
 use keyspace::snapshot::{BigValue, Part, Stepped, Work};
 use keyspace::string::stored;
 use keyspace::view::{AccessContext, AccessResults, ExpiredAccess};
@@ -64,11 +64,11 @@ impl Parts {
         }
     }
 
-    fn add(&mut self, piece: Piece<'_>) {
+    fn add(&mut self, piece: ValuePart<'_>) {
         match piece {
-            Piece::Node(node) => self.node(node),
-            Piece::Member(member) => self.unordered.push(text(member)),
-            Piece::Field(field) => {
+            ValuePart::Node(node) => self.node(node),
+            ValuePart::Member(member) => self.unordered.push(text(member)),
+            ValuePart::Field(field) => {
                 self.unordered.push(format!(
                     "{}={}@{:?}",
                     text(field.name),
@@ -76,10 +76,10 @@ impl Parts {
                     field.deadline_ms
                 ));
             }
-            Piece::Scored(member, score) => {
+            ValuePart::Scored(member, score) => {
                 self.unordered.push(format!("{}={score}", String::from_utf8_lossy(member)));
             }
-            Piece::Entries(entries) => {
+            ValuePart::Entries(entries) => {
                 for entry in entries {
                     self.ordered.push(format!(
                         "{:?} {:?}",
@@ -88,7 +88,7 @@ impl Parts {
                     ));
                 }
             }
-            Piece::StreamEnd(end) => {
+            ValuePart::StreamEnd(end) => {
                 self.ordered.push(format!(
                     "{} {:?} {:?}",
                     end.len,
@@ -128,18 +128,20 @@ fn content_of(view: &EntryView<'_, Object>) -> String {
             parts.ordered.push(String::from_utf8_lossy(blob).into_owned())
         }
         EntryView::Object(Object::List(list)) => list.visit(|element| parts.ordered.push(text(element))),
-        EntryView::Object(Object::Set(set)) => set.iter().for_each(|member| parts.add(Piece::Member(member))),
+        EntryView::Object(Object::Set(set)) => {
+            set.iter().for_each(|member| parts.add(ValuePart::Member(member)))
+        }
         EntryView::Object(Object::Hash(hash)) => {
-            hash.fields().for_each(|field| parts.add(Piece::Field(field)))
+            hash.fields().for_each(|field| parts.add(ValuePart::Field(field)))
         }
         EntryView::Object(Object::Zset(zset)) => {
             for (member, score) in zset.range(0..zset.len()) {
-                parts.add(Piece::Scored(member.text(&mut IntText::new()), score));
+                parts.add(ValuePart::Scored(member.text(&mut IntText::new()), score));
             }
         }
         EntryView::Object(Object::Stream(stream)) => {
             for entry in stream.range(StreamId::MIN, StreamId::MAX) {
-                parts.add(Piece::Entries(&[entry]));
+                parts.add(ValuePart::Entries(&[entry]));
             }
             parts.ordered.push(format!(
                 "{} {:?} {:?}",
@@ -264,14 +266,14 @@ impl Walked {
     /// Checks that the counted sizes of keys agree with the sizes of all of them.
     fn check_sizes(&self, seed: u64) {
         for db in 0..DBS {
-            let (counted, found) = (self.keyspace.sizes().counts(db), self.keyspace.sizes_counted_anew(db));
+            let (counted, found) = (self.keyspace.sizes().counts(db), self.keyspace.sizes_recounted(db));
             assert_eq!(counted, found, "seed {seed}");
         }
         let all = usize::MAX;
         for measure in [Measure::Bytes, Measure::Elements] {
             let (known, found) = (
                 self.keyspace.big_keys(measure, None, all, i64::MIN),
-                self.keyspace.big_keys_found_anew(measure),
+                self.keyspace.big_keys_recomputed(measure),
             );
             assert_eq!(
                 (known.known, known.keys.len()),
@@ -495,7 +497,7 @@ fn a_walk_shows_the_keyspace_of_its_point_whatever_happens_meanwhile() {
                     walked.keyspace.snapshot().abandon();
                 }
             }
-            let is_whole = walked.keyspace.snapshot().is_kept_for();
+            let is_whole = walked.keyspace.snapshot().is_preserved_for();
             assert_eq!(walked.keyspace.snapshot().held_len_bytes(), 0);
             walked.keyspace.snapshot().end();
             walked.check_sizes(seed);

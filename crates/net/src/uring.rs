@@ -10,9 +10,9 @@
 //!   fill all buffers whenever it is armed.
 //! - Kernels can fail to report the end of a connection. If bytes and a reset after them arrive
 //!   while the loop works, a multishot receive may report the bytes and then wait forever. This was
-//!   seen with Linux 6.18, once in some thousand resets during floods. [`Uring::find_closed_connections`]
-//!   therefore asks the sockets themselves from time to time. If a socket is at its end, its
-//!   receive is cancelled and armed again; then it reports the end.
+//!   seen with Linux 6.18, once in some thousand resets during floods. Therefore
+//!   [`Uring::find_closed_connections`] asks the sockets themselves from time to time. If a socket
+//!   is at its end, its receive is cancelled and armed again; then it reports the end.
 //! - A flush queues one send per connection, which the next poll submits. Output of several pieces,
 //!   or to a Unix socket, is sent by system call instead. Output that a socket does not accept at
 //!   once waits for a poll request.

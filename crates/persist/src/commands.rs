@@ -26,7 +26,7 @@
 
 mod stream;
 
-use keyspace::pieces::Piece;
+use keyspace::parts::ValuePart;
 use keyspace::{HashField, KeyEntry, Object};
 use stdx::number::{F64_TEXT_LEN_MAX, format_f64};
 use structures::entry::View;
@@ -103,7 +103,7 @@ impl CommandEncoder {
     }
 
     /// Writes a piece of the value that [`big_head`](Self::big_head) began.
-    pub fn big_piece(&mut self, piece: &Piece<'_>) {
+    pub fn big_part(&mut self, piece: &ValuePart<'_>) {
         let key = &self.big.as_ref().expect("a value was begun").key;
         self.out.piece(key, piece);
     }
@@ -143,14 +143,14 @@ impl CommandBuffer {
         }
     }
 
-    fn piece(&mut self, key: &[u8], piece: &Piece<'_>) {
+    fn piece(&mut self, key: &[u8], piece: &ValuePart<'_>) {
         match piece {
-            Piece::Node(node) => node.visit(|element| self.item("RPUSH", key, &[element])),
-            Piece::Member(member) => self.item("SADD", key, &[*member]),
-            Piece::Field(field) => self.field(key, field),
-            Piece::Scored(member, score) => self.scored(key, Element::Bytes(member), *score),
-            Piece::Entries(entries) => entries.iter().for_each(|entry| self.stream_entry(key, entry)),
-            Piece::StreamEnd(end) => self.stream_rest(key, end.len, &end.rest),
+            ValuePart::Node(node) => node.visit(|element| self.item("RPUSH", key, &[element])),
+            ValuePart::Member(member) => self.item("SADD", key, &[*member]),
+            ValuePart::Field(field) => self.field(key, field),
+            ValuePart::Scored(member, score) => self.scored(key, Element::Bytes(member), *score),
+            ValuePart::Entries(entries) => entries.iter().for_each(|entry| self.stream_entry(key, entry)),
+            ValuePart::StreamEnd(end) => self.stream_rest(key, end.len, &end.rest),
         }
     }
 

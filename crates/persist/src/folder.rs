@@ -189,7 +189,7 @@ pub enum Place<'f> {
         /// The files that may be replaced; the new one is added to them.
         known: &'f KnownFiles,
         /// A function that receives the name under which another file was kept aside.
-        kept_aside: &'f (dyn Fn(&str) + Sync),
+        set_aside: &'f (dyn Fn(&str) + Sync),
     },
 }
 
@@ -397,9 +397,9 @@ impl<'f> IncomingFile<'f> {
                     "another program created {name} during the write: move it to another folder"
                 )));
             }
-            (Place::Over { known, kept_aside }, former) => {
+            (Place::Over { known, set_aside }, former) => {
                 if former.is_some_and(|former| !known.has(&former)) {
-                    kept_aside(&keep_aside(self.folder, name)?);
+                    set_aside(&keep_aside(self.folder, name)?);
                 }
                 self.folder.stamp(&self.temporary)?.into_iter().for_each(|stamp| known.add(stamp));
             }

@@ -473,7 +473,7 @@ impl Save {
             let pass = walker.enter(engine);
             let records = &mut walker.records;
             let stepped = engine.keyspace.walk_big(&big, STEP_ELEMENTS, &mut |piece| {
-                records.big_piece(&piece);
+                records.big_part(&piece);
             });
             drop(pass);
             match stepped {
@@ -563,7 +563,7 @@ impl Save {
     /// If the file could not be written, or was abandoned.
     pub fn finish(&self, engine: &Shared, out: &dyn ChunkSink) -> Result<Progress, Failed> {
         let snapshot = engine.keyspace.snapshot();
-        if !snapshot.is_kept_for() {
+        if !snapshot.is_preserved_for() {
             // The walk was ended early, for example by FLUSHALL: the file is incomplete.
             self.fail(snapshot);
         }

@@ -28,7 +28,7 @@ pub struct SaveRecord {
     /// True if the last save in the background succeeded.
     pub last_succeeded: bool,
     /// The error of the last save in the background.
-    pub last_trouble: Option<FileError>,
+    pub last_error: Option<FileError>,
     /// The duration of the last save in the background, in seconds.
     pub last_took_s: Option<u64>,
     /// The number of saves that have succeeded.
@@ -46,7 +46,7 @@ impl SaveRecord {
             last_save_s: now_s,
             last_try_s: None,
             last_succeeded: true,
-            last_trouble: None,
+            last_error: None,
             last_took_s: None,
             saves: 0,
             changes_saved: 0,
@@ -78,7 +78,7 @@ impl SaveRecord {
     pub fn succeeded(&mut self, changes: u64, now_s: i64) {
         self.last_save_s = now_s;
         self.last_succeeded = true;
-        self.last_trouble = None;
+        self.last_error = None;
         self.saves += 1;
         self.changes_saved = changes;
     }
@@ -86,7 +86,7 @@ impl SaveRecord {
     /// Records the failure of a save.
     pub fn failed(&mut self, trouble: FileError) {
         self.last_succeeded = false;
-        self.last_trouble = Some(trouble);
+        self.last_error = Some(trouble);
     }
 }
 

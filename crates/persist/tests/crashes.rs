@@ -91,7 +91,7 @@ impl Server {
         let syncing = *rng.pick(&[Syncing::AtEnd, Syncing::Every { len_bytes }]);
         let (temporary, name) = (temporary_name(PID), NAME.to_owned());
         let changes = rng.below(20);
-        let place = Place::Over { known: &self.known, kept_aside: &|name| panic!("{name} was kept aside") };
+        let place = Place::Over { known: &self.known, set_aside: &|name| panic!("{name} was kept aside") };
         let target = Target { folder, temporary, name, place, syncing };
         let result = save_into(target, &save, engine, |out| self.drive(&save, out, &mut rng, changes));
         (result, at_point)

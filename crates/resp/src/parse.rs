@@ -29,7 +29,7 @@
 use std::fmt;
 
 use stdx::number::parse_i64;
-use stdx::quoted::{ends_word, is_space, split_quoted};
+use stdx::quoted::{is_space, split_quoted, terminates_word};
 
 /// The position of an argument, relative to the first byte of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -431,7 +431,7 @@ fn inline(input: &[u8], limits: &Limits, spans: &mut Vec<Span>) -> Result<Parsed
     let mut at = 0;
     while at < line.len() {
         let start = at + line[at..].iter().take_while(|&&byte| is_space(byte)).count();
-        at = start + line[start..].iter().take_while(|&&byte| !ends_word(byte)).count();
+        at = start + line[start..].iter().take_while(|&&byte| !terminates_word(byte)).count();
         if at > start {
             spans.push(Span { start: start as u32, len: (at - start) as u32 });
         }

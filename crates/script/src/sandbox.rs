@@ -73,10 +73,10 @@ pub(crate) fn open(state: &mut State, options: &VmOptions) {
     }
     add_coroutine(stack);
     add_os(stack);
-    add_ours(stack, b"bit", &bits::FUNCTIONS, &[]);
-    add_ours(stack, b"struct", &structs::FUNCTIONS, &[]);
-    add_ours(stack, b"cmsgpack", &cmsgpack::FUNCTIONS, &cmsgpack::TEXTS);
-    add_ours(stack, b"cjson", &cjson::FUNCTIONS, &cjson::TEXTS);
+    add_natives(stack, b"bit", &bits::FUNCTIONS, &[]);
+    add_natives(stack, b"struct", &structs::FUNCTIONS, &[]);
+    add_natives(stack, b"cmsgpack", &cmsgpack::FUNCTIONS, &cmsgpack::TEXTS);
+    add_natives(stack, b"cjson", &cjson::FUNCTIONS, &cjson::TEXTS);
     stack.push_table(0, 0); // CHUNKS
     stack.push_table(0, 0); // LIBRARIES
     stack.push_table(0, 0); // REGISTERED
@@ -185,7 +185,7 @@ fn add_os(stack: &mut Stack) {
 }
 
 /// Adds a library of ours, with its functions and the texts that describe it.
-fn add_ours(stack: &mut Stack, name: &[u8], functions: Functions, texts: &[(&[u8], &[u8])]) {
+fn add_natives(stack: &mut Stack, name: &[u8], functions: Functions, texts: &[(&[u8], &[u8])]) {
     stack.push_table(0, functions.len() + texts.len());
     add_functions(stack, functions);
     for (name, text) in texts {

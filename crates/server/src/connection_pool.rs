@@ -95,11 +95,11 @@ const KEPT_FOR: Duration = Duration::from_secs(10);
 /// leaf, and is never held during a system call.
 #[derive(Debug, Default)]
 pub struct ConnectionPool {
-    kept: Mutex<Vec<Kept>>,
+    kept: Mutex<Vec<PooledConnection>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct PooledConnection {
     target: Target,
     stream: Stream,
     db: Option<i64>,
@@ -120,7 +120,7 @@ impl ConnectionPool {
     pub fn keep(&self, target: Target, stream: Stream, db: Option<i64>) {
         let mut kept = self.lock();
         let displaced = if kept.len() >= KEPT_MAX { Some(kept.swap_remove(0)) } else { None };
-        kept.push(Kept { target, stream, db, used: Instant::now() });
+        kept.push(PooledConnection { target, stream, db, used: Instant::now() });
         drop(kept);
         // Closed here, after the lock is released.
         drop(displaced);
@@ -128,7 +128,8 @@ impl ConnectionPool {
 
     /// Closes connections that have been idle for [`KEPT_FOR`].
     pub fn close_idle(&self) {
-        let idle: Vec<Kept> = self.lock().extract_if(.., |kept| kept.used.elapsed() >= KEPT_FOR).collect();
+        let idle: Vec<PooledConnection> =
+            self.lock().extract_if(.., |kept| kept.used.elapsed() >= KEPT_FOR).collect();
         drop(idle);
     }
 
@@ -137,7 +138,7 @@ impl ConnectionPool {
         self.lock().len()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<PooledConnection>> {
         self.kept.lock().expect("nothing panics while the connections are locked")
     }
 }

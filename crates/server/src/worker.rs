@@ -354,9 +354,9 @@ impl<'s> Worker<'s> {
 
     /// Marks the output of `conn` after its first `from_bytes` if it depends on changes that the
     /// change log has not released.
-    fn mark_seen(&mut self, conn: ConnId, from_bytes: usize) {
+    fn mark_observed(&mut self, conn: ConnId, from_bytes: usize) {
         if let Some(session) = session_of(&self.clients, conn) {
-            self.release.mark_seen(session, from_bytes, &self.shared.engine.log);
+            self.release.mark_observed(session, from_bytes, &self.shared.engine.log);
         }
     }
 
@@ -464,7 +464,7 @@ impl<'s> Worker<'s> {
                 let out = self.net.output(held.conn);
                 let before = out.len_bytes();
                 out.append(held.reply);
-                self.mark_seen(held.conn, before);
+                self.mark_observed(held.conn, before);
                 self.resume(held.conn, Flow::AwaitingFree);
             }
         }

@@ -105,7 +105,7 @@ impl Interval {
             }
             let left = (integer << shift) + rest;
             if left <= self.width {
-                let ends = Ends { width: self.width, to_number: self.to_number };
+                let ends = Bounds { width: self.width, to_number: self.to_number };
                 ends.step_down(&mut digits[len - 1], left, unit << shift);
                 return (len, scale as i32);
             }
@@ -123,7 +123,7 @@ impl Interval {
                 len += 1;
             }
             if rest < width {
-                let ends = Ends { width, to_number: self.to_number.wrapping_mul(ten_power) };
+                let ends = Bounds { width, to_number: self.to_number.wrapping_mul(ten_power) };
                 ends.step_down(&mut digits[len - 1], rest, one);
                 return (len, -scale);
             }
@@ -133,12 +133,12 @@ impl Interval {
 }
 
 /// The interval, in the unit of the last digit's place.
-struct Ends {
+struct Bounds {
     width: u64,
     to_number: u64,
 }
 
-impl Ends {
+impl Bounds {
     /// Lowers the last digit as long as that gets closer to the double and stays inside the
     /// interval. `left` is the distance from the digits to the upper end; `unit` is the value of
     /// one in the last digit.

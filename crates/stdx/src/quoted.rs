@@ -13,7 +13,7 @@ pub fn is_space(byte: u8) -> bool {
 /// Returns true if a word ends before `byte`. Vertical tab and form feed do not end a word,
 /// although they are skipped between words, as in Redis.
 #[inline]
-pub fn ends_word(byte: u8) -> bool {
+pub fn terminates_word(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
@@ -39,7 +39,7 @@ pub fn split_quoted(line: &[u8]) -> Option<Vec<Vec<u8>>> {
 fn take_word<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
     while let Some((&byte, behind)) = rest.split_first() {
         match byte {
-            _ if ends_word(byte) => break,
+            _ if terminates_word(byte) => break,
             b'"' => return take_double_quoted(behind, word),
             b'\'' => return take_single_quoted(behind, word),
             _ => word.push(byte),

@@ -25,13 +25,13 @@ use stdx::sync::Ordering::{Acquire, SeqCst};
 
 /// A list that many threads append to and one thread takes. `C` holds the items.
 pub struct Inbox<C> {
-    contents: Lock<C>,
+    items: Lock<C>,
     is_filled: CachePadded<AtomicBool>,
 }
 
 impl<C: Default> Default for Inbox<C> {
     fn default() -> Self {
-        Self { contents: Lock::new(C::default()), is_filled: CachePadded::new(AtomicBool::new(false)) }
+        Self { items: Lock::new(C::default()), is_filled: CachePadded::new(AtomicBool::new(false)) }
     }
 }
 
@@ -40,7 +40,7 @@ impl<C: Default> Inbox<C> {
     /// no other thread will.
     #[must_use = "the owner may sleep for ever beside what is left for it"]
     pub fn leave(&self, put: impl FnOnce(&mut C)) -> bool {
-        put(&mut self.contents.lock());
+        put(&mut self.items.lock());
         // SeqCst: its release pairs with the owner's swap. It also orders the flag before the
         // sender's check whether the owner sleeps.
         !self.is_filled.swap(true, SeqCst)
@@ -52,7 +52,7 @@ impl<C: Default> Inbox<C> {
         if !self.is_filled.load(Acquire) || !self.is_filled.swap(false, SeqCst) {
             return None;
         }
-        Some(std::mem::take(&mut *self.contents.lock()))
+        Some(std::mem::take(&mut *self.items.lock()))
     }
 }
 

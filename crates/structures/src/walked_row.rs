@@ -39,13 +39,13 @@ struct Walk<N, X> {
     /// The number of nodes at the start.
     end: usize,
     stretches: Stretches,
-    kept: BTreeMap<usize, Kept<N>>,
+    preserved: BTreeMap<usize, PreservedNode<N>>,
     extra: X,
 }
 
 /// A node in its state at the start.
 #[derive(Debug)]
-struct Kept<N> {
+struct PreservedNode<N> {
     node: N,
     /// The length that counts as copied; 0 if the node was moved.
     copied_len_bytes: usize,
@@ -174,7 +174,7 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         if let Some(number) = walk.stretches.exclude(at) {
             let (node, copied_len_bytes) = (self.nodes[at].clone(), self.nodes[at].weight_bytes());
             walk.copied_len_bytes.add(copied_len_bytes);
-            walk.kept.insert(number, Kept { node, copied_len_bytes });
+            walk.preserved.insert(number, PreservedNode { node, copied_len_bytes });
         }
     }
 
@@ -221,7 +221,7 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         let Some(walk) = &mut self.walk else { return Some(node) };
         match walk.stretches.exclude(at) {
             Some(number) => {
-                walk.kept.insert(number, Kept { node, copied_len_bytes: 0 });
+                walk.preserved.insert(number, PreservedNode { node, copied_len_bytes: 0 });
                 None
             }
             None => Some(node),
@@ -236,16 +236,16 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         is_empty: impl Fn(&N) -> bool,
         removed: impl FnMut(N),
     ) {
-        let mut kept = range.start;
+        let mut preserved = range.start;
         for at in range.clone() {
             if is_empty(&self.nodes[at]) {
-                self.note_removed(kept);
+                self.note_removed(preserved);
             } else {
-                self.nodes.swap(kept, at);
-                kept += 1;
+                self.nodes.swap(preserved, at);
+                preserved += 1;
             }
         }
-        self.nodes.drain(kept..range.end).for_each(removed);
+        self.nodes.drain(preserved..range.end).for_each(removed);
     }
 
     /// Removes the first `count` nodes. Returns those that were not moved to the showing. O(count),
@@ -276,7 +276,7 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
             next: 0,
             end,
             stretches: Stretches::all(end),
-            kept: BTreeMap::new(),
+            preserved: BTreeMap::new(),
             extra,
         }));
     }
@@ -293,9 +293,9 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         if let Some(at) = walk.stretches.pass(number) {
             visit(&self.nodes[at]);
         } else {
-            let kept = walk.kept.remove(&number).expect("what is in no stretch is kept");
-            walk.copied_len_bytes.sub(kept.copied_len_bytes);
-            visit(&kept.node);
+            let preserved = walk.preserved.remove(&number).expect("what is in no stretch is kept");
+            walk.copied_len_bytes.sub(preserved.copied_len_bytes);
+            visit(&preserved.node);
         }
         true
     }
@@ -480,9 +480,9 @@ mod tests {
             Op::Remove(at) => assert_eq!(row.remove(at % len).0, twin.remove(at % len)),
             Op::RemoveRange(at, count) => {
                 let range = at % len..(at % len + count).min(len);
-                let before = row.walk.as_ref().map_or(0, |walk| walk.kept.len());
+                let before = row.walk.as_ref().map_or(0, |walk| walk.preserved.len());
                 let released = range.clone().filter_map(|at| row.release(at)).count();
-                let moved = row.walk.as_ref().map_or(0, |walk| walk.kept.len()) - before;
+                let moved = row.walk.as_ref().map_or(0, |walk| walk.preserved.len()) - before;
                 assert_eq!(released + moved, range.len());
                 // Removes around empty nodes and around others, like a caller.
                 let around = range.start.saturating_sub(2)..(range.end + 2).min(len);

@@ -227,7 +227,7 @@ fn sequence(pair: &Pair, grammar: &Grammar, rng: &mut Rng) -> Vec<Args> {
 /// Formats the difference as a script with the replies of A, and the reply of B in a comment.
 fn as_script(difference: &Difference, seed: u64, number: u64, protocol: Protocol) -> String {
     let mut out = format!("# seed {seed}, sequence {number}, {protocol:?}\n");
-    for (args, reply) in difference.told() {
+    for (args, reply) in difference.reported() {
         writeln!(out, "> {}", notation::command_line(args)).expect("writing to a string cannot fail");
         for line in notation::lines(reply) {
             writeln!(out, "{line}").expect("writing to a string cannot fail");

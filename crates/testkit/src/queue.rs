@@ -347,7 +347,7 @@ fn collect(reply: &Value, elements: &mut Vec<Element>) {
 /// Compares the results of the clients with each other and with the remaining lists.
 fn check(queue: &Queue, known: &[Known]) -> Report {
     let mut control = connect(&queue.address);
-    wait_until_nobody_waits(&mut control);
+    wait_until_no_client_waits(&mut control);
     let mut contents = |list: String| {
         let mut elements = Vec::new();
         collect(&control.command(&["LRANGE", &list, "0", "-1"]), &mut elements);
@@ -404,7 +404,7 @@ fn check_order<'e>(elements: impl Iterator<Item = &'e Element>, whose: &str) {
 }
 
 /// Waits until the server has noticed that all connections are closed and no client is blocked.
-fn wait_until_nobody_waits(control: &mut Client) {
+fn wait_until_no_client_waits(control: &mut Client) {
     let begun = Instant::now();
     loop {
         let info = control.command(&["INFO", "clients"]);

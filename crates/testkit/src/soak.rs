@@ -1,7 +1,7 @@
 //! A soak test: well-behaved clients check every reply, while other clients misbehave.
 //!
 //! [`checker`]s keep a model of their own keys and compare each reply with it. Meanwhile
-//! [`trouble`] does what clients do by mistake or on purpose: endless pipelines, long commands,
+//! [`misbehavior`] does what clients do by mistake or on purpose: endless pipelines, long commands,
 //! replies that nobody reads, connections that close in the middle of a request. It also makes and
 //! removes huge values, opens hundreds of subscribers and tracking clients, and sends garbage,
 //! kills and pauses. Thousands of [`workers`] block on shared queues. Keys with a time to live fill
@@ -21,7 +21,7 @@
 mod checker;
 pub mod crowd;
 pub mod encryption;
-mod trouble;
+mod misbehavior;
 mod workers;
 
 use std::fmt;
@@ -76,7 +76,7 @@ pub struct Report {
     /// The number of elements that blocked clients received.
     served: u64,
     /// The number of rounds of trouble.
-    troubles: u64,
+    misbehaviors: u64,
     /// The maximum memory that the server's process held, in bytes.
     resident_bytes: u64,
     /// The number of evicted keys.
@@ -98,7 +98,7 @@ impl fmt::Display for Report {
             ms(0.999),
             self.latencies_us.max() as f64 / 1e3,
             self.served,
-            self.troubles,
+            self.misbehaviors,
             self.evicted,
             self.expired,
             self.resident_bytes >> 20
@@ -111,7 +111,7 @@ struct Run<'s> {
     soak: &'s Soak,
     is_over: AtomicBool,
     served: AtomicU64,
-    troubles: AtomicU64,
+    misbehaviors: AtomicU64,
 }
 
 impl Run<'_> {
@@ -129,14 +129,16 @@ impl Run<'_> {
     /// Runs the body of a client's thread. A panic in the body ends the run, so that the other
     /// clients stop as well.
     fn guarded<T>(&self, body: impl FnOnce() -> T) -> T {
-        let _ends = EndsRun(&self.is_over);
+        let _ends = StopsRun(&self.is_over);
         body()
     }
 
     /// Returns the kinds of trouble that the settings ask for.
-    fn troubles_asked(&self) -> impl Iterator<Item = &'static trouble::FileError> {
+    fn requested_misbehaviors(&self) -> impl Iterator<Item = &'static misbehavior::FileError> {
         let only = &self.soak.only;
-        trouble::ALL.iter().filter(|trouble| only.is_empty() || only.iter().any(|name| name == trouble.name))
+        misbehavior::ALL
+            .iter()
+            .filter(|misbehavior| only.is_empty() || only.iter().any(|name| name == misbehavior.name))
     }
 
     fn is_over(&self) -> bool {
@@ -145,9 +147,9 @@ impl Run<'_> {
 }
 
 /// A guard that ends the run when its thread panics.
-struct EndsRun<'r>(&'r AtomicBool);
+struct StopsRun<'r>(&'r AtomicBool);
 
-impl Drop for EndsRun<'_> {
+impl Drop for StopsRun<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.store(true, Relaxed);
@@ -167,14 +169,18 @@ pub fn run(soak: &Soak) -> Report {
         assert!(!control.command(&["CONFIG", "SET", option[0], option[1]]).is_error(), "{option:?}");
     }
     let used_before = info(&mut control, "used_memory");
-    let run =
-        Run { soak, is_over: AtomicBool::new(false), served: AtomicU64::new(0), troubles: AtomicU64::new(0) };
+    let run = Run {
+        soak,
+        is_over: AtomicBool::new(false),
+        served: AtomicU64::new(0),
+        misbehaviors: AtomicU64::new(0),
+    };
     let latencies_us = together(&run);
     check_nothing_is_left(&mut control, used_before);
     let report = Report {
         latencies_us,
         served: run.served.into_inner(),
-        troubles: run.troubles.into_inner(),
+        misbehaviors: run.misbehaviors.into_inner(),
         resident_bytes: resident_bytes_max(soak.pid),
         evicted: info(&mut control, "evicted_keys"),
         expired: info(&mut control, "expired_keys"),
@@ -193,9 +199,9 @@ fn together(run: &Run<'_>) -> Histogram<u64> {
         for index in 0..worker_groups {
             scope.spawn(move || run.guarded(|| workers::run(run, index)));
         }
-        for trouble in run.troubles_asked() {
-            for index in 0..trouble.clients {
-                scope.spawn(move || run.guarded(|| trouble.run(run, index)));
+        for misbehavior in run.requested_misbehaviors() {
+            for index in 0..misbehavior.clients {
+                scope.spawn(move || run.guarded(|| misbehavior.run(run, index)));
             }
         }
         let checkers: Vec<_> = (0..CHECKERS)

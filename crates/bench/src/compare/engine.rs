@@ -294,7 +294,7 @@ impl Running {
     }
 
     /// Returns true if this value started the engine and may delete its data.
-    pub fn is_ours(&self) -> bool {
+    pub fn is_started_by_study(&self) -> bool {
         self.child.is_some()
     }
 

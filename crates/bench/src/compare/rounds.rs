@@ -346,8 +346,8 @@ impl<'a> Runner<'a> {
         };
         let facts = running.facts(engine)?;
         let threads = facts.settings.get("io-threads");
-        if let Some(threads) =
-            threads.filter(|threads| running.is_ours() && **threads != group.io_threads.to_string())
+        if let Some(threads) = threads
+            .filter(|threads| running.is_started_by_study() && **threads != group.io_threads.to_string())
         {
             self.note(format!(
                 "{} reports io-threads {threads} instead of {}",
@@ -427,7 +427,7 @@ impl<'a> Runner<'a> {
         if self.study.preload.is_some() {
             return;
         }
-        for running in engines.iter_mut().flatten().filter(|running| running.is_ours()) {
+        for running in engines.iter_mut().flatten().filter(|running| running.is_started_by_study()) {
             // If an engine does not reply, its next run reports that.
             let emptied = running.control().and_then(|mut control| control.ask(&["FLUSHALL"]));
             if let Ok(Value::Error(reason)) = emptied {

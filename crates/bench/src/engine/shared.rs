@@ -43,11 +43,11 @@ pub(super) struct Shared {
     threads: usize,
 }
 
-/// The results of the seconds of a run. `told` has the seconds that all threads have reported.
+/// The results of the seconds of a run. `reported` has the seconds that all threads have reported.
 /// `making` has the later seconds, which some threads have not reported yet.
 #[derive(Debug, Default)]
 struct Course {
-    told: Vec<Second>,
+    reported: Vec<Second>,
     making: Vec<Making>,
     answered: u64,
 }
@@ -55,7 +55,7 @@ struct Course {
 #[derive(Debug)]
 struct Making {
     histogram: Histogram<u64>,
-    threads_told: usize,
+    threads_reported: usize,
 }
 
 impl Shared {
@@ -118,20 +118,20 @@ impl Shared {
     pub(super) fn report_second(&self, index: usize, histogram: &Histogram<u64>) {
         let mut course = self.course();
         course.answered += histogram.len();
-        let first = course.told.len();
+        let first = course.reported.len();
         // If all threads have already reported this second, its result is complete and does not
         // change.
         let Some(at) = index.checked_sub(first) else { return };
         while course.making.len() <= at {
-            course.making.push(Making { histogram: Self::second_histogram(), threads_told: 0 });
+            course.making.push(Making { histogram: Self::second_histogram(), threads_reported: 0 });
         }
         let making = &mut course.making[at];
         making.histogram.add(histogram).expect("both have the same bounds");
-        making.threads_told += 1;
-        while course.making.first().is_some_and(|making| making.threads_told >= self.threads) {
+        making.threads_reported += 1;
+        while course.making.first().is_some_and(|making| making.threads_reported >= self.threads) {
             let whole = course.making.remove(0);
-            let at_seconds = course.told.len() as f64 + 1.0;
-            course.told.push(second(&whole.histogram, at_seconds, 1.0));
+            let at_seconds = course.reported.len() as f64 + 1.0;
+            course.reported.push(second(&whole.histogram, at_seconds, 1.0));
         }
     }
 
@@ -139,13 +139,13 @@ impl Shared {
     /// in all seconds reported by any thread.
     pub(super) fn progress(&self) -> (Option<Second>, u64) {
         let course = self.course();
-        (course.told.last().copied(), course.answered)
+        (course.reported.last().copied(), course.answered)
     }
 
     /// Returns the results of each second of a run that lasted `duration`.
     pub(super) fn seconds(&self, duration: Duration) -> Vec<Second> {
         let course = self.course();
-        let mut seconds = course.told.clone();
+        let mut seconds = course.reported.clone();
         for making in &course.making {
             let begin = seconds.len() as f64;
             let end = duration.as_secs_f64().min(begin + 1.0);

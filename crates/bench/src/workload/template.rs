@@ -80,7 +80,7 @@ impl Default for TemplateOptions {
 #[derive(Clone, Debug)]
 pub struct Template {
     text: String,
-    pieces: Vec<Piece>,
+    pieces: Vec<Segment>,
     reads: bool,
     gets: bool,
     keyspace: u64,
@@ -90,7 +90,7 @@ pub struct Template {
 
 /// A part of an encoded request, in the order of the bytes.
 #[derive(Clone, Debug)]
-enum Piece {
+enum Segment {
     /// Encoded bytes.
     Bytes(Vec<u8>),
     /// A number with a fixed number of digits.
@@ -160,7 +160,7 @@ impl Template {
 
     /// Creates a request of fixed bytes that need not be RESP: redis-benchmark's inline PING.
     pub fn raw(text: &str, bytes: &[u8]) -> Self {
-        let pieces = vec![Piece::Bytes(bytes.to_vec())];
+        let pieces = vec![Segment::Bytes(bytes.to_vec())];
         let text = text.to_owned();
         Self { text, pieces, reads: false, gets: false, keyspace: 0, values: None, has_tags: false }
     }
@@ -232,24 +232,24 @@ impl Template {
         }
         for piece in &self.pieces {
             match piece {
-                Piece::Bytes(bytes) => out.extend_from_slice(bytes),
-                Piece::Digits { number, digits } => push_digits(number.next(draw), *digits, out),
-                Piece::Value(values) => out.extend_from_slice(values.next(draw)),
-                Piece::Tag => push_tag(out, draw),
-                Piece::Argument(parts) => push_argument(parts, out, draw),
+                Segment::Bytes(bytes) => out.extend_from_slice(bytes),
+                Segment::Digits { number, digits } => push_digits(number.next(draw), *digits, out),
+                Segment::Value(values) => out.extend_from_slice(values.next(draw)),
+                Segment::Tag => push_tag(out, draw),
+                Segment::Argument(parts) => push_argument(parts, out, draw),
             }
         }
     }
 }
 
 /// Returns the pieces of a request. All parts of fixed length are encoded, including headers.
-fn encode(arguments: Vec<Vec<Part>>) -> Vec<Piece> {
+fn encode(arguments: Vec<Vec<Part>>) -> Vec<Segment> {
     let mut pieces = Vec::new();
     let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
     for parts in arguments {
         let Some(len) = parts.iter().map(fixed_len).sum::<Option<usize>>() else {
-            pieces.push(Piece::Bytes(std::mem::take(&mut bytes)));
-            pieces.push(Piece::Argument(parts));
+            pieces.push(Segment::Bytes(std::mem::take(&mut bytes)));
+            pieces.push(Segment::Argument(parts));
             continue;
         };
         bytes.extend_from_slice(format!("${len}\r\n").as_bytes());
@@ -259,17 +259,17 @@ fn encode(arguments: Vec<Vec<Part>>) -> Vec<Piece> {
                     bytes.extend_from_slice(&part);
                     continue;
                 }
-                Part::Number { number, digits } => Piece::Digits { number, digits: digits.unwrap_or(0) },
-                Part::Value(values) => Piece::Value(values),
-                Part::Tag => Piece::Tag,
+                Part::Number { number, digits } => Segment::Digits { number, digits: digits.unwrap_or(0) },
+                Part::Value(values) => Segment::Value(values),
+                Part::Tag => Segment::Tag,
             };
-            pieces.push(Piece::Bytes(std::mem::take(&mut bytes)));
+            pieces.push(Segment::Bytes(std::mem::take(&mut bytes)));
             pieces.push(piece);
         }
         bytes.extend_from_slice(b"\r\n");
     }
-    pieces.push(Piece::Bytes(bytes));
-    pieces.retain(|piece| !matches!(piece, Piece::Bytes(bytes) if bytes.is_empty()));
+    pieces.push(Segment::Bytes(bytes));
+    pieces.retain(|piece| !matches!(piece, Segment::Bytes(bytes) if bytes.is_empty()));
     pieces
 }
 

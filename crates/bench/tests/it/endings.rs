@@ -220,8 +220,8 @@ fn an_engine_that_is_killed_or_stopped_leaves_a_study_its_others() {
         signal(engine, way);
         let (code, _, errors) = ended(study);
         assert_eq!(code, Some(2), "{errors}");
-        let told: Vec<&str> = errors.lines().filter(|line| line.contains(reason)).collect();
-        assert_eq!(told.len(), 2, "once when it happens and once at the end: {errors}");
+        let reported: Vec<&str> = errors.lines().filter(|line| line.contains(reason)).collect();
+        assert_eq!(reported.len(), 2, "once when it happens and once at the end: {errors}");
         assert!(errors.lines().last().unwrap().starts_with("saker-bench: slow, GET"), "{errors}");
         let slow = csv_lines(&dir, "\"slow\"");
         let status = [",\"partial\",\"", ",\"failed\",\"the engine had exited or stopped replying\""];

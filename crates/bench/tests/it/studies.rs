@@ -37,7 +37,7 @@ const WORKLOAD: &str =
 fn a_malformed_study_is_told_with_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let engine = "[[engine]]\nname = 'a'\naddress = 'h:1'\n";
-    for (study, told) in [
+    for (study, reported) in [
         ("title = 'x'\nruonds = 3\n".to_owned(), "study.toml:2:1: unknown field `ruonds`"),
         (
             format!("title = 'x'\n{engine}[[workload]]\ntests = ['gett']\n"),
@@ -53,7 +53,7 @@ fn a_malformed_study_is_told_with_its_place() {
             (Some(2), 1),
             "{line}"
         );
-        assert!(line.contains(told), "{line}");
+        assert!(line.contains(reported), "{line}");
     }
 }
 
@@ -61,7 +61,7 @@ fn a_malformed_study_is_told_with_its_place() {
 fn engines_of_the_command_line_must_be_the_studys() {
     let dir = tempfile::tempdir().unwrap();
     let study = format!("title = 'x'\n[[engine]]\nname = 'a'\naddress = 'h:1'\n{WORKLOAD}");
-    for (options, told) in [
+    for (options, reported) in [
         (["--engines", "b"], "the study has no engine \"b\""),
         (["--program", "b=x"], "the study has no engine \"b\""),
         (["--program", "a"], "\"a\" is not NAME=PROGRAM"),
@@ -74,7 +74,7 @@ fn engines_of_the_command_line_must_be_the_studys() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_saker-bench"));
         let output = command.arg("compare").arg(&path).args(options).output().unwrap();
         let (code, line) = ending(&output);
-        assert!(code == Some(2) && line.contains(told), "{options:?}: {line}");
+        assert!(code == Some(2) && line.contains(reported), "{options:?}: {line}");
     }
 }
 
@@ -96,20 +96,20 @@ fn a_comparison_needs_its_baseline_and_two_engines() {
     let dir = tempfile::tempdir().unwrap();
     let servers = [SlowServer::start(Oddities::default()), SlowServer::start(Oddities::default())];
     let (a, b) = (running("a", &servers[0]), running("b", &servers[1]));
-    let told = |study: &str| {
+    let reported = |study: &str| {
         let (code, line) = ending(&compare(dir.path(), study));
         assert_eq!(code, Some(2), "{line}");
         assert_eq!(servers.iter().map(SlowServer::requests).sum::<u64>(), 0, "told before anything is sent");
         line
     };
-    let line = told(&format!("{ABSENT}{a}{WORKLOAD}"));
+    let line = reported(&format!("{ABSENT}{a}{WORKLOAD}"));
     assert!(
         line.contains(
             "there is no engine to compare a with: none is skipped (no-such-server is not installed)"
         ),
         "{line}"
     );
-    let line = told(&format!("baseline = 'none'\n{ABSENT}{a}{b}{WORKLOAD}"));
+    let line = reported(&format!("baseline = 'none'\n{ABSENT}{a}{b}{WORKLOAD}"));
     assert!(line.contains("the baseline none is skipped (no-such-server is not installed)"), "{line}");
     assert!(line.ends_with("to measure without it, use --engines a,b"), "{line}");
 }

@@ -34,9 +34,9 @@ pub trait LogReader: Send {
 /// The number of bytes that a reader keeps because it cannot pass them on at present. Beyond a
 /// bound, writes wait ([`ChangeLog::is_full`](super::ChangeLog::is_full)).
 #[derive(Clone, Debug, Default)]
-pub struct KeptBytes(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+pub struct RetainedBytes(std::sync::Arc<std::sync::atomic::AtomicUsize>);
 
-impl KeptBytes {
+impl RetainedBytes {
     /// Sets the number of bytes. Any thread may call it.
     pub fn set(&self, len_bytes: usize) {
         // Relaxed: the figure only serves a limit.

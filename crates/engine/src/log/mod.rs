@@ -39,8 +39,8 @@
 //!
 //! **Bounds.** A buffer over its part of [`PENDING_BYTES_MAX`] holds back the writes of its thread
 //! ([`ChangeLog::is_full`]), evictions after requests, and expiry. A reader has the same effect if
-//! it keeps more bytes than that because its file accepts none at present ([`KeptBytes`]). Reads
-//! continue. In a turn, the excess over the bound is at most the batch already received.
+//! it keeps more bytes than that because its file accepts none at present ([`RetainedBytes`]).
+//! Reads continue. In a turn, the excess over the bound is at most the batch already received.
 //!
 //! **Locks.** Inside the gate only exclusive owners take the role. The owner of the role takes the
 //! buffers' locks, which are leaves; the lock of the confirmed positions is also a leaf.
@@ -62,7 +62,7 @@ use structures::lock::Lock;
 use structures::watermark::Watermark;
 
 use self::buffer::{Buffer, Chunk, Header};
-use self::merger::{KeptBytes, LogReader, Merger, ReaderId};
+use self::merger::{LogReader, Merger, ReaderId, RetainedBytes};
 use self::text::TextEnd;
 use self::unit::UnitRecord;
 use crate::threads::Outbox;
@@ -112,7 +112,7 @@ pub struct ChangeLog {
     merged_position: PlainU64,
     merged_bytes: PlainU64,
     /// The bytes that the file's reader keeps.
-    kept: KeptBytes,
+    kept: RetainedBytes,
 }
 
 impl ChangeLog {
@@ -129,7 +129,7 @@ impl ChangeLog {
             released: Watermark::new(threads, RELEASED_ALL),
             merged_position: 0.into(),
             merged_bytes: 0.into(),
-            kept: KeptBytes::default(),
+            kept: RetainedBytes::default(),
         }
     }
 
@@ -226,7 +226,7 @@ impl ChangeLog {
     }
 
     /// Returns the number of bytes that the file's reader keeps.
-    pub fn kept(&self) -> &KeptBytes {
+    pub fn kept(&self) -> &RetainedBytes {
         &self.kept
     }
 

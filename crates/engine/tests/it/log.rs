@@ -160,16 +160,16 @@ fn a_client_sees_the_position_of_what_it_touched() {
     let (writer, reader, other) = (one.connect(), two.connect(), two.connect());
     one.run(writer, "SET a 1");
     one.run(writer, "SET b 1");
-    assert_eq!(one.session(writer).seen_position(), 2);
+    assert_eq!(one.session(writer).observed_position(), 2);
     two.run(reader, "GET a");
-    assert_eq!(two.session(reader).seen_position(), 1);
+    assert_eq!(two.session(reader).observed_position(), 1);
     two.run(other, "GET c");
-    assert_eq!(two.session(other).seen_position(), 0);
+    assert_eq!(two.session(other).observed_position(), 0);
     two.run(reader, "BLPOP jobs 0");
     one.run(writer, "RPUSH jobs x");
     assert_eq!(two.deliveries(), [(reader, "*2|$4|jobs|$1|x|".to_owned())]);
     two.run(other, "DBSIZE");
-    assert_eq!(two.session(other).seen_position(), 4, "the push, and the pop of the blocked client");
+    assert_eq!(two.session(other).observed_position(), 4, "the push, and the pop of the blocked client");
     assert!(shared.log.wait_for_release(0, 2) && shared.log.released() == 0);
 }
 
@@ -197,7 +197,7 @@ fn an_exclusive_owner_records_what_it_did_to_all() {
     }
     let expected = ["SELECT 0", "SET a 1", "SWAPDB 0 3", "MULTI", "SET b 2", "FLUSHALL", "SET c 3", "EXEC"];
     assert_eq!(kept.commands(&shared), expected);
-    assert_eq!(thread.session(client).seen_position(), 3);
+    assert_eq!(thread.session(client).observed_position(), 3);
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub struct Files {
     /// The text of the manifest as last read or written; `None` if there was none.
     text: Option<Vec<u8>>,
     /// The names under which other manifests were kept aside.
-    kept_aside: Vec<String>,
+    set_aside: Vec<String>,
 }
 
 /// The incremental files with the changes since the point of a new base.
@@ -88,20 +88,20 @@ impl Files {
             Some(text) => Manifest::parse(text).map_err(FilesError::Manifest)?,
             None => Manifest::default(),
         };
-        Ok(Self { name: name.to_owned(), manifest, text, kept_aside: Vec::new() })
+        Ok(Self { name: name.to_owned(), manifest, text, set_aside: Vec::new() })
     }
 
     /// Creates a new append-only file `name` in a folder that may contain one that was not loaded.
     /// The files of that one stay; its manifest is kept aside under another name.
-    pub fn anew(name: &str) -> Self {
-        let (manifest, kept_aside) = (Manifest::default(), Vec::new());
-        Self { name: name.to_owned(), manifest, text: None, kept_aside }
+    pub fn create_new(name: &str) -> Self {
+        let (manifest, set_aside) = (Manifest::default(), Vec::new());
+        Self { name: name.to_owned(), manifest, text: None, set_aside }
     }
 
     /// Takes the names under which manifests were kept aside: those that this process had neither
     /// read nor written, and which a new one has replaced.
-    pub fn take_kept_aside(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.kept_aside)
+    pub fn take_set_aside(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.set_aside)
     }
 
     /// Returns the manifest.
@@ -125,7 +125,7 @@ impl Files {
         if let Some(present) = folder.read(&name)?
             && self.text.as_ref() != Some(&present)
         {
-            self.kept_aside.push(keep_aside(folder, &name)?);
+            self.set_aside.push(keep_aside(folder, &name)?);
         }
         folder.rename(&temporary, &name)?;
         (self.manifest, self.text) = (manifest, Some(text));

@@ -11,7 +11,7 @@
 //! Source: the format's documentation and files of Redis 8.0.2 and Valkey 9.1.
 
 use keyspace::KeyEntry;
-use keyspace::pieces::{Head, Piece};
+use keyspace::parts::{Head, ValuePart};
 
 use super::file_version::FileVersion;
 use super::hash::WrittenDeadlines;
@@ -184,21 +184,21 @@ impl Encoder {
     }
 
     /// Writes a piece of the value that [`big_head`](Self::big_head) began.
-    pub fn big_piece(&mut self, piece: &Piece<'_>) {
+    pub fn big_part(&mut self, piece: &ValuePart<'_>) {
         match piece {
-            Piece::Node(node) => {
+            ValuePart::Node(node) => {
                 if let Err(too_long) = list::write_node(self.big_kind, &mut self.writer, *node) {
                     self.too_long = Some(too_long);
                 }
             }
-            Piece::Member(member) => self.writer.element(*member),
-            Piece::Field(field) => hash::write_field(&mut self.writer, field, self.deadlines),
-            Piece::Scored(member, score) => {
+            ValuePart::Member(member) => self.writer.element(*member),
+            ValuePart::Field(field) => hash::write_field(&mut self.writer, field, self.deadlines),
+            ValuePart::Scored(member, score) => {
                 self.writer.string(member);
                 self.writer.raw(&score.to_le_bytes());
             }
-            Piece::Entries(entries) => stream::write_node(&mut self.writer, entries),
-            Piece::StreamEnd(end) => stream::write_end(self.big_kind, &mut self.writer, end),
+            ValuePart::Entries(entries) => stream::write_node(&mut self.writer, entries),
+            ValuePart::StreamEnd(end) => stream::write_end(self.big_kind, &mut self.writer, end),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use keyspace::KeyEntry;
 use keyspace::db::DbSize;
-use keyspace::pieces::Piece;
+use keyspace::parts::ValuePart;
 use keyspace::snapshot::BigValue;
 
 use crate::commands::CommandEncoder;
@@ -73,10 +73,10 @@ impl Records {
     }
 
     /// Writes a piece of the big value.
-    pub fn big_piece(&mut self, piece: &Piece<'_>) {
+    pub fn big_part(&mut self, piece: &ValuePart<'_>) {
         match self {
-            Records::Rdb(encoder) => encoder.big_piece(piece),
-            Records::Commands(encoder) => encoder.big_piece(piece),
+            Records::Rdb(encoder) => encoder.big_part(piece),
+            Records::Commands(encoder) => encoder.big_part(piece),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use keyspace::pieces::{Head, Piece};
+use keyspace::parts::{Head, ValuePart};
 use keyspace::{Access, HashField, KeyEntry};
 use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 use persist::dump::restore;
@@ -158,9 +158,9 @@ fn values_in_pieces_are_written_in_each_version() {
             let packs = [pack(&["a", "-5", "12", "127", "-129", "40000", "9000000"]), pack(&["b"])];
             for pack in &packs {
                 let run = &pack.as_bytes()[6..pack.len_bytes() - 1];
-                encoder.big_piece(&Piece::Node(NodeView::Packed { run, count: pack.len() }));
+                encoder.big_part(&ValuePart::Node(NodeView::Packed { run, count: pack.len() }));
             }
-            encoder.big_piece(&Piece::Node(NodeView::Plain(long.as_bytes())));
+            encoder.big_part(&ValuePart::Node(NodeView::Plain(long.as_bytes())));
             let field = |name: &'static str, deadline_ms| HashField {
                 name: Element::Bytes(name.as_bytes()),
                 value: Element::Int(1),
@@ -169,8 +169,8 @@ fn values_in_pieces_are_written_in_each_version() {
             let timed = version.has_field_deadlines();
             let deadline_min_ms = timed.then_some(1_000);
             encoder.big_head(b"hash", None, 0, &Head::Hash { fields: 2, deadline_min_ms });
-            encoder.big_piece(&Piece::Field(field("f", timed.then_some(1_800_000_000_000))));
-            encoder.big_piece(&Piece::Field(field("g", None)));
+            encoder.big_part(&ValuePart::Field(field("f", timed.then_some(1_800_000_000_000))));
+            encoder.big_part(&ValuePart::Field(field("g", None)));
         });
         let read = read(&file, Unsupported::Refused).expect("good");
         let expected = format!("quicklist list a -5 12 127 -129 40000 9000000 b {long}");

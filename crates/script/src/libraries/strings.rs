@@ -15,12 +15,12 @@ pub(super) const FUNCTIONS: [(&[u8], BuiltinStringFn, Function); 5] = [
 
 /// Sets the functions in the table on top.
 pub(crate) fn add(stack: &mut Stack) {
-    for (name, cheap, function) in FUNCTIONS {
-        stack.push_function_unless_cheap(cheap, function, 0);
+    for (name, builtin, function) in FUNCTIONS {
+        stack.push_function_unless_builtin(builtin, function, 0);
         stack.raw_set_field(-2, name);
     }
     stack.push_function(errors::note_place, 0);
-    stack.push_function_unless_cheap(BuiltinStringFn::Gsub, gsub, 1);
+    stack.push_function_unless_builtin(BuiltinStringFn::Gsub, gsub, 1);
     stack.raw_set_field(-2, b"gsub");
 }
 

@@ -20,8 +20,8 @@
 /* Steps that it takes to push or replace a match. */
 #define MATCH_STEPS 16
 
-/* Runs a function of ours (stack.rs), which is an upvalue. */
-extern int script_call_ours(lua_State *L);
+/* Runs the Rust function in the upvalue (stack.rs). */
+extern int script_call_native(lua_State *L);
 
 /* Whether the arguments are two strings. */
 #define are_strings(L) (L->top - L->base >= 2 && ttisstring(L->base) && ttisstring(L->base + 1))
@@ -52,7 +52,7 @@ static size_t count_ways(const char *pattern, size_t len, size_t n) {
   return ways;
 }
 
-/* Whether a call is cheap; then it is counted. */
+/* Returns 1 if a call is cheap, and then counts it. */
 static int is_cheap(lua_State *L, int may_be_anchored, size_t match_steps) {
   size_t n, len, steps, starts;
   const char *pattern;
@@ -71,20 +71,20 @@ static int is_cheap(lua_State *L, int may_be_anchored, size_t match_steps) {
 }
 
 int script_find(lua_State *L) {
-  return is_cheap(L, 1, 0) ? str_find(L) : script_call_ours(L);
+  return is_cheap(L, 1, 0) ? str_find(L) : script_call_native(L);
 }
 
 int script_match(lua_State *L) {
-  return is_cheap(L, 1, 0) ? str_match(L) : script_call_ours(L);
+  return is_cheap(L, 1, 0) ? str_match(L) : script_call_native(L);
 }
 
 /* All its matches together are one search. */
 int script_gmatch(lua_State *L) {
-  return is_cheap(L, 0, MATCH_STEPS) ? gmatch(L) : script_call_ours(L);
+  return is_cheap(L, 0, MATCH_STEPS) ? gmatch(L) : script_call_native(L);
 }
 
 int script_gsub(lua_State *L) {
-  return is_cheap(L, 1, MATCH_STEPS) ? str_gsub(L) : script_call_ours(L);
+  return is_cheap(L, 1, MATCH_STEPS) ? str_gsub(L) : script_call_native(L);
 }
 
 int script_rep(lua_State *L) {
@@ -93,5 +93,5 @@ int script_rep(lua_State *L) {
     lua_Number count = nvalue(L->base + 1);
     if (count >= 0 && count <= CHEAP_REP_MAX && len * count <= CHEAP_REP_MAX) return str_rep(L);
   }
-  return script_call_ours(L);
+  return script_call_native(L);
 }

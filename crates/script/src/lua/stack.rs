@@ -411,7 +411,7 @@ impl Stack {
 
     /// Pops `upvalues` values and pushes a function with these values as its upvalues.
     pub(crate) fn push_function(&mut self, function: Function, upvalues: i32) {
-        self.push_closure(script_call_ours, function, upvalues);
+        self.push_closure(script_call_native, function, upvalues);
     }
 
     pub(super) fn push_closure(&mut self, entry: ffi::lua_CFunction, function: Function, upvalues: i32) {
@@ -847,9 +847,9 @@ unsafe fn text_of<'a>(text: *const c_char) -> &'a [u8] {
 
 /// Handles a call from Lua: finds the function among the upvalues, runs it, and raises its error.
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn script_call_ours(l: *mut ffi::lua_State) -> c_int {
+unsafe extern "C-unwind" fn script_call_native(l: *mut ffi::lua_State) -> c_int {
     // SAFETY: Lua called with its live state.
-    let count = unsafe { run_ours(l) };
+    let count = unsafe { run_native(l) };
     if count >= 0 {
         return count;
     }
@@ -860,9 +860,9 @@ unsafe extern "C-unwind" fn script_call_ours(l: *mut ffi::lua_State) -> c_int {
 /// Runs a function of ours; returns -1 to raise the value on top. A panic ends the process here.
 ///
 /// # Safety
-/// Called by `script_call_ours` only.
-unsafe extern "C" fn run_ours(l: *mut ffi::lua_State) -> c_int {
-    // SAFETY: every closure of `script_call_ours` was made by `push_function`.
+/// Called by `script_call_native` only.
+unsafe extern "C" fn run_native(l: *mut ffi::lua_State) -> c_int {
+    // SAFETY: every closure of `script_call_native` was made by `push_function`.
     let address = unsafe { ffi::lua_touserdata(l, ffi::lua_upvalueindex(1)) };
     // SAFETY: its first upvalue is the address of a `Function`.
     let function = unsafe { std::mem::transmute::<*mut c_void, Function>(address) };

@@ -76,14 +76,14 @@ fn authenticate(
     }
     let users = &shared.engine.acl.users;
     let by_password = || users.get(name).filter(|user| user.accepts(password)).map(|user| (user, 0));
-    let Some((user, ends_s)) = by_token(ctx, name, password).or_else(by_password) else {
+    let Some((user, expires_s)) = by_token(ctx, name, password).or_else(by_password) else {
         note_failed_login(ctx, args.get(0), name);
         note_login(ctx, name, Outcome::Denied("auth"));
         return Err(CommandError::Line("WRONGPASS invalid username-password pair or user is disabled."));
     };
     user.name().clone_into(&mut ctx.session.info.names().user);
     ctx.session.identity.authenticate(user, users);
-    ctx.session.ends_s = ends_s;
+    ctx.session.expires_s = expires_s;
     ctx.session.unauthenticated_noted = false;
     if delay_ms > 0 {
         shared.login_delays.note_success(&ctx.session.info.peer, name, shared.uptime_ms());
@@ -112,7 +112,7 @@ fn by_token(ctx: &ServerCtx<'_, '_, '_>, name: &[u8], token: &[u8]) -> Option<(A
     let is_user = |name: &str| users.get(name.as_bytes()).is_some_and(|user| user.is_on());
     let user = users.get(user_of(&login, asked, is_user)?.as_bytes())?;
     oidc.note_login();
-    Some((user, login.ends_s.unwrap_or(0)))
+    Some((user, login.expires_s.unwrap_or(0)))
 }
 
 /// Records a login attempt in the audit log, and counts a failed one for the login delay.
@@ -349,7 +349,7 @@ fn reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Comman
     session.stop_monitoring(monitors);
     session.info.db.store(0, Relaxed);
     session.identity = Identity::of_connection(&ctx.shared.engine.acl.users);
-    session.ends_s = 0;
+    session.expires_s = 0;
     session.reply_mode = ReplyMode::On;
     session.info.choices.no_touch.store(false, Relaxed);
     ctx.shared.engine.clients.unprotect(&session.info);

@@ -228,7 +228,7 @@ pub fn oidc_options(store: &ConfigStore) -> OidcOptions {
             leeway_s: security::OIDC_LEEWAY.of(store),
         },
         user_prefix: text(security::OIDC_USER_PREFIX.of(store)),
-        ends_sessions: security::OIDC_END_SESSIONS.of(store),
+        closes_sessions: security::OIDC_END_SESSIONS.of(store),
     }
 }
 

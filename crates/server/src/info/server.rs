@@ -151,7 +151,7 @@ pub fn persistence(shared: &Shared, fields: &mut Fields) {
     fields.add("rdb_bgsave_in_progress", u8::from(current.is_some()));
     fields.add("rdb_last_save_time", record.last_save_s);
     fields.add("rdb_last_bgsave_status", if record.last_succeeded { "ok" } else { "err" });
-    if let Some(trouble) = &record.last_trouble {
+    if let Some(trouble) = &record.last_error {
         fields.add("rdb_last_bgsave_error", trouble);
     }
     let seconds = |time: Option<u64>| time.map_or(-1, |time| time as i64);

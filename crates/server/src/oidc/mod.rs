@@ -48,7 +48,7 @@ pub struct OidcOptions {
     /// `oidc-user-prefix`.
     pub user_prefix: String,
     /// `oidc-end-sessions`.
-    pub ends_sessions: bool,
+    pub closes_sessions: bool,
 }
 
 /// Logins by token.
@@ -75,7 +75,7 @@ pub struct Login {
     /// The names of the users as which the bearer may log in.
     pub users: Vec<String>,
     /// The end of the session, in Unix seconds; `None` if the session does not end with the token.
-    pub ends_s: Option<u64>,
+    pub expires_s: Option<u64>,
 }
 
 impl Oidc {
@@ -136,8 +136,8 @@ impl Oidc {
         let users = claims.users.iter().map(|user| format!("{}{user}", self.options.user_prefix));
         let users = users.filter(|user| user != "default").collect();
         let leeway_s = self.options.expected.leeway_s;
-        let ends_s = self.options.ends_sessions.then(|| claims.expires_s.saturating_add(leeway_s));
-        Ok(Login { users, ends_s })
+        let expires_s = self.options.closes_sessions.then(|| claims.expires_s.saturating_add(leeway_s));
+        Ok(Login { users, expires_s })
     }
 
     /// Counts a successful login.
@@ -257,7 +257,7 @@ mod tests {
             refresh,
             expected,
             user_prefix,
-            ends_sessions: true,
+            closes_sessions: true,
             ..OidcOptions::default()
         }
     }
@@ -273,16 +273,16 @@ mod tests {
         let mut options = options(folder.path(), &[signer.public("1")]);
         let oidc = Oidc::new(options.clone()).expect("usable").expect("on");
         let login = oidc.login(token(&signer, "dba".into()).as_bytes()).expect("genuine");
-        assert_eq!(login, Login { users: vec!["team-dba".to_owned()], ends_s: Some(EXPIRES_S + 5) });
+        assert_eq!(login, Login { users: vec!["team-dba".to_owned()], expires_s: Some(EXPIRES_S + 5) });
         let login = oidc.login(token(&signer, vec!["x", "dba", "app"].into()).as_bytes()).expect("genuine");
         let user = |asked: &str| user_of(&login, asked.as_bytes(), |name| name != "team-x");
         assert_eq!((user(""), user("team-app")), (Some("team-dba"), Some("team-app")));
         assert_eq!((user("dba"), user("team-x"), user("default")), (None, None, None));
         // No token can log in as `default`.
-        (options.user_prefix, options.ends_sessions) = (String::new(), false);
+        (options.user_prefix, options.closes_sessions) = (String::new(), false);
         let oidc = Oidc::new(options).expect("usable").expect("on");
         let login = oidc.login(token(&signer, vec!["default", "dba"].into()).as_bytes()).expect("genuine");
-        assert_eq!(login, Login { users: vec!["dba".to_owned()], ends_s: None });
+        assert_eq!(login, Login { users: vec!["dba".to_owned()], expires_s: None });
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
-use engine::log::merger::{KeptBytes, LogBatch, LogReader};
+use engine::log::merger::{LogBatch, LogReader, RetainedBytes};
 use engine::threads::Outbox;
 use keyspace::Exclusive;
 use persist::aof::files::{Files, Kept, NewBase, is_part_name};
@@ -67,7 +67,7 @@ impl Shared {
 /// The reader of the change log that passes its batches to the writer of the append-only file.
 struct AofReader {
     writer: Arc<Writer>,
-    kept: KeptBytes,
+    kept: RetainedBytes,
     started: Instant,
     append_only: Arc<AppendOnly>,
 }
@@ -169,7 +169,7 @@ fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     shared.wake(outbox);
     let figures = active.writer.figures();
     note_synced(shared, &figures);
-    note_trouble(shared, active);
+    note_error(shared, active);
     if active.writer.needs_rewrite() {
         tracing::warn!(
             "A sync of the AOF file failed, so the file may lack changes. The server rewrites it."
@@ -180,7 +180,7 @@ fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
 
 /// Makes the engine refuse write commands while the file cannot be written, and accept them again
 /// afterwards.
-fn note_trouble(shared: &Shared, active: &Active) {
+fn note_error(shared: &Shared, active: &Active) {
     // The lock is held to the end of the function. So no other thread turns the file off in
     // between, after which there would be no error to report.
     let state = shared.append_only.state();
@@ -537,7 +537,7 @@ fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
     };
     let mut files = take_files(shared, &folder, &name)?;
     let result = rewrite_files(shared, (way, active, awaits_base), &mut files, (&folder, kind, syncing));
-    for aside in files.take_kept_aside() {
+    for aside in files.take_set_aside() {
         tracing::warn!(
             "The server has not loaded the append-only file in {}. It renamed the manifest to {aside} and \
              kept the files. Remove them if you do not need them. To use them again, stop the server and \
@@ -583,7 +583,7 @@ fn take_files(shared: &Shared, folder: &DataFolder, name: &str) -> Result<Files,
         (Some(files), _) => files,
         (None, found) => {
             let found = found?;
-            if is_active || found.manifest().is_empty() { found } else { Files::anew(name) }
+            if is_active || found.manifest().is_empty() { found } else { Files::create_new(name) }
         }
     };
     state.files_path = Some(folder.path().to_owned());

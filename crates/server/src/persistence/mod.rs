@@ -259,14 +259,14 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
         return Err(trouble.into());
     }
     let folder = DataFolder::new(&path);
-    let kept_aside = |aside: &str| {
+    let set_aside = |aside: &str| {
         tracing::warn!(
             "{}: {name} was neither loaded nor written by this server, or another program changed it. The \
              server renamed it to {aside}. Remove it if you do not need it.",
             path.display()
         );
     };
-    let place = Place::Over { known: &shared.persistence.known, kept_aside: &kept_aside };
+    let place = Place::Over { known: &shared.persistence.known, set_aside: &set_aside };
     let target = Target { folder: &folder, temporary, name: name.clone(), place, syncing };
     folder::save_into(target, save, &shared.engine, |out| run_walkers(shared, save, out, way))
 }

@@ -95,20 +95,20 @@ impl fmt::Debug for Tickets {
 
 /// The stored sessions by their identifiers. The lock is a leaf.
 struct Sessions {
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedSession>,
     count_max: usize,
     timeout_s: u32,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedSession {
     by_id: HashMap<Vec<u8>, (u64, Vec<u8>)>,
     /// The identifiers in the order of insertion, including removed ones.
     order: VecDeque<Vec<u8>>,
 }
 
 impl Sessions {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, CachedSession> {
         self.kept.lock().expect("nothing panics while the sessions are locked")
     }
 

@@ -133,7 +133,7 @@ impl Worker<'_> {
         let append_only = Arc::clone(&self.shared.append_only);
         for (conn, ticket) in std::mem::take(&mut self.awaiting_sync) {
             let blocked =
-                self.session(conn).map(|session| (session.seen_position(), Arc::clone(&session.info)));
+                self.session(conn).map(|session| (session.observed_position(), Arc::clone(&session.info)));
             let waiter = blocked.as_ref().and_then(|(_, info)| self.shared.engine.blocked.of(info));
             let waiter = waiter.filter(|waiter| waiter.ticket == ticket);
             let (Some((position, _)), Some(waiter)) = (blocked, waiter) else {
@@ -161,7 +161,7 @@ impl Worker<'_> {
             // If `end` returns false, another thread has just served the client, and its reply will
             // arrive.
             if self.shared.engine.blocked.end(&waiter) {
-                let position = self.session(conn).map_or(0, |session| session.seen_position());
+                let position = self.session(conn).map_or(0, |session| session.observed_position());
                 let is_safe =
                     waiter.empty == EmptyReply::TwoZeros && self.shared.append_only.has_synced(position);
                 let reply = |protocol, out: &mut ByteQueue| match is_safe {
@@ -198,7 +198,7 @@ impl Worker<'_> {
         }
         let reply_bytes = out.len_bytes() - before;
         // The mark covers the reply and the messages that follow it.
-        self.mark_seen(conn, before);
+        self.mark_observed(conn, before);
         if let Some(waiter) = waiter {
             self.timeouts.remove(waiter.deadline_ms, waiter.ticket);
             let session = session_of(&self.clients, conn).expect("it was looked at above");

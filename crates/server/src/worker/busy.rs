@@ -102,7 +102,7 @@ impl<'s> Worker<'s> {
         let stand_in = self.stand_in.take().expect("scripts of a thread run one after the other");
         let mut engine = std::mem::replace(&mut self.engine, stand_in);
         let session = &mut visited.client.session;
-        let seen = (session.seen_position(), visited.from_bytes);
+        let seen = (session.observed_position(), visited.from_bytes);
         let next_turns = visited.next_turns;
         let mut attendant = Attendant { worker: self, conn, seen, next_turns, due: None, events: Vec::new() };
         let mut turn_pass = TurnPass::attended_by(pass, &mut attendant);

@@ -110,7 +110,7 @@ impl Worker<'_> {
         let audit = &self.shared.audit;
         if let (Some((name, user)), Some(session)) = (found, self.session(conn)) {
             session.identity.authenticate(user, users);
-            session.ends_s = 0;
+            session.expires_s = 0;
             let client = &session.info;
             let login = Login { unix_ms, outcome: Outcome::Allowed, user: &name, client, by: "certificate" };
             audit.note_login(&settings.audit, login);

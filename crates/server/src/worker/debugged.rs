@@ -50,7 +50,7 @@ impl Worker<'_> {
             let out = self.net.output(conn);
             let before = out.len_bytes();
             out.append(output.bytes);
-            self.mark_seen(conn, before);
+            self.mark_observed(conn, before);
             if output.ended.is_some() {
                 self.debugged.retain(|other| !Arc::ptr_eq(other, &link));
                 self.settle(conn);

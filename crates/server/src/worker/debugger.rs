@@ -134,5 +134,5 @@ fn run_with<'s>(
     executor.run_debugged(&mut session, &request, &mut out, &mut pass);
     drop(pass);
     executor.commit.merge_log();
-    (out, session.seen_position())
+    (out, session.observed_position())
 }

@@ -220,8 +220,8 @@ impl Worker<'_> {
         for client in self.clients.iter_mut().flatten() {
             if !client.session.identity.must_authenticate() {
                 client.unauthenticated_since_ms = now;
-                if client.session.ends_s > 0
-                    && client.session.ends_s as i64 <= self.engine.executor.now.unix_ms / 1000
+                if client.session.expires_s > 0
+                    && client.session.expires_s as i64 <= self.engine.executor.now.unix_ms / 1000
                 {
                     late.push((client.session.conn, client.session.id, "its token has expired"));
                 }

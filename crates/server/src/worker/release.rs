@@ -79,8 +79,8 @@ impl ReleaseQueue {
     /// Marks the output in a client's queue after its first `from_bytes`, if the client has seen a
     /// position that is not released. The output is assumed to show all that the client has seen.
     #[inline]
-    pub(super) fn mark_seen(&mut self, session: &Session, from_bytes: usize, log: &ChangeLog) {
-        let position = session.seen_position();
+    pub(super) fn mark_observed(&mut self, session: &Session, from_bytes: usize, log: &ChangeLog) {
+        let position = session.observed_position();
         if position > log.released() {
             self.mark(session.conn, from_bytes, position);
         }

@@ -186,7 +186,7 @@ impl Worker<'_> {
             done_bytes = done_bytes.max(turn.skip_to);
         }
         let replied = visited.sent_bytes + self.net.output(conn).len_bytes() - visited.pending_before;
-        self.release.mark_seen(session, from_bytes, &run.shared.engine.log);
+        self.release.mark_observed(session, from_bytes, &run.shared.engine.log);
         let ran = visited.ran + std::mem::take(&mut self.engine.executor.meter.extra_calls);
         note_activity(&self.engine, session, u64::try_from(ran).unwrap_or(0), done_bytes, replied);
         self.net.consume(conn, done_bytes);
@@ -234,7 +234,7 @@ impl Worker<'_> {
                 let before = out.len_bytes();
                 // The replies so far are marked here. The messages get their own mark, which begins
                 // after these replies.
-                self.release.mark_seen(session, visited.from_bytes, &run.shared.engine.log);
+                self.release.mark_observed(session, visited.from_bytes, &run.shared.engine.log);
                 let mut queues = NetOutputs::new(&mut *outputs, &mut self.release, run.shared);
                 if self.engine.deliver_publications(&mut queues, &mut self.slow_subscribers) {
                     run.shared.broadcast(|| Message::Resume);

@@ -156,7 +156,7 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
         due: impl FnMut(E),
     ) -> Option<u64> {
         let walk = self.rare.as_mut().and_then(|rare| rare.walk.as_mut());
-        self.table.sweep_due(cursor, now_ms, budget, &mut KeptSweep { walk, due })
+        self.table.sweep_due(cursor, now_ms, budget, &mut PreservedSweep { walk, due })
     }
 
     /// Starts a showing of the present state, whose elements [`WalkedTable::walk_next`] visits.
@@ -204,12 +204,12 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
 }
 
 /// A sweep during a showing: it copies the elements that it removes.
-struct KeptSweep<'w, E, F> {
+struct PreservedSweep<'w, E, F> {
     walk: Option<&'w mut Walk<E>>,
     due: F,
 }
 
-impl<E: Thin + Clone + MemorySize, F: FnMut(E)> Sweep<E> for KeptSweep<'_, E, F> {
+impl<E: Thin + Clone + MemorySize, F: FnMut(E)> Sweep<E> for PreservedSweep<'_, E, F> {
     fn claims(&mut self, element: &mut E) -> bool {
         let Some(walk) = &mut self.walk else { return false };
         let is_ahead = walk.point.is_before((walk.position_of)(element.key()));

@@ -34,7 +34,7 @@ struct Arguments {
     /// Maximum memory that the server may hold, in megabytes.
     #[arg(long, default_value_t = 1_024)]
     resident_mb_max: u64,
-    /// Kinds of trouble to make (`hog`, `slow reader`; see soak/trouble.rs), without blocked
+    /// Kinds of trouble to make (`hog`, `slow reader`; see soak/misbehavior.rs), without blocked
     /// clients. By default, all kinds and blocked clients.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,

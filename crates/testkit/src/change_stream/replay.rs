@@ -245,7 +245,7 @@ pub fn run(seed: u64, time: Duration) -> io::Result<Summary> {
                 if let Some(error) = refused {
                     writeln!(text, "  {error}").expect("writing to a string cannot fail");
                 }
-                text += &told(&mut source.process.connect(), &mut target.connect(), &changes);
+                text += &reported(&mut source.process.connect(), &mut target.connect(), &changes);
                 summary.failures.push(text);
             }
         }
@@ -345,7 +345,7 @@ fn unknown_to(client: &mut Client) -> Vec<String> {
 }
 
 /// Returns the keys that differ, with their changes in the stream.
-fn told(source: &mut Client, target: &mut Client, changes: &[Change]) -> String {
+fn reported(source: &mut Client, target: &mut Client, changes: &[Change]) -> String {
     let mut out = String::new();
     for db in 0..DATABASES {
         let (ours, theirs) = (content(source, db), content(target, db));

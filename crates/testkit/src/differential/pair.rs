@@ -63,11 +63,16 @@ pub struct Difference {
 impl Difference {
     /// Returns the commands with A's replies that a report shows. Of the commands that read the
     /// content, it shows only the last SELECT and the command that differed.
-    pub fn told(&self) -> impl Iterator<Item = (&Args, &Value)> {
+    pub fn reported(&self) -> impl Iterator<Item = (&Args, &Value)> {
         let last = self.commands.len().saturating_sub(1);
         let select = self.commands.iter().rposition(|args| args[0].eq_ignore_ascii_case(b"SELECT"));
-        let told = move |at: usize| at < self.content_from || at == last || Some(at) == select;
-        self.commands.iter().zip(&self.replies).enumerate().filter(move |(at, _)| told(*at)).map(|(_, it)| it)
+        let reported = move |at: usize| at < self.content_from || at == last || Some(at) == select;
+        self.commands
+            .iter()
+            .zip(&self.replies)
+            .enumerate()
+            .filter(move |(at, _)| reported(*at))
+            .map(|(_, it)| it)
     }
 
     /// Returns a text that is equal for two differences with probably the same cause. It consists

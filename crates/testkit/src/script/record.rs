@@ -10,7 +10,7 @@ use std::path::Path;
 
 use resp::{Protocol, Value};
 
-use super::run::{Connections, prepare, restore, start_anew};
+use super::run::{Connections, prepare, restart, restore};
 use super::{Encodings, Script, ScriptError, Selector, Step, Variant, Wanted};
 use crate::client::Client;
 use crate::matching::{Order, exactly, matches, merge, same_kinds};
@@ -40,7 +40,7 @@ pub fn record(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Recor
                 continue;
             }
             if script.begins_example(at) {
-                start_anew(&mut connections).map_err(|what| fail(step.line, what))?;
+                restart(&mut connections).map_err(|what| fail(step.line, what))?;
             }
             if let Some(value) = ask(step, &mut connections).map_err(|what| fail(step.line, what))? {
                 replies.push((variant, value));

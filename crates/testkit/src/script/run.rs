@@ -13,7 +13,7 @@ use crate::client::{Client, ClientError};
 use crate::notation::{self, Expected};
 
 /// Maximum number of failures printed per script; further ones are only counted.
-const FAILURES_TOLD_MAX: usize = 12;
+const FAILURES_REPORTED_MAX: usize = 12;
 
 /// Maximum time to wait for a background save of an earlier script.
 const SAVE_TIME_MAX: Duration = Duration::from_secs(60);
@@ -45,10 +45,10 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for failure in self.failures.iter().take(FAILURES_TOLD_MAX) {
+        for failure in self.failures.iter().take(FAILURES_REPORTED_MAX) {
             writeln!(f, "{failure}")?;
         }
-        let untold = self.failures.len().saturating_sub(FAILURES_TOLD_MAX);
+        let untold = self.failures.len().saturating_sub(FAILURES_REPORTED_MAX);
         if untold > 0 {
             writeln!(f, "… and {untold} more failures")?;
         }
@@ -76,9 +76,9 @@ pub fn run_all(dir: &Path, connect: &dyn Fn(Protocol) -> Client) -> Report {
     let mut total = Report::default();
     for path in scripts_in(dir) {
         let mut report = run(&path, connect);
-        let untold = report.failures.len().saturating_sub(FAILURES_TOLD_MAX);
+        let untold = report.failures.len().saturating_sub(FAILURES_REPORTED_MAX);
         if untold > 0 {
-            report.failures.truncate(FAILURES_TOLD_MAX);
+            report.failures.truncate(FAILURES_REPORTED_MAX);
             report.failures.push(format!("{}: … and {untold} more failures", path.display()));
         }
         total.steps += report.steps;
@@ -145,7 +145,7 @@ fn is_saving(control: &mut Client) -> Result<bool, String> {
 }
 
 /// Begins an example: empties the server and closes the connections, so that new ones are opened.
-pub(super) fn start_anew(connections: &mut Connections<'_>) -> Result<(), String> {
+pub(super) fn restart(connections: &mut Connections<'_>) -> Result<(), String> {
     connections.open.clear();
     // The script may have closed any connection except this new one.
     empty(&mut (connections.connect)(Protocol::Resp2))
@@ -198,7 +198,7 @@ fn run_variant(script: &Script, variant: Variant, connect: &dyn Fn(Protocol) -> 
             continue;
         }
         if script.begins_example(at)
-            && let Err(what) = start_anew(&mut connections)
+            && let Err(what) = restart(&mut connections)
         {
             report.fail(script, step, variant, &what);
         }

@@ -36,16 +36,16 @@ fn acknowledged_changes_are_there(crash: &Crash, outcome: &Outcome) -> Result<()
     let mut inspector = Inspector::new(&replica, &clock);
     for scripted_client in &outcome.players {
         for key in scripted_client.increments.keys() {
-            let heard = scripted_client
-                .heard
+            let received = scripted_client
+                .received
                 .iter()
-                .filter(|(step, heard)| step <= &crash.step && heard == key)
+                .filter(|(step, received)| step <= &crash.step && received == key)
                 .count();
             let value = inspector.run(&[b"GET".to_vec(), key.clone()]);
             let value = value.as_bytes().and_then(stdx::number::parse_i64).unwrap_or(0);
-            if heard as i64 > value {
+            if received as i64 > value {
                 return Err(format!(
-                    "{heard} increments of {} were heard of, {value} are there",
+                    "{received} increments of {} were heard of, {value} are there",
                     key.escape_ascii()
                 ));
             }
@@ -99,12 +99,12 @@ fn caches_are_current(world: &World, outcome: &Outcome) {
 fn events_are_complete(world: &World, outcome: &Outcome) {
     let mut inspector = Inspector::new(&world.engine, &world.clock);
     for (at, scripted_client) in outcome.players.iter().enumerate() {
-        for (key, &heard) in &scripted_client.increments {
+        for (key, &received) in &scripted_client.increments {
             let value = inspector.run(&[b"GET".to_vec(), key.clone()]);
             let value = value.as_bytes().and_then(stdx::number::parse_i64).unwrap_or(0);
-            if heard > value {
+            if received > value {
                 let key = key.escape_ascii();
-                world.find(format!("client {at} heard of {heard} increments of {key}, which is {value}"));
+                world.find(format!("client {at} heard of {received} increments of {key}, which is {value}"));
             }
         }
     }

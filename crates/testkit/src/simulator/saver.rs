@@ -90,8 +90,8 @@ fn save(world: &World, rng: &mut Rng) {
     };
     let syncing = *rng.pick(&[Syncing::AtEnd, Syncing::Every { len_bytes: 1 }]);
     let (temporary, name) = (temporary_name(PID), NAME.to_owned());
-    let kept_aside = |name: &str| world.find(format!("a file of this life was kept as {name}"));
-    let place = Place::Over { known: &saves.known, kept_aside: &kept_aside };
+    let set_aside = |name: &str| world.find(format!("a file of this life was kept as {name}"));
+    let place = Place::Over { known: &saves.known, set_aside: &set_aside };
     let target = Target { folder: &folder, temporary, name, place, syncing };
     let (walkers, failed_before) = (1 + rng.below(WALKERS_MAX), folder.failed().len());
     let result = save_into(target, &save, engine, |out| drive(world, &save, out, walkers));

@@ -49,7 +49,7 @@ pub(super) struct ScriptedClient {
     /// The number of increment events by key, of a [`Role::Listener`].
     pub increments: BTreeMap<Vec<u8>, i64>,
     /// The step and the key of each increment event that a [`Role::Listener`] received.
-    pub heard: Vec<(u64, Vec<u8>)>,
+    pub received: Vec<(u64, Vec<u8>)>,
     /// The number of the last message of each publisher.
     published: BTreeMap<Vec<u8>, u64>,
 }
@@ -66,7 +66,7 @@ impl ScriptedClient {
             history: Vec::new(),
             cache: BTreeMap::new(),
             increments: BTreeMap::new(),
-            heard: Vec::new(),
+            received: Vec::new(),
             published: BTreeMap::new(),
         };
         scripted_client.introduce();
@@ -200,12 +200,12 @@ impl ScriptedClient {
                 self.cache.insert(args[1].clone(), reply.clone());
             }
             Role::Listener => {
-                let heard = self.increments.get(&args[1]).copied().unwrap_or(0);
+                let received = self.increments.get(&args[1]).copied().unwrap_or(0);
                 let value = reply.as_bytes().and_then(stdx::number::parse_i64).unwrap_or(0);
                 // The value must contain every increment whose event has arrived; it may contain
                 // more.
-                if heard > value {
-                    return Err(format!("{} is {value} after {heard} events", args[1].escape_ascii()));
+                if received > value {
+                    return Err(format!("{} is {value} after {received} events", args[1].escape_ascii()));
                 }
             }
             Role::Plain => {}
@@ -225,7 +225,7 @@ impl ScriptedClient {
             },
             [b"pmessage", _, channel, key] if channel.ends_with(b":incrby") => {
                 *self.increments.entry(key.to_vec()).or_default() += 1;
-                self.heard.push((now, key.to_vec()));
+                self.received.push((now, key.to_vec()));
                 if self.under_way.is_none() {
                     // An event comes after its change: a GET that is sent now must see it.
                     self.steps.push_front(Step::Pipeline(vec![vec![b"GET".to_vec(), key.to_vec()]]));

@@ -155,7 +155,7 @@ fn expire(server: &ServerProcess, control: &mut Client, figures: &mut Figures) -
         probe(server, &is_over, figures);
         waited.join().expect("DBSIZE is answered")
     });
-    figures.told.push(format!("gone {:.2} s after the last was due", gone_s - 1.0));
+    figures.reported.push(format!("gone {:.2} s after the last was due", gone_s - 1.0));
     Ok(())
 }
 
@@ -202,7 +202,7 @@ fn trackers(
     while !control.command(&["INFO", "clients"]).to_string().contains("connected_clients:2") {}
     thread::sleep(Duration::from_secs(1));
     let after_mb = memory(control);
-    figures.told.push(format!(
+    figures.reported.push(format!(
         "GET {alone_us:.1} µs alone, {beside_us:.1} µs beside {MANY}; {before_mb:.2} MB before, {after_mb:.2} MB after"
     ));
     Ok(())

@@ -59,13 +59,13 @@ pub struct Figures {
     /// The latencies of PING and of GET, in microseconds.
     probes_us: [Histogram<u64>; 2],
     /// The load's own results, one text per round.
-    told: Vec<String>,
+    reported: Vec<String>,
 }
 
 impl Default for Figures {
     fn default() -> Self {
         let empty = || Histogram::new_with_max(600_000_000, 3).expect("three digits are possible");
-        Self { probes_us: [empty(), empty()], told: Vec::new() }
+        Self { probes_us: [empty(), empty()], reported: Vec::new() }
     }
 }
 
@@ -133,7 +133,7 @@ fn row(load: &str, engine: &str, figures: &Figures) -> String {
         }
         row += &format!(" {:.1} |", times.max() as f64 / 1e3);
     }
-    row + &format!(" {} |", figures.told.join("; "))
+    row + &format!(" {} |", figures.reported.join("; "))
 }
 
 /// Sends PING and GET alternately until `is_over` is set.

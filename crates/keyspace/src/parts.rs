@@ -30,35 +30,35 @@ pub const WHOLE_LEN_BYTES_MAX: usize = 64 * 1024;
 pub enum Head {
     /// A list.
     List {
-        /// The number of [`Piece::Node`]s that follow.
+        /// The number of [`ValuePart::Node`]s that follow.
         nodes: usize,
     },
     /// A set.
     Set {
-        /// The number of [`Piece::Member`]s that follow.
+        /// The number of [`ValuePart::Member`]s that follow.
         members: usize,
     },
     /// A hash.
     Hash {
-        /// The number of [`Piece::Field`]s that follow.
+        /// The number of [`ValuePart::Field`]s that follow.
         fields: usize,
         /// A lower bound of the deadlines of its fields; `None` if no field has one.
         deadline_min_ms: Option<i64>,
     },
     /// A sorted set.
     Zset {
-        /// The number of [`Piece::Scored`]s that follow.
+        /// The number of [`ValuePart::Scored`]s that follow.
         members: usize,
     },
     /// A stream.
     Stream {
-        /// The number of [`Piece::Entries`] that follow, before a [`Piece::StreamEnd`].
+        /// The number of [`ValuePart::Entries`] that follow, before a [`ValuePart::StreamEnd`].
         nodes: usize,
     },
 }
 
 /// A part of a big value.
-pub enum Piece<'a> {
+pub enum ValuePart<'a> {
     /// A node of a list. The nodes come in order.
     Node(NodeView<'a>),
     /// A member of a set. Members come in any order.
@@ -87,10 +87,10 @@ impl Object {
         is_divided && len_bytes > WHOLE_LEN_BYTES_MAX
     }
 
-    /// Starts a showing of the present state: [`Object::next_pieces`] then visits it.
-    /// `Object::pieces_ticket` returns the showing's ticket. Returns `None` unless
+    /// Starts a showing of the present state: [`Object::next_parts`] then visits it.
+    /// `Object::parts_ticket` returns the showing's ticket. Returns `None` unless
     /// [`Object::is_piecewise`]. O(1).
-    pub fn begin_pieces(&mut self, walk_state: WalkState) -> Option<Head> {
+    pub fn begin_parts(&mut self, walk_state: WalkState) -> Option<Head> {
         if !self.is_piecewise() {
             return None;
         }
@@ -114,7 +114,7 @@ impl Object {
     }
 
     /// Returns the ticket of the showing in progress, if there is one. O(1).
-    pub fn pieces_ticket(&self) -> Option<u32> {
+    pub fn parts_ticket(&self) -> Option<u32> {
         match self {
             Object::Set(set) => set.ticket(),
             Object::Hash(hash) => hash.ticket(),
@@ -127,18 +127,18 @@ impl Object {
 
     /// Calls `visit` with the next pieces of the showing, about `elements_max` elements. Returns
     /// true if there are more; otherwise the showing has ended. O(elements).
-    pub fn next_pieces(&mut self, elements_max: usize, visit: &mut dyn FnMut(Piece<'_>)) -> bool {
+    pub fn next_parts(&mut self, elements_max: usize, visit: &mut dyn FnMut(ValuePart<'_>)) -> bool {
         match self {
-            Object::Set(set) => set.walk_next(elements_max, |member| visit(Piece::Member(member))),
-            Object::Hash(hash) => hash.walk_next(elements_max, |field| visit(Piece::Field(field))),
+            Object::Set(set) => set.walk_next(elements_max, |member| visit(ValuePart::Member(member))),
+            Object::Hash(hash) => hash.walk_next(elements_max, |field| visit(ValuePart::Field(field))),
             Object::Zset(zset) => {
-                zset.walk_next(elements_max, |member, score| visit(Piece::Scored(member, score)))
+                zset.walk_next(elements_max, |member, score| visit(ValuePart::Scored(member, score)))
             }
-            Object::List(list) => list.walk_next(elements_max, |node| visit(Piece::Node(node))),
+            Object::List(list) => list.walk_next(elements_max, |node| visit(ValuePart::Node(node))),
             Object::Stream(stream) => {
-                let rest = stream.walk_next(elements_max, |entries| visit(Piece::Entries(entries)));
+                let rest = stream.walk_next(elements_max, |entries| visit(ValuePart::Entries(entries)));
                 if let Some(rest) = &rest {
-                    visit(Piece::StreamEnd(rest));
+                    visit(ValuePart::StreamEnd(rest));
                 }
                 rest.is_none()
             }

@@ -49,7 +49,7 @@ impl FileError {
                 Ok(()) | Err(ClientError::Closed) => {}
                 Err(error) => panic!("{}: {error}", self.name),
             }
-            run.troubles.fetch_add(1, Relaxed);
+            run.misbehaviors.fetch_add(1, Relaxed);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Functions with two implementations: cheap calls run Lua's own code (`cheap.h`), other calls run
-//! ours, which can be interrupted.
+//! Functions with two implementations: cheap calls run Lua's own code (`builtin.h`), other calls
+//! run ours, which can be interrupted.
 
 use std::ffi::c_int;
 
@@ -29,14 +29,14 @@ unsafe extern "C-unwind" {
 
 impl Stack {
     /// Pushes a function as [`Stack::push_function`] does. Cheap calls run Lua's own function
-    /// `cheap` instead.
-    pub(crate) fn push_function_unless_cheap(
+    /// `builtin` instead.
+    pub(crate) fn push_function_unless_builtin(
         &mut self,
-        cheap: BuiltinStringFn,
+        builtin: BuiltinStringFn,
         function: Function,
         upvalues: i32,
     ) {
-        let entry = match cheap {
+        let entry = match builtin {
             BuiltinStringFn::Find => script_find,
             BuiltinStringFn::Match => script_match,
             BuiltinStringFn::Gmatch => script_gmatch,
