@@ -266,6 +266,6 @@ mod tests {
                 .contains("disabled")
         );
         assert!(parse(&Value::Array(vec![])).contains("does not serve all slots"));
-        assert!(parse(&Value::Array(vec![Value::Array(vec![Value::Integer(-1)])])).contains("no sense"));
+        assert!(parse(&Value::Array(vec![Value::Array(vec![Value::Integer(-1)])])).contains("invalid range"));
     }
 }

@@ -236,6 +236,6 @@ mod tests {
         );
         let unknown = Tls { ciphers: Some("RC4-MD5".to_owned()), ..Tls::default() };
         let error = names(&unknown).unwrap_err();
-        assert!(error.contains("\"RC4-MD5\"; there are ECDHE-"), "{error}");
+        assert!(error.contains("\"RC4-MD5\"; the known ones are ECDHE-"), "{error}");
     }
 }

@@ -86,7 +86,7 @@ fn engines_that_are_not_installed_are_left_out_with_a_line() {
     let output = compare(dir.path(), &study);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
-    assert!(error.contains("none: no-such-server is not installed: left out"), "{error}");
+    assert!(error.contains("none: no-such-server is not installed: skipped"), "{error}");
     let csv = fs::read_to_string(dir.path().join("out/results.csv")).unwrap();
     assert_eq!(csv.lines().count(), 5, "{csv}");
 }

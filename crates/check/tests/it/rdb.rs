@@ -118,9 +118,9 @@ fn a_broken_value_in_a_whole_record_does_not_end_the_check() {
         &bytes,
         &[
             "WRONG at byte 30, key \"s\": a broken packed structure",
-            "record at byte 16, database 0, set, listpack, behind 1 good key\n",
+            "record at byte 16, database 0, set, listpack, after 1 good key\n",
             "WRONG at byte 51, key \"t\"",
-            "record at byte 37, database 5, set, listpack, behind 2 good keys\n",
+            "record at byte 37, database 5, set, listpack, after 2 good keys\n",
             "2 problems; 2 good keys read",
         ],
     );
@@ -164,7 +164,7 @@ fn a_file_that_is_cut_off_anywhere_is_broken() {
     }
     is_broken(
         &GOOD[..GOOD.len() - 9],
-        &["the file is cut off: its end mark is missing", "behind 17 good keys"],
+        &["the file is cut off: its end mark is missing", "after 17 good keys"],
     );
 }
 

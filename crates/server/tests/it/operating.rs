@@ -249,7 +249,7 @@ fn a_configuration_is_checked_without_a_start() {
     check(
         &["--port", "0", "--logfile", "/there/is/no/log"],
         1,
-        "'unixsocket' is not set\nsaker-server: there is no",
+        "'unixsocket' is not set\nsaker-server: the folder of",
     );
     let files = folder.path().join("appendonlydir");
     fs::create_dir(&files).expect("created");
