@@ -200,9 +200,15 @@ fn a_client_with_prefixes_hears_of_keys_that_expire_by_themselves() {
             writer.command(&["PSETEX", key, "20", "x"]);
         }
         for happened in ["set", "expired"] {
-            let mut heard: Vec<String> = reader.read_many(2).unwrap().iter().map(Value::to_string).collect();
-            heard.sort();
-            assert_eq!(heard, ["a1", "a2"].map(|key| invalidated(&[key]).to_string()), "{happened}");
+            // Keys that expire in the same turn, because they are in the same shard, are in one
+            // message.
+            let both = [invalidated(&["a1", "a2"]), invalidated(&["a2", "a1"])];
+            let first = reader.read().unwrap();
+            if happened == "set" || !both.contains(&first) {
+                let mut heard = [first.to_string(), reader.read().unwrap().to_string()];
+                heard.sort();
+                assert_eq!(heard, ["a1", "a2"].map(|key| invalidated(&[key]).to_string()), "{happened}");
+            }
             writer.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "1"]);
         }
         hears_nothing(&mut reader);
