@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::clock::{Clock as _, ManualClock};
-use engine::log::merger::{KeptBytes, LogBatch, LogReader};
+use engine::log::merger::{LogBatch, LogReader, RetainedBytes};
 use engine::threads::Outbox;
 use keyspace::Exclusive;
 use persist::aof::files::{Files, Kept, NewBase};
@@ -35,7 +35,7 @@ const POLICIES: &[SyncPolicy] = &[SyncPolicy::Always, SyncPolicy::EverySecond, S
 /// The reader of the change log that passes it to the writer.
 struct AofReader {
     writer: Arc<Writer>,
-    kept: KeptBytes,
+    kept: RetainedBytes,
     clock: (ManualClock, Instant),
     poll: Arc<Poll>,
 }

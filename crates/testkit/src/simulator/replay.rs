@@ -14,7 +14,7 @@ use resp::decode::decode;
 use super::host::SimulatedHost;
 use super::scenario::Args;
 use super::world::engine;
-use crate::replay::ScriptedClient;
+use crate::replay::Player;
 
 /// Keys by database and name, with their contents as text.
 pub(super) type Contents = BTreeMap<(usize, Vec<u8>), String>;
@@ -23,11 +23,11 @@ pub(super) type Contents = BTreeMap<(usize, Vec<u8>), String>;
 const DATABASES: usize = 2;
 
 /// The only client of an engine whose threads have all ended.
-pub(super) struct Inspector<'s>(ScriptedClient<'s, SimulatedHost>);
+pub(super) struct Inspector<'s>(Player<'s, SimulatedHost>);
 
 impl<'s> Inspector<'s> {
     pub fn new(shared: &'s Arc<Shared>, clock: &ManualClock) -> Self {
-        Self(ScriptedClient::with_host(shared, clock.clone(), SimulatedHost(Arc::clone(shared))))
+        Self(Player::with_host(shared, clock.clone(), SimulatedHost(Arc::clone(shared))))
     }
 
     /// Runs a command in its own turn.

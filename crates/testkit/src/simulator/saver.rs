@@ -118,9 +118,10 @@ fn save(world: &World, rng: &mut Rng) {
     }
 }
 
-/// Checks, after the run, a crash at each operation of the disk. It must leave the last reported
-/// file, or one of a save begun since. The file must hold the keyspace of its point, and the replay
-/// of the change log up to there must be equal.
+/// Checks, after the run, the folder that a crash after each disk operation would leave. Its file
+/// must be that of the last save reported by then, or of a later save. The file must hold the
+/// keyspace as it was at the save's point in the change log. Replaying the log up to that point
+/// must give the same keyspace.
 pub(super) fn check(world: &World, rng: &mut Rng) {
     let state = world.saves.state();
     let mut are_right = vec![None; state.points.len()];

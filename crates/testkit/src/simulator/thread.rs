@@ -304,7 +304,7 @@ impl<'w> IoThread<'w> {
 
     /// Marks the last bytes of a connection's output with the position that they show.
     fn mark(&mut self, conn: ConnId) {
-        let Some(position) = self.session(conn).map(|session| session.seen_position()) else { return };
+        let Some(position) = self.session(conn).map(|session| session.observed_position()) else { return };
         self.outputs.0[conn.index()].mark(position);
     }
 
@@ -416,7 +416,7 @@ impl IoThread<'_> {
                 break;
             }
             let bytes = [parsed.len_bytes, out.len_bytes().saturating_sub(replied)];
-            self.outputs.0[conn.index()].mark(session.seen_position());
+            self.outputs.0[conn.index()].mark(session.observed_position());
             world.wake(&self.engine.executor.commit.outbox);
             let next = requests.peek().and_then(|next| next.registered);
             timed.ran(&mut self.engine.executor, session, &request, bytes, next);
