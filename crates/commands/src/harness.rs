@@ -284,7 +284,8 @@ pub(crate) fn words_of(encoded: &[u8]) -> Vec<Vec<u8>> {
     }
 }
 
-/// The record of a command, by the type of its handler.
+/// A command's record: `Keys` for a command on the keys of its request, `Walks` for a command on
+/// whole databases (SCAN, KEYS).
 enum Found {
     Keys(&'static Command),
     Walks(&'static Command<Walker>),

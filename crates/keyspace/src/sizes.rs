@@ -46,7 +46,8 @@ impl ValueSize {
         }
     }
 
-    /// Returns the mark of a key with this size.
+    /// Returns the mark of a key with this size: its cell in the counts, and its classes in the
+    /// index of big keys if it is big.
     #[inline]
     pub(crate) fn mark(self) -> SizeMark {
         let mark = SizeMark::new(self.kind, bin_of(self.elements));

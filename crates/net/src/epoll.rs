@@ -30,8 +30,8 @@ use crate::{CloseReason, ConnId, Event, Listener, ListenerId, Socket, Waker};
 
 /// The maximum number of kernel events taken in one turn; the next turn takes the rest.
 const KERNEL_EVENTS_PER_TURN_MAX: usize = 1024;
-/// The maximum number of chunks that one receive takes from an encrypted connection with a large
-/// request.
+/// The room of one receive of a large request, in chunks instead of the usual one: exactly this for
+/// an encrypted connection, at least this for others.
 const SEALED_CHUNKS_MAX: usize = 4;
 /// The token of the waker. Tokens of the waker and of listeners fit 32 bits; those of connections
 /// do not, because their generation is at least 1.

@@ -1,4 +1,4 @@
-//! Functions with two implementations: cheap calls run Lua's own code (`builtin.h`), other calls
+//! Functions with two implementations: cheap calls run Lua's own code (`cheap.h`), other calls
 //! run ours, which can be interrupted.
 
 use std::ffi::c_int;

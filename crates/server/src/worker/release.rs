@@ -76,8 +76,9 @@ impl ReleaseQueue {
         self.marks.is_empty() && self.parts.is_empty()
     }
 
-    /// Marks the output in a client's queue after its first `from_bytes`, if the client has seen a
-    /// position that is not released. The output is assumed to show all that the client has seen.
+    /// Marks the output after the first `from_bytes` of a client's queue, to be held back until the
+    /// change log has released the last position that the client has seen. Does nothing if that
+    /// position is already released. All of this output is assumed to depend on that position.
     #[inline]
     pub(super) fn mark_observed(&mut self, session: &Session, from_bytes: usize, log: &ChangeLog) {
         let position = session.observed_position();

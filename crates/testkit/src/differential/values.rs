@@ -189,7 +189,8 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
     })
 }
 
-/// Returns a random value of the kinds for bit fields and HyperLogLogs.
+/// Returns a random argument for the classes of bit and HyperLogLog commands, as [`value`] does;
+/// `None` for any other class.
 fn bits_or_hll(class: &str, rng: &mut Rng) -> Option<Vec<u8>> {
     Some(match class {
         // A key that no other rule uses, because any text can be a run that is cut short: see

@@ -337,8 +337,8 @@ impl<'a> Crashes<'a> {
         Ok(())
     }
 
-    /// Returns two results from the ledger. The first maps each job to the least number of
-    /// milliseconds from sending it to doing it. The second is the number of times that jobs were
+    /// Reads the ledger, to which workers append a line whenever they do a job. Returns, by job,
+    /// the milliseconds from sending to the earliest time it was done, and how many times jobs were
     /// done again.
     fn first_times(&self) -> Result<(HashMap<usize, u64>, usize)> {
         let (mut first, mut again) = (HashMap::new(), 0);

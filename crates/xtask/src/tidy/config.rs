@@ -138,7 +138,8 @@ pub struct LongFile {
 pub struct ModuleCycle {
     /// The module that contains them, such as `server::config`. A crate's name stands for its root.
     pub within: String,
-    /// The present number of modules in the circle.
+    /// The number of modules in the circle, as last recorded. More are an error; if there are
+    /// fewer, this number must be lowered.
     pub modules: usize,
     /// The reason of the circle.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]

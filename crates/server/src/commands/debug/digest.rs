@@ -85,8 +85,8 @@ impl Digest {
         self.mix(element.text(&mut ElementText::new()));
     }
 
-    /// Adds the digest of a pair. Its own digest mixes `first`; then `second` mixes the rest into
-    /// it.
+    /// Adds the digest of a pair, such as a field and its value. A new digest mixes `first`; then
+    /// `second` mixes the rest of the pair into this new digest.
     fn add_pair(&mut self, first: Element<'_>, second: impl FnOnce(&mut Self)) {
         let mut pair = Self::default();
         pair.mix_element(first);
