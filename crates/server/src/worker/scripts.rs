@@ -196,6 +196,8 @@ impl ThreadScripts {
                 stays
             });
             drop(loaded);
+            // A dropped library gives memory back, so the last floor may be too high.
+            self.floor_bytes = 0;
             vm.load_library(&library.code, &mut Loader::now())
                 .map_err(|error| CommandError::Bytes(error.0))?;
             self.libraries.insert(library.name.clone(), *id);
