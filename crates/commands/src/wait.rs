@@ -2,11 +2,11 @@
 //! no data.
 //!
 //! Such a handler tries once. If it finds no data, it calls
-//! [`Ctx::block_or_reply_empty`](crate::Ctx::nothing_yet). A client that may wait is then put into
-//! the queue of each key that it named, still under the locks of these keys. In a transaction the
-//! client gets the empty reply at once.
+//! [`Ctx::block_or_reply_empty`](crate::Ctx::block_or_reply_empty). A client that may wait is then
+//! put into the queue of each key that it named, still under the locks of these keys. In a
+//! transaction the client gets the empty reply at once.
 //!
-//! When one of the keys is written, the same handler runs the whole request again, under the locks
+//! A write to one of the keys makes the same handler run the whole request again, under the locks
 //! of all its keys. It replies with the data that it finds then: a transaction may have filled
 //! several keys, or stored another type at one of them. It may also find no data again.
 

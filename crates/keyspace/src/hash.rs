@@ -571,14 +571,14 @@ impl Hash {
         }
     }
 
-    /// Starts a showing of a table's present state, whose fields [`Hash::walk_next`] visits. O(1).
+    /// Starts a walk of a table's present state, whose fields [`Hash::walk_next`] visits. O(1).
     pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Some(pairs) = self.pairs_mut() {
             pairs.table.begin(walk_state);
         }
     }
 
-    /// Returns the ticket of the showing in progress. O(1).
+    /// Returns the ticket of the walk in progress. O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Parts::Table(pairs) = self.parts() { pairs.table.ticket() } else { None }
     }
@@ -589,7 +589,7 @@ impl Hash {
         if let Parts::Table(pairs) = self.parts() { pairs.deadline_bound_ms() } else { None }
     }
 
-    /// Visits the next fields of the showing, about `fields_max`. Returns true if there are more.
+    /// Visits the next fields of the walk, about `fields_max`. Returns true if there are more.
     pub(crate) fn walk_next(&mut self, fields_max: usize, mut visit: impl FnMut(HashField<'_>)) -> bool {
         let Some(pairs) = self.pairs_mut() else { return false };
         pairs.table.walk_next(fields_max, |pair| {

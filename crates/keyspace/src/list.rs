@@ -519,20 +519,20 @@ impl List {
 
     // Showing it while it continues to change.
 
-    /// Returns true if the list is a quicklist, which can have a showing. O(1).
+    /// Returns true if the list is a quicklist, which can have a walk. O(1).
     pub fn has_nodes(&self) -> bool {
         matches!(self.elements, Elements::Quick(_))
     }
 
-    /// Starts a showing of the present state, whose nodes [`List::walk_next`] visits. Returns the
-    /// number of nodes; 0 for a listpack, which has no showing. O(1).
+    /// Starts a walk of the present state, whose nodes [`List::walk_next`] visits. Returns the
+    /// number of nodes; 0 for a listpack, which has no walk. O(1).
     pub fn begin_walk(&mut self, walk_state: &WalkState) -> usize {
         let Elements::Quick(quick) = &mut self.elements else { return 0 };
         quick.begin_walk(walk_state);
         quick.node_count()
     }
 
-    /// Returns the ticket of the showing in progress. O(1).
+    /// Returns the ticket of the walk in progress. O(1).
     pub fn ticket(&self) -> Option<u32> {
         match &self.elements {
             Elements::Quick(quick) => quick.ticket(),
@@ -540,7 +540,7 @@ impl List {
         }
     }
 
-    /// Visits the next nodes of the showing until they hold at least `elements_min` elements.
+    /// Visits the next nodes of the walk until they hold at least `elements_min` elements.
     /// Returns true if there are more. O(bytes of the visited nodes).
     pub fn walk_next(&mut self, elements_min: usize, visit: impl FnMut(NodeView<'_>)) -> bool {
         let Elements::Quick(quick) = &mut self.elements else { return false };
@@ -578,7 +578,7 @@ impl List {
     }
 
     /// Converts the list to a listpack if it fits one with room to spare. Does nothing during a
-    /// showing.
+    /// walk.
     #[inline]
     fn shrink(&mut self, limits: ListLimits) {
         let Elements::Quick(quick) = &self.elements else { return };

@@ -2,16 +2,16 @@
 //! state at the start, while other threads continue to change it.
 //!
 //! ```text
-//!   begin_pieces   starts a showing of the present state; returns the head, to be written before
+//!   begin_parts    starts a walk of the present state; returns the head, to be written before
 //!                  the pieces
-//!   next_pieces    visits the next pieces. Until the last one, a change of the value first copies
+//!   next_parts     visits the next pieces. Until the last one, a change of the value first copies
 //!                  the part that it is about to change (`structures::table::walk`, and
 //!                  `structures::walked_row` for the nodes of lists and streams)
 //! ```
-//! Values up to [`WHOLE_LEN_BYTES_MAX`], and all values packed in one block, have no showings: a
+//! Values up to [`WHOLE_LEN_BYTES_MAX`], and all values packed in one block, have no walks: a
 //! snapshot copies them. It also copies the data of a stream's groups.
 //!
-//! The clone of a value during a showing has no showing in progress.
+//! The clone of a value during a walk has no walk in progress.
 
 use structures::listpack::element::Element;
 use structures::quicklist::NodeView;
@@ -25,7 +25,7 @@ use crate::{Hash, List, Set, Zset};
 /// The size in bytes up to which a value is copied as a whole.
 pub const WHOLE_LEN_BYTES_MAX: usize = 64 * 1024;
 
-/// The part of a value that is known at the start of its showing.
+/// The part of a value that is known at the start of its walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     /// A list.
@@ -87,8 +87,8 @@ impl Object {
         is_divided && len_bytes > WHOLE_LEN_BYTES_MAX
     }
 
-    /// Starts a showing of the present state: [`Object::next_parts`] then visits it.
-    /// `Object::parts_ticket` returns the showing's ticket. Returns `None` unless
+    /// Starts a walk of the present state: [`Object::next_parts`] then visits it.
+    /// `Object::parts_ticket` returns the walk's ticket. Returns `None` unless
     /// [`Object::is_piecewise`]. O(1).
     pub fn begin_parts(&mut self, walk_state: WalkState) -> Option<Head> {
         if !self.is_piecewise() {
@@ -113,7 +113,7 @@ impl Object {
         })
     }
 
-    /// Returns the ticket of the showing in progress, if there is one. O(1).
+    /// Returns the ticket of the walk in progress, if there is one. O(1).
     pub fn parts_ticket(&self) -> Option<u32> {
         match self {
             Object::Set(set) => set.ticket(),
@@ -125,8 +125,8 @@ impl Object {
         }
     }
 
-    /// Calls `visit` with the next pieces of the showing, about `elements_max` elements. Returns
-    /// true if there are more; otherwise the showing has ended. O(elements).
+    /// Calls `visit` with the next pieces of the walk, about `elements_max` elements. Returns
+    /// true if there are more; otherwise the walk has ended. O(elements).
     pub fn next_parts(&mut self, elements_max: usize, visit: &mut dyn FnMut(ValuePart<'_>)) -> bool {
         match self {
             Object::Set(set) => set.walk_next(elements_max, |member| visit(ValuePart::Member(member))),

@@ -204,19 +204,19 @@ impl Set {
         matches!(self.repr, Repr::Table(_))
     }
 
-    /// Starts a showing of a table's present state, whose members [`Set::walk_next`] visits. O(1).
+    /// Starts a walk of a table's present state, whose members [`Set::walk_next`] visits. O(1).
     pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Repr::Table(members) = &mut self.repr {
             members.table.begin(walk_state);
         }
     }
 
-    /// Returns the ticket of the showing in progress. O(1).
+    /// Returns the ticket of the walk in progress. O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Repr::Table(members) = &self.repr { members.table.ticket() } else { None }
     }
 
-    /// Visits the next members of the showing, about `members_max`. Returns true if there are more.
+    /// Visits the next members of the walk, about `members_max`. Returns true if there are more.
     pub(crate) fn walk_next(&mut self, members_max: usize, mut visit: impl FnMut(Element<'_>)) -> bool {
         let Repr::Table(members) = &mut self.repr else { return false };
         members.table.walk_next(members_max, |member| visit(Element::Bytes(member.bytes())))

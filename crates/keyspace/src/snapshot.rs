@@ -16,7 +16,7 @@
 //! if SWAPDB has moved it since.
 //!
 //! **Big values** are not copied. At the first change of such a value, or when the walk reaches it,
-//! a showing of its state is started. From then on walkers read the value in pieces
+//! a walk of its state is started. From then on walkers read the value in pieces
 //! (`crate::parts`), even if it moves to another key or database. A value that leaves the keyspace
 //! becomes an object that the walk owns. FLUSHDB passes its tables to the walk.
 //!
@@ -85,7 +85,7 @@ pub struct Snapshot {
     /// The number of items of [`Work`] other than parts that walkers have not finished.
     works: AtomicUsize,
     lanes: Box<[CachePadded<Lock<Vec<HandedOver>>>]>,
-    /// The bytes of copies not yet visited, including the copies in showings of big values.
+    /// The bytes of copies not yet visited, including the copies in walks of big values.
     handed_over_len_bytes: Arc<AtomicUsize>,
     handed_over_len_bytes_peak: AtomicUsize,
     /// The bytes of values and tables that have left the keyspace and that only the walk needs.
@@ -376,7 +376,7 @@ impl Snapshot {
         }
     }
 
-    /// Starts a showing of an entry's value, if that is to be read in pieces. Returns its ticket
+    /// Starts a walk of an entry's value, if that is to be read in pieces. Returns its ticket
     /// and head.
     fn begin_big(&self, entry: &mut KeyEntry) -> Option<(u32, Head)> {
         let object = entry.object_mut().filter(|object| object.is_piecewise())?;
@@ -703,7 +703,7 @@ impl Snapshot {
             if object.next_parts(elements_max, visit) {
                 return Stepped::More;
             }
-            // A list may become a listpack at the end of its showing.
+            // A list may become a listpack at the end of its walk.
             let (old, new) = (had.mark(), object.size().mark());
             if old.differs_in_class(new) {
                 shard.note_big(db, hash, old, new);

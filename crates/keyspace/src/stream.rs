@@ -138,7 +138,7 @@ pub struct Stream {
     groups: Vec<Group>,
 }
 
-/// The state of a stream besides its entries at the start of a showing.
+/// The state of a stream besides its entries at the start of a walk.
 #[derive(Debug)]
 pub struct StreamRest {
     /// The number of entries.
@@ -374,7 +374,7 @@ impl Stream {
             return None;
         }
         self.nodes_len_bytes -= self.nodes.range(..count).map(Node::len_bytes).sum::<usize>();
-        // Without the nodes that were moved to a showing.
+        // Without the nodes that were moved to a walk.
         let nodes = self.nodes.take_front(count);
         let len = nodes.iter().map(Node::live).sum();
         let nodes_len_bytes = nodes.iter().map(Node::len_bytes).sum();
@@ -455,7 +455,7 @@ impl Stream {
 
     // Showing it while it continues to change.
 
-    /// Starts a showing of the present state, which [`Stream::walk_next`] visits. Returns the
+    /// Starts a walk of the present state, which [`Stream::walk_next`] visits. Returns the
     /// number of nodes. The data of groups is copied as a whole. O(1) besides that copy.
     pub fn begin_walk(&mut self, walk_state: &WalkState) -> usize {
         let rest = Self {
@@ -470,12 +470,12 @@ impl Stream {
         self.nodes.len()
     }
 
-    /// Returns the ticket of the showing in progress. O(1).
+    /// Returns the ticket of the walk in progress. O(1).
     pub fn ticket(&self) -> Option<u32> {
         self.nodes.ticket()
     }
 
-    /// Visits the entries of the next nodes of the showing, in order, until there are at least
+    /// Visits the entries of the next nodes of the walk, in order, until there are at least
     /// `entries_min`. If none are left, returns the rest of the state. O(bytes of the visited
     /// entries).
     pub fn walk_next(

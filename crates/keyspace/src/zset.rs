@@ -282,7 +282,7 @@ impl Zset {
         }
     }
 
-    /// Starts a showing of the present state of a set that is not packed. [`Zset::walk_next`]
+    /// Starts a walk of the present state of a set that is not packed. [`Zset::walk_next`]
     /// visits its members. O(1).
     pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Repr::Ranked(ranked) = &mut self.repr {
@@ -290,12 +290,12 @@ impl Zset {
         }
     }
 
-    /// Returns the ticket of the showing in progress. O(1).
+    /// Returns the ticket of the walk in progress. O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Repr::Ranked(ranked) = &self.repr { ranked.ticket() } else { None }
     }
 
-    /// Visits the next members of the showing, about `members_max`. Returns true if there are more.
+    /// Visits the next members of the walk, about `members_max`. Returns true if there are more.
     pub(crate) fn walk_next(&mut self, members_max: usize, visit: impl FnMut(&[u8], f64)) -> bool {
         if let Repr::Ranked(ranked) = &mut self.repr { ranked.walk_next(members_max, visit) } else { false }
     }

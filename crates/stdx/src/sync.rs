@@ -15,8 +15,9 @@ pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, O
 use std::sync::OnceLock;
 
 /// Returns the maximum number of times that a waiting thread checks a busy word before it sleeps.
-/// That takes about as long as one short critical section: 100 checks with growing pauses take 1 to
-/// 2 µs. It is 0 on one core, because the owner cannot run while the waiting thread checks.
+/// These checks take about as long as one short critical section: 100 checks with growing pauses
+/// take 1 to 2 µs. It is 0 on one core, because the owner cannot run while the waiting thread
+/// checks.
 #[inline]
 pub fn spins_max() -> u32 {
     static SPINS: OnceLock<u32> = OnceLock::new();

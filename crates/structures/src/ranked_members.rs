@@ -116,18 +116,18 @@ impl RankedMembers {
         self.tree.into_freed().chain(self.table.into_table().into_drain().map(drop))
     }
 
-    /// Starts a showing of the present state, whose members [`RankedMembers::walk_next`] visits.
+    /// Starts a walk of the present state, whose members [`RankedMembers::walk_next`] visits.
     /// O(1).
     pub fn begin_walk(&mut self, walk_state: WalkState) {
         self.table.begin(walk_state);
     }
 
-    /// Returns the ticket of the showing in progress. O(1).
+    /// Returns the ticket of the walk in progress. O(1).
     pub fn ticket(&self) -> Option<u32> {
         self.table.ticket()
     }
 
-    /// Visits the next members of the showing with their scores, in any order. `members_max` is the
+    /// Visits the next members of the walk with their scores, in any order. `members_max` is the
     /// approximate number. Returns true if there are more members.
     pub fn walk_next(&mut self, members_max: usize, mut visit: impl FnMut(&[u8], f64)) -> bool {
         self.table.walk_next(members_max, |member| visit(member.bytes(), member.payload()))

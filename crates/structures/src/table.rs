@@ -28,7 +28,7 @@
 //! these elements. Each segment keeps a lower bound of its earliest deadline of either kind. A
 //! sweep therefore skips a segment with nothing due at the cost of one load.
 //!
-//! A word may also be marked: a showing of the table's state at one moment skips such an element
+//! A word may also be marked: a walk of the table's state at one moment skips such an element
 //! ([`walk`]).
 //!
 //! Memory: 8 bytes per element at 63–81 % fill, so 10–13 bytes. Cost of a lookup: one directory

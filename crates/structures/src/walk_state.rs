@@ -1,6 +1,6 @@
-//! Showings. A showing visits all parts of one structure in many steps, while the structure
-//! continues to change. It visits them in their state at its start. Snapshots use showings for big
-//! values. This module has the code that the showings of tables (`table::walked`) and of rows
+//! Walks of one structure. A walk visits all parts of one structure in many steps, while the
+//! structure continues to change. It visits them in their state at its start. Snapshots use walks
+//! for big values. This module has the code that the walks of tables (`table::walked`) and of rows
 //! (`walked_row`) share.
 
 use std::sync::Arc;
@@ -16,14 +16,14 @@ pub trait MemorySize {
 /// A function that computes the positions of elements from their keys.
 pub type PositionOf = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
 
-/// The parameters of a showing.
+/// The parameters of a walk.
 #[derive(Clone)]
 pub struct WalkState {
-    /// The number that identifies the showing.
+    /// The number that identifies the walk.
     pub ticket: u32,
     /// The function that computes positions: the one used for all other operations on the tables.
     pub position_of: PositionOf,
-    /// The number of bytes of copies that were made and not visited yet. All showings of a snapshot
+    /// The number of bytes of copies that were made and not visited yet. All walks of a snapshot
     /// share it.
     pub copied_len_bytes: Arc<AtomicUsize>,
 }
@@ -34,7 +34,7 @@ impl std::fmt::Debug for WalkState {
     }
 }
 
-/// The number of copied bytes of one showing, which is also contained in a common count. Dropping
+/// The number of copied bytes of one walk, which is also contained in a common count. Dropping
 /// it subtracts it from the common count.
 #[derive(Debug)]
 pub(crate) struct CopiedBytes {
@@ -43,7 +43,7 @@ pub(crate) struct CopiedBytes {
 }
 
 impl CopiedBytes {
-    /// Creates the count of a showing without copied bytes.
+    /// Creates the count of a walk without copied bytes.
     pub(crate) fn new(common: Arc<AtomicUsize>) -> Self {
         Self { common, own: 0 }
     }

@@ -1,4 +1,4 @@
-//! A row of nodes with showings (see `walk_state`), which visit the nodes in order. Quicklists and
+//! A row of nodes with walks (see `walk_state`), which visit the nodes in order. Quicklists and
 //! streams consist of such a row.
 //!
 //! ```text
@@ -7,23 +7,23 @@
 //!   stretches                     └─┘     └─┘           unchanged nodes, at new indices
 //!   kept                              5 6               old nodes, by number
 //! ```
-//! It is a ring of nodes whose changes all go through this module. During a showing, a *stretch* is
+//! It is a ring of nodes whose changes all go through this module. During a walk, a *stretch* is
 //! a sequence of nodes that existed at the start, are unchanged, and are not visited yet. At first
 //! there is one stretch; each change in the middle adds at most one. Before a node of a stretch is
 //! changed, it is copied to *kept*; a node that is removed is moved there. The next node to visit
 //! is always the first node of the first stretch or the first kept node. Neither the start nor the
-//! end of a showing does work for each node of the row.
+//! end of a walk does work for each node of the row.
 //!
-//! Without a showing, a change pays one check of a field beside the ring. With one, it pays
+//! Without a walk, a change pays one check of a field beside the ring. With one, it pays
 //! O(stretches). There are at most hundreds of stretches: each new one comes with the copy of a
-//! node, and ends when the showing has visited its nodes.
+//! node, and ends when the walk has visited its nodes.
 
 use std::collections::{BTreeMap, VecDeque, vec_deque};
 use std::ops::{Deref, Range};
 
 use crate::walk_state::{CopiedBytes, MemorySize, WalkState};
 
-/// A row with showings. See the module. `X` is data that the owner stores until a showing ends.
+/// A row with walks. See the module. `X` is data that the owner stores until a walk ends.
 #[derive(Debug)]
 pub struct WalkedRow<N, X = ()> {
     nodes: VecDeque<N>,
@@ -82,19 +82,19 @@ impl<N, X> From<VecDeque<N>> for WalkedRow<N, X> {
 }
 
 impl<N: Clone, X> Clone for WalkedRow<N, X> {
-    /// Copies the row, without a showing. O(n).
+    /// Copies the row, without a walk. O(n).
     fn clone(&self) -> Self {
         Self { nodes: self.nodes.clone(), walk: None }
     }
 }
 
 impl<N, X> WalkedRow<N, X> {
-    /// Returns the ring, without a showing.
+    /// Returns the ring, without a walk.
     pub fn into_nodes(self) -> VecDeque<N> {
         self.nodes
     }
 
-    /// Returns the ticket of the showing in progress. O(1).
+    /// Returns the ticket of the walk in progress. O(1).
     #[inline]
     pub fn ticket(&self) -> Option<u32> {
         Some(self.walk.as_ref()?.ticket)
@@ -209,7 +209,7 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
     }
 
     /// Moves the node at `at` out and leaves an empty node. Returns `None` if the node was moved to
-    /// the showing instead, without a copy.
+    /// the walk instead, without a copy.
     ///
     /// # Panics
     /// If there is none.
@@ -248,8 +248,8 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         self.nodes.drain(preserved..range.end).for_each(removed);
     }
 
-    /// Removes the first `count` nodes. Returns those that were not moved to the showing. O(count),
-    /// or without a showing O(remaining nodes) if that is less.
+    /// Removes the first `count` nodes. Returns those that were not moved to the walk. O(count),
+    /// or without a walk O(remaining nodes) if that is less.
     ///
     /// # Panics
     /// If there are fewer.
@@ -267,7 +267,7 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         taken
     }
 
-    /// Starts a showing of the present state, whose nodes [`WalkedRow::walk_next`] visits. O(1).
+    /// Starts a walk of the present state, whose nodes [`WalkedRow::walk_next`] visits. O(1).
     pub fn begin(&mut self, walk_state: &WalkState, extra: X) {
         let end = self.nodes.len();
         self.walk = Some(Box::new(Walk {
@@ -281,7 +281,7 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         }));
     }
 
-    /// Calls `visit` with the next node of the showing, in order. Returns false if all were
+    /// Calls `visit` with the next node of the walk, in order. Returns false if all were
     /// visited. O(1), or O(log kept nodes).
     pub fn walk_next(&mut self, visit: impl FnOnce(&N)) -> bool {
         let Some(walk) = &mut self.walk else { return false };
@@ -300,7 +300,7 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         true
     }
 
-    /// Ends the showing in progress, even if nodes are left. Returns the owner's data, which
+    /// Ends the walk in progress, even if nodes are left. Returns the owner's data, which
     /// [`begin`](Self::begin) stored.
     pub fn end(&mut self) -> Option<X> {
         self.walk.take().map(|walk| walk.extra)

@@ -7,11 +7,11 @@
 //! step 2, number 0b0110:  longitude bits 0 1, latitude bits 1 0
 //! ```
 //!
-//! So the cells inside a cell have its number as prefix. Cells with near numbers are mostly near on
-//! the map. A member's score is the number of its cell of step 26: 52 bits, which a float holds
-//! exactly. All members of a bigger cell lie in one range of scores. Both halves of a number are
-//! computed as floats, in the order of operations of Redis, so that scores agree to the last bit.
-//! Source: the geohash of G. Niemeyer; the ranges of WGS 84's Web Mercator map.
+//! The cells inside a cell therefore have its number as prefix. Cells with near numbers are mostly
+//! near on the map. A member's score is the number of its cell of step 26: 52 bits, which a float
+//! holds exactly. All members of a bigger cell lie in one range of scores. Both halves of a number
+//! are computed as floats, in the order of operations of Redis, so that scores agree to the last
+//! bit. Source: the geohash of G. Niemeyer; the ranges of WGS 84's Web Mercator map.
 
 use std::ops::Range;
 

@@ -12,10 +12,10 @@
 //!      Redis; the new value replaces the copy on the target; a key that was removed or has expired
 //!      here is deleted on the target
 //! ```
-//! So a key is always on at least one of the two servers, with all acknowledged writes. A key is
-//! removed here only if its value and expiry are those that the target has confirmed. In step 4 all
-//! clients wait for one round trip to the target. Each system call waits at most for the command's
-//! timeout.
+//! A key is therefore always on at least one of the two servers, with all acknowledged writes. A
+//! key is removed here only if its value and expiry are those that the target has confirmed. In
+//! step 4 all clients wait for one round trip to the target. Each system call waits at most for the
+//! command's timeout.
 //!
 //! A connection to a target stays open for some seconds, because keys are migrated in series
 //! ([`ConnectionPool`]). With `tls-cluster` it is encrypted, as in Redis.

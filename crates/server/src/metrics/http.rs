@@ -5,7 +5,7 @@
 //! request has at most [`REQUEST_BYTES_MAX`], a connection stays open for at most
 //! [`VISIT_TIME_MAX`], and there are at most [`VISITS_MAX`] connections at once. If a further
 //! connection arrives, the oldest one that has its answer is closed; if none has, the oldest one.
-//! So idle connections cannot keep a scraper out.
+//! Idle connections therefore cannot keep a scraper out.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};

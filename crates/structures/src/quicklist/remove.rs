@@ -25,7 +25,7 @@ impl Quicklist {
             let from_this = left.min(count - inner);
             self.buffers_len_bytes -= self.nodes[at].buffer_len_bytes();
             if from_this == count {
-                // The empty handle is removed below. A node that a showing has taken is not a
+                // The empty handle is removed below. A node that a walk has taken is not a
                 // leftover.
                 if let Some(node) = self.nodes.release(at) {
                     leftovers.add_node(End::Back, node);

@@ -4,18 +4,18 @@ use super::{NodeView, Quicklist};
 use crate::walk_state::WalkState;
 
 impl Quicklist {
-    /// Starts a showing of the present state, whose nodes [`Quicklist::walk_next`] visits. O(1).
+    /// Starts a walk of the present state, whose nodes [`Quicklist::walk_next`] visits. O(1).
     pub fn begin_walk(&mut self, walk_state: &WalkState) {
         self.nodes.begin(walk_state, ());
     }
 
-    /// Returns the ticket of the showing in progress. O(1).
+    /// Returns the ticket of the walk in progress. O(1).
     #[inline]
     pub fn ticket(&self) -> Option<u32> {
         self.nodes.ticket()
     }
 
-    /// Visits the next nodes of the showing, in order, until they hold at least `elements_min`
+    /// Visits the next nodes of the walk, in order, until they hold at least `elements_min`
     /// elements. Returns true if there are more nodes. O(bytes of the visited nodes).
     pub fn walk_next(&mut self, elements_min: usize, mut visit: impl FnMut(NodeView<'_>)) -> bool {
         let (mut scratch, mut shown) = (Vec::new(), 0);

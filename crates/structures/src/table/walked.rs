@@ -1,9 +1,9 @@
-//! A table with showings: see `walk_state`.
+//! A table with walks: see `walk_state`.
 //!
-//! It is a [`Table`] whose changes all go through this module. During a showing, an element that is
+//! It is a [`Table`] whose changes all go through this module. During a walk, an element that is
 //! not visited yet is copied before it is changed or removed (`walk` explains why that is
-//! sufficient). Without a showing, a change pays one check of a field beside the table. Only some
-//! tables have a showing or the owner's data `X`, so both are behind one pointer.
+//! sufficient). Without a walk, a change pays one check of a field beside the table. Only some
+//! tables have a walk or the owner's data `X`, so both are behind one pointer.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::walk_state::{CopiedBytes, MemorySize, PositionOf, WalkState};
 
 use super::{BorrowedMut, Place, Sweep, SweepBudget, SweptParts, Table, Thin, WalkPoint};
 
-/// A table with showings. See the module.
+/// A table with walks. See the module.
 pub struct WalkedTable<E: Thin, X = ()> {
     table: Table<E>,
     rare: Option<Box<Rare<E, X>>>,
@@ -62,7 +62,7 @@ impl<E: Thin, X> Deref for WalkedTable<E, X> {
 }
 
 impl<E: Thin + Clone, X: Clone> Clone for WalkedTable<E, X> {
-    /// Copies the table, without a showing. O(n).
+    /// Copies the table, without a walk. O(n).
     fn clone(&self) -> Self {
         let extra = self.extra().cloned();
         let rare = extra.map(|extra| Box::new(Rare { walk: None, extra: Some(extra) }));
@@ -89,7 +89,7 @@ impl<E: Thin, X> WalkedTable<E, X> {
         rare.extra.get_or_insert_with(extra)
     }
 
-    /// Returns the table, without a showing or the owner's data.
+    /// Returns the table, without a walk or the owner's data.
     pub fn into_table(self) -> Table<E> {
         self.table
     }
@@ -99,7 +99,7 @@ impl<E: Thin, X> WalkedTable<E, X> {
         Some((&mut self.table, self.rare.as_mut()?.walk.as_mut()?))
     }
 
-    /// Returns the ticket of the showing in progress. O(1).
+    /// Returns the ticket of the walk in progress. O(1).
     pub fn ticket(&self) -> Option<u32> {
         Some(self.rare.as_ref()?.walk.as_ref()?.ticket)
     }
@@ -159,7 +159,7 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
         self.table.sweep_due(cursor, now_ms, budget, &mut PreservedSweep { walk, due })
     }
 
-    /// Starts a showing of the present state, whose elements [`WalkedTable::walk_next`] visits.
+    /// Starts a walk of the present state, whose elements [`WalkedTable::walk_next`] visits.
     /// O(1).
     pub fn begin(&mut self, walk_state: WalkState) {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
@@ -172,7 +172,7 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
         });
     }
 
-    /// Visits the next elements of the showing, about `elements_max`, in any order. Returns true if
+    /// Visits the next elements of the walk, about `elements_max`, in any order. Returns true if
     /// there are more.
     pub fn walk_next(&mut self, elements_max: usize, mut visit: impl FnMut(&E)) -> bool {
         let Some((table, walk)) = self.walk_mut() else { return false };
@@ -203,7 +203,7 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
     }
 }
 
-/// A sweep during a showing: it copies the elements that it removes.
+/// A sweep during a walk: it copies the elements that it removes.
 struct PreservedSweep<'w, E, F> {
     walk: Option<&'w mut Walk<E>>,
     due: F,
