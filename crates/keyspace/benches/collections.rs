@@ -19,7 +19,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The number of elements of a big collection: more than fit in the second-level cache.
 const MANY: usize = 200_000;
-/// The number of operations of one figure.
+/// The number of operations in one batch, whose time is one figure.
 const BATCH: usize = 1000;
 const PACK: PackLimits = PackLimits { entries_max: 128, value_len_bytes_max: 64 };
 const VALUE: &[u8] = b"fifteen bytes!!";
@@ -41,14 +41,14 @@ fn hasher() -> Hasher {
     Hasher::with_seed([1, 2, 3, 4])
 }
 
-/// Runs `operation` for each of `inputs` repeatedly.
+/// Measures a batch: runs `operation` once for each of `inputs`, over and over.
 fn each<T>(bencher: Bencher<'_, '_>, inputs: &[T], mut operation: impl FnMut(&T)) {
     bencher
         .counter(ItemsCount::new(inputs.len()))
         .bench_local(|| inputs.iter().for_each(|input| operation(black_box(input))));
 }
 
-/// Runs `build`, which makes a collection of `len` elements, repeatedly.
+/// Measures `build`, which makes a collection of `len` elements: runs it over and over.
 fn builds<T>(bencher: Bencher<'_, '_>, len: usize, build: impl FnMut() -> T) {
     bencher.counter(ItemsCount::new(len)).bench_local(build);
 }
@@ -228,7 +228,7 @@ mod stream {
         builds(bencher, MANY, || std(MANY));
     }
 
-    /// Walks a thousand entries from the middle on.
+    /// Measures reading a thousand consecutive stream entries, from the middle of the stream on.
     #[divan::bench]
     fn walk_ours(bencher: Bencher<'_, '_>) {
         let stream = ours(MANY);
@@ -247,7 +247,7 @@ mod stream {
         });
     }
 
-    /// Seeks single entries all over the stream.
+    /// Measures reading single stream entries by their IDs, which are spread over the stream.
     #[divan::bench]
     fn seek_ours(bencher: Bencher<'_, '_>) {
         let stream = ours(MANY);

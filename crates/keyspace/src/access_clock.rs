@@ -17,11 +17,13 @@
 use crate::keyspace::Keyspace;
 use crate::view::{Access, LFU_INITIAL};
 
-/// The seconds since the change of the policy within which an LRU clock counts as newly set.
+/// The number of seconds since the change of the policy within which an LRU clock counts as newly
+/// set.
 const NEW_SECONDS: u32 = 5;
 
-/// Converts the access clocks of a shard's keys to the rule and the time of `to`, which differs
-/// from the rule before. Skips a shard that a busy script holds. O(keys of the shard).
+/// Converts the access clocks of a shard's keys to the rule of `to` (LRU or LFU). The keys were
+/// counted by the other rule until now. Skips a shard that a busy script holds. O(keys of the
+/// shard).
 pub fn convert_shard(keyspace: &Keyspace, shard: usize, to: Access) {
     let Some(mut guard) = keyspace.lock_unless_busy(shard) else { return };
     for db in 0..keyspace.db_count() {
@@ -36,8 +38,8 @@ pub fn convert_shard(keyspace: &Keyspace, shard: usize, to: Access) {
     }
 }
 
-/// Returns a key's access clock by the rule of `to`. `access` was set by the other rule, or by this
-/// one a moment ago.
+/// Converts a key's access clock to the rule of `to`, which contains the present time. Returns it
+/// unchanged if another thread seems to have set it by that rule a moment ago.
 fn converted(access: u32, to: Access) -> u32 {
     match to {
         Access::Lru { clock_s } => {

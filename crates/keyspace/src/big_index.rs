@@ -7,7 +7,8 @@ use crate::key::{KeyHash, SHARD_BITS};
 use crate::sizes::SizeMark;
 use crate::value_size::{Measure, SizedType};
 
-/// The measure, type and class of a set of big keys. Groups are ordered by these, in this order.
+/// The measure (bytes or elements), the type and the size class that a set of big keys have in
+/// common. Groups are ordered by measure, then type, then class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Group(u16);
 
@@ -16,13 +17,13 @@ impl Group {
         Self((measure as u16) << 12 | (kind as u16) << 8 | u16::from(class))
     }
 
-    /// Returns the class, below 256.
+    /// Returns the size class of the group's keys, from 1 to 255.
     pub(crate) fn class(self) -> usize {
         usize::from(self.0 & 0xFF)
     }
 
-    /// Returns true if the group's keys are big by this measure, and of type `kind` if one is
-    /// given.
+    /// Returns true if the group's keys are big by `measure` and of type `kind`; `None` stands for
+    /// any type.
     pub(crate) fn is_of(self, measure: Measure, kind: Option<SizedType>) -> bool {
         self.0 >> 12 == measure as u16 && kind.is_none_or(|kind| self.0 >> 8 & 0xF == kind as u16)
     }
@@ -56,7 +57,8 @@ pub(crate) struct BigIndex {
 }
 
 impl BigIndex {
-    /// Updates the index after a key's mark has changed. O(1) amortised.
+    /// Moves a key's hash to other groups after its size mark has changed from `old` to `new`.
+    /// [`SizeMark::NONE`] stands for a key that does not exist. O(1) amortised.
     pub(crate) fn note(&mut self, hash: KeyHash, old: SizeMark, new: SizeMark) {
         for measure in [Measure::Bytes, Measure::Elements] {
             let group = |mark: SizeMark| {
@@ -83,7 +85,8 @@ impl BigIndex {
         }
     }
 
-    /// Returns the groups that have keys, in their order.
+    /// Returns the groups that have keys, each with the hashes of its keys, in the order of
+    /// [`Group`].
     pub(crate) fn groups(&self) -> impl Iterator<Item = (Group, &Hashes)> {
         self.groups.iter().map(|(group, hashes)| (*group, hashes))
     }

@@ -30,19 +30,19 @@ use crate::key::{KeyHash, SHARD_COUNT, position_of};
 use crate::keyspace::Keyspace;
 use crate::value_size::{BYTES_MIN, ELEMENTS_MIN, Measure, SizedType, ValueSize};
 
-/// The most keys that a query reads of the class in which its result ends.
+/// The most keys that a query reads of the *cut class*: the class in which its result ends.
 pub const CUT_CLASS_MAX: usize = 4096;
-/// The most keys that a query reads from one set of that class: of one type, database and shard.
+/// The most keys that a query reads from one set of the cut class: of one type, database and shard.
 const CUT_CLASS_PER_SHARD_MAX: usize = 64;
 
-/// A big key.
+/// A key in the result of a query for the biggest keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BigKey {
-    /// The database.
+    /// The number of the key's database.
     pub db: usize,
-    /// The key.
+    /// The name of the key.
     pub key: Box<[u8]>,
-    /// The type, bytes and elements of its value.
+    /// The type, bytes and elements of the key's value.
     pub size: ValueSize,
 }
 
@@ -51,18 +51,21 @@ pub struct BigKey {
 pub struct BigKeys {
     /// The keys, biggest first.
     pub keys: Vec<BigKey>,
-    /// True if they are exactly the biggest keys. Otherwise each has at least four fifths of the
+    /// True if `keys` are exactly the biggest keys. Otherwise each has at least four fifths of the
     /// size of the key that should be in its place.
     pub exact: bool,
-    /// The number of keys that are big by this measure.
+    /// The number of keys of the requested type that are big by the requested measure, also beyond
+    /// `count`. Expired keys that are not removed yet are included.
     pub known: usize,
 }
 
 impl Keyspace {
-    /// Returns the `count` biggest keys of all databases by a measure, of one type or of all. Only
-    /// keys of at least [`BYTES_MIN`] or [`ELEMENTS_MIN`] are considered. O(shards + `count` log
-    /// `count`) plus [`CUT_CLASS_MAX`] keys; locks one shard at a time. The result is exact only if
-    /// no thread writes meanwhile.
+    /// Returns the `count` biggest keys of all databases by a measure, of one type, or of all types
+    /// for `None`. Only keys of at least [`BYTES_MIN`] or [`ELEMENTS_MIN`] are considered. The
+    /// result is exact only if no thread writes meanwhile.
+    ///
+    /// Locks one shard at a time. O(shards + `count` log `count`), plus reading up to
+    /// [`CUT_CLASS_MAX`] more keys.
     pub fn big_keys(&self, measure: Measure, kind: Option<SizedType>, count: usize, now_ms: i64) -> BigKeys {
         let mut per_class = [0_usize; 256];
         for shard in 0..SHARD_COUNT {
@@ -117,7 +120,8 @@ impl Keyspace {
 }
 
 impl Shard {
-    /// Returns the groups of all databases that have keys.
+    /// Returns the groups of all databases that have keys in this shard, each with its database's
+    /// number and the hashes of its keys.
     fn big_groups(&self) -> impl Iterator<Item = (usize, Group, &Hashes)> {
         self.big_indexes()
             .enumerate()

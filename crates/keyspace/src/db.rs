@@ -11,12 +11,12 @@ use crate::sizes::SizeMark;
 /// The part of a database in one shard. Thread: the holder of the shard's lock.
 #[derive(Default)]
 pub struct Db {
-    /// The keys. Only this crate changes them, because it counts their sizes.
+    /// The table of the keys. Only this crate changes it, because it counts the sizes of keys.
     pub(crate) table: Table<KeyEntry>,
 }
 
 impl Db {
-    /// Borrows the keys.
+    /// Borrows the table of the keys.
     #[inline]
     pub fn table(&self) -> &Table<KeyEntry> {
         &self.table
@@ -27,7 +27,8 @@ impl Db {
         self.table.get(position_of(hash), key).is_some()
     }
 
-    /// Adds a key that is not in the table. The caller counts its size. O(1) amortised.
+    /// Adds a key that is not in the table. Returns the key's place. The caller adds its size to
+    /// the size counts. O(1) amortised.
     #[inline]
     pub(crate) fn insert(&mut self, hash: KeyHash, entry: KeyEntry, hasher: &Hasher) -> Place {
         self.table.insert(position_of(hash), entry, &|key: &[u8]| position_of(hasher.hash_key(key)))
@@ -48,16 +49,16 @@ impl Db {
 /// The number of keys in a database, as INFO shows it.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct DbSize {
-    /// The number of keys.
+    /// The number of all keys.
     pub keys: usize,
     /// The number of keys with an expiry.
     pub expires: usize,
-    /// The number of hashes of which fields have an expiry.
+    /// The number of hashes that have fields with an expiry.
     pub field_expires: usize,
 }
 
 impl DbSize {
-    /// Adds the numbers of a shard's part of database `db`.
+    /// Adds the numbers of keys that `shard` has in database `db`.
     pub(crate) fn add(&mut self, shard: &Shard, db: usize) {
         if let Some(db) = shard.db(db) {
             self.keys += db.table.len();
@@ -81,7 +82,7 @@ pub struct Shard {
 /// The state that only some shards have.
 #[derive(Default)]
 struct RareState {
-    /// Databases 1 and up.
+    /// The shard's parts of databases 1 and up.
     others: Vec<Db>,
     /// The big keys of each database, up to the last one that had a big key.
     big: Vec<BigIndex>,
@@ -100,18 +101,18 @@ impl Shard {
         entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at_ms| at_ms > due_ms))
     }
 
-    /// Creates an empty shard, number `number` of its keyspace.
+    /// Creates the empty shard with this number in its keyspace.
     pub fn new(number: usize) -> Self {
         Self { first: Db { table: Table::staggered(number) }, rare: None }
     }
 
-    /// Borrows one database's part, if it was ever created.
+    /// Borrows this shard's part of database `index`; `None` if the part was never created.
     #[inline]
     pub fn db(&self, index: usize) -> Option<&Db> {
         if index == 0 { Some(&self.first) } else { self.rare.as_ref()?.others.get(index - 1) }
     }
 
-    /// Borrows one database's part mutably.
+    /// Borrows this shard's part of database `index` mutably; creates it if necessary.
     #[inline(always)]
     pub(crate) fn db_mut(&mut self, index: usize) -> &mut Db {
         if index == 0 { &mut self.first } else { self.other_mut(index) }
@@ -126,7 +127,8 @@ impl Shard {
         &mut others[index - 1]
     }
 
-    /// Removes all keys from a database and returns them. O(1); dropping them may cost more.
+    /// Removes all keys of database `index` from this shard, also from its index of big keys, and
+    /// returns them. O(1); dropping them may cost more.
     pub(crate) fn take_keys(&mut self, index: usize) -> Table<KeyEntry> {
         if let Some(big) = self.rare.as_mut().and_then(|rare| rare.big.get_mut(index)) {
             *big = BigIndex::default();
@@ -137,7 +139,7 @@ impl Shard {
         }
     }
 
-    /// Exchanges the keys of two databases. O(1).
+    /// Exchanges this shard's keys of two databases. O(1).
     pub(crate) fn swap_keys(&mut self, a: usize, b: usize) {
         let mut take_big = |index: usize| {
             let big = self.rare.as_mut().and_then(|rare| rare.big.get_mut(index));
@@ -157,8 +159,8 @@ impl Shard {
         }
     }
 
-    /// Updates the index after the class of a key changed, or a big key was added or removed. O(1)
-    /// amortised.
+    /// Updates the index of big keys after a key's size mark has changed from `old` to `new`, for
+    /// instance because a big key was added or removed. O(1) amortised.
     #[cold]
     pub(crate) fn note_big(&mut self, db: usize, hash: KeyHash, old: SizeMark, new: SizeMark) {
         self.big_mut(db).note(hash, old, new);
@@ -172,13 +174,14 @@ impl Shard {
         &mut big[db]
     }
 
-    /// Returns the index of big keys of each database, from database 0 on.
+    /// Returns this shard's index of big keys for each database, from database 0 to the last that
+    /// had a big key.
     pub(crate) fn big_indexes(&self) -> impl Iterator<Item = &BigIndex> {
         self.rare.iter().flat_map(|rare| rare.big.iter())
     }
 
-    /// Returns true if clients are blocked on keys of this shard, or watch or track them: changes
-    /// must then be reported.
+    /// Returns true if clients are blocked on keys of this shard, or watch or track them. Changes
+    /// of its keys must then be reported to them.
     #[inline]
     pub fn has_registrations(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| rare.followers > 0)
@@ -195,7 +198,7 @@ impl Shard {
         rare.followers -= 1;
     }
 
-    /// Returns the existing parts of all databases, from database 0 on.
+    /// Returns this shard's existing parts of databases, from database 0 on.
     pub fn dbs(&self) -> impl Iterator<Item = &Db> {
         std::iter::once(&self.first).chain(self.rare.iter().flat_map(|rare| rare.others.iter()))
     }

@@ -10,19 +10,19 @@ use crate::keyspace::Keyspace;
 
 /// The number of shards in the sample.
 const SHARDS_SAMPLED: usize = 16;
-/// The number of keys read in each of these shards.
+/// The number of keys with an expiry that are read in each shard.
 const KEYS_SAMPLED: usize = 8;
 
 impl Keyspace {
-    /// Returns the bytes of a database's tables, without keys and values. An estimate from one
+    /// Returns the bytes of a database's hash tables, without keys and values. An estimate from one
     /// shard in 64, exact only on average.
     pub fn table_bytes(&self, db: usize) -> usize {
         let of_shard = |shard| self.lock(shard).db(db).map_or(0, |db| db.table.memory_usage());
         sampled_shards().map(of_shard).sum::<usize>() * (SHARD_COUNT / SHARDS_SAMPLED)
     }
 
-    /// Returns the mean time to live in milliseconds of a database's keys that have one, estimated
-    /// from up to 128 of them; 0 if none was found.
+    /// Returns the mean time to live in milliseconds of those keys of a database that have an
+    /// expiry. It is estimated from about 128 of these keys; 0 if none was found.
     pub fn average_ttl_ms(&self, db: usize, now_ms: i64) -> u64 {
         let (mut sum_ms, mut seen) = (0, 0);
         // If few keys expire, the chosen shards may have none.

@@ -33,18 +33,18 @@ pub enum Rank {
     Lru,
     /// Least frequently used first.
     Lfu,
-    /// Any key.
+    /// In random order.
     Random,
     /// Nearest expiry first.
     Ttl,
 }
 
-/// An eviction policy.
+/// An eviction policy, as a value of the option `maxmemory-policy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// True if only keys with an expiry may be evicted.
     pub volatile_only: bool,
-    /// The order among these keys.
+    /// The order in which these keys are evicted.
     pub rank: Rank,
 }
 
@@ -65,17 +65,18 @@ impl Policy {
 
 /// A key that was evicted.
 pub struct Evicted {
-    /// The database.
+    /// The number of the key's database.
     pub db: usize,
     /// True if the key may have followers: watching, blocked or tracking clients.
     pub followed: bool,
-    /// The key with its value.
+    /// The key's entry with its value, which the caller drops.
     pub entry: KeyEntry,
 }
 
 /// The most candidates in a thread's pool.
 const POOL_LEN_MAX: usize = 16;
-/// The number of keys sampled for each one of `maxmemory-samples`, except under LFU.
+/// The number of keys sampled for each unit of the option `maxmemory-samples`, except under LFU:
+/// there it is 1.
 const SAMPLES_PER_OPTION: usize = 2;
 /// The most samples drawn for one eviction. A sample fails to find a key only if other threads take
 /// its candidates at the same moment.
@@ -88,14 +89,14 @@ struct Candidate {
     key: Box<[u8]>,
 }
 
-/// The criteria that are the same for all evictions of a turn.
+/// The criteria that are the same for all evictions of one loop turn of a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Criteria {
-    /// The order of eviction.
+    /// The policy: the keys that may be evicted, and their order.
     pub policy: Policy,
-    /// The access clock of the present time.
+    /// The present time, in the rule of the access clocks (LRU or LFU).
     pub access: Access,
-    /// The option `maxmemory-samples`.
+    /// The value of the option `maxmemory-samples`.
     pub samples: usize,
 }
 
@@ -127,10 +128,12 @@ pub struct Evictor {
 }
 
 impl Evictor {
-    /// Removes the key that should be evicted next. Returns `None` if no key may be evicted. Locks
-    /// shards one at a time; the caller must hold none. O(samples) in a large keyspace, a lock per
-    /// shard in a small one. `draw` returns random numbers. `settle` is called with the evicted key
-    /// while its shard is locked.
+    /// Removes the key that should be evicted next and returns it. Calls `settle` with it while its
+    /// shard is locked. Returns `None` if no key may be evicted, or if other threads took all
+    /// candidates of `DRAWS_MAX` samples.
+    ///
+    /// Locks shards one at a time; the caller must hold no shard's lock. `draw` returns random
+    /// numbers. O(samples) in a large keyspace, a lock per shard in a small one.
     pub fn evict(
         &mut self,
         keyspace: &Keyspace,
@@ -159,8 +162,8 @@ impl Evictor {
         None
     }
 
-    /// Adds better candidates from a sample of the keyspace to the pool. Returns the size of the
-    /// sample.
+    /// Draws a sample of the keyspace and adds those of its keys to the pool that are better than
+    /// the pool's candidates. Returns the number of keys in the sample.
     fn refill(&mut self, keyspace: &Keyspace, criteria: &Criteria, draw: &mut impl FnMut() -> u64) -> usize {
         let wanted = match criteria.policy.rank {
             // New keys all have the lowest counter. A larger sample finds them sooner, before a
@@ -186,7 +189,8 @@ impl Evictor {
         seen
     }
 
-    /// Adds a key to the pool if there is room, or if it is better than the worst candidate.
+    /// Adds a key to the pool if there is room, or in place of the worst candidate if the key is
+    /// better. Does nothing if the key is in the pool already.
     fn consider(&mut self, rank: u64, db: usize, keyspace: &Keyspace, key: &[u8]) {
         if self.pool.len() == POOL_LEN_MAX && rank <= self.pool[0].rank {
             return;
@@ -208,8 +212,9 @@ impl Evictor {
         self.pool.insert(at, candidate);
     }
 
-    /// Removes the candidate's key if it exists and the candidate is still the best. A candidate
-    /// that was used since returns to the pool with its new, lower rank; the loop therefore ends.
+    /// Removes the key of `best` from the keyspace and returns it, if it exists and no candidate is
+    /// better now. A candidate that was used since it was ranked returns to the pool with its new,
+    /// lower rank. The loop of [`Evictor::evict`] therefore ends.
     fn remove(
         &mut self,
         keyspace: &Keyspace,
@@ -239,8 +244,8 @@ impl Evictor {
     }
 }
 
-/// Removes any key of a random shard, or of the next shard that has keys, from a random database
-/// there.
+/// Removes any key that the policy allows and returns it. It is from a random shard, or the next
+/// shard that has such keys, and there from a random database.
 fn evict_any(
     keyspace: &Keyspace,
     policy: Policy,

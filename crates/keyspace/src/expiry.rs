@@ -1,12 +1,12 @@
 //! The effect of a write on a time to live.
 
-/// The effect of a write on a key's expiry.
+/// The effect of a write on the expiry of a key or of a hash's field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// The key gets no expiry.
+    /// The key or field has no expiry afterwards.
     Clear,
     /// The expiry stays unchanged.
     Keep,
-    /// The key expires at this Unix time in milliseconds.
+    /// The key or field expires at this Unix time in milliseconds.
     At(i64),
 }

@@ -10,13 +10,14 @@ use structures::table::{SAMPLE_MAX, Sampled, Table};
 
 use crate::object::{KeyEntry, Object};
 
-/// The pieces of a removed value. Each step frees one; dropping the iterator frees the rest.
+/// An iterator that frees a removed value. Each step frees one piece of it; dropping the iterator
+/// frees the rest.
 pub type FreeingSteps = Box<dyn Iterator<Item = ()> + Send>;
 
 /// The number of elements from which a value is freed piece by piece. A smaller value is one piece.
 const PIECEWISE_ELEMENTS_MIN: usize = 64;
 
-/// Converts an object to pieces. O(1).
+/// Converts an object to an iterator that frees it in pieces. O(1).
 pub fn freeing_steps_of(object: Object) -> FreeingSteps {
     match object {
         Object::Set(set) => set.into_freed(),
@@ -28,7 +29,7 @@ pub fn freeing_steps_of(object: Object) -> FreeingSteps {
     }
 }
 
-/// Converts a key with its value to pieces. O(1).
+/// Converts a key's entry to an iterator that frees its value in pieces. O(1).
 pub fn freeing_steps_of_entry(entry: KeyEntry) -> FreeingSteps {
     match entry.into_object() {
         Some(object) => freeing_steps_of(object),
@@ -36,8 +37,8 @@ pub fn freeing_steps_of_entry(entry: KeyEntry) -> FreeingSteps {
     }
 }
 
-/// Converts all keys of a table to pieces. Each big value becomes the pieces of
-/// [`freeing_steps_of`]. O(1).
+/// Converts a table of keys to an iterator that frees it. Each key is a piece, and a big value
+/// becomes the pieces of [`freeing_steps_of`]. O(1).
 pub fn freeing_steps_of_keys(table: Table<KeyEntry>) -> FreeingSteps {
     Box::new(table.into_drain().flat_map(|entry| {
         let big = match entry.view() {
@@ -50,8 +51,8 @@ pub fn freeing_steps_of_keys(table: Table<KeyEntry>) -> FreeingSteps {
     }))
 }
 
-/// Returns the bytes of a key with its value: its block and the memory that its object owns
-/// elsewhere. An estimate for a big value. O(1) up to a bound.
+/// Returns the bytes of a key with its value: the key's block and the memory that its object owns
+/// elsewhere. An estimate for a big value. The work is bounded, except for a stream: O(its nodes).
 pub fn memory_of(entry: &KeyEntry) -> usize {
     let object = match entry.view() {
         View::Object(object) => object.memory_usage(),
@@ -60,8 +61,8 @@ pub fn memory_of(entry: &KeyEntry) -> usize {
     entry.block_len_bytes() + object
 }
 
-/// Returns the bytes of a table's keys, estimated from a sample, and of the table. O(1) up to a
-/// bound.
+/// Returns the bytes of a table and its keys with their values. The keys are estimated from a
+/// sample of up to 64.
 pub fn memory_of_keys(table: &Table<KeyEntry>) -> usize {
     let mut sampled = 0;
     let seen = table.sample(0, SAMPLE_MAX, Sampled::All, |entry| sampled += memory_of(&entry));

@@ -9,7 +9,7 @@
 //! leave the gate.
 //!
 //! ```text
-//!   inside[0] inside[1] …   one padded flag a thread: it is in a turn, or busy in one
+//!   inside[0] inside[1] …   one padded flag a thread: outside, in a turn, or busy in one
 //!   closed                  an exclusive owner waits, works or is busy; shared callers sleep on it
 //!   left                    counts departures while closed; the exclusive owner sleeps on it
 //!   rejected                counts the callers that wait for the owner; the next owner waits for 0
@@ -46,10 +46,10 @@
 //! is lowered, so no owner waits for it. A caller sleeps on `closed` with the value that it saw
 //! there, so it cannot miss a change.
 //!
-//! A future owner that waits for a busy thread opens the gate and gives up, if it may. Otherwise it
-//! sets `CLOSED_BUSY` in `closed`, so that callers that may give up do not wait for it. The flag of
-//! a busy thread is changed in the same way as on leaving: with the fence and an increment of
-//! `left`.
+//! A future owner that waits for a busy thread opens the gate and gives up, if it is in an
+//! `unless_busy` function. Otherwise it sets `CLOSED_BUSY` in `closed`, so that callers that may
+//! give up do not wait for it. The flag of a busy thread is changed in the same way as on leaving:
+//! with the fence and an increment of `left`.
 //!
 //! **Staying the owner.** If a turn does exclusive work several times, opening and closing the gate
 //! each time costs more than a short script. A pass with `keep_ownership` stays the owner in
@@ -59,9 +59,9 @@
 //! Lock order: `turn` comes before every shard lock. The longest work under it is that of the
 //! exclusive owner, short by contract.
 //!
-//! Fairness: a caller waits for one owner at most. It is counted while it waits, and the next owner
-//! closes the gate only when all callers that waited for the last one are inside. Owners compete
-//! for `turn` as threads do for any lock.
+//! Fairness: a caller waits for one owner at most. `rejected` counts the waiting callers, and the
+//! next owner closes the gate only when all callers that waited for the last owner are inside.
+//! Owners compete for `turn` as threads do for any lock.
 //!
 //! A thread must be outside while it sleeps in its event loop: the owner waits for all threads
 //! inside.
@@ -89,27 +89,28 @@ const INSIDE: u32 = 1;
 /// The flag of a thread while a script keeps it in its turn for too long.
 const INSIDE_BUSY: u32 = 2;
 
-/// The condition that ends a thread's wait.
+/// The condition that ends a thread's wait to enter the gate or to become its exclusive owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitPolicy {
-    /// The thread may enter or own.
+    /// The wait ends only when the thread may enter, or is the owner.
     Endless,
-    /// The thread may enter or own, or the thread that it waits for is busy.
+    /// The wait also ends when the thread that is waited for is busy.
     UntilBusy,
 }
 
 /// The position of a pass's thread relative to the gate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GatePosition {
-    /// Inside, in parallel with other threads.
+    /// Inside the gate, in parallel with other threads.
     Inside,
-    /// Inside, working as the exclusive owner.
+    /// Inside the gate, working as the exclusive owner.
     Owning,
-    /// Inside and still the exclusive owner, but working like a thread in parallel with others.
+    /// Inside the gate and still its exclusive owner, between two pieces of exclusive work.
     Staying,
-    /// Outside: the thread gave up waiting for a busy one.
+    /// Outside the gate, because the thread gave up waiting for a busy one.
     Outside,
-    /// Outside as long as the pass exists: the thread's other pass is in use by a busy script.
+    /// Outside the gate as long as the pass exists: the thread's other pass is in use by a busy
+    /// script.
     Barred,
 }
 
@@ -131,13 +132,13 @@ pub struct Gate {
     closed: CachePadded<FutexWord>,
     left: CachePadded<FutexWord>,
     rejected: CachePadded<FutexWord>,
-    /// The lock of the right to write `closed`.
+    /// The lock of the right to write `closed`: the exclusive owner holds it.
     turn: CachePadded<Lock<()>>,
 }
 
-/// A thread's presence inside: no exclusive owner works until it is dropped. It cannot be sent to
-/// another thread. After an `unless_busy` function, the thread may be outside:
-/// [`SharedPass::is_inside`] returns false then.
+/// A thread's presence inside the gate: while it exists, no other thread works as the exclusive
+/// owner. It cannot be sent to another thread. After an `unless_busy` function, the thread may be
+/// outside: [`SharedPass::is_inside`] returns false then.
 #[must_use = "the pass ends as soon as it is dropped"]
 pub struct SharedPass<'g> {
     gate: &'g Gate,
@@ -145,15 +146,17 @@ pub struct SharedPass<'g> {
     position: GatePosition,
     /// True if the thread had to wait before it entered.
     waited: bool,
-    /// True if the pass stays the exclusive owner once it is the owner.
+    /// True if the pass stays the exclusive owner after its first exclusive work, until it ends or
+    /// yields.
     keeps_ownership: bool,
-    /// `Some` while this pass itself is the owner, and does not work for another one (`for_owner`).
+    /// `Some` while this pass itself is the owner; `None` for a pass that works for another
+    /// thread's ownership (`for_owner`).
     ownership: Option<Ownership<'g>>,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
-/// A proof that no other thread is inside the gate. Only the gate creates one, for as long as that
-/// is true.
+/// A proof that no other thread is inside the gate. Only the gate creates one, and lends it to the
+/// exclusive owner's work.
 pub struct Exclusive {
     _stays_on_its_thread: PhantomData<*const ()>,
 }
@@ -210,8 +213,8 @@ impl Gate {
         pass
     }
 
-    /// Returns a pass as owner for a thread that works for the exclusive owner, while the owner
-    /// waits for it. Of several such threads, only one at a time may do work that needs the
+    /// Returns a pass for a thread that helps the exclusive owner while the owner waits for it. The
+    /// pass counts as owner. Of several such threads, only one at a time may do work that needs the
     /// ownership.
     ///
     /// # Panics
@@ -222,7 +225,8 @@ impl Gate {
         self.pass(thread_index, GatePosition::Owning)
     }
 
-    /// Returns a second pass for a thread whose own pass a busy script uses. It stays outside.
+    /// Returns a second pass for a thread whose own pass a busy script uses. The second pass stays
+    /// outside the gate.
     pub fn outside_pass(&self, thread_index: usize) -> SharedPass<'_> {
         self.pass(thread_index, GatePosition::Barred)
     }
@@ -254,7 +258,8 @@ impl Gate {
         work(&Exclusive { _stays_on_its_thread: PhantomData })
     }
 
-    /// Enters; waits as long as necessary. Returns true if it had to wait.
+    /// Enters the gate as thread `thread_index`; waits as long as necessary. Returns true if it had
+    /// to wait.
     #[inline]
     fn enter(&self, thread_index: usize) -> bool {
         let waits = !self.try_enter(thread_index);
@@ -264,7 +269,8 @@ impl Gate {
         waits
     }
 
-    /// Raises the flag. Returns true if the gate is open, so that the thread is inside.
+    /// Raises the flag of thread `thread_index`. Returns true if the gate is open, so that the
+    /// thread is inside; otherwise the caller must lower the flag.
     #[inline]
     fn try_enter(&self, thread_index: usize) -> bool {
         self.inside[thread_index].store(INSIDE, Relaxed);
@@ -274,8 +280,8 @@ impl Gate {
         self.closed.load(Acquire) == OPEN
     }
 
-    /// Lowers the flag, sleeps until the gate opens, and tries again. Returns the thread's new
-    /// position.
+    /// Lowers the thread's flag, waits until the gate opens, and enters, as far as `patience`
+    /// permits. Counts the thread as waiting meanwhile. Returns the thread's new position.
     #[cold]
     fn enter_when_open(&self, thread_index: usize, patience: WaitPolicy) -> GatePosition {
         // Relaxed, here and below: only a count that owners wait for. The flags and fences make the
@@ -288,8 +294,8 @@ impl Gate {
         position
     }
 
-    /// Waits until the gate opens, as long as `patience` permits. Returns the thread's new
-    /// position.
+    /// Lowers the thread's flag, waits until the gate opens, and enters, as far as `patience`
+    /// permits. Returns the thread's new position.
     fn wait_for_opening(&self, thread_index: usize, patience: WaitPolicy) -> GatePosition {
         loop {
             self.leave(thread_index);
@@ -313,14 +319,14 @@ impl Gate {
         }
     }
 
-    /// Lowers the flag, and notifies an owner that may wait for that.
+    /// Lowers the flag of a thread, and wakes an owner that may wait for that.
     #[inline]
     fn leave(&self, thread_index: usize) {
         // Release: the work inside is visible to the owner. Pairs with the Acquire in `occupancy`.
         self.set_flag(thread_index, OUTSIDE);
     }
 
-    /// Changes the flag of a thread that is inside, and notifies an owner that may wait for that.
+    /// Changes the flag of a thread that is inside, and wakes an owner that may wait for that.
     #[inline]
     fn set_flag(&self, thread_index: usize, flag: u32) {
         // Release: the work inside is visible to the owner. Pairs with the Acquire in `occupancy`.
@@ -332,7 +338,8 @@ impl Gate {
         }
     }
 
-    /// Ends the owner's sleep, or prevents it.
+    /// Wakes the owner that waits for flags to be lowered; if it is about to sleep, makes it check
+    /// the flags again.
     #[cold]
     fn notify_owner(&self) {
         // Relaxed: the fence in `set_flag` comes before it. An owner that reads this count with the
@@ -341,8 +348,8 @@ impl Gate {
         self.left.wake_one(); // Only the one owner sleeps on it.
     }
 
-    /// Closes the gate and waits until all threads are outside. Always succeeds with
-    /// [`WaitPolicy::Endless`].
+    /// Closes the gate and waits until all threads are outside. Returns `None` if `patience` ended
+    /// the wait, which [`WaitPolicy::Endless`] never does.
     fn own(&self, patience: WaitPolicy) -> Option<Ownership<'_>> {
         let turn = match patience {
             WaitPolicy::Endless => self.turn.lock(),
@@ -399,8 +406,8 @@ impl Gate {
         occupancy
     }
 
-    /// Makes the threads that wait for the gate to open give up, if they may. Only the thread that
-    /// has closed the gate may call it.
+    /// Marks the gate as closed for long, and wakes the threads that wait for it to open: those
+    /// that may give up do so. Only the thread that has closed the gate may call it.
     #[cold]
     fn close_for_busy(&self) {
         // Relaxed: a thread that reads it does not access the data.
@@ -411,8 +418,8 @@ impl Gate {
 }
 
 impl Gate {
-    /// Waits until the threads that waited for the last owner are inside. The gate is open, so
-    /// nothing else delays them.
+    /// Waits until the threads that waited for the last owner are inside. The caller has not closed
+    /// the gate yet, so nothing else delays them.
     fn admit_waiting_threads(&self) {
         let mut spins_left = spins_max();
         loop {
@@ -438,15 +445,15 @@ impl SharedPass<'_> {
         self.alone(|_| work(&Exclusive { _stays_on_its_thread: PhantomData }))
     }
 
-    /// Runs `work` with exclusive ownership like [`exclusive`](Self::exclusive). Parts of `work`
-    /// may request it again: they have it already.
+    /// Runs `work` with exclusive ownership like [`exclusive`](Self::exclusive). `work` gets this
+    /// pass, on which it may request the ownership again: the request succeeds at once.
     pub fn alone<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         self.alone_with(WaitPolicy::Endless, work).expect("endless patience ends with the ownership")
     }
 
-    /// Runs `work` like [`alone`](Self::alone), but never waits for a busy owner: returns `None`
-    /// then, and does not run `work`. The pass may be outside afterwards in either case: see
-    /// [`is_inside`](Self::is_inside).
+    /// Runs `work` like [`alone`](Self::alone), but never waits for a busy thread: in that case it
+    /// returns `None` and does not run `work`. The pass may be outside the gate afterwards in
+    /// either case: see [`is_inside`](Self::is_inside).
     pub fn alone_unless_busy<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
         self.alone_with(WaitPolicy::UntilBusy, work)
     }
@@ -475,14 +482,15 @@ impl SharedPass<'_> {
         self.keeps_ownership = true;
     }
 
-    /// Opens the gate and enters again, if `patience` permits.
+    /// Opens the gate that this pass owns and enters again like any other thread, as far as
+    /// `patience` permits.
     fn give_up_ownership(&mut self, patience: WaitPolicy) {
         drop(ReenterGuard::open(self, patience));
     }
 
     /// Runs `work` outside the gate from inside a turn, so that no waiting owner is delayed by it.
     /// Enters again before it returns. As for `exclusive`, the caller must hold no shard's lock and
-    /// must not rely on earlier reads. A pass that works as the exclusive owner stays inside.
+    /// must not rely on earlier reads. A pass that is the exclusive owner stays inside.
     pub fn outside<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let _back_inside = match self.position {
             GatePosition::Inside => ReenterGuard::leave(self, WaitPolicy::Endless),
@@ -576,7 +584,8 @@ impl SharedPass<'_> {
     }
 }
 
-/// A pass that is outside for a while. Dropping the guard enters again, if `patience` permits.
+/// A pass that is outside the gate for a while. Dropping the guard enters again, as far as
+/// `patience` permits.
 struct ReenterGuard<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
     patience: WaitPolicy,
@@ -589,14 +598,14 @@ impl<'p, 'g> ReenterGuard<'p, 'g> {
         Self { pass, patience }
     }
 
-    /// Opens the gate of which `pass` has stayed the owner; the pass is then outside.
+    /// Opens the gate whose owner `pass` has stayed; the pass is then outside.
     fn open(pass: &'p mut SharedPass<'g>, patience: WaitPolicy) -> Self {
         pass.position = GatePosition::Outside;
         pass.ownership = None;
         Self { pass, patience }
     }
 
-    /// Leaves the pass outside.
+    /// Drops the guard without entering again: the pass stays outside.
     fn forget(self) {
         std::mem::forget(self);
     }
@@ -608,8 +617,8 @@ impl Drop for ReenterGuard<'_, '_> {
     }
 }
 
-/// A pass whose thread works as the exclusive owner until this is dropped. The gate then opens,
-/// unless the pass stays the owner.
+/// A pass whose thread works as the exclusive owner until this value is dropped. The gate then
+/// opens, unless the pass stays the owner.
 struct Owner<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
     patience: WaitPolicy,
@@ -762,7 +771,7 @@ mod tests {
         gate.exclusive(|_| ());
     }
 
-    /// Waits until a thread waits for the gate to open.
+    /// Waits until some thread sleeps until the gate opens.
     fn await_rejected(gate: &Gate) {
         while gate.rejected.load(Relaxed) == 0 {
             std::thread::yield_now();

@@ -48,30 +48,30 @@ enum Repr {
 #[derive(Clone)]
 enum Boxed {
     Table(Pairs),
-    /// Few short fields of a hash that has had deadlines.
+    /// Few short fields of a hash that has, or has had, deadlines.
     Timed(TimedPack),
 }
 
 // A whole size class: deadlines must not cost memory in hashes without any.
 const _: () = assert!(size_of::<Boxed>() <= 64);
 
-/// A field of a hash.
+/// A field of a hash, borrowed from it.
 #[derive(Clone, Copy, Debug)]
 pub struct HashField<'a> {
-    /// The name.
+    /// The field's name.
     pub name: Element<'a>,
-    /// The value.
+    /// The field's value.
     pub value: Element<'a>,
-    /// The deadline, in Unix milliseconds.
+    /// The deadline, in Unix milliseconds; `None` if the field does not expire.
     pub deadline_ms: Option<i64>,
 }
 
-/// A field to be written.
+/// A field to be written, with its new value.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldWrite<'a> {
-    /// The name.
+    /// The field's name.
     pub name: &'a [u8],
-    /// The value.
+    /// The field's new value.
     pub value: &'a [u8],
     /// The effect on the field's deadline.
     pub expiry: Expiry,
@@ -89,7 +89,7 @@ pub enum Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// Returns the value of a live field.
+    /// Returns the value of a [`Lookup::Live`] field, else `None`.
     #[inline]
     pub fn live(self) -> Option<Element<'a>> {
         if let Lookup::Live(value) = self { Some(value) } else { None }
@@ -113,7 +113,7 @@ impl std::fmt::Debug for Hash {
     }
 }
 
-/// Finds the place of a field in a packed hash without deadlines.
+/// Returns the cursor at the name of `field` in a packed hash without deadlines.
 #[inline]
 fn find_field(pack: &Listpack, field: &[u8]) -> Option<Cursor> {
     pack.find(pack.first()?, field, 1)
@@ -129,7 +129,7 @@ enum Form {
 }
 
 impl Form {
-    /// Returns the number of elements of a field.
+    /// Returns the number of listpack elements that a field takes.
     #[inline]
     fn stride(self) -> usize {
         match self {
@@ -152,7 +152,7 @@ fn packed_fields(pack: &Listpack, form: Form) -> impl Iterator<Item = HashField<
     })
 }
 
-/// A hash by its structure.
+/// The structure that holds the fields of a hash: a listpack, or a table.
 enum Parts<'a> {
     Packed(&'a Listpack, Form),
     Table(&'a Pairs),
@@ -273,7 +273,8 @@ impl Hash {
         }
     }
 
-    /// Returns the bytes owned outside the key's block, with an average for the table. O(1).
+    /// Returns the approximate bytes that the hash owns outside its key's block. The buckets of a
+    /// table count with their mean fill. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         match self.parts() {
@@ -282,7 +283,7 @@ impl Hash {
         }
     }
 
-    /// Returns the bytes owned outside the key's block. O(n / 60).
+    /// Returns the bytes that the hash owns outside its key's block. O(n / 60) up to a bound.
     pub fn memory_usage(&self) -> usize {
         match self.parts() {
             Parts::Packed(pack, Form::Pairs) => pack.memory_usage(),
@@ -291,7 +292,8 @@ impl Hash {
         }
     }
 
-    /// Converts the value to pieces that are freed one by one. O(1).
+    /// Converts the hash to an iterator that frees one field a step; a packed hash takes one step.
+    /// O(1).
     pub fn into_freed(self) -> FreeingSteps {
         match self.repr {
             Repr::Boxed(boxed) => match *boxed {
@@ -341,23 +343,24 @@ impl Hash {
         LiveFields { hash: self, due_until_ms: has_due.then_some(now_ms) }
     }
 
-    /// Prepares for `count` more fields. A hash that will not stay packed is converted to a table
-    /// at once.
+    /// Prepares for a write of `count` fields: converts a packed hash to a table at once if `count`
+    /// alone exceeds the limit. O(n) then.
     pub fn expect(&mut self, count: usize, limits: &PackLimits, hasher: &Hasher) {
         if !limits.admit_count(count) {
             self.spread(hasher);
         }
     }
 
-    /// Prepares for deadlines: converts a packed hash to triples. O(bytes) the first time.
+    /// Prepares for deadlines: converts a listpack of pairs to one of triples. O(bytes) the first
+    /// time.
     pub fn expect_deadlines(&mut self) {
         if let Repr::Pack(pack) = &self.repr {
             self.repr = Self::boxed(Boxed::Timed(TimedPack::of_pairs(pack)));
         }
     }
 
-    /// Sets `field` to `value`, without a deadline. Returns true if the field is new; a due field
-    /// is not. O(1) amortised; packed, O(bytes).
+    /// Sets `field` to `value` and clears its deadline. Returns true if the field is new; a due
+    /// field that is still stored is not new. O(1) amortised; packed, O(bytes).
     #[inline]
     pub fn set(&mut self, field: &[u8], value: &[u8], limits: &PackLimits, hasher: &Hasher) -> bool {
         self.set_with_expiry(FieldWrite { name: field, value, expiry: Expiry::Clear }, limits, hasher)
@@ -438,7 +441,8 @@ impl Hash {
         }
     }
 
-    /// Returns a time before which no field expires; `None` if no field has a deadline. O(1).
+    /// Returns a Unix time in milliseconds before which no field expires; `None` if no field has a
+    /// deadline. O(1).
     #[inline]
     pub fn next_deadline_ms(&self) -> Option<i64> {
         match &self.repr {
@@ -499,8 +503,10 @@ impl Hash {
         true
     }
 
-    /// Returns all fields with their values and deadlines, expired ones too. Those of a packed hash
-    /// are ordered by deadline, then by insertion; those of a table have no particular order.
+    /// Returns all fields with their values and deadlines, expired ones too. Fields of a packed
+    /// hash come in the order of their deadlines; of equal deadlines, the one set last comes first.
+    /// Fields without a deadline come last, in the order of insertion. Fields of a table have no
+    /// particular order.
     pub fn fields(&self) -> impl Iterator<Item = HashField<'_>> {
         match self.parts() {
             Parts::Packed(pack, form) => OneOfTwo::A(packed_fields(pack, form)),
@@ -536,8 +542,8 @@ impl Hash {
         }
     }
 
-    /// Visits `count` distinct fields chosen uniformly, or all fields if there are no more; due
-    /// ones too. Expected O(count); packed, O(n).
+    /// Visits `count` distinct fields chosen uniformly, or all fields if there are no more than
+    /// `count`. Due fields may be among them. Expected O(count); packed, O(n).
     pub fn sample(
         &self,
         count: usize,
@@ -578,18 +584,20 @@ impl Hash {
         }
     }
 
-    /// Returns the ticket of the walk in progress. O(1).
+    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Parts::Table(pairs) = self.parts() { pairs.table.ticket() } else { None }
     }
 
-    /// Returns a lower bound of the deadlines of a table's fields; `None` if no field has one.
-    /// O(1).
+    /// Returns a lower bound of the deadlines of a table's fields, in Unix milliseconds; `None` if
+    /// no field has one. O(1) without deadlines, else O(n / 400).
     pub(crate) fn deadline_bound_ms(&self) -> Option<i64> {
         if let Parts::Table(pairs) = self.parts() { pairs.deadline_bound_ms() } else { None }
     }
 
-    /// Visits the next fields of the walk, about `fields_max`. Returns true if there are more.
+    /// Visits the next fields of the walk that [`Hash::begin_walk`] started, about `fields_max`.
+    /// Returns true if there are more.
     pub(crate) fn walk_next(&mut self, fields_max: usize, mut visit: impl FnMut(HashField<'_>)) -> bool {
         let Some(pairs) = self.pairs_mut() else { return false };
         pairs.table.walk_next(fields_max, |pair| {
@@ -601,7 +609,7 @@ impl Hash {
         })
     }
 
-    /// Returns the table of a hash that is not packed.
+    /// Returns the table of a hash; `None` if the hash is packed.
     fn table(&self) -> Option<&Table<structures::pair::Pair>> {
         if let Parts::Table(pairs) = self.parts() { Some(&*pairs.table) } else { None }
     }
@@ -611,7 +619,7 @@ impl Hash {
 #[derive(Clone, Copy)]
 pub struct LiveFields<'a> {
     hash: &'a Hash,
-    /// The time up to which deadlines are due; `None` if no field is due.
+    /// The time up to which deadlines are due, in Unix milliseconds; `None` if no field is due.
     due_until_ms: Option<i64>,
 }
 
@@ -621,7 +629,7 @@ impl<'a> LiveFields<'a> {
         self.due_until_ms.is_none_or(|now_ms| !is_due(deadline_ms, now_ms))
     }
 
-    /// Returns the number of these fields. O(1) if none has expired, else O(n).
+    /// Returns the number of fields that are not due. O(1) if no field is due, else O(n).
     pub fn count(self) -> usize {
         match self.due_until_ms {
             None => self.hash.len(),
@@ -629,15 +637,15 @@ impl<'a> LiveFields<'a> {
         }
     }
 
-    /// Returns the fields and values, in the order of [`Hash::fields`].
+    /// Returns the fields that are not due, with their values, in the order of [`Hash::fields`].
     pub fn iter(self) -> impl Iterator<Item = (Element<'a>, Element<'a>)> {
         let live = self.hash.fields().filter(move |field| self.has(field.deadline_ms));
         live.map(|field| (field.name, field.value))
     }
 
-    /// Visits some fields at `cursor` and returns the next cursor, 0 at the end; a packed hash is
-    /// visited at once. Fields that exist from the first call to the last are visited. O(1);
-    /// packed, O(n).
+    /// Visits some fields that are not due, at `cursor`. Returns the next cursor, 0 at the end. A
+    /// packed hash is visited in one call. Fields that exist from the first call to the last are
+    /// visited. O(1); packed, O(n).
     pub fn scan(self, cursor: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
         let Some(table) = self.hash.table() else {
             self.iter().for_each(|(field, value)| visit(field, value));

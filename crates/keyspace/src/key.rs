@@ -8,7 +8,8 @@ pub const SHARD_BITS: u32 = if cfg!(shuttle) { 6 } else { 10 };
 /// The number of shards of a keyspace.
 pub const SHARD_COUNT: usize = 1 << SHARD_BITS;
 
-/// The hash of a key by its keyspace's [`Hasher`]. It determines the key's place.
+/// The hash of a key by its keyspace's [`Hasher`]. It determines the key's shard and the position
+/// in that shard's tables.
 ///
 /// ```text
 ///   bits 63-54: the shard, of 1,024      bits 53-0: the position in the shard's tables
@@ -27,8 +28,8 @@ pub const SHARD_COUNT: usize = 1 << SHARD_BITS;
 pub struct KeyHash(u64);
 
 impl KeyHash {
-    /// Returns the lowest hash of a shard, below [`SHARD_COUNT`]: the start of its part of the
-    /// order. O(1).
+    /// Returns the lowest hash that a key of `shard` can have. `shard` is below [`SHARD_COUNT`].
+    /// O(1).
     #[inline]
     pub const fn first_of_shard(shard: usize) -> Self {
         Self((shard as u64) << (64 - SHARD_BITS))
@@ -45,33 +46,35 @@ impl KeyHash {
 /// A key's bytes with their hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
-    /// The key itself.
+    /// The bytes of the key's name.
     pub bytes: &'a [u8],
-    /// Its hash by the keyspace's [`Hasher`].
+    /// The hash of `bytes` by the keyspace's [`Hasher`].
     pub hash: KeyHash,
 }
 
 impl Key<'_> {
-    /// Returns the shard of the key.
+    /// Returns the number of the key's shard.
     #[inline]
     pub fn shard(&self) -> usize {
         shard_of(self.hash)
     }
 
-    /// Returns the key's position in its shard's tables.
+    /// Returns the position of the key in its shard's tables: the hash without the bits of the
+    /// shard.
     #[inline]
     pub fn position(&self) -> u64 {
         position_of(self.hash)
     }
 }
 
-/// Returns the shard of the keys of this hash, below [`SHARD_COUNT`]. O(1).
+/// Returns the number of the shard that has the keys of this hash, below [`SHARD_COUNT`]. O(1).
 #[inline]
 pub fn shard_of(hash: KeyHash) -> usize {
     (hash.0 >> (64 - SHARD_BITS)) as usize
 }
 
-/// Returns the position of the keys of this hash in their shard's tables. O(1).
+/// Returns the position of the keys of this hash in their shard's tables: the hash without the bits
+/// of the shard. O(1).
 #[inline]
 pub fn position_of(hash: KeyHash) -> u64 {
     hash.0 << SHARD_BITS

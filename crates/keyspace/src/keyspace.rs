@@ -57,14 +57,13 @@ impl Keyspace {
         self.db_count
     }
 
-    /// Returns the distribution of key sizes.
+    /// Returns the counts of keys by size, which INFO shows.
     #[inline]
     pub fn sizes(&self) -> &KeySizes {
         &self.sizes
     }
 
-    /// Returns the snapshot: the walk over the keyspace in its state at one moment, if one is in
-    /// progress.
+    /// Returns the state of the snapshot walk, which exists even if no walk is in progress.
     #[inline]
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
@@ -85,8 +84,10 @@ impl Keyspace {
         true
     }
 
-    /// Calls `visit` with the next keys of a part of the snapshot walk, about `entries_max`. The
-    /// caller must be inside the gate. A locked step of O(entries).
+    /// Calls `visit` with the next keys of `part` (a database's keys in one shard) in the snapshot
+    /// walk, about `entries_max`. Big values are not visited here, but queued for
+    /// [`Keyspace::walk_big`]. The caller must be inside the gate. O(entries), with the shard
+    /// locked.
     pub fn walk_part(&self, part: Part, entries_max: usize, visit: impl FnMut(&KeyEntry)) -> Stepped {
         match self.lock_unless_busy(part.shard()) {
             Some(mut shard) => self.snapshot.walk_part(&mut shard, part, entries_max, visit),
@@ -94,9 +95,9 @@ impl Keyspace {
         }
     }
 
-    /// Calls `visit` with the next pieces of a big value, about `elements_max` elements. The caller
-    /// must be inside the gate. O(elements), with the shard locked unless the value has left the
-    /// keyspace.
+    /// Calls `visit` with the next pieces of a big value in the snapshot walk, about `elements_max`
+    /// elements. The caller must be inside the gate. O(elements), with the shard locked unless the
+    /// value has left the keyspace.
     pub fn walk_big(
         &self,
         big: &BigValue,
@@ -106,8 +107,8 @@ impl Keyspace {
         self.snapshot.walk_big(|shard| self.lock_unless_busy(shard), big, elements_max, visit)
     }
 
-    /// Adds a key to a locked shard, which must not have it. The caller counts its size. All new
-    /// keys are added by this function. O(1) amortised.
+    /// Adds a key to a locked shard, which must not have it. Returns its place. The caller adds its
+    /// size to the size counts. All new keys are added by this function. O(1) amortised.
     #[inline]
     pub(crate) fn insert(&self, shard: &mut Shard, db: usize, hash: KeyHash, entry: KeyEntry) -> Place {
         let place = shard.db_mut(db).insert(hash, entry, &self.hasher);
@@ -117,8 +118,9 @@ impl Keyspace {
         place
     }
 
-    /// Removes the key at a place from a locked shard for good. Subtracts its size in the caller's
-    /// lane, or in the shared one. O(1) amortised.
+    /// Removes the key at `place` from a locked shard for good, and returns its entry. Subtracts
+    /// its size from the size counts: in the caller's `lane`, or for `None` in the shared lane.
+    /// O(1) amortised.
     #[inline]
     pub(crate) fn remove_at(
         &self,
@@ -137,7 +139,8 @@ impl Keyspace {
         self.left(entry)
     }
 
-    /// Passes an entry that has left the keyspace to the snapshot, which may need it.
+    /// Gives the snapshot walk the value of an entry that has left the keyspace, if the walk is
+    /// reading that value. Returns the entry, then with an empty value.
     #[inline]
     pub(crate) fn left(&self, mut entry: KeyEntry) -> KeyEntry {
         if self.snapshot.is_under_way() {
@@ -146,8 +149,9 @@ impl Keyspace {
         entry
     }
 
-    /// Informs the snapshot of an entry that is about to replace another one in a locked shard. The
-    /// snapshot may have a big value in the new entry.
+    /// Informs the snapshot walk of an entry that is about to replace another one in a locked
+    /// shard. The new entry may hold a big value that the walk is reading: its stored place
+    /// changes.
     #[inline]
     pub(crate) fn on_replaced(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if self.snapshot.is_under_way() {
@@ -162,7 +166,8 @@ impl Keyspace {
         self.insert_hashed(shard, db, (hash, entry)).is_ok()
     }
 
-    /// Adds a key with its hash. Returns the key if it exists already.
+    /// Adds a key with its hash to a locked shard. Returns the entry as an error if the key exists
+    /// already.
     fn insert_hashed(
         &self,
         shard: &mut Shard,
@@ -178,11 +183,11 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Adds many keys, each with its hash, like [`insert_absent`](Self::insert_absent). Takes one
-    /// lock for all keys of a shard, and waits once for their memory. O(n log n).
+    /// Adds many keys, each with its hash, like [`insert_absent`](Self::insert_absent). Locks each
+    /// shard once, and prefetches the table buckets of all its keys together. O(n log n).
     ///
     /// # Errors
-    /// A key that exists already. Other keys may not have been added then.
+    /// The entry of a key that exists already. Other keys may not have been added then.
     pub fn insert_all_absent(
         &self,
         db: usize,
@@ -214,15 +219,15 @@ impl Keyspace {
         }
     }
 
-    /// Subtracts the size of a key that a caller without a lane has just removed from a locked
-    /// shard.
+    /// Subtracts the size of a key that was just removed from a locked shard, in the shared lane of
+    /// the size counts.
     pub(crate) fn removed(&self, shard: &mut Shard, db: usize, entry: &KeyEntry) {
         let hash = self.hasher.hash_key(entry.key());
         self.resized(None, shard, Resize { db, hash, old: SizeMark::of(entry), new: SizeMark::NONE });
     }
 
-    /// Updates the counts after the size of a key of a locked shard has changed from one mark to
-    /// another: in the caller's lane, or in the shared one. O(1).
+    /// Updates the size counts and the index of big keys after a key of a locked shard has changed
+    /// its size mark. Counts in the caller's `lane`, or for `None` in the shared lane. O(1).
     #[inline]
     pub(crate) fn resized(&self, lane: Option<&SizeLane>, shard: &mut Shard, resize: Resize) {
         let Resize { db, hash, old, new } = resize;
@@ -235,7 +240,7 @@ impl Keyspace {
         }
     }
 
-    /// Calls `again` with every key of a locked shard's database and replaces the key by the
+    /// Calls `again` with every key of database `db` in a locked shard and replaces the key by the
     /// result; `None` removes it. O(keys).
     pub fn map_keys(
         &self,
@@ -288,8 +293,8 @@ impl Keyspace {
         self.snapshot.swapped(a, b);
     }
 
-    /// Removes the big values of these databases that the snapshot is reading. The caller must be
-    /// the gate's exclusive owner.
+    /// Removes the big values of these databases that the snapshot walk is reading from the
+    /// keyspace: the walk becomes their owner. The caller must be the gate's exclusive owner.
     #[cold]
     fn take_out_bigs(&self, dbs: &std::ops::Range<usize>) {
         for (db, hash, key) in self.snapshot.bigs_within(dbs) {
@@ -307,20 +312,20 @@ impl Keyspace {
         self.shards[shard].0.lock()
     }
 
-    /// Locks one shard, unless a script that has run for too long holds it. The caller must hold no
-    /// other.
+    /// Locks one shard. Returns `None` if a script that has run for too long holds it. The caller
+    /// must hold no other shard's lock.
     #[inline]
     pub fn lock_unless_busy(&self, shard: usize) -> Option<Guard<'_, Shard>> {
         self.shards[shard].0.lock_unless_busy()
     }
 
-    /// Locks one shard if its lock is free.
+    /// Locks one shard if its lock is free; never waits.
     #[inline]
     pub fn try_lock(&self, shard: usize) -> Option<Guard<'_, Shard>> {
         self.shards[shard].0.try_lock()
     }
 
-    /// Starts loading a shard's header into the cache.
+    /// Starts loading the cache line with the lock and header of the shard of this hash. O(1).
     #[inline]
     pub fn prefetch_shard(&self, hash: KeyHash) {
         structures::prefetch::prefetch_read(&raw const self.shards[shard_of(hash)]);
@@ -336,15 +341,15 @@ impl Keyspace {
         Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
     }
 
-    /// Locks the shard of one key.
+    /// Locks the shard of the key with this hash.
     #[inline]
     pub fn lock_one(&self, hash: KeyHash) -> Locked<'_> {
         let shard = shard_of(hash);
         Locked(Held::One((shard, self.lock(shard))))
     }
 
-    /// Locks like [`lock_one`](Self::lock_one), unless a script that has run for too long holds the
-    /// shard.
+    /// Locks the shard of the key with this hash. Returns `None` if a script that has run for too
+    /// long holds it.
     #[inline]
     pub fn lock_one_unless_busy(&self, hash: KeyHash) -> Option<Locked<'_>> {
         let shard = shard_of(hash);
@@ -357,7 +362,8 @@ impl Keyspace {
         self.lock_shards_by(hashes.map(shard_of).collect(), |shard| self.lock_unless_busy(shard))
     }
 
-    /// Locks the shards of all these hashes, each once, in ascending order. O(n log n).
+    /// Locks the shards of all keys with these hashes, each shard once, in ascending order. O(n log
+    /// n).
     pub fn lock_all_of(&self, hashes: impl Iterator<Item = KeyHash>) -> Locked<'_> {
         self.lock_shards(hashes.map(shard_of).collect())
     }
@@ -401,7 +407,8 @@ impl Keyspace {
         Locked(Held::Many((0..SHARD_COUNT).map(|shard| (shard, self.lock(shard))).collect()))
     }
 
-    /// Locks no shard, for commands that visit shards one at a time.
+    /// Returns an empty set of locked shards, for commands that lock shards one at a time
+    /// themselves.
     #[inline]
     pub fn lock_none(&self) -> Locked<'_> {
         Locked(Held::Many(Vec::new()))
@@ -430,7 +437,7 @@ impl Keyspace {
         size
     }
 
-    /// Calls `look` with a locked shard, unless a busy script holds it.
+    /// Calls `look` with one shard, locked. Returns `None` if a busy script holds the shard.
     pub(crate) fn look_at<T>(&self, shard: usize, look: impl FnOnce(&Shard) -> T) -> Option<T> {
         self.lock_unless_busy(shard).map(|guard| look(&guard))
     }
@@ -446,10 +453,10 @@ impl Keyspace {
         counts
     }
 
-    /// Removes due keys and due fields of one shard, in a bounded step. The removed keys are in
-    /// `swept`; they should be dropped when the lock is free again. Returns the next point within
-    /// the shard, `None` when the shard is finished. A shard in which nothing ever expires costs
-    /// its lock and a load per database.
+    /// Removes due keys and due fields of one locked shard, from `at` on, in a step bounded by
+    /// `budget`. Puts the removed keys in `swept`; they should be dropped after the shard is
+    /// unlocked. Returns the point at which the next step starts, `None` when the shard is
+    /// finished. A shard in which nothing ever expires costs its lock and a load per database.
     pub fn sweep_due(
         &self,
         shard: &mut Shard,
@@ -484,11 +491,11 @@ pub struct SweepResult {
     due_ms: i64,
     /// The database of the last step.
     pub db: usize,
-    /// The keys that were due.
+    /// The removed keys that were due, with their values.
     pub expired: Vec<KeyEntry>,
-    /// The hashes that lost their last field.
+    /// The removed hashes, which had lost their last field.
     pub emptied: Vec<KeyEntry>,
-    /// The names of hashes that lost fields, if `names_shrunk` is set.
+    /// The keys of hashes that lost fields, if `names_shrunk` is set.
     pub shrunk: Vec<Box<[u8]>>,
     /// True if `shrunk` is to be filled.
     pub names_shrunk: bool,
@@ -497,11 +504,13 @@ pub struct SweepResult {
     pub removed_fields: Vec<SweptFields>,
     /// True if `removed_fields` is to be filled.
     pub names_fields: bool,
-    /// The number of fields removed.
+    /// The number of fields removed from hashes.
     pub fields: u64,
-    /// The number of keys with an expiry, due or not, in the tables whose sweep was started.
+    /// The number of keys with an expiry, due or not, in all tables (of one database in one shard)
+    /// whose sweep was started.
     pub expiring: u64,
-    /// The number of checked keys with an expiry, due or not, and hashes with such fields.
+    /// The number of elements that sweeps have checked: keys with an expiry, due or not, and hashes
+    /// that have fields with one.
     pub looked_at: u64,
 }
 
@@ -529,13 +538,14 @@ impl SweepResult {
         self
     }
 
-    /// Returns true if nothing was removed, except fields whose names are not kept.
+    /// Returns true if the result has no removed key and no name of a changed hash or removed
+    /// field.
     pub fn is_empty(&self) -> bool {
         let keys = self.expired.is_empty() && self.emptied.is_empty();
         keys && self.shrunk.is_empty() && self.removed_fields.is_empty()
     }
 
-    /// Frees the removed keys and fields. The counts stay.
+    /// Frees the removed keys and the names of fields and hashes. The counts stay.
     pub fn clear(&mut self) {
         self.expired.clear();
         self.emptied.clear();
@@ -544,7 +554,7 @@ impl SweepResult {
     }
 }
 
-/// The fields that one step of a sweep removed from a hash.
+/// The fields that one step of a sweep removed from one hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweptFields {
     /// The hash's key.
@@ -553,7 +563,7 @@ pub struct SweptFields {
     pub fields: Vec<Box<[u8]>>,
 }
 
-/// A sweep of one database that records the changes of the keys' sizes.
+/// A sweep of one database in one shard that records the changes of the keys' size marks.
 struct CountedSweep<'a> {
     keyspace: &'a Keyspace,
     db: usize,
@@ -612,19 +622,19 @@ impl Sweep<KeyEntry> for CountedSweep<'_> {
     }
 }
 
-/// A point in a sweep of the keyspace.
+/// The point at which the next step of a sweep of the keyspace starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweepPoint {
-    /// The shard.
+    /// The number of the shard.
     pub shard: usize,
-    /// The database.
+    /// The number of the database.
     pub db: usize,
-    /// The cursor of the table.
+    /// The cursor in the table of that database in that shard.
     pub cursor: u64,
 }
 
-/// Values of some shards, with the shards' numbers, in ascending order. Most commands have one
-/// shard, so it is not always a vector.
+/// One value for each of some shards, in ascending order of the shards' numbers. Most commands have
+/// one shard, so a single value needs no vector.
 enum Held<T> {
     /// The value of one shard.
     One((usize, T)),
@@ -674,7 +684,7 @@ impl<T> Held<T> {
     }
 }
 
-/// Finds the place of a shard among several. O(log shards).
+/// Returns the index of a shard's value in `many`. O(log shards).
 fn place_of<T>(many: &[(usize, T)], shard: usize) -> Option<usize> {
     many.binary_search_by_key(&shard, |(number, _)| *number).ok()
 }

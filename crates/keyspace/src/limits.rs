@@ -5,7 +5,7 @@
 pub struct PackLimits {
     /// The most entries (members, or fields with their values).
     pub entries_max: usize,
-    /// The length in bytes of the longest entry, field or value.
+    /// The length in bytes up to which an entry (a member, a field or a value) may be packed.
     pub value_len_bytes_max: usize,
 }
 

@@ -7,8 +7,8 @@
 //!
 //! Users' indices count from the end if they are negative; `usize` indices here are resolved ones.
 //!
-//! Invariant: only those of the two structures. An empty list may exist here. The keyspace's rule
-//! is that no key has an empty list.
+//! Invariants: only those of the listpack and the quicklist. This module allows empty lists; the
+//! keyspace ensures that no key has one.
 
 use crate::freeing::FreeingSteps;
 use std::ops::{ControlFlow, Range};
@@ -31,7 +31,7 @@ impl ListLimits {
         Self { node: NodeLimit::from_option(list_max_listpack_size) }
     }
 
-    /// Sets the length in bytes from which strings have a node of their own.
+    /// Sets the length in bytes from which a string has a node of its own.
     pub const fn with_plain_from(self, len_bytes: u32) -> Self {
         Self { node: self.node.with_plain_from(len_bytes) }
     }
@@ -48,7 +48,7 @@ impl ListLimits {
     }
 }
 
-/// An end of a list: LEFT or HEAD, and RIGHT or TAIL.
+/// An end of a list. Commands call the front LEFT or HEAD, and the back RIGHT or TAIL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListEnd {
     /// The end of index 0.
@@ -66,7 +66,7 @@ pub enum Beside {
     After,
 }
 
-/// The query of LPOS.
+/// The parameters of a search for an element's positions (LPOS).
 #[derive(Clone, Copy, Debug)]
 pub struct PositionQuery<'a> {
     /// The element to find.
@@ -96,9 +96,9 @@ const FREED_NODES_MAX: usize = 16;
 /// The structure of a list, for code that writes lists to files or peers.
 #[derive(Clone, Copy, Debug)]
 pub enum ListView<'a> {
-    /// Encoding `listpack`.
+    /// A list in the encoding `listpack`.
     Pack(&'a Listpack),
-    /// Encoding `quicklist`.
+    /// A list in the encoding `quicklist`.
     Quick(&'a Quicklist),
 }
 
@@ -116,7 +116,8 @@ enum Elements {
 
 const _: () = assert!(size_of::<List>() <= 16);
 
-/// The reason why edits of a listpack cannot be refused here.
+/// The panic message for an edit of a listpack that is refused. It cannot be: a list's limits are
+/// far below a listpack's own limit.
 const WITHIN_LIMIT: &str = "a listpack within a node's limit is far below its own";
 
 impl Default for List {
@@ -187,7 +188,8 @@ impl List {
         }
     }
 
-    /// Converts the value to pieces that are freed one by one. O(1).
+    /// Converts the list to an iterator that frees one node a step; a listpack takes one step.
+    /// O(1).
     pub fn into_freed(self) -> FreeingSteps {
         match self.elements {
             Elements::Quick(quick) => Box::new(quick.into_freed()),
@@ -264,7 +266,7 @@ impl List {
     /// Visits like [`List::visit_range`], last to first.
     pub fn visit_range_rev(&self, range: Range<usize>, mut visit: impl FnMut(Element<'_>)) {
         let mut left = range.len();
-        // It breaks only when all were visited.
+        // The visit breaks only when all elements in the range were visited.
         let _ = self.try_visit_rev(range.end, |element| {
             if left == 0 {
                 return ControlFlow::Break(());
@@ -300,8 +302,8 @@ impl List {
         }
     }
 
-    /// Calls `found` with the indices of elements equal to the query's, in the order in which they
-    /// are found. O(n).
+    /// Calls `found` with the indices of elements equal to the query's value, in the order in which
+    /// they are found: descending for a negative rank. O(n).
     pub fn positions(&self, query: PositionQuery<'_>, mut found: impl FnMut(usize)) {
         let or_all = |max: usize| if max == 0 { usize::MAX } else { max };
         let needle = Needle::new(query.value);
@@ -326,14 +328,15 @@ impl List {
             wanted -= 1;
             if wanted == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        // The result only says that `look` stopped the visit.
+        // The result is not needed: it only says that `look` stopped the visit.
         let _ = if from_front { self.try_visit(look) } else { self.try_visit_rev(len, look) };
     }
 
     // The ends.
 
     /// Pushes `values` one after the other at `end`. At the front, the last value becomes the first
-    /// element. O(their bytes) amortised, or the bytes of a listpack.
+    /// element. Amortised O(bytes of `values`) for a quicklist, O(bytes of the list) for a
+    /// listpack.
     #[inline]
     pub fn push<'v>(
         &mut self,
@@ -359,7 +362,8 @@ impl List {
     }
 
     /// Pops up to `count` elements at `end`, and calls `popped` with each before it is removed.
-    /// Returns the number popped. O(count) amortised, or the bytes of a listpack.
+    /// Returns the number popped. Amortised O(count) for a quicklist, O(bytes of the list) for a
+    /// listpack.
     #[inline]
     pub fn pop(
         &mut self,
@@ -374,7 +378,7 @@ impl List {
     }
 
     /// Moves the element at the end `from`, if there is one, to the end `to`. Returns its text.
-    /// O(its bytes) amortised, or the bytes of a listpack.
+    /// Amortised O(bytes of the element) for a quicklist, O(bytes of the list) for a listpack.
     pub fn rotate(&mut self, from: ListEnd, to: ListEnd, limits: ListLimits) -> Option<Vec<u8>> {
         let mut moved = None;
         self.take(from, 1, |element| element.append_to(moved.insert(Vec::new())));
@@ -387,7 +391,7 @@ impl List {
         moved
     }
 
-    /// Pops without changing the encoding.
+    /// Pops like [`List::pop`], but without a change of the list's encoding.
     #[inline]
     fn take(&mut self, end: ListEnd, count: usize, mut popped: impl FnMut(Element<'_>)) -> usize {
         match &mut self.elements {
@@ -517,7 +521,7 @@ impl List {
         trimmed
     }
 
-    // Showing it while it continues to change.
+    // Walks, which snapshots use.
 
     /// Returns true if the list is a quicklist, which can have a walk. O(1).
     pub fn has_nodes(&self) -> bool {
@@ -532,7 +536,8 @@ impl List {
         quick.node_count()
     }
 
-    /// Returns the ticket of the walk in progress. O(1).
+    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// O(1).
     pub fn ticket(&self) -> Option<u32> {
         match &self.elements {
             Elements::Quick(quick) => quick.ticket(),
@@ -577,8 +582,8 @@ impl List {
         self.elements = Elements::Quick(Box::new(quick));
     }
 
-    /// Converts the list to a listpack if it fits one with room to spare. Does nothing during a
-    /// walk.
+    /// Converts a quicklist to a listpack if its elements are in one node of at most half the
+    /// limit. Does nothing during a walk.
     #[inline]
     fn shrink(&mut self, limits: ListLimits) {
         let Elements::Quick(quick) = &self.elements else { return };

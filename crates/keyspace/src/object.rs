@@ -84,8 +84,8 @@ impl Object {
         }
     }
 
-    /// Returns the size of the value. O(1), except that a listpack of more than 65,534 elements is
-    /// counted.
+    /// Returns the size of the value. O(1), or O(n) for a listpack of more than 65,534 elements,
+    /// which does not store their number.
     #[inline(always)]
     pub(crate) fn size(&self) -> ValueSize {
         match self {
@@ -100,8 +100,8 @@ impl Object {
         }
     }
 
-    /// Returns the number of elements whose freeing costs time; for a long string, of its pages.
-    /// Lazy freeing uses it. O(1).
+    /// Returns the number of elements, by which lazy freeing estimates the cost of freeing the
+    /// value. A long string counts as its number of 4 KiB pages. O(1), for a stream O(groups).
     pub fn element_count(&self) -> usize {
         match self {
             Object::Blob(blob) => blob.capacity() / 4096,
@@ -152,8 +152,8 @@ pub trait ObjectType: Sized {
     fn into_object(self) -> Object;
     /// Returns true if the value is empty: empty collections do not exist as keys. O(1).
     fn is_empty(&self) -> bool;
-    /// Returns the size of the value. O(1), except that a listpack of more than 65,534 elements is
-    /// counted.
+    /// Returns the size of the value. O(1), or O(n) for a listpack of more than 65,534 elements,
+    /// which does not store their number.
     fn size(&self) -> ValueSize;
 }
 

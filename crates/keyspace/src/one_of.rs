@@ -3,11 +3,11 @@
 
 /// One of three iterators over the same items.
 pub(crate) enum OneOf<A, B, C> {
-    /// The first encoding's.
+    /// The iterator of the first encoding.
     A(A),
-    /// The second encoding's.
+    /// The iterator of the second encoding.
     B(B),
-    /// The third encoding's.
+    /// The iterator of the third encoding.
     C(C),
 }
 

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-/// The fault of a valid listpack that is not a valid collection.
+/// The reason why a valid listpack is not a valid hash, set or sorted set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackDefect {
     /// A field without a value, or a member without a score.

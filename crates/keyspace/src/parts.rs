@@ -1,9 +1,9 @@
-//! Showings of big values (`structures::walk_state`): a snapshot reads a value in pieces, in its
-//! state at the start, while other threads continue to change it.
+//! Walks of big values (`structures::walk_state`): a snapshot reads a value in pieces, in its state
+//! at the start, while other threads continue to change it.
 //!
 //! ```text
-//!   begin_parts    starts a walk of the present state; returns the head, to be written before
-//!                  the pieces
+//!   begin_parts    starts a walk of the present state; returns the value's head, to be
+//!                  written before the pieces
 //!   next_parts     visits the next pieces. Until the last one, a change of the value first copies
 //!                  the part that it is about to change (`structures::table::walk`, and
 //!                  `structures::walked_row` for the nodes of lists and streams)
@@ -11,7 +11,7 @@
 //! Values up to [`WHOLE_LEN_BYTES_MAX`], and all values packed in one block, have no walks: a
 //! snapshot copies them. It also copies the data of a stream's groups.
 //!
-//! The clone of a value during a walk has no walk in progress.
+//! A clone of a value that has a walk in progress has none itself.
 
 use structures::listpack::element::Element;
 use structures::quicklist::NodeView;
@@ -25,39 +25,40 @@ use crate::{Hash, List, Set, Zset};
 /// The size in bytes up to which a value is copied as a whole.
 pub const WHOLE_LEN_BYTES_MAX: usize = 64 * 1024;
 
-/// The part of a value that is known at the start of its walk.
+/// The description of a big value that is known at the start of its walk and precedes its pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// A list.
+    /// The head of a list.
     List {
         /// The number of [`ValuePart::Node`]s that follow.
         nodes: usize,
     },
-    /// A set.
+    /// The head of a set.
     Set {
         /// The number of [`ValuePart::Member`]s that follow.
         members: usize,
     },
-    /// A hash.
+    /// The head of a hash.
     Hash {
         /// The number of [`ValuePart::Field`]s that follow.
         fields: usize,
-        /// A lower bound of the deadlines of its fields; `None` if no field has one.
+        /// A lower bound of the deadlines of the hash's fields, in Unix milliseconds; `None` if no
+        /// field has one.
         deadline_min_ms: Option<i64>,
     },
-    /// A sorted set.
+    /// The head of a sorted set.
     Zset {
         /// The number of [`ValuePart::Scored`]s that follow.
         members: usize,
     },
-    /// A stream.
+    /// The head of a stream.
     Stream {
         /// The number of [`ValuePart::Entries`] that follow, before a [`ValuePart::StreamEnd`].
         nodes: usize,
     },
 }
 
-/// A part of a big value.
+/// A piece of a big value, as a walk visits it.
 pub enum ValuePart<'a> {
     /// A node of a list. The nodes come in order.
     Node(NodeView<'a>),
@@ -69,7 +70,7 @@ pub enum ValuePart<'a> {
     Scored(&'a [u8], f64),
     /// The entries of a node of a stream, at least one, in order. The nodes come in order.
     Entries(&'a [StreamEntry<'a>]),
-    /// The state of a stream besides its entries.
+    /// The state of a stream besides its entries: the last piece.
     StreamEnd(&'a StreamRest),
 }
 
@@ -87,9 +88,9 @@ impl Object {
         is_divided && len_bytes > WHOLE_LEN_BYTES_MAX
     }
 
-    /// Starts a walk of the present state: [`Object::next_parts`] then visits it.
-    /// `Object::parts_ticket` returns the walk's ticket. Returns `None` unless
-    /// [`Object::is_piecewise`]. O(1).
+    /// Starts a walk of the value's present state, whose pieces [`Object::next_parts`] visits.
+    /// Returns the head, or `None` if the value is not [piecewise](Object::is_piecewise). O(1),
+    /// except for a hash with deadlines (O(n / 400)) and for the copy of a stream's groups.
     pub fn begin_parts(&mut self, walk_state: WalkState) -> Option<Head> {
         if !self.is_piecewise() {
             return None;
@@ -113,7 +114,8 @@ impl Object {
         })
     }
 
-    /// Returns the ticket of the walk in progress, if there is one. O(1).
+    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// O(1).
     pub fn parts_ticket(&self) -> Option<u32> {
         match self {
             Object::Set(set) => set.ticket(),

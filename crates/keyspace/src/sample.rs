@@ -32,7 +32,8 @@ impl Selection {
     }
 }
 
-/// Visits `count` distinct elements of a table, uniformly chosen. Expected O(count).
+/// Calls `visit` with `count` distinct elements of a table, uniformly chosen, or with all elements
+/// if there are no more than `count`. Expected O(count).
 pub(crate) fn sample_table<E: Thin>(
     table: &Table<E>,
     count: usize,

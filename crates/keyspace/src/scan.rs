@@ -24,13 +24,14 @@ use crate::key::{SHARD_BITS, SHARD_COUNT};
 use crate::keyspace::{Keyspace, ShardBusy};
 use crate::object::KeyEntry;
 
-/// The bits of a cursor that are a point in a table.
+/// The number of bits of a scan cursor that are a point in a table.
 const POINT_BITS: u32 = 38;
-/// The bits of a table's own cursor.
+/// The number of bits of a table's own cursor.
 const TABLE_BITS: u32 = 48;
 const ROUNDED_BITS: u32 = TABLE_BITS - POINT_BITS;
-/// The number of keys of a shard from which the shards' sizes are similar enough to draw a shard
-/// first.
+/// The least number of keys that a randomly drawn shard must have so that a random key is taken
+/// from it. With fewer keys, the shards' sizes differ too much: a shard is then drawn in proportion
+/// to its size.
 const DENSE_SHARD_LEN_MIN: usize = 64;
 
 /// A point of a scan. See the module's essay.
@@ -41,13 +42,13 @@ impl ScanCursor {
     /// The start of a scan, and the cursor after its last step.
     pub const START: Self = Self(0);
 
-    /// Converts the number of a client's cursor. A number that was never returned means some point
-    /// of the scan.
+    /// Converts the number of a client's cursor to a point. A number that no scan has returned is
+    /// accepted, too: it means some point of the scan.
     pub fn from_number(number: u64) -> Self {
         Self(number & ((1 << (SHARD_BITS + POINT_BITS)) - 1))
     }
 
-    /// Returns the number for the client, which is below 2^48.
+    /// Returns the number of the cursor for the client, which is below 2^48.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -128,7 +129,8 @@ impl Keyspace {
     }
 }
 
-/// Visits the bucket at `point`. Returns the next point that a cursor can represent, 0 at the end.
+/// Visits the keys of the bucket at `point`, a 38-bit point in a table. Returns the next point that
+/// a cursor can represent, 0 at the end of the table.
 fn scan_table(table: &Table<KeyEntry>, point: u64, visit: &mut impl FnMut(&KeyEntry)) -> u64 {
     let mut cursor = point << ROUNDED_BITS;
     loop {

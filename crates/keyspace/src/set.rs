@@ -36,11 +36,11 @@ enum Repr {
 /// The structure of a set, for code that writes sets to files or peers.
 #[derive(Clone, Copy, Debug)]
 pub enum SetView<'a> {
-    /// Encoding `intset`.
+    /// A set in the encoding `intset`.
     Ints(&'a Intset),
-    /// Encoding `listpack`.
+    /// A set in the encoding `listpack`.
     Pack(&'a Listpack),
-    /// Encoding `hashtable`: [`Set::iter`] returns the members.
+    /// A set in the encoding `hashtable`: [`Set::iter`] returns the members.
     Table,
 }
 
@@ -170,7 +170,8 @@ impl Set {
         }
     }
 
-    /// Returns the bytes owned outside the key's block, with an average for the table. O(1).
+    /// Returns the approximate bytes that the set owns outside its key's block. The buckets of a
+    /// table count with their mean fill. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         match &self.repr {
@@ -180,7 +181,7 @@ impl Set {
         }
     }
 
-    /// Returns the bytes owned outside the key's block. O(n / 60).
+    /// Returns the bytes that the set owns outside its key's block. O(n / 60) up to a bound.
     pub fn memory_usage(&self) -> usize {
         match &self.repr {
             Repr::Ints(ints) => ints.memory_usage(),
@@ -191,7 +192,8 @@ impl Set {
         }
     }
 
-    /// Converts the value to pieces that are freed one by one. O(1).
+    /// Converts the set to an iterator that frees one member a step; a packed set takes one step.
+    /// O(1).
     pub fn into_freed(self) -> FreeingSteps {
         match self.repr {
             Repr::Table(members) => Box::new(members.table.into_table().into_drain().map(drop)),
@@ -211,12 +213,14 @@ impl Set {
         }
     }
 
-    /// Returns the ticket of the walk in progress. O(1).
+    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Repr::Table(members) = &self.repr { members.table.ticket() } else { None }
     }
 
-    /// Visits the next members of the walk, about `members_max`. Returns true if there are more.
+    /// Visits the next members of the walk that [`Set::begin_walk`] started, about `members_max`.
+    /// Returns true if there are more.
     pub(crate) fn walk_next(&mut self, members_max: usize, mut visit: impl FnMut(Element<'_>)) -> bool {
         let Repr::Table(members) = &mut self.repr else { return false };
         members.table.walk_next(members_max, |member| visit(Element::Bytes(member.bytes())))
@@ -231,8 +235,9 @@ impl Set {
         }
     }
 
-    /// Prepares for `count` more members, the first of which is `first`. A set that will not stay
-    /// packed is converted to a table at once. O(n) if the encoding changes.
+    /// Prepares for adding `count` members, the first of which is `first`. Chooses the encoding of
+    /// an empty set, and converts a packed set to a table at once if `count` alone exceeds the
+    /// limit. O(n) if the encoding changes.
     pub fn expect(&mut self, count: usize, first: &[u8], limits: &SetLimits, hasher: &Hasher) {
         let spread = match &self.repr {
             Repr::Ints(ints) if ints.is_empty() => {
@@ -329,7 +334,7 @@ impl Set {
         }
     }
 
-    /// Draws a member uniformly. Expected O(1); packed, O(n).
+    /// Draws a member uniformly. Returns `None` if the set is empty. Expected O(1); packed, O(n).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<Element<'_>> {
         if self.is_empty() {
             return None;
@@ -344,8 +349,8 @@ impl Set {
         }
     }
 
-    /// Visits `count` distinct members chosen uniformly, or all members if there are no more.
-    /// Expected O(count); packed, O(n).
+    /// Visits `count` distinct members chosen uniformly, or all members if there are no more than
+    /// `count`. Expected O(count); packed, O(n).
     pub fn sample(&self, count: usize, mut draw: impl FnMut() -> u64, mut visit: impl FnMut(Element<'_>)) {
         if let Repr::Table(members) = &self.repr {
             sample_table(&members.table, count, draw, |member| visit(Element::Bytes(member.bytes())));
@@ -355,7 +360,8 @@ impl Set {
         self.iter().filter(|_| selection.next(&mut draw)).for_each(visit);
     }
 
-    /// Removes a member chosen uniformly and calls `visit` with it. Expected O(1); packed, O(n).
+    /// Removes a member chosen uniformly. Returns the result of `visit`, called with the member;
+    /// `None` if the set is empty. Expected O(1); packed, O(n).
     pub fn take_random<T>(
         &mut self,
         draw: impl FnMut() -> u64,
@@ -384,8 +390,8 @@ impl Set {
         }
     }
 
-    /// Visits some members at `cursor` and returns the next cursor, 0 at the end; a packed set is
-    /// visited at once. Members that exist from the first call to the last are visited. O(1);
+    /// Visits some members at `cursor`. Returns the next cursor, 0 at the end. A packed set is
+    /// visited in one call. Members that exist from the first call to the last are visited. O(1);
     /// packed, O(n).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>)) -> u64 {
         match &self.repr {

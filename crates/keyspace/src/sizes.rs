@@ -35,7 +35,8 @@ pub const BINS: usize = 64;
 const CELLS: usize = 7 * BINS;
 
 impl ValueSize {
-    /// Returns the size of a key's value. For an integer, it is the least length in its bin. O(1).
+    /// Returns the size of a key's value. For a value stored as an integer, it is the least length
+    /// in the bin of its text. O(1), or O(n) for a listpack of more than 65,534 elements.
     #[inline(always)]
     pub fn of_entry(entry: &KeyEntry) -> Self {
         let text = |len: usize| Self { kind: SizedType::String, bytes: len, elements: len };
@@ -59,9 +60,9 @@ impl ValueSize {
         SizeMark(mark.0 | (u32::from(by_elements) << 8 | u32::from(by_bytes)) << CELL_BITS)
     }
 
-    /// Returns true if the marks of both sizes are certainly equal, without computing them. That is
-    /// so after nearly all writes: the type is the same, and the size stays in its power of two
-    /// (small values) or in its class.
+    /// Returns true if keys of both sizes have certainly the same mark; does not compute the marks.
+    /// It is true for nearly all writes: the type stays the same, and the size stays in its power
+    /// of two (small values) or in its class.
     #[inline]
     pub(crate) fn is_marked_alike(self, other: Self) -> bool {
         let small =
@@ -81,7 +82,7 @@ impl ValueSize {
 /// ```text
 ///  [unused 7][class by elements 8][class by bytes 8][cell 9]
 /// ```
-/// O(1) to compute, except that a listpack of more than 65,534 elements is counted.
+/// O(1) to compute, or O(n) for a listpack of more than 65,534 elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeMark(u32);
 
@@ -92,7 +93,7 @@ impl SizeMark {
     /// The mark of a key that does not exist.
     pub const NONE: Self = Self(0);
 
-    /// Computes the mark of a key with its present value.
+    /// Computes the mark of a key from its present value.
     #[inline]
     pub fn of(entry: &KeyEntry) -> Self {
         match entry.view() {
@@ -102,13 +103,13 @@ impl SizeMark {
         }
     }
 
-    /// Computes the mark of a key whose value is a number.
+    /// Computes the mark of a key whose value is the integer `number`.
     #[inline]
     pub(crate) fn of_int(number: i64) -> Self {
         Self::new(SizedType::String, bin_of_text(number))
     }
 
-    /// Computes the mark of a key with a value that is not stored yet.
+    /// Computes the mark that a key will have when `value` is stored in it.
     #[inline]
     pub(crate) fn of_new(value: &NewValue<'_, Object>) -> Self {
         match value {
@@ -134,13 +135,13 @@ impl SizeMark {
         self.0 as usize & ((1 << CELL_BITS) - 1)
     }
 
-    /// Adds a key of this mark to the counts. The mark must not be [`SizeMark::NONE`].
+    /// Adds one key of this mark to `counts`. The mark must not be [`SizeMark::NONE`].
     pub(crate) fn add_to(self, counts: &mut SizeCounts) {
         let cell = self.cell() - BINS;
         counts[cell / BINS][cell % BINS] += 1;
     }
 
-    /// Returns true if the key is in the index of big keys.
+    /// Returns true if a key of this mark is in the index of big keys.
     #[inline]
     pub fn is_big(self) -> bool {
         self.0 >> CELL_BITS != 0
@@ -154,7 +155,7 @@ impl SizeMark {
             || (self.0 >> CELL_BITS != 0 && self.cell() / BINS != other.cell() / BINS)
     }
 
-    /// Returns the class by a measure; 0 if the key is not big by it.
+    /// Returns the size class by `measure`; 0 if the key is not big by it.
     pub(crate) fn class(self, measure: Measure) -> u8 {
         match measure {
             Measure::Bytes => (self.0 >> CELL_BITS) as u8,
@@ -162,13 +163,13 @@ impl SizeMark {
         }
     }
 
-    /// Returns the type; `None` for a key that does not exist.
+    /// Returns the type of the key's value; `None` for a key that does not exist.
     pub fn kind(self) -> Option<SizedType> {
         SizedType::ALL.get((self.cell() / BINS).wrapping_sub(1)).copied()
     }
 }
 
-/// Returns the bin of a size.
+/// Returns the bin of a size, from 0 to [`BINS`] - 1.
 #[inline]
 fn bin_of(size: usize) -> u32 {
     (usize::BITS - size.leading_zeros()).min(BINS as u32 - 1)
@@ -195,10 +196,10 @@ pub fn bin_start(bin: usize) -> u64 {
 /// The number of keys of one database in each bin, by type in the order of [`SizedType::ALL`].
 pub type SizeCounts = [[u64; BINS]; 6];
 
-/// A change of a key's size.
+/// A change of one key's size, to be counted.
 #[derive(Clone, Copy)]
 pub(crate) struct Resize {
-    /// The database.
+    /// The number of the key's database.
     pub db: usize,
     /// The key's hash.
     pub hash: KeyHash,
@@ -210,7 +211,7 @@ pub(crate) struct Resize {
 
 type Cells = [AtomicU64; CELLS];
 
-/// The counts of one thread. See the module's comment.
+/// The key counts of one thread, by database and cell. See the module's comment.
 pub struct SizeLane {
     dbs: Box<[OnceLock<Box<Cells>>]>,
 }
@@ -233,7 +234,8 @@ impl SizeLane {
         self.dbs[db].get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))))
     }
 
-    /// Moves one key of a database to another cell. Only the lane's thread may call it.
+    /// Moves one key of database `db` from the cell of `old` to that of `new`. Only the lane's
+    /// thread may call it.
     #[inline]
     fn recount(&self, db: usize, old: SizeMark, new: SizeMark) {
         let cells = self.cells(db);
@@ -243,7 +245,8 @@ impl SizeLane {
         to.store(to.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Moves one key of a database to another cell. Any thread may call it.
+    /// Moves one key of database `db` from the cell of `old` to that of `new`. Any thread may call
+    /// it.
     fn recount_shared(&self, db: usize, old: SizeMark, new: SizeMark) {
         let cells = self.cells(db);
         cells[old.cell()].fetch_sub(1, Relaxed);
@@ -251,7 +254,7 @@ impl SizeLane {
     }
 }
 
-/// The lanes of all threads.
+/// The key counts of all threads: a lane for each, and the shared lane.
 pub struct KeySizes {
     db_count: usize,
     shared: SizeLane,
@@ -259,7 +262,7 @@ pub struct KeySizes {
 }
 
 impl KeySizes {
-    /// Creates counters without keys.
+    /// Creates the counts of a keyspace without keys.
     pub(crate) fn new(db_count: usize) -> Self {
         Self { db_count, shared: SizeLane::new(db_count), lanes: Mutex::default() }
     }
@@ -270,7 +273,7 @@ impl KeySizes {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let is_left = |lane: &mut Arc<SizeLane>| Arc::get_mut(lane).is_some();
         if let Some(index) = lanes.iter_mut().position(is_left) {
-            // Its counts stay: only the sums over all lanes are meaningful.
+            // The lane's counts stay: only the sums over all lanes are meaningful.
             return Arc::clone(&lanes[index]);
         }
         let lane = Arc::new(SizeLane::new(self.db_count));
@@ -278,8 +281,8 @@ impl KeySizes {
         lane
     }
 
-    /// Moves one key of a database to another cell, in the caller's lane or the shared one. The
-    /// key's shard must be locked. O(1).
+    /// Moves one key of database `db` from the cell of `old` to that of `new`: in the caller's
+    /// `lane`, or for `None` in the shared lane. The key's shard must be locked. O(1).
     #[inline]
     pub(crate) fn recount(&self, lane: Option<&SizeLane>, db: usize, old: SizeMark, new: SizeMark) {
         match lane {
@@ -313,8 +316,8 @@ impl KeySizes {
         })
     }
 
-    /// Resets the counts of a database whose keys were removed. The caller must be the gate's
-    /// exclusive owner. O(lanes).
+    /// Resets the counts of database `db` to zero after all its keys were removed. The caller must
+    /// be the gate's exclusive owner. O(lanes).
     pub(crate) fn forget(&self, db: usize) {
         self.each_lane(|lane| {
             for cell in lane.dbs[db].get().into_iter().flat_map(|cells| cells.iter()) {

@@ -51,23 +51,24 @@ pub const HANDED_OVER_BYTES_MAX: usize = 64 << 20;
 /// The bytes of handed-over copies above which walkers visit these copies first.
 const HANDED_OVER_BYTES_MUCH: usize = HANDED_OVER_BYTES_MAX / 2;
 
-/// The phase without a walk.
+/// The phase while no walk is in progress.
 const IDLE: u32 = 0;
 /// The phase of a walk for which writers keep copies of changed entries.
 const KEEPING: u32 = 1;
 /// The phase of a walk that only clears marks.
 const CLEARING: u32 = 2;
 
-/// The slot of a database that had no key at the start, or that was flushed since.
+/// The slot of a database that had no key at the start of the walk, or that was flushed since.
 const NO_SLOT: u32 = u32::MAX;
-/// The number of bits of a cursor below the slot.
+/// The number of bits of a shard's cursor below the slot: they are the point in a table.
 const POINT_BITS: u32 = 48;
-/// The number of locks among which the handed-over copies are distributed.
+/// The number of locked lists among which the handed-over copies are distributed.
 const HAND_OVER_LANES: usize = 16;
 /// The most buckets that one locked step visits: some ten microseconds if they are empty.
 const STEP_BUCKETS_MAX: usize = 256;
 
-/// A walk over the keyspace in its state at one moment, if one is in progress. See the module.
+/// A walk over the keyspace in its state at one moment, or the state without a walk. See the
+/// module.
 pub struct Snapshot {
     /// The phase: [`IDLE`], [`KEEPING`] or [`CLEARING`]. The exclusive owner writes it at the
     /// start; later [`abandon`](Self::abandon) and [`end`](Self::end) do.
@@ -76,29 +77,31 @@ pub struct Snapshot {
     cursors: Box<[AtomicU64]>,
     /// By database, under its present number: the slot. Only the gate's exclusive owner writes it.
     slot_of_db: Box<[AtomicU32]>,
-    /// By slot: the present database of its tables.
+    /// By slot: the number under which the database with the slot's tables is known now.
     db_of_slot: Box<[AtomicU32]>,
-    /// By slot: the number and size of the database at the start.
+    /// By slot: the number and size of the database at the start of the walk.
     dbs: Lock<Vec<(usize, DbSize)>>,
     next_part: AtomicUsize,
     finished_parts: AtomicUsize,
-    /// The number of items of [`Work`] other than parts that walkers have not finished.
+    /// The number of items of [`Work`], except parts, that walkers have taken and not finished.
     works: AtomicUsize,
     lanes: Box<[CachePadded<Lock<Vec<HandedOver>>>]>,
-    /// The bytes of copies not yet visited, including the copies in walks of big values.
+    /// The bytes of copies not yet visited. The copies made by walks of big values are included.
     handed_over_len_bytes: Arc<AtomicUsize>,
     handed_over_len_bytes_peak: AtomicUsize,
-    /// The bytes of values and tables that have left the keyspace and that only the walk needs.
+    /// The bytes of values and tables that have left the keyspace and are stored only for the walk.
     left_len_bytes: AtomicUsize,
     bigs: Lock<Bigs>,
     hasher: Hasher,
     position_of: PositionOf,
     flushed: Lock<Vec<Flushed>>,
-    /// True if all databases were flushed since the last query.
+    /// True if all databases were flushed since the last call of
+    /// [`take_flushed_all`](Self::take_flushed_all).
     flushed_all: AtomicBool,
 }
 
-/// The copy of an entry in its state at the start.
+/// The copy of an entry in its state at the start of the walk, made before a writer changed the
+/// entry.
 pub struct HandedOver {
     slot: u32,
     entry: KeyEntry,
@@ -113,7 +116,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Returns the shard.
+    /// Returns the number of the shard.
     pub fn shard(self) -> usize {
         self.shard
     }
@@ -128,12 +131,13 @@ pub struct Flushed {
     len_bytes: usize,
 }
 
-/// The big values that walkers read in pieces.
+/// The big values of a walk that wait for a walker or are being read in pieces.
 #[derive(Default)]
 struct Bigs {
     next_ticket: u32,
     waiting: Vec<BigValue>,
-    /// The place of each value that waits or is being read, by ticket.
+    /// The place of each value that waits or is being read, with the ticket that identifies the
+    /// value.
     places: Vec<(u32, BigPlace)>,
 }
 
@@ -148,27 +152,27 @@ impl Bigs {
 pub struct BigValue {
     ticket: u32,
     slot: u32,
-    /// The key at the start.
+    /// The key's name at the start of the walk.
     pub key: Box<[u8]>,
-    /// The expiry at the start, in Unix milliseconds.
+    /// The key's expiry at the start of the walk, in Unix milliseconds.
     pub expiry_ms: Option<i64>,
-    /// The access clock.
+    /// The key's access clock when the walk of the value was started.
     pub access: u32,
-    /// The head, to be written before the pieces.
+    /// The head of the value, to be written before its pieces.
     pub head: Head,
 }
 
-/// The database, the hash and the name of a key.
+/// The database's number, the hash and the name of a key.
 type KeyPlace = (usize, KeyHash, Box<[u8]>);
 
-/// A value that has left the keyspace.
+/// A big value that has left the keyspace and is stored only for the walk.
 struct RemovedObject {
     object: Object,
-    /// The value's part of [`Snapshot::left_len_bytes`].
+    /// The bytes that the value contributes to [`Snapshot::left_len_bytes`].
     len_bytes: usize,
 }
 
-/// The place of a big value.
+/// The place where a big value of the walk is stored now.
 enum BigPlace {
     /// In the keyspace, at this key.
     Key(KeyPlace),
@@ -196,7 +200,7 @@ pub enum Work {
     Big(BigValue),
     /// Keys of a flushed database to visit.
     Flushed(Flushed),
-    /// A part to walk.
+    /// A part of the walk (a database's keys in one shard) to visit.
     Part(Part),
     /// No work now: other walkers are doing the rest.
     Wait,
@@ -204,19 +208,19 @@ pub enum Work {
     Done,
 }
 
-/// The outcome of a step.
+/// The outcome of a walker's step in a part or in a big value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
-    /// There is more to visit.
+    /// The step was made, and there is more to visit.
     More,
-    /// Everything was visited.
+    /// The step was the last one: everything was visited.
     Finished,
-    /// A busy script holds the shard: the step must be tried again later.
+    /// No step was made, because a busy script holds the shard. It must be tried again later.
     Busy,
 }
 
 impl Snapshot {
-    /// Creates the state for a keyspace of this number of databases, without a walk.
+    /// Creates the state of a keyspace with `db_count` databases, without a walk.
     pub(crate) fn new(db_count: usize, hasher: &Hasher) -> Self {
         let hasher = hasher.clone();
         let no_slots = || (0..db_count).map(|_| AtomicU32::new(NO_SLOT)).collect();
@@ -241,7 +245,8 @@ impl Snapshot {
         }
     }
 
-    /// Starts a walk over databases of these sizes. The caller must be the gate's exclusive owner.
+    /// Starts a walk. `sizes` are the present sizes of all databases, by number. The caller must be
+    /// the gate's exclusive owner.
     pub(crate) fn fix(&self, sizes: Vec<DbSize>) {
         let mut dbs = self.dbs.lock();
         dbs.clear();
@@ -263,14 +268,16 @@ impl Snapshot {
         self.phase.store(KEEPING, Relaxed);
     }
 
-    /// Returns true while a walk is in progress, abandoned or not. Code that moves an entry must
-    /// then report it, because the walk stores the places of big values.
+    /// Returns true while a walk is in progress, abandoned or not. Code that moves an entry to
+    /// another key or database must then report it, because the walk stores the places of big
+    /// values.
     #[inline]
     pub fn is_under_way(&self) -> bool {
         self.phase.load(Relaxed) != IDLE
     }
 
-    /// Returns true if writers must keep copies of the entries that they change.
+    /// Returns true while a walk is in progress and not abandoned: writers must then keep the state
+    /// of entries before they change them.
     #[inline]
     pub fn is_preserved_for(&self) -> bool {
         self.phase.load(Relaxed) == KEEPING
@@ -297,7 +304,7 @@ impl Snapshot {
         self.abandon();
     }
 
-    /// Returns true if all databases were flushed since the last call.
+    /// Returns true if all databases were flushed since the last call of this function.
     pub fn take_flushed_all(&self) -> bool {
         self.flushed_all.load(Relaxed) && self.flushed_all.swap(false, Relaxed)
     }
@@ -314,8 +321,8 @@ impl Snapshot {
         self.handed_over_len_bytes() + self.left_len_bytes.load(Relaxed)
     }
 
-    /// Returns the highest value of [`handed_over_len_bytes`](Self::handed_over_len_bytes) in the
-    /// last walk.
+    /// Returns the highest value of [`handed_over_len_bytes`](Self::handed_over_len_bytes) since
+    /// the start of the last walk.
     pub fn handed_over_len_bytes_peak(&self) -> usize {
         self.handed_over_len_bytes_peak.load(Relaxed)
     }
@@ -329,7 +336,7 @@ impl Snapshot {
     // The writers' part. All of it runs under the lock of the key's shard.
 
     /// Keeps the present state of an entry for the walk, before the entry is changed or removed.
-    /// O(1), or O(bytes) up to a fixed size.
+    /// Does nothing if the walk does not need it any more. O(1), or O(bytes) up to a fixed size.
     #[cold]
     pub(crate) fn keep(&self, occupied: &mut Occupied<'_, KeyEntry>, db: usize, hash: KeyHash) {
         let Some((slot, point)) = self.point_at(db, shard_of(hash)) else { return };
@@ -337,7 +344,8 @@ impl Snapshot {
     }
 
     /// Keeps the state of an entry like [`keep`](Self::keep), for a caller that knows that the
-    /// entry has no mark. Returns true if the caller must mark the entry.
+    /// entry has no mark. Returns true if the entry is still ahead of the walk: the caller must
+    /// then mark it.
     #[cold]
     pub(crate) fn keep_unmarked(&self, entry: &mut KeyEntry, db: usize, hash: KeyHash) -> bool {
         let Some((slot, point)) = self.point_at(db, shard_of(hash)) else { return false };
@@ -348,8 +356,9 @@ impl Snapshot {
         is_ahead
     }
 
-    /// Returns the slot and the point of the walk in the table of this database in this shard.
-    /// Returns `None` if the walk shows no part of it.
+    /// Returns the slot of database `db` and the walk's point in its table in this shard. Returns
+    /// `None` if the walk visits no key there: the database had none at the start, or was flushed
+    /// since.
     pub(crate) fn point_at(&self, db: usize, shard: usize) -> Option<(u32, WalkPoint)> {
         let slot = self.slot_of_db[db].load(Relaxed);
         (slot != NO_SLOT).then(|| (slot, point_of(slot, self.cursors[shard].load(Relaxed))))
@@ -376,8 +385,8 @@ impl Snapshot {
         }
     }
 
-    /// Starts a walk of an entry's value, if that is to be read in pieces. Returns its ticket
-    /// and head.
+    /// Starts a walk of an entry's value, if the value is big enough to be read in pieces. Returns
+    /// the ticket that identifies the value, and its head.
     fn begin_big(&self, entry: &mut KeyEntry) -> Option<(u32, Head)> {
         let object = entry.object_mut().filter(|object| object.is_piecewise())?;
         let ticket = {
@@ -401,7 +410,8 @@ impl Snapshot {
         bigs.waiting.push(BigValue { ticket, slot, key, expiry_ms, access, head });
     }
 
-    /// Marks an entry that was just inserted, so that the walk skips it.
+    /// Marks an entry that was just inserted, so that the walk skips it. Updates the stored place
+    /// of a big value that the entry holds.
     #[cold]
     pub(crate) fn inserted(&self, shard: &mut Shard, (db, hash): (usize, KeyHash), place: Place) {
         let table = &mut shard.db_mut(db).table;
@@ -413,8 +423,8 @@ impl Snapshot {
         self.on_replaced(db, hash, &table.at(place));
     }
 
-    /// Updates the stored place of a big value of the walk, if the entry that gets this place in
-    /// the keyspace holds one.
+    /// Updates the stored place of a big value of the walk, if `entry` holds one. `entry` is about
+    /// to be stored under the key with this hash in database `db`.
     #[cold]
     pub(crate) fn on_replaced(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if let Some(ticket) = ticket_of(entry) {
@@ -440,8 +450,8 @@ impl Snapshot {
         }
     }
 
-    /// Exchanges the slots of two databases whose tables were exchanged. The caller must be the
-    /// gate's exclusive owner.
+    /// Exchanges the slots of two databases whose tables were exchanged (SWAPDB). The caller must
+    /// be the gate's exclusive owner.
     pub(crate) fn swapped(&self, a: usize, b: usize) {
         let slots = [b, a].map(|db| self.slot_of_db[db].load(Relaxed));
         for (db, slot) in [a, b].into_iter().zip(slots) {
@@ -493,7 +503,8 @@ impl Snapshot {
         }
     }
 
-    /// Records that a database was flushed. The caller must be the gate's exclusive owner.
+    /// Takes away the slot of a database that was flushed, so that the walk visits no later keys of
+    /// it. The caller must be the gate's exclusive owner.
     pub(crate) fn forget(&self, db: usize) {
         let slot = self.slot_of_db[db].swap(NO_SLOT, Relaxed);
         if slot != NO_SLOT {
@@ -511,8 +522,8 @@ impl Snapshot {
     /// Returns the next work, which the caller must finish. May be called inside or outside the
     /// gate.
     pub fn next_work(&self) -> Work {
-        // Counted before the queues are read: an item that a walker has taken from a queue must not
-        // be missing in the count.
+        // `works` is raised before the queues are read: an item that a walker has taken from a
+        // queue must not be missing in it.
         self.works.fetch_add(1, SeqCst);
         let (work, all_walked) = self.take_work();
         if let Work::HandedOver(_) | Work::Big(_) | Work::Flushed(_) = work {
@@ -590,7 +601,7 @@ impl Snapshot {
                 // The walk owns the object at once: another walker may search for it from now on.
                 Some(begun) => {
                     let object = take_object(entry).expect("what begins to be shown is an object");
-                    // Its bytes are counted with its table.
+                    // The object's bytes are counted with the flushed table.
                     self.add_big(begun, slot, entry, BigPlace::Owned(RemovedObject { object, len_bytes: 0 }));
                 }
                 None if kept => visit(db, entry),
@@ -617,7 +628,7 @@ impl Snapshot {
         let db = self.db_of_slot[part.slot].load(Relaxed);
         let mut point = point_of(slot, cursor.load(Relaxed));
         if db == NO_SLOT || shard.db(db as usize).is_none() {
-            // Its keys were passed to the walk, or it had none.
+            // The database's keys were passed to the walk by a flush, or it has none in this shard.
             point = WalkPoint::END;
         }
         let (hasher, kept) = (&self.hasher, self.is_preserved_for());

@@ -42,12 +42,12 @@ pub use id::{IdText, StreamId};
 use node::Node;
 pub use node::Pairs;
 
-/// The limits of a stream's node; 0 means no limit.
+/// The limits of one node of a stream; 0 means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// The option `stream-node-max-bytes`.
+    /// The most bytes of a node: the option `stream-node-max-bytes`.
     pub node_bytes_max: usize,
-    /// The option `stream-node-max-entries`.
+    /// The most entries of a node: the option `stream-node-max-entries`.
     pub node_entries_max: usize,
 }
 
@@ -66,12 +66,12 @@ pub enum AppendError {
 /// The source of a new entry's ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewId {
-    /// `*`: the present time, or the ID after the last one if that one is later than the present
-    /// time.
+    /// `*`: the present millisecond with sequence number 0 if that is above the last ID, else the
+    /// ID right after the last one.
     Auto,
-    /// `ms-*`: the next sequence number of that millisecond.
+    /// `ms-*`: this millisecond with the next sequence number.
     AutoSeq(u64),
-    /// An ID given by the user.
+    /// The complete ID that the user gave.
     Given(StreamId),
 }
 
@@ -96,13 +96,13 @@ pub enum TrimEffort {
     },
 }
 
-/// The effect of removing an entry on the groups in which it is pending.
+/// The effect of removing an entry on the consumer groups that refer to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum References {
-    /// The entry stays pending.
+    /// The entry stays in the groups' lists of pending entries.
     #[default]
     Keep,
-    /// The entry is removed from all lists of pending entries.
+    /// The entry is removed from the groups' lists of pending entries, too.
     Delete,
     /// The entry is removed only if every group has read and acknowledged it.
     Acknowledged,
@@ -134,16 +134,16 @@ pub struct Stream {
     last_id: StreamId,
     max_deleted_id: StreamId,
     entries_added: u64,
-    /// The groups, sorted by name.
+    /// The consumer groups, sorted by name.
     groups: Vec<Group>,
 }
 
-/// The state of a stream besides its entries at the start of a walk.
+/// The state that a stream had, besides its entries, at the start of a walk.
 #[derive(Debug)]
 pub struct StreamRest {
-    /// The number of entries.
+    /// The number of entries at the start of the walk.
     pub len: usize,
-    /// The ID of the first entry; 0-0 if there is none.
+    /// The ID of the first entry at the start of the walk; 0-0 if there was none.
     pub first_entry_id: StreamId,
     /// A stream without entries that has the rest of the state: last ID, highest deleted ID, number
     /// of entries ever added, and groups.
@@ -153,7 +153,7 @@ pub struct StreamRest {
 /// One entry, borrowed from its stream.
 #[derive(Clone, Debug)]
 pub struct StreamEntry<'a> {
-    /// The ID.
+    /// The entry's ID.
     pub id: StreamId,
     /// The fields and values, in the order in which they were given.
     pub pairs: Pairs<'a>,
@@ -170,12 +170,12 @@ impl Stream {
         self.len
     }
 
-    /// Returns true if there are no entries. O(1).
+    /// Returns true if the stream has no entries. It may still exist as a key. O(1).
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the bytes of the entries, without the data of consumer groups. O(1).
+    /// Returns the bytes of the nodes' contents, without the data of consumer groups. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.nodes_len_bytes
@@ -197,7 +197,7 @@ impl Stream {
         self.last_id
     }
 
-    /// Returns the highest ID that XDEL ever removed. O(1).
+    /// Returns the highest ID of an entry that was deleted by its ID (XDEL, not trimming). O(1).
     pub fn max_deleted_id(&self) -> StreamId {
         self.max_deleted_id
     }
@@ -223,7 +223,7 @@ impl Stream {
         self.last_id = id;
     }
 
-    /// Sets the highest deleted ID.
+    /// Sets the highest ID of a deleted entry.
     pub fn set_max_deleted_id(&mut self, id: StreamId) {
         self.max_deleted_id = id;
     }
@@ -237,8 +237,8 @@ impl Stream {
         self.groups.iter_mut().for_each(|group| group.cap_entries_read(added));
     }
 
-    /// Converts the value to pieces that are freed one by one: a node, or a run of pending entries.
-    /// O(groups).
+    /// Converts the stream to an iterator that frees one piece a step: a node, or a run of pending
+    /// entries. O(groups).
     pub fn into_freed(self) -> FreeingSteps {
         let groups = self.groups.into_iter().flat_map(Group::into_freed);
         Box::new(self.nodes.into_nodes().into_iter().map(drop).chain(groups))
@@ -263,8 +263,8 @@ impl Stream {
 
     // Changing.
 
-    /// Returns the ID that a new entry gets at `now_ms`, Unix milliseconds; `None` if it would not
-    /// be above the last one. O(1).
+    /// Returns the ID that a new entry gets if it is added at `now_ms` (Unix milliseconds). Returns
+    /// `None` if that ID would not be above the stream's last one. O(1).
     #[inline]
     pub fn new_id(&self, wanted: NewId, now_ms: u64) -> Option<StreamId> {
         let last = self.last_id;
@@ -335,8 +335,11 @@ impl Stream {
         true
     }
 
-    /// Removes entries from the front. O(nodes removed + entries of one node). If references
-    /// matter, entries are removed one by one for each `effort`: O(checked entries × groups log n).
+    /// Removes entries from the front. O(nodes removed + entries of one node).
+    ///
+    /// If the stream has groups and `references` is not [`References::Keep`], the entries are
+    /// checked and removed one by one, for either effort. This costs O(checked entries × groups log
+    /// n).
     pub fn trim(&mut self, keep: Keep, effort: TrimEffort, references: References) -> StreamTrimmed {
         let limit = match effort {
             TrimEffort::Exact | TrimEffort::WholeNodes { entries_max: 0 } => usize::MAX,
@@ -365,7 +368,8 @@ impl Stream {
         StreamTrimmed { removed: before - self.len, leftovers }
     }
 
-    /// Removes `count` nodes from the front. Returns them if they are many.
+    /// Removes `count` nodes from the front. Frees up to `FREED_NODES_MAX` nodes itself; more are
+    /// returned, for freeing in the background.
     fn take_nodes(&mut self, count: usize) -> Option<Box<Self>> {
         if count <= FREED_NODES_MAX {
             for _ in 0..count {
@@ -381,7 +385,7 @@ impl Stream {
         Some(Box::new(Self { nodes: nodes.into(), nodes_len_bytes, len, ..Self::default() }))
     }
 
-    /// Removes entries from the first node, some of whose entries are kept.
+    /// Removes those entries of the first node that `keep` does not keep.
     fn trim_first_node(&mut self, keep: Keep) {
         let Some(node) = self.nodes.front_mut() else { return };
         let mut at = node.start();
@@ -407,9 +411,9 @@ impl Stream {
         }
     }
 
-    /// Removes entries from the front one by one, and checks the references of groups to each.
-    /// Returns the number removed, at most `limit`. Stops before a node with more entries than may
-    /// still be removed.
+    /// Removes entries from the front one by one. `references` determines the entries that stay
+    /// because a group needs them. Returns the number removed, at most `limit`. Stops before a node
+    /// with more entries than may still be removed.
     fn trim_entries(&mut self, keep: Keep, limit: usize, references: References) -> usize {
         let read_up_to = match references {
             References::Acknowledged => self.read_by_all(),
@@ -453,10 +457,10 @@ impl Stream {
         removed
     }
 
-    // Showing it while it continues to change.
+    // Walks, which snapshots use.
 
-    /// Starts a walk of the present state, which [`Stream::walk_next`] visits. Returns the
-    /// number of nodes. The data of groups is copied as a whole. O(1) besides that copy.
+    /// Starts a walk of the present state, which [`Stream::walk_next`] visits. Returns the number
+    /// of nodes. Copies the data of the groups; O(1) besides that copy.
     pub fn begin_walk(&mut self, walk_state: &WalkState) -> usize {
         let rest = Self {
             last_id: self.last_id,
@@ -470,14 +474,15 @@ impl Stream {
         self.nodes.len()
     }
 
-    /// Returns the ticket of the walk in progress. O(1).
+    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// O(1).
     pub fn ticket(&self) -> Option<u32> {
         self.nodes.ticket()
     }
 
-    /// Visits the entries of the next nodes of the walk, in order, until there are at least
-    /// `entries_min`. If none are left, returns the rest of the state. O(bytes of the visited
-    /// entries).
+    /// Calls `visit` with the entries of each of the next nodes of the walk, in order, until these
+    /// are at least `entries_min` entries. At the end of the walk, returns the rest of the stream's
+    /// state. O(bytes of the visited entries).
     pub fn walk_next(
         &mut self,
         entries_min: usize,
@@ -528,7 +533,8 @@ fn entries_of(node: &Node) -> Vec<StreamEntry<'_>> {
     entries
 }
 
-/// Finds the node that has the entry `id` if it exists: the last node that begins at or below it.
+/// Returns the index of the node that has the entry `id` if that exists: the last node whose first
+/// ID is not above `id`.
 fn node_of(nodes: &VecDeque<Node>, id: StreamId) -> Option<usize> {
     // New entries and their readers are at the end.
     if nodes.back().is_some_and(|last| last.base() <= id) {
@@ -568,7 +574,7 @@ impl StreamLimits {
 #[derive(Clone, Debug)]
 pub struct Range<'a> {
     node: Option<&'a Node>,
-    /// The place of the next entry in `node`.
+    /// The byte offset of the next entry in `node`.
     at: usize,
     nodes: vec_deque::Iter<'a, Node>,
     end: StreamId,
@@ -601,7 +607,7 @@ impl<'a> Iterator for Range<'a> {
 #[derive(Clone, Debug)]
 pub struct RangeRev<'a> {
     node: Option<&'a Node>,
-    /// The place after the next entry in `node`.
+    /// The byte offset in `node` at which the next entry ends.
     at: usize,
     nodes: vec_deque::Iter<'a, Node>,
     start: StreamId,

@@ -9,14 +9,14 @@ const INT_TEXT_LEN_MAX: usize = 20;
 /// The length in bytes of the longest string that OBJECT ENCODING calls `embstr`, as in Redis.
 const EMBSTR_LEN_MAX: usize = 44;
 
-/// A string value.
+/// A string value, borrowed from its entry.
 #[derive(Clone, Copy, Debug)]
 pub enum Str<'a> {
     /// Bytes stored after their key.
     Bytes(&'a [u8]),
     /// The decimal text of a number.
     Int(i64),
-    /// A long string.
+    /// A string longer than [`INLINE_BYTES_MAX`] bytes.
     Blob(&'a Blob),
 }
 
@@ -57,8 +57,8 @@ impl<'a> Str<'a> {
     }
 }
 
-/// Returns the name for OBJECT ENCODING of an entry's value. A short string that was changed in
-/// place has a mark.
+/// Returns the name for OBJECT ENCODING of an entry's value. A short string with a mark is `raw`:
+/// it was changed in place.
 pub fn encoding_name(entry: &KeyEntry) -> &'static str {
     match entry.view() {
         EntryView::Int(_) => "int",
@@ -68,7 +68,7 @@ pub fn encoding_name(entry: &KeyEntry) -> &'static str {
     }
 }
 
-/// A buffer for an integer's text.
+/// A buffer into which the text of an integer is written.
 pub struct IntText(itoa::Buffer);
 
 impl IntText {
@@ -77,7 +77,7 @@ impl IntText {
         Self(itoa::Buffer::new())
     }
 
-    /// Formats the decimal text of `number`.
+    /// Writes the decimal text of `number` to the buffer, and returns it.
     #[inline]
     pub fn format(&mut self, number: i64) -> &[u8] {
         self.0.format(number).as_bytes()
@@ -90,14 +90,14 @@ impl Default for IntText {
     }
 }
 
-/// Returns the stored form of a string. Canonical text of a number is stored as a number, a short
-/// string after its key, any other one as an object. O(bytes).
+/// Returns the form in which a string is stored. The canonical text of a number is stored as a
+/// number, another short string after its key, and a long one as an object. O(bytes).
 #[inline]
 pub fn stored(bytes: &[u8]) -> NewValue<'_, Object> {
     if let Some(number) = canonical_int(bytes) { NewValue::Int(number) } else { stored_as_text(bytes) }
 }
 
-/// Returns the stored form of a string that must stay text even if it looks like a number.
+/// Returns the form in which a string is stored that must stay text even if it looks like a number.
 /// O(bytes).
 #[inline]
 pub fn stored_as_text(bytes: &[u8]) -> NewValue<'_, Object> {
@@ -163,8 +163,8 @@ pub fn edit<R>(entry: &mut KeyEntry, work: impl FnOnce(&mut Vec<u8>) -> R) -> R 
     result
 }
 
-/// Returns the stored form of bytes that a command has composed. `short` holds them if they are
-/// stored after their key.
+/// Returns the form in which bytes that a command has composed are stored. If they are short enough
+/// to be stored after their key, `short` holds them until then.
 pub(crate) fn raw(bytes: Vec<u8>, short: &mut Vec<u8>) -> NewValue<'_, Object> {
     if bytes.len() > INLINE_BYTES_MAX {
         return NewValue::Object(Object::Blob(Blob::new(bytes)));
@@ -173,8 +173,8 @@ pub(crate) fn raw(bytes: Vec<u8>, short: &mut Vec<u8>) -> NewValue<'_, Object> {
     NewValue::Bytes(short)
 }
 
-/// Returns the number of which `bytes` are exactly the decimal text: no sign but `-`, no leading
-/// zeros. O(1).
+/// Returns the number whose canonical text `bytes` are: decimal, no sign but `-`, no leading zeros,
+/// within 64 bits. Returns `None` for other bytes. O(1).
 #[inline]
 pub fn canonical_int(bytes: &[u8]) -> Option<i64> {
     match bytes.first() {

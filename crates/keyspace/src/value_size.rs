@@ -5,20 +5,20 @@ pub const BYTES_MIN: usize = 8 * 1024;
 /// The number of elements from which a key is big.
 pub const ELEMENTS_MIN: usize = 1024;
 
-/// The types with separate counts, in the order in which INFO shows them.
+/// The types of values whose keys are counted separately, in the order in which INFO shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizedType {
-    /// Counted by bytes.
+    /// Strings, counted by their bytes.
     String = 1,
-    /// Counted by elements, like all types that follow.
+    /// Lists, counted by their elements.
     List = 2,
-    /// Counted by members.
+    /// Sets, counted by their members.
     Set = 3,
-    /// Counted by members.
+    /// Sorted sets, counted by their members.
     Zset = 4,
-    /// Counted by fields.
+    /// Hashes, counted by their fields.
     Hash = 5,
-    /// Counted by entries.
+    /// Streams, counted by their entries.
     Stream = 6,
 }
 
@@ -32,32 +32,33 @@ impl SizedType {
 pub struct ValueSize {
     /// The type of the value.
     pub kind: SizedType,
-    /// The bytes that it takes, close to the result of MEMORY USAGE. Tables of members count with
-    /// their average fill. The slack of a stream's nodes and the data of its consumer groups are
-    /// not counted.
+    /// The bytes that the value takes, close to the result of MEMORY USAGE. Tables of members count
+    /// with their average fill. The slack of a stream's nodes and the data of its consumer groups
+    /// are not counted.
     pub bytes: usize,
     /// The number of elements, members, fields or entries; the bytes in use of a string.
     pub elements: usize,
 }
 
 impl ValueSize {
-    /// Returns the number of elements by which the value may be big; 0 for a string.
+    /// Returns the number of elements that decides if the value is big; 0 for a string.
     #[inline]
     pub fn counted(self) -> usize {
         if self.kind == SizedType::String { 0 } else { self.elements }
     }
 }
 
-/// The measure by which keys are compared.
+/// The measure by which the sizes of keys are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// The bytes of the value.
+    /// The number of bytes of the value.
     Bytes,
-    /// The elements of the value. Strings have none.
+    /// The number of elements of the value; 0 for a string.
     Elements,
 }
 
-/// Returns the class of a size; 0 if it is not big. There are four classes to a power of two.
+/// Returns the size class of `size`; 0 if it is below `min` and thus not big. There are four
+/// classes to a power of two.
 #[inline]
 pub(crate) fn class_of(size: usize, min: usize) -> u8 {
     if size < min {

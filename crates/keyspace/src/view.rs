@@ -44,21 +44,24 @@ use AccessError::WrongType;
 pub enum Access {
     /// The time of the last access: 24 bits of seconds.
     Lru {
-        /// The present time in seconds.
+        /// The present Unix time in seconds, of which the clock has the lower 24 bits.
         clock_s: u32,
     },
-    /// Redis' LFU field: 16 bits of minutes, 8 bits of a logarithmic counter.
+    /// Redis' LFU field: 16 bits of the last access in minutes, and 8 bits of a logarithmic
+    /// counter.
     Lfu {
-        /// The present time in minutes, 16 bits.
+        /// The present Unix time in minutes, of which the clock has the lower 16 bits.
         clock_minutes: u32,
-        /// The option `lfu-log-factor`.
+        /// The value of the option `lfu-log-factor`: the greater it is, the more slowly counters
+        /// grow.
         log_factor: u32,
-        /// The option `lfu-decay-time`.
+        /// The value of the option `lfu-decay-time`: the minutes without access after which a
+        /// counter drops by one.
         decay_minutes: u32,
     },
 }
 
-/// The counter of a new key under LFU.
+/// The access counter of a new key under LFU.
 pub(crate) const LFU_INITIAL: u32 = 5;
 
 impl Access {
@@ -71,7 +74,8 @@ impl Access {
         }
     }
 
-    /// Returns the counter of an LFU clock after the decay of the time since its last access.
+    /// Returns the access counter of an LFU clock, less the decay since the last access; 0 under
+    /// LRU.
     pub fn lfu_counter(self, access: u32) -> u32 {
         let Access::Lfu { clock_minutes, decay_minutes, .. } = self else { return 0 };
         let elapsed = clock_minutes.wrapping_sub(access >> 8) & 0xFFFF;
@@ -79,7 +83,8 @@ impl Access {
         (access & 0xFF).saturating_sub(periods)
     }
 
-    /// Returns the access clock after one more access; `draw` is a uniform random number.
+    /// Returns the access clock after one more access at the present time. `draw` returns a uniform
+    /// random number.
     #[inline]
     fn touched(self, access: u32, draw: impl FnOnce() -> u32) -> u32 {
         match self {
@@ -108,11 +113,11 @@ pub struct AccessResults {
     pub expired_keys: u64,
     /// The number of expired hash fields that were removed.
     pub expired_fields: u64,
-    /// The events of accessed keys, in order.
+    /// The events that accesses to keys have caused, in order.
     pub access_events: Vec<AccessEvent>,
     /// True if reads that find no key are recorded as events.
     pub wants_missed: bool,
-    /// True if the creation of keys is recorded.
+    /// True if the creation of a key is recorded as an event.
     pub wants_created: bool,
     /// The objects that a write replaced, each with a copy of its key.
     pub displaced: Vec<KeyEntry>,
@@ -122,33 +127,33 @@ pub struct AccessResults {
     lane: Option<Arc<SizeLane>>,
 }
 
-/// An event of a key during an access.
+/// An event that an access to a key has caused.
 pub enum AccessEvent {
-    /// The key had expired and was removed.
+    /// The key had expired and was removed on access.
     Expired(Expired),
-    /// The key was read and does not exist.
+    /// The key was read, and does not exist or has expired.
     Missed(DbKey),
     /// The key was created.
     Created(DbKey),
 }
 
-/// A key with its database.
+/// The name of a key with its database.
 pub struct DbKey {
-    /// The database.
+    /// The number of the database.
     pub db: usize,
-    /// The key.
+    /// The name of the key.
     pub key: Box<[u8]>,
 }
 
-/// An expired key.
+/// An expired key that was removed on access.
 pub struct Expired {
-    /// The database.
+    /// The number of the key's database.
     pub db: usize,
     /// The key's hash.
     pub hash: KeyHash,
-    /// True if it may have followers: watching, blocked or tracking clients.
+    /// True if the key may have followers: watching, blocked or tracking clients.
     pub followed: bool,
-    /// The key with its value.
+    /// The key's entry with its value.
     pub entry: KeyEntry,
 }
 
@@ -166,10 +171,11 @@ pub enum ExpiredAccess {
     Show,
 }
 
-/// The settings that are the same for all commands of a turn.
+/// The settings with which one command accesses keys. They depend on the loop turn, the client and
+/// the command.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessContext {
-    /// Unix time in milliseconds.
+    /// The present Unix time in milliseconds, the same for all commands of a loop turn.
     pub now_ms: i64,
     /// True if reads update the access clocks of keys; false under CLIENT NO-TOUCH.
     pub touch: bool,
@@ -189,14 +195,15 @@ impl AccessContext {
         if self.expired_access == ExpiredAccess::Show { i64::MIN } else { self.now_ms.saturating_sub(1) }
     }
 
-    /// Returns true if expired keys are removed when found; otherwise they stay, visible or not.
+    /// Returns true if an expired key is removed when a command finds it; otherwise it stays,
+    /// hidden or visible.
     #[inline]
     pub fn removes_due(&self) -> bool {
         matches!(self.expired_access, ExpiredAccess::Remove | ExpiredAccess::RemoveOnAccess)
     }
 
-    /// Returns the access clock of a key whose value is replaced. LFU continues its count, LRU
-    /// starts anew. `draw` returns a uniform random number.
+    /// Returns the new access clock of a key whose value is replaced. Under LFU the counter
+    /// continues, under LRU the present time is set. `draw` returns a uniform random number.
     #[inline]
     fn overwritten(&self, access: u32, draw: impl FnOnce() -> u32) -> u32 {
         match self.access {
@@ -214,13 +221,13 @@ pub struct View<'k> {
     index: usize,
     access_context: AccessContext,
     access_results: &'k mut AccessResults,
-    /// The last value borrowed for changes, until its size is counted again.
+    /// The last value that was borrowed for changes, if its new size is not counted yet.
     opened: Option<Opened>,
     /// True after an access to a key whose shard is not locked.
     missed_lock: MissedLock,
 }
 
-/// A value that may have changed. See the module's comment.
+/// A value that was borrowed for changes, with its size before them. See the module's comment.
 struct Opened {
     db: usize,
     hash: KeyHash,
@@ -267,19 +274,20 @@ impl<'k> View<'k> {
         self.keyspace.db_count()
     }
 
-    /// Returns the selected database's number.
+    /// Returns the number of the selected database.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Selects another database of the same locked shards (COPY, MOVE). Returns the former one,
-    /// which the caller selects again.
+    /// Selects another database of the same locked shards (COPY, MOVE). Returns the number of the
+    /// former one, which the caller must select again afterwards.
     pub fn select(&mut self, index: usize) -> usize {
         std::mem::replace(&mut self.index, index)
     }
 
-    /// Removes a key of the selected database if it has expired and expired keys are removed on
-    /// access. The removal is recorded in [`AccessResults::access_events`]. O(1).
+    /// Removes `key` from the selected database if it has expired and [`ExpiredAccess`] says that
+    /// expired keys are removed on access. The removal is recorded in
+    /// [`AccessResults::access_events`]. O(1).
     pub fn remove_due(&mut self, key: Key<'_>) {
         self.found(key, Count::No);
     }
@@ -296,14 +304,15 @@ impl<'k> View<'k> {
         self.access_context.due_ms()
     }
 
-    /// Returns true if expired keys are removed when found; otherwise they stay, visible or not.
+    /// Returns true if an expired key is removed when a command finds it; otherwise it stays,
+    /// hidden or visible.
     #[inline]
     pub fn removes_due(&self) -> bool {
         self.access_context.removes_due()
     }
 
-    /// Returns the time up to which a new expiry removes its key at once: the present time, or no
-    /// time at all while data is imported.
+    /// Returns the Unix time in milliseconds up to which a new expiry removes its key at once. It
+    /// is the present time, or while data is imported `i64::MIN`, which stands for no time at all.
     #[inline]
     pub fn past_ms(&self) -> i64 {
         if self.access_context.expired_access == ExpiredAccess::Remove {
@@ -313,23 +322,25 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Returns true if a key or field that gets this time is removed at once.
+    /// Returns true if a key or field that gets the expiry `at_ms` is removed at once
+    /// ([`View::past_ms`]).
     #[inline]
     pub fn is_past(&self, at_ms: i64) -> bool {
         at_ms <= self.past_ms()
     }
 
-    /// Borrows the counts and results so far.
+    /// Borrows the counts and results that the thread has collected so far.
     pub fn access_results(&mut self) -> &mut AccessResults {
         self.access_results
     }
 
-    /// Returns the rule by which accesses are recorded.
+    /// Returns the rule (LRU or LFU) and the present time for access clocks.
     pub fn access(&self) -> Access {
         self.access_context.access
     }
 
-    /// Counts a change of the mark of a key in the selected database. O(1).
+    /// Updates the size counts for a key of the selected database whose size mark has changed.
+    /// O(1).
     #[inline]
     fn resized(&mut self, hash: KeyHash, old: SizeMark, new: SizeMark) {
         if old != new {
@@ -344,7 +355,7 @@ impl<'k> View<'k> {
         self.keyspace.resized(self.access_results.lane.as_deref(), shard, resize);
     }
 
-    /// Counts the size of the opened value again, if there is one.
+    /// Counts the new size of the opened value, if there is one; it is then no longer open.
     #[inline]
     fn settle(&mut self) {
         if self.opened.is_some() {
@@ -352,8 +363,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Settles an opened value. Out of line: most accesses have no opened value before them, and
-    /// this code would be inlined in all of them.
+    /// Does the work of [`View::settle`] for an opened value. Out of line: most accesses have no
+    /// opened value before them, and this code would be inlined in all of them.
     #[inline(never)]
     fn settle_opened(&mut self) {
         let Some(Opened { db, hash, place, size: old }) = self.opened.take() else { return };
@@ -365,8 +376,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Finds a key that is not expired. [`ExpiredAccess`] determines the treatment of an expired
-    /// one.
+    /// Finds a key that has not expired, and counts a hit or miss as `count` says.
+    /// [`ExpiredAccess`] determines the treatment of an expired key.
     #[inline]
     fn find(&mut self, key: Key<'_>, count: Count) -> Result<Option<Found<'_>>, AccessError> {
         self.settle();
@@ -405,38 +416,39 @@ impl<'k> View<'k> {
         }))
     }
 
-    /// Finds like [`View::find`]. A key that is not locked counts as absent.
+    /// Finds like [`View::find`]. A key whose shard is not locked counts as absent.
     #[inline]
     fn found(&mut self, key: Key<'_>, count: Count) -> Option<Found<'_>> {
         self.find(key, count).unwrap_or(None)
     }
 
-    /// Borrows the key's entry for reading; counts a hit or miss, and records the access. O(1).
+    /// Borrows the key's entry for reading. Counts a hit or miss, and updates the key's access
+    /// clock. O(1).
     #[inline]
     pub fn get(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Yes).map(Found::touched).map(Found::entry)
     }
 
-    /// Borrows the key's entry and counts a hit or miss, but does not record the access. For
+    /// Borrows the key's entry and counts a hit or miss, but does not update its access clock. For
     /// commands about a key that do not use its value. O(1).
     #[inline]
     pub fn look(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Yes).map(Found::entry)
     }
 
-    /// Borrows like [`View::look`], but without the keymiss event. For commands about the stored
-    /// form of a value. O(1).
+    /// Borrows like [`View::look`], but a miss causes no keymiss event. For commands about the
+    /// stored form of a value. O(1).
     pub fn peek_quietly(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Quietly).map(Found::entry)
     }
 
-    /// Borrows the key's entry; counts and records nothing. O(1).
+    /// Borrows the key's entry. Counts no hit or miss, and does not update its access clock. O(1).
     #[inline]
     pub fn peek(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::No).map(Found::entry)
     }
 
-    /// Borrows the key's entry mutably, and records the access. O(1).
+    /// Borrows the key's entry mutably, and updates its access clock. Counts no hit or miss. O(1).
     #[inline]
     pub fn entry_mut(&mut self, key: Key<'_>) -> Option<BorrowedMut<'_, KeyEntry>> {
         let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.touched().preserved();
@@ -445,9 +457,12 @@ impl<'k> View<'k> {
         Some(occupied.into_mut())
     }
 
-    /// Replaces the key's value by a number computed from it, and returns the number; `None` if the
-    /// key is absent. On an error the value stays. The size is counted here, which costs less than
-    /// in [`View::entry_mut`]: there the new value is not known. O(1).
+    /// Replaces the key's value by the integer that `number` computes from its entry. Returns the
+    /// integer, or the error of `number`, after which the value is unchanged; `None` if the key is
+    /// absent. O(1).
+    ///
+    /// Counts the new size at once, which costs less than in [`View::entry_mut`], where it is not
+    /// known yet.
     #[inline]
     pub fn renumber<E>(
         &mut self,
@@ -469,18 +484,19 @@ impl<'k> View<'k> {
         Some(Ok(number))
     }
 
-    /// Returns true if the key exists; counts and records nothing.
+    /// Returns true if the key exists. Counts no hit or miss, and does not update its access clock.
     pub fn contains(&mut self, key: Key<'_>) -> bool {
         self.found(key, Count::No).is_some()
     }
 
-    /// Records an access without reading (TOUCH), also for clients whose reads do not record one.
-    /// Returns true if the key exists.
+    /// Updates the key's access clock and counts a hit or miss (TOUCH), also for clients whose
+    /// reads do not update clocks. Returns true if the key exists.
     pub fn touch(&mut self, key: Key<'_>) -> bool {
         self.found(key, Count::Yes).map(Found::touched_always).is_some()
     }
 
-    /// Borrows the string at `key`; counts as a read.
+    /// Borrows the string at `key`; `None` if the key is absent. Counts a hit or miss, and updates
+    /// the key's access clock.
     #[inline]
     pub fn string(&mut self, key: Key<'_>) -> Result<Option<Str<'_>>, AccessError> {
         match self.find(key, Count::Yes)?.map(Found::touched).map(Found::entry) {
@@ -489,7 +505,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Borrows the string at `key` for a command that will write it; does not count as a read.
+    /// Borrows the string at `key` for a command that will replace it; `None` if the key is absent.
+    /// Counts no hit or miss, and does not update the key's access clock.
     #[inline]
     pub fn string_to_write(&mut self, key: Key<'_>) -> Result<Option<Str<'_>>, AccessError> {
         match self.find(key, Count::No)?.map(Found::entry) {
@@ -498,14 +515,15 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Borrows the string at `key` that an earlier [`View::string`] found; counts and records
-    /// nothing. Strings of several keys can thus be borrowed together, each after a `string` of its
+    /// Borrows the string at `key` that an earlier [`View::string`] found, without a second hit or
+    /// access. Strings of several keys can thus be borrowed together, each after a `string` of its
     /// own.
     pub fn reread_string(&self, key: Key<'_>) -> Option<Str<'_>> {
         Str::of(self.live_entry(key)?)
     }
 
-    /// Borrows the object of type `T` at `key`; counts as a read.
+    /// Borrows the object of type `T` at `key`; `None` if the key is absent. Counts a hit or miss,
+    /// and updates the key's access clock.
     #[inline]
     pub fn read<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&T>, AccessError> {
         match self.find(key, Count::Yes)?.map(Found::touched).map(Found::entry) {
@@ -517,9 +535,9 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Borrows the object of type `T` at `key` that an earlier [`View::read`] found; counts and
-    /// records nothing. Objects of several keys can thus be borrowed together, each after a `read`
-    /// of its own.
+    /// Borrows the object of type `T` at `key` that an earlier [`View::read`] found, without a
+    /// second hit or access. Objects of several keys can thus be borrowed together, each after a
+    /// `read` of its own.
     pub fn reread<T: ObjectType>(&self, key: Key<'_>) -> Option<&T> {
         match self.live_entry(key)? {
             EntryView::Object(object) => T::of(object),
@@ -527,8 +545,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Borrows the value at `key` unless it has expired: an earlier access may have left it there
-    /// ([`ExpiredAccess::Hide`]).
+    /// Borrows the value at `key` unless the key has expired: an earlier access may have left an
+    /// expired key in place ([`ExpiredAccess::Hide`]).
     #[inline]
     fn live_entry(&self, key: Key<'_>) -> Option<EntryView<'_, Object>> {
         let table = &self.locked.get(key.shard())?.db(self.index)?.table;
@@ -536,13 +554,14 @@ impl<'k> View<'k> {
         entry.expiry_ms().is_none_or(|at_ms| at_ms > self.due_ms()).then(|| entry.view())
     }
 
-    /// Borrows the object of type `T` at `key` mutably; `None` if the key is absent.
+    /// Borrows the object of type `T` at `key` mutably; `None` if the key is absent. Updates the
+    /// key's access clock, but counts no hit or miss.
     #[inline]
     pub fn write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, AccessError> {
         self.change(key, Count::No)
     }
 
-    /// Borrows like [`View::write`], but counts as a read.
+    /// Borrows like [`View::write`], but counts a hit or miss.
     #[inline]
     pub fn read_to_write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, AccessError> {
         self.change(key, Count::Yes)
@@ -554,8 +573,8 @@ impl<'k> View<'k> {
         found.touched().preserved().open().map(Some).ok_or(WrongType)
     }
 
-    /// Borrows the object of type `T` at `key`; creates an empty one if the key is absent. A
-    /// command that then adds nothing must call [`View::remove_if_empty`].
+    /// Borrows the object of type `T` at `key` mutably; creates an empty one if the key is absent.
+    /// A command that then adds nothing must call [`View::remove_if_empty`].
     #[inline]
     pub fn write_or_insert<T: ObjectType + Default>(&mut self, key: Key<'_>) -> Result<&mut T, AccessError> {
         let place = match self.find(key, Count::No)? {
@@ -575,8 +594,8 @@ impl<'k> View<'k> {
         Ok(value)
     }
 
-    /// Returns true if the hash at `key` may have expired fields to remove; records no access.
-    /// O(1).
+    /// Returns true if the hash at `key` may have expired fields that are to be removed. Counts no
+    /// hit or miss, and does not update the access clock. O(1).
     #[inline]
     pub fn may_have_due_fields(&mut self, key: Key<'_>) -> bool {
         let (due_ms, removes) = (self.due_ms(), self.removes_due());
@@ -586,7 +605,7 @@ impl<'k> View<'k> {
                 .is_some_and(|entry| entry.part_deadline_ms().is_some_and(|at_ms| at_ms <= due_ms))
     }
 
-    /// Updates the database's index after fields of the hash at `key` got other deadlines. O(1).
+    /// Updates the table's record of the hash at `key` after its fields got other deadlines. O(1).
     pub fn note_field_deadlines(&mut self, key: Key<'_>) {
         if let Some(found) = self.found(key, Count::No) {
             // The table updates its deadlines when the borrow ends.
@@ -594,26 +613,26 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Removes the key if its collection of type `T` is empty. Returns true if it did.
+    /// Removes the key if it holds an empty collection of type `T`. Returns true if it was removed.
     pub fn remove_if_empty<T: ObjectType>(&mut self, key: Key<'_>) -> bool {
         let empty = matches!(self.write::<T>(key), Ok(Some(collection)) if collection.is_empty());
         if empty {
             drop(self.remove(key));
-            // It was created by the same command, which added nothing to it.
+            // The same command created the key and added nothing to it.
             let never_seen = |access_events: &mut AccessEvent| matches!(access_events, AccessEvent::Created(created) if *created.key == *key.bytes);
             self.access_results.access_events.pop_if(never_seen);
         }
         empty
     }
 
-    /// Stores a string; replaces any value. O(bytes).
+    /// Stores a string at `key`; replaces a value of any type. O(bytes).
     #[inline]
     pub fn set_string(&mut self, key: Key<'_>, bytes: &[u8], expiry: Expiry) {
         self.set_value(key, stored(bytes), expiry);
     }
 
-    /// Stores bytes that a command has composed; replaces any value. OBJECT ENCODING calls them
-    /// raw. O(1) for long strings, else O(bytes).
+    /// Stores bytes that a command has composed at `key`; replaces a value of any type. OBJECT
+    /// ENCODING calls them `raw`. O(1) for long strings, else O(bytes).
     pub fn set_raw_string(&mut self, key: Key<'_>, bytes: Vec<u8>, expiry: Expiry) {
         self.set_value(key, raw(bytes, &mut Vec::new()), expiry);
         if let Some(found) = self.found(key, Count::No) {
@@ -621,18 +640,19 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Stores an integer as a string; replaces any value. O(1).
+    /// Stores an integer as a string at `key`; replaces a value of any type. O(1).
     #[inline]
     pub fn set_int(&mut self, key: Key<'_>, number: i64, expiry: Expiry) {
         self.set_value(key, NewValue::Int(number), expiry);
     }
 
-    /// Stores an object; replaces any value. O(1).
+    /// Stores an object at `key`; replaces a value of any type. O(1).
     pub fn set_object(&mut self, key: Key<'_>, object: Object, expiry: Expiry) {
         self.set_value(key, NewValue::Object(object), expiry);
     }
 
-    /// Stores a value; replaces any value. O(inline bytes).
+    /// Stores a value at `key`; replaces a value of any type. A replaced object goes to
+    /// [`AccessResults::displaced`]. O(bytes stored inline).
     #[inline]
     pub fn set_value(&mut self, key: Key<'_>, value: NewValue<'_, Object>, expiry: Expiry) {
         let Ok(found) = self.find(key, Count::No) else { return };
@@ -672,8 +692,8 @@ impl<'k> View<'k> {
         self.resized(key.hash, old, new);
     }
 
-    /// Adds an entry of this key, or replaces the present one, which is displaced. The key counts
-    /// as created. O(1).
+    /// Adds `entry` under its key, or replaces the present entry, which goes to
+    /// [`AccessResults::displaced`]. In both cases the creation of the key is recorded. O(1).
     pub fn replace(&mut self, key: Key<'_>, entry: KeyEntry) {
         match self.found(key, Count::No) {
             None => {
@@ -693,7 +713,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Records a key as created because a command puts it in the place of another.
+    /// Records the creation of a key, if [`AccessResults::wants_created`] is set. For a command
+    /// that puts one key in the place of another.
     #[inline]
     pub fn record_created(&mut self, key: Key<'_>) {
         if self.access_results.wants_created {
@@ -701,8 +722,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Borrows the long string at `key` for changes in place; `None` if the key is absent or the
-    /// string short.
+    /// Borrows the long string at `key` for changes in place; `None` if the key is absent or its
+    /// value is not a long string.
     pub fn blob_mut(&mut self, key: Key<'_>) -> Option<&mut Blob> {
         let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.preserved();
         let place = occupied.place();
@@ -713,7 +734,8 @@ impl<'k> View<'k> {
         Some(blob)
     }
 
-    /// Adds an entry for a key that is absent. Returns its place. O(1) amortised.
+    /// Adds an entry for a key that is absent. Returns the entry's place; `None` if the key's shard
+    /// is not locked. O(1) amortised.
     #[inline]
     pub fn insert_new(&mut self, key: Key<'_>, entry: KeyEntry) -> Option<Place> {
         self.settle();
@@ -727,13 +749,15 @@ impl<'k> View<'k> {
         Some(self.keyspace.insert(shard, self.index, key.hash, entry))
     }
 
-    /// Removes the key from the database for good. O(1); dropping the result may cost more.
+    /// Removes the key from the database for good. Returns its entry, if it existed. O(1); dropping
+    /// the entry may cost more.
     pub fn remove(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         let keyspace = self.keyspace;
         self.take(key).map(|entry| keyspace.left(entry))
     }
 
-    /// Removes the key from the database to move it to another place of the keyspace. O(1).
+    /// Removes the key from the database and returns its entry, which the caller stores elsewhere
+    /// in the keyspace. O(1).
     pub fn take(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         let found = self.found(key, Count::No)?.preserved();
         let entry = found.occupied.remove();
@@ -741,8 +765,8 @@ impl<'k> View<'k> {
         Some(entry)
     }
 
-    /// Removes like [`View::remove`], but also an expired key: storing an empty result deletes the
-    /// destination, expired or not. O(1).
+    /// Removes like [`View::remove`], but also removes an expired key, without an event. For
+    /// commands whose empty result deletes the destination, expired or not. O(1).
     pub fn remove_even_expired(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         self.settle();
         let Some(shard) = self.locked.get_mut(key.shard()) else {
@@ -760,12 +784,13 @@ impl<'k> View<'k> {
         self.locked.get(key.shard())?.db(self.index)?.table.get(key.position(), key.bytes)
     }
 
-    /// Returns the key's expiry: `None` if the key is absent, `Some(None)` if it does not expire.
+    /// Returns the key's expiry in Unix milliseconds: `None` if the key is absent, `Some(None)` if
+    /// it does not expire.
     pub fn expiry_ms(&mut self, key: Key<'_>) -> Option<Option<i64>> {
         self.peek(key).map(|entry| entry.expiry_ms())
     }
 
-    /// Sets or clears the expiry of a key. Returns true if the key exists.
+    /// Sets (Unix milliseconds) or clears the expiry of a key. Returns true if the key exists.
     pub fn set_expiry_ms(&mut self, key: Key<'_>, expiry_ms: Option<i64>) -> bool {
         let Some(found) = self.found(key, Count::No) else { return false };
         found.preserved().occupied.into_mut().set_expiry_ms(expiry_ms);
@@ -793,14 +818,14 @@ impl MissedLock {
     }
 }
 
-/// The choice to count an access to a key as a hit or miss.
+/// The choice if an access to a key counts as a hit or miss.
 #[derive(Clone, Copy)]
 enum Count {
-    /// The access is not counted.
+    /// The access is not counted, and a miss causes no event.
     No,
-    /// The access is counted, and a miss is an event.
+    /// The access is counted, and a miss causes an event.
     Yes,
-    /// The access is counted, and a miss is not an event.
+    /// The access is counted, but a miss causes no event.
     Quietly,
 }
 
@@ -811,7 +836,7 @@ impl Count {
     }
 }
 
-/// The place of a live key, with the data for accesses to it.
+/// A live key that was found, with the data for accesses to it.
 struct Found<'a> {
     keyspace: &'a Keyspace,
     occupied: Occupied<'a, KeyEntry>,
@@ -833,13 +858,13 @@ impl<'a> Found<'a> {
         self
     }
 
-    /// Records the access, unless the client's reads record none.
+    /// Updates the key's access clock, unless the client's reads must not (CLIENT NO-TOUCH).
     #[inline(always)]
     fn touched(self) -> Self {
         if self.access_context.touch { self.touched_always() } else { self }
     }
 
-    /// Records the access in any case.
+    /// Updates the key's access clock in any case.
     #[inline(always)]
     fn touched_always(mut self) -> Self {
         let old = self.occupied.get().access();
@@ -850,7 +875,8 @@ impl<'a> Found<'a> {
         self
     }
 
-    /// Borrows the value mutably, if it is of type `T`, and stores its present size.
+    /// Borrows the value mutably, if it is of type `T`. Stores its present size as that of the
+    /// view's opened value.
     #[inline]
     fn open<T: ObjectType>(self) -> Option<&'a mut T> {
         let place = self.occupied.place();
@@ -872,8 +898,8 @@ impl AccessResults {
         Self { seed, lane: Some(keyspace.sizes().add_lane()), ..Self::default() }
     }
 
-    /// Returns the counts and results so far. Counts start again from zero; random numbers
-    /// continue.
+    /// Takes the counts and results so far. In this struct, counts start again from zero, and
+    /// random numbers continue.
     pub fn take(&mut self) -> Self {
         let (seed, lane) = (self.seed, self.lane.take());
         let (wants_missed, wants_created) = (self.wants_missed, self.wants_created);
@@ -887,7 +913,8 @@ impl AccessResults {
         self.access_events.push(AccessEvent::Expired(expired));
     }
 
-    /// Counts a read of a key that does not exist, and records the event, as `count` requires.
+    /// Counts a read of a key that does not exist, and records an event if that is wanted. `count`
+    /// permits or forbids both.
     #[inline]
     fn miss(&mut self, db: usize, key: Key<'_>, count: Count) {
         self.misses += count.as_number();

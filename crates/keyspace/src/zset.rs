@@ -62,9 +62,9 @@ pub enum LexBound<'a> {
 /// The result of [`Zset::update`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Updated {
-    /// The score before.
+    /// The score before the update; `None` if the member was not in the set.
     pub old: Option<f64>,
-    /// The score now.
+    /// The score after the update; `None` if the member is not in the set.
     pub new: Option<f64>,
 }
 
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Zset {
 /// A member with its score.
 type Pair<'a> = (Element<'a>, f64);
 
-/// The members and scores of a packed sorted set, from either end.
+/// An iterator over the members and scores of a packed sorted set, from either end.
 #[derive(Clone)]
 struct PackedPairs<'a> {
     elements: Iter<'a>,
@@ -106,13 +106,13 @@ impl DoubleEndedIterator for PackedPairs<'_> {
     }
 }
 
-/// Returns the score that an element represents.
+/// Returns the score that a stored element represents.
 #[inline]
 fn score_of(element: Element<'_>) -> f64 {
     read_score(element).expect("a packed sorted set holds scores")
 }
 
-/// Returns the score that an element represents, if it is a number.
+/// Returns the score that an untrusted element represents; `None` if it is not a number.
 #[inline]
 fn read_score(element: Element<'_>) -> Option<f64> {
     match element {
@@ -124,7 +124,7 @@ fn read_score(element: Element<'_>) -> Option<f64> {
     }
 }
 
-/// The largest magnitude up to which a whole score is packed as an integer.
+/// The magnitude up to which a whole score is packed as an integer.
 const SCORE_INT_MAX: f64 = (i64::MAX / 2) as f64;
 
 /// Calls `store` with the element that represents `score`.
@@ -139,13 +139,14 @@ fn pairs(pack: &Listpack) -> PackedPairs<'_> {
     PackedPairs { elements: pack.iter() }
 }
 
-/// Finds the place of a member in a packed sorted set.
+/// Returns the cursor at `member` in a packed sorted set.
 #[inline]
 fn find_member(pack: &Listpack, member: &[u8]) -> Option<Cursor> {
     pack.find(pack.first()?, member, 1)
 }
 
-/// Inserts a member at its place. The caller has checked that it fits.
+/// Inserts a member with its score into a packed sorted set, in order. The caller has checked that
+/// it fits.
 fn insert_packed(pack: &mut Listpack, member: &[u8], score: f64) {
     let mut at = pack.end();
     let mut next = pack.first();
@@ -164,18 +165,19 @@ fn insert_packed(pack: &mut Listpack, member: &[u8], score: f64) {
         .expect("the caller asked whether this much more fits");
 }
 
-/// Returns true if a score is before the start of a range.
+/// Returns true if a score is below a range that starts at `min`.
 fn is_before_min(score: f64, min: ScoreBound) -> bool {
     score < min.score || (min.exclusive && score == min.score)
 }
 
-/// Returns true if a score is not after the end of a range.
+/// Returns true if a score is not above a range that ends at `max`.
 fn is_up_to_max(score: f64, max: ScoreBound) -> bool {
     score < max.score || (!max.exclusive && score == max.score)
 }
 
 impl LexBound<'_> {
-    /// Compares a member with the bound. Never equal if the bound is not a member.
+    /// Compares a member with the bound. Never returns `Equal` for [`LexBound::Lowest`] and
+    /// [`LexBound::Highest`].
     fn compare(self, member: &[u8]) -> Ordering {
         match self {
             LexBound::Lowest => Ordering::Greater,
@@ -184,12 +186,12 @@ impl LexBound<'_> {
         }
     }
 
-    /// Returns true if `member` is before a range that starts here.
+    /// Returns true if `member` is below a range that starts at this bound.
     fn is_before_min(self, member: &[u8]) -> bool {
         self.compare(member).is_lt() || matches!(self, LexBound::Exclusive(bound) if bound == member)
     }
 
-    /// Returns true if `member` is not after a range that ends here.
+    /// Returns true if `member` is not above a range that ends at this bound.
     fn is_up_to_max(self, member: &[u8]) -> bool {
         self.compare(member).is_lt() || matches!(self, LexBound::Inclusive(bound) if bound == member)
     }
@@ -269,12 +271,12 @@ impl Zset {
         }
     }
 
-    /// Returns true if the set has outgrown the packed encoding.
+    /// Returns true if the set is not packed, but stored as ranked members.
     pub fn is_ranked(&self) -> bool {
         matches!(self.repr, Repr::Ranked(_))
     }
 
-    /// Returns the name for OBJECT ENCODING: users know the ordered encoding as `skiplist`.
+    /// Returns the name for OBJECT ENCODING. Ranked members have the name `skiplist`, as in Redis.
     pub fn encoding_name(&self) -> &'static str {
         match &self.repr {
             Repr::Pack(_) => "listpack",
@@ -290,17 +292,20 @@ impl Zset {
         }
     }
 
-    /// Returns the ticket of the walk in progress. O(1).
+    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Repr::Ranked(ranked) = &self.repr { ranked.ticket() } else { None }
     }
 
-    /// Visits the next members of the walk, about `members_max`. Returns true if there are more.
+    /// Visits the next members of the walk that [`Zset::begin_walk`] started, about `members_max`.
+    /// Returns true if there are more.
     pub(crate) fn walk_next(&mut self, members_max: usize, visit: impl FnMut(&[u8], f64)) -> bool {
         if let Repr::Ranked(ranked) = &mut self.repr { ranked.walk_next(members_max, visit) } else { false }
     }
 
-    /// Converts the value to pieces that are freed one by one. O(1).
+    /// Converts the set to an iterator that frees one piece a step: a node of the tree or a member.
+    /// A packed set takes one step. O(1).
     pub fn into_freed(self) -> FreeingSteps {
         match self.repr {
             Repr::Ranked(members) => Box::new(members.into_freed()),
@@ -308,7 +313,8 @@ impl Zset {
         }
     }
 
-    /// Returns the bytes owned outside the key's block, with averages for table and tree. O(1).
+    /// Returns the approximate bytes that the set owns outside its key's block. Table and tree
+    /// count with their mean fill. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         match &self.repr {
@@ -317,7 +323,7 @@ impl Zset {
         }
     }
 
-    /// Returns the bytes owned outside the key's block. O(n / 60).
+    /// Returns the bytes that the set owns outside its key's block. O(n / 60) up to a bound.
     pub fn memory_usage(&self) -> usize {
         match &self.repr {
             Repr::Pack(pack) => pack.memory_usage(),
@@ -325,7 +331,7 @@ impl Zset {
         }
     }
 
-    /// Returns the score of `member`. O(1); packed, O(bytes).
+    /// Returns the score of `member`; `None` if it is not in the set. O(1); packed, O(bytes).
     pub fn score(&self, member: &[u8], hasher: &Hasher) -> Option<f64> {
         match &self.repr {
             Repr::Pack(pack) => pack.get(pack.next(find_member(pack, member)?)?).map(score_of),
@@ -335,8 +341,9 @@ impl Zset {
         }
     }
 
-    /// Prepares for `count` more members, the longest of which has `len_bytes_max` bytes. A set
-    /// that will not stay packed is converted at once.
+    /// Prepares for a write of `count` members, the longest of which has `len_bytes_max` bytes.
+    /// Converts a packed set to ranked members at once if `count` alone exceeds the limit, or if it
+    /// is empty and the longest member is too long.
     pub fn expect(&mut self, count: usize, len_bytes_max: usize, limits: &PackLimits, hasher: &Hasher) {
         let too_long = self.is_empty() && len_bytes_max > limits.value_len_bytes_max;
         if too_long || !limits.admit_count(count) {
@@ -344,14 +351,15 @@ impl Zset {
         }
     }
 
-    /// Sets the score of `member` to the result of `decide`, which gets its present score; `None`
-    /// leaves it unchanged. O(log n); packed, O(bytes).
+    /// Sets the score of `member` to the result of `decide`, and adds the member if necessary.
+    /// `decide` gets the present score, `None` for a new member. If its result is `None`, nothing
+    /// changes. O(log n); packed, O(bytes).
     ///
     /// # Errors
     /// The error of `decide`; then nothing has changed.
     ///
     /// # Panics
-    /// If a score is NaN.
+    /// If the new score is NaN.
     #[inline]
     pub fn update<E>(
         &mut self,
@@ -407,7 +415,7 @@ impl Zset {
         Ok(updated)
     }
 
-    /// Sets the score of `member`, new or not, like [`Zset::update`].
+    /// Sets the score of `member`; adds the member if necessary. Costs as for [`Zset::update`].
     pub fn set(&mut self, member: &[u8], score: f64, limits: &PackLimits, hasher: &Hasher) -> Updated {
         let updated = self.update(member, limits, hasher, |_| Ok::<_, std::convert::Infallible>(Some(score)));
         match updated {
@@ -421,7 +429,8 @@ impl Zset {
         self.ranked(hasher);
     }
 
-    /// Borrows the ranked members; converts a packed set first. O(1), or O(n).
+    /// Borrows the ranked members; converts a packed set to ranked members first. O(1), or O(n) for
+    /// a packed set.
     fn ranked(&mut self, hasher: &Hasher) -> &mut RankedMembers {
         if let Repr::Pack(pack) = &self.repr {
             let mut members = Box::<RankedMembers>::default();
@@ -439,7 +448,8 @@ impl Zset {
         }
     }
 
-    /// Removes `member`. Returns its score. O(log n); packed, O(bytes).
+    /// Removes `member`. Returns its score; `None` if it was not in the set. O(log n); packed,
+    /// O(bytes).
     pub fn remove(&mut self, member: &[u8], hasher: &Hasher) -> Option<f64> {
         match &mut self.repr {
             Repr::Pack(pack) => {
@@ -455,7 +465,8 @@ impl Zset {
         }
     }
 
-    /// Returns the number of members before `member`, and its score. O(log n); packed, O(bytes).
+    /// Returns the rank of `member` (the number of members before it) and its score; `None` if it
+    /// is not in the set. O(log n); packed, O(bytes).
     pub fn rank(&self, member: &[u8], hasher: &Hasher) -> Option<(usize, f64)> {
         match &self.repr {
             Repr::Pack(pack) => {
@@ -525,7 +536,8 @@ impl Zset {
         self.range(0..self.len())
     }
 
-    /// Removes the member at `rank` and calls `visit` with it. O(log n); packed, O(bytes).
+    /// Removes the member at `rank`. Returns the result of `visit`, called with the member and its
+    /// score; `None` if there is no such rank. O(log n); packed, O(bytes).
     pub fn take_at<T>(
         &mut self,
         rank: usize,
@@ -573,8 +585,8 @@ impl Zset {
         }
     }
 
-    /// Visits `count` distinct members chosen uniformly, or all members if there are no more.
-    /// O(count log n); packed, O(n).
+    /// Visits `count` distinct members chosen uniformly, or all members if there are no more than
+    /// `count`. O(count log n); packed, O(n).
     pub fn sample(
         &self,
         count: usize,
@@ -603,13 +615,13 @@ impl Zset {
         chosen.for_each(|(member, score)| visit(member, score));
     }
 
-    /// Returns true if the members are packed.
+    /// Returns true if the set is packed.
     pub fn is_packed(&self) -> bool {
         matches!(self.repr, Repr::Pack(_))
     }
 
-    /// Visits some members at `cursor` and returns the next cursor, 0 at the end; a packed set is
-    /// visited at once. Members that exist from the first call to the last are visited. O(1);
+    /// Visits some members at `cursor`. Returns the next cursor, 0 at the end. A packed set is
+    /// visited in one call. Members that exist from the first call to the last are visited. O(1);
     /// packed, O(n).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>, f64)) -> u64 {
         match &self.repr {

@@ -33,8 +33,8 @@ impl Pair {
     }
 }
 
-/// A gate, the words that owners change under it, and the words that each thread changes in its
-/// turns.
+/// A gate, the pair of words that exclusive owners change, and a pair of words for each thread,
+/// which it changes in its turns.
 struct Guarded {
     gate: Gate,
     owners: Pair,
@@ -46,14 +46,14 @@ impl Guarded {
         Arc::new(Self { gate: Gate::new(2), owners: Pair::new(), turns: [Pair::new(), Pair::new()] })
     }
 
-    /// Runs a turn of thread `index`, which may change its own pair and read the owners'.
+    /// Runs a turn of thread `index`: it reads the owners' pair and changes the thread's own pair.
     fn turn(&self, index: usize) {
         let _pass = self.gate.shared(index);
         self.owners.read();
         self.turns[index].step();
     }
 
-    /// Runs a turn that upgrades in the middle.
+    /// Runs a turn of thread `index` that works as the exclusive owner in the middle.
     fn upgrade(&self, index: usize) {
         let mut pass = self.gate.shared(index);
         let before = self.owners.read();
@@ -62,13 +62,15 @@ impl Guarded {
         assert!(self.owners.read() > before, "its own work is seen after coming back");
     }
 
-    /// Changes the words of owners and reads the words of every turn.
+    /// Does the work of an exclusive owner: changes the owners' pair and reads the pair of each
+    /// thread.
     fn work_alone(&self) {
         self.turns.iter().for_each(|turn| assert!(turn.read() <= 2));
         self.owners.step();
     }
 
-    /// Checks, after all threads were joined, that no change was lost.
+    /// Checks, after all threads were joined, that no change was lost. The arguments are the
+    /// expected numbers of changes of each pair.
     fn finished(&self, owners: u32, turns: [u32; 2]) {
         assert_eq!((self.owners.read(), self.turns.each_ref().map(Pair::read)), (owners, turns));
     }
@@ -138,7 +140,8 @@ fn an_upgrader_beside_a_turn_and_an_owner() {
     });
 }
 
-/// Runs a turn that may give up. Returns true if it was inside.
+/// Runs a turn of thread `index` that gives up waiting for a busy owner. Returns true if it was
+/// inside.
 fn turn_unless_busy(guarded: &Guarded, index: usize) -> bool {
     let pass = guarded.gate.shared_unless_busy(index);
     if pass.is_inside() {

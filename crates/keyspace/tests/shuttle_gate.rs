@@ -14,7 +14,7 @@ use stdx::sync::Ordering::Relaxed;
 const THREADS: usize = 3;
 const TURNS: u32 = 6;
 
-/// Counters of the threads inside and of the exclusive owners.
+/// A gate with the number of threads inside it and the number of exclusive works done.
 struct Shared {
     gate: Gate,
     inside: AtomicU32,

@@ -38,14 +38,14 @@ fn list_limits() -> ListLimits {
 
 /// A value as text, equal for equal values, with its key's expiry.
 type Content = (String, Option<i64>);
-/// All keys of all databases.
+/// All keys of all databases with their values, by database number and name.
 type Contents = BTreeMap<(usize, Vec<u8>), Content>;
 
 fn text(element: Element<'_>) -> String {
     String::from_utf8_lossy(element.text(&mut IntText::new())).into_owned()
 }
 
-/// A collector of the parts of a value, whole or in pieces.
+/// A collector of the elements of one value, which was visited as a whole or in pieces.
 #[derive(Default)]
 struct Parts {
     ordered: Vec<String>,
@@ -154,7 +154,7 @@ fn content_of(view: &EntryView<'_, Object>) -> String {
     parts.content()
 }
 
-/// A keyspace with a snapshot walk.
+/// A keyspace with a snapshot walk in progress, and the keys that the walk has visited.
 struct Walked {
     keyspace: Keyspace,
     gate: Gate,

@@ -23,12 +23,12 @@ pub(super) struct Pairs {
     pairs_len_bytes: usize,
 }
 
-/// The deadlines of a table's fields.
+/// The state of the sweep of a table's due fields.
 #[derive(Clone)]
 pub(super) struct Due {
-    /// The time before which no field is due.
+    /// The time in Unix milliseconds before which no field is due, as far as the sweep knows.
     min_ms: i64,
-    /// The cursor of the table at which the sweep of expired fields continues.
+    /// The table cursor at which the sweep of due fields continues.
     cursor: u64,
 }
 
@@ -90,14 +90,17 @@ impl Pairs {
         true
     }
 
-    /// Returns a lower bound of all deadlines; `None` if there is none. O(1).
+    /// Returns a lower bound of the deadlines of all stored fields, in Unix milliseconds; `None` if
+    /// there is none. O(1) without deadlines, else O(segments).
     ///
-    /// The bound of the sweep may be later than the deadline of an expired field that still exists.
+    /// [`Pairs::next_deadline_ms`] is no such bound: a sweep may raise it above the deadline of an
+    /// expired field that is still stored.
     pub(super) fn deadline_bound_ms(&self) -> Option<i64> {
         if self.table.deadline_count() == 0 { None } else { self.table.deadline_min_ms() }
     }
 
-    /// Returns a time before which no field expires; `None` if no field has a deadline. O(1).
+    /// Returns the time in Unix milliseconds before which no sweep is needed; `None` if no field
+    /// has a deadline. O(1).
     #[inline]
     pub(super) fn next_deadline_ms(&self) -> Option<i64> {
         if self.table.deadline_count() == 0 { None } else { self.table.extra().map(|due| due.min_ms) }
@@ -131,7 +134,8 @@ impl Pairs {
         removed
     }
 
-    /// Returns the bytes allocated besides this struct, with an average for the table. O(1).
+    /// Returns the approximate bytes allocated besides this struct. The table's buckets count with
+    /// their mean fill. O(1).
     #[inline]
     pub(super) fn len_bytes(&self) -> usize {
         self.pairs_len_bytes + self.table.len_bytes_mean()

@@ -26,7 +26,8 @@ pub(super) struct TimedPack {
     pub(super) pack: Listpack,
 }
 
-/// Returns the deadline that an element represents.
+/// Returns the deadline in Unix milliseconds that a stored element represents; `None` if it means
+/// "no deadline".
 #[inline]
 pub(super) fn deadline_of(element: Element<'_>) -> Option<i64> {
     element.as_int().filter(|&at_ms| at_ms != NO_DEADLINE)
@@ -73,15 +74,15 @@ impl TimedPack {
         self.pack.find(self.pack.first()?, field, STRIDE - 1)
     }
 
-    /// Returns the value and the deadline of the field at `at`.
+    /// Returns the value and the deadline (Unix milliseconds) of the field whose name is at `at`.
     #[inline]
     pub(super) fn value_and_deadline(&self, at: Cursor) -> Option<(Element<'_>, Option<i64>)> {
         let (value, behind) = self.pack.get_and_next(self.pack.next(at)?)?;
         Some((value, deadline_of(self.pack.get(behind)?)))
     }
 
-    /// Returns the place for a field with this deadline: before all fields that do not expire
-    /// earlier.
+    /// Returns the cursor at which a field with this deadline is to be inserted: before all fields
+    /// that do not expire earlier.
     fn place_for(&self, deadline_ms: Option<i64>) -> Cursor {
         let (Some(new_ms), mut next) = (deadline_ms, self.pack.first()) else { return self.pack.end() };
         while let Some(at) = next {
@@ -101,7 +102,8 @@ impl TimedPack {
         inserted.expect("the callers asked whether it fits");
     }
 
-    /// Sets a field; there must be room for it. Returns true if it is new. O(bytes).
+    /// Sets a field and its expiry; the listpack must have room for it. Returns true if the field
+    /// is new. O(bytes).
     pub(super) fn set(&mut self, field: &[u8], value: &[u8], expiry: Expiry) -> bool {
         let Some(at) = self.find(field) else {
             let deadline_ms = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };
@@ -139,7 +141,7 @@ impl TimedPack {
         true
     }
 
-    /// Returns the nearest deadline. O(1).
+    /// Returns the nearest deadline, in Unix milliseconds; `None` if no field has one. O(1).
     #[inline]
     pub(super) fn next_deadline_ms(&self) -> Option<i64> {
         self.value_and_deadline(self.pack.first()?)?.1

@@ -40,41 +40,41 @@ pub enum Acknowledgement {
     NotNeeded,
 }
 
-/// The parameters of a change of owner: see [`Stream::claim`].
+/// The parameters of making a consumer the owner of pending entries: see [`Stream::claim`].
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
     /// The consumer that becomes the owner.
     pub consumer: ConsumerIndex,
     /// The present time in Unix milliseconds.
     pub now_ms: i64,
-    /// The least number of milliseconds since the last delivery: entries delivered later keep their
-    /// owner.
+    /// The least number of milliseconds since an entry's last delivery for which it is claimed.
+    /// Entries delivered more recently keep their owner.
     pub min_idle_ms: i64,
-    /// The time of delivery to store, in Unix milliseconds.
+    /// The time to store as the entry's last delivery, in Unix milliseconds.
     pub delivered_ms: i64,
-    /// The effect on the number of deliveries.
+    /// The effect on the entry's number of deliveries.
     pub deliveries: Deliveries,
-    /// True if an entry that is not pending becomes pending.
+    /// True if an entry that is not pending becomes pending (FORCE).
     pub force: bool,
 }
 
-/// The effect of a claim on the number of deliveries.
+/// The effect of a claim on an entry's number of deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deliveries {
-    /// Adds one.
+    /// The number increases by one.
     Increment,
-    /// Leaves it unchanged.
+    /// The number stays unchanged.
     Keep,
-    /// Sets it to this number.
+    /// The number becomes this one.
     Set(u64),
 }
 
-/// The outcome of a claim.
+/// The outcome of [`Stream::claim`] for one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// The entry belongs to the consumer now.
     Yes,
-    /// Nothing changed.
+    /// The entry was not claimed, and nothing changed.
     No,
     /// The entry was deleted from the stream. It is no longer pending.
     Gone,
@@ -83,22 +83,22 @@ pub enum Claimed {
 /// The result of [`Stream::autoclaim`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Autoclaimed {
-    /// The start of the next call; `0-0` at the end.
+    /// The ID at which the next call starts; `0-0` after the last pending entry.
     pub cursor: StreamId,
-    /// The entries that belong to the consumer now.
+    /// The IDs of the entries that belong to the consumer now.
     pub claimed: Vec<StreamId>,
-    /// The pending entries that were deleted from the stream.
+    /// The IDs of pending entries that were deleted from the stream. They are no longer pending.
     pub gone: Vec<StreamId>,
 }
 
-/// The outcome for an entry that a command was to delete.
+/// The outcome of [`Stream::remove_with`] for one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// The entry was removed.
     Removed,
     /// There was no such entry.
     Missing,
-    /// The entry was kept, because a group still needs it.
+    /// The entry stays in the stream, because a group has not read it or not acknowledged it.
     Referenced,
 }
 
@@ -126,13 +126,14 @@ impl Counters {
         }
     }
 
-    /// Returns true if an entry at or above `start` was deleted and the stream is not empty.
+    /// Returns true if an entry at or above `start` may have been deleted: the highest deleted ID
+    /// is not below `start`. Returns false for an empty stream.
     fn has_tombstone_from(&self, start: StreamId) -> bool {
         self.len > 0 && self.max_deleted_id != StreamId::MIN && start <= self.max_deleted_id
     }
 
-    /// Returns true if no entry after `at` is missing, so that a group can continue its count as it
-    /// reads. Entries before the first one may have been trimmed.
+    /// Returns true if no entry after `at` was deleted and `at` is not below the first entry. A
+    /// group that has read up to `at` can then count each entry that it reads.
     fn is_counted_from(&self, at: StreamId) -> bool {
         at >= self.first_id && !self.has_tombstone_from(at)
     }
@@ -222,9 +223,9 @@ impl Stream {
         Some(&mut self.groups[at])
     }
 
-    /// Sets the last delivered ID and the count of a group (XGROUP SETID). Returns false if there
-    /// is no group with this name. The count is at most the number of entries ever added. O(log
-    /// groups).
+    /// Sets the last delivered ID and the number of entries read of a group (XGROUP SETID). The
+    /// number is limited to the number of entries ever added. Returns false if there is no group
+    /// with this name. O(log groups).
     pub fn set_group_progress(
         &mut self,
         name: &[u8],
@@ -237,21 +238,22 @@ impl Stream {
         true
     }
 
-    /// Returns the number nearest to `count` that a group can have read.
+    /// Returns the number nearest to `count` that can be the number of entries read by a group:
+    /// from 0 to the number of entries ever added.
     fn possible_count(&self, count: i64) -> i64 {
         count.clamp(0, self.entries_added as i64)
     }
 
-    /// Removes a group. Returns a stream that contains only the group, so that it can be dropped in
-    /// the background. O(groups).
+    /// Removes a group. Returns a stream that contains only this group, for freeing in the
+    /// background; `None` if there is no group with this name. O(groups).
     pub fn remove_group(&mut self, name: &[u8]) -> Option<Box<Stream>> {
         let at = self.place_of_group(name).ok()?;
         let group = self.groups.remove(at);
         Some(Box::new(Stream { groups: vec![group], ..Stream::default() }))
     }
 
-    /// Returns the number of entries still to be delivered to a group, if it is known. O(entries
-    /// of one node).
+    /// Returns the number of entries that a group has not read yet; `None` if it is unknown.
+    /// O(entries of one node).
     pub fn lag(&self, group: &Group) -> Option<i64> {
         Counters::of(self).lag(group)
     }
@@ -279,8 +281,8 @@ impl Stream {
         self.range(id, id).next()
     }
 
-    /// Delivers the next entries of a group to a consumer, and calls `each` with them. Returns
-    /// their number. O(log n) an entry.
+    /// Delivers entries that the group has not read yet to a consumer, in order, and calls `each`
+    /// with each of them. Returns the number of entries delivered. O(log n) an entry.
     pub fn deliver(
         &mut self,
         group: &[u8],
@@ -306,7 +308,8 @@ impl Stream {
     }
 
     /// Delivers a consumer's pending entries above `after` again. Calls `each` with each ID and its
-    /// entry, if it was not deleted. Returns the number of entries. O(log n) an entry.
+    /// entry, `None` if the entry was deleted. Increments the number of deliveries of the others.
+    /// Returns the number of IDs. O(log n) an entry.
     pub fn deliver_again(
         &mut self,
         group: &[u8],
@@ -333,7 +336,9 @@ impl Stream {
 
     // Claiming.
 
-    /// Makes a consumer the owner of a pending entry. O(log n + entries of one node).
+    /// Makes a consumer the owner of the pending entry `id`, if `claim` permits. If the entry was
+    /// deleted from the stream, removes it from the group's pending entries. O(log n + entries of
+    /// one node).
     pub fn claim(&mut self, group: &[u8], id: StreamId, claim: &Claim) -> Claimed {
         let exists = self.entry(id).is_some();
         let Some(group) = self.group_mut(group) else { return Claimed::No };
@@ -359,8 +364,9 @@ impl Stream {
         Claimed::Yes
     }
 
-    /// Claims up to `count_max` pending entries from `start` on. Checks at most ten times as many.
-    /// O(log n + entries of one node) for each checked entry.
+    /// Claims pending entries with IDs from `start` on, like [`Stream::claim`]. Checks at most ten
+    /// times `count_max` entries, and ends after `count_max` claimed or deleted ones. O(log n +
+    /// entries of one node) for each checked entry.
     pub fn autoclaim(
         &mut self,
         group: &[u8],
@@ -391,8 +397,8 @@ impl Stream {
 
     // References of groups to entries.
 
-    /// Returns the highest ID up to which all groups have read; without groups, the greatest ID.
-    /// O(groups).
+    /// Returns the highest ID up to which every group has read: the lowest of their last delivered
+    /// IDs. Without groups, returns the greatest ID. O(groups).
     pub(super) fn read_by_all(&self) -> StreamId {
         self.groups().map(Group::last_delivered).min().unwrap_or(StreamId::MAX)
     }
@@ -402,7 +408,8 @@ impl Stream {
         self.groups().any(|group| id > group.last_delivered() || group.is_pending(id))
     }
 
-    /// Removes an entry as far as `references` allows. O(groups log n + entries of one node).
+    /// Removes the entry `id`, unless `references` forbids that, and updates the groups as
+    /// `references` says. O(groups log n + entries of one node).
     pub fn remove_with(&mut self, id: StreamId, references: References) -> Removal {
         match references {
             References::Keep => {}

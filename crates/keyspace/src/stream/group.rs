@@ -24,23 +24,24 @@ use structures::size_class::size_class;
 use super::StreamId;
 use super::id_map::IdMap;
 
-/// The index of a consumer in its group, valid until it is removed.
+/// The index of a consumer in its group, valid until the consumer is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConsumerIndex(u32);
 
 /// The record of an entry that was delivered and not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// The time of its last delivery, in Unix milliseconds.
+    /// The time of the entry's last delivery, in Unix milliseconds.
     pub delivered_ms: i64,
-    /// The number of its deliveries.
+    /// The number of the entry's deliveries.
     pub deliveries: u64,
-    /// The consumer that owns it.
+    /// The consumer that owns the entry.
     pub consumer: ConsumerIndex,
 }
 
 impl Pending {
-    /// Returns the milliseconds since the last delivery; wraps like Redis' arithmetic.
+    /// Returns the milliseconds from the last delivery to `now_ms`; wraps on overflow, like Redis'
+    /// arithmetic.
     pub fn idle_ms(&self, now_ms: i64) -> i64 {
         now_ms.wrapping_sub(self.delivered_ms)
     }
@@ -56,7 +57,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Returns the name.
+    /// Returns the consumer's name.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
@@ -112,7 +113,7 @@ impl Group {
         }
     }
 
-    /// Returns the name.
+    /// Returns the group's name.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
@@ -122,7 +123,8 @@ impl Group {
         self.last_delivered
     }
 
-    /// Returns the number of entries ever appended that were delivered or skipped, if it is known.
+    /// Returns the number of entries ever appended that the group has read or skipped; `None` if it
+    /// is unknown.
     pub fn entries_read(&self) -> Option<i64> {
         self.entries_read
     }
@@ -132,8 +134,8 @@ impl Group {
         self.last_delivered = last_delivered;
     }
 
-    /// Sets the last delivered ID and the count. The caller ensures that `entries_read` is possible
-    /// in its stream.
+    /// Sets the last delivered ID and the number of entries read. The caller ensures that its
+    /// stream permits `entries_read`.
     pub(super) fn set_progress(&mut self, last_delivered: StreamId, entries_read: Option<i64>) {
         self.last_delivered = last_delivered;
         self.entries_read = entries_read;
@@ -144,7 +146,8 @@ impl Group {
         self.entries_read = self.entries_read.map(|count| count.min(entries_added));
     }
 
-    /// Returns the bytes that the group owns elsewhere. O(runs of pending entries + consumers).
+    /// Returns the bytes that the group owns outside this struct. O(runs of pending entries +
+    /// consumers).
     pub fn memory_usage(&self) -> usize {
         let block = |bytes: usize| if bytes == 0 { 0 } else { size_class(bytes) };
         size_class(self.name.len().max(1))
@@ -154,8 +157,8 @@ impl Group {
             + self.consumers().map(Consumer::memory_usage).sum::<usize>()
     }
 
-    /// Converts the group to pieces that are freed one by one: runs of pending entries, consumers.
-    /// O(1).
+    /// Converts the group to an iterator that frees one run of pending entries a step: the group's
+    /// runs, then those of its consumers. O(1).
     pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         let consumers = self.consumers.into_iter().flatten();
         self.pending.into_freed().chain(consumers.flat_map(|consumer| consumer.pending.into_freed()))
@@ -178,7 +181,7 @@ impl Group {
         self.place_of(name).ok().map(|at| self.by_name[at])
     }
 
-    /// Borrows a consumer.
+    /// Borrows the consumer with this index. O(1).
     ///
     /// # Panics
     /// If the consumer was removed, or belongs to another group.
@@ -206,8 +209,8 @@ impl Group {
         Some(index)
     }
 
-    /// Removes a consumer and its pending entries. Returns the number of these entries. O(pending
-    /// log n + consumers).
+    /// Removes a consumer and its pending entries. Returns the number of these entries; `None` if
+    /// there is no consumer with this name. O(pending log n + consumers).
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let index = self.by_name.remove(self.place_of(name).ok()?);
         let consumer = self.consumers[index.0 as usize].take().expect("a named consumer is there");
@@ -220,12 +223,13 @@ impl Group {
         Some(consumer.pending.len())
     }
 
-    /// Sets the time at which a command named the consumer.
+    /// Sets the time at which a command last named the consumer, in Unix milliseconds.
     pub fn see(&mut self, consumer: ConsumerIndex, now_ms: i64) {
         self.consumer_mut(consumer).seen_ms = now_ms;
     }
 
-    /// Sets the time at which the consumer last got an entry.
+    /// Sets the time at which the consumer last got an entry, in Unix milliseconds; `None` for
+    /// never.
     pub fn set_active(&mut self, consumer: ConsumerIndex, active_ms: Option<i64>) {
         self.consumer_mut(consumer).active_ms = active_ms;
     }
@@ -234,7 +238,8 @@ impl Group {
         self.consumers[index.0 as usize].as_deref_mut().expect("a consumer in use has an index")
     }
 
-    /// Returns the place of the consumer with this name in `by_name`, or the place to insert it.
+    /// Returns the index in `by_name` of the consumer with this name, or as an error the index at
+    /// which to insert it.
     fn place_of(&self, name: &[u8]) -> Result<usize, usize> {
         self.by_name.binary_search_by(|&index| self.consumer(index).name().cmp(name))
     }
@@ -246,7 +251,7 @@ impl Group {
         self.pending.len()
     }
 
-    /// Returns the lowest and the highest pending ID. O(1).
+    /// Returns the lowest and the highest ID of the pending entries. O(1).
     pub fn pending_bounds(&self) -> Option<(StreamId, StreamId)> {
         Some((self.pending.first()?, self.pending.last()?))
     }
@@ -261,7 +266,8 @@ impl Group {
         self.pending.contains(id)
     }
 
-    /// Returns the pending entries from `start` on. The start is O(log n), each step O(1).
+    /// Returns the pending entries with IDs from `start` on, with their records, in ascending
+    /// order. The start is O(log n), each step O(1).
     pub fn pending_from(&self, start: StreamId) -> impl Iterator<Item = (StreamId, &Pending)> + Clone {
         self.pending.from(start)
     }
@@ -277,7 +283,8 @@ impl Group {
         self.consumer_mut(pending.consumer).pending.insert(id, ());
     }
 
-    /// Removes a pending entry. Returns true if there was one. O(log n).
+    /// Removes an entry from the pending entries of the group and of its consumer. Returns true if
+    /// it was pending. O(log n).
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
         let Some(pending) = self.pending.remove(id) else { return false };
         self.consumer_mut(pending.consumer).pending.remove(id);

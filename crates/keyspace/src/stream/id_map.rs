@@ -30,9 +30,9 @@ use super::StreamId;
 
 /// The most IDs of a run. Moving half of them costs no more than finding the run.
 const RUN_LEN_MAX: usize = 128;
-/// The length below which a run is joined with a neighbour.
+/// The number of IDs below which a run is joined with a neighbour, if that has room.
 const RUN_LEN_MIN: usize = RUN_LEN_MAX / 4;
-/// The greatest length of two joined runs, so that the next few additions do not split them again.
+/// The most IDs of two joined runs, so that the next few additions do not split them again.
 const JOINED_LEN_MAX: usize = RUN_LEN_MAX * 3 / 4;
 
 /// A map from entry IDs to values. See the module's documentation.
@@ -49,7 +49,7 @@ struct Run<V> {
     values: Vec<V>,
 }
 
-/// The place of an ID, or the place to insert it.
+/// The run and the index in it at which an ID is (`Ok`), or at which it is to be inserted (`Err`).
 struct Place {
     run: usize,
     at: Result<usize, usize>,
@@ -76,7 +76,7 @@ impl<V> IdMap<V> {
         block(self.runs.capacity() * size_of::<Run<V>>()) + self.runs.iter().map(run).sum::<usize>()
     }
 
-    /// Takes the map apart run by run. O(1).
+    /// Converts the map to an iterator that frees one run a step. O(1).
     pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send
     where
         V: Send,
@@ -89,7 +89,7 @@ impl<V> IdMap<V> {
         self.get(id).is_some()
     }
 
-    /// Returns the ID's value.
+    /// Returns the value of the ID; `None` if the ID is not in the map.
     pub(super) fn get(&self, id: StreamId) -> Option<&V> {
         let place = self.find(id)?;
         Some(&self.runs[place.run].values[place.at.ok()?])
@@ -141,7 +141,7 @@ impl<V> IdMap<V> {
         None
     }
 
-    /// Removes the ID. Returns its value.
+    /// Removes the ID and returns its value, if it was in the map.
     pub(super) fn remove(&mut self, id: StreamId) -> Option<V> {
         let place = self.find(id)?;
         let at = place.at.ok()?;
@@ -157,7 +157,8 @@ impl<V> IdMap<V> {
         Some(value)
     }
 
-    /// Joins a short run with a neighbour that has room, or else frees its unused memory.
+    /// Joins the run at index `short` with a neighbour that has room, or else frees its unused
+    /// memory.
     fn join_or_shrink(&mut self, short: usize) {
         let len = |run: usize| self.runs.get(run).map_or(RUN_LEN_MAX, |run| run.ids.len());
         let lower = match short.checked_sub(1) {
@@ -170,8 +171,8 @@ impl<V> IdMap<V> {
         self.runs[lower].values.extend(upper.values);
     }
 
-    /// Returns the last run whose base is at or below `id`, or the first run if there is no such
-    /// run; `None` if there are no runs.
+    /// Returns the index of the last run whose base is at or below `id`; 0 if no base is. Returns
+    /// `None` if there are no runs.
     fn run_of(&self, id: StreamId) -> Option<usize> {
         // New IDs are usually above all others.
         if self.runs.back()?.base <= id {
@@ -197,7 +198,8 @@ impl<V> Run<V> {
         self.base = self.base.min(id);
     }
 
-    /// Keeps the lower half and returns the upper one.
+    /// Removes the upper half of the run's IDs with their values, and returns it as a run of its
+    /// own.
     fn split(&mut self) -> Self {
         let half = self.ids.len() / 2;
         let (ids, values) = (self.ids.split_off(half), self.values.split_off(half));

@@ -34,9 +34,9 @@ use structures::walk_state::MemorySize;
 
 use super::StreamId;
 
-/// The flag of an entry that has the node's master fields.
+/// The flag in the head of an entry that has the node's master fields.
 const SAME_FIELDS: u64 = 1;
-/// The flag of a deleted entry.
+/// The flag in the head of a deleted entry.
 const DELETED: u64 = 1 << 1;
 /// The number of flag bits of an entry's head, below the length.
 const FLAG_BITS: u32 = 2;
@@ -48,26 +48,27 @@ const VARINT_LEN_MAX: usize = 10;
 pub(super) struct Node {
     base: StreamId,
     bytes: Vec<u8>,
-    /// The start of the entries, after the master fields.
+    /// The byte offset at which the entries begin, after the master fields.
     entries_at: u32,
     master_count: u32,
     live: u32,
     deleted: u32,
 }
 
-/// An entry that is decoded up to its ID.
+/// An entry found in a node. Its head and ID are decoded; its fields and values are decoded when
+/// they are read.
 pub(super) struct Located<'a> {
     pub(super) id: StreamId,
     pub(super) deleted: bool,
-    /// The start of the next entry.
+    /// The byte offset of the next entry.
     pub(super) end: usize,
     pub(super) pairs: Pairs<'a>,
 }
 
-/// The length of an entry, computed before it is written.
+/// The measures of an entry, computed before it is written.
 struct Measure {
     same_fields: bool,
-    /// An upper bound of the length of the body.
+    /// An upper bound of the length of the entry's body in bytes.
     body_len_max: usize,
 }
 
@@ -108,12 +109,12 @@ impl Node {
         (self.live + self.deleted) as usize
     }
 
-    /// Returns the length of the content in bytes.
+    /// Returns the bytes of master fields and entries, deleted entries included.
     pub(super) fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns the bytes allocated.
+    /// Returns the bytes of the node's block.
     pub(super) fn memory_usage(&self) -> usize {
         size_class(self.bytes.capacity().max(1))
     }
@@ -171,7 +172,7 @@ impl Node {
         Measure { same_fields, body_len_max: id_len + fields_len + values_len }
     }
 
-    /// Makes room for `more` bytes, up to the end of the allocator's block.
+    /// Makes room for `more` bytes. A new block is a whole size class of the allocator.
     #[inline]
     fn reserve(&mut self, more: usize) {
         let needed = self.bytes.len() + more;
@@ -180,23 +181,23 @@ impl Node {
         }
     }
 
-    /// Returns the base of the sequence numbers of a millisecond.
+    /// Returns the number that is subtracted from sequence numbers of entries with this `ms`.
     #[inline]
     fn seq_origin(&self, ms: u64) -> u64 {
         if ms == self.base.ms { self.base.seq } else { 0 }
     }
 
-    /// Returns the start of the first entry.
+    /// Returns the byte offset of the first entry.
     pub(super) fn start(&self) -> usize {
         self.entries_at as usize
     }
 
-    /// Returns the place after the last entry.
+    /// Returns the byte offset after the last entry.
     pub(super) fn end(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns the entry that begins at `at`; `None` at the end.
+    /// Returns the entry that begins at byte offset `at`; `None` at the end.
     #[inline]
     pub(super) fn at(&self, at: usize) -> Option<Located<'_>> {
         if at == self.bytes.len() {
@@ -219,7 +220,8 @@ impl Node {
         Some(Located { id: StreamId { ms, seq }, deleted: head & DELETED != 0, end, pairs })
     }
 
-    /// Returns the start of the entry before the place `end`; `None` at the start.
+    /// Returns the byte offset of the entry that ends at offset `end`; `None` if there is none
+    /// before it.
     #[inline]
     pub(super) fn before(&self, end: usize) -> Option<usize> {
         if end == self.start() {
@@ -237,8 +239,8 @@ impl Node {
         Some(end - back_len - len)
     }
 
-    /// Returns the start of the first entry at or above `id`, or the end if there is none.
-    /// O(entries after it).
+    /// Returns the byte offset of the first entry with an ID at or above `id`, or the end if there
+    /// is none. Deleted entries count. O(entries after it).
     pub(super) fn seek(&self, id: StreamId) -> usize {
         if id <= self.base {
             return self.start();
@@ -252,13 +254,13 @@ impl Node {
         found
     }
 
-    /// Returns the ID of the last entry, deleted or not.
+    /// Returns the ID of the last entry, deleted or not; without entries, the base ID.
     pub(super) fn last_id(&self) -> StreamId {
         let last = self.before(self.end()).and_then(|at| self.at(at));
         last.map_or(self.base, |entry| entry.id)
     }
 
-    /// Marks the entry that begins at `at` as deleted; it must not be deleted already.
+    /// Marks the entry that begins at byte offset `at` as deleted; it must not be deleted already.
     pub(super) fn delete(&mut self, at: usize) {
         // The flags are in the lowest bits, so in the head's first byte.
         self.bytes[at] |= DELETED as u8;
@@ -267,7 +269,7 @@ impl Node {
     }
 }
 
-/// The fields of an entry with their values.
+/// An iterator over the fields of an entry with their values.
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
     /// The node's master fields, if the entry has no fields of its own.
@@ -296,7 +298,7 @@ impl<'a> Iterator for Pairs<'a> {
 
 impl ExactSizeIterator for Pairs<'_> {}
 
-/// Returns the bytes that `value` takes as a varint.
+/// Returns the number of bytes that `value` takes as a varint.
 #[inline]
 fn varint_len(value: u64) -> usize {
     if value < 0x80 { 1 } else { (u64::BITS - value.leading_zeros()).div_ceil(7) as usize }
@@ -311,7 +313,7 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Writes `value` over the whole of `to`, which may be longer than necessary.
+/// Writes `value` as a varint that fills the whole of `to`, even if fewer bytes were enough.
 #[inline]
 fn write_padded_varint(to: &mut [u8], mut value: u64) {
     let last = to.len() - 1;
@@ -322,7 +324,8 @@ fn write_padded_varint(to: &mut [u8], mut value: u64) {
     to[last] = value as u8;
 }
 
-/// Appends `value` in a form that can be read from its end.
+/// Appends `value` as a varint with its bytes in reverse order, so that it can be read from its
+/// end.
 #[inline]
 fn put_reversed_varint(out: &mut Vec<u8>, value: u64) {
     let start = out.len();
