@@ -25,7 +25,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The number of elements of a big collection: more than fit in the second-level cache.
 const MANY: usize = 200_000;
-/// The number of operations of one figure.
+/// The number of operations in one batch, whose time is one figure.
 const BATCH: usize = 1000;
 
 fn main() {
@@ -45,14 +45,14 @@ fn hasher() -> RandomState {
     RandomState::with_seeds(1, 2, 3, 4)
 }
 
-/// Runs `operation` for each of `inputs` repeatedly.
+/// Measures a batch: runs `operation` once for each of `inputs`, over and over.
 fn each<T>(bencher: Bencher<'_, '_>, inputs: &[T], mut operation: impl FnMut(&T)) {
     bencher
         .counter(ItemsCount::new(inputs.len()))
         .bench_local(|| inputs.iter().for_each(|input| operation(black_box(input))));
 }
 
-/// Runs `build`, which makes a collection of `len` elements, repeatedly.
+/// Measures `build`, which makes a collection of `len` elements: runs it over and over.
 fn builds<T>(bencher: Bencher<'_, '_>, len: usize, build: impl FnMut() -> T) {
     bencher.counter(ItemsCount::new(len)).bench_local(build);
 }
@@ -155,7 +155,7 @@ mod sorted_set {
         builds(bencher, MANY, || std(MANY));
     }
 
-    /// Finds ranks. The standard library has no counterpart: its maps would need O(n).
+    /// Measures finding ranks. The standard library has no counterpart: its maps would need O(n).
     #[divan::bench]
     fn rank_ours(bencher: Bencher<'_, '_>) {
         let (members, state) = (ours(MANY), hasher());
@@ -318,7 +318,7 @@ mod quicklist {
         });
     }
 
-    /// Uses a queue whose elements are all in one nearly full node.
+    /// Measures a queue whose elements are all in one nearly full node.
     #[divan::bench]
     fn queue_in_one_node_ours(bencher: Bencher<'_, '_>) {
         let mut list = ours(470);

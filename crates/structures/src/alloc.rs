@@ -43,24 +43,25 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
 
-/// The number of counters.
+/// The number of counters of allocated bytes.
 const COUNTERS_MAX: usize = 256;
 /// The number of counters that belong to one thread each; the others are shared.
 const OWNED_MAX: usize = 248;
 /// The index of a thread that has not taken one yet.
 const UNASSIGNED: usize = usize::MAX;
-/// The alignment of every mimalloc block of at least this size.
+/// The alignment that mimalloc gives to every block of at least this size in bytes.
 const PLAIN_ALIGN: usize = 16;
-/// The size up to which the size classes are looked up in a table.
+/// The size in bytes up to which the size classes are looked up in a table.
 const SMALL_MAX_BYTES: usize = 1024;
-/// The size above which mimalloc maps whole pages instead of using size classes.
+/// The size in bytes above which mimalloc maps whole pages instead of using size classes.
 const CLASSES_MAX_BYTES: usize = 512 * 1024;
-/// The size up to which blocks always share pages with others of their class.
+/// The size in bytes up to which blocks always share memory pages with others of their class.
 const SHARED_PAGE_MAX_BYTES: usize = 16 * 1024;
-/// The length to request so that a block gets pages of its own: the smallest length above the size
-/// classes. Bytes that are not written to are address space, not memory.
+/// The length in bytes to request so that a block gets memory pages of its own: the smallest length
+/// above the size classes. Bytes that are not written to are address space, not memory.
 const APART_LEN_BYTES: usize = CLASSES_MAX_BYTES + 1;
-/// The granularity of blocks above [`CLASSES_MAX_BYTES`].
+/// The unit in bytes to which the counted size of a block above [`CLASSES_MAX_BYTES`] is rounded
+/// up.
 const PAGE_BYTES: usize = 4096;
 /// The most bytes of `stats_text`; the rest is cut off.
 const STATS_TEXT_MAX_BYTES: usize = 64 * 1024;
@@ -80,14 +81,14 @@ thread_local! {
 /// mimalloc as the global allocator, with counting. It belongs in a `#[global_allocator]` static.
 pub struct CountingAllocator;
 
-/// Returns true if mimalloc's plain functions align the block well enough. They are faster than the
-/// aligned ones.
+/// Returns true if mimalloc's plain functions align a block of this layout well enough. They are
+/// faster than the aligned ones.
 #[inline]
 fn is_plain(layout: Layout) -> bool {
     layout.align() <= PLAIN_ALIGN && layout.align() <= layout.size() && layout.size() <= SHARED_PAGE_MAX_BYTES
 }
 
-/// Returns true if a block of this layout gets pages of its own.
+/// Returns true if a block of this layout gets memory pages of its own when it is allocated now.
 #[inline]
 fn goes_apart(layout: Layout) -> bool {
     (SHARED_PAGE_MAX_BYTES + 1..=CLASSES_MAX_BYTES).contains(&layout.size())
@@ -106,7 +107,7 @@ unsafe fn is_apart(block: *mut u8, layout: Layout) -> bool {
     goes_apart(layout) && unsafe { mi::mi_usable_size(block.cast()) } > CLASSES_MAX_BYTES
 }
 
-/// Allocates a block for a layout that is not plain, without counting it.
+/// Allocates a block for a layout that is not plain (`is_plain`). Does not count the block.
 #[inline(never)]
 fn allocate_large(layout: Layout) -> *mut c_void {
     if goes_apart(layout) {
@@ -126,16 +127,16 @@ fn free_displaced(block: *mut u8, _class_len_bytes: usize) {
     unsafe { mi::mi_free(block.cast()) }
 }
 
-/// Makes resident memory follow used memory closely, for a server with a memory limit. `None` ends
-/// this.
+/// Makes resident memory follow used memory closely, for a server with a memory limit. `None`
+/// returns to the usual behaviour. The setting affects later allocations only.
 ///
 /// Blocks above 16 KiB, up to half a mebibyte, then get pages of their own, which return to the
 /// system when they are freed. Up to `block_cache_bytes_max` bytes of such blocks are kept for the
 /// next request of their size. Smaller free ranges are returned at once.
 ///
-/// Otherwise these blocks share regions of up to 4 MiB, one per size class and thread. A region
-/// stays while one block in it is in use: up to 100 % more resident memory under a mix of sizes
-/// (docs/performance.md). The setting affects later allocations only.
+/// Without the setting, these blocks share regions of up to 4 MiB, one per size class and thread. A
+/// region stays while one block in it is in use: up to 100 % more resident memory under a mix of
+/// sizes (docs/performance.md).
 pub fn keep_resident_close(block_cache_bytes_max: Option<usize>) {
     let close = block_cache_bytes_max.is_some();
     LARGE_APART.store(close, Relaxed);
@@ -153,8 +154,8 @@ pub fn keep_resident_close(block_cache_bytes_max: Option<usize>) {
     unsafe { mi::mi_option_set(OPTION_PURGE_DELAY, delay_ms) }
 }
 
-/// The classes of the most requested sizes, indexed by the number of 16-byte units. A load costs
-/// half as much as the arithmetic, at every allocation and every free.
+/// The size classes in bytes of requests up to [`SMALL_MAX_BYTES`], indexed by the number of
+/// 16-byte units. A load costs half as much as the arithmetic, at every allocation and every free.
 static SMALL_CLASSES: [u16; SMALL_MAX_BYTES / 16 + 1] = {
     let mut classes = [0; SMALL_MAX_BYTES / 16 + 1];
     let mut step = 1;
@@ -165,7 +166,8 @@ static SMALL_CLASSES: [u16; SMALL_MAX_BYTES / 16 + 1] = {
     classes
 };
 
-/// Returns the counted size of the block that serves a request of `len_bytes`. O(1).
+/// Returns the size in bytes that is counted for a request of `len_bytes`: that of the block that
+/// serves it. O(1).
 #[inline]
 pub fn counted_bytes(len_bytes: usize) -> usize {
     if len_bytes <= SMALL_MAX_BYTES {
@@ -183,7 +185,7 @@ fn counted_bytes_large(len_bytes: usize) -> usize {
     }
 }
 
-/// Adds to this thread's counter.
+/// Adds `change_bytes`, negative for freed bytes, to this thread's counter.
 #[inline]
 fn count(change_bytes: i64) {
     let index = INDEX.get();
@@ -196,7 +198,8 @@ fn count(change_bytes: i64) {
     }
 }
 
-/// Adds to the counter of a thread that has no index yet, or shares its counter with others.
+/// Adds to a counter like [`count`], for a thread that shares its counter with others. Gives an
+/// index to a thread that has none yet.
 #[cold]
 fn count_shared(change_bytes: i64) {
     if INDEX.get() == UNASSIGNED {
@@ -283,8 +286,9 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// Reallocates a block while large blocks have pages of their own. The block stays where it is if
-/// at most half of it is then unused.
+/// Reallocates a block while large blocks have pages of their own. The block stays in place if it
+/// has room and the new size is at least half of the old. A small block that becomes large moves to
+/// its own pages.
 ///
 /// # Safety
 /// As for `realloc`.
@@ -321,9 +325,9 @@ pub fn used_memory_bytes() -> usize {
     usize::try_from(sum).unwrap_or(0) // Below zero only if bytes moved between threads meanwhile.
 }
 
-/// Returns the bytes that the calling thread has allocated, less those it has freed. A change of
-/// this number is the thread's part of the change of [`used_memory_bytes`]. Threads beyond the
-/// first 248 share counters. O(1).
+/// Returns the bytes that the calling thread has allocated, less those it has freed; it may be
+/// negative. A change of this number is the thread's contribution to the change of
+/// [`used_memory_bytes`]. Threads beyond the first 248 share counters. O(1).
 #[inline]
 pub fn thread_memory_bytes() -> i64 {
     let index = INDEX.get();
@@ -333,15 +337,16 @@ pub fn thread_memory_bytes() -> i64 {
     COUNTERS[OWNED_MAX + index % (COUNTERS_MAX - OWNED_MAX)].load(Relaxed)
 }
 
-/// Reads `used_memory_bytes`, raises the peak to it if it is higher, and returns it. The peak
-/// covers only sampled values, so it must be sampled at least once a tick.
+/// Reads `used_memory_bytes`, raises the recorded peak to that value if it is higher, and returns
+/// the value. The peak covers only sampled values, so it must be sampled at least once a tick.
 pub fn sample_peak() -> usize {
     let used = used_memory_bytes();
     PEAK_BYTES.fetch_max(used, Relaxed);
     used
 }
 
-/// Returns the highest sample since the start or the last `reset_peak`.
+/// Returns the highest value in bytes that `sample_peak` has read since the start or the last
+/// `reset_peak`.
 pub fn peak_memory_bytes() -> usize {
     PEAK_BYTES.load(Relaxed)
 }
@@ -374,10 +379,10 @@ const PURGED_KIB_MIN: std::ffi::c_long = 2048;
 /// The value instead of [`PURGED_KIB_MIN`] while resident memory follows used memory closely: one
 /// of mimalloc's slices.
 const PURGED_KIB_MIN_CLOSE: std::ffi::c_long = 64;
-/// mimalloc 3's number for its option `page_max_candidates`, as above.
+/// mimalloc 3's number for its option `page_max_candidates`; version 2 ignores it.
 const OPTION_PAGE_MAX_CANDIDATES: mi::mi_option_t = 37;
-/// The number of pages of a size class that mimalloc compares. It allocates from the fullest one,
-/// so that the others become empty. This is mimalloc's own choice.
+/// The number of memory pages of a size class that mimalloc compares before it allocates from the
+/// fullest one, so that the others become empty. This is mimalloc's own choice.
 const PAGE_CANDIDATES: std::ffi::c_long = 4;
 /// The value instead of [`PAGE_CANDIDATES`] while resident memory follows used memory closely.
 const PAGE_CANDIDATES_CLOSE: std::ffi::c_long = 64;
@@ -416,8 +421,8 @@ pub fn stats_text() -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Appends the part that fits without growing: mimalloc must not be entered again from inside its
-/// own call.
+/// Appends a message of mimalloc's to the text, as far as it fits without growing: mimalloc must
+/// not be entered again from inside its own call.
 unsafe extern "C" fn append_text(message: *const c_char, text: *mut c_void) {
     // SAFETY: `stats_text` passes its vector and touches it only after the last call.
     let text: &mut Vec<u8> = unsafe { &mut *text.cast::<Vec<u8>>() };
@@ -458,7 +463,7 @@ mod tests {
         unsafe { mi::mi_usable_size(block.cast()) }
     }
 
-    /// Returns the value of this thread's counter.
+    /// Returns the value of the calling thread's counter in bytes.
     fn counted_here() -> i64 {
         count(0);
         COUNTERS[INDEX.get()].load(Relaxed)

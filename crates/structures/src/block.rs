@@ -51,7 +51,7 @@ impl Block {
         self.start
     }
 
-    /// Converts a pointer of [`Block::into_raw`] back.
+    /// Converts a pointer from [`Block::into_raw`] back to its block.
     #[inline]
     pub(crate) fn from_raw(start: NonNull<u8>) -> Self {
         Block { start }

@@ -30,8 +30,9 @@ impl Claim {
         !std::mem::replace(&mut *self.0.lock(), true)
     }
 
-    /// Runs `act` unless the claim has ended, and ends the claim if `act` returns true. All other
-    /// threads wait meanwhile. Returns true if this call ended the claim.
+    /// Runs `act` under the lock unless the claim has ended, and ends the claim if `act` returns
+    /// true. Other threads that use the claim wait meanwhile. Returns true if this call ended the
+    /// claim.
     pub fn end_if(&self, act: impl FnOnce() -> bool) -> bool {
         let mut over = self.0.lock();
         if *over {

@@ -31,9 +31,9 @@ impl<T> Combiner<T> {
         Self { requested: AtomicBool::new(false), state: Lock::new(state) }
     }
 
-    /// Requests the work that the caller has published before. This call does it, or the thread
-    /// that is already working does it soon. `work` may run several times, for other threads too,
-    /// or not at all.
+    /// Requests the work that the caller has published before. Either this call does the work, or
+    /// the thread that is already working does it soon. `work` may run several times, for other
+    /// threads too, or not at all.
     pub fn run(&self, mut work: impl FnMut(&mut T)) {
         // AcqRel, not a plain store: the thread that clears the flag then sees the work of all
         // threads that have raised it.
@@ -54,8 +54,8 @@ impl<T> Combiner<T> {
         }
     }
 
-    /// Waits until `state` is free and calls `act` with it. Then does the work that other threads
-    /// have requested meanwhile.
+    /// Waits until `state` is free and calls `act` with it. Then does the work, by `work`, that
+    /// other threads have requested meanwhile. Returns the result of `act`.
     pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R, work: impl FnMut(&mut T)) -> R {
         let result = act(&mut self.state.lock());
         // `state` is released before the flag is read. Pairs with the fence in `run`.

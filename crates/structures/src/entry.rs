@@ -54,23 +54,24 @@ enum Kind {
     Object = 2,
 }
 
-/// An object that an entry holds: a value that is not a small string.
+/// An object that an entry holds: any value that is not a string of up to [`INLINE_BYTES_MAX`]
+/// bytes.
 pub trait Held {
-    /// Returns a lower bound of the earliest deadline of the object's parts, in milliseconds;
-    /// `None` if no part has a deadline.
+    /// Returns a lower bound of the earliest deadline of the object's parts (the fields of a hash),
+    /// in milliseconds; `None` if no part has a deadline.
     fn part_deadline_ms(&self) -> Option<i64> {
         None
     }
 }
 
-/// The value of an entry.
+/// The value of an entry, borrowed for reading.
 #[derive(Debug, PartialEq, Eq)]
 pub enum View<'a, V> {
     /// A string of at most [`INLINE_BYTES_MAX`] bytes.
     Bytes(&'a [u8]),
     /// A string that is the decimal text of this number.
     Int(i64),
-    /// Any other value.
+    /// Any other value, as an object.
     Object(&'a V),
 }
 
@@ -80,7 +81,7 @@ pub enum NewValue<'a, V> {
     Bytes(&'a [u8]),
     /// A string that is the decimal text of this number.
     Int(i64),
-    /// Any other value, moved in.
+    /// Any other value, as an object that is moved into the entry.
     Object(V),
 }
 
@@ -101,7 +102,7 @@ impl<V> NewValue<'_, V> {
     }
 }
 
-/// The offsets of a block's parts: derived from the header, never stored.
+/// The offsets of a block's parts. They are derived from the header and never stored.
 #[derive(Clone, Copy)]
 struct Shape {
     kind: Kind,
@@ -305,7 +306,7 @@ impl<V> Entry<V> {
         }
     }
 
-    /// Borrows the object, if the value is one. O(1).
+    /// Borrows the object mutably; `None` if the value is a small string or an integer. O(1).
     #[inline]
     pub fn object_mut(&mut self) -> Option<&mut V> {
         let shape = self.shape();
@@ -318,7 +319,8 @@ impl<V> Entry<V> {
         Some(unsafe { place.cast::<V>().as_mut() })
     }
 
-    /// Borrows the inline bytes mutably, for changes that keep their length.
+    /// Borrows the inline bytes of a small string mutably, for changes that keep their length;
+    /// `None` for another value.
     #[inline]
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let shape = self.shape();
@@ -331,7 +333,8 @@ impl<V> Entry<V> {
         Some(unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), shape.value_len) })
     }
 
-    /// Returns the time at which the key expires, in Unix milliseconds.
+    /// Returns the time at which the key expires, in Unix milliseconds; `None` if it does not
+    /// expire.
     #[inline]
     pub fn expiry_ms(&self) -> Option<i64> {
         if self.header().meta & HAS_EXPIRY == 0 {
@@ -356,26 +359,26 @@ impl<V> Entry<V> {
         header.meta = (header.meta & !ACCESS_MASK) | (access & ACCESS_MASK);
     }
 
-    /// Returns the mark: one bit about the value whose meaning belongs to the caller. A new value
-    /// starts without it.
+    /// Returns true if the value is marked. The mark is one bit whose meaning belongs to the
+    /// caller. A new value starts without it.
     #[inline]
     pub fn is_marked(&self) -> bool {
         self.mark_bit() != 0
     }
 
-    /// Sets the mark.
+    /// Marks the value.
     #[inline]
     pub fn mark(&mut self) {
         self.set_mark_bit(MARK);
     }
 
-    /// Returns the mark bit in its place in the header.
+    /// Returns the mark bit of the header: `MARK` or 0.
     #[inline]
     fn mark_bit(&self) -> u32 {
         self.header().meta & MARK
     }
 
-    /// Sets the mark if `bit` is the mark bit; does nothing if it is 0.
+    /// Marks the value if `bit` is the mark bit; does nothing if `bit` is 0.
     #[inline]
     fn set_mark_bit(&mut self, bit: u32) {
         self.header_mut().meta |= bit;
@@ -464,7 +467,8 @@ impl<V> Entry<V> {
         }
     }
 
-    /// Moves the object out and leaves the integer zero in its place.
+    /// Moves the object out of the entry and leaves the integer zero as the value; `None` if the
+    /// value is no object. The block is replaced.
     fn take_value(&mut self) -> Option<V> {
         let shape = self.shape();
         if shape.kind != Kind::Object {
@@ -481,7 +485,7 @@ impl<V> Entry<V> {
         Some(object)
     }
 
-    /// Frees the block without dropping an object in it.
+    /// Frees the block, which has this shape, without dropping an object in it.
     fn release(&mut self, shape: Shape) {
         // SAFETY: the block was allocated with the layout of its shape, and is not used again.
         unsafe { dealloc(self.block.as_ptr(), shape.layout()) };
@@ -493,7 +497,8 @@ impl<V> Entry<V> {
         self.take_value()
     }
 
-    /// Moves the value, expiry, mark and access clock to another key. O(block).
+    /// Returns an entry of `key` with the value, expiry, mark and access clock of this one.
+    /// O(block).
     pub fn renamed(mut self, key: &[u8]) -> Self {
         let (expiry_ms, access, mark_bit) = (self.expiry_ms(), self.access(), self.mark_bit());
         let object = self.take_value();
@@ -502,7 +507,8 @@ impl<V> Entry<V> {
         renamed
     }
 
-    /// Copies the value, expiry and mark to another key, with an access clock of its own. O(value).
+    /// Returns an entry of `key` with a copy of this value, expiry and mark, and with the access
+    /// clock `access`. O(value).
     pub fn duplicate(&self, key: &[u8], access: u32) -> Self
     where
         V: Clone,
@@ -517,8 +523,8 @@ impl<V> Entry<V> {
         copy
     }
 
-    /// Returns the value for another block: the object that was taken out, or a copy of a small
-    /// value.
+    /// Returns this entry's value, to be stored in another block: `taken`, the object that was
+    /// taken out of the entry, or a copy of a small value.
     fn moved(&self, taken: Option<V>) -> NewValue<'_, V> {
         match (taken, self.view()) {
             (Some(object), _) => NewValue::Object(object),
@@ -635,8 +641,8 @@ impl<'a, V: Held> Occupied<'a, Entry<V>> {
 }
 
 impl<V: Held> Occupied<'_, Entry<V>> {
-    /// Replaces a small value by a value of the same kind, if it fits the block: then nothing in
-    /// the table changes. Returns false if it does not fit. O(value bytes).
+    /// Replaces a small value by a value of the same kind, if the block stays in its size class.
+    /// The table does not change then. Returns false without a change otherwise. O(value bytes).
     #[inline]
     pub fn set_in_place(&mut self, value: &NewValue<'_, V>) -> bool {
         self.as_owned().set_in_place(value)
@@ -650,7 +656,8 @@ impl<V: Held> Occupied<'_, Entry<V>> {
 }
 
 impl<V: Held> Table<Entry<V>> {
-    /// Borrows the object at `place`, as [`Occupied::into_object_mut`] does. O(1).
+    /// Borrows the object at `place` mutably, like [`Occupied::into_object_mut`]; `None` if the
+    /// value is no object. O(1).
     #[inline]
     pub fn object_mut(&mut self, place: Place) -> Option<&mut V> {
         self.occupied(place).into_object_mut()

@@ -17,7 +17,8 @@ struct Script<'a>(&'a [u8]);
 const OPS_MAX: usize = 100;
 
 impl Script<'_> {
-    /// Returns the code of the next operation; the operation's own bytes follow it.
+    /// Returns the code of the next operation and counts it in `done`; `None` at the end of the
+    /// script. The bytes that follow belong to the operation.
     fn next_op(&mut self, done: &mut usize) -> Option<u8> {
         *done += 1;
         (!self.0.is_empty() && *done <= OPS_MAX).then(|| self.byte())

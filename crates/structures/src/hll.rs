@@ -149,7 +149,7 @@ impl<'a> Hll<'a> {
         Some(u64::from_le_bytes(*count)).filter(|count| count & STALE == 0)
     }
 
-    /// Computes the estimate from the registers. O(registers).
+    /// Computes the estimated number of different elements from the registers. O(registers).
     pub fn count(&self) -> Result<u64, Corrupted> {
         Ok(self.histogram()?.estimate())
     }
@@ -178,13 +178,14 @@ impl<'a> Hll<'a> {
         Ok(value >= observation.rank)
     }
 
-    /// Reads the runs of a sparse HyperLogLog, in order. An error is the last item.
+    /// Returns the runs of a sparse HyperLogLog, in order. If they do not describe all registers,
+    /// the last item is an error.
     pub fn runs(&self) -> impl Iterator<Item = Result<Run, Corrupted>> + use<'a> {
         debug_assert!(self.encoding == Encoding::Sparse);
         sparse::Runs::covering(REGISTERS, self.registers())
     }
 
-    /// Reads the runs of a sparse HyperLogLog up to the first invalid one, even if they do not
+    /// Returns the runs of a sparse HyperLogLog up to the first invalid one, even if they do not
     /// cover all registers.
     pub fn runs_as_they_are(&self) -> impl Iterator<Item = Run> + use<'a> {
         debug_assert!(self.encoding == Encoding::Sparse);
@@ -233,7 +234,7 @@ impl Registers {
         Ok(())
     }
 
-    /// Computes the estimate. O(registers).
+    /// Computes the estimated number of different elements. O(registers).
     pub fn count(&self) -> u64 {
         let mut histogram = Histogram::default();
         self.values.iter().for_each(|&value| histogram.add(value, 1));
@@ -263,8 +264,8 @@ pub fn empty() -> Vec<u8> {
     bytes
 }
 
-/// Caches `count` in the header of the HyperLogLog `bytes`. It is valid until the registers change.
-/// O(1).
+/// Stores `count` as the cached count in the header of the HyperLogLog `bytes`. The count is valid
+/// until the registers change. O(1).
 ///
 /// # Panics
 /// If `bytes` are shorter than a header.
@@ -313,8 +314,9 @@ impl<'a> HllMut<'a> {
         Ok(true)
     }
 
-    /// Raises each register to its value in `registers`. A sparse HyperLogLog may become dense as
-    /// in [`HllMut::add`]. O(registers) when dense, O(registers × bytes) when sparse.
+    /// Raises each register to its value in `registers`, if that is greater. A sparse HyperLogLog
+    /// may become dense as in [`HllMut::add`]. O(registers) when dense, O(registers × bytes) when
+    /// sparse.
     pub fn raise_to(&mut self, registers: &Registers, sparse_len_bytes_max: usize) -> Result<(), Corrupted> {
         for (register, &rank) in registers.values.iter().enumerate() {
             if rank > 0 {
@@ -522,7 +524,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with the naive twin, a byte per register, in both encodings.
+        /// Checks adding against the naive twin, a byte per register, in both encodings.
         #[test]
         fn adding_raises_one_register(
             steps in prop::collection::vec((0..40_usize, 0..4_usize, 1..40_u8), 0..200),

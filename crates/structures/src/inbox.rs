@@ -23,7 +23,8 @@ use crossbeam_utils::CachePadded;
 use stdx::sync::AtomicBool;
 use stdx::sync::Ordering::{Acquire, SeqCst};
 
-/// A list that many threads append to and one thread takes. `C` holds the items.
+/// A list to which many threads append and from which one thread, the owner, takes. `C` holds the
+/// items.
 pub struct Inbox<C> {
     items: Lock<C>,
     is_filled: CachePadded<AtomicBool>,
@@ -36,8 +37,8 @@ impl<C: Default> Default for Inbox<C> {
 }
 
 impl<C: Default> Inbox<C> {
-    /// Appends an item by `put`, from any thread. Returns true if the caller must notify the owner;
-    /// no other thread will.
+    /// Appends an item: calls `put` with the list, locked. Any thread may call it. Returns true if
+    /// the caller must notify the owner; no other thread will.
     #[must_use = "the owner may sleep for ever beside what is left for it"]
     pub fn leave(&self, put: impl FnOnce(&mut C)) -> bool {
         put(&mut self.items.lock());
@@ -46,7 +47,8 @@ impl<C: Default> Inbox<C> {
         !self.is_filled.swap(true, SeqCst)
     }
 
-    /// Takes all items. Returns `None` if there is nothing new. Only the owner may call it.
+    /// Takes all items. Returns `None` if no sender has raised the flag since the last call. Only
+    /// the owner may call it.
     pub fn take(&self) -> Option<C> {
         // The plain load comes first: while nothing arrives, the cache line stays shared.
         if !self.is_filled.load(Acquire) || !self.is_filled.swap(false, SeqCst) {

@@ -22,7 +22,7 @@ const HEADER_LEN_BYTES: usize = 8;
 /// The length in bytes that no insertion exceeds.
 const LEN_BYTES_MAX: usize = 1 << 30;
 
-/// The number of bytes of an integer.
+/// The width of all integers of an intset: 2, 4 or 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Width {
     W16 = 2,
@@ -118,7 +118,7 @@ impl Intset {
         &self.bytes
     }
 
-    /// Returns the block. O(1).
+    /// Returns the block of the set in Redis' format, without copying. O(1).
     pub fn into_bytes(self) -> Box<[u8]> {
         self.bytes
     }

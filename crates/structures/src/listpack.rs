@@ -37,8 +37,8 @@ const TERMINATOR: u8 = 0xFF;
 /// The count in the header that means "count the elements".
 const COUNT_UNKNOWN: u16 = u16::MAX;
 
-/// The place of an element in a listpack, or its end. Valid until the listpack is edited before
-/// that place. Each edit documents what its own cursor refers to afterwards.
+/// The place of an element in a listpack, or the end. Valid until the listpack is edited before
+/// that place. Each edit documents the element to which its own cursor refers afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor(u32);
 
@@ -90,7 +90,8 @@ impl Listpack {
         Self::from_run(&[], 0)
     }
 
-    /// Creates a listpack of the `count` elements in `run`.
+    /// Creates a listpack of the `count` elements in `run`, which has neither header nor
+    /// terminator.
     pub(crate) fn from_run(run: &[u8], count: usize) -> Self {
         let mut bytes = Vec::with_capacity(run.len() + OVERHEAD_LEN_BYTES);
         bytes.extend_from_slice(&header(run.len(), count));
@@ -133,7 +134,7 @@ impl Listpack {
         &self.bytes
     }
 
-    /// Returns the block. O(1).
+    /// Returns the block of the listpack in Redis' format, without copying. O(1).
     pub fn into_bytes(self) -> Box<[u8]> {
         self.bytes
     }
@@ -194,7 +195,7 @@ impl Listpack {
         element::last_start(self.run()).map(Cursor::new)
     }
 
-    /// Returns the place after the last element, where inserting appends. O(1).
+    /// Returns the place after the last element. An insertion there appends. O(1).
     #[inline]
     pub fn end(&self) -> Cursor {
         Cursor::new(self.run().len())
@@ -417,8 +418,11 @@ impl Listpack {
         removed
     }
 
-    /// Replaces `removed` bytes of the run at `at` by `inserted`: one move, one reallocation.
-    /// Updates the length in the header; the caller updates the count.
+    /// Replaces the `removed` bytes at offset `at` of the elements by the elements `inserted`: one
+    /// move, one reallocation. Updates the length in the header; the caller updates the count.
+    ///
+    /// # Errors
+    /// [`PackFull`] beyond 1 GiB; then nothing has changed.
     fn splice<'e>(
         &mut self,
         at: usize,
@@ -459,8 +463,8 @@ impl Listpack {
         self.bytes[4..HEADER_LEN_BYTES].copy_from_slice(&count.to_le_bytes());
     }
 
-    /// Subtracts `removed` from the count. An unknown count becomes known as soon as the remaining
-    /// bytes cannot hold more elements than the header can count.
+    /// Subtracts `removed` from the count in the header. An unknown count becomes known as soon as
+    /// the remaining bytes cannot hold more elements than the header can count.
     fn count_removed(&mut self, removed: usize) {
         let run_len = self.run().len();
         match self.stored_count() {
@@ -471,7 +475,10 @@ impl Listpack {
     }
 }
 
-/// Returns `element` if its length is within the limit of a listpack.
+/// Returns `element` unchanged if its length is within the limit of a listpack.
+///
+/// # Errors
+/// [`PackFull`] for a string of more than 1 GiB.
 fn element_fits(element: Element<'_>) -> Result<Element<'_>, PackFull> {
     match element {
         Element::Bytes(bytes) if bytes.len() > LEN_BYTES_MAX => Err(PackFull),

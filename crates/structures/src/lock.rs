@@ -52,21 +52,22 @@ use loom::cell::{MutPtr, UnsafeCell};
 #[cfg(not(loom))]
 use std::cell::UnsafeCell;
 
-/// The state without an owner.
+/// The state of the lock's word while no thread holds the lock.
 const FREE: u32 = 0;
-/// The state with one guard, and no thread sleeping.
+/// The state of the word while a thread holds the lock and no thread sleeps.
 const HELD: u32 = 1;
-/// The state with one guard, and possibly sleeping threads: unlocking must wake one.
+/// The state of the word while a thread holds the lock and others may sleep: unlocking must wake
+/// one.
 const WAITED: u32 = 2;
-/// The state with one guard that is held for long, and possibly sleeping threads, as in WAITED.
+/// The state of the word while a thread holds the lock for long. Others may sleep, as in WAITED.
 const BUSY: u32 = 3;
 
 /// The condition that ends a thread's wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitPolicy {
-    /// The thread has the lock.
+    /// The wait ends only when the thread has the lock.
     Endless,
-    /// The thread has the lock, or the holder has marked it busy.
+    /// The wait also ends when the holder has marked the lock as busy.
     UntilBusy,
 }
 
@@ -170,8 +171,8 @@ impl<T> Lock<T> {
         self.state.load(Relaxed) != FREE
     }
 
-    /// Returns true if a thread may be sleeping until the lock is free; false for a lock that is
-    /// marked busy. A hint, for the lock's holder.
+    /// Returns true if a thread may be sleeping until the lock is free. Returns false for a lock
+    /// that is marked busy. A hint, for the lock's holder.
     #[inline]
     pub fn is_awaited(&self) -> bool {
         self.state.load(Relaxed) == WAITED
@@ -214,8 +215,8 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Reads the word until it is free, another thread already sleeps, or the bound is reached.
-    /// Returns the last state seen.
+    /// Reads the word until the lock is free, another thread already sleeps, or the bound of spins
+    /// is reached. Returns the last state read.
     fn spin(&self) -> u32 {
         let mut spins_left = spins_max();
         loop {

@@ -13,15 +13,16 @@
 
 /// The most bytes that a compressed byte stands for.
 const EXPANSION_MAX: u64 = 88;
-/// The most literals of one control byte.
+/// The most literal bytes after one control byte.
 const LITERALS_MAX: usize = 32;
-/// The length of the longest repetition of one control byte.
+/// The length in bytes of the longest repetition that one back reference stands for.
 const MATCH_LEN_MAX: usize = 264;
-/// The length of the shortest repetition that is encoded as one.
+/// The length in bytes of the shortest repetition that is encoded as a back reference.
 const MATCH_LEN_MIN: usize = 3;
-/// The greatest distance of a repetition, in bytes.
+/// The greatest distance in bytes between a repetition and the bytes that it repeats.
 const DISTANCE_MAX: usize = 8192;
-/// The least and the greatest size of the table, as powers of two.
+/// The least and the greatest size of the compressor's hash table, as base-2 logarithms of its
+/// number of slots.
 const TABLE_BITS: std::ops::RangeInclusive<u32> = 6..=14;
 
 /// Decompresses to `len` bytes. Returns `None` if `compressed` stands for more or fewer bytes, or
@@ -42,7 +43,8 @@ pub fn decompress_into(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> bool
     expand(compressed, len, out).is_some() && out.len() == len
 }
 
-/// Appends the decompressed bytes to `out` while they are at most `len` bytes.
+/// Appends the decompressed bytes to `out`. Returns `None` if they would be more than `len` bytes,
+/// or if `compressed` is invalid.
 fn expand(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Option<()> {
     let mut rest = compressed;
     while let Some((&control, behind)) = rest.split_first() {
@@ -81,11 +83,11 @@ fn expand(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// A compressor of strings, one after the other. It uses at most 64 KiB plus the longest compressed
-/// string.
+/// A compressor of strings, used for one after the other. It takes at most 64 KiB plus the longest
+/// compressed string.
 #[derive(Debug, Default)]
 pub struct Compressor {
-    /// The last position of the three bytes of each hash, plus one.
+    /// By hash of three bytes: their last position in the string plus one; 0 for none.
     seen: Vec<u32>,
     out: Vec<u8>,
 }
@@ -96,7 +98,8 @@ impl Compressor {
         Self::default()
     }
 
-    /// Compresses `bytes`, if the result is at least four bytes shorter, as in Redis. O(bytes).
+    /// Compresses `bytes`. Returns `None` unless the result is at least four bytes shorter, as in
+    /// Redis. O(bytes).
     pub fn compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {
         let out_len_max = bytes.len().checked_sub(4)?;
         let count = u32::try_from(bytes.len()).ok()?;

@@ -19,7 +19,7 @@ use crate::table::{Borrowed, Thin};
 /// The length byte that means that the length follows in eight bytes.
 const LEN_LONG: u8 = u8::MAX;
 
-/// The place of the bytes in a block.
+/// The offset and the length of the member's bytes in a block.
 #[derive(Clone, Copy)]
 struct Shape {
     at: usize,

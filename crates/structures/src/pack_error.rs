@@ -1,4 +1,5 @@
-//! The errors of untrusted listpack and intset bytes, and the error of a full one.
+//! The errors of untrusted listpack and intset bytes, and the error of a listpack or intset at its
+//! limit.
 
 use std::fmt;
 

@@ -43,7 +43,8 @@ use crate::walked_row::WalkedRow;
 pub use limit::NodeLimit;
 use node::{End, Node, Side, Slack};
 
-/// The bytes that Redis adds to a string's length when it checks if the string fits a node.
+/// The number of bytes that Redis adds to a string's length when it checks if the string fits a
+/// node.
 const ENTRY_OVERHEAD_LEN_BYTES: usize = 8;
 
 /// The greatest length in bytes of a node's run after the replacement of an element. It bounds the
@@ -55,12 +56,12 @@ pub const REPLACED_LEN_BYTES_MAX: usize = 64 * 1024;
 pub enum NodeView<'a> {
     /// `count` listpack elements without the listpack's header and terminator.
     Packed {
-        /// The elements.
+        /// The elements in the encoding of a listpack, one after the other.
         run: &'a [u8],
-        /// The number of elements.
+        /// The number of elements in `run`.
         count: usize,
     },
-    /// One big string.
+    /// One big string, which is the node's only element.
     Plain(&'a [u8]),
 }
 
@@ -121,7 +122,7 @@ impl Quicklist {
         self.buffers_len_bytes + self.nodes.len() * size_of::<Node>()
     }
 
-    /// Returns true if nodes may be compressed. O(1).
+    /// Returns true if the list has a compress depth, so that nodes may be compressed. O(1).
     pub fn compresses(&self) -> bool {
         self.limit.compresses()
     }
@@ -142,7 +143,7 @@ impl Quicklist {
         self.nodes.iter().map(Node::uncompressed_len_bytes).sum()
     }
 
-    /// Takes the list apart: each step of the iterator frees one node.
+    /// Converts the list to an iterator that frees one node a step.
     pub fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         self.nodes.into_nodes().into_iter().map(drop)
     }
@@ -192,7 +193,7 @@ impl Quicklist {
             self.add_node(End::Back, Node::plain(bytes));
             self.len += 1;
         } else {
-            // It was written under another limit: here it is an ordinary element.
+            // The string was written under another limit: here it is an ordinary element.
             self.push_back(&*bytes);
         }
     }
@@ -253,9 +254,9 @@ impl Quicklist {
         }
     }
 
-    /// Adds a node at `end` for one element. Its buffer is an eighth of a full node for each node
-    /// of the list, so that a short list is not mostly slack. It is no larger than the allowed
-    /// number of such elements needs.
+    /// Adds a node at `end` for one element. Its buffer has an eighth of a full node's size for
+    /// each node that the list has, so that a short list is not mostly slack. The buffer is no
+    /// larger than the allowed number of such elements needs.
     #[cold]
     fn add_packed_node(&mut self, end: End, encoded: &Encoded<'_>) {
         let len = encoded.len_bytes();
@@ -315,8 +316,8 @@ impl Quicklist {
         Some(Listpack::from_run(node.run(), node.count()))
     }
 
-    /// Finds the node that holds element `index`, and the index within it. O(nodes), from the
-    /// nearer end.
+    /// Returns the index of the node that holds element `index`, and the element's index within the
+    /// node. O(nodes), from the nearer end.
     fn locate(&self, index: usize) -> Option<(usize, usize)> {
         if index >= self.len {
             return None;
@@ -366,7 +367,7 @@ impl Quicklist {
         }
     }
 
-    /// Inserts an element before or after element `inner` of node `at`.
+    /// Inserts `element` before or after the element at index `inner` of node `at`.
     fn insert_beside(&mut self, at: usize, inner: usize, side: Side, element: Element<'_>) {
         self.len += 1;
         let limit = self.limit;
@@ -415,8 +416,9 @@ impl Quicklist {
         true
     }
 
-    /// Calls `edit`, which changes node `at`, may split it, and joins nodes around it. Updates the
-    /// sum of the buffers there. O(1) besides the edit.
+    /// Calls `edit`, which changes node `at`, may split it, and may join nodes around it.
+    /// Afterwards updates the sum of the buffers' lengths for these nodes, and their compression.
+    /// O(1) besides `edit` and compression.
     fn edit_around(&mut self, at: usize, edit: impl FnOnce(&mut Self)) {
         let (low, high) = (at.saturating_sub(EDITED_NODES), (at + 1 + EDITED_NODES).min(self.nodes.len()));
         let behind = self.nodes.len() - high;
@@ -430,7 +432,7 @@ impl Quicklist {
         }
     }
 
-    /// Replaces element `inner` of node `at`.
+    /// Replaces the element at index `inner` of node `at`.
     fn replace_at(&mut self, at: usize, inner: usize, element: Element<'_>) {
         let node = self.nodes.node_mut(at);
         node.decompress();
@@ -463,7 +465,7 @@ impl Quicklist {
         }
     }
 
-    /// Replaces element `inner` of node `at` by `new`, a node of one element.
+    /// Replaces the element at index `inner` of node `at` by `new`, a node of one element.
     fn replace_with_node(&mut self, at: usize, inner: usize, new: Node) {
         if self.nodes[at].count() == 1 {
             *self.nodes.node_mut(at) = new;
@@ -481,8 +483,8 @@ impl Quicklist {
         }
     }
 
-    /// Splits node `at` so that its element `index` is the first of its node. Returns the place of
-    /// that node.
+    /// Splits node `at` before its element `index`, so that this element is the first of a node.
+    /// Returns the index of that node: `at + 1`, or `at` if nothing had to be split.
     fn split(&mut self, at: usize, index: usize) -> usize {
         if index == 0 {
             return at;
@@ -528,7 +530,7 @@ impl Quicklist {
     }
 }
 
-/// Returns the place of the part with the pivot, after node `at` was split to insert an element on
+/// Returns the index of the node with the pivot, after node `at` was split to insert an element on
 /// this side of the pivot.
 fn beside_pivot(at: usize, side: Side) -> usize {
     match side {

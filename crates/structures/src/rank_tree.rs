@@ -33,7 +33,7 @@ use std::ops::Range;
 
 /// An item that the tree orders: a small handle of an object with a score and a name.
 pub trait Item: Copy + PartialEq {
-    /// The value of places without an item. None of its methods is called.
+    /// The value in unused slots of a node. None of its methods is ever called.
     const VACANT: Self;
     /// Returns the score, which must not be NaN.
     fn score(&self) -> f64;
@@ -45,14 +45,14 @@ pub trait Item: Copy + PartialEq {
 
 const LEAF_LEN_MAX: usize = 63;
 const INNER_LEN_MAX: usize = 31;
-/// The number of entries below which a node is joined with a neighbour or takes entries from it.
+/// The number of items below which a leaf is joined with a neighbour or takes items from it.
 const LEAF_LEN_MIN: usize = 28;
 const INNER_LEN_MIN: usize = 12;
-/// The number of places that must remain free when two nodes are joined, so that the next insert
+/// The number of slots that must remain free when two nodes are joined, so that the next insertion
 /// does not split the new node.
 const JOIN_SPARE: usize = 8;
 
-/// Compares an item with a point in the order.
+/// Compares an item with a score and a member, in the order of the tree.
 #[inline(always)]
 fn compare<I: Item>(item: &I, score: f64, member: &[u8]) -> Ordering {
     compare_scores(item.score(), score).then_with(|| item.member().cmp(member))
@@ -71,14 +71,14 @@ fn compare_scores(a: f64, b: f64) -> Ordering {
     }
 }
 
-/// The position of a node at the left or right edge of the tree.
+/// The edges of the tree at which a node lies: none, the left one, the right one, or both.
 #[derive(Clone, Copy)]
 struct Edge {
     left: bool,
     right: bool,
 }
 
-/// The item to remove.
+/// The item to remove: by its score and member, or by its rank.
 #[derive(Clone, Copy)]
 enum Target<'a> {
     Member(f64, &'a [u8]),
@@ -125,8 +125,8 @@ impl<I: Item> Leaf<I> {
         &self.items[..self.len]
     }
 
-    /// Returns the number of items for which `before` is true. It must be true exactly for a
-    /// prefix.
+    /// Returns the number of items for which `before` is true. `before` must be true exactly for a
+    /// prefix of the items.
     #[inline]
     fn partition_point(&self, mut before: impl FnMut(&I) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len);
@@ -144,7 +144,8 @@ impl<I: Item> Leaf<I> {
         low
     }
 
-    /// Inserts at `at`. If the leaf is full, returns a new leaf for its right side.
+    /// Inserts an item at index `at`. A full leaf is split: the items on the right side move to a
+    /// new leaf, which is returned.
     fn insert(&mut self, at: usize, item: I, edge: Edge) -> Option<Box<Self>> {
         if self.len < LEAF_LEN_MAX {
             self.items.copy_within(at..self.len, at + 1);
@@ -221,7 +222,7 @@ impl<I: Item> Inner<I> {
         self.children[at].as_mut().expect("every place below `len` holds a child")
     }
 
-    /// Borrows two neighbouring children, from `at` on.
+    /// Borrows the children at `at` and `at + 1`.
     fn neighbours(&mut self, at: usize) -> (&mut Node<I>, &mut Node<I>) {
         match &mut self.children[at..at + 2] {
             [Some(left), Some(right)] => (left, right),
@@ -233,8 +234,8 @@ impl<I: Item> Inner<I> {
         self.counts[..self.len].iter().sum()
     }
 
-    /// Returns the last child for whose first item `before` is true (it must be true exactly for a
-    /// prefix), else the first child.
+    /// Returns the index of the last child for whose first item `before` is true; 0 if there is
+    /// none. `before` must be true exactly for a prefix of the children.
     #[inline]
     fn child_at(&self, mut before: impl FnMut(f64, &I) -> bool) -> usize {
         let (mut low, mut high) = (1, self.len);
@@ -249,7 +250,8 @@ impl<I: Item> Inner<I> {
         low - 1
     }
 
-    /// Returns the child that holds the item, or would hold it.
+    /// Returns the index of the child that holds the item with this score and member, or would hold
+    /// it.
     #[inline]
     fn child_of(&self, score: f64, member: &[u8]) -> usize {
         let (mut low, mut high) = (1, self.len);
@@ -271,7 +273,8 @@ impl<I: Item> Inner<I> {
         low - 1
     }
 
-    /// Returns the child that holds the item at `rank`, and the item's rank in it.
+    /// Returns the index of the child that holds the item at `rank` below this node, and the item's
+    /// rank in that child.
     #[inline]
     fn child_at_rank(&self, mut rank: usize) -> (usize, usize) {
         for (at, &count) in self.counts[..self.len].iter().enumerate() {
@@ -283,7 +286,7 @@ impl<I: Item> Inner<I> {
         unreachable!("callers keep the rank below the node's count");
     }
 
-    /// Inserts a child at `at`; there must be room.
+    /// Inserts a child at index `at`; there must be room.
     fn put(&mut self, at: usize, child: Node<I>) {
         let len = self.len;
         self.scores.copy_within(at..len, at + 1);
@@ -297,7 +300,7 @@ impl<I: Item> Inner<I> {
         self.children[at] = Some(child);
     }
 
-    /// Removes the child at `at`.
+    /// Removes the child at index `at` and returns it.
     fn take(&mut self, at: usize) -> Node<I> {
         let child = self.children[at].take().expect("every place below `len` holds a child");
         let len = self.len;
@@ -309,7 +312,7 @@ impl<I: Item> Inner<I> {
         child
     }
 
-    /// Updates the stored first item of a child if it has changed.
+    /// Updates the stored first item and score of the child at `at`, if its first item has changed.
     #[inline]
     fn note_first(&mut self, at: usize) {
         let first = self.child(at).first();
@@ -319,7 +322,7 @@ impl<I: Item> Inner<I> {
         }
     }
 
-    /// Updates the stored first item and count of a child after items were moved.
+    /// Updates the stored first item, score and count of the child at `at` after items were moved.
     fn note(&mut self, at: usize) {
         self.counts[at] = self.child(at).count();
         self.note_first(at);
@@ -340,8 +343,8 @@ impl<I: Item> Inner<I> {
         self.insert_child(at + 1, right, edge)
     }
 
-    /// Passes items of the full leaf at `at` to a neighbour with room. Does nothing at the tree's
-    /// edge, where splitting is better. Returns true if it made room.
+    /// Moves items of the full leaf at `at` to a neighbour with room. Does nothing at the tree's
+    /// edge, where splitting is better. Returns true if the leaf has room now.
     fn make_room(&mut self, at: usize, edge: Edge) -> bool {
         if (edge.left && at == 0) || (edge.right && at + 1 == self.len) {
             return false;
@@ -449,7 +452,7 @@ impl<I: Item> Inner<I> {
         self.note(left);
     }
 
-    /// Distributes the entries of the child at `left` and of the next one equally.
+    /// Distributes the entries of the children at `left` and `left + 1` equally.
     fn even_out(&mut self, left: usize) {
         match self.neighbours(left) {
             (Node::Leaf(left), Node::Leaf(right)) => {
@@ -611,7 +614,8 @@ impl<I: Item> RankTree<I> {
         self.len == 0
     }
 
-    /// Takes the tree apart node by node. O(1); each step of the iterator is O(children of a node).
+    /// Converts the tree to an iterator that frees one node a step. O(1); each step is O(children
+    /// of a node).
     pub fn into_freed(self) -> FreedNodes<I> {
         FreedNodes { nodes: vec![self.root] }
     }
@@ -674,8 +678,8 @@ impl<I: Item> RankTree<I> {
         }
     }
 
-    /// Returns the number of items for which `before` is true, given the item's score and the item.
-    /// It must be true exactly for a prefix of the order. O(log n).
+    /// Returns the number of items for which `before` is true. `before` gets an item and its score,
+    /// and must be true exactly for a prefix of the order. O(log n).
     pub fn partition_point(&self, mut before: impl FnMut(f64, &I) -> bool) -> usize {
         let mut rank = 0;
         let mut node = &self.root;
@@ -691,7 +695,7 @@ impl<I: Item> RankTree<I> {
         }
     }
 
-    /// Returns the item at `rank`. O(log n).
+    /// Returns the item at `rank`; `None` if there are no more than `rank` items. O(log n).
     pub fn at(&self, rank: usize) -> Option<I> {
         let (items, start) = self.leaf_at(rank)?;
         items.get(rank - start).copied()
@@ -725,8 +729,8 @@ impl<I: Item> RankTree<I> {
     }
 }
 
-/// The items of a range of ranks. Each end keeps its present leaf; the next leaf is found from the
-/// root.
+/// An iterator over the items of a range of ranks, from either end. Each end stores its present
+/// leaf; the next leaf is found from the root.
 pub struct Items<'a, I> {
     tree: &'a RankTree<I>,
     ranks: Range<usize>,
@@ -775,7 +779,7 @@ impl<I: Item> DoubleEndedIterator for Items<'_, I> {
 
 impl<I: Item> ExactSizeIterator for Items<'_, I> {}
 
-/// The number of items by which a walk prefetches ahead.
+/// The number of items by which [`Items`] prefetches ahead.
 const PREFETCH_AHEAD: usize = 8;
 
 #[cfg(test)]

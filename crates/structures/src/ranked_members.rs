@@ -110,8 +110,8 @@ impl RankedMembers {
         self.table.is_empty()
     }
 
-    /// Takes tree and table apart. O(1); each step of the iterator frees one node or member. The
-    /// tree comes first, because its addresses point into the members.
+    /// Converts the set to an iterator that frees one node of the tree or one member a step. O(1).
+    /// The tree comes first, because its addresses point into the members.
     pub fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         self.tree.into_freed().chain(self.table.into_table().into_drain().map(drop))
     }
@@ -122,7 +122,8 @@ impl RankedMembers {
         self.table.begin(walk_state);
     }
 
-    /// Returns the ticket of the walk in progress. O(1).
+    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// O(1).
     pub fn ticket(&self) -> Option<u32> {
         self.table.ticket()
     }
@@ -151,13 +152,15 @@ impl RankedMembers {
         self.table.prefetch_bucket(position);
     }
 
-    /// Starts loading the members that may have this position. O(1), reads one bucket.
+    /// Starts loading the members that may have this position, up to the end of a name of
+    /// `len_bytes`. O(1), reads one bucket.
     #[inline]
     pub fn prefetch_member(&self, position: u64, len_bytes: usize) {
         self.table.prefetch_element(position, len_bytes);
     }
 
-    /// Returns the place of a member. It is valid until members are added or removed. O(1).
+    /// Returns the place of a member; `None` if it is not in the set. The place is valid until
+    /// members are added or removed. O(1).
     #[inline]
     pub fn find(&self, position: u64, member: &[u8]) -> Option<Place> {
         self.table.find(position, member)
@@ -204,7 +207,7 @@ impl RankedMembers {
         self.tree.insert(address);
     }
 
-    /// Removes the member at `place`. O(log n).
+    /// Removes the member at `place` and returns it. O(log n).
     pub fn remove(&mut self, place: Place) -> Member<f64> {
         let member = self.table.at(place);
         let removed = self.tree.remove(member.payload(), member.bytes());
@@ -212,33 +215,34 @@ impl RankedMembers {
         self.take(place)
     }
 
-    /// Removes the member at `rank`, if there is one. O(log n).
+    /// Removes the member at `rank` and returns it; `None` if there is no such rank. O(log n).
     pub fn remove_at(&mut self, rank: usize, position_of: &impl Fn(&[u8]) -> u64) -> Option<Member<f64>> {
         let address = self.tree.remove_at(rank)?;
         let place = self.table.find(position_of(address.member()), address.member());
         Some(self.take(place.expect("the table holds what the tree holds")))
     }
 
-    /// Removes a member from the table after it has left the tree.
+    /// Removes the member at `place` from the table and returns it. It must have left the tree
+    /// already.
     fn take(&mut self, place: Place) -> Member<f64> {
         let member = self.table.remove(place);
         self.members_len_bytes -= member.block_len_bytes();
         member
     }
 
-    /// Returns the number of members before the one at `place`. O(log n).
+    /// Returns the rank of the member at `place`: the number of members before it. O(log n).
     pub fn rank(&self, place: Place) -> usize {
         let member = self.table.at(place);
         self.tree.rank(member.payload(), member.bytes())
     }
 
-    /// Returns the member at `rank`. O(log n).
+    /// Returns the member at `rank` with its score; `None` if there is no such rank. O(log n).
     pub fn at_rank(&self, rank: usize) -> Option<(&[u8], f64)> {
         self.range(rank..rank + 1).next()
     }
 
-    /// Returns the number of members for which `before` is true. It must be true exactly for a
-    /// prefix of the order. O(log n).
+    /// Returns the number of members for which `before` is true. `before` must be true exactly for
+    /// a prefix of the order. O(log n).
     pub fn partition_point(&self, mut before: impl FnMut(Ranked<'_>) -> bool) -> usize {
         self.tree.partition_point(|score, address| before(Ranked { score, address }))
     }
@@ -255,15 +259,15 @@ impl RankedMembers {
         Some((member.bytes(), member.payload()))
     }
 
-    /// Visits members by hash with a cursor, and returns the next cursor, 0 at the end: see
-    /// [`Table::scan`]. O(bucket).
+    /// Visits the members of one bucket of the table with their scores, at `cursor`. Returns the
+    /// next cursor, 0 at the end: see [`Table::scan`]. O(bucket).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64)) -> u64 {
         self.table.scan(cursor, |member| visit(member.bytes(), member.payload()))
     }
 }
 
 impl Clone for RankedMembers {
-    /// Copies the members. O(n log n).
+    /// Copies the members, without a walk. O(n log n).
     fn clone(&self) -> Self {
         let table = self.table.clone();
         let mut addresses: Vec<Address> = table.iter().map(|member| Address(member.address())).collect();
@@ -274,12 +278,12 @@ impl Clone for RankedMembers {
     }
 }
 
-/// The members and scores of a range of ranks, from either end.
+/// An iterator over the members and scores of a range of ranks, from either end.
 pub struct RankedRange<'a> {
     items: Items<'a, Address>,
 }
 
-/// Borrows the member at an address from the tree.
+/// Borrows the name and reads the score of the member at an address from the tree.
 #[inline]
 fn read<'a>(address: Address) -> (&'a [u8], f64) {
     // SAFETY: `RankedRange` gives this out for as long as it borrows the owner of tree and member.

@@ -90,7 +90,7 @@ pub unsafe trait Thin: Sized {
     }
 }
 
-/// The place of an element; valid until the table next changes.
+/// The place of an element in a table; valid until the table next changes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
     segment: usize,
@@ -103,11 +103,12 @@ pub struct Place {
 /// same for the same key. Thread: the holder of the lock around the table.
 pub struct Table<E: Thin> {
     directory: Box<[Segment]>,
-    /// The depth of the directory, which has `2^depth` places.
+    /// The base-2 logarithm of the number of directory places.
     depth: u8,
     /// The number of buckets at which a segment splits instead of growing.
     buckets_max: u8,
-    /// The number of segments of depth `depth`. If there are none, the directory halves.
+    /// The number of segments with the depth of the directory. If there are none, the directory
+    /// halves.
     deepest: u32,
     len: usize,
     due_counts: DueCounts,
@@ -198,13 +199,14 @@ impl<E: Thin> Table<E> {
         if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize }
     }
 
-    /// Returns the first directory place of the segment at `at`, which has its counters.
+    /// Returns the first directory place of the segment that has the directory place `at`. The
+    /// first place has the segment's counters.
     #[inline]
     fn first_place(&self, at: usize) -> usize {
         at & !((1usize << (self.depth - self.directory[at].depth())) - 1)
     }
 
-    /// Returns the directory places of the segment at its first place `first`.
+    /// Returns all directory places of the segment whose first place is `first`.
     #[inline]
     fn places(&self, first: usize) -> std::ops::Range<usize> {
         first..first + (1 << (self.depth - self.directory[first].depth()))
@@ -228,8 +230,8 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Starts loading the elements that may have this position, to the end of a key of
-    /// `key_len_bytes`: at most two cache lines. O(1), reads one bucket.
+    /// Starts loading the elements that may have this position, up to the end of a key of
+    /// `key_len_bytes`: at most two cache lines each. O(1), reads one bucket.
     #[inline]
     pub fn prefetch_element(&self, position: u64, key_len_bytes: usize) {
         let Some(segment) = self.directory.get(self.place_of(position)) else { return };
@@ -245,8 +247,8 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Returns the first element in its home bucket that has the tag of `position`. The chance that
-    /// it is another element is one in thousands. For prefetching when the key is not at hand.
+    /// Returns the first element in the home bucket of `position` that has the same tag. The chance
+    /// that it is another element is one in thousands. For prefetching when the key is not at hand.
     /// O(1).
     #[inline]
     pub fn likely(&self, position: u64) -> Option<Borrowed<'_, E>> {
@@ -258,13 +260,15 @@ impl<E: Thin> Table<E> {
         (matches != 0 && word & POINTER_MASK != 0).then(|| Borrowed::new(word))
     }
 
-    /// Finds an element by its position and key. O(1).
+    /// Returns the place of the element with this position and key; `None` if it is not in the
+    /// table. O(1).
     #[inline]
     pub fn find(&self, position: u64, key: &[u8]) -> Option<Place> {
         self.search(position, key).map(|(place, _)| place)
     }
 
-    /// Finds an element by its position and key. Returns its place and the result of `look`. O(1).
+    /// Finds the element with this position and key. Returns its place and the result of `look`,
+    /// called with it. O(1).
     #[inline]
     pub fn find_and<R>(&self, position: u64, key: &[u8], look: impl FnOnce(&E) -> R) -> Option<(Place, R)> {
         self.search(position, key).map(|(place, word)| (place, look(&Borrowed::<E>::new(word))))
@@ -277,7 +281,7 @@ impl<E: Thin> Table<E> {
         Occupied { table: self, place, word }
     }
 
-    /// Finds an element. Returns its place and the word there.
+    /// Finds the element with this position and key. Returns its place and the word stored there.
     #[inline]
     fn search(&self, position: u64, key: &[u8]) -> Option<(Place, u64)> {
         let at = self.place_of(position);
@@ -317,7 +321,8 @@ impl<E: Thin> Table<E> {
         Borrowed::new(self.word(place))
     }
 
-    /// Borrows the element at `place` mutably. O(1).
+    /// Borrows the element at `place` mutably. When the borrow ends, the table stores changed
+    /// deadlines. O(1).
     #[inline]
     pub fn at_mut(&mut self, place: Place) -> BorrowedMut<'_, E> {
         let word = self.word(place);
@@ -337,7 +342,7 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Finds an element and borrows it. O(1).
+    /// Borrows the element with this position and key; `None` if it is not in the table. O(1).
     #[inline]
     pub fn get(&self, position: u64, key: &[u8]) -> Option<Borrowed<'_, E>> {
         self.search(position, key).map(|(_, word)| Borrowed::new(word))
@@ -369,7 +374,7 @@ impl<E: Thin> Table<E> {
         Place { segment: at, slot: segment.place(word) }
     }
 
-    /// Removes the element at `place`. O(1) amortised.
+    /// Removes the element at `place` and returns it. O(1) amortised.
     pub fn remove(&mut self, place: Place) -> E {
         let word = self.word(place);
         let first = self.first_place(place.segment);
@@ -388,8 +393,8 @@ impl<E: Thin> Table<E> {
         unsafe { E::from_raw(pointer_of(word)) }
     }
 
-    /// Stores a segment's new place and size in all its directory places. The counters go to the
-    /// first.
+    /// Stores a segment's new address and size in all its directory places, and its counters in the
+    /// first of them.
     fn publish(&mut self, first: usize, segment: Segment) {
         self.directory[first] = segment;
         for place in self.places(first).skip(1) {
@@ -397,7 +402,7 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Rewrites a segment with another bucket count: a pass over its words that reads no element.
+    /// Rewrites a segment with another number of buckets. Reads all its words, but no element.
     fn resize(&mut self, first: usize, buckets: usize) {
         let old = self.directory[first];
         let mut new = Segment { len: old.len, ..Segment::allocate(buckets, old.depth()) };
@@ -479,8 +484,9 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Merges a sparse segment with its equally deep buddy. No element is read: the bit that
-    /// distinguished the two segments moves from the directory into the tag.
+    /// Merges a sparse segment with its buddy of the same depth, if there is one and both fit one
+    /// segment. No element is read: the bit that distinguished the two segments moves from the
+    /// directory into the tag. Returns true if they were merged.
     fn merge(&mut self, first: usize) -> bool {
         let segment = self.directory[first];
         let width = 1 << (self.depth - segment.depth());
@@ -526,10 +532,12 @@ impl<E: Thin> Table<E> {
         (self.directory, self.depth, self.deepest) = (Box::default(), 0, 0);
     }
 
-    /// Visits every element at or just below the scan point `cursor` up to the next bucket's edge.
-    /// Returns the next cursor, 0 at the end. Cursors are points of a 48-bit hash space. Elements
-    /// in the table from the first call to the last are visited; an element may be visited twice.
-    /// O(bucket).
+    /// Visits all elements whose home bucket is at the point `cursor` of the hash space; some may
+    /// be just below the point. Returns the next cursor, 0 at the end. Cursors are points of a
+    /// 48-bit hash space.
+    ///
+    /// Elements that are in the table from the first call to the last are visited; an element may
+    /// be visited twice. O(bucket).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&E)) -> u64 {
         if self.directory.is_empty() {
             return 0;
@@ -563,17 +571,19 @@ impl<E: Thin> Table<E> {
         self.first_places().flat_map(|first| words(&self.directory[first])).map(Borrowed::new)
     }
 
-    /// Draws an element uniformly, with random numbers from `draw`. Expected O(1).
+    /// Draws an element uniformly, with random numbers from `draw`. Returns its place; `None` if
+    /// the table is empty. Expected O(1).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<Place> {
         self.random_where(draw, POINTER_MASK)
     }
 
-    /// Draws an element with a deadline, close to uniformly. Expected O(slots per such element).
+    /// Draws an element with a deadline of its own, close to uniformly. Returns its place; `None`
+    /// if no element has one. Expected O(slots per such element).
     pub fn random_with_deadline(&self, draw: impl FnMut() -> u64) -> Option<Place> {
         if self.due_counts.own == 0 { None } else { self.random_where(draw, DEADLINE) }
     }
 
-    /// Draws a slot whose word has a bit of `mask`, by rejection over the slots of the hash space.
+    /// Draws a slot whose word has a bit of `mask`: draws slots of the hash space until one has it.
     /// After a bounded number of misses it takes the next such slot in order.
     fn random_where(&self, mut draw: impl FnMut() -> u64, mask: u64) -> Option<Place> {
         if self.len == 0 {
@@ -607,11 +617,11 @@ impl<E: Thin> Table<E> {
     }
 }
 
-/// The usual number of bytes before an element's key: a header and a number.
+/// The usual number of bytes before the key in an element's block: a header and a number.
 const AHEAD_OF_KEY_LEN_BYTES: usize = 15;
 /// The number of elements by which a splitting segment prefetches ahead.
 const PREFETCH_AHEAD: usize = 8;
-/// The number of misses after which a random choice turns to searching in order.
+/// The number of misses after which a random choice searches in order.
 const RANDOM_TRIES_MAX: usize = 128;
 
 impl<E: Thin + Clone> Clone for Table<E> {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// A part of a structure with a known size in memory.
 pub trait MemorySize {
-    /// Returns the size of the part's block in bytes.
+    /// Returns the size of the part in bytes, with the blocks that it owns.
     fn weight_bytes(&self) -> usize;
 }
 
@@ -19,12 +19,13 @@ pub type PositionOf = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
 /// The parameters of a walk.
 #[derive(Clone)]
 pub struct WalkState {
-    /// The number that identifies the walk.
+    /// The ticket: the number that identifies the walk.
     pub ticket: u32,
-    /// The function that computes positions: the one used for all other operations on the tables.
+    /// The function that computes positions in a table: the same as for all other operations on the
+    /// table. Not used by rows.
     pub position_of: PositionOf,
     /// The number of bytes of copies that were made and not visited yet. All walks of a snapshot
-    /// share it.
+    /// share this count.
     pub copied_len_bytes: Arc<AtomicUsize>,
 }
 
@@ -34,8 +35,8 @@ impl std::fmt::Debug for WalkState {
     }
 }
 
-/// The number of copied bytes of one walk, which is also contained in a common count. Dropping
-/// it subtracts it from the common count.
+/// The number of copied bytes of one walk, which are also contained in a count that several walks
+/// share. Dropping this value subtracts them from the shared count.
 #[derive(Debug)]
 pub(crate) struct CopiedBytes {
     common: Arc<AtomicUsize>,

@@ -10,9 +10,9 @@
 //! It is a ring of nodes whose changes all go through this module. During a walk, a *stretch* is
 //! a sequence of nodes that existed at the start, are unchanged, and are not visited yet. At first
 //! there is one stretch; each change in the middle adds at most one. Before a node of a stretch is
-//! changed, it is copied to *kept*; a node that is removed is moved there. The next node to visit
-//! is always the first node of the first stretch or the first kept node. Neither the start nor the
-//! end of a walk does work for each node of the row.
+//! changed or removed, it is copied to *kept* (the field `preserved`), or moved there if the caller
+//! does not need it. The next node to visit is always the first node of the first stretch or the
+//! first kept node. Neither the start nor the end of a walk does work for each node of the row.
 //!
 //! Without a walk, a change pays one check of a field beside the ring. With one, it pays
 //! O(stretches). There are at most hundreds of stretches: each new one comes with the copy of a
@@ -23,7 +23,8 @@ use std::ops::{Deref, Range};
 
 use crate::walk_state::{CopiedBytes, MemorySize, WalkState};
 
-/// A row with walks. See the module. `X` is data that the owner stores until a walk ends.
+/// A row of nodes that can be walked while it changes. See the module. `X` is data that the owner
+/// stores until a walk ends.
 #[derive(Debug)]
 pub struct WalkedRow<N, X = ()> {
     nodes: VecDeque<N>,
@@ -34,20 +35,20 @@ pub struct WalkedRow<N, X = ()> {
 struct Walk<N, X> {
     ticket: u32,
     copied_len_bytes: CopiedBytes,
-    /// The number of the node that is visited next.
+    /// The number, as of the start of the walk, of the node that is visited next.
     next: usize,
-    /// The number of nodes at the start.
+    /// The number of nodes at the start of the walk.
     end: usize,
     stretches: Stretches,
     preserved: BTreeMap<usize, PreservedNode<N>>,
     extra: X,
 }
 
-/// A node in its state at the start.
+/// A node in its state at the start of the walk, put aside because the row has changed or lost it.
 #[derive(Debug)]
 struct PreservedNode<N> {
     node: N,
-    /// The length that counts as copied; 0 if the node was moved.
+    /// The bytes by which the node was counted as a copy; 0 if it was moved out of the row.
     copied_len_bytes: usize,
 }
 
@@ -89,12 +90,13 @@ impl<N: Clone, X> Clone for WalkedRow<N, X> {
 }
 
 impl<N, X> WalkedRow<N, X> {
-    /// Returns the ring, without a walk.
+    /// Returns the ring of nodes. A walk in progress is dropped.
     pub fn into_nodes(self) -> VecDeque<N> {
         self.nodes
     }
 
-    /// Returns the ticket of the walk in progress. O(1).
+    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// O(1).
     #[inline]
     pub fn ticket(&self) -> Option<u32> {
         Some(self.walk.as_ref()?.ticket)
@@ -120,7 +122,7 @@ impl<N, X> WalkedRow<N, X> {
         self.nodes.push_back(node);
     }
 
-    /// Inserts a node at this index, before the present one. O(nodes on the shorter side).
+    /// Inserts a node at index `at`, before the present node there. O(nodes on the shorter side).
     pub fn insert(&mut self, at: usize, node: N) {
         self.nodes.insert(at, node);
         if let Some(walk) = &mut self.walk {
@@ -136,7 +138,8 @@ impl<N, X> WalkedRow<N, X> {
 }
 
 impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
-    /// Borrows the node at `at` mutably.
+    /// Borrows the node at `at` mutably. If a walk in progress has not visited the node yet, a copy
+    /// is kept for the walk first.
     ///
     /// # Panics
     /// If there is none.
@@ -148,7 +151,8 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         &mut self.nodes[at]
     }
 
-    /// Borrows the first node mutably.
+    /// Borrows the first node mutably, like [`node_mut`](Self::node_mut); `None` if the row is
+    /// empty.
     #[inline]
     pub fn front_mut(&mut self) -> Option<&mut N> {
         if self.walk.is_some() && !self.nodes.is_empty() {
@@ -157,7 +161,8 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         self.nodes.front_mut()
     }
 
-    /// Borrows the last node mutably.
+    /// Borrows the last node mutably, like [`node_mut`](Self::node_mut); `None` if the row is
+    /// empty.
     #[inline]
     pub fn back_mut(&mut self) -> Option<&mut N> {
         if self.walk.is_some()
@@ -178,7 +183,7 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         }
     }
 
-    /// Removes the node at `at`. O(nodes on the shorter side).
+    /// Removes the node at `at` and returns it. O(nodes on the shorter side).
     ///
     /// # Panics
     /// If there is none.
@@ -190,12 +195,12 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         self.nodes.remove(at).expect("the caller knows the node")
     }
 
-    /// Removes the first node.
+    /// Removes the first node and returns it; `None` if the row is empty.
     pub fn pop_front(&mut self) -> Option<N> {
         (!self.nodes.is_empty()).then(|| self.remove(0))
     }
 
-    /// Removes the last node.
+    /// Removes the last node and returns it; `None` if the row is empty.
     pub fn pop_back(&mut self) -> Option<N> {
         let last = self.nodes.len().checked_sub(1)?;
         Some(self.remove(last))
@@ -319,7 +324,7 @@ struct Stretches {
 struct Stretch {
     /// The present index of the first node.
     index: usize,
-    /// The number of the first node.
+    /// The number, as of the start of the walk, of the first node.
     number: usize,
     len: usize,
 }
@@ -329,13 +334,14 @@ impl Stretches {
         Self { all: (len > 0).then_some(Stretch { index: 0, number: 0, len }).into_iter().collect() }
     }
 
-    /// Returns the place of the first stretch that does not end before `index`.
+    /// Returns the index in `all` of the first stretch that ends after the node index `index`; the
+    /// number of stretches if there is none.
     fn reaching(&self, index: usize) -> usize {
         self.all.partition_point(|stretch| stretch.index + stretch.len <= index)
     }
 
-    /// Divides stretch `place` so that `index`, which is within it, begins a stretch. Returns the
-    /// place of that stretch.
+    /// Divides the stretch at `place` in `all`, so that the node at `index`, which is within it,
+    /// begins a stretch. Returns the place of the stretch that the node begins.
     fn divide(&mut self, place: usize, index: usize) -> usize {
         let stretch = &mut self.all[place];
         let before = index - stretch.index;
@@ -348,7 +354,7 @@ impl Stretches {
         place + 1
     }
 
-    /// Removes the node at `index` from its stretch, if it is in one. Returns its number.
+    /// Removes the node at `index` from its stretch, if it is in one. Returns the node's number.
     fn exclude(&mut self, index: usize) -> Option<usize> {
         let place = self.reaching(index);
         self.all.get(place).filter(|stretch| stretch.index <= index)?;
@@ -358,7 +364,7 @@ impl Stretches {
         Some(number)
     }
 
-    /// Removes the first node from stretch `place`.
+    /// Removes the first node from the stretch at `place` in `all`.
     fn shorten(&mut self, place: usize) {
         let stretch = &mut self.all[place];
         (stretch.index, stretch.number) = (stretch.index + 1, stretch.number + 1);
@@ -383,8 +389,8 @@ impl Stretches {
         self.all.range_mut(place..).for_each(|stretch| stretch.index -= 1);
     }
 
-    /// Removes the node of this number from its stretch; it must be the lowest number not visited
-    /// yet. Returns the node's index, or `None` if it is in no stretch.
+    /// Removes the node with this number, which must be the lowest not visited yet, from its
+    /// stretch. Returns the node's index, or `None` if it is in no stretch.
     fn pass(&mut self, number: usize) -> Option<usize> {
         let first = *self.all.front().filter(|stretch| stretch.number == number)?;
         self.shorten(0);

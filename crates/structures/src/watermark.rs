@@ -26,13 +26,13 @@ pub struct Watermark {
 }
 
 impl Watermark {
-    /// Creates a watermark at `value`, with `threads` threads that may wait.
+    /// Creates a watermark with the value `value`, for threads numbered `0..threads` that may wait.
     pub fn new(threads: usize, value: u64) -> Self {
         let awaited = (0..threads).map(|_| AtomicU64::new(NOTHING)).collect();
         Self { value: AtomicU64::new(value), awaited }
     }
 
-    /// Returns the value.
+    /// Returns the present value.
     #[inline]
     pub fn get(&self) -> u64 {
         // Acquire: work that was done before the value was set is visible.
@@ -54,9 +54,9 @@ impl Watermark {
         }
     }
 
-    /// Requests that `thread` is woken once the number is reached. Returns false if it is reached
-    /// already; the thread is then not woken for it. Replaces the number that it waited for before.
-    /// Only that thread may call it.
+    /// Requests that `thread` is woken once the value reaches `number`, in place of an earlier
+    /// request of this thread. Returns false if the value has reached it already; the thread is
+    /// then not woken. Only that thread may call it.
     pub fn wait_for(&self, thread: usize, number: u64) -> bool {
         self.awaited[thread].store(number, Relaxed);
         // The awaited number is stored before the value is read. Pairs with the fence in `set`.

@@ -25,9 +25,9 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 /// The base-2 logarithm of the smallest size class, 16 KiB.
 const SMALLEST_LOG2: u32 = 14;
-/// The number of size classes from 16 KiB to half a mebibyte: four for each doubling.
+/// The number of size classes from 16 KiB to half a mebibyte: four for each doubling, and the last.
 const CLASSES: usize = 21;
-/// The number of places of each class.
+/// The number of places for blocks of each size class.
 const PLACES: usize = 16;
 
 /// A cache of free blocks. See the module's comment.
@@ -35,11 +35,13 @@ pub struct BlockCache {
     places: [AtomicPtr<u8>; CLASSES * PLACES],
     kept_bytes: AtomicUsize,
     bytes_max: AtomicUsize,
-    /// The place whose block is displaced next when the cache is full.
+    /// A counter whose value, modulo the number of places, is the index of the place whose block is
+    /// displaced next.
     next: AtomicUsize,
 }
 
-/// Returns the places of one of mimalloc's size classes between 16 KiB and half a mebibyte.
+/// Returns the indices of the places for a size class of mimalloc's, from 16 KiB to half a
+/// mebibyte.
 fn places_of(class_len_bytes: usize) -> std::ops::Range<usize> {
     let log2 = class_len_bytes.ilog2();
     let quarter = class_len_bytes >> (log2 - 2) & 3;
@@ -58,7 +60,7 @@ impl BlockCache {
         }
     }
 
-    /// Sets the limit of the kept bytes. Passes excess blocks to `free`.
+    /// Sets the limit of the bytes of all kept blocks. Passes blocks above the limit to `free`.
     pub fn resize(&self, bytes_max: usize, free: impl FnMut(*mut u8, usize)) {
         // Relaxed, here and for the other counts: a thread that has not seen the new value yet
         // keeps one block more.
@@ -80,7 +82,7 @@ impl BlockCache {
         }
     }
 
-    /// Returns the size in bytes of the class of a place.
+    /// Returns the size in bytes of the class of the blocks at place `at`.
     fn class_at(at: usize) -> usize {
         let class = at / PLACES;
         (4 + class % 4) << (SMALLEST_LOG2 - 2 + (class / 4) as u32)

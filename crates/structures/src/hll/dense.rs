@@ -32,7 +32,7 @@ pub(super) fn get(packed: &[u8], register: usize) -> u8 {
     unpack(packed.as_chunks().0[register / GROUP])[register % GROUP]
 }
 
-/// Raises a register to the observation's rank. Returns true if it was lower. O(1).
+/// Raises a register to the observation's rank, if it is lower. Returns true if it was lower. O(1).
 pub(super) fn raise(packed: &mut [u8], observation: Observation) -> bool {
     let group = &mut packed.as_chunks_mut().0[observation.register / GROUP];
     let mut values = unpack(*group);
@@ -58,7 +58,7 @@ pub(super) fn merge_into(packed: &[u8], values: &mut [u8]) {
     }
 }
 
-/// Counts the registers by their values.
+/// Returns the number of registers of each value.
 pub(super) fn histogram(packed: &[u8]) -> Histogram {
     let mut histogram = Histogram::default();
     for group in packed.as_chunks().0 {

@@ -43,8 +43,8 @@ impl Histogram {
     }
 }
 
-/// Computes the term for full registers. It converges: each step is half of the one before, until
-/// adding a step changes nothing.
+/// Computes the estimator's term for full registers. The series converges: each step is half of the
+/// one before, until adding a step changes nothing.
 fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;
@@ -61,7 +61,8 @@ fn tau(mut x: f64) -> f64 {
     }
 }
 
-/// Computes the term for empty registers. It converges: `x` is below 1 and squared at each step.
+/// Computes the estimator's term for empty registers. The series converges: `x` is below 1 and
+/// squared at each step.
 fn sigma(mut x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;

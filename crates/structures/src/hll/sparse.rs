@@ -19,7 +19,7 @@ const VAL_LEN_MAX: usize = 4;
 const VAL_VALUE_MAX: u8 = 32;
 /// The most steps of [`join_neighbours`] after a change. A step moves to the next run or joins two.
 const JOIN_STEPS_MAX: usize = 5;
-/// The length of the longest sequence into which one run is split: XZERO, VAL, XZERO.
+/// The length in bytes of the longest sequence into which one run is split: XZERO, VAL, XZERO.
 const SPLIT_LEN_BYTES_MAX: usize = 5;
 
 /// A run of registers with the same value.
@@ -60,7 +60,7 @@ fn val(value: u8, len: usize) -> u8 {
     VAL | (value - 1) << 2 | (len - 1) as u8
 }
 
-/// All runs. The iterator checks that they cover the expected number of registers.
+/// An iterator over all runs. It checks that they cover the expected number of registers.
 pub(super) struct Runs<'a> {
     rest: &'a [u8],
     registers_left: usize,
@@ -99,14 +99,14 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// A run and its place.
+/// A run that was found, with its position.
 pub(super) struct Located {
     pub(super) run: Run,
-    /// The offset of the run.
+    /// The byte offset of the run.
     at: usize,
-    /// The offset of the run before it.
+    /// The byte offset of the run before it; `None` for the first run.
     before: Option<usize>,
-    /// The first register of the run.
+    /// The number of the first register of the run.
     first: usize,
 }
 
@@ -125,10 +125,10 @@ pub(super) fn locate(bytes: &[u8], register: usize) -> Result<Located, Corrupted
     Err(Corrupted)
 }
 
-/// The result of raising a register.
+/// The result of [`raise`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Raised {
-    /// The register was already as high.
+    /// The register was already as high as requested.
     No,
     Yes,
     /// Runs cannot hold the value, or would become longer than allowed. Nothing was changed.
@@ -168,7 +168,8 @@ struct Split {
 }
 
 impl Split {
-    /// Returns the runs that replace the located run, with the observation's register raised.
+    /// Returns the runs that replace the located run when the observation's register, which is
+    /// within it, is raised.
     fn of(located: &Located, observation: Observation) -> Self {
         let Located { run, first, .. } = located;
         let before = observation.register - first;
@@ -194,7 +195,8 @@ impl Split {
     }
 }
 
-/// Joins VALs of the same value if one VAL can hold both, beginning with the run at `at`.
+/// Joins VALs of the same value, if one VAL can hold the registers of both. Starts at the run at
+/// byte offset `at`, and takes at most [`JOIN_STEPS_MAX`] steps.
 fn join_neighbours(bytes: &mut Vec<u8>, mut at: usize) {
     for _ in 0..JOIN_STEPS_MAX {
         let Some(&head) = bytes.get(at) else { return };

@@ -109,7 +109,7 @@ pub struct Needle<'a> {
 }
 
 impl<'a> Needle<'a> {
-    /// Prepares `bytes`. O(digits).
+    /// Prepares the search for elements with the text `bytes`. O(digits).
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, int: parse_canonical_int(bytes) }
@@ -161,7 +161,7 @@ pub fn parse_canonical_int(text: &[u8]) -> Option<i64> {
     if negative { 0_i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// An element ready to be written: its encoding, its length and its payload.
+/// An element ready to be written: its head, with the head's length, and its payload.
 #[derive(Clone, Copy)]
 pub(crate) struct Encoded<'a> {
     head: [u8; 9],

@@ -10,7 +10,7 @@ const COUNTED_LEN_BYTES_MAX: u32 = 8 * 1024;
 /// `list-compress-depth`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLimit {
-    /// The most bytes of elements.
+    /// The most bytes of a node's elements, without header and terminator.
     pub(super) run_len_max: u32,
     pub(super) count_max: u32,
     /// The most bytes of a whole listpack, as the option counts them.

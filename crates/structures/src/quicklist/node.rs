@@ -29,7 +29,7 @@ use crate::size_class::size_class;
 use crate::walk_state::MemorySize;
 use std::ops::Range;
 
-/// An end of a run or of a whole list.
+/// An end of a node's elements or of a whole list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Front,
@@ -41,7 +41,7 @@ pub(super) enum End {
 pub(super) enum Slack {
     /// Only the end of the node that is also an end of the list.
     OneSide,
-    /// Both ends: it is the only node.
+    /// Both ends of the node, which is the list's only one.
     BothSides,
 }
 
@@ -72,7 +72,8 @@ pub(super) struct Node {
     count: u32,
     plain: bool,
     compressed: bool,
-    /// True if compressing has saved too little, and nothing has changed since.
+    /// True if the last attempt to compress the node saved too little, and it has not changed
+    /// since.
     incompressible: bool,
 }
 
@@ -154,7 +155,7 @@ impl Node {
         self.count as usize
     }
 
-    /// Returns the bytes of the elements.
+    /// Returns the length of the elements in bytes, without compression; 0 for a plain node.
     #[inline]
     pub(super) fn run_len(&self) -> usize {
         (self.end - self.start) as usize
@@ -227,13 +228,14 @@ impl Node {
         self.compressed = false;
     }
 
-    /// Decompresses the bytes of a compressed node into `out`.
+    /// Decompresses the bytes of a compressed node into `out`, whose content is replaced.
     fn decompress_into(&self, out: &mut Vec<u8>) {
         let intact = lzf::decompress_into(&self.buffer, self.end as usize, out);
         assert!(intact, "a node's LZF is what was made of it");
     }
 
-    /// Borrows the node's content, in `scratch` if it is compressed. O(1), or O(bytes).
+    /// Borrows the node's content. A compressed node is decompressed into `scratch`. O(1), or
+    /// O(bytes) for a compressed node.
     #[inline]
     pub(super) fn view<'a>(&'a self, scratch: &'a mut Vec<u8>) -> NodeView<'a> {
         if self.compressed {
@@ -249,7 +251,7 @@ impl Node {
         }
     }
 
-    /// Returns the start of element `index` in the run. O(distance from the nearer end).
+    /// Returns the byte offset of element `index` in the run. O(distance from the nearer end).
     pub(super) fn seek(&self, index: usize) -> usize {
         if self.plain { 0 } else { element::seek(self.run(), self.count(), index) }
     }
@@ -262,7 +264,7 @@ impl Node {
         }
     }
 
-    /// Returns true if the node may hold another element with a text of `text_len` bytes.
+    /// Returns true if the node may hold one more element, with a text of `text_len` bytes.
     #[inline]
     pub(super) fn allows(&self, text_len: usize, limit: NodeLimit) -> bool {
         let estimate = self.run_len() + OVERHEAD_LEN_BYTES + text_len + ENTRY_OVERHEAD_LEN_BYTES;
@@ -322,8 +324,8 @@ impl Node {
         self.move_run(capacity, start);
     }
 
-    /// Moves the run to `start` in a buffer of `capacity` bytes; reuses the present buffer if it
-    /// has that length.
+    /// Moves the run to offset `start` in a buffer of `capacity` bytes; reuses the present buffer
+    /// if it has that length.
     fn move_run(&mut self, capacity: usize, start: usize) {
         let end = start + self.run_len();
         if capacity == self.buffer.len() {
@@ -337,7 +339,7 @@ impl Node {
         self.end = offset(end);
     }
 
-    /// Gives slack back to the allocator if a smaller block is sufficient.
+    /// Moves the elements to a smaller buffer without slack, if that is of a smaller size class.
     pub(super) fn seal(&mut self) {
         let capacity = size_class(self.run_len().max(1));
         if !self.plain && !self.compressed && capacity < self.buffer.len() {
@@ -468,8 +470,8 @@ impl Node {
         true
     }
 
-    /// Removes elements equal to `needle`, except the first `passed`, at most `max`. Returns the
-    /// number removed. O(bytes).
+    /// Removes elements equal to `needle`, except the first `passed` of them; at most `max`
+    /// elements. Returns the number removed. O(bytes).
     pub(super) fn remove_matches(&mut self, needle: Needle<'_>, passed: usize, max: usize) -> usize {
         if self.plain {
             let gone = passed == 0 && max > 0 && needle.matches(Element::Bytes(&self.buffer));

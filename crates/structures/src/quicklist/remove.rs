@@ -69,7 +69,9 @@ impl Quicklist {
         })
     }
 
-    /// Calls `remove` for the nodes in this order until `max` elements are removed.
+    /// Calls `remove` with each node of `order` that may have an element equal to `needle`, until
+    /// `max` elements are removed. `remove` gets the number still to be removed and returns the
+    /// number that it removed. Returns the sum of these numbers.
     fn remove_matches(
         &mut self,
         needle: Needle<'_>,
@@ -85,7 +87,7 @@ impl Quicklist {
             }
             let node = &self.nodes[at];
             let (had, compressed) = (node.buffer_len_bytes(), node.is_compressed());
-            // A compressed node is decompressed, and a shown node copied, only for a change.
+            // Only for a change is a compressed node decompressed, or a node copied for a walk.
             if (compressed || self.nodes.ticket().is_some()) && !node.holds(needle, &mut scratch) {
                 continue;
             }
@@ -114,7 +116,8 @@ impl Quicklist {
         removed
     }
 
-    /// Drops the empty nodes among `low..high`. O(nodes in the range + handles after them).
+    /// Removes the empty nodes with indices in `low..high` from the list. O(nodes in the range +
+    /// handles after them).
     fn drop_empty(&mut self, low: usize, high: usize) {
         let mut empty = 0;
         let is_empty = |node: &Node| node.count() == 0;

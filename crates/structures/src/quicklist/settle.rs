@@ -18,8 +18,8 @@ impl Quicklist {
         usize::from(self.limit.compress_depth)
     }
 
-    /// Compresses or decompresses each existing node in `places`, as its distance from the ends
-    /// requires. O(bytes of the nodes that change).
+    /// Compresses or decompresses each existing node with an index in `places`, as its distance
+    /// from the ends requires. O(bytes of the nodes that change).
     #[cold]
     pub(super) fn settle(&mut self, places: Range<usize>) {
         let (depth, len) = (self.depth(), self.nodes.len());
@@ -49,7 +49,7 @@ impl Quicklist {
         }
     }
 
-    /// Settles the list after the node at an end was popped.
+    /// Settles the list after the first or the last node was popped.
     #[cold]
     pub(super) fn settle_popped(&mut self) {
         if self.limit.compresses() {

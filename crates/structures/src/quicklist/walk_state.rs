@@ -1,4 +1,4 @@
-//! Showings of a quicklist, node by node: see `walk_state`.
+//! Walks of a quicklist, node by node, for snapshots: see `walk_state`.
 
 use super::{NodeView, Quicklist};
 use crate::walk_state::WalkState;
@@ -9,7 +9,8 @@ impl Quicklist {
         self.nodes.begin(walk_state, ());
     }
 
-    /// Returns the ticket of the walk in progress. O(1).
+    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// O(1).
     #[inline]
     pub fn ticket(&self) -> Option<u32> {
         self.nodes.ticket()

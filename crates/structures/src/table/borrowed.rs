@@ -9,15 +9,15 @@ use super::deadlines::{DueCounts, StoredDeadlines};
 use super::segment::Segment;
 use super::{Place, Table, Thin};
 
-/// A shared borrow of a stored element.
+/// A shared borrow of an element in a table.
 pub struct Borrowed<'a, E> {
     element: ManuallyDrop<E>,
     table: PhantomData<&'a E>,
 }
 
 impl<E: Thin> Borrowed<'_, E> {
-    /// Creates a handle. Private: the caller ties its lifetime to the table that owns the word's
-    /// element.
+    /// Creates a borrow of the element of `word`. Private: the caller ties its lifetime to the
+    /// table that owns the element.
     #[inline]
     pub(super) fn new(word: u64) -> Self {
         // SAFETY: the word holds an element that the table owns; `ManuallyDrop` keeps it the owner.
@@ -34,12 +34,13 @@ impl<E> Deref for Borrowed<'_, E> {
     }
 }
 
-/// A found element that can be read, changed or removed. It borrows its table, so that its place
-/// stays valid. It holds the bucket's word, so that no access searches for the element again.
+/// An element that was found in a table, and that can be read, changed or removed. It borrows its
+/// table, so that its place stays valid. It holds the bucket's word, so that no access searches for
+/// the element again.
 pub struct Occupied<'a, E: Thin> {
     pub(super) table: &'a mut Table<E>,
     pub(super) place: Place,
-    /// The word at `place`.
+    /// The bucket's word at `place`, which has the element's address.
     pub(super) word: u64,
 }
 
@@ -76,14 +77,14 @@ impl<'a, E: Thin> Occupied<'a, E> {
         ManuallyDrop::new(unsafe { E::from_raw(pointer_of(self.word)) })
     }
 
-    /// Removes the element. O(1) amortised.
+    /// Removes the element from the table and returns it. O(1) amortised.
     pub fn remove(self) -> E {
         self.table.remove(self.place)
     }
 }
 
-/// An exclusive borrow of a stored element. The element may be replaced by one of the same key. The
-/// table stores a new address or deadline when the borrow ends.
+/// An exclusive borrow of an element in a table. The element may be replaced by one of the same
+/// key. The table stores a new address or deadline when the borrow ends.
 pub struct BorrowedMut<'a, E: Thin> {
     pub(super) element: ManuallyDrop<E>,
     pub(super) word: &'a mut u64,

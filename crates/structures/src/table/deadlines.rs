@@ -4,12 +4,13 @@
 use super::Thin;
 use super::bucket::{DEADLINE, PARTS};
 
-/// The stored form of an element's deadlines.
+/// The form in which an element's deadlines are stored in its word and its segment.
 #[derive(Clone, Copy)]
 pub(super) struct StoredDeadlines {
-    /// The bits of [`DUE_FLAGS`] that apply.
+    /// The flags of the element's word: [`DEADLINE`], [`PARTS`], both or none.
     pub(super) flags: u64,
-    /// The second before which nothing is due.
+    /// The second before which neither the element nor a part of it is due; `u32::MAX` without
+    /// deadlines.
     pub(super) min_s: u32,
 }
 
@@ -28,7 +29,8 @@ impl StoredDeadlines {
     }
 }
 
-/// The numbers of elements with deadlines of their own, and of elements with deadlines of parts.
+/// The number of elements with a deadline of their own, and the number of elements that have parts
+/// with deadlines.
 #[derive(Clone, Copy, Default)]
 pub(super) struct DueCounts {
     pub(super) own: usize,

@@ -1,4 +1,5 @@
-//! Taking a table apart element by element, so that the thread that frees it can stop in between.
+//! An iterator that takes a table apart element by element, so that the freeing thread can stop in
+//! between.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -16,7 +17,7 @@ pub struct Drain<E: Thin> {
     depth: u8,
     /// The directory place of the next segment.
     next_place: usize,
-    /// The present segment and the index of its next bucket.
+    /// The segment whose elements are returned now, and the index of its next bucket.
     current: Option<(Segment, usize)>,
     words: [u64; SLOTS],
     next_slot: usize,
@@ -25,7 +26,8 @@ pub struct Drain<E: Thin> {
 }
 
 impl<E: Thin> Table<E> {
-    /// Takes the table apart. O(1); the steps of the iterator do the work.
+    /// Converts the table to an iterator over its elements. O(1); the steps of the iterator do the
+    /// work.
     pub fn into_drain(self) -> Drain<E> {
         // The drain owns the segments and elements from now on.
         let mut table = ManuallyDrop::new(self);
@@ -43,7 +45,7 @@ impl<E: Thin> Table<E> {
 }
 
 impl<E: Thin> Drain<E> {
-    /// Loads the next bucket's words. Returns false if there is none.
+    /// Loads the words of the next bucket. Returns false after the last bucket.
     fn advance(&mut self) -> bool {
         loop {
             let Some((segment, bucket)) = self.current.take() else {

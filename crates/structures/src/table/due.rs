@@ -17,7 +17,8 @@ use super::{Table, Thin};
 pub struct SweepBudget {
     /// The most segments to check, due or not.
     pub segments_max: usize,
-    /// The most elements and parts to remove. The segment in which this is reached is finished.
+    /// The most elements and parts to remove. The segment in which this number is reached is
+    /// finished.
     pub elements_max: usize,
 }
 
@@ -35,7 +36,8 @@ pub trait Sweep<E> {
     fn due(&mut self, element: E);
     /// Removes a bounded number of due parts from an element that stays in the table.
     fn parts_due(&mut self, element: &mut E) -> SweptParts;
-    /// Receives an element of which [`Sweep::parts_due`] left nothing.
+    /// Receives an element that is to leave the table because [`Sweep::parts_due`] left nothing of
+    /// it.
     fn emptied(&mut self, element: E);
 }
 
@@ -51,7 +53,7 @@ impl<E, F: FnMut(E)> Sweep<E> for F {
     }
 }
 
-/// The result for an element whose parts were due.
+/// The result of [`Sweep::parts_due`] for one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweptParts {
     /// The number of parts removed.
@@ -61,10 +63,10 @@ pub struct SweptParts {
 }
 
 impl<E: Thin> Table<E> {
-    /// Passes elements that are due at `now_ms` to `sweep`, from the segment at `cursor` on.
-    /// Returns the next cursor, or `None` after the last segment. Bounded by `budget`. If an
-    /// element still has due parts after its share of them was removed, the next step continues
-    /// with it.
+    /// Passes elements that are due at `now_ms` to `sweep`, from the segment at `cursor` on, as far
+    /// as `budget` permits. Returns the next cursor, or `None` after the last segment. If an
+    /// element still has due parts, because only some were removed, the next step continues with
+    /// its segment.
     pub fn sweep_due(
         &mut self,
         cursor: u64,
@@ -174,6 +176,6 @@ impl<E: Thin> Table<E> {
 struct SweptSegment {
     /// The number of elements and parts removed.
     removed: usize,
-    /// True if nothing that is due is left.
+    /// True if the segment has nothing left that is due.
     complete: bool,
 }

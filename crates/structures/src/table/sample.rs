@@ -13,16 +13,16 @@ pub const SAMPLE_MAX: usize = 64;
 pub enum Sampled {
     /// All elements.
     All,
-    /// Elements with a deadline of their own.
+    /// Only elements with a deadline of their own.
     Expiring,
 }
 
 /// The number of directory places up to which [`Table::memory_usage`] reads all of them. In a
-/// larger directory it reads that many.
+/// larger directory it reads this number of places, evenly spread.
 const MEASURED_PLACES_MAX: usize = 1024;
 
-/// The mean length in bytes of an element in directory and buckets: a word, at a fill of 63 to 81
-/// percent.
+/// The mean number of bytes that an element takes in directory and buckets: a word, at a fill of 63
+/// to 81 percent.
 const ELEMENT_LEN_BYTES_MEAN: usize = 12;
 
 impl<E: Thin> Table<E> {
@@ -38,15 +38,15 @@ impl<E: Thin> Table<E> {
         places
     }
 
-    /// Returns the bytes of directory and buckets that a table of this number of elements has on
-    /// average. O(1).
+    /// Returns the bytes of directory and buckets that a table with this table's number of elements
+    /// has on average. O(1).
     #[inline]
     pub fn len_bytes_mean(&self) -> usize {
         self.len * ELEMENT_LEN_BYTES_MEAN
     }
 
-    /// Finds the element at a position whose key satisfies `is`, for callers that know hashes but
-    /// no keys. O(1).
+    /// Returns the element at a position whose key satisfies `is`; `None` if there is none. For
+    /// callers that know the hashes of keys, but not the keys. O(1).
     pub fn find_where(&self, position: u64, is: impl Fn(&[u8]) -> bool) -> Option<Borrowed<'_, E>> {
         let segment = self.directory.get(self.place_of(position))?;
         let tag = segment.tag(position);

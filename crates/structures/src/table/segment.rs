@@ -27,7 +27,8 @@ pub(super) const fn capacity(buckets: usize) -> usize {
     if buckets == 1 { 7 } else { buckets * SLOTS * 13 / 16 }
 }
 
-/// Returns the smallest bucket count that holds `len` elements, with a little room to grow.
+/// Returns the smallest bucket count that holds `len` elements with an eighth of room to grow; at
+/// most the largest count.
 pub(super) fn buckets_for(len: usize) -> usize {
     let wanted = len + len / 8;
     let fits = BUCKET_COUNTS.iter().map(|&count| count as usize).find(|&count| capacity(count) >= wanted);
@@ -37,10 +38,12 @@ pub(super) fn buckets_for(len: usize) -> usize {
 /// A directory place: the address of a segment, and (in the segment's first place) its counters.
 #[derive(Clone, Copy)]
 pub(super) struct Segment {
-    /// The pointer in the low 48 bits, the bucket count in 48..54, the depth in 54..60.
+    /// The address of the block in the low 48 bits, the bucket count in bits 48 to 53, and the
+    /// depth in bits 54 to 59.
     pub(super) word: u64,
     pub(super) len: u16,
-    /// The number of elements with a deadline of their own or of a part.
+    /// The number of elements that are due at some time, because they or parts of them have a
+    /// deadline.
     pub(super) deadlines: u16,
     /// The second (Unix time) before which nothing in the segment is due.
     pub(super) deadline_min_s: u32,
@@ -99,7 +102,8 @@ impl Segment {
         unsafe { dealloc(self.pointer().cast(), Self::layout(self.bucket_count())) };
     }
 
-    /// Updates the counters for an element's deadlines. `had` are its former flags. O(1).
+    /// Updates the counters of the segment and of the table for an element whose deadlines have
+    /// changed. `had` are its former flags, `dues` its new deadlines. O(1).
     #[inline]
     pub(super) fn note(&mut self, had: u64, dues: StoredDeadlines, counts: &mut DueCounts) {
         if had | dues.flags == 0 {
@@ -123,8 +127,8 @@ impl Segment {
         (tag as usize * self.bucket_count()) >> 16
     }
 
-    /// Stores a word in its home bucket or in the first one after it with room. The segment must
-    /// have room.
+    /// Stores a word in its home bucket or in the first bucket after it with room. Returns the
+    /// slot. The segment must have room.
     pub(super) fn place(&mut self, word: u64) -> Slot {
         let mut bucket = self.home(word >> TAG_SHIFT);
         let count = self.bucket_count();
@@ -139,7 +143,8 @@ impl Segment {
         }
     }
 
-    /// Finds the first element, in probe order, that overflowed past `bucket`.
+    /// Returns the slot of the first element, in probe order, that overflowed past `bucket`: its
+    /// home is at or before that bucket, and it is stored after it.
     fn overflowed_past(&self, bucket: usize) -> Option<Slot> {
         let count = self.bucket_count();
         let buckets = self.buckets();
@@ -187,7 +192,7 @@ impl Segment {
     }
 }
 
-/// A slot of a segment.
+/// The position of a word in a segment: the bucket's index and the index in the bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Slot {
     pub(super) bucket: usize,
@@ -200,7 +205,7 @@ pub(super) fn words(segment: &Segment) -> impl Iterator<Item = u64> + '_ {
     all.filter(|word| word & POINTER_MASK != 0).map(|word| word & !OVERFLOW)
 }
 
-/// Copies a segment into more buckets, and frees the old one.
+/// Copies a segment to a block with the next larger number of buckets, and frees the old block.
 pub(super) fn roomier(old: Segment) -> Segment {
     let larger = BUCKET_COUNTS.iter().map(|&count| count as usize).find(|&count| count > old.bucket_count());
     let larger = larger.expect("half of a full segment fits the largest segment");

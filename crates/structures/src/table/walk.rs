@@ -42,7 +42,7 @@ impl WalkPoint {
         self.0
     }
 
-    /// Converts a number from [`to_bits`](Self::to_bits) back.
+    /// Converts a number that [`to_bits`](Self::to_bits) returned back to its point.
     pub fn from_bits(bits: u64) -> Self {
         Self(bits.min(Self::END.0))
     }
@@ -51,12 +51,13 @@ impl WalkPoint {
 /// The number of bits of a point: a position without its last bits, like the cursors of
 /// `Table::scan`.
 const POINT_BITS: u32 = 48;
-/// The number of buckets by which the memory of elements is prefetched.
+/// The number of buckets by which a walk prefetches the memory of elements ahead.
 const FETCHED_AHEAD_BUCKETS: usize = 2;
 
 impl<E: Thin> Table<E> {
-    /// Marks the element at `place` if it is ahead of the walk and not marked. Returns true if it
-    /// marked it: the caller must then put a copy aside before it changes the element. O(1).
+    /// Marks the element at `place` if it is ahead of the walk and not marked yet. Returns true if
+    /// this call marked it: the caller must then put a copy aside before it changes the element.
+    /// O(1).
     #[inline]
     pub fn claim(&mut self, place: Place, position: u64, point: WalkPoint) -> bool {
         point.is_before(position) && !self.is_marked(place) && {
@@ -65,7 +66,8 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Makes the walk at `point` skip the element that was just added at `place`. O(1).
+    /// Marks the element that was just added at `place` if it is ahead of the walk at `point`: the
+    /// walk then skips it. O(1).
     #[inline]
     pub fn mark_added(&mut self, place: Place, position: u64, point: WalkPoint) {
         if point.is_before(position) {

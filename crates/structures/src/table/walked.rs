@@ -12,7 +12,8 @@ use crate::walk_state::{CopiedBytes, MemorySize, PositionOf, WalkState};
 
 use super::{BorrowedMut, Place, Sweep, SweepBudget, SweptParts, Table, Thin, WalkPoint};
 
-/// A table with walks. See the module.
+/// A table that can be walked while it changes. `X` is data that the owner stores beside it. See
+/// the module.
 pub struct WalkedTable<E: Thin, X = ()> {
     table: Table<E>,
     rare: Option<Box<Rare<E, X>>>,
@@ -27,8 +28,8 @@ struct Walk<E> {
     ticket: u32,
     position_of: PositionOf,
     point: WalkPoint,
-    /// The copies of elements that have changed or left the table since the start, and are not
-    /// visited yet.
+    /// Copies of elements in their state at the start: those that have changed or left the table
+    /// since, and that are not visited yet.
     copied: Vec<E>,
     copied_len_bytes: CopiedBytes,
 }
@@ -83,13 +84,14 @@ impl<E: Thin, X> WalkedTable<E, X> {
         self.rare.as_mut()?.extra.as_mut()
     }
 
-    /// Borrows the owner's data beside the table; inserts it if there is none. O(1).
+    /// Borrows the owner's data beside the table mutably; stores the result of `extra` first if
+    /// there is none. O(1).
     pub fn extra_or_insert_with(&mut self, extra: impl FnOnce() -> X) -> &mut X {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
         rare.extra.get_or_insert_with(extra)
     }
 
-    /// Returns the table, without a walk or the owner's data.
+    /// Returns the table. A walk in progress and the owner's data are dropped.
     pub fn into_table(self) -> Table<E> {
         self.table
     }
@@ -99,14 +101,15 @@ impl<E: Thin, X> WalkedTable<E, X> {
         Some((&mut self.table, self.rare.as_mut()?.walk.as_mut()?))
     }
 
-    /// Returns the ticket of the walk in progress. O(1).
+    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// O(1).
     pub fn ticket(&self) -> Option<u32> {
         Some(self.rare.as_ref()?.walk.as_ref()?.ticket)
     }
 }
 
 impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
-    /// Inserts like [`Table::insert`].
+    /// Inserts like [`Table::insert`]. A walk in progress does not visit the new element.
     #[inline]
     pub fn insert(&mut self, position: u64, element: E, position_of: &impl Fn(&[u8]) -> u64) -> Place {
         let place = self.table.insert(position, element, position_of);
@@ -116,14 +119,16 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
         place
     }
 
-    /// Removes like [`Table::remove`].
+    /// Removes like [`Table::remove`]. If a walk in progress has not visited the element yet, a
+    /// copy is kept for the walk.
     #[inline]
     pub fn remove(&mut self, place: Place) -> E {
         self.keep(place);
         self.table.remove(place)
     }
 
-    /// Borrows like [`Table::at_mut`].
+    /// Borrows like [`Table::at_mut`]. If a walk in progress has not visited the element yet, a
+    /// copy is kept for the walk first.
     #[inline]
     pub fn at_mut(&mut self, place: Place) -> BorrowedMut<'_, E> {
         self.keep(place);
@@ -147,7 +152,9 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
         }
     }
 
-    /// Sweeps like [`Table::sweep_due`], for elements without parts.
+    /// Sweeps like [`Table::sweep_due`], for elements without parts, and calls `due` with each
+    /// removed element. Copies of elements that a walk in progress has not visited yet are kept for
+    /// the walk.
     pub fn sweep_due(
         &mut self,
         cursor: u64,
@@ -159,8 +166,8 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
         self.table.sweep_due(cursor, now_ms, budget, &mut PreservedSweep { walk, due })
     }
 
-    /// Starts a walk of the present state, whose elements [`WalkedTable::walk_next`] visits.
-    /// O(1).
+    /// Starts a walk of the present state, whose elements [`WalkedTable::walk_next`] visits. Drops
+    /// a walk in progress. O(1).
     pub fn begin(&mut self, walk_state: WalkState) {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
         rare.walk = Some(Walk {
