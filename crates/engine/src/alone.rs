@@ -6,30 +6,84 @@ use crate::call::Host;
 use crate::clock::Clock;
 use crate::pass::TurnPass;
 use crate::run::Executor;
-use crate::session::Session;
+use crate::session::{Flow, Session};
 use crate::table::Registered;
 
+/// The reason why a request could not run as the exclusive owner of the keyspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotAlone {
+    /// A busy script holds the keyspace.
+    Busy,
+    /// The request may write, and clients were paused while it waited.
+    Paused,
+}
+
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Runs `work` as the exclusive owner of the keyspace; `None` if a busy script prevents that.
-    /// Everything that this thread recorded is published to the change log before the thread waits
-    /// to become the owner, and again before it stops being the owner.
+    /// Runs `work` as the exclusive owner of the keyspace. Everything that this thread recorded is
+    /// published to the change log before the thread waits to become the owner, and again before it
+    /// stops being the owner.
+    ///
+    /// While the thread waits, other owners may run. If one of them was CLIENT PAUSE, a request
+    /// that `writes` must not run any more.
+    ///
+    /// # Errors
+    /// The reason why `work` was not run.
     pub(crate) fn alone<'g, R>(
         &mut self,
         pass: &mut TurnPass<'_, 'g>,
+        writes: bool,
         work: impl FnOnce(&mut Self, &mut TurnPass<'_, 'g>) -> R,
-    ) -> Option<R> {
+    ) -> Result<R, NotAlone> {
         self.commit.publish_log();
         // With a single I/O thread, only the housekeeper and saves compete for the keyspace.
         if self.commit.thread == Some(0) && self.shared().threads.len() == 1 {
             pass.keep_ownership();
         }
         let done = pass.alone_unless_busy(|pass| {
+            if writes && self.is_paused_now() {
+                return Err(NotAlone::Paused);
+            }
             let done = work(self, pass);
             self.commit.publish_log();
-            done
+            Ok(done)
         });
         self.is_inside = pass.is_inside();
-        done
+        done.unwrap_or(Err(NotAlone::Busy))
+    }
+
+    /// Returns true if clients are paused at this moment. Reads the clock only if they were paused
+    /// at the time of the turn.
+    #[inline]
+    fn is_paused_now(&self) -> bool {
+        let pause = &self.shared().pause;
+        pause.is_on(self.now.unix_ms) && pause.is_on(self.clock.unix_time().as_millis() as i64)
+    }
+
+    /// Ends a request that was counted as called but did not run: replies with the error of a busy
+    /// script, or postpones the request until clients are no longer paused. Returns false: the
+    /// request did not succeed.
+    #[cold]
+    pub(crate) fn give_up(
+        &mut self,
+        session: &mut Session,
+        registered: &Registered,
+        reason: NotAlone,
+        out: &mut ByteQueue,
+    ) -> bool {
+        match reason {
+            NotAlone::Busy => self.refuse_busy(session, registered, out),
+            NotAlone::Paused => self.postpone(session, registered),
+        }
+    }
+
+    /// Postpones a request that was counted as called until clients are no longer paused. Returns
+    /// false: the request did not succeed.
+    #[cold]
+    pub(crate) fn postpone(&mut self, session: &mut Session, registered: &Registered) -> bool {
+        self.counters(registered).calls.sub(1);
+        self.meter.called = false;
+        session.flow = Flow::Postponed;
+        false
     }
 
     /// Replies with the error of a busy script to a request that was already counted as called but

@@ -37,6 +37,7 @@ use stdx::ByteQueue;
 use structures::table::Thin as _;
 
 use crate::acl::{AclRequest, Context, Denial};
+use crate::alone::NotAlone;
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::debugging::{ACROSS_DATABASES, Debugged, HARMLESS, Original};
@@ -54,7 +55,7 @@ use crate::scripting::{
 };
 use crate::scripts::{Script, ScriptName};
 use crate::session::Session;
-use crate::table::{Registered, Runner, ScriptVerb, Verb};
+use crate::table::{Registered, Runner, ScriptVerb};
 
 /// Returns the commands that run scripts, for the joined table.
 pub fn commands() -> impl Iterator<Item = Command<Runner>> {
@@ -152,7 +153,7 @@ static FCALL_RO: Command<ScriptVerb> = Command {
 };
 
 impl ScriptVerb {
-    fn source<'a>(self, args: &Args<'a>) -> Source<'a> {
+    pub(crate) fn source<'a>(self, args: &Args<'a>) -> Source<'a> {
         let script = args.get(1);
         match self {
             Self::Eval | Self::EvalRo => Source::Text(script),
@@ -162,7 +163,7 @@ impl ScriptVerb {
     }
 
     /// Returns true if the command runs scripts that may not write.
-    fn is_read_only(self) -> bool {
+    pub(crate) fn is_read_only(self) -> bool {
         matches!(self, Self::EvalRo | Self::EvalShaRo | Self::FcallRo)
     }
 }
@@ -310,7 +311,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             end = self.run_script_sharing(engine, &mut run, session, out, pass);
         }
         if end == Some(ScriptEnd::Again) {
-            end = self.alone(pass, |it, pass| it.run_script_alone(engine, &run, session, out, pass));
+            let writes = !run.is_read_only && !session.in_exec;
+            end = match self
+                .alone(pass, writes, |it, pass| it.run_script_alone(engine, &run, session, out, pass))
+            {
+                Err(NotAlone::Paused) => return Ok(self.postpone(session, request.registered)),
+                ran => ran.ok(),
+            };
             self.stats().scripts.alone.add(1);
         }
         match end {
@@ -326,31 +333,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             }
             Some(_) => Ok(true),
         }
-    }
-
-    /// Returns false if a request cannot write although the flags of its command permit writes. It
-    /// is a script that declares `no-writes` or cannot run. Or it is a transaction that has only
-    /// such scripts and commands that do not write.
-    #[cold]
-    pub(crate) fn may_write(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
-        match (&session.transaction, registered.command.run) {
-            (_, Runner::Script(verb)) => self.script_may_write(verb, args),
-            (Some(transaction), Runner::Transaction(Verb::Exec)) => {
-                let hasher = self.shared().keyspace.hasher();
-                transaction.queue.iter().any(|queued| match queued.registered.command.run {
-                    Runner::Script(verb) => self.script_may_write(verb, &queued.args.args(hasher)),
-                    _ => queued.registered.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE),
-                })
-            }
-            _ => true,
-        }
-    }
-
-    /// Returns true if the script of a request may write, by the flags that it declares.
-    fn script_may_write(&mut self, verb: ScriptVerb, args: &Args<'_>) -> bool {
-        let Some(engine) = self.scripts.as_mut().filter(|_| !verb.is_read_only()) else { return false };
-        let prepared = engine.prepare(verb.source(args));
-        prepared.is_ok_and(|prepared| !prepared.traits.contains(ScriptTraits::NO_WRITES))
     }
 
     /// Checks that the script may run, by the flags that it declares.

@@ -36,6 +36,7 @@ use structures::alloc;
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::commit::Held;
+use crate::expiry_rule::ExpiryRule;
 use crate::memory::slack;
 use crate::run::Executor;
 use crate::shared::Shared;
@@ -137,6 +138,10 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     pub fn make_room(&mut self, memory: &mut MemoryLimit, reserve_bytes: u64) -> LimitState {
         if self.shared().server_state.is_loading.load(Relaxed) {
             // As in Redis: later commands of the file may use a key that would be evicted.
+            return LimitState::Fits;
+        }
+        if self.now.expiry_rule == ExpiryRule::Paused {
+            // As in Redis. The change log does not grow while clients are paused.
             return LimitState::Fits;
         }
         self.commit.effects.absorb(&mut self.commit.access_results);

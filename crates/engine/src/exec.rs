@@ -14,6 +14,7 @@ use resp::Reply;
 use smallvec::SmallVec;
 use stdx::ByteQueue;
 
+use crate::alone::NotAlone;
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::commit::Unit;
@@ -139,7 +140,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         pass: &mut TurnPass<'_, '_>,
     ) -> bool {
         let done = match verb {
-            Verb::Exec => self.exec(session, out, pass),
+            Verb::Exec => self.exec(session, request.registered, out, pass),
             _ => self.prepare(session, verb, &request.args).inspect(|()| {
                 Reply::new(out, session.protocol()).ok();
             }),
@@ -195,17 +196,20 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         session.info.watched.store(watch.keys.len() as u64, Relaxed);
     }
 
+    /// Handles EXEC. Sets [`Flow::Postponed`] and keeps the transaction if clients were paused while
+    /// the thread waited to own the keyspace.
     fn exec(
         &mut self,
         session: &mut Session,
+        registered: &Registered,
         out: &mut ByteQueue,
         pass: &mut TurnPass<'_, '_>,
     ) -> Result<(), CommandError> {
         let Some(transaction) = session.transaction.take() else {
             return Err(CommandError::Line("ERR EXEC without MULTI"));
         };
-        session.info.queued.store(0, Relaxed);
-        session.info.held.queued_bytes.store(0, Relaxed);
+        let queued = session.info.queued.swap(0, Relaxed);
+        let queued_bytes = session.info.held.queued_bytes.swap(0, Relaxed);
         if transaction.refused {
             self.unwatch(session);
             let line = "EXECABORT Transaction discarded because of previous errors.";
@@ -218,7 +222,20 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         {
             self.exec_locked(session, &transaction, out, pass)
         } else {
-            self.alone(pass, |it, pass| it.exec_alone(session, &transaction, out, pass))
+            let writes = transaction.flags().intersects(Flags::WRITE | Flags::MAY_REPLICATE);
+            let mut ran =
+                self.alone(pass, writes, |it, pass| it.exec_alone(session, &transaction, out, pass));
+            if ran == Err(NotAlone::Paused) && !self.transaction_may_write(&transaction) {
+                ran = self.alone(pass, false, |it, pass| it.exec_alone(session, &transaction, out, pass));
+            }
+            if ran == Err(NotAlone::Paused) {
+                session.transaction = Some(transaction);
+                session.info.queued.store(queued, Relaxed);
+                session.info.held.queued_bytes.store(queued_bytes, Relaxed);
+                self.postpone(session, registered);
+                return Ok(());
+            }
+            ran.ok()
         };
         self.unwatch(session);
         let Some(ran) = ran else {

@@ -178,7 +178,11 @@ impl ActiveExpiry {
         let wanted = executor.commit.effects.wanted_events;
         let mut swept = SweepResult::up_to(executor.now.unix_ms - 1);
         let mut keeps_up = !executor.commit.awaits_room();
-        while self.shards_left > 0 && keeps_up && executor.clock.now() < deadline {
+        while self.shards_left > 0
+            && keeps_up
+            && !shared.pause.is_on(executor.now.unix_ms)
+            && executor.clock.now() < deadline
+        {
             let next = self.step(executor, &mut swept);
             found.removed += (swept.expired.len() + swept.emptied.len()) as u64 + swept.fields;
             shared.expiry.keys.add(swept.expired.len() as u64);
@@ -207,9 +211,11 @@ impl ActiveExpiry {
         swept: &mut SweepResult,
     ) -> Option<SweepPoint> {
         let shared = executor.shared();
-        // Shards that a busy script holds are left to a later round.
+        // Shards that a busy script holds are left to a later round, and all of them while clients
+        // are paused. The pause is checked inside the gate: when CLIENT PAUSE replies, no step is
+        // in progress that has not seen it.
         let pass = shared.gate.shared_unless_busy(shared.gate_index(GateSlot::Housekeeper));
-        if !pass.is_inside() {
+        if !pass.is_inside() || shared.pause.is_on(executor.now.unix_ms) {
             return None;
         }
         let since = (executor.settings.thresholds.latency_ms > 0).then(|| executor.clock.now());

@@ -23,7 +23,7 @@
 //! | [`transaction`], [`session`], [`subscribe`] | the state of one client |
 //! | [`shared`] | the state that all threads of an engine share |
 //! | [`request`], [`check`] | the command and keys of a request; the checks in Redis' order |
-//! | [`commit`] | the end of every change |
+//! | [`commit`], [`expiry_rule`] | the end of every change; the treatment of expired keys |
 //! | [`run`] | running a command on locked keys; serving blocked clients |
 //! | [`rights`] | the check of a client's rights, on every path |
 //! | [`walk`] | commands on whole databases |
@@ -51,11 +51,13 @@ pub mod eval;
 pub mod evict;
 pub mod exec;
 pub mod expire;
+pub mod expiry_rule;
 pub mod fetch;
 pub mod foreign;
 pub mod freeing;
 mod images;
 pub mod log;
+mod may_write;
 pub mod memory;
 pub mod meter;
 pub mod monitoring;

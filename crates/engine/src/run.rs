@@ -39,6 +39,7 @@ use crate::client::{ClientInfo, Mode};
 use crate::clock::Clock;
 use crate::commit::{Commit, Held, ReadyKey, Unit};
 use crate::debugging::Debugged;
+use crate::expiry_rule::ExpiryRule;
 use crate::meter::Meter;
 use crate::owned_args::OwnedArgs;
 use crate::pass::TurnPass;
@@ -115,6 +116,8 @@ pub struct Now {
     pub uptime_ms: u64,
     /// The clock or counter that accesses to keys record (LRU or LFU).
     pub access: Access,
+    /// The rule by which expired keys are removed.
+    pub expiry_rule: ExpiryRule,
     /// True if there is a monitor.
     pub is_monitored: bool,
 }
@@ -142,13 +145,6 @@ pub struct Caller<'a> {
     pub readable: ReadableKeys,
     /// The client for which reads are tracked, if any.
     pub reader: Option<&'a Arc<TrackingClient>>,
-}
-
-/// Returns the treatment of expired keys while data is imported: only writes of other clients than
-/// the importing one remove them.
-#[cold]
-fn expired_access_while_importing(command: &Command<Runner>) -> ExpiredAccess {
-    if command.flags.contains(Flags::WRITE) { ExpiredAccess::RemoveOnAccess } else { ExpiredAccess::Hide }
 }
 
 /// Locks, in addition to `locked`, all keys that serving blocked clients may use: for each of
@@ -262,6 +258,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 unix_us: 0,
                 uptime_ms: 0,
                 access: Access::Lru { clock_s: 0 },
+                expiry_rule: ExpiryRule::Usual,
                 is_monitored: false,
             },
             settings: shared.settings.get(),
@@ -313,13 +310,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// Returns the treatment of expired keys for this command of this client.
     #[inline]
     pub fn expired_access(&self, client: &ClientInfo, command: &Command<Runner>) -> ExpiredAccess {
-        if !self.settings.import_mode {
-            ExpiredAccess::Remove
-        } else if client.choices.import_source.load(Relaxed) {
-            ExpiredAccess::Show
-        } else {
-            expired_access_while_importing(command)
-        }
+        let imports = || self.settings.import_mode && client.choices.import_source.load(Relaxed);
+        self.now.expiry_rule.access(command, imports)
     }
 
     /// Returns the time up to which a watched key counts as expired for this client.
@@ -547,11 +539,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         out: &mut ByteQueue,
         pass: &mut TurnPass<'_, '_>,
     ) -> bool {
-        let done = self.alone(pass, |it, _pass| {
+        let writes = request.registered.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE);
+        let done = self.alone(pass, writes, |it, _pass| {
             let locked = it.shared().keyspace.lock_all();
             it.run_unit(locked, session, handler, request, out)
         });
-        done.unwrap_or_else(|| self.refuse_busy(session, request.registered, out))
+        done.unwrap_or_else(|reason| self.give_up(session, request.registered, reason, out))
     }
 
     #[inline]
@@ -797,12 +790,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             now_ms: self.now.unix_ms,
             touch: false,
             access: self.now.access,
-            // While data is imported, the client's own request decides.
-            expired_access: if self.settings.import_mode {
-                ExpiredAccess::Show
-            } else {
-                ExpiredAccess::Remove
-            },
+            expired_access: self.now.expiry_rule.access_before_serving(),
         };
         let keyspace = &self.shared().keyspace;
         self.commit.begin_record();
@@ -818,13 +806,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// Runs a blocked client's request as if it had just arrived. Returns true if it got its reply.
     fn reply_for(&mut self, locked: &mut Locked<'_>, blocked: &Arc<BlockedClient>) -> bool {
         let Runner::Data(handler) = blocked.registered.command.run else { return false };
-        let expired_access = if !self.settings.import_mode {
-            ExpiredAccess::Remove
-        } else if blocked.is_import_source {
-            ExpiredAccess::Show
-        } else {
-            expired_access_while_importing(&blocked.registered.command)
-        };
+        let imports = || self.settings.import_mode && blocked.is_import_source;
+        let expired_access = self.now.expiry_rule.access(&blocked.registered.command, imports);
         let caller = Caller {
             client: blocked.client,
             shown: None,
@@ -959,6 +942,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         } else {
             Access::Lru { clock_s: (now_ms / 1000) as u32 }
         };
+        let is_paused = self.shared().pause.is_on(now_ms);
+        self.now.expiry_rule = ExpiryRule::of(is_paused, self.settings.import_mode);
         self.now.is_monitored = self.shared().monitors.any();
         self.commit.now_ms = now_ms;
         self.commit.take_notifications(self.settings.notifications);

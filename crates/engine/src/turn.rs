@@ -177,6 +177,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     ) -> Outcome {
         let reply_from = out.len_bytes();
         let outcome = self.run_checked(session, incoming, out, pass);
+        if outcome == Outcome::Postponed {
+            return outcome;
+        }
         if session.reply_mode != ReplyMode::On {
             let confirms =
                 session.transaction.is_none() && !session.identity.must_authenticate() && confirms(incoming);
@@ -269,18 +272,19 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.executor.counters(registered).calls.add(1);
         self.executor.meter.called = true;
         let request = Request::new(registered, incoming.args);
-        match registered.command.run {
+        let succeeded = match registered.command.run {
             Runner::Data(handler) => {
                 if request.args.len() >= registered.lifetime_words_min {
                     // The turn may have begun before the client sent this request.
                     self.executor.read_clock();
                 }
-                self.executor.run_data(session, handler, &request, out, pass);
+                self.executor.run_data(session, handler, &request, out, pass)
             }
-            Runner::Walk(walker) => {
-                self.executor.run_walker(session, walker, &request, out, pass);
-            }
+            Runner::Walk(walker) => self.executor.run_walker(session, walker, &request, out, pass),
             _ => self.run_other(session, &request, out, pass),
+        };
+        if !succeeded && session.flow == Flow::Postponed {
+            return Outcome::Postponed;
         }
         if !self.executor.commit.effects.wanted_events.is_empty()
             && self.shared().pubsub.are_subscribers_full()
@@ -307,14 +311,14 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             && !self.executor.has_memory_for(&mut self.memory, args);
     }
 
-    /// Runs a command that is not a data command.
+    /// Runs a command that is not a data command. Returns false if it was postponed.
     fn run_other(
         &mut self,
         session: &mut Session,
         request: &Request<'_>,
         out: &mut ByteQueue,
         pass: &mut TurnPass<'_, '_>,
-    ) {
+    ) -> bool {
         if let Runner::Script(_) | Runner::Transaction(Verb::Exec) = request.registered.command.run {
             // The time of a script or transaction must not be before what its client has seen.
             self.executor.read_clock();
@@ -337,12 +341,13 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             Runner::Data(_) | Runner::Walk(_) => {}
         }
         executor.end_unlocked(session.id);
-        if executor.now.is_monitored {
+        if executor.now.is_monitored && session.flow != Flow::Postponed {
             executor.monitor(&session.info, registered, &request.args);
         }
         self.executor.is_inside = pass.is_inside();
         // CLIENT PAUSE affects the next request, even if it was in a transaction.
         self.holds_back = self.executor.holds_back();
+        session.flow != Flow::Postponed
     }
 
     /// Returns the command or, if the request names one, its subcommand. If the call is invalid or

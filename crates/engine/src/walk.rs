@@ -29,7 +29,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// record requires it. Returns true if it succeeded.
     pub fn run_walker(
         &mut self,
-        session: &Session,
+        session: &mut Session,
         walker: Walker,
         request: &Request<'_>,
         out: &mut ByteQueue,
@@ -41,9 +41,10 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         // A client receives the invalidation of its own FLUSHALL before the reply, except in a
         // transaction.
         self.commit.flush_place = Place::Ahead;
-        let done = self.alone(pass, |it, _pass| it.walk(session, walker, request, out, Unit::Own));
+        let writes = request.registered.command.flags.contains(Flags::WRITE);
+        let done = self.alone(pass, writes, |it, _pass| it.walk(session, walker, request, out, Unit::Own));
         self.commit.flush_place = Place::Behind;
-        done.unwrap_or_else(|| self.refuse_busy(session, request.registered, out))
+        done.unwrap_or_else(|reason| self.give_up(session, request.registered, reason, out))
     }
 
     /// Runs a walker. Returns true if it succeeded. No shard is locked.

@@ -11,7 +11,7 @@ use engine::run::Executor;
 use engine::shared::GateSlot;
 use engine::threads::Outbox;
 
-use crate::context::{ServerHost, SystemClock};
+use crate::context::{ServerHost, SystemClock, unix_ms};
 use crate::process::{HugePages, set_huge_pages};
 use crate::shared::{Message, Shared};
 
@@ -132,6 +132,7 @@ impl Housekeeper {
         // While a file is loaded, only the commands in the file remove expired keys.
         let is_loading = shared.engine.server_state.is_loading.load(Relaxed);
         if is_loading
+            || shared.engine.pause.is_on(unix_ms())
             || shared.switched_off.active_expire.load(Relaxed)
             || shared.engine.settings.get().import_mode
         {

@@ -37,7 +37,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::config::table::network;
 use crate::config::table::tls::CLUSTER;
 use crate::connection_pool::{ConnectionPool, Encryption, Stream, Target};
-use crate::context::{Runner, ServerCtx};
+use crate::context::{Runner, ServerCtx, unix_ms};
 use crate::shared::Shared;
 
 /// This group's commands.
@@ -108,6 +108,11 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
     // the target, which may be slow.
     shared.wake(&ctx.data.commit.outbox);
     let mut delivery = ctx.pass.outside(|| deliver(&shared.migrations, &order, &parcels));
+    if !order.copy && shared.engine.pause.is_on(unix_ms()) {
+        // The removal would be a change during the pause. Like after a lost reply, the keys are
+        // then on both servers.
+        return Err(CommandError::Line(PAUSED));
+    }
     if !order.copy {
         parcels =
             parcels.into_iter().zip(&delivery.taken).filter(|(_, taken)| **taken).map(|it| it.0).collect();
@@ -125,6 +130,9 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
     }
     Ok(())
 }
+
+const PAUSED: &str =
+    "IOERR clients were paused while the keys were sent: they are on both servers; repeat with REPLACE";
 
 /// The options for connections to other servers.
 struct ConnectionOptions {
@@ -344,7 +352,7 @@ impl From<Failure> for CommandError {
 /// Sends all serialized keys. If a connection from the pool turns out to be closed, takes the next
 /// one or opens a new one.
 fn deliver(pool: &ConnectionPool, order: &MigrateRequest<'_>, parcels: &[SerializedKey<'_>]) -> SendResult {
-    let now_ms = crate::context::unix_ms();
+    let now_ms = unix_ms();
     loop {
         let mut link = match Link::open(pool, order) {
             Ok(link) => link,

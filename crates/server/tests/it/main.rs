@@ -43,6 +43,7 @@ mod monitor;
 mod monitoring;
 mod operating;
 mod package;
+mod pause;
 mod persistence;
 mod pubsub;
 mod queue;

@@ -1,6 +1,7 @@
 //! The checks at the end of a run.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
 
 use engine::threads::Outbox;
 
@@ -16,6 +17,9 @@ const READER: usize = usize::MAX;
 
 /// Runs the checks that need the engine, whose threads have ended.
 pub(super) fn check_engine(world: &World, outcome: &Outcome) {
+    // The clients have disconnected, perhaps during a pause.
+    world.engine.pause.until_ms.store(0, Relaxed);
+    world.pause.finding().into_iter().for_each(|finding| world.find(finding));
     nothing_is_left(world);
     caches_are_current(world, outcome);
     events_are_complete(world, outcome);
@@ -59,14 +63,14 @@ fn nothing_is_left(world: &World) {
     let shared = &world.engine;
     let mut left = vec![
         ("clients", shared.clients.count()),
-        ("blocked clients", shared.blocked.blocked_clients().load(std::sync::atomic::Ordering::Relaxed)),
+        ("blocked clients", shared.blocked.blocked_clients().load(Relaxed)),
         ("keys with blocked clients", shared.blocked.blocking_keys()),
-        ("watching clients", shared.watchers.clients().load(std::sync::atomic::Ordering::Relaxed)),
+        ("watching clients", shared.watchers.clients().load(Relaxed)),
         ("tracking clients", shared.tracking.clients()),
         ("tracked keys", shared.tracking.items()),
         ("subscribers", shared.pubsub.client_count()),
         ("patterns", shared.pubsub.pattern_count()),
-        ("bytes of pushes", shared.pubsub.push_bytes().load(std::sync::atomic::Ordering::Relaxed) as usize),
+        ("bytes of pushes", shared.pubsub.push_bytes().load(Relaxed) as usize),
         ("bytes of the log", shared.log.pending_bytes()),
         ("values to free", shared.freeing.pending_objects() as usize),
     ];

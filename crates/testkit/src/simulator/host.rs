@@ -1,15 +1,16 @@
 //! The connection commands that a simulated client needs, in their simplest form: SELECT, HELLO,
-//! SUBSCRIBE, PSUBSCRIBE, PUBLISH, CLIENT TRACKING, PING. The server's own commands are not used,
-//! so that the simulator does not depend on the server.
+//! SUBSCRIBE, PSUBSCRIBE, PUBLISH, CLIENT TRACKING, PING, CLIENT PAUSE. The server's own commands
+//! are not used, so that the simulator does not depend on the server.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 
 use commands::table::{Acl, Arity, Command, Flags, Group, History};
 use commands::{Args, CommandError};
 use engine::Shared;
 use engine::call::{Call, Host};
 use engine::client::Mode;
+use engine::clock::{Clock, ManualClock};
 use engine::publish::pubsub::{Kind, write_subscription};
 use engine::session::Flow;
 use engine::table::{HostCommand, Runner};
@@ -17,7 +18,66 @@ use engine::track::TrackingOptions;
 
 /// The host of the simulated engine: see the module.
 #[derive(Clone)]
-pub(super) struct SimulatedHost(pub Arc<Shared>);
+pub(super) struct SimulatedHost {
+    pub engine: Arc<Shared>,
+    pub clock: ManualClock,
+    pub pause: Arc<PauseCheck>,
+}
+
+impl SimulatedHost {
+    /// Creates a host of an engine whose clients are never paused.
+    pub fn new(engine: &Arc<Shared>, clock: &ManualClock) -> Self {
+        Self { engine: Arc::clone(engine), clock: clock.clone(), pause: Arc::default() }
+    }
+
+    /// Returns the present Unix time in milliseconds.
+    fn now_ms(&self) -> i64 {
+        self.clock.unix_time().as_millis() as i64
+    }
+}
+
+/// A check of the rule that the change log does not grow during CLIENT PAUSE WRITE.
+#[derive(Default)]
+pub(super) struct PauseCheck {
+    /// The last drawn position when the present pause began.
+    drawn: Mutex<u64>,
+    /// A description of a pause in which positions were drawn.
+    finding: Mutex<Option<String>>,
+}
+
+impl PauseCheck {
+    /// Begins a pause, or continues the present one. The caller owns the keyspace.
+    fn begin(&self, engine: &Shared, now_ms: i64, until_ms: i64) {
+        if engine.pause.is_on(now_ms) {
+            self.check(engine);
+        } else {
+            *self.drawn.lock().expect("nothing panics while it is locked") = engine.log.drawn();
+        }
+        engine.pause.until_ms.fetch_max(until_ms, Relaxed);
+    }
+
+    /// Ends a pause. The caller owns the keyspace.
+    fn end(&self, engine: &Shared, now_ms: i64) {
+        if engine.pause.is_on(now_ms) {
+            self.check(engine);
+        }
+        engine.pause.until_ms.store(0, Relaxed);
+    }
+
+    fn check(&self, engine: &Shared) {
+        let (before, now) =
+            (*self.drawn.lock().expect("nothing panics while it is locked"), engine.log.drawn());
+        if before != now {
+            let finding = format!("positions {before} to {now} were drawn while clients were paused");
+            *self.finding.lock().expect("nothing panics while it is locked") = Some(finding);
+        }
+    }
+
+    /// Returns the finding, if there is one.
+    pub fn finding(&self) -> Option<String> {
+        self.finding.lock().expect("nothing panics while it is locked").clone()
+    }
+}
 
 const fn command(name: &'static str, number: u16, arity: Arity, flags: Flags) -> Command<Runner> {
     Command {
@@ -47,6 +107,10 @@ pub(super) static COMMANDS: &[Command<Runner>] = &[
     command("PUBLISH", 5, Arity::Exactly(3), Flags::PUBSUB),
     // Stands for CLIENT TRACKING ON.
     command("TRACKING", 6, Arity::AtLeast(1), Flags::FAST),
+    // Stands for CLIENT PAUSE ms WRITE.
+    command("PAUSE", 7, Arity::Exactly(2), Flags::NOSCRIPT),
+    // Stands for CLIENT UNPAUSE. Threads notice it at the end that the pause would have had.
+    command("UNPAUSE", 8, Arity::Exactly(1), Flags::NOSCRIPT),
 ];
 
 impl Host for SimulatedHost {
@@ -56,7 +120,7 @@ impl Host for SimulatedHost {
         mut call: Call<'_, '_, '_>,
         args: &Args<'_>,
     ) -> Result<(), CommandError> {
-        let shared = &*self.0;
+        let shared = &*self.engine;
         match command.0 {
             0 => call.reply.simple("PONG"),
             1 => {
@@ -76,6 +140,18 @@ impl Host for SimulatedHost {
                     call.session.flow = Flow::AwaitingSubscribers;
                 }
                 call.reply.integer(published.receivers as i64);
+            }
+            7 => {
+                let pause_ms = args.integer(1)?;
+                call.pass.exclusive(|_| {
+                    let now_ms = self.now_ms();
+                    self.pause.begin(shared, now_ms, now_ms + pause_ms);
+                });
+                call.reply.ok();
+            }
+            8 => {
+                call.pass.exclusive(|_| self.pause.end(shared, self.now_ms()));
+                call.reply.ok();
             }
             _ => {
                 let wish = TrackingOptions { mode: Mode::empty(), redirect: 0, prefixes: Vec::new() };

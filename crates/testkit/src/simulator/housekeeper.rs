@@ -1,13 +1,10 @@
 //! The housekeeper: active expiry, and lazy freeing of values.
 
-use std::sync::Arc;
-
 use engine::clock::Clock;
 use engine::expire::ActiveExpiry;
 use engine::run::Executor;
 use engine::shared::GateSlot;
 
-use super::host::SimulatedHost;
 use super::kernel::Message;
 use super::world::World;
 
@@ -20,7 +17,7 @@ const FREED_PIECES_PER_STEP: usize = 64;
 pub(super) fn run(world: &World, seed: u64) {
     let shared = &*world.engine;
     let port = &world.kernel.ports[world.threads()];
-    let host = SimulatedHost(Arc::clone(&world.engine));
+    let host = world.host();
     let mut executor = Executor::new(shared, None, seed, (world.clock.clone(), host));
     let mut expiry = ActiveExpiry::new(world.clock.now());
     let mut next_round_ms = ROUND_MS;

@@ -27,7 +27,7 @@ pub(super) struct Inspector<'s>(Player<'s, SimulatedHost>);
 
 impl<'s> Inspector<'s> {
     pub fn new(shared: &'s Arc<Shared>, clock: &ManualClock) -> Self {
-        Self(Player::with_host(shared, clock.clone(), SimulatedHost(Arc::clone(shared))))
+        Self(Player::with_host(shared, clock.clone(), SimulatedHost::new(shared, clock)))
     }
 
     /// Runs a command in its own turn.
@@ -96,7 +96,7 @@ fn sorted(mut words: Vec<Vec<u8>>) -> String {
 
 /// Removes all expired keys, as active expiry does.
 pub(super) fn expire_all(shared: &Arc<Shared>, clock: &ManualClock) {
-    let host = SimulatedHost(Arc::clone(shared));
+    let host = SimulatedHost::new(shared, clock);
     let mut executor = Executor::new(shared, None, 7, (clock.clone(), host));
     let mut expiry = ActiveExpiry::new(clock.now());
     expiry.begin_round(shared, 100);

@@ -220,6 +220,9 @@ const EVERYTHING: &[&str] = &[
 /// Forms of rarely sent commands, mostly on whole databases.
 const RARE: &[&str] = &["FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "WATCH k k", "UNWATCH", "FLUSHALL ASYNC"];
 
+/// Forms of the commands that pause the writes of all clients and end the pause.
+const PAUSES: &[&str] = &["PAUSE p", "UNPAUSE"];
+
 /// Forms of the commands of writers in [`Kind::Listeners`]. `c` is a counter, which is only
 /// incremented. `q` is a cached key, `n` a new message.
 const WRITERS: &[&str] =
@@ -499,7 +502,8 @@ fn everything(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
                 0 => Step::Abandon(commands),
                 1 => Step::Reconnect,
                 2..6 => Step::Pipeline(vec![forms.command(RARE)]),
-                6..20 => {
+                6..8 => Step::Pipeline(vec![forms.command(PAUSES)]),
+                8..20 => {
                     commands.retain(|command| command[0] != b"SELECT");
                     Step::Transaction(commands, Sending::Together)
                 }

@@ -105,7 +105,10 @@ pub(super) struct IoThread<'w> {
     ready: VecDeque<ConnId>,
     /// The timeouts of blocked clients, by deadline and ticket of the wait.
     timeouts: BTreeMap<(u64, u64), ConnId>,
-    postponed: Vec<ConnId>,
+    /// The connections that wait for the end of CLIENT PAUSE.
+    paused: Vec<ConnId>,
+    /// The connections that wait for room in the change log.
+    awaiting_log: Vec<ConnId>,
     subscribers_full: Vec<ConnId>,
     over: Vec<ConnId>,
     stops: bool,
@@ -114,7 +117,7 @@ pub(super) struct IoThread<'w> {
 impl<'w> IoThread<'w> {
     /// Creates thread `index` of the engine.
     pub fn new(world: &'w World, index: usize, seed: u64) -> Self {
-        let host = SimulatedHost(Arc::clone(&world.engine));
+        let host = world.host();
         let mut executor = Executor::new(&world.engine, Some(index), seed, (world.clock.clone(), host));
         executor.scripts = Some(Box::new(SimulatedScripts::new(&world.lessons)));
         Self {
@@ -127,7 +130,8 @@ impl<'w> IoThread<'w> {
             batch: Batch::default(),
             ready: VecDeque::new(),
             timeouts: BTreeMap::new(),
-            postponed: Vec::new(),
+            paused: Vec::new(),
+            awaiting_log: Vec::new(),
             subscribers_full: Vec::new(),
             over: Vec::new(),
             stops: false,
@@ -148,8 +152,13 @@ impl<'w> IoThread<'w> {
         self.world.kernel.leave();
     }
 
+    /// Returns the time of the next timeout, in milliseconds of uptime.
     fn deadline_ms(&self) -> Option<u64> {
-        self.timeouts.first_key_value().map(|(&(deadline_ms, _), _)| deadline_ms)
+        let timeout_ms = self.timeouts.first_key_value().map(|(&(deadline_ms, _), _)| deadline_ms);
+        // No pause is left if this thread has just ended it.
+        let resumes_ms = || self.world.pause_ends_ms().unwrap_or_else(|| self.world.uptime_ms());
+        let resumes_ms = (!self.paused.is_empty()).then(resumes_ms);
+        [timeout_ms, resumes_ms].into_iter().flatten().min()
     }
 
     /// Runs a turn with the events of the poll.
@@ -227,9 +236,13 @@ impl<'w> IoThread<'w> {
         while let Some(message) = self.world.kernel.ports[self.index].mailbox.receive() {
             self.stops |= message == Message::Stop;
         }
-        if !self.engine.executor.holds_back() {
-            for conn in std::mem::take(&mut self.postponed) {
+        if self.world.pause_ends_ms().is_none() {
+            for conn in std::mem::take(&mut self.paused) {
                 self.resume(conn, Flow::Postponed);
+            }
+        }
+        if !self.engine.executor.holds_back() {
+            for conn in std::mem::take(&mut self.awaiting_log) {
                 self.resume(conn, Flow::AwaitingLog);
             }
         }
@@ -448,7 +461,8 @@ impl IoThread<'_> {
                 }
             }
             Flow::AwaitingSubscribers => self.subscribers_full.push(conn),
-            Flow::Postponed | Flow::AwaitingLog => self.postponed.push(conn),
+            Flow::Postponed => self.paused.push(conn),
+            Flow::AwaitingLog => self.awaiting_log.push(conn),
             // No simulated client logs in or debugs.
             Flow::AwaitingLogin | Flow::Debugging => {}
             Flow::Running | Flow::Closing | Flow::AwaitingReader | Flow::AwaitingFree => {}

@@ -18,7 +18,7 @@ use engine::threads::Outbox;
 
 use super::aof_state::Aof;
 use super::disk::Disk;
-use super::host::COMMANDS;
+use super::host::{COMMANDS, PauseCheck, SimulatedHost};
 use super::kernel::{Kernel, LinkId, Message};
 use super::points::Points;
 use super::saves::Saves;
@@ -46,6 +46,7 @@ pub(super) struct World {
     /// The points of the bases of all lives.
     pub points: Points,
     pub lessons: ScriptFacts,
+    pub pause: Arc<PauseCheck>,
     /// The number of steps so far: the time of histories.
     steps: AtomicU64,
     /// The blocking commands by link whose replies have not arrived.
@@ -114,10 +115,25 @@ impl World {
             aof: life.aof,
             points: life.points,
             lessons: ScriptFacts::default(),
+            pause: Arc::default(),
             steps: AtomicU64::new(0),
             waits: Mutex::default(),
             findings: Mutex::default(),
         }
+    }
+
+    /// Returns the host of one thread's engine.
+    pub fn host(&self) -> SimulatedHost {
+        let host = SimulatedHost::new(&self.engine, &self.clock);
+        SimulatedHost { pause: Arc::clone(&self.pause), ..host }
+    }
+
+    /// Returns the end of the present pause of clients, in milliseconds of uptime; `None` without a
+    /// pause.
+    pub fn pause_ends_ms(&self) -> Option<u64> {
+        let now_ms = self.clock.unix_time().as_millis() as i64;
+        let left_ms = u64::try_from(self.engine.pause.until_ms.load(Relaxed) - now_ms).ok()?;
+        (left_ms > 0).then(|| self.uptime_ms() + left_ms + 1)
     }
 
     /// Returns the number of I/O threads.

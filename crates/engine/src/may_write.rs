@@ -1,0 +1,44 @@
+//! The check of a request that CLIENT PAUSE WRITE would postpone by the flags of its command: its
+//! scripts may declare that they do not write.
+
+use commands::Args;
+use commands::table::Flags;
+
+use crate::call::Host;
+use crate::clock::Clock;
+use crate::run::Executor;
+use crate::scripting::ScriptTraits;
+use crate::session::Session;
+use crate::table::{Registered, Runner, ScriptVerb, Verb};
+use crate::transaction::Transaction;
+
+impl<C: Clock, H: Host> Executor<'_, C, H> {
+    /// Returns false if a request cannot write although the flags of its command permit writes. It
+    /// is a script that declares `no-writes` or cannot run. Or it is a transaction that has only
+    /// such scripts and commands that do not write.
+    #[cold]
+    pub(crate) fn may_write(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
+        match (&session.transaction, registered.command.run) {
+            (_, Runner::Script(verb)) => self.script_may_write(verb, args),
+            (Some(transaction), Runner::Transaction(Verb::Exec)) => self.transaction_may_write(transaction),
+            _ => true,
+        }
+    }
+
+    /// Returns true if a queued command of the transaction may write. O(commands).
+    #[cold]
+    pub(crate) fn transaction_may_write(&mut self, transaction: &Transaction) -> bool {
+        let hasher = self.shared().keyspace.hasher();
+        transaction.queue.iter().any(|queued| match queued.registered.command.run {
+            Runner::Script(verb) => self.script_may_write(verb, &queued.args.args(hasher)),
+            _ => queued.registered.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE),
+        })
+    }
+
+    /// Returns true if the script of a request may write, by the flags that it declares.
+    fn script_may_write(&mut self, verb: ScriptVerb, args: &Args<'_>) -> bool {
+        let Some(engine) = self.scripts.as_mut().filter(|_| !verb.is_read_only()) else { return false };
+        let prepared = engine.prepare(verb.source(args));
+        prepared.is_ok_and(|prepared| !prepared.traits.contains(ScriptTraits::NO_WRITES))
+    }
+}
