@@ -23,7 +23,7 @@ use crate::{BenchError, idle, output, run};
 
 /// The exit status of a failed run and of invalid arguments.
 const FAILED: u8 = 2;
-/// The duration of a run under `--rate-sweep` if neither `-n` nor `--duration` is given.
+/// The duration of each run under `--rate-sweep` if neither `-n` nor `--duration` is given.
 const SWEEP_STEP: Duration = Duration::from_secs(3);
 /// The default exponent of `--key-pattern Z`, as in memtier_benchmark.
 const KEY_ZIPF_EXPONENT: f64 = 1.0;
@@ -45,7 +45,7 @@ pub struct RunArguments {
     /// Only open the connections, and keep them until Ctrl-C.
     #[arg(short = 'I')]
     idle: bool,
-    /// Take the last argument of the command from standard input.
+    /// Append standard input to the command as its last argument.
     #[arg(short = 'x')]
     stdin: bool,
     /// Compare the value that GET returns with the value that SET writes; values then depend on
@@ -54,13 +54,13 @@ pub struct RunArguments {
     verify: bool,
     #[command(flatten)]
     what: What,
-    /// One line per test.
+    /// Print one line per test.
     #[arg(short, long)]
     quiet: bool,
-    /// CSV, with redis-benchmark's columns first.
+    /// Print CSV, with redis-benchmark's columns first.
     #[arg(long)]
     csv: bool,
-    /// Also write all results to a file as JSON.
+    /// Also write all results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Event loop backend: auto, io_uring or epoll.
@@ -80,7 +80,8 @@ pub struct RunArguments {
     /// shows].
     #[arg(long)]
     seed: Option<u64>,
-    /// Decimals of latencies, 4 at most; the first three digits are exact.
+    /// Decimals of latencies in milliseconds, 4 at most. Only the first three digits of a latency
+    /// are exact.
     #[arg(long, value_name = "DECIMALS", default_value_t = output::DECIMALS)]
     precision: usize,
     /// Print error replies of the server, at most one per second.
@@ -107,7 +108,7 @@ struct ServerArguments {
     /// is TLS.
     #[arg(short = 'u', long, value_name = "URI")]
     uri: Option<String>,
-    /// Password.
+    /// Password for AUTH.
     #[arg(short = 'a', long, value_name = "PASSWORD")]
     password: Option<String>,
     /// ACL user; needs a password.
@@ -115,9 +116,9 @@ struct ServerArguments {
     user: Option<String>,
     #[command(flatten)]
     tls: TlsArguments,
-    /// The server is a node of a cluster. Each of the -c clients has a connection to every node. A
-    /// request goes to the node that serves its key. {tag} in a key becomes the hash tag of a
-    /// random slot.
+    /// Treat the server as a node of a cluster. Each of the -c clients has a connection to every
+    /// node. A request goes to the node that serves its key. {tag} in a key becomes the hash tag of
+    /// a random slot.
     #[arg(long)]
     cluster: bool,
     /// Enable server-assisted client-side caching on each connection: CLIENT TRACKING on.
@@ -126,7 +127,7 @@ struct ServerArguments {
     /// Speak RESP3.
     #[arg(short = '3', long = "resp3")]
     resp3: bool,
-    /// Database.
+    /// Number of the database.
     #[arg(long, visible_alias = "db", default_value_t = 0)]
     dbnum: u32,
 }
@@ -134,7 +135,8 @@ struct ServerArguments {
 /// The connections and the load.
 #[derive(Args, Debug)]
 struct LoadArguments {
-    /// Connections of all threads together.
+    /// Connections of all threads together; with --cluster, clients with a connection to every
+    /// node.
     #[arg(short, long, default_value_t = 50)]
     clients: usize,
     /// Threads of the load generator.
@@ -143,7 +145,7 @@ struct LoadArguments {
     /// Requests that a connection sends before it waits for their replies.
     #[arg(short = 'P', long, default_value_t = 1)]
     pipeline: usize,
-    /// 1 keeps connections open, 0 opens one for each request.
+    /// 1 keeps connections open, 0 opens a new connection for each request.
     #[arg(short = 'k', default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     keep_alive: u8,
     /// Total number of requests [default: 100000].
@@ -162,7 +164,7 @@ struct LoadArguments {
     /// or 1000 per second.
     #[arg(long, value_name = "P99_MS", num_args = 0..=1, default_missing_value = "1")]
     rate_sweep: Option<f64>,
-    /// Repeat the tests until interrupted.
+    /// Repeat the tests until Ctrl-C.
     #[arg(short = 'l')]
     repeat: bool,
 }
@@ -176,8 +178,8 @@ struct TlsArguments {
     /// Trusted CA certificate, as PEM.
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
-    /// Folder of trusted CA certificates. Without --cacert and --cacertdir, the system's are
-    /// trusted.
+    /// Folder of trusted CA certificates. Without --cacert and --cacertdir, the system's
+    /// certificates are trusted.
     #[arg(long, value_name = "FOLDER")]
     cacertdir: Option<PathBuf>,
     /// Accept any certificate of the server.
@@ -192,10 +194,10 @@ struct TlsArguments {
     /// Expected name in the server's certificate.
     #[arg(long, value_name = "HOST")]
     sni: Option<String>,
-    /// Cipher suites of TLS 1.2: OpenSSL names joined by colons, the preferred first.
+    /// Cipher suites of TLS 1.2: OpenSSL names joined by colons, the preferred one first.
     #[arg(long, value_name = "LIST")]
     tls_ciphers: Option<String>,
-    /// Cipher suites of TLS 1.3, in the same notation.
+    /// Cipher suites of TLS 1.3: OpenSSL names joined by colons, the preferred one first.
     #[arg(long, value_name = "LIST")]
     tls_ciphersuites: Option<String>,
 }
@@ -215,7 +217,7 @@ impl TlsArguments {
     }
 }
 
-/// The requests to send. Without any of these: redis-benchmark's default tests.
+/// The options that choose the requests to send. Without them, redis-benchmark's default tests run.
 #[derive(Args, Debug)]
 struct What {
     /// Default tests, separated by commas: ping_inline, ping_mbulk, set, get, incr, lpush, rpush,
@@ -245,10 +247,10 @@ struct What {
     /// Largest key number, with --ratio.
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000_000)]
     key_maximum: u64,
-    /// Median of pattern G [default: the middle].
+    /// Median of pattern G [default: the middle of the key range].
     #[arg(long, value_name = "NUMBER")]
     key_median: Option<f64>,
-    /// Standard deviation of pattern G [default: a sixth of the range].
+    /// Standard deviation of pattern G [default: a sixth of the key range].
     #[arg(long, value_name = "NUMBER")]
     key_stddev: Option<f64>,
     /// Exponent of pattern Z [default: 1].
@@ -287,8 +289,8 @@ fn backend(text: &str) -> Result<BackendChoice, String> {
 }
 
 impl ServerArguments {
-    /// Returns the server settings. Returns an error for a malformed URI or a user without a
-    /// password.
+    /// Returns the server and the connection settings that the arguments give. Returns an error for
+    /// a malformed URI or a user without a password.
     fn target(&self) -> Result<Target, BenchError> {
         let endpoint = match &self.socket {
             Some(path) => Endpoint::Unix(path.clone()),
@@ -411,7 +413,7 @@ impl RunArguments {
         }
     }
 
-    /// Adds the values of `-d` to a workload that writes none, so that `--verify` can check its
+    /// Adds values of size `-d` to a workload that writes none, so that `--verify` can check its
     /// reads.
     fn finish(&self, mut workload: Workload, sizes: &Sizes) -> Workload {
         if self.verify && workload.values.is_none() {
@@ -450,9 +452,9 @@ impl What {
         })
     }
 
-    /// Returns the key pattern called `name`; `None` for an unknown name. `counter` is the index of
-    /// its counter if the pattern is sequential. Returns an error if its parameters are out of
-    /// range.
+    /// Returns the key pattern that `name` stands for (`R`, `G`, `Z`, `S` or `P`); `None` for an
+    /// unknown name. A sequential pattern uses the counter with index `counter`. Returns an error
+    /// if the options of the pattern are out of range.
     fn pattern(&self, name: &str, counter: usize) -> Result<Option<KeyPattern>, BenchError> {
         let (min, max) = (self.key_minimum as f64, self.key_maximum as f64);
         let count = (self.key_maximum - self.key_minimum).saturating_add(1);
@@ -497,7 +499,7 @@ pub fn main(arguments: &RunArguments) -> Result<ExitCode, BenchError> {
     outcome
 }
 
-/// Keeps idle connections open until Ctrl-C.
+/// Keeps idle connections open until Ctrl-C. Returns the exit status of an interrupted program.
 fn idle_until(spec: &RunSpec, interrupt: &Interrupt) -> Result<ExitCode, BenchError> {
     let connections = spec.load.connections;
     idle(spec, || eprintln!("{connections} idle connections, until Ctrl-C"))?;
@@ -539,8 +541,8 @@ fn run_all(
     fault.map_or(Ok(ExitCode::SUCCESS), |reason| Err(BenchError::Useless(reason)))
 }
 
-/// Searches the highest rate of one workload, and prints it. Returns the reason why nothing useful
-/// was measured, if any, and the end of the last run.
+/// Searches for the highest rate of one workload whose p99 is at most `p99_ms` milliseconds, and
+/// prints it. Returns the reason if nothing useful was measured, and the ending of the last run.
 fn sweep_one(
     spec: &RunSpec,
     p99_ms: f64,
@@ -598,7 +600,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Prints one probe of a rate search. `verdict` says if the rate held.
+    /// Prints one run of a rate search. `verdict` says if the rate held.
     fn print_probe(&mut self, result: &RunResult, verdict: &str) -> Result<(), BenchError> {
         self.results.push(result.clone());
         if self.arguments.csv {

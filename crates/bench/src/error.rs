@@ -5,28 +5,28 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// The reason why a run has no usable result.
+/// The reason why a run or a study has no usable result, or ended early.
 #[derive(Debug)]
 pub enum BenchError {
     /// The arguments are invalid: an unknown test, a malformed template or a malformed
     /// distribution.
     Usage(String),
-    /// The connection to the server failed.
+    /// The connection to the server could not be opened.
     Connect {
         /// The address of the server.
         address: String,
-        /// The error of the operating system.
+        /// The error that the operating system reported.
         error: io::Error,
     },
-    /// The server rejected the password, the database or the protocol. Holds the text of the
-    /// server's error.
+    /// The server rejected the connection's first commands: the password, the database or the
+    /// protocol. Holds the server's error or a description.
     Refused(String),
     /// Ctrl-C ended the work before anything was measured, or after the partial result was
     /// returned.
     Interrupted,
-    /// The run began but ended early. Its partial result was returned before.
+    /// The run began but ended early. Its partial result was returned or printed before.
     Ended(String),
-    /// The run completed but measured nothing useful. Its result was returned before.
+    /// The run completed but measured nothing useful. Its result was returned or printed before.
     Useless(String),
     /// Another operation of the operating system failed, for example the start of a thread or of an
     /// event loop.
@@ -51,8 +51,8 @@ impl fmt::Display for BenchError {
 
 impl std::error::Error for BenchError {}
 
-/// Describes why a connection failed. Adds advice if this machine has no free ports or file
-/// descriptors.
+/// Describes the failure of a connection attempt. Adds advice if this machine has no free ports or
+/// file descriptors.
 pub(crate) fn connect_reason(error: &io::Error) -> String {
     let help = match Errno::from_io_error(error) {
         Some(Errno::ADDRNOTAVAIL) => {

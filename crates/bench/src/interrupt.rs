@@ -33,8 +33,9 @@ struct CleanupActions {
 }
 
 impl Interrupt {
-    /// Starts to listen for signals. A second signal runs the registered cleanup functions and ends
-    /// the process. Returns an error if the handlers or the thread cannot be installed.
+    /// Starts a thread that listens for SIGINT, SIGTERM and SIGHUP. A second signal runs the
+    /// registered cleanup functions and ends the process. Returns an error if the handlers or the
+    /// thread cannot be installed.
     pub fn by_signals() -> io::Result<Self> {
         let interrupt = Self::default();
         let heard = interrupt.clone();
@@ -51,12 +52,12 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Returns true after the first signal.
+    /// Returns true after the first signal has arrived.
     pub fn is_set(&self) -> bool {
         self.flag.load(Relaxed)
     }
 
-    /// Returns the flag itself, for code that polls it.
+    /// Returns the flag that the first signal sets, for code that polls it.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.flag)
     }

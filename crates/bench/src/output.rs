@@ -6,12 +6,12 @@ use std::fmt::Write;
 
 use crate::results::{Ending, LoopMode, RunResult};
 
-/// The decimals of latencies in milliseconds, unless `--precision` is given.
+/// The number of decimals of latencies in milliseconds, unless `--precision` is given.
 pub const DECIMALS: usize = 3;
-/// The maximum number of decimals of `--precision`.
+/// The largest number of decimals that `--precision` can request.
 pub const DECIMALS_MAX: usize = 4;
 
-/// The header line of the CSV.
+/// The header line of the CSV that `saker-bench run --csv` prints.
 pub const CSV_HEADER: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
     \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\",\"p99_9_latency_ms\",\"p99_99_latency_ms\",\
     \"errors\",\"client_bound\",\"ending\"";
@@ -42,8 +42,8 @@ pub fn csv_line(result: &RunResult, decimals: usize) -> String {
     line
 }
 
-/// Returns redis-benchmark's quiet line, without a line end. Warnings about the result are
-/// appended. The latency has `decimals` decimals.
+/// Returns the line that redis-benchmark prints for a test with `-q`, without a line end. Warnings
+/// about the result are appended. The latency has `decimals` decimals.
 pub fn quiet_line(result: &RunResult, decimals: usize) -> String {
     let p50_ms = result.latency.p50_us / 1e3;
     let mut line = format!(
@@ -69,7 +69,7 @@ pub fn quiet_line(result: &RunResult, decimals: usize) -> String {
     line
 }
 
-/// Returns the report of one run. Latencies have `decimals` decimals.
+/// Returns the report of one run, for people. Latencies have `decimals` decimals.
 pub fn report(result: &RunResult, decimals: usize) -> String {
     let mut out = format!("====== {} ======\n", result.test);
     let settings = &result.settings;

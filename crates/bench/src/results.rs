@@ -9,23 +9,24 @@ use serde::{Deserialize, Serialize};
 /// The result of one workload against one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
-    /// The name of the test as redis-benchmark prints it (`SET`,
-    /// `LRANGE_100 (first 100 elements)`), or the command template.
+    /// The name of the test. A default test has redis-benchmark's name (`SET`, `LRANGE_100 (first
+    /// 100 elements)`), a single command its template. Other workloads have the name of their file
+    /// or mix.
     pub test: String,
-    /// The command template. A mix has one template per line, each with its weight.
+    /// The command template of the requests. A mix has one template per line, each with its weight.
     pub command: String,
     /// The settings of the load.
     pub settings: Settings,
     /// The start of the measured part, in milliseconds of Unix time.
     pub started_unix_ms: u64,
-    /// The wall time of the measured part, without warm-up.
+    /// The wall time from the start of the measured part to the last reply, in seconds.
     pub duration_seconds: f64,
     /// The number of requests answered in the measured part, including errors.
     pub requests: u64,
-    /// `requests / duration_seconds`.
+    /// The rate of answered requests: `requests / duration_seconds`.
     pub requests_per_second: f64,
-    /// The number of error replies by their first word (`ERR`, `WRONGTYPE`, `OOM`). Replies that
-    /// failed verification are counted as `VERIFY`.
+    /// The number of error replies of each kind: the first word of the reply (`ERR`, `WRONGTYPE`,
+    /// `OOM`). Replies that failed verification have the kind `VERIFY`.
     pub errors: BTreeMap<String, u64>,
     /// The beginning of the first error reply, up to 256 bytes.
     pub first_error: Option<String>,
@@ -37,23 +38,24 @@ pub struct RunResult {
     /// The number of requests that were due or sent but not answered when the run ended. They have
     /// no latency. If there are many, the latencies are too optimistic.
     pub unanswered: u64,
-    /// The latency of all requests.
+    /// The latencies of all requests of the measured part.
     pub latency: LatencySummary,
-    /// The latency histogram. A bucket counts the requests that took at most `upper_us` and longer
-    /// than the previous bucket. Ascending, without empty buckets, three significant digits. In
-    /// JSON it is a string of `MICROSECONDS:COUNT` separated by spaces.
+    /// The latency histogram, in ascending order, without empty buckets, with three significant
+    /// digits. A bucket counts the requests that took at most `upper_us` and longer than the
+    /// previous bucket's `upper_us`. In JSON it is a string of `MICROSECONDS:COUNT` separated by
+    /// spaces.
     #[serde(with = "buckets")]
     pub histogram: Vec<Bucket>,
-    /// The results of each second of the run.
+    /// The results by second of the measured part.
     pub per_second: Vec<Second>,
     /// The load generator's own resource usage.
     pub client: ClientUse,
     /// The server's resource usage, if its process is on this machine and known.
     pub server: Option<ServerUse>,
-    /// The results of the nodes of a cluster; absent for a single server.
+    /// The requests of each node of a cluster and the redirections; absent for a single server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterUse>,
-    /// The simulated link to the server; absent without one.
+    /// The simulated link to the server; absent without a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkUse>,
     /// The end of the run: complete, interrupted or failed.
@@ -94,7 +96,7 @@ impl RunResult {
     }
 }
 
-/// The settings of the load.
+/// The settings of the load with which a result was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The address of the server: `127.0.0.1:6379` or the path of a Unix socket.
@@ -107,14 +109,15 @@ pub struct Settings {
     pub db: u32,
     /// The number of threads of the load generator.
     pub threads: usize,
-    /// The number of connections of all threads together.
+    /// The number of connections of all threads together. In a cluster, each has a connection to
+    /// every node.
     pub connections: usize,
     /// The number of requests that a connection sends before it waits for their replies.
     pub pipeline: usize,
     /// The size of values in bytes: `64`, `10-100`, `32:50,64:50`; empty if the workload has no
     /// values.
     pub value_bytes: String,
-    /// The number of different keys; 0 if all requests use the same key.
+    /// The number of different keys; 0 if all requests use the same key, as far as known.
     pub keyspace: u64,
     /// The load model: closed or open loop.
     pub loop_mode: LoopMode,
@@ -124,12 +127,12 @@ pub struct Settings {
     pub warm_up_seconds: f64,
     /// The backend of the load generator's event loop: `io_uring` or `epoll`.
     pub io_backend: String,
-    /// The longest time that the load generator waited for further replies, in microseconds; absent
-    /// if it did not wait.
+    /// The longest time that the load generator waited for further replies after one had arrived,
+    /// in microseconds; absent if it did not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gather_us: Option<u32>,
-    /// The seed of the random choices. The same seed and settings repeat them. Absent in results of
-    /// versions that did not write it.
+    /// The seed of the random choices. A run with the same seed and settings makes the same
+    /// choices. Absent in results of versions that did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -138,7 +141,7 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// TCP.
+    /// TCP without TLS.
     Tcp,
     /// TLS over TCP.
     Tls,
@@ -150,37 +153,37 @@ pub enum Transport {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LoopMode {
-    /// A request is sent as soon as the replies before it have arrived. Latency counts from the
-    /// sending.
+    /// A client sends its next requests as soon as all its replies have arrived. Latency counts
+    /// from the sending.
     Closed,
-    /// Requests are sent on a schedule. Latency counts from the time a request was due, so that
-    /// waiting behind a slow request is included (coordinated omission).
+    /// Requests are sent on a schedule. Latency counts from the time a request was due. It thus
+    /// includes the wait behind a slow request, which a closed loop hides (coordinated omission).
     Open {
         /// The planned requests per second over all connections.
         requests_per_second: f64,
     },
 }
 
-/// The latency percentiles, in microseconds.
+/// A summary of the latencies, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// The shortest latency.
     pub min_us: f64,
-    /// The arithmetic mean.
+    /// The arithmetic mean of the latencies.
     pub mean_us: f64,
     /// The median: 50 of 100 requests took at most this long.
     pub p50_us: f64,
-    /// The 75th percentile.
+    /// The 75th percentile of the latencies.
     pub p75_us: f64,
-    /// The 90th percentile.
+    /// The 90th percentile of the latencies.
     pub p90_us: f64,
-    /// The 95th percentile.
+    /// The 95th percentile of the latencies.
     pub p95_us: f64,
-    /// The 99th percentile.
+    /// The 99th percentile of the latencies.
     pub p99_us: f64,
-    /// The 99.9th percentile.
+    /// The 99.9th percentile of the latencies.
     pub p99_9_us: f64,
-    /// The 99.99th percentile.
+    /// The 99.99th percentile of the latencies.
     pub p99_99_us: f64,
     /// The longest latency.
     pub max_us: f64,
@@ -189,14 +192,14 @@ pub struct LatencySummary {
 /// A bucket of the latency histogram: requests of about the same latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
-    /// The longest latency counted in this bucket.
+    /// The longest latency counted in this bucket, in microseconds.
     pub upper_us: f64,
     /// The number of requests in this bucket.
     pub count: u64,
 }
 
-/// The buckets as one string. As a list of objects they would be ten times as long, and most of
-/// results.json.
+/// The form of the histogram's buckets in JSON: one string. As a list of objects, they would be ten
+/// times as long and the largest part of results.json.
 mod buckets {
     use std::fmt::Write;
 
@@ -228,7 +231,7 @@ mod buckets {
     }
 }
 
-/// One second of a run.
+/// The results of one second of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     /// The end of this second, in seconds since the start of the measured part. The last one may be
@@ -236,58 +239,61 @@ pub struct Second {
     pub at_seconds: f64,
     /// The rate in this second: requests answered, per second.
     pub requests_per_second: f64,
-    /// The median latency of the requests answered in this second.
+    /// The median latency of the requests answered in this second, in microseconds.
     pub p50_us: f64,
-    /// The 99th percentile of the latency of these requests.
+    /// The 99th percentile of the latency of the requests answered in this second, in microseconds.
     pub p99_us: f64,
 }
 
 /// The resources that the load generator used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientUse {
-    /// The CPU time of the worker threads in the measured part, user and system.
+    /// The CPU time of the load generator's threads in the measured part, user and system, in
+    /// seconds.
     pub cpu_seconds: f64,
-    /// The CPU time per request, in microseconds.
+    /// The CPU time of the load generator per request, in microseconds.
     pub cpu_us_per_request: f64,
-    /// The CPU time of each thread divided by the wall time, from 0 to 1.
+    /// The CPU time of each thread of the load generator divided by the wall time, from 0 to 1.
     pub busy: Vec<f64>,
-    /// The check for a client bottleneck.
+    /// The decision if the load generator was the bottleneck.
     pub bound: ClientBound,
 }
 
-/// The check for a client bottleneck. If the client was the bottleneck, the rate says little about
-/// the server.
+/// The decision if the client, which is the load generator, was the bottleneck. If it was, the rate
+/// says little about the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientBound {
     /// True if the client was the bottleneck.
     pub is_bound: bool,
-    /// The reason for this decision; empty if the client was not the bottleneck.
+    /// The observation that shows the client to be the bottleneck; empty if it was not.
     pub reason: String,
 }
 
 /// The resources that the server's process used in the measured part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerUse {
-    /// The CPU time of all its threads, user and system.
+    /// The CPU time of all threads of the server, user and system, in seconds.
     pub cpu_seconds: f64,
-    /// The CPU time per request, in microseconds.
+    /// The CPU time of the server per request, in microseconds.
     pub cpu_us_per_request: f64,
-    /// The resident memory at the end of the measured part, in bytes.
+    /// The resident memory of the server at the end of the measured part, in bytes.
     pub rss_bytes: u64,
-    /// The number of voluntary context switches of its threads.
+    /// The number of voluntary context switches of the server's threads.
     pub context_switches_voluntary: u64,
-    /// The number of involuntary context switches of its threads.
+    /// The number of involuntary context switches of the server's threads.
     pub context_switches_involuntary: u64,
 }
 
-/// The results of the nodes of a cluster in the measured part.
+/// The requests and redirections of a cluster in the measured part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterUse {
-    /// The number of requests answered by each node, by the address of the node.
+    /// The number of requests answered by each node, by the `host:port` of the node.
     pub nodes: BTreeMap<String, u64>,
-    /// The number of MOVED redirections, each followed. A stable cluster sends none.
+    /// The number of MOVED redirections that the load generator followed. A stable cluster sends
+    /// none.
     pub moved: u64,
-    /// The number of ASK redirections, each followed: the slot of the request is being migrated.
+    /// The number of ASK redirections that the load generator followed. They occur while a slot is
+    /// being migrated.
     pub asked: u64,
 }
 
@@ -311,7 +317,7 @@ impl LinkKind {
     }
 }
 
-/// A simulated link during a run, warm-up included.
+/// The simulated link of a run and the load of its relay, warm-up included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkUse {
     /// The simulator of the link.
@@ -319,20 +325,20 @@ pub struct LinkUse {
     /// The CPU time of the relay divided by the wall time, from 0 to 1; absent if the kernel
     /// simulates the link.
     pub busy: Option<f64>,
-    /// The CPU time of the relay per request, in microseconds. It is not included in the figures of
-    /// the server or the client.
+    /// The CPU time of the relay per request, in microseconds; absent if the kernel simulates the
+    /// link. It is not included in the figures of the server or the client.
     pub cpu_us_per_request: Option<f64>,
 }
 
-/// The end of a run.
+/// The way in which a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "reason", rename_all = "snake_case")]
 pub enum Ending {
     /// All requests were sent, or the whole duration has passed.
     Complete,
-    /// Ctrl-C ended the run. The result covers the time up to then.
+    /// Ctrl-C ended the run. The result covers the time until then.
     Interrupted,
     /// The server closed a connection, did not reply or sent malformed replies. The result covers
-    /// the time up to then. Holds the reason.
+    /// the time until then. Holds the reason.
     Failed(String),
 }

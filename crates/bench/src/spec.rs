@@ -17,22 +17,22 @@ use crate::workload::Workload;
 pub struct RunSpec {
     /// The server and the settings of its connections.
     pub target: Target,
-    /// The requests to send.
+    /// The requests to send, as templates.
     pub workload: Workload,
     /// The amount and the rate of requests.
     pub load: Load,
-    /// The observation of the run: the server process, progress, errors, interrupts.
+    /// The observation of the run: the server's process, progress, error replies, interrupts.
     pub watch: Watch,
 }
 
-/// The server and the settings of its connections.
+/// The server of a run and the settings of its connections.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The address of the server.
     pub endpoint: Endpoint,
     /// The ACL user; the default user when absent.
     pub user: Option<String>,
-    /// The password; no AUTH is sent when absent.
+    /// The password; when absent, no AUTH is sent.
     pub password: Option<String>,
     /// The database that each connection selects.
     pub db: u32,
@@ -59,12 +59,13 @@ pub struct Tls {
     pub insecure: bool,
     /// The client's certificate and its key, as PEM files.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The expected name in the server's certificate; the host when absent.
+    /// The name that the server's certificate must have; when absent, the host of the server.
     pub server_name: Option<String>,
     /// The cipher suites of TLS 1.2: OpenSSL names joined by colons, the preferred one first. All
     /// suites when absent.
     pub ciphers: Option<String>,
-    /// The cipher suites of TLS 1.3, in the same notation.
+    /// The cipher suites of TLS 1.3: OpenSSL names joined by colons, the preferred one first. All
+    /// suites when absent.
     pub ciphersuites: Option<String>,
 }
 
@@ -75,7 +76,7 @@ pub enum Endpoint {
     Tcp {
         /// The host name or IP address.
         host: String,
-        /// The port.
+        /// The TCP port.
         port: u16,
     },
     /// The path of a Unix socket.
@@ -110,9 +111,10 @@ impl Default for Target {
 }
 
 impl Target {
-    /// Applies a URI, `redis://user:password@host:port/db`. Every part after the scheme is
-    /// optional. The schemes `rediss` and `valkeys` turn TLS on with the settings `tls`. Returns a
-    /// one-line error if the URI is malformed or the endpoint is a Unix socket.
+    /// Replaces the settings that a URI such as `redis://user:password@host:port/db` contains.
+    /// Every part after the scheme is optional. The schemes `rediss` and `valkeys` turn TLS on with
+    /// the settings `tls`. Returns a one-line error if the URI is malformed or the endpoint is a
+    /// Unix socket.
     pub fn apply_uri(&mut self, uri: &str, tls: Tls) -> Result<(), BenchError> {
         let wrong = || {
             BenchError::Usage(format!(
@@ -159,7 +161,8 @@ impl Target {
     }
 }
 
-/// Replaces percent-encoded bytes (`%41`) in the text. Returns `None` if an encoding is invalid.
+/// Replaces percent-encoded bytes (`%41`) in `text` by the bytes. Returns `None` if an encoding is
+/// invalid.
 fn percent_decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
@@ -170,21 +173,22 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The amount and the rate of requests.
+/// The amount and the rate of requests, and the connections that send them.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// The number of threads of the load generator. At most one thread per connection is started.
     pub threads: usize,
-    /// The number of connections of all threads together.
+    /// The number of connections of all threads together. In a cluster, each has a connection to
+    /// every node.
     pub connections: usize,
     /// The number of requests that a connection sends before it waits for their replies.
     pub pipeline: usize,
-    /// The end of the run.
+    /// The limit at which the run ends: a number of requests or a duration.
     pub limit: Limit,
     /// The duration of the load before the measured part.
     pub warm_up: Duration,
-    /// The planned requests per second (open loop). With `None`, a request is sent as soon as the
-    /// replies before it have arrived.
+    /// The planned requests per second of an open loop. With `None` (closed loop), a client sends
+    /// its next requests as soon as all its replies have arrived.
     pub rate: Option<f64>,
     /// True to open a new connection for each request.
     pub reconnect: bool,
@@ -193,12 +197,13 @@ pub struct Load {
     /// The event loop backend of the load generator.
     pub backend: BackendChoice,
     /// The longest time in microseconds that a thread with many busy connections waits for further
-    /// replies after one has arrived. 0 handles each reply at once. Only in a closed loop.
+    /// replies after one has arrived. With 0, it handles each reply at once. Only allowed in a
+    /// closed loop.
     pub gather_us: u32,
-    /// The longest time without any reply while requests wait for one. The run fails after this
-    /// time.
+    /// The longest time without any reply while requests wait for replies. After this time the run
+    /// fails.
     pub reply_within: Duration,
-    /// The seed of all random choices. Workloads with different names draw different sequences from
+    /// The seed of all random choices. Workloads with different names derive different choices from
     /// it.
     pub seed: u64,
 }
@@ -224,7 +229,7 @@ impl Default for Load {
     }
 }
 
-/// The end of a run.
+/// The limit at which a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The run ends after this number of requests in the measured part.
@@ -233,10 +238,10 @@ pub enum Limit {
     Duration(Duration),
 }
 
-/// The observation of a run: the server process, progress, errors, interrupts.
+/// The observation of a run: the server's process, progress, error replies, interrupts.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
-    /// The process ID of the server. Its CPU time and memory are read from /proc.
+    /// The process ID of the server on this machine. Its CPU time and memory are read from /proc.
     pub server_pid: Option<u32>,
     /// True to show a progress line on standard error, if standard error is a terminal.
     pub progress: bool,
@@ -247,12 +252,12 @@ pub struct Watch {
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
-/// The server's error replies on standard output, at most one per second of a run, in the format of
-/// `redis-benchmark -e`. Any thread may call it.
+/// A printer of the server's error replies on standard output: at most one per second of a run, in
+/// the format of `redis-benchmark -e`. Any thread may call it.
 #[derive(Debug, Default)]
 pub struct ErrorLines {
-    /// The second of the run in which an error was last printed, counted from 1; 0 before the first
-    /// one.
+    /// The last second of the run in which an error was printed, counted from 1; 0 before the first
+    /// error.
     shown_in: AtomicU64,
 }
 

@@ -14,33 +14,33 @@ use crate::results::{Ending, RunResult};
 use crate::spec::RunSpec;
 use crate::{BenchError, run};
 
-/// The largest ratio of the lowest rate that missed to the highest rate that held at which the
-/// search ends.
+/// The ratio at which a search ends: the lowest rate that missed divided by the highest rate that
+/// held.
 const PRECISION: f64 = 1.02;
-/// The largest number of rates that are tried.
+/// The largest number of rates that a search tries.
 const PROBES_MAX: usize = 40;
-/// The number of tries of a rate that misses. `TRIES_CLIENT_BOUND` is the number while all tries
-/// are client-bound.
+/// The number of times that a rate is tried if it misses. `TRIES_CLIENT_BOUND` is the number while
+/// all tries are client-bound.
 const TRIES: usize = 2;
 const TRIES_CLIENT_BOUND: usize = 4;
-/// The share of the planned rate that a run must reach at least.
+/// The smallest share of the planned rate that a run must reach for the rate to hold.
 const KEPT_MIN: f64 = 0.98;
 
-/// The result of a sweep.
+/// The result of a search for the highest rate.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// The run at the highest rate that held; `None` if even the lowest rate missed.
+    /// The run at the highest rate that held; `None` if no rate held.
     pub best: Option<RunResult>,
     /// True if the load generator was the bottleneck: in the best run, or in all tries of the
     /// lowest rate that missed.
     pub client_bound: bool,
-    /// All runs in the order in which they were made. The bool is true if the rate held.
+    /// All runs in the order in which they were made. The bool is true if the run held its rate.
     pub probes: Vec<(RunResult, bool)>,
 }
 
-/// Searches for the highest rate whose p99 is at most `p99_us_max` microseconds. Starts at
-/// `spec.load.rate` (1,000 requests per second when absent), and halves it while it misses. Calls
-/// `tell` with each run and true if the rate held.
+/// Searches for the highest rate whose p99 is at most `p99_us_max` microseconds. Begins with
+/// `spec.load.rate`, or with 1,000 requests per second when absent. Calls `tell` after each run
+/// with its result, and true if the run held its rate.
 pub fn sweep(
     spec: &RunSpec,
     p99_us_max: f64,
@@ -81,7 +81,8 @@ pub fn sweep(
     Ok(Sweep { best, client_bound, probes })
 }
 
-/// Returns true if `result` reached the planned `rate` (requests per second) within the bound.
+/// Returns true if the run held `rate` (requests per second): it reached this rate, all requests
+/// were answered, and p99 is at most `p99_us_max` microseconds.
 fn holds(result: &RunResult, rate: f64, p99_us_max: f64) -> bool {
     result.latency.p99_us <= p99_us_max
         && result.unanswered == 0
@@ -89,8 +90,8 @@ fn holds(result: &RunResult, rate: f64, p99_us_max: f64) -> bool {
         && result.requests_per_second >= KEPT_MIN * rate
 }
 
-/// Calls `probe` with rates until the highest rate that holds is found. `probe` returns true if the
-/// rate holds, and `None` to end the search.
+/// Calls `probe` with rates in requests per second, beginning with `start`, until the highest rate
+/// that holds is found. `probe` returns true if the rate holds, and `None` to end the search.
 fn search(
     start: f64,
     mut probe: impl FnMut(f64) -> Result<Option<bool>, BenchError>,
@@ -117,8 +118,8 @@ fn search(
 mod tests {
     use super::*;
 
-    /// Returns the highest rate found and the number of probes, when rates up to `limit` hold and
-    /// the search starts at `start`.
+    /// Returns the highest rate found and the number of probes. Rates up to `limit` hold, and the
+    /// search begins with `start`.
     fn found(start: f64, limit: f64) -> (f64, usize) {
         let (mut best, mut probes) = (0.0_f64, 0);
         search(start, |rate| {

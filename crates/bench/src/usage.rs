@@ -23,7 +23,7 @@ impl ThreadTime {
         Self { cpu_ns: thread_cpu_ns(), waiting_ns: waiting.unwrap_or(0) }
     }
 
-    /// Returns the difference between these times and `earlier`.
+    /// Returns the time that passed in each figure since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
@@ -45,11 +45,11 @@ pub struct ProcessUse {
     pub cpu: Duration,
     /// The resident memory, in bytes.
     pub rss_bytes: u64,
-    /// The number of voluntary context switches of its threads. Threads that have ended are not
-    /// counted.
+    /// The number of voluntary context switches of the process' threads. Threads that have ended
+    /// are not counted.
     pub context_switches_voluntary: u64,
-    /// The number of involuntary context switches of its threads. Threads that have ended are not
-    /// counted.
+    /// The number of involuntary context switches of the process' threads. Threads that have ended
+    /// are not counted.
     pub context_switches_involuntary: u64,
 }
 
@@ -87,7 +87,7 @@ impl ProcessUse {
     }
 }
 
-/// Returns the number after `name`, where `name` is at the start of a line.
+/// Returns the number in the line of `status` that begins with `name`, as in /proc/PID/status.
 fn field(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()

@@ -40,7 +40,7 @@ const BATCHES_WAITING_MAX: usize = 4;
 /// The options of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The maximum number of keys and commands that are listed.
+    /// The maximum number of keys, and of commands, that the report lists.
     pub listed_max: usize,
 }
 
@@ -130,7 +130,8 @@ fn check_file(listed: &ListedFile, options: &Options, tally: &mut Tally) -> io::
     Ok(CheckedFile { report, problem })
 }
 
-/// Returns true if a file begins with an RDB part. Leaves the file at its beginning.
+/// Returns true if a file begins with an RDB part. Leaves the position at the beginning of the
+/// file.
 fn begins_with_rdb(file: &mut File) -> io::Result<bool> {
     let mut first = Vec::new();
     file.take(9).read_to_end(&mut first)?;
@@ -138,7 +139,8 @@ fn begins_with_rdb(file: &mut File) -> io::Result<bool> {
     Ok(starts_with_rdb(&first))
 }
 
-/// Reads a file to its end; `tally` counts its contents.
+/// Reads the commands of a file to its end, while another thread counts them into `tally`. Returns
+/// the way in which the file ends.
 fn count(mut reader: Reader<&mut FileSource>, tally: &mut Tally) -> Result<End, AofError> {
     let (batches, to_count) = sync_channel(BATCHES_WAITING_MAX);
     let (counted, used) = channel();

@@ -11,9 +11,10 @@ use stdx::utc::utc;
 use crate::aof::{self, Until, UntilError};
 use crate::{rdb, text};
 
-/// The exit status of a broken file.
+/// The exit status for a broken file, and if a file does not allow the requested cut or copy.
 const BROKEN: u8 = 1;
-/// The exit status if nothing was checked: invalid arguments, or a file that cannot be read.
+/// The exit status if nothing was checked: the arguments are invalid, or a file cannot be read or
+/// written.
 const FAILED: u8 = 2;
 
 /// Reports the contents of a data file of Saker, Redis or Valkey, and its problems.
@@ -85,7 +86,7 @@ struct AofArguments {
     out: Option<PathBuf>,
 }
 
-/// Runs the program with the arguments of the process.
+/// Runs saker-check with the arguments of the process, and returns its exit status.
 pub fn main() -> ExitCode {
     let arguments = match Program::try_parse() {
         Ok(arguments) => arguments,
@@ -110,7 +111,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Handles `saker-check rdb`: returns true if the file is good.
+/// Handles `saker-check rdb`: prints the report, and returns true if the file is good.
 fn rdb_main(arguments: &RdbArguments) -> io::Result<bool> {
     let options =
         rdb::Options { big_keys_max: arguments.top.into(), findings_max: arguments.problems.into() };
@@ -160,8 +161,8 @@ fn aof_main(arguments: &AofArguments) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Prints the result and returns true. If the files do not allow the operation, prints the reason
-/// and returns false.
+/// Prints the description of a cut or copy that was made, and returns true. If the files do not
+/// allow it, prints the reason and returns false.
 fn of_files(result: Result<String, UntilError>) -> io::Result<bool> {
     match result {
         Ok(done) => print(&done).map(|()| true),

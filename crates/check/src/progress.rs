@@ -8,8 +8,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 const DRAWS_PER_SECOND: u8 = 5;
 const STYLE: &str = "{prefix} [{bar:30}] {percent:>3} %  {decimal_bytes} of {decimal_total_bytes}  {decimal_bytes_per_sec}  {eta} left";
 
-/// Creates a bar for a file of `len_bytes` bytes, called `name`. The bar is hidden unless standard
-/// error is a terminal.
+/// Creates a progress bar called `name` for reading `len_bytes` bytes. The bar is hidden unless
+/// standard error is a terminal.
 pub(crate) fn bar(name: &str, len_bytes: u64) -> ProgressBar {
     let target = if stderr().is_terminal() {
         ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND)

@@ -34,15 +34,15 @@ pub use facts::Finding;
 pub use format::Format;
 pub use report::{Aux, Checksum, Database, Function, Module, Report, ReportedKey, Total, TypeOfKeys};
 
-/// The maximum number of batches that wait for a thread: a few megabytes.
+/// The maximum number of batches that wait for a decoding thread: a few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;
 
 /// The options of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The maximum number of biggest keys that are listed.
+    /// The maximum number of biggest keys that the report lists, by each measure.
     pub big_keys_max: usize,
-    /// The maximum number of problems that are listed.
+    /// The maximum number of problems that the report lists.
     pub findings_max: usize,
 }
 
@@ -77,7 +77,8 @@ pub fn check(path: &Path, options: &Options) -> io::Result<Report> {
     Ok(report)
 }
 
-/// Reads the file; returns the facts that each thread found.
+/// Reads the file and decodes its keys on all cores; returns the facts that each decoding thread
+/// found.
 fn read(
     source: &mut FileSource,
     cut: &mut SplitterState,
@@ -96,7 +97,7 @@ fn read(
     })
 }
 
-/// Decodes batches until no more arrive; returns their facts.
+/// Decodes batches until the reading thread sends no more; returns the facts about their keys.
 fn decode_batches(batches: &Mutex<Receiver<Batch>>, decode: &DecodeOptions<'_>, limits: Limits) -> Facts {
     let mut facts = Facts::new(limits);
     loop {
@@ -106,7 +107,7 @@ fn decode_batches(batches: &Mutex<Receiver<Batch>>, decode: &DecodeOptions<'_>, 
     }
 }
 
-/// Counts a key, or adds a finding about it.
+/// Counts the key of a decoded record. If its value is broken, adds a finding instead.
 fn take_record(facts: &mut Facts, record: &Record<'_>, decode: &DecodeOptions<'_>) {
     let (db, len_bytes) = (record.db as u64, record.len_bytes);
     let name = record.name.as_deref().unwrap_or_default();
@@ -144,7 +145,7 @@ fn take_record(facts: &mut Facts, record: &Record<'_>, decode: &DecodeOptions<'_
     facts.add_key(&key, hash);
 }
 
-/// Returns the number of elements, members, fields or entries; 1 for a string.
+/// Returns the number of elements, members, fields or entries of a value; 1 for a string.
 fn element_count(value: &View<'_, Object>) -> u64 {
     match value {
         View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => 1,
@@ -153,17 +154,19 @@ fn element_count(value: &View<'_, Object>) -> u64 {
     }
 }
 
-/// The state of the thread that cuts the file.
+/// The state of the thread that cuts the file into batches.
 struct SplitterState {
     report: Report,
-    /// Facts from the parts of the file other than keys.
+    /// The facts about the parts of the file other than keys.
     facts: Facts,
-    /// Pairs of an offset and the database of the keys from there on.
+    /// The sections of the file by database: pairs of the offset at which a section begins and its
+    /// database.
     databases: Vec<(u64, u64)>,
 }
 
 impl SplitterState {
-    /// Cuts the file into batches, and sends them to the workers.
+    /// Cuts the file into batches, and sends them to the decoding threads. Records everything else
+    /// in the report and the facts.
     fn file(&mut self, source: &mut FileSource, batches: &SyncSender<Batch>) {
         let options =
             LoadOptions { versions: VersionCheck::Relaxed, checksum: true, unsupported: Unsupported::Kept };
@@ -221,7 +224,7 @@ impl SplitterState {
         self.add_finding(what, 0, None);
     }
 
-    /// Adds a finding about the error that ended the reading.
+    /// Adds a finding about the error that ended the reading of the file.
     fn take_error(&mut self, error: &LoadError, broken: Broken) {
         if error.kind == LoadErrorKind::Checksum {
             let what = "the checksum is wrong: bytes of the file changed after they were written";
@@ -264,11 +267,11 @@ impl SplitterState {
     }
 }
 
-/// The place where an error ended the reading.
+/// The place in the file at which an error ended the reading.
 struct Broken {
     /// The database of the broken record.
     db: u64,
-    /// The offset of the record that cannot be read.
+    /// The offset of the broken record.
     begin: u64,
     /// The offset of the file's end.
     end: u64,

@@ -13,7 +13,8 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// Formats a size with about three digits: `71.3 MB`. Units are powers of 1,000.
+/// Formats a number of bytes with about three digits and a unit: `71.3 MB`. Units are powers of
+/// 1,000.
 pub(crate) fn size(len_bytes: u64) -> String {
     let mut amount = len_bytes as f64;
     let mut unit = "B";
@@ -33,7 +34,7 @@ pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{} {noun}{plural}", grouped(count))
 }
 
-/// The maximum number of a key's characters that are shown.
+/// The maximum number of characters of a key that are shown.
 const KEY_CHARS_MAX: usize = 100;
 
 /// Formats a key as redis-cli shows it, but without the quotes. Control characters and invalid
@@ -54,7 +55,7 @@ pub(crate) fn key(bytes: &[u8]) -> String {
     text
 }
 
-/// Formats a character of a key.
+/// Formats a character of a key, escaped if needed.
 fn shown(char: char) -> String {
     match char {
         '\n' => "\\n".to_owned(),
@@ -66,7 +67,7 @@ fn shown(char: char) -> String {
     }
 }
 
-/// The alignment of a column.
+/// The alignment of the texts in a table column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     /// Left, for words.
@@ -75,8 +76,8 @@ pub(crate) enum Align {
     Right,
 }
 
-/// Formats a table, each row as a line; the first row is the head. Columns are two spaces apart,
-/// and two from the margin.
+/// Formats a table with a line for each of `rows`; the first row is the head. `aligns` has the
+/// alignment of each column. Columns are two spaces apart and begin two spaces from the margin.
 pub(crate) fn table(aligns: &[Align], rows: &[Vec<String>]) -> String {
     let width_of =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();

@@ -17,7 +17,7 @@ use crate::{programs, shell, tidy};
 const CONF: &[&str] = &["conf", "packaging/saker.conf"];
 const LIMIT: Duration = Duration::from_secs(2400);
 
-/// Handles `cargo xtask docs`: writes the pages.
+/// Handles `cargo xtask docs`: writes the generated pages and the configuration file. Returns true.
 pub fn write(session: &Session) -> Result<bool> {
     // The inventory comes first: it needs no other build.
     tidy::write_inventory(&session.root)?;
@@ -26,15 +26,15 @@ pub fn write(session: &Session) -> Result<bool> {
     Ok(true)
 }
 
-/// Runs the step of CI: checks that the pages agree with the records, and that no command lacks an
-/// example.
+/// Runs the step of CI: checks that the generated pages agree with the records, and that no command
+/// lacks an example.
 pub fn check(session: &Session) -> Result<Outcome> {
     shell::run_logged(session, "docs", writer(session, "write_docs")?.args(["docs", "--check"]), LIMIT)?;
     shell::run_logged(session, "docs", writer(session, "package_files")?.args(CONF).arg("--check"), LIMIT)?;
     Ok(Outcome::Passed(String::new()))
 }
 
-/// Returns a command that runs an example of the server crate that writes pages.
+/// Builds `example` of the server crate, which writes pages. Returns the command that runs it.
 fn writer(session: &Session, example: &str) -> Result<Command> {
     let mut command = Command::new(programs::built(session, &format!("examples/{example}"))?);
     command.current_dir(&session.root);

@@ -36,14 +36,15 @@ struct Arguments {
 enum Task {
     /// Run all steps of CI, as the CI service does.
     Test(TestArguments),
-    /// Print the times of the steps of the last run of `cargo xtask test`.
+    /// Print the times of the steps of the last run of `cargo xtask test` that had several steps.
     CiTimes,
     /// Check the structure rules that a program can check (see tidy.toml).
     Tidy(TidyArguments),
     /// Measure Saker and the peers on PATH (redis-server, valkey-server) in turn, and print a
     /// table.
     Bench(bench::BenchArguments),
-    /// Write the command and option pages from the records.
+    /// Write the generated pages: commands, options, metrics, unsafe code, and the configuration
+    /// file.
     Docs,
     /// Build a Debian package of the release binaries, in target/package.
     Package,
@@ -53,11 +54,12 @@ enum Task {
         #[arg(required = true)]
         programs: Vec<String>,
     },
-    /// Run fuzz targets; the inputs that they find are stored below the target folder.
+    /// Run fuzz targets; interesting inputs are stored below the target folder.
     Fuzz(FuzzArguments),
     /// Kill the server and workers of frameworks together, and count lost jobs.
     Crashes(ci::crashes::CrashArguments),
-    /// Run engines with simulated threads, clients, links, clock and disk until a check fails.
+    /// Run engines with simulated threads, clients, links, clock and disk, until the time is over
+    /// or a check fails.
     Simulate(simulate::SimulateArguments),
     /// Check that the simulator finds known bugs; each is planted in a copy of the sources.
     Plant(simulate::plant::PlantArguments),
@@ -117,7 +119,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a task. Returns true if the task found nothing wrong.
+/// Runs a task. Returns true if the task found no problem.
 fn run(arguments: Arguments) -> Result<bool> {
     let root = root()?;
     match arguments.command {

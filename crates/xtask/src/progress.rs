@@ -19,69 +19,70 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// The maximum number of failed parts of a step that are repeated. A step with more failures did
-/// not fail by chance.
+/// The maximum number of failed parts of a step that are repeated. If more parts fail, the cause is
+/// not chance.
 const REPEATS_MAX: usize = 5;
 
-/// The result of a step that did not fail as a whole.
+/// The result of a step that ran to its end.
 pub enum Outcome {
     /// The step did its work. The text is its result in a phrase, and may be empty.
     Passed(String),
     /// The step could not do its work here. The text gives the reason and what is missing.
     Skipped(String),
-    /// Parts of the step failed. Each may be repeated, one after the other, while nothing else
+    /// Parts of the step failed. They may be repeated, one after the other, while nothing else
     /// runs.
     Failed(Vec<Repeat>),
 }
 
 /// A failed part of a step, such as one test, and the way to repeat it.
 pub struct Repeat {
-    /// The name of the part.
+    /// The name of the failed part, such as a test.
     pub name: String,
-    /// Runs the part again; an error is a failure.
+    /// The function that runs the part again. An error means that it failed again.
     pub run: Box<RepeatRun>,
 }
 
-/// The work of a [`Repeat`].
+/// The function that repeats a failed part of a step.
 pub type RepeatRun = dyn FnOnce(&Session) -> Result<()> + Send;
 
-/// A sequence of steps that can run in parallel with the other sequence.
+/// One of the two sequences of steps that can run in parallel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Steps that compute.
+    /// Steps that mostly use the processor.
     Sources,
-    /// Steps that use the release binaries and mostly wait.
+    /// Steps that use the release binaries and mostly wait for servers.
     Servers,
 }
 
-/// The treatment of a step whose `run` returned an error.
+/// The way to go on after a step whose `run` returned an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterFailure {
-    /// The run stops.
+    /// The run stops: no further step begins.
     Stop,
-    /// The whole step is repeated once, alone.
+    /// The whole step is repeated once, alone, after all other steps.
     Repeat,
 }
 
 /// One step of a run.
 pub struct Step {
-    /// Its name for `--only` and `--skip`.
+    /// The name of the step for `--only` and `--skip`.
     pub name: &'static str,
-    /// Its purpose, in a phrase.
+    /// The purpose of the step, in a phrase.
     pub about: &'static str,
-    /// The advice to print when it fails.
+    /// The advice that is printed when the step fails.
     pub remedy: &'static str,
-    /// The sequence that it is part of.
+    /// The sequence to which the step belongs.
     pub lane: Lane,
-    /// The treatment of a failure.
+    /// The way to go on if `run` returns an error.
     pub after_failure: AfterFailure,
-    /// The work. An error is a failure.
+    /// The function that does the work of the step. It returns an error if the step failed as a
+    /// whole.
     pub run: fn(&Session) -> Result<Outcome>,
 }
 
 /// The state that the steps of one run share.
 pub struct Session {
-    /// The repository's root.
+    /// The root folder of the repository.
     pub root: PathBuf,
     /// Cargo's target folder; logs, tools and scratch files live below it.
     pub target: PathBuf,
@@ -98,7 +99,8 @@ impl Session {
         Self { root, target, seed, report: Mutex::default() }
     }
 
-    /// Adds a line to the report at the end of the run. A repeated line is reported once.
+    /// Adds a line to the report that is printed at the end of the run. A line that is already
+    /// there is ignored.
     pub fn report(&self, line: impl Into<String>) {
         let line = line.into();
         let mut report = self.lines();
@@ -112,18 +114,18 @@ impl Session {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the path of the file with the step times of the last run that had several steps.
+    /// Returns the path of the file with the step times. A run that has several steps writes it.
     pub fn times_path(&self) -> PathBuf {
         self.target.join("ci-times.txt")
     }
 
-    /// Returns the path of the log of step `name`, which holds the output of its commands.
+    /// Returns the path of the log of step `name`, which contains the output of its commands.
     pub fn log_path(&self, name: &str) -> PathBuf {
         self.target.join("xtask").join(format!("{name}.log"))
     }
 }
 
-/// The choice of the steps to run from a list.
+/// The names of the steps to run and to leave out, from the command line.
 #[derive(Default)]
 pub struct Selection {
     /// The steps to run; empty means all.
@@ -133,7 +135,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Returns the chosen steps in the order of `steps`. A name that no step has is an error.
+    /// Returns the chosen steps in the order of `steps`. Returns an error if no step has one of the
+    /// names.
     fn pick<'a>(&self, steps: &'a [Step]) -> Result<Vec<&'a Step>> {
         for name in self.only.iter().chain(&self.skip) {
             if !steps.iter().any(|step| step.name == name) {
@@ -170,17 +173,17 @@ pub fn list(steps: &[Step]) {
     }
 }
 
-/// The order of the steps of a run.
+/// The order in which the steps of a run are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// One after the other.
+    /// All steps one after the other, in the order of the list.
     Sequential,
     /// The two lanes in parallel, with the steps of each lane one after the other.
     Parallel,
 }
 
-/// Runs the chosen steps, then prints the report, the tally and the flaky parts. Returns true if no
-/// step failed. Steps after a failure count as skipped.
+/// Runs the chosen steps, then prints the report, the step times, the tally and the flaky parts.
+/// Returns true if no step failed. Steps after a failure count as skipped.
 pub fn run(session: &Session, steps: &[Step], selection: &Selection, order: Order) -> Result<bool> {
     let chosen = selection.pick(steps)?;
     let begun = Instant::now();
@@ -202,7 +205,7 @@ pub fn run(session: &Session, steps: &[Step], selection: &Selection, order: Orde
 struct Run<'a> {
     session: &'a Session,
     steps: &'a [&'a Step],
-    /// True after a step has failed for good; no lane then begins another step.
+    /// True after a step has failed and cannot be repeated; no lane then begins another step.
     stops: AtomicBool,
     state: Mutex<State>,
 }
@@ -211,10 +214,10 @@ struct Run<'a> {
 #[derive(Default)]
 struct State {
     tally: Tally,
-    /// Reasons of steps that were skipped.
+    /// The lines of the report about skipped steps, each with the reason.
     skipped: Vec<String>,
     times: Vec<(&'static str, Duration)>,
-    /// The failures to repeat, each with the index of its step in the run.
+    /// The failed parts to repeat, each with the index of its step in the run.
     repeats: Vec<(usize, Vec<Repeat>)>,
     /// The names of parts that failed, but passed when they were repeated.
     flaky: Vec<String>,
@@ -227,7 +230,8 @@ impl Run<'_> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the steps of `lanes` in order, until a step has failed for good.
+    /// Runs the steps of `lanes` in order. After a step has failed for good, counts the remaining
+    /// steps as skipped.
     fn steps_of(&self, lanes: &[Lane]) {
         for (at, step) in self.steps.iter().enumerate().filter(|(_, step)| lanes.contains(&step.lane)) {
             if self.stops.load(Relaxed) {
@@ -244,8 +248,8 @@ impl Run<'_> {
         }
     }
 
-    /// Counts and prints the result of the step at index `at`, or keeps its failed parts for a
-    /// repetition.
+    /// Counts and prints the result of the step at index `at`. Failed parts that may be repeated
+    /// are stored for later. `took` is the duration of the step, as text.
     fn note(&self, at: usize, ended: Result<Outcome>, took: &str) {
         let name = self.steps[at].name;
         match ended {
@@ -289,7 +293,7 @@ impl Run<'_> {
         println!("        Again: cargo xtask test --only {} --seed {}", step.name, self.session.seed);
     }
 
-    /// Repeats the failures that may be repeated, one at a time, while nothing else runs.
+    /// Repeats the stored failures, one at a time, while nothing else runs.
     fn repeat_alone(&self) {
         let repeats = std::mem::take(&mut self.state().repeats);
         for (at, parts) in repeats {
@@ -309,7 +313,8 @@ impl Run<'_> {
         }
     }
 
-    /// Prints the report. Returns true if nothing failed.
+    /// Prints the report, the step times, the tally and the flaky parts. Returns true if no step
+    /// failed.
     fn finish(self, begun: Instant) -> Result<bool> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         println!();
@@ -330,7 +335,8 @@ impl Run<'_> {
     }
 }
 
-/// Converts the outcome of a whole step that was repeated. If any part failed, the step has failed.
+/// Converts the outcome of a whole step that was repeated. Returns an error if any of its parts
+/// failed.
 fn whole(outcome: Outcome) -> Result<()> {
     match outcome {
         Outcome::Passed(_) | Outcome::Skipped(_) => Ok(()),
@@ -341,7 +347,7 @@ fn whole(outcome: Outcome) -> Result<()> {
     }
 }
 
-/// Formats the times of steps, one per line, longest first. The time precedes the name.
+/// Formats the times of steps, one step per line, the longest first. The time precedes the name.
 fn time_table(times: &[(&str, Duration)]) -> String {
     let mut times = times.to_vec();
     times.sort_by_key(|&(_, time)| std::cmp::Reverse(time));

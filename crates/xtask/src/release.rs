@@ -22,7 +22,7 @@ pub struct Programs {
     pub check: PathBuf,
 }
 
-/// Builds the release binaries and reports their sizes and the build's time.
+/// Runs the step: builds the release binaries and reports their sizes and the build's time.
 pub fn step(session: &Session) -> Result<Outcome> {
     let begun = Instant::now();
     let Programs { server, bench, check } = build(session)?;

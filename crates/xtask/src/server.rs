@@ -10,7 +10,7 @@ use testkit::{ServerProcess, Value};
 
 /// The time that a server may take to end after SIGTERM; a longer stop is a failure.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
-/// The name of the Unix socket in the server's own folder.
+/// The name of the Unix socket in the server's working folder.
 const UNIX_SOCKET: &str = "saker.sock";
 
 /// Starts `program` with `options` on a free loopback port and a Unix socket. The server keeps its
@@ -32,7 +32,8 @@ pub fn unix_socket(server: &ServerProcess) -> PathBuf {
     server.dir().join(UNIX_SOCKET)
 }
 
-/// Returns the value of `field` in INFO, or an empty string if the field is missing.
+/// Returns the value of `field` in the server's INFO reply, or an empty string if the field is
+/// missing.
 pub fn info(server: &ServerProcess, field: &str) -> Result<String> {
     let reply = server.connect().request(&["INFO", "everything"]).context("INFO")?;
     let text = match reply {

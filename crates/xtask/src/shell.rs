@@ -15,7 +15,8 @@ use crate::progress::Session;
 
 /// The maximum number of lines of a failed command's output that are repeated on the terminal.
 const TAIL_LINES_MAX: usize = 60;
-/// The maximum number of characters of a command line that messages show.
+/// The maximum number of characters of a command line that messages show; longer ones are
+/// shortened.
 const SHOWN_CHARS_MAX: usize = 160;
 /// The interval between two checks whether a running command has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -56,8 +57,8 @@ pub fn run_watched(command: &mut Command, mut look: impl FnMut(&str)) -> Result<
     check(command, status)
 }
 
-/// Runs `command` with its output appended to the log of step `name`. On failure or after `limit`,
-/// prints the end of the log. Returns all that the step has logged so far.
+/// Runs `command` with its output appended to the log of step `name`. Returns all that the step has
+/// logged so far. On failure or after `limit`, prints the end of the log and returns an error.
 pub fn run_logged(session: &Session, name: &str, command: &mut Command, limit: Duration) -> Result<String> {
     let path = session.log_path(name);
     let mut log = open_log(&path)?;
@@ -73,7 +74,8 @@ pub fn run_logged(session: &Session, name: &str, command: &mut Command, limit: D
     Ok(text)
 }
 
-/// Runs `command` and returns its standard output.
+/// Runs `command` and returns its standard output. Returns an error with its error output if it
+/// does not succeed.
 pub fn output(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {}", shown(command)))?;
@@ -95,7 +97,7 @@ pub fn succeeds(command: &mut Command) -> bool {
 }
 
 /// Returns the path of `program`. If it is not on PATH, installs Debian's `package` first, if this
-/// process may. `Err` holds one line that says what is missing.
+/// process has the right to do so. `Err` holds one line that says what is missing.
 pub fn ensure(session: &Session, program: &str, package: &str) -> Result<PathBuf, String> {
     if let Some(path) = find(program) {
         return Ok(path);
@@ -104,7 +106,8 @@ pub fn ensure(session: &Session, program: &str, package: &str) -> Result<PathBuf
     find(program).ok_or_else(|| format!("{program} is missing though the package {package} is installed"))
 }
 
-/// Installs Debian's `package` if this process may. `Err` holds one line that says what is missing.
+/// Installs Debian's `package` if this process has the right to do so. `Err` holds one line that
+/// says what is missing.
 pub fn install(session: &Session, package: &str) -> Result<(), String> {
     if find("apt-get").is_none() || !is_root() {
         return Err(format!("install the package {package}"));
@@ -127,7 +130,7 @@ pub fn install(session: &Session, package: &str) -> Result<(), String> {
     Err(format!("apt-get could not install the package {package}"))
 }
 
-/// Returns true if this process may install packages.
+/// Returns true if this process runs as root and may install packages.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -149,7 +152,7 @@ fn open_log(path: &Path) -> Result<File> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Waits for `command` at most `limit`, then kills it and returns an error.
+/// Starts `command` and waits for its end. After `limit`, kills it and returns an error.
 fn wait(command: &mut Command, limit: Duration) -> Result<ExitStatus> {
     let mut child = command.spawn().with_context(|| format!("cannot start {}", shown(command)))?;
     let begun = Instant::now();
@@ -173,7 +176,7 @@ fn check(command: &Command, status: ExitStatus) -> Result<()> {
     Ok(())
 }
 
-/// Returns the command line as a user would type it. The middle of a long line is cut out.
+/// Returns the command line for messages. The middle of a long line is cut out.
 fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let line = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");

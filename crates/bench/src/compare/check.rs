@@ -8,7 +8,7 @@ use super::command_line;
 use super::mistake::Mistake;
 use super::study::{ClientThreads, Connections, Engine, Study};
 
-/// The largest count of rounds, connections and similar settings. A larger count is probably a
+/// The largest allowed count of rounds, connections and the like. A larger count is probably a
 /// typing error.
 const COUNT_MAX: u64 = 1_000_000;
 /// The largest number of threads of an engine or of the load generator.
@@ -155,7 +155,7 @@ impl Study {
     }
 }
 
-/// Checks the engine at index `at` without comparing it with other engines.
+/// Checks the engine at index `at` by itself, without comparing it with other engines.
 fn check_engine(at: usize, engine: &Engine) -> Result<(), Mistake> {
     let name = engine.name();
     if name.is_empty() {

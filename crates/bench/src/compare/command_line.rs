@@ -4,24 +4,24 @@ use std::path::{Path, PathBuf};
 
 use stdx::quoted::split_quoted;
 
-/// The values of the placeholders.
+/// The values of the placeholders in an engine's command line.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// `{port}`: a free TCP port.
     pub port: u16,
     /// `{socket}`: a Unix socket in the scratch directory.
     pub socket: PathBuf,
-    /// `{threads}`: the number of I/O threads.
+    /// `{threads}`: the number of I/O threads of the engine.
     pub threads: u32,
     /// `{password}`: the password of the study; empty without one.
     pub password: String,
-    /// `{dir}`: the scratch directory, which is also the working directory.
+    /// `{dir}`: the scratch directory, which is also the engine's working directory.
     pub dir: PathBuf,
-    /// `{bind}`: the address to listen on.
+    /// `{bind}`: the IP address to listen on.
     pub bind: String,
     /// `{tls_port}`: a free port for TLS.
     pub tls_port: u16,
-    /// `{cert}` and `{key}`: the PEM files of a certificate and its key.
+    /// `{cert}` and `{key}`: the PEM files of the TLS certificate and its private key.
     pub certificate: (PathBuf, PathBuf),
 }
 
@@ -29,7 +29,7 @@ const NAMES: &[&str] =
     &["{port}", "{socket}", "{threads}", "{password}", "{dir}", "{bind}", "{tls_port}", "{cert}", "{key}"];
 
 /// Checks that `line` is not empty, closes its quotes and has only known placeholders. The error is
-/// the reason.
+/// one line.
 pub fn check(line: &str) -> Result<(), String> {
     let words = words(line)?;
     if words.is_empty() {

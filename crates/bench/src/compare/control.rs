@@ -12,12 +12,12 @@ use crate::spec::{Endpoint, Target};
 
 /// The longest wait for a reply, unless [`Control::wait_at_most`] changes it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest wait for a TCP connection to one address.
+/// The longest wait for a TCP connection to one address. A host name may have several addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The number of bytes per read.
+/// The maximum number of bytes of one read from a control connection.
 const READ_LEN_BYTES: usize = 16 * 1024;
 
-/// A control connection.
+/// A blocking connection to an engine for PING, INFO, CONFIG GET and similar commands.
 pub struct Control {
     stream: Stream,
     received: Vec<u8>,
@@ -29,7 +29,7 @@ enum Stream {
 }
 
 impl Control {
-    /// Connects to `target` and authenticates with its user and password.
+    /// Connects to `target`, and authenticates if `target` has a password.
     pub fn connect(target: &Target) -> io::Result<Self> {
         let stream = match &target.endpoint {
             Endpoint::Tcp { host, port } => Stream::Tcp(connect_tcp(host, *port)?),
@@ -92,8 +92,8 @@ impl Control {
         })
     }
 
-    /// Returns the value of the option `name` (CONFIG GET); `None` if the engine has no option of
-    /// this name.
+    /// Returns the value of the option `name` (CONFIG GET); `None` if the engine replies with an
+    /// error or does not know the option.
     pub fn config(&mut self, name: &str) -> io::Result<Option<String>> {
         let text = |value: &Value| match value {
             Value::Bulk(bytes) | Value::Simple(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -107,7 +107,7 @@ impl Control {
     }
 }
 
-/// Returns the value of `field` in the text of INFO.
+/// Returns the value of `field` in the text of an INFO reply; `None` if the field is missing.
 pub fn info_field<'a>(info: &'a str, field: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::trim)
 }

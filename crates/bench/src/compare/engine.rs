@@ -24,16 +24,16 @@ use crate::interrupt::{CleanupAction, Interrupt};
 use crate::results::Transport;
 use crate::spec::{Endpoint, Target, Tls};
 
-/// The longest wait for the reply to PING after a run that failed.
+/// The longest wait for the reply to PING that shows if an engine still replies after a failed run.
 const ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval between two checks that an engine is ready or has ended.
 const READY_POLL: Duration = Duration::from_millis(20);
-/// The time between SIGTERM and SIGKILL.
+/// The time that an engine has to end after SIGTERM before SIGKILL is sent.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of characters of an engine's last output line that an error message contains.
 const LOG_TAIL_CHARS: usize = 160;
-/// The fields of INFO with a version, the most specific first: forks also report a `redis_version`
-/// for clients.
+/// The fields of INFO that may hold the version, the most specific first. Forks also report a
+/// `redis_version` for the sake of clients.
 const VERSION_FIELDS: &[&str] = &[
     "saker_version",
     "valkey_version",
@@ -44,10 +44,10 @@ const VERSION_FIELDS: &[&str] = &[
 ];
 /// The options that must be equal for a fair comparison.
 const EQUAL_SETTINGS: &[&str] = &["maxmemory", "maxmemory-policy", "save", "appendonly"];
-/// Additional options that reports show.
+/// The options that reports show in addition to [`EQUAL_SETTINGS`]. They may differ.
 const SHOWN_SETTINGS: &[&str] = &["appendfsync", "io-threads"];
 
-/// The environment of the engines.
+/// The surroundings in which an engine is started: link, TLS certificate and interrupt.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
     /// The simulated link to the engines, if any.
@@ -97,7 +97,7 @@ impl Certificate {
     }
 }
 
-/// A running engine.
+/// An engine under measurement that has been started or was already running.
 pub struct Running {
     /// The name of the engine in the study.
     pub name: String,
@@ -118,9 +118,9 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts `engine` and waits until it replies to PING. An engine that already runs must reply
-    /// at once. Starts a relay for each of its TCP ports if relays simulate the link. The error is
-    /// one line.
+    /// Starts `engine` with `threads` I/O threads and waits until it replies to PING. An engine
+    /// that already runs must reply at once. Starts a relay for each of its TCP ports if relays
+    /// simulate the link. The error is one line.
     pub fn start(
         study: &Study,
         engine: &Engine,
@@ -241,7 +241,9 @@ impl Running {
         })
     }
 
-    /// Returns the address and settings for `transport` without the relay. The error is one line.
+    /// Returns the endpoint of the engine itself, not of a relay, for `transport`, with the
+    /// settings for RESP version `resp`. Returns a one-line error if the engine does not have
+    /// `transport`.
     pub fn target(&self, transport: Transport, resp: u8) -> Result<Target, String> {
         let endpoint = match transport {
             Transport::Tcp => {
@@ -261,8 +263,9 @@ impl Running {
         Ok(Target { endpoint, password: self.password.clone(), resp3: resp == 3, tls, ..Target::default() })
     }
 
-    /// Returns the address and settings for `transport`. If a relay simulates the link, the address
-    /// is that of the relay. The error is one line.
+    /// Returns the endpoint through which the load is sent over `transport`: the relay if one
+    /// simulates the link, otherwise the engine. `resp` is the version of RESP. Returns a one-line
+    /// error if the engine does not have `transport`.
     pub fn distant(&self, transport: Transport, resp: u8) -> Result<Target, String> {
         let mut target = self.target(transport, resp)?;
         if let Some(relay) = self.relay(transport) {
@@ -272,18 +275,18 @@ impl Running {
         Ok(target)
     }
 
-    /// Returns the relay of `transport`, if any.
+    /// Returns the relay in front of the engine for `transport`; `None` without one.
     pub fn relay(&self, transport: Transport) -> Option<&Relay> {
         self.relays.iter().find(|(way, _)| *way == transport).map(|(_, relay)| relay)
     }
 
-    /// Opens a control connection.
+    /// Opens a control connection to the engine and authenticates.
     pub fn control(&self) -> io::Result<Control> {
         Control::connect(&self.control_target()?)
     }
 
-    /// Opens a control connection without authentication. No reply is needed for that, so a silent
-    /// engine does not block it.
+    /// Opens a control connection to the engine without AUTH. AUTH would wait for a reply, which a
+    /// silent engine never sends.
     fn greet(&self) -> io::Result<Control> {
         Control::connect(&Target { password: None, ..self.control_target()? })
     }
@@ -349,7 +352,7 @@ impl Running {
         }
     }
 
-    /// Returns the last line that the engine printed.
+    /// Returns the beginning of the last line that the engine printed, for error messages.
     fn log_tail(&self) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
@@ -369,8 +372,8 @@ impl Running {
         Path::new(&format!("/proc/{pid}/stat")).exists().then_some(pid)
     }
 
-    /// Reads the version and the settings of the engine. The error is one line, also for an
-    /// unexpected version.
+    /// Reads the version and the settings of the engine. Returns a one-line error if the engine
+    /// does not reply or has another version than the study expects.
     pub fn facts(&self, engine: &Engine) -> Result<EngineFacts, String> {
         let lost = |error: io::Error| format!("cannot read its settings: {error}");
         let mut control = self.control().map_err(lost)?;
@@ -402,8 +405,8 @@ impl Running {
         Ok(facts)
     }
 
-    /// Returns the resident memory in bytes: from /proc if the process ID is known, otherwise from
-    /// INFO.
+    /// Returns the resident memory of the engine in bytes: from /proc if the process ID is known,
+    /// otherwise from INFO. Returns `None` if it cannot be read.
     pub fn rss_bytes(&self) -> Option<u64> {
         if let Some(pid) = self.pid {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -438,8 +441,8 @@ impl Drop for Running {
     }
 }
 
-/// Locks the process handle. The lock is held only during short system calls; `wait` is called only
-/// after SIGKILL.
+/// Locks the process handle of an engine. The lock is held only during short system calls: `wait`
+/// is called only after SIGKILL.
 fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
     child.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -460,13 +463,13 @@ pub fn differences(engines: &[EngineFacts]) -> Vec<String> {
     lines
 }
 
-/// Returns a value without quotes and spaces around it: some engines show quotes for an empty
-/// value.
+/// Removes quotes and spaces around the value of a setting, because some engines show an empty
+/// value as quotes.
 fn normal(value: &str) -> &str {
     value.trim_matches('"').trim()
 }
 
-/// Creates a temporary scratch directory, inside the root directory of the engine if it has one.
+/// Creates a temporary scratch directory for `engine`, inside its root directory if it has one.
 fn scratch_folder(engine: &Engine) -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("saker-bench-");

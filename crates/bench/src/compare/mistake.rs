@@ -54,7 +54,7 @@ impl Mistake {
         Self { place, reason: reason.to_string() }
     }
 
-    /// Creates a mistake about the value of the key at `path`.
+    /// Creates a mistake about the value of the key at `path`, such as `engine.1.name`.
     pub fn of(path: impl Into<String>, reason: impl fmt::Display) -> Self {
         Self { place: Place::Key(path.into()), reason: reason.to_string() }
     }
@@ -95,8 +95,8 @@ impl Mistake {
     }
 }
 
-/// Returns the byte range of the value at `path`, or of the longest prefix that exists; `None` if
-/// there is none. The bool is true if the whole path exists.
+/// Returns the byte range of the value at `path` in `text`, or of the longest prefix of `path` that
+/// exists; `None` if no prefix exists. The bool is true if the whole path exists.
 fn find(text: &str, path: &str) -> Option<(Range<usize>, bool)> {
     let table = DeTable::parse(text).ok()?;
     let mut names = path.split('.');
@@ -113,7 +113,7 @@ fn find(text: &str, path: &str) -> Option<(Range<usize>, bool)> {
     Some((here.span(), true))
 }
 
-/// Returns the line and the column of byte `at`.
+/// Returns the line and the column of the byte at offset `at` of `text`, both from 1.
 fn position(text: &str, at: usize) -> (usize, usize) {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {

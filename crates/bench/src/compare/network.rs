@@ -18,9 +18,9 @@ use crate::results::LinkKind;
 
 /// A simulated link to engines.
 pub enum Link {
-    /// A network namespace with netem.
+    /// A network namespace whose interfaces delay packets with netem.
     Netem(Namespace),
-    /// A relay with these properties before each engine.
+    /// A relay before each engine, with these link properties.
     Relay(Shape),
 }
 
@@ -36,8 +36,9 @@ pub struct Wanted {
 }
 
 impl Link {
-    /// Creates link `number` of the study. If `wanted` has no kind and netem fails, creates a relay
-    /// and also returns the reason. The error is one line.
+    /// Creates link `number` of the study with the properties `wanted`. If `wanted` names no
+    /// simulator and netem fails, creates a relay and also returns the reason. The error is one
+    /// line.
     pub fn make(
         number: u8,
         wanted: &Wanted,
@@ -67,7 +68,7 @@ impl Link {
         }
     }
 
-    /// Returns the namespace in which engines start; `None` for a relay.
+    /// Returns the network namespace in which engines start; `None` for a relay.
     pub fn namespace(&self) -> Option<&Namespace> {
         match self {
             Link::Netem(namespace) => Some(namespace),
@@ -75,7 +76,7 @@ impl Link {
         }
     }
 
-    /// Returns the properties of the relays; `None` for netem.
+    /// Returns the link properties that relays simulate; `None` for netem.
     pub fn shape(&self) -> Option<Shape> {
         match self {
             Link::Netem(_) => None,
@@ -121,12 +122,13 @@ impl Namespace {
         Ok(link)
     }
 
-    /// Returns the words that start a command line inside the namespace.
+    /// Returns the words that precede a command to run it inside the namespace: `ip netns exec` and
+    /// the name.
     pub fn prefix(&self) -> [&str; 4] {
         ["ip", "netns", "exec", &self.name]
     }
 
-    /// Returns the address inside the namespace.
+    /// Returns the IPv4 address at which engines inside the namespace listen.
     pub fn address(&self) -> String {
         format!("10.213.{}.2", self.number)
     }
@@ -150,7 +152,8 @@ fn remove(name: &str) {
     let _ = run("ip", &["netns", "delete", name]);
 }
 
-/// Runs a command. The error is the first line of its error output.
+/// Runs a command and waits for its end. The error names the command and has the first line of its
+/// error output.
 fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("cannot run {program}: {error}"))?;

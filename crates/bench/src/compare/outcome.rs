@@ -20,7 +20,7 @@ pub struct Outcome {
     pub started_unix_ms: u64,
     /// The number of rounds requested.
     pub rounds: u32,
-    /// True if `--quick` shortened the study. Its figures are a demonstration.
+    /// True if the `--quick` option shortened the study. Its figures are a demonstration.
     pub quick: bool,
     /// True if the number of connections was raised until the rate stopped rising.
     pub rising_connections: bool,
@@ -32,14 +32,14 @@ pub struct Outcome {
     pub engines: Vec<EngineFacts>,
     /// Remarks for the reader: omitted measurements with the reason, and settings that differ.
     pub notes: Vec<String>,
-    /// The results of each engine at each point.
+    /// The results of each engine at each [`Point`] of measurement.
     pub cells: Vec<Cell>,
-    /// The memory per key of each engine.
+    /// The memory per key of each engine, measured by the preload; empty without a preload.
     pub memory: Vec<KeyMemory>,
     /// The simulators of the links, by round trip time in milliseconds.
     #[serde(default)]
     pub links: BTreeMap<u32, LinkKind>,
-    /// The parts of the study that the command line shortened, a few words each.
+    /// The limits that the command line made smaller, each as a phrase: `2 rounds instead of 5`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shortened: Vec<String>,
     /// The seed of all random choices. The seed of each run is derived from it. Absent in results
@@ -77,7 +77,7 @@ pub struct EngineFacts {
     pub left_out: Option<String>,
 }
 
-/// All rounds of one engine at one point.
+/// The results of all rounds of one engine at one [`Point`] of measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The name of the engine.
@@ -86,7 +86,7 @@ pub struct Cell {
     pub point: Point,
     /// The results of the rounds; rounds that measured nothing useful are absent.
     pub rounds: Vec<RunResult>,
-    /// The newest reason why a round failed or ended early; `None` if no round did.
+    /// The newest reason why a round of this cell failed or ended early; `None` if no round did.
     pub failure: Option<String>,
 }
 
@@ -95,13 +95,13 @@ pub struct Cell {
 pub struct KeyMemory {
     /// The name of the engine.
     pub engine: String,
-    /// The number of I/O threads.
+    /// The number of I/O threads of the engine.
     pub io_threads: u32,
     /// The size of the values, in bytes.
     pub value_bytes: usize,
     /// The number of keys that the preload added.
     pub keys: u64,
-    /// The growth of the resident memory per key, in bytes.
+    /// The growth of the engine's resident memory during the preload, in bytes per added key.
     pub bytes_per_key: f64,
 }
 
@@ -111,7 +111,8 @@ impl Outcome {
         self.engines.iter().filter(|engine| engine.left_out.is_none())
     }
 
-    /// Returns the name of the link with this round trip time and its simulator.
+    /// Returns the name of the link with this round trip time, for reports. It includes the
+    /// simulator.
     pub fn link_name(&self, round_trip_ms: u32) -> String {
         match (round_trip_ms, self.links.get(&round_trip_ms)) {
             (0, _) => "this machine".to_owned(),
@@ -120,7 +121,8 @@ impl Outcome {
         }
     }
 
-    /// Returns a sentence about the shortened parts of the study, if any.
+    /// Returns a sentence about the limits that the command line made smaller; `None` if there are
+    /// none.
     pub fn about_shortening(&self) -> Option<String> {
         let what = self.shortened.join(", ");
         (!what.is_empty()).then(|| format!("Shortened on the command line: {what}."))
@@ -154,30 +156,31 @@ impl Outcome {
     }
 }
 
-/// A figure of a cell. Tables and charts show its median over the rounds.
+/// A figure that is computed from each run of a [`Cell`]. Tables and charts show its median over
+/// the rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// The requests per second.
     Rate,
-    /// The mean latency, in microseconds like all latencies.
+    /// The mean latency, in microseconds.
     Mean,
-    /// The shortest latency.
+    /// The shortest latency, in microseconds.
     Min,
-    /// The median latency.
+    /// The median latency, in microseconds.
     P50,
-    /// The 75th percentile of latency.
+    /// The 75th percentile of latency, in microseconds.
     P75,
-    /// The 90th percentile of latency.
+    /// The 90th percentile of latency, in microseconds.
     P90,
-    /// The 95th percentile of latency.
+    /// The 95th percentile of latency, in microseconds.
     P95,
-    /// The 99th percentile of latency.
+    /// The 99th percentile of latency, in microseconds.
     P99,
-    /// The 99.9th percentile of latency.
+    /// The 99.9th percentile of latency, in microseconds.
     P999,
-    /// The 99.99th percentile of latency.
+    /// The 99.99th percentile of latency, in microseconds.
     P9999,
-    /// The longest latency.
+    /// The longest latency, in microseconds.
     Max,
     /// The CPU time of the server per request, in microseconds.
     ServerCpu,
@@ -187,7 +190,7 @@ pub enum Metric {
     ServerBusy,
     /// The CPU time of the load generator's busiest thread divided by the wall time, in percent.
     ClientBusy,
-    /// The CPU time of the link's relay per request, in microseconds.
+    /// The CPU time of the relay that simulates the link, per request, in microseconds.
     LinkCpu,
     /// The resident memory of the server, in megabytes (10^6 bytes).
     Rss,
@@ -210,12 +213,12 @@ impl Metric {
         Metric::Max,
     ];
 
-    /// Returns true if a larger value is better.
+    /// Returns true if a larger value of this metric is better.
     pub fn more_is_better(self) -> bool {
         matches!(self, Metric::Rate | Metric::HitRate)
     }
 
-    /// Returns true if a difference of this figure can be better or worse. The CPU time of the load
+    /// Returns true if an engine can be better or worse by this metric. The CPU time of the load
     /// generator and of the link, and the busy shares, do not show the quality of a server.
     pub fn is_judged(self) -> bool {
         !matches!(self, Metric::ClientCpu | Metric::LinkCpu | Metric::ServerBusy | Metric::ClientBusy)
@@ -246,7 +249,7 @@ impl Metric {
         }
     }
 
-    /// Returns the value of the figure in one run; `None` if it is unknown.
+    /// Returns the value of this metric in one run; `None` if it is unknown.
     pub fn of(self, run: &RunResult) -> Option<f64> {
         let latency = |field: fn(&LatencySummary) -> f64| (run.requests > 0).then(|| field(&run.latency));
         match self {
@@ -281,12 +284,13 @@ impl Metric {
 }
 
 impl Cell {
-    /// Returns the median of `metric` over the rounds, with its interval.
+    /// Returns the median of `metric` over the rounds, with its confidence interval; `None` if no
+    /// round has a value.
     pub fn estimate(&self, metric: Metric) -> Option<Estimate> {
         Estimate::of(self.rounds.iter().filter_map(|run| metric.of(run)))
     }
 
-    /// Returns the median of `metric` over the rounds.
+    /// Returns the median of `metric` over the rounds; `None` if no round has a value.
     pub fn median(&self, metric: Metric) -> Option<f64> {
         stats::median(self.rounds.iter().filter_map(|run| metric.of(run)))
     }
@@ -299,13 +303,13 @@ impl Cell {
         bound.first().filter(|_| often).map(|run| run.client.bound.reason.as_str())
     }
 
-    /// Returns the number of error replies in all rounds.
+    /// Returns the number of error replies and failed verifications in all rounds.
     pub fn errors(&self) -> u64 {
         self.rounds.iter().map(RunResult::error_count).sum()
     }
 
-    /// Returns the worst status that applies: `failed`, `partial`, `errors`, `client-bound` or
-    /// `ok`.
+    /// Returns the most serious status that applies to the cell: `failed` (no results), `partial`
+    /// (a round failed or ended early), `errors`, `client-bound` or `ok`.
     pub fn status(&self) -> &'static str {
         if self.rounds.is_empty() {
             return "failed";
@@ -320,7 +324,8 @@ impl Cell {
         if self.client_bound().is_some() { "client-bound" } else { "ok" }
     }
 
-    /// Returns the warnings to print next to the figures; empty without warnings.
+    /// Returns the warnings to print next to the figures of the cell, such as `client-bound`; empty
+    /// without warnings.
     pub fn mark(&self) -> String {
         let mut marks = Vec::new();
         if self.client_bound().is_some() {

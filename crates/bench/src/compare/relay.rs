@@ -37,13 +37,13 @@ use net::{
 use rustix::net::sockopt::set_socket_linger;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The number of bytes in transit in one direction of a connection at which the relay stops
-/// receiving, like the window of a TCP connection.
+/// The limit of bytes in transit in one direction of a connection. At this limit the relay stops
+/// receiving from the sender, like the window of a TCP connection.
 const WINDOW_LEN_BYTES: usize = 1024 * 1024;
-/// The maximum number of connections that wait to be accepted.
+/// The maximum number of clients whose connections wait until the relay accepts them.
 const BACKLOG: u32 = 4096;
 
-/// The properties of a link.
+/// The simulated properties of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// The delay of a byte from one side to the other, without the wait of a rate limit.
@@ -61,7 +61,7 @@ pub struct Relay {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The state that the thread and its owner share.
+/// The state that a [`Relay`] shares with its thread.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
@@ -103,7 +103,7 @@ impl Relay {
         self.address
     }
 
-    /// Returns the CPU time that its thread has used so far, user and system.
+    /// Returns the CPU time that the thread of the relay has used so far, user and system.
     pub fn cpu(&self) -> Duration {
         // Relaxed: no other data depends on this figure.
         Duration::from_nanos(self.shared.cpu_ns.load(Relaxed))
@@ -139,16 +139,16 @@ impl Side {
     }
 }
 
-/// One direction of the link.
+/// The packets in transit in one direction of the link, for all connections.
 #[derive(Default)]
 struct Lane {
     packets: VecDeque<Packet>,
-    /// The time at which the link is free for the next packet: all packets before it have been
-    /// sent.
+    /// The time from which the link can send the next packet, in nanoseconds: all packets before it
+    /// have been sent. Only a rate limit makes a packet wait for this time.
     free_ns: u64,
 }
 
-/// A packet in transit.
+/// A packet in transit through the link.
 struct Packet {
     out_ns: u64,
     pair: u64,
@@ -157,10 +157,10 @@ struct Packet {
 
 /// The content of a packet.
 enum Payload {
-    /// The client has connected.
+    /// The client has connected: the relay must connect to the server.
     Open,
     Bytes(Vec<u8>),
-    /// The sender has shut down its sending side.
+    /// The sender has shut down its sending side, and may still receive.
     Finish,
     /// The sender has closed or broken its connection.
     Reset,
@@ -176,19 +176,20 @@ struct Pair {
 /// One end of a connection.
 #[derive(Default)]
 struct End {
-    /// The connection; absent before it is opened and after it is closed.
+    /// The connection in the event loop; absent before it is opened and after it is closed.
     conn: Option<ConnId>,
-    /// The number of bytes in the lane that leads to this end.
+    /// The number of bytes in the lane that leads to this end, not yet delivered.
     on_its_way_len_bytes: usize,
-    /// True while the input of this end is paused, because too many of its bytes are in transit.
+    /// True while the relay does not receive from this end, because too many bytes from it are in
+    /// transit.
     is_held_back: bool,
-    /// True if the peer of this end has shut down its sending side.
+    /// True if the client or server at this end has shut down its sending side.
     has_finished: bool,
-    /// True if the `Finish` of the other end has been delivered to this end.
+    /// True if the `Finish` from the other end has been delivered to this end.
     is_finished: bool,
 }
 
-/// The state of the relay's thread.
+/// The state of the relay's thread: its event loop, connections and lanes.
 struct Line {
     net: EventLoop,
     server: SocketAddr,
@@ -200,11 +201,12 @@ struct Line {
     lanes: [Lane; 2],
     pairs: HashMap<u64, Pair>,
     next_pair: u64,
-    /// The pair and the side of each connection of the event loop.
+    /// The connection pair and the side to which each connection of the event loop belongs.
     conns: HashMap<ConnId, (u64, Side)>,
     /// The ends to which bytes were delivered in this turn.
     served: Vec<(u64, Side)>,
-    /// The connections whose sending side must be shut down when their output is sent.
+    /// The connections whose sending side must be shut down as soon as their output buffer is
+    /// empty.
     to_shut: Vec<ConnId>,
 }
 
@@ -318,7 +320,8 @@ impl Line {
         self.end_mut(pair, side).conn = Some(conn);
     }
 
-    /// Puts `cargo` into the lane to `side`.
+    /// Puts `cargo` of connection `pair` into the lane to `side`, and computes its time of
+    /// delivery.
     fn send(&mut self, pair: u64, side: Side, cargo: Payload, now_ns: u64) {
         let len_bytes = if let Payload::Bytes(bytes) = &cargo { bytes.len() } else { 0 };
         let lane = &mut self.lanes[side as usize];
@@ -327,7 +330,8 @@ impl Line {
         lane.packets.push_back(Packet { out_ns, pair, cargo });
     }
 
-    /// Receives the bytes that arrived on `conn`, and pauses its input if the window is full.
+    /// Moves the bytes that arrived on `conn` into the lane to the other side. Pauses the input of
+    /// `conn` if the window is full.
     fn receive(&mut self, conn: ConnId, now_ns: u64) {
         let Some((pair, side)) = self.place(conn) else { return };
         let bytes = self.net.inputs().bytes(conn).to_vec();
@@ -341,8 +345,8 @@ impl Line {
         }
     }
 
-    /// Returns the number of bytes in transit to `side`: in the lane, or in the output buffer of
-    /// its connection.
+    /// Returns the number of bytes of connection `pair` in transit to `side`: in the lane, or in
+    /// the output buffer of the connection at `side`.
     fn held_len_bytes(&mut self, pair: u64, side: Side) -> usize {
         let end = self.end_mut(pair, side);
         let (conn, on_its_way) = (end.conn, end.on_its_way_len_bytes);
@@ -423,7 +427,7 @@ impl Line {
         }
     }
 
-    /// Shuts down the sending side of connections whose output is sent.
+    /// Shuts down the sending side of each connection in `to_shut` whose output buffer is empty.
     fn shutdown_flushed(&mut self) {
         let net = &mut self.net;
         self.to_shut.retain(|&conn| {
@@ -438,7 +442,7 @@ impl Line {
         });
     }
 
-    /// Removes a closed connection, and its pair when both ends are closed.
+    /// Removes a closed connection, and also its pair once both ends are closed.
     fn forget(&mut self, conn: ConnId) {
         let Some((pair, side)) = self.conns.remove(&conn) else { return };
         let end = self.end_mut(pair, side);

@@ -5,7 +5,7 @@
 //!     for each number of connections:
 //!       for each round:                                      engines are emptied, unless preloaded
 //!         for each workload and transport:
-//!           for each engine, first another one each round:   one run
+//!           for each engine (the first rotates by round):    one run
 //! ```
 //! Runs that are compared are thus close in time, and no engine is always the first. If the speed
 //! of the machine changes, all engines are affected alike. All engines of a group are alive while
@@ -31,23 +31,23 @@ use crate::results::{ClientBound, Ending, LinkKind, LinkUse, RunResult, Transpor
 use crate::spec::{Limit, Load, RunSpec, Target, Watch};
 use crate::workload::{Workload, fresh_seed};
 
-/// The number of connections for unmeasured requests: the preload and the list of the LRANGE tests.
-/// `FILL_PIPELINE` is their pipeline depth.
+/// The number of connections that send unmeasured requests: the preload, and the elements of the
+/// list for the LRANGE tests. `FILL_PIPELINE` is their pipeline depth.
 const FILL_CONNECTIONS: usize = 8;
 const FILL_PIPELINE: usize = 16;
-/// The number of elements pushed to the list of the LRANGE tests, which read at most 600.
+/// The number of elements pushed to the list for the LRANGE tests, which read at most 600 of them.
 const LIST_FILL_REQUESTS: u64 = 1_000;
-/// The share of busy time from which a relay counts as the bottleneck.
+/// The ratio of CPU time to wall time from which a relay counts as the bottleneck.
 const RELAY_BUSY_MIN: f64 = 0.9;
 
-/// A running study.
+/// A study in progress: its settings and the results measured so far.
 pub struct Runner<'a> {
     study: &'a Study,
     interrupt: Interrupt,
     /// The function that saves the results measured so far.
     save: &'a dyn Fn(&Outcome),
     outcome: Outcome,
-    /// The problems of the study, one line each.
+    /// The errors of the study so far, one line each.
     problems: Vec<String>,
     runs_done: usize,
     /// The number of points measured so far, counted again in each round. The runs of all engines
@@ -70,12 +70,12 @@ struct Group {
     is_first: bool,
 }
 
-/// The settings of one round of a group with one number of connections.
+/// One round of a group with one number of connections.
 struct Step<'a> {
     group: Group,
     connections: usize,
     workloads: &'a [NamedWorkload],
-    /// The series that are not measured any more because their rate has stopped rising.
+    /// The series that are no longer measured in this group, because their rate has stopped rising.
     at_their_limit: &'a [Series],
 }
 
@@ -84,8 +84,8 @@ struct Step<'a> {
 type Series = (String, String, Transport);
 
 impl<'a> Runner<'a> {
-    /// Creates a runner of `study`. When `interrupt` is set, the runner ends early. It calls `save`
-    /// after each number of connections.
+    /// Creates a runner of `study`. The runner ends early once `interrupt` is set. It calls `save`
+    /// each time it has finished all rounds with one number of connections.
     pub fn new(study: &'a Study, length: Length, interrupt: Interrupt, save: &'a dyn Fn(&Outcome)) -> Self {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let outcome = Outcome {
@@ -118,7 +118,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs the study to its end. Returns the outcome and the problems.
+    /// Runs the study to its end. Returns the outcome and the errors, one line each.
     pub fn run(mut self) -> (Outcome, Vec<String>) {
         self.find_programs();
         if let Some(reason) = self.nothing_to_compare() {
@@ -157,8 +157,8 @@ impl<'a> Runner<'a> {
         (self.outcome, self.problems)
     }
 
-    /// Returns the reason why the study cannot run: no engine is installed, only one of several is,
-    /// or the baseline is not. Returns `None` if it can run.
+    /// Returns the reason why the study cannot run: no engine is available, only one of several
+    /// engines is available, or the baseline is not. Returns `None` if the study can run.
     fn nothing_to_compare(&self) -> Option<String> {
         let left_out = |facts: &&EngineFacts| facts.left_out.is_some();
         let missing = |facts: &EngineFacts| {
@@ -222,8 +222,8 @@ impl<'a> Runner<'a> {
         self.interrupt.is_set()
     }
 
-    /// Prints a line on standard error and adds it to the notes of the reports. A repeated line is
-    /// ignored.
+    /// Prints a line on standard error and adds it to the notes of the reports. A line that is
+    /// already in the notes is ignored.
     fn note(&mut self, line: String) {
         if !self.outcome.notes.contains(&line) {
             eprintln!("{line}");
@@ -394,7 +394,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Sends requests that are not measured.
+    /// Sends `requests` requests of `workload` to `target` without measuring them: a preload, or
+    /// the list of the LRANGE tests.
     fn fill(&self, workload: Workload, requests: u64, target: Target) -> Result<RunResult, BenchError> {
         let load = Load {
             connections: FILL_CONNECTIONS,
@@ -408,7 +409,8 @@ impl<'a> Runner<'a> {
         crate::run(&RunSpec { target, workload, load, watch })
     }
 
-    /// Returns an error if the engines' settings differ, unless the study allows it.
+    /// Returns an error if the engines differ in an option that must be equal. If the study allows
+    /// different settings, notes the differences instead.
     fn check_settings(&mut self) -> Result<(), String> {
         let known: Vec<EngineFacts> = self.outcome.measured().cloned().collect();
         for line in differences(&known) {
@@ -420,8 +422,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Deletes all data of the engines, so that lists do not grow from round to round. Skipped if
-    /// the study has a preload. An engine that this program did not start keeps its data, which
+    /// Deletes all data of the engines, so that lists do not grow from round to round. Does nothing
+    /// if the study has a preload. An engine that this program did not start keeps its data, which
     /// belongs to the user.
     fn empty(&mut self, engines: &mut [Option<Running>]) {
         if self.study.preload.is_some() {
@@ -476,8 +478,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Records the failure of the cell at `point` for the engine that was at index `slot` of the
-    /// group.
+    /// Records that the cell at `point` failed for an engine that has ended or stopped replying.
+    /// `slot` is the index that the engine had in the group.
     fn mark_failed(&mut self, slot: usize, point: &Point) {
         let Some((_, name)) = self.gone.iter().find(|(gone, _)| *gone == slot).cloned() else { return };
         let engine = self.study.engines.iter().find(|engine| engine.name() == name);
@@ -488,8 +490,9 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Measures `running` at `point` once, unless the point does not apply to it. Returns false if
-    /// the engine has ended or stopped replying.
+    /// Measures `running` at `point` once. Skips the run with a note if the engine or the link
+    /// cannot use the transport of `point`. Returns false if the engine has ended or stopped
+    /// replying.
     fn measure(
         &mut self,
         round: usize,
@@ -651,9 +654,9 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Records the simulator and the CPU time of the link of a run. `passed` is the CPU time of the
-/// relay and the wall time of the run. Marks the run as client-bound if the relay was the
-/// bottleneck.
+/// Records in `result` the simulator of the link and the load of its relay. `passed` is the CPU
+/// time of the relay and the wall time of the run. Marks the run as client-bound if the relay was
+/// the bottleneck.
 fn note_link(result: &mut RunResult, kind: LinkKind, passed: Option<(Duration, Duration)>) {
     let busy = passed.map(|(cpu, wall)| cpu.as_secs_f64() / wall.as_secs_f64().max(1e-9));
     let per_request = |busy: f64| busy * result.duration_seconds * 1e6 / result.requests.max(1) as f64;
@@ -664,7 +667,8 @@ fn note_link(result: &mut RunResult, kind: LinkKind, passed: Option<(Duration, D
     }
 }
 
-/// Returns the facts about an engine before its start: its name and its command line or address.
+/// Returns the facts about an engine that are known before its start: its name, and its command
+/// line or address.
 fn facts_before(engine: &Engine) -> EngineFacts {
     let line = engine.start.as_ref().or(engine.address.as_ref());
     EngineFacts {
@@ -674,7 +678,7 @@ fn facts_before(engine: &Engine) -> EngineFacts {
     }
 }
 
-/// Returns the name of a transport in reports.
+/// Returns the name of a transport as reports show it.
 pub fn transport_name(transport: Transport) -> &'static str {
     match transport {
         Transport::Tcp => "TCP",

@@ -10,7 +10,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The minimum coverage of an interval.
+/// The probability with which a confidence interval must contain the true median. With fewer than
+/// six values no interval reaches it.
 const COVERAGE_WANTED: f64 = 0.95;
 
 /// A median and its confidence interval.
@@ -18,9 +19,9 @@ const COVERAGE_WANTED: f64 = 0.95;
 pub struct Estimate {
     /// The median.
     pub median: f64,
-    /// The lower end of the interval.
+    /// The lower end of the confidence interval.
     pub low: f64,
-    /// The upper end of the interval.
+    /// The upper end of the confidence interval.
     pub high: f64,
     /// The probability that the interval contains the true median, from 0 to 1; 0 for a single
     /// round.
@@ -28,7 +29,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Computes the estimate from `values`; `None` without finite values. O(n log n).
+    /// Computes the median and its confidence interval from `values`; `None` without finite values.
+    /// O(n log n).
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -37,7 +39,8 @@ impl Estimate {
         Some(Self { median, low: values[at], high: values[values.len() - 1 - at], coverage })
     }
 
-    /// Returns true if the two intervals do not overlap: the difference is larger than the noise.
+    /// Returns true if the two confidence intervals do not overlap: the difference of the medians
+    /// is larger than the noise.
     pub fn is_apart(&self, other: &Estimate) -> bool {
         self.low > other.high || other.low > self.high
     }
@@ -59,8 +62,8 @@ fn median_of_sorted(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Returns the number of values to leave out at each end of `n` values, and the coverage of the
-/// remaining interval.
+/// Returns the number of values to leave out at each end of `n` sorted values for the confidence
+/// interval of their median. The second value is the coverage of that interval.
 fn rank(n: usize) -> (usize, f64) {
     // P(Binomial(n, 1/2) = i), starting with i = 0.
     let mut probability = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
@@ -84,8 +87,8 @@ pub fn percent(value: f64, base: f64) -> Option<f64> {
     (base > 0.0).then(|| (value / base - 1.0) * 100.0)
 }
 
-/// Returns the geometric mean of the positive values; `None` without any. It is the correct average
-/// of ratios.
+/// Returns the geometric mean of the positive numbers in `values`; `None` if there are none. The
+/// geometric mean is the correct average of ratios.
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let logs: Vec<f64> = values.into_iter().filter(|value| *value > 0.0).map(f64::ln).collect();
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())

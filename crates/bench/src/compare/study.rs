@@ -19,10 +19,10 @@ use crate::workload::{
 /// The number of requests of a run if the study has neither `requests` nor `seconds`:
 /// redis-benchmark's default.
 pub(super) const REQUESTS_DEFAULT: u64 = 100_000;
-/// The largest number of rounds under `--quick`, if `[quick]` does not set it.
+/// The largest number of rounds under `--quick` if the table `[quick]` does not contain `rounds`.
 const QUICK_ROUNDS: u32 = 2;
-/// The number of requests of a run under `--quick`, if `[quick]` sets neither requests nor seconds.
-/// `QUICK_SECONDS` is used instead if `[load]` has seconds.
+/// The number of requests of a run under `--quick`, if `[quick]` contains neither `requests` nor
+/// `seconds`. `QUICK_SECONDS` is used instead if `[load]` contains `seconds`.
 const QUICK_REQUESTS: u64 = 2_000;
 const QUICK_SECONDS: f64 = 0.3;
 
@@ -30,7 +30,7 @@ const QUICK_SECONDS: f64 = 0.3;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Study {
-    /// The title of its reports.
+    /// The title of the reports.
     pub title: String,
     /// The purpose of the study, a few sentences.
     #[serde(default)]
@@ -38,35 +38,36 @@ pub struct Study {
     /// The number of rounds.
     #[serde(default = "default_rounds")]
     pub rounds: u32,
-    /// The engine that differences are relative to; the first engine with results when absent.
+    /// The engine that differences are relative to; when absent, the first engine with results.
     #[serde(default)]
     pub baseline: Option<Spanned<String>>,
     /// True to measure even if engines differ in maxmemory, maxmemory-policy, save or appendonly.
     /// The reports list the differences.
     #[serde(default)]
     pub allow_different_settings: bool,
-    /// The seed of all random choices; a new one when absent.
+    /// The seed of all random choices; when absent, a random seed is chosen.
     #[serde(default)]
     pub seed: Option<u64>,
     /// The load that all workloads share.
     #[serde(default)]
     pub load: Load,
-    /// The keys written before anything is measured.
+    /// The keys written into each engine after its start, before anything is measured.
     #[serde(default)]
     pub preload: Option<Preload>,
-    /// The changes of `--quick`.
+    /// The changes that `--quick` makes to the study.
     #[serde(default)]
     pub quick: Quick,
-    /// The servers.
+    /// The servers to compare.
     #[serde(rename = "engine", default)]
     pub engines: Vec<Engine>,
-    /// The workloads.
+    /// The workloads to measure on each engine.
     #[serde(rename = "workload", default)]
     pub workloads: Vec<WorkloadEntry>,
-    /// The parts that [`Study::adapt`] shortened, a few words each.
+    /// The limits that [`Study::adapt`] made smaller, each as a phrase: `2 rounds instead of 5`.
     #[serde(skip)]
     pub shortened: Vec<String>,
-    /// The number of requests of a run that [`Study::adapt`] replaced by a duration.
+    /// The number of requests of a run if [`Study::adapt`] replaced it by a duration; `None`
+    /// otherwise.
     #[serde(skip)]
     pub requests_replaced: Option<u64>,
 }
@@ -96,17 +97,18 @@ pub struct Load {
     pub pipeline: usize,
     /// The version of RESP: 2 or 3.
     pub resp: u8,
-    /// The password. The command lines of engines contain it as `{password}`.
+    /// The password of the default user. The command lines of engines contain it as `{password}`.
     pub password: Option<String>,
-    /// The number of different keys and members.
+    /// The number of different keys and members that `__rand_int__` and `__key__` choose from. When
+    /// absent, there is only one.
     pub keyspace: Option<u64>,
     /// The sizes of values, in bytes.
     pub value_bytes: Vec<usize>,
     /// The transports to the server.
     pub transports: Vec<Transport>,
-    /// The number of I/O threads of the engines, `{threads}` in their command lines.
+    /// The numbers of I/O threads of the engines, which replace `{threads}` in their command lines.
     pub io_threads: Vec<u32>,
-    /// The round trip times of simulated links, in milliseconds; 0 is no link.
+    /// The round trip times of simulated links, in milliseconds; 0 measures without a link.
     pub round_trips_ms: Vec<u32>,
     /// The simulator of links; when absent, netem if the kernel permits it, otherwise a relay.
     pub link: Option<LinkKind>,
@@ -114,7 +116,7 @@ pub struct Load {
     pub link_mbit_per_second: Option<f64>,
     /// The requests per second of an open loop; a closed loop when absent.
     pub rate: Option<f64>,
-    /// The longest time that an engine may be silent before its run fails, in seconds.
+    /// The longest time that an engine may send no reply before its run fails, in seconds.
     pub reply_within_seconds: f64,
 }
 
@@ -149,20 +151,20 @@ impl Default for Load {
 pub enum ClientThreads {
     /// A fixed number.
     Count(usize),
-    /// A number given by name.
+    /// A number that follows from another setting.
     Named(AsEngine),
 }
 
-/// The only name that `client_threads` accepts.
+/// The only name that `client_threads` accepts instead of a number.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub enum AsEngine {
-    /// The number of I/O threads of the engine.
+    /// As many client threads as the engine has I/O threads.
     #[serde(rename = "as-engine")]
     AsEngine,
 }
 
 impl ClientThreads {
-    /// Returns the number of threads for an engine with `io_threads`.
+    /// Returns the number of client threads for an engine with `io_threads` I/O threads.
     pub fn count(self, io_threads: u32) -> usize {
         match self {
             ClientThreads::Count(count) => count,
@@ -171,7 +173,7 @@ impl ClientThreads {
     }
 }
 
-/// The numbers of connections.
+/// The numbers of connections that the study measures.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(
     untagged,
@@ -189,12 +191,12 @@ pub enum Connections {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rising {
-    /// The first number.
+    /// The first number of connections.
     pub from: usize,
-    /// The largest allowed number.
+    /// The largest allowed number of connections.
     pub to: usize,
-    /// The minimum gain of the rate in percent. Two steps in a row with a smaller gain end the
-    /// series.
+    /// The minimum gain of the rate, in percent. The series ends when neither of the last two steps
+    /// exceeds the best earlier rate by this gain.
     #[serde(default = "default_stop_below")]
     pub stop_below_percent: f64,
 }
@@ -204,7 +206,7 @@ fn default_stop_below() -> f64 {
 }
 
 impl Connections {
-    /// Returns the numbers in order.
+    /// Returns the numbers of connections in the order in which they are measured.
     pub fn steps(&self) -> Vec<usize> {
         match self {
             Connections::List(list) => list.clone(),
@@ -216,8 +218,8 @@ impl Connections {
         }
     }
 
-    /// Returns the gain of the rate in percent below which the number of connections stops rising;
-    /// `None` for a list.
+    /// Returns the minimum gain of the rate, in percent, with which the number of connections goes
+    /// on rising; `None` for a list.
     pub fn stop_below_percent(&self) -> Option<f64> {
         match self {
             Connections::List(_) => None,
@@ -231,10 +233,12 @@ impl Connections {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preload {
-    /// The number of requests as a share of the keyspace. Below 1, some reads will miss.
+    /// The number of requests of the preload, as a share of the keyspace. Below 1, some reads will
+    /// miss.
     #[serde(default = "default_share")]
     pub share: f64,
-    /// The command. `{keyspace}` and `{value_bytes}` are replaced by the study's values.
+    /// The command that writes the keys. `{keyspace}` and `{value_bytes}` are replaced by the
+    /// study's values.
     #[serde(default = "default_preload")]
     pub command: Spanned<String>,
 }
@@ -265,16 +269,17 @@ pub struct Quick {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Engine {
-    /// The name in reports.
+    /// The name of the engine in reports.
     pub name: Spanned<String>,
-    /// The command line that starts it, with placeholders.
+    /// The command line that starts the engine, with placeholders such as `{port}`; absent if the
+    /// engine already runs.
     #[serde(default)]
     pub start: Option<Spanned<String>>,
     /// The options that are appended to `start` if TLS is measured, with `{tls_port}`, `{cert}` and
     /// `{key}`.
     #[serde(default)]
     pub tls_options: Option<Spanned<String>>,
-    /// The address of a running server: `host:port` or the path of a Unix socket.
+    /// The address of an engine that already runs: `host:port` or the path of a Unix socket.
     #[serde(default)]
     pub address: Option<Spanned<String>>,
     /// The root directory of an engine that runs in a chroot or a container. Its scratch directory
@@ -284,10 +289,11 @@ pub struct Engine {
     /// The required prefix of the version that INFO reports.
     #[serde(default)]
     pub expect_version: Option<String>,
-    /// The transports to measure; all when absent. Others are left out with a note.
+    /// The transports over which the engine is measured; all when absent. Other transports of the
+    /// study are skipped with a note.
     #[serde(default)]
     pub transports: Option<Vec<Transport>>,
-    /// The longest time for a start, in seconds.
+    /// The longest time from the start of the engine until it replies to PING, in seconds.
     #[serde(default = "default_ready_within")]
     pub ready_within_seconds: f64,
 }
@@ -296,12 +302,13 @@ fn default_ready_within() -> f64 {
     30.0
 }
 
-/// The changes that the command line makes to a study.
+/// The changes that the command line makes to a study. A change that is `None` or empty leaves the
+/// study's setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Changes<'a> {
     /// The names of the engines to measure; all when empty.
     pub engines: &'a [String],
-    /// The programs of engines, as NAME=PROGRAM.
+    /// Other programs for the command lines of engines, as NAME=PROGRAM.
     pub programs: &'a [String],
     /// The root directories of engines, as NAME=FOLDER.
     pub roots: &'a [String],
@@ -313,7 +320,7 @@ pub struct Changes<'a> {
     pub seed: Option<u64>,
 }
 
-/// A workload of the study: tests of redis-benchmark, or commands.
+/// An entry of the study's workloads: tests of redis-benchmark, or commands with a name.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadEntry {
@@ -328,18 +335,19 @@ pub struct WorkloadEntry {
     pub commands: Option<Vec<Spanned<String>>>,
 }
 
-/// A workload with its name in reports and its preparation.
+/// A workload with its name in reports and the unmeasured workload that prepares it.
 #[derive(Clone, Debug)]
 pub struct NamedWorkload {
-    /// The name in reports: `LRANGE_100`.
+    /// The name in reports, such as `LRANGE_100`.
     pub name: String,
     /// The requests that are measured.
     pub workload: Workload,
-    /// The unmeasured workload that is sent before each run, to fill the list that LRANGE reads.
+    /// The unmeasured workload that is sent before each run to fill the list that LRANGE reads;
+    /// `None` for other tests.
     pub fill: Option<Workload>,
 }
 
-/// The part of a study that is run.
+/// The length of a study: whole, or shortened by `--quick`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// The whole study.
@@ -373,7 +381,7 @@ impl Study {
         })
     }
 
-    /// Applies `[quick]`.
+    /// Applies the table `[quick]` and the defaults of `--quick` to the study.
     fn shorten(&mut self) {
         let quick = std::mem::take(&mut self.quick);
         let load = &mut self.load;
@@ -453,7 +461,8 @@ impl Study {
         self.check().map_err(|mistake| BenchError::Usage(mistake.reason()))
     }
 
-    /// Returns the workloads of entry `at` with values of `value_bytes` bytes.
+    /// Returns the workloads of the entry at index `at`, with values of `value_bytes` bytes.
+    /// Returns a mistake if the entry is invalid.
     pub(super) fn workloads_of_entry(
         &self,
         at: usize,
@@ -474,8 +483,8 @@ impl Study {
         }
     }
 
-    /// Returns all workloads of a checked study. Panics if the study was not checked with this
-    /// size.
+    /// Returns all workloads with values of `value_bytes` bytes. Panics if the study was not
+    /// checked with this size.
     pub fn workloads_of(&self, value_bytes: usize) -> Vec<NamedWorkload> {
         let of_entry =
             |at| self.workloads_of_entry(at, value_bytes).expect("the study was checked with each size");
@@ -534,7 +543,8 @@ impl Study {
         Ok(NamedWorkload { name: workload.name.clone(), workload, fill: None })
     }
 
-    /// Returns the preload and its number of requests; `None` if the study has no preload.
+    /// Returns the workload of the preload, with values of `value_bytes` bytes, and its number of
+    /// requests; `None` if the study has no preload.
     pub(super) fn preload_workload(&self, value_bytes: usize) -> Result<Option<(Workload, u64)>, Mistake> {
         let Some(preload) = &self.preload else { return Ok(None) };
         let Some(keyspace) = self.load.keyspace else {
@@ -552,8 +562,9 @@ impl Study {
         Ok(Some((workload, requests)))
     }
 
-    /// Returns the preload of a checked study and its number of requests. Panics if the study was
-    /// not checked with this size.
+    /// Returns the workload of the preload, with values of `value_bytes` bytes, and its number of
+    /// requests; `None` if the study has no preload. Panics if the study was not checked with this
+    /// size.
     pub fn preload_of(&self, value_bytes: usize) -> Option<(Workload, u64)> {
         self.preload_workload(value_bytes).expect("the study was checked with each size")
     }
@@ -576,7 +587,7 @@ impl Study {
 }
 
 impl Engine {
-    /// Returns the name in reports.
+    /// Returns the name of the engine in reports.
     pub fn name(&self) -> &str {
         self.name.get_ref()
     }
@@ -594,16 +605,17 @@ impl Engine {
     }
 }
 
-/// A point of measurement: one value of each dimension of the study.
+/// A point of measurement: a test under one set of conditions. It has one value of each dimension
+/// of the study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The name of the workload.
+    /// The name of the workload: a test of redis-benchmark, or the name in the study.
     pub test: String,
     /// The transport to the server.
     pub transport: Transport,
-    /// The round trip time of the simulated link, in milliseconds; 0 without one.
+    /// The round trip time of the simulated link, in milliseconds; 0 without a link.
     pub round_trip_ms: u32,
-    /// The number of I/O threads requested of the engine.
+    /// The number of I/O threads that the engine was asked to start.
     pub io_threads: u32,
     /// The size of values, in bytes.
     pub value_bytes: usize,

@@ -11,7 +11,7 @@ use resp::Value;
 
 use crate::workload::{SLOTS, slot};
 
-/// The longest reply to CLUSTER SLOTS that is accepted, in bytes.
+/// The longest reply about a cluster that is accepted, in bytes; CLUSTER SLOTS has the longest.
 pub(super) const SLOTS_REPLY_LEN_BYTES_MAX: usize = 16 << 20;
 /// The largest number of nodes in a map: the maximum that the cluster specification recommends.
 const NODES_MAX: usize = 1000;
@@ -19,7 +19,7 @@ const NODES_MAX: usize = 1000;
 /// A node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
-    /// The name that the cluster gives the node: an address or a host name.
+    /// The IP address or host name by which the cluster calls the node.
     pub(super) host: String,
     pub(super) address: SocketAddr,
 }
@@ -35,10 +35,10 @@ impl Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClusterMap {
     pub(super) nodes: Vec<Node>,
-    /// The index of the node of each slot.
+    /// The index in `nodes` of the node that serves each slot.
     slots: Vec<u16>,
-    /// The position of the key in each request of the workload; the command has position 0. `None`
-    /// for a request without a key.
+    /// The position of the key among the words of each request of the workload; the command has
+    /// position 0. `None` for a request without a key.
     key_at: Vec<Option<usize>>,
     /// The index of the node that received the last request without a key.
     turn: usize,
@@ -47,16 +47,16 @@ pub(super) struct ClusterMap {
 /// A redirection that a node sent instead of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
-    /// Another node serves the slot from now on. Holds the index of that node.
+    /// MOVED: another node serves the slot from now on. Holds the index of that node.
     Moved(usize),
-    /// The slot is being migrated, and the first node does not have the key. Only this request goes
-    /// to the other node, after ASKING. Holds the index of the other node.
+    /// ASK: the slot is being migrated, and the first node does not have the key. Only this request
+    /// goes to the other node, after ASKING. Holds the index of the other node.
     Ask(usize),
 }
 
 impl ClusterMap {
-    /// Parses the reply of node `seed` to CLUSTER SLOTS. The IP address of `seed` replaces empty
-    /// node names. The error is one line for a person, also if a slot has no node.
+    /// Parses the reply of the node at `seed` to CLUSTER SLOTS. The IP address of `seed` replaces
+    /// empty node names. Returns a one-line error if the reply is malformed or a slot has no node.
     pub(super) fn parse(reply: &Value, seed: SocketAddr) -> Result<Self, String> {
         let Value::Array(ranges) = reply else {
             return Err(format!("unexpected reply to CLUSTER SLOTS: {reply}"));
@@ -87,12 +87,13 @@ impl ClusterMap {
         Ok(map)
     }
 
-    /// Sets the positions of the keys in the requests of the workload.
+    /// Sets the position of the key in each request of the workload; `None` for a request without a
+    /// key.
     pub(super) fn set_keys(&mut self, key_at: Vec<Option<usize>>) {
         self.key_at = key_at;
     }
 
-    /// Returns the index of the node `host:port`; an unknown node is added. An empty host or `?`
+    /// Returns the index of the node `host:port`, and adds an unknown node. An empty host or `?`
     /// means the address `here`. Returns `None` if the host has no address or the map is full.
     fn node(&mut self, host: &str, port: u16, here: IpAddr) -> Option<usize> {
         let host = if matches!(host, "" | "?") { here.to_string() } else { host.to_owned() };
@@ -111,8 +112,8 @@ impl ClusterMap {
         Some(self.nodes.len() - 1)
     }
 
-    /// Returns the index of the node that serves request number `request` of the workload, encoded
-    /// as `bytes`. Requests without a key go to all nodes in turn.
+    /// Returns the index of the node that serves request number `request` of the workload. `bytes`
+    /// is the encoded request. Requests without a key go to all nodes in turn.
     pub(super) fn node_of(&mut self, request: usize, bytes: &[u8]) -> usize {
         let at = self.key_at.get(request).copied().flatten();
         match at.and_then(|at| argument(bytes, at)) {
@@ -124,8 +125,8 @@ impl ClusterMap {
         }
     }
 
-    /// Parses a redirection from node `from`: `MOVED 3999 127.0.0.1:6381`, or the same with ASK.
-    /// Returns `None` for any other error. MOVED updates the map.
+    /// Parses the error reply of node `from` as a redirection: `MOVED 3999 127.0.0.1:6381` or `ASK
+    /// 3999 127.0.0.1:6381`. Returns `None` for any other error. MOVED updates the map.
     pub(super) fn redirect(&mut self, error: &[u8], from: usize) -> Option<Redirect> {
         let text = std::str::from_utf8(error).ok()?;
         let mut words = text.split(' ');
@@ -142,7 +143,8 @@ impl ClusterMap {
     }
 }
 
-/// Returns argument `at` of an encoded request; the command has position 0.
+/// Returns the word at position `at` of an encoded request; the command has position 0. Returns
+/// `None` if the request is not a RESP array or is shorter.
 fn argument(request: &[u8], at: usize) -> Option<&[u8]> {
     let line_len = |bytes: &[u8]| bytes.iter().position(|&byte| byte == b'\r');
     let mut rest = request.strip_prefix(b"*")?;
@@ -161,8 +163,8 @@ fn argument(request: &[u8], at: usize) -> Option<&[u8]> {
 }
 
 /// Returns the position of the key in the encoded `request`, from the `reply` to COMMAND GETKEYS;
-/// `None` for a command without keys. If the reply does not name a key, the first argument counts
-/// as the key.
+/// `None` for a command without keys. If the server replies with another error, the first argument
+/// counts as the key.
 pub(super) fn key_at(request: &[u8], reply: &Value) -> Option<usize> {
     let Ok(Some((Value::Array(arguments), _))) = resp::decode(request) else { return None };
     let first = (arguments.len() > 1).then_some(1);

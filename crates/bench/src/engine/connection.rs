@@ -17,23 +17,25 @@ use crate::BenchError;
 use crate::spec::{Endpoint, RunSpec, Target};
 use crate::workload::{Draw, Sequences, Workload};
 
-/// The longest wait for a server to accept a connection, and for each read of its replies about a
-/// cluster.
+/// The longest wait for a server to accept a connection. Also the longest wait for each read of a
+/// cluster node's reply about slots or key positions.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A server whose name is resolved, and the commands that open a connection to it.
+/// The server of a run, with its name resolved, and the commands that each connection to it sends
+/// first.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     place: Place,
     tls: Option<Connector>,
     pub(super) cluster: Option<ClusterMap>,
-    /// The encoded greeting: HELLO or AUTH, SELECT and CLIENT TRACKING as needed, then PING.
+    /// The encoded commands that a connection sends before the run: HELLO or AUTH, SELECT and
+    /// CLIENT TRACKING as needed, then PING.
     pub(super) greeting: Vec<u8>,
-    /// The number of replies to `greeting`.
+    /// The number of replies that `greeting` gets.
     pub(super) greeting_replies: u32,
-    /// The encoded greeting without the PING, for connections that are opened during a run.
+    /// The commands of `greeting` without the PING, for connections that are opened during a run.
     pub(super) reconnect_commands: Vec<u8>,
-    /// The number of replies to `reconnect_commands`.
+    /// The number of replies that `reconnect_commands` gets.
     pub(super) greeting_again_replies: u32,
 }
 
@@ -44,8 +46,8 @@ enum Place {
 }
 
 impl Server {
-    /// Resolves the name of the server and chooses the first address that accepts a connection.
-    /// Requests the slot map of a cluster.
+    /// Resolves the name of the server and chooses its first address that accepts a connection. Of
+    /// a cluster, also requests the slot map. Returns an error if no address accepts.
     pub(super) fn find(spec: &RunSpec) -> Result<Self, BenchError> {
         let target = &spec.target;
         let tls = match (&target.tls, &target.endpoint) {
@@ -94,8 +96,8 @@ impl Server {
         self.cluster.as_ref().map_or(1, |map| map.nodes.len())
     }
 
-    /// Adds encryption to `socket`, which leads to the server or to `node` of a cluster, if TLS is
-    /// configured.
+    /// Adds TLS to `socket` if TLS is configured. `socket` leads to `node` of a cluster, or to the
+    /// single server if `node` is `None`.
     fn secured(&self, socket: Socket, node: Option<&Node>) -> io::Result<Socket> {
         let Some(tls) = &self.tls else { return Ok(socket) };
         let side = match node {
@@ -105,7 +107,7 @@ impl Server {
         Ok(socket.encrypted(side))
     }
 
-    /// Opens a connection to the server, or to `node` of a cluster, and waits until it is
+    /// Opens a connection to `node` of a cluster, or to the single server, and waits until it is
     /// established.
     pub(super) fn connect(&self, node: Option<&Node>) -> io::Result<Socket> {
         let socket = match (node, &self.place) {
@@ -117,8 +119,8 @@ impl Server {
         self.secured(socket, node)
     }
 
-    /// Starts a connection to the server, or to `node` of a cluster, without waiting for TCP. A
-    /// connection to a Unix socket is established at once, because it takes no round trip.
+    /// Starts a connection to `node` of a cluster, or to the single server, without waiting for
+    /// TCP. A connection to a Unix socket is established at once, because it takes no round trip.
     pub(super) fn begin_to_connect(&self, node: Option<&Node>) -> io::Result<Socket> {
         let socket = match (node, &self.place) {
             (Some(Node { address, .. }), _) | (None, Place::Tcp(address)) => Socket::connect(*address)?,
@@ -164,13 +166,13 @@ impl Server {
     }
 }
 
-/// A blocking connection, with or without TLS.
+/// A blocking connection to a cluster node, with or without TLS.
 trait Stream: Read + Write {}
 
 impl<S: Read + Write> Stream for S {}
 
-/// Appends COMMAND GETKEYS for an encoded request. For an inline PING, which is not a RESP array,
-/// it appends COMMAND GETKEYS without arguments; the server replies with an error.
+/// Appends COMMAND GETKEYS with the words of the encoded `request` to `out`. For an inline PING,
+/// which is not a RESP array, it has no arguments, and the server replies with an error.
 fn push_getkeys(request: &[u8], out: &mut Vec<u8>) {
     let mut words: Vec<&[u8]> = vec![b"COMMAND", b"GETKEYS"];
     let decoded = resp::decode(request);
@@ -180,8 +182,8 @@ fn push_getkeys(request: &[u8], out: &mut Vec<u8>) {
     encode_request(&words, out);
 }
 
-/// Waits for the next reply from the node at `seed`. `input` holds the bytes that were read and not
-/// decoded yet.
+/// Waits for the next reply from the node at `seed`. `input` holds the bytes that were received but
+/// not decoded yet.
 fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) -> Result<Value, BenchError> {
     let mut chunk = vec![0; 64 * 1024];
     loop {
@@ -208,9 +210,8 @@ fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) ->
     }
 }
 
-/// Encodes the commands that open a connection, and returns them with the number of their replies.
-/// The caller may add a PING, which checks that the server has accepted the connection and needs no
-/// password.
+/// Encodes the commands that a connection sends first, and returns them with the number of their
+/// replies. They do not include the final PING, which checks that the server accepts requests.
 fn greeting(target: &Target) -> (Vec<u8>, u32) {
     let mut out = Vec::new();
     let mut replies = 0;

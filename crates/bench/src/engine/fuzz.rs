@@ -5,22 +5,23 @@ use resp::{Value, decode};
 
 use super::replies::{Reply, ReplyScanner, VALUES_MAX};
 
-/// The number of bytes of bulk strings that the scanner keeps for comparison.
+/// The maximum number of bytes of bulk strings that the scanner keeps of each reply.
 const KEPT_LEN_BYTES: usize = 16;
-/// The number of bytes of an error's text that the scanner keeps.
+/// The maximum number of bytes that the scanner keeps of an error's text.
 const ERROR_LEN_BYTES: usize = 256;
 
-/// The interpretation of a stream: its replies, each with the kept bytes of its bulk strings.
-/// `is_malformed` is true if malformed bytes follow them.
+/// The replies that the scanner finds in a stream, each with the bytes that it keeps of bulk
+/// strings. `is_malformed` is true if malformed bytes follow the replies.
 #[derive(Debug, PartialEq)]
 struct Meaning {
     replies: Vec<(Reply, Vec<u8>)>,
     is_malformed: bool,
 }
 
-/// Checks that a stream of replies has the same interpretation whole and in pieces, and that the
-/// decoder agrees. The first byte of `data`, modulo 16, is the number of bytes after it that give
-/// piece lengths. They are used in turn, repeatedly. The rest of `data` is the stream.
+/// Checks that the scanner finds the same replies in a stream that arrives whole and in pieces, and
+/// that the decoder agrees. The first byte of `data`, modulo 16, is the number of bytes after it
+/// that give the lengths of pieces. The lengths are used in turn, repeatedly. The rest of `data` is
+/// the stream.
 pub fn fuzz_replies(data: &[u8]) {
     let Some((&cuts, rest)) = data.split_first() else { return };
     let (cuts, stream) = rest.split_at(rest.len().min(usize::from(cuts % 16)));
@@ -49,8 +50,8 @@ pub fn fuzz_replies(data: &[u8]) {
     }
 }
 
-/// Returns the interpretation of `stream` when it arrives in pieces of `cuts[i] + 1` bytes, or
-/// whole if `cuts` is empty.
+/// Scans `stream` and returns the replies found. The stream arrives in pieces of `cuts[i] + 1`
+/// bytes, or whole if `cuts` is empty.
 fn meaning(stream: &[u8], cuts: &[u8]) -> Meaning {
     let mut scanner = ReplyScanner::default();
     scanner.keep_bodies(KEPT_LEN_BYTES);
@@ -74,8 +75,8 @@ fn meaning(stream: &[u8], cuts: &[u8]) -> Meaning {
 }
 
 /// Returns the reply that the scanner must report for `value`, or `None` for a push message, which
-/// answers no request. The second value is the text that the scanner keeps, if `value` is one bulk
-/// string.
+/// is not a reply. If `value` is one bulk string, also returns the text that the scanner must keep
+/// of it.
 fn expected(value: &Value) -> Option<(Reply, Option<Vec<u8>>)> {
     let beginning = |text: &[u8], len: usize| text[..text.len().min(len)].to_vec();
     Some(match value {

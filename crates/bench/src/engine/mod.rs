@@ -37,19 +37,20 @@ use worker::Worker;
 /// The interval at which the calling thread checks the worker threads.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The number of open files other than connections: event loops, standard streams, result files.
+/// The number of open files reserved for other uses than connections: event loops, standard
+/// streams, result files.
 const DESCRIPTORS_BESIDE: u64 = 100;
 
-/// The observations of the calling thread: the resource usage of the server before and after the
-/// measured part, and true after an interrupt.
+/// The observations of the calling thread during a run. `server` is the server's resource usage
+/// before and after the measured part, if known. `interrupted` is true after an interrupt.
 #[derive(Default)]
 struct Watched {
     server: Option<(ProcessUse, ProcessUse)>,
     interrupted: bool,
 }
 
-/// Runs `spec` until it is complete, interrupted or failed. An interrupted or failed run returns a
-/// partial result. An error means that nothing was measured.
+/// Runs `spec` until it is complete, interrupted or failed. Returns a partial result for an
+/// interrupted or failed run. Returns an error if nothing was measured.
 pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
     check(spec)?;
     let server = Server::find(spec)?;
@@ -118,7 +119,8 @@ pub fn idle(spec: &RunSpec, ready: impl FnOnce()) -> Result<(), BenchError> {
     worker.idle()
 }
 
-/// Raises the limit of open files to the number that `connections` need, up to the hard limit.
+/// Raises this process's limit of open files as needed for `connections` connections, up to the
+/// hard limit.
 fn raise_descriptor_limit(connections: usize) {
     let needed = connections as u64 + DESCRIPTORS_BESIDE;
     let limit = getrlimit(Resource::Nofile);
@@ -129,7 +131,7 @@ fn raise_descriptor_limit(connections: usize) {
     }
 }
 
-/// Returns an error if the settings are invalid.
+/// Returns an error if the settings of `spec` are out of range or contradict each other.
 fn check(spec: &RunSpec) -> Result<(), BenchError> {
     let load = &spec.load;
     let wrong = |reason: &str| Err(BenchError::Usage(reason.to_owned()));
@@ -160,7 +162,8 @@ fn check(spec: &RunSpec) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Observes a run until `is_over` returns true, and stops it on an interrupt.
+/// Observes a run until `is_over` returns true. Shows the progress, and tells the threads to stop
+/// on an interrupt.
 fn watch(spec: &RunSpec, shared: &Shared, times: &Times, is_over: impl Fn() -> bool) -> Watched {
     let mut watched = Watched::default();
     let mut progress = Progress::new(spec);
@@ -191,7 +194,7 @@ fn watch(spec: &RunSpec, shared: &Shared, times: &Times, is_over: impl Fn() -> b
 struct Began {
     backend: Backend,
     started_unix_ms: u64,
-    /// The start of the measured part, by the clock of [`Shared`].
+    /// The start of the measured part, in nanoseconds since [`Shared::epoch`].
     measured_ns: u64,
 }
 

@@ -8,10 +8,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::shared::{Shared, Times};
 use crate::spec::{Limit, RunSpec};
 
-/// The maximum number of redraws per second.
+/// The maximum number of times per second that the progress line is drawn.
 const DRAWS_PER_SECOND: u8 = 4;
 
-/// The progress line. Hidden when standard error is no terminal.
+/// The progress line of a run. It is hidden if standard error is no terminal or the run shows no
+/// progress.
 pub(super) struct Progress {
     bar: ProgressBar,
     limit: Limit,
@@ -67,7 +68,7 @@ impl Progress {
         });
     }
 
-    /// Removes the line.
+    /// Removes the progress line from the terminal.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -16,7 +16,7 @@ const LINE_LEN_BYTES_MAX: usize = 64 * 1024;
 /// The maximum number of values in a reply: more than any command returns, and far below an
 /// overflow of the counter.
 pub(super) const VALUES_MAX: u64 = 1 << 32;
-/// The number of bytes of an error's text that are kept.
+/// The maximum number of bytes of an error's text that are kept.
 const ERROR_LEN_BYTES_MAX: usize = 256;
 
 /// The kind of a reply.
@@ -26,7 +26,7 @@ pub(super) enum Reply {
     Value,
     /// A null of RESP2 or RESP3.
     Null,
-    /// An error. Holds the beginning of its text.
+    /// An error. Holds the beginning of its text, at most [`ERROR_LEN_BYTES_MAX`] bytes.
     Error(Vec<u8>),
 }
 
@@ -39,33 +39,36 @@ pub(super) struct Malformed(pub String);
 pub(super) struct ReplyScanner {
     values_left: u64,
     body_left: u64,
-    /// The kind of the current reply; `None` before its first line is parsed.
+    /// The kind of the current reply; `None` while its first line is incomplete.
     reply: Option<Reply>,
-    /// True if the current reply is a push message, which answers no request.
+    /// True if the current reply is a push message, which does not belong to a request.
     is_push: bool,
     /// True if the current reply began with attributes, and the value that they belong to has not
     /// arrived yet.
     is_attributed: bool,
-    /// True if the current bulk string is the text of an error.
+    /// True if the bulk string that is being received is the text of an error.
     in_error: bool,
-    /// The number of bytes of a reply's bulk strings that are kept for comparison; 0 keeps none.
+    /// The maximum number of bytes of each reply's bulk strings that are kept for comparison; 0
+    /// keeps none.
     keep_len_bytes: usize,
     body: Vec<u8>,
 }
 
 impl ReplyScanner {
-    /// Sets the number of bytes of each reply's bulk strings that are kept.
+    /// Sets the maximum number of bytes of each reply's bulk strings that are kept for
+    /// [`ReplyScanner::body`].
     pub(super) fn keep_bodies(&mut self, len_bytes: usize) {
         self.keep_len_bytes = len_bytes;
     }
 
-    /// Returns the beginning of the last reply's bulk strings, concatenated.
+    /// Returns the kept beginning of the last reply's bulk strings, concatenated.
     pub(super) fn body(&self) -> &[u8] {
         &self.body
     }
 
     /// Scans `input`, which continues the bytes scanned before, up to the end of the next reply.
-    /// Returns the number of bytes consumed, and the reply if it is complete.
+    /// Returns the number of bytes consumed, and the reply; `None` if `input` ends before the reply
+    /// does. Push messages are skipped.
     pub(super) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Reply>), Malformed> {
         let mut at = 0;
         loop {
@@ -88,7 +91,8 @@ impl ReplyScanner {
         }
     }
 
-    /// Consumes the body of a bulk string, and returns the number of bytes of `input` consumed.
+    /// Consumes bytes of a bulk string and its line end from `input`. Returns the number of bytes
+    /// consumed.
     fn take_body(&mut self, input: &[u8]) -> usize {
         let len = usize::try_from(self.body_left).unwrap_or(usize::MAX).min(input.len());
         let text_len = usize::try_from(self.body_left.saturating_sub(2)).unwrap_or(usize::MAX).min(len);
@@ -104,7 +108,8 @@ impl ReplyScanner {
         len
     }
 
-    /// Parses a complete line, without its line end.
+    /// Processes a complete line of a reply, without its line end. Returns an error if no reply may
+    /// contain the line here.
     fn line(&mut self, line: &[u8]) -> Result<(), Malformed> {
         let outermost = self.values_left == 0 || (self.is_attributed && self.values_left == 1);
         let Some((&kind, text)) = line.split_first() else { return Err(malformed("an empty line", line)) };
@@ -161,8 +166,8 @@ impl ReplyScanner {
     }
 }
 
-/// Returns the length of the first line of `input`, without its line end; `None` if the line is
-/// incomplete.
+/// Returns the length in bytes of the first line of `input`, without its line end; `None` if the
+/// line is incomplete.
 #[inline]
 fn line_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(len) = input.iter().take(LINE_LEN_BYTES_MAX).position(|&byte| byte == b'\r') else {
@@ -176,7 +181,8 @@ fn line_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
     }
 }
 
-/// Parses the length of a bulk string or an aggregate. Returns `None` for -1, which means null.
+/// Parses `text` as the length of a bulk string or an aggregate. Returns `None` for -1, which means
+/// null. `line` is the whole line, for the error.
 fn count(text: &[u8], line: &[u8]) -> Result<Option<u64>, Malformed> {
     match parse_i64(text) {
         Some(-1) => Ok(None),

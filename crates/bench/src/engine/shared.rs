@@ -10,17 +10,17 @@ use hdrhistogram::Histogram;
 use crate::results::Second;
 use crate::spec::{Limit, Load};
 
-/// The significant digits of the histogram of each second.
+/// The number of significant decimal digits of the latency histogram of each second.
 const SECOND_DIGITS: u8 = 2;
-/// The longest latency that the histograms represent: one hour. A longer one is recorded as one
-/// hour.
+/// The longest latency that the histograms represent, in nanoseconds: one hour. A longer latency is
+/// recorded as one hour.
 pub(super) const LATENCY_NS_MAX: u64 = 3_600 * 1_000_000_000;
 
 /// The times of a run, in nanoseconds since [`Shared::epoch`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// The start of the load: a closed loop sends its first requests, and the first of an open loop
-    /// is due.
+    /// The start of the load. A closed loop sends its first requests then; in an open loop, the
+    /// first request is due then.
     pub start_ns: u64,
     /// The start of the measured part.
     pub measured_ns: u64,
@@ -33,17 +33,18 @@ pub(super) struct Times {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) epoch: Instant,
-    /// True when the run must end at once, even with requests in flight.
+    /// True when all threads must stop at once, even with requests in flight.
     pub(super) stop: AtomicBool,
-    /// The number of requests of the measured part that no thread has claimed yet.
+    /// The number of requests of the measured part that no thread has claimed yet; `u64::MAX` at
+    /// first if the run ends after a duration.
     left: AtomicU64,
-    /// The reason why the run failed; the first reason is kept.
+    /// The first reason why the run failed; `None` if it did not fail.
     failure: Mutex<Option<String>>,
     course: Mutex<Course>,
     threads: usize,
 }
 
-/// The results of the seconds of a run. `reported` has the seconds that all threads have reported.
+/// The results of a run by second. `reported` has the seconds that all threads have reported.
 /// `making` has the later seconds, which some threads have not reported yet.
 #[derive(Debug, Default)]
 struct Course {
@@ -74,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// Returns the nanoseconds since the epoch.
+    /// Returns the time since [`Shared::epoch`], in nanoseconds.
     #[inline]
     pub(super) fn now_ns(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
@@ -91,14 +92,14 @@ impl Shared {
         Times { start_ns, measured_ns, end_ns }
     }
 
-    /// Claims up to `count` of the requests that are left, and returns the number claimed. Relaxed:
-    /// no other data depends on the number.
+    /// Claims up to `count` of the requests that no thread has claimed, and returns the number
+    /// claimed. Relaxed: no other data depends on the number.
     pub(super) fn take(&self, count: u64) -> u64 {
         let before = self.left.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(count)));
         before.unwrap_or(0).min(count)
     }
 
-    /// Ends the run as failed. The first reason is kept.
+    /// Stops all threads and marks the run as failed. Only the first reason is kept.
     pub(super) fn fail(&self, reason: String) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
         self.stop.store(true, Relaxed);
@@ -114,7 +115,8 @@ impl Shared {
         Histogram::new_with_bounds(1, LATENCY_NS_MAX, SECOND_DIGITS).expect("the bounds are constants")
     }
 
-    /// Adds the latencies of second `index` that one thread reports.
+    /// Adds the latencies that one thread recorded in second `index` of the measured part, counted
+    /// from 0. Each thread reports each second once.
     pub(super) fn report_second(&self, index: usize, histogram: &Histogram<u64>) {
         let mut course = self.course();
         course.answered += histogram.len();
@@ -135,14 +137,14 @@ impl Shared {
         }
     }
 
-    /// Returns the last second that all threads have reported, and the number of requests answered
-    /// in all seconds reported by any thread.
+    /// Returns the result of the last second that all threads have reported, and the number of
+    /// requests answered in all seconds that any thread has reported.
     pub(super) fn progress(&self) -> (Option<Second>, u64) {
         let course = self.course();
         (course.reported.last().copied(), course.answered)
     }
 
-    /// Returns the results of each second of a run that lasted `duration`.
+    /// Returns the results by second of a run whose measured part lasted `duration`.
     pub(super) fn seconds(&self, duration: Duration) -> Vec<Second> {
         let course = self.course();
         let mut seconds = course.reported.clone();

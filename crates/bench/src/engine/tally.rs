@@ -9,41 +9,44 @@ use super::shared::LATENCY_NS_MAX;
 use crate::results::{Bucket, ClientBound, ClientUse, LatencySummary};
 use crate::usage::ThreadTime;
 
-/// The significant digits of latencies.
+/// The number of significant decimal digits of the latency histogram.
 const LATENCY_DIGITS: u8 = 3;
 /// The maximum number of error kinds that are counted separately; further kinds are counted as
 /// `OTHER`.
 const ERROR_KINDS_MAX: usize = 64;
 /// The maximum length of an error kind's name, in bytes.
 const ERROR_KIND_LEN_MAX: usize = 32;
-/// The share of the time from which a thread counts as the bottleneck. The time on a processor and
-/// the time waiting for one are added.
+/// The share of the wall time from which a thread of the load generator counts as the bottleneck.
+/// It includes the CPU time and the wait for a processor.
 const BUSY_MIN: f64 = 0.95;
-/// The largest part of the mean latency that delays of the client may be. Above it, the run counts
-/// as client-bound.
+/// The largest share of the mean latency that may come from late sending in an open loop. Above it,
+/// the run counts as client-bound.
 const LATE_SHARE_MAX: f64 = 0.1;
-/// The mean delay of the client in microseconds that is acceptable for any mean latency.
+/// The mean delay of late sending, in microseconds, that is acceptable whatever the mean latency
+/// is.
 const LATE_US_MIN: f64 = 50.0;
 
 /// The counts of one thread, or the sum of several threads. They include only the measured part.
 #[derive(Debug)]
 pub(super) struct Tally {
-    /// The latencies, in nanoseconds.
+    /// The histogram of latencies, in nanoseconds.
     pub(super) histogram: Histogram<u64>,
     pub(super) hits: u64,
     pub(super) misses: u64,
     pub(super) errors: BTreeMap<String, u64>,
     pub(super) first_error: Option<String>,
-    /// The time of the last reply, in nanoseconds since the epoch of the run.
+    /// The time of the last reply, in nanoseconds since
+    /// [`Shared::epoch`](super::shared::Shared::epoch).
     pub(super) last_reply_ns: u64,
     pub(super) unanswered: u64,
-    /// The number of redirections with MOVED by nodes of a cluster. `asked` is the number with ASK.
+    /// The number of MOVED redirections that nodes of a cluster sent. `asked` is the number of ASK
+    /// redirections.
     pub(super) moved: u64,
     pub(super) asked: u64,
-    /// The number of requests answered by each node of a cluster.
+    /// The number of requests answered by each node of a cluster, by the name of the node.
     pub(super) nodes: BTreeMap<String, u64>,
-    /// The total delay, in nanoseconds, of the requests of an open loop for which a connection was
-    /// free. `on_free_connection` is the number of these requests.
+    /// The total delay between due time and sending, in nanoseconds, of the requests of an open
+    /// loop for which a client was free. `on_free_connection` is the number of these requests.
     pub(super) late_ns: u128,
     pub(super) on_free_connection: u64,
     /// The CPU time of the thread in the measured part, and its wait for a processor. `measured_ns`
@@ -73,14 +76,14 @@ impl Tally {
         }
     }
 
-    /// Records the latency of a reply and the time at which it arrived.
+    /// Records the latency of a reply that arrived at `now_ns`, both in nanoseconds.
     #[inline]
     pub(super) fn record(&mut self, latency_ns: u64, now_ns: u64) {
         self.histogram.saturating_record(latency_ns);
         self.last_reply_ns = now_ns;
     }
 
-    /// Counts an error reply under its first word.
+    /// Counts an error reply under the first word of its text, such as `WRONGTYPE`.
     pub(super) fn count_error(&mut self, text: &[u8]) {
         self.first_error.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
         let word =
@@ -113,7 +116,7 @@ impl Tally {
         self.on_free_connection += other.on_free_connection;
     }
 
-    /// Returns the latency percentiles.
+    /// Returns the minimum, the mean, the percentiles and the maximum of the latencies.
     pub(super) fn latency(&self) -> LatencySummary {
         if self.histogram.is_empty() {
             return LatencySummary::default();
@@ -145,8 +148,8 @@ impl Tally {
     }
 }
 
-/// Returns the resource usage of the threads, and decides if the client was the bottleneck. `all`
-/// is the sum of `threads`.
+/// Returns the CPU usage of the load generator's threads, and decides if the load generator was the
+/// bottleneck. `all` is the sum of `threads`.
 pub(super) fn client_use(threads: &[Tally], all: &Tally) -> ClientUse {
     let wall = |tally: &Tally| Duration::from_nanos(tally.measured_ns.max(1)).as_secs_f64();
     let cpu_seconds: f64 = threads.iter().map(|tally| tally.time.cpu_ns as f64 / 1e9).sum();

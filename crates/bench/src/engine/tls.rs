@@ -27,10 +27,10 @@ const SYSTEM_ROOTS: [&str; 3] =
 pub(super) struct Connector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
-    /// The same configuration for connections of the event loop.
+    /// The same configuration in the form that the event loop needs.
     side: TlsClient,
-    /// True if the user gave the expected name. Otherwise the expected name of a cluster node is
-    /// its host.
+    /// True if the user gave the name that the server's certificate must have. Otherwise the host
+    /// of each cluster node is the expected name.
     named: bool,
 }
 
@@ -65,8 +65,8 @@ impl Connector {
         Ok(Self { config: Arc::new(config), name, side, named: options.server_name.is_some() })
     }
 
-    /// Returns the configuration for the cluster node `host`. The expected name is `host`, unless
-    /// the user gave another name.
+    /// Returns the configuration for the cluster node `host`. Its certificate must have the name
+    /// `host`, unless the user gave another name.
     pub(super) fn for_node(&self, host: &str) -> Result<Self, BenchError> {
         if self.named {
             return Ok(self.clone());
@@ -103,7 +103,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BenchError>
     entries.collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))
 }
 
-/// Reads the CA certificates that `options` name; without any, those of the system.
+/// Reads the CA certificates that `options` name. If `options` name none, reads those of the
+/// system.
 fn roots(options: &Tls) -> Result<RootCertStore, BenchError> {
     let mut files: Vec<PathBuf> = options.ca.iter().cloned().collect();
     if let Some(dir) = &options.ca_dir {
@@ -130,8 +131,8 @@ fn roots(options: &Tls) -> Result<RootCertStore, BenchError> {
     Ok(roots)
 }
 
-/// Returns the cipher suites that `options` name, for each version of TLS. Without a list for a
-/// version, returns all its suites.
+/// Returns those of `all` cipher suites that `options` name. If `options` have no list for a
+/// version of TLS, all suites of that version are included.
 fn chosen_suites(
     all: Vec<SupportedCipherSuite>,
     options: &Tls,

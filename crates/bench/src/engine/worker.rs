@@ -39,14 +39,16 @@ use crate::workload::{Draw, Sequences, Workload};
 use routing::{Routed, Routing};
 use sending::Sending;
 
-/// The number of connections with queued requests at which a thread sends them. If more were
-/// queued, the server would wait for the thread.
+/// The number of connections with queued requests at which a thread sends them without waiting for
+/// the end of its turn. If more were queued, the server would wait for the thread.
 const QUEUED_MAX: usize = 32;
-/// The largest number of requests that a thread claims at once from the shared count.
+/// The largest number of requests that a thread claims at once from the count shared by all
+/// threads.
 const TAKEN_AT_ONCE: u64 = 64;
 /// The maximum duration of a poll, which is also the longest delay of a stop.
 const POLL_MAX: Duration = Duration::from_millis(100);
-/// The longest time after the end of a run to send late requests, and then to wait for replies.
+/// The longest time after the end of a run in which a thread still sends requests that were due
+/// before, in nanoseconds. Also the longest time in which it then waits for replies.
 const DRAIN_NS_MAX: u64 = 5_000_000_000;
 /// The longest wait until all connections of a thread have replied to the greeting.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -59,23 +61,24 @@ pub(super) struct Worker<'a> {
     shared: &'a Shared,
     server: &'a Server,
     net: EventLoop,
-    /// The connections, indexed by `ConnId::index`.
+    /// The connections of this thread, indexed by `ConnId::index`.
     conns: Vec<Option<Conn>>,
     clients: Vec<Client>,
     /// The routing to the nodes of a cluster; `None` for a single server.
     routing: Option<Routing>,
     draw: Draw,
-    /// The cumulative weights of the requests; empty for a single request.
+    /// The cumulative weights of the workload's requests; empty if there is only one request.
     weights: Vec<u32>,
-    /// The number of requests that this thread has claimed from the shared count and not sent yet.
+    /// The number of requests that this thread has claimed from the count shared by all threads and
+    /// not sent yet.
     taken: u64,
     in_flight: usize,
-    /// The number of connections that have not replied to the whole greeting.
+    /// The number of connections that have not received all replies to the greeting yet.
     ungreeted: usize,
     /// The connections with unsent requests, in the order in which their requests were queued.
     queued: Vec<ConnId>,
-    /// The last reading of the clock. Queued requests of a closed loop carry this stamp until they
-    /// are sent.
+    /// The last reading of the clock, in nanoseconds since [`Shared::epoch`]. Queued requests of a
+    /// closed loop carry this stamp until they are sent.
     stamp_ns: u64,
     sending: Sending,
     last_reply_ns: u64,
@@ -88,12 +91,13 @@ pub(super) struct Worker<'a> {
     tally: Tally,
 }
 
-/// A client. In a closed loop it sends a batch of requests and waits for all replies. It has one
-/// connection, or one to each node of a cluster.
+/// A client of the simulated load. In a closed loop it sends a batch of requests and waits for all
+/// replies. It has one connection, or one to each node of a cluster.
 struct Client {
     /// The connection to a single server; `None` in a cluster.
     conn: Option<ConnId>,
-    /// The connections by node of a cluster; `None` for a node without a connection yet.
+    /// The connections to the nodes of a cluster, by the index of the node; `None` for a node
+    /// without a connection yet.
     nodes: Vec<Option<ConnId>>,
     in_flight: usize,
     /// True if the client is in [`Schedule::free`].
@@ -103,22 +107,23 @@ struct Client {
 /// A connection of a client.
 struct Conn {
     id: ConnId,
-    /// The index of its client.
+    /// The index of the client in [`Worker::clients`].
     client: usize,
-    /// The index of its node in a cluster.
+    /// The index of the node in the cluster's slot map; 0 for a single server.
     node: usize,
     scanner: ReplyScanner,
     in_flight: VecDeque<Sent>,
-    /// The bytes and redirections of the requests in `in_flight`, in the same order; empty without
-    /// a cluster.
+    /// The bytes and the number of redirections of each request in `in_flight`, in the same order;
+    /// empty without a cluster.
     routed: VecDeque<Routed>,
     greeting_left: u32,
 }
 
 /// A request whose reply has not arrived yet.
 struct Sent {
-    /// Closed loop: the time at which the request was sent, or its connection was started if each
-    /// request has its own. Open loop: the time at which the request was due.
+    /// The time from which the latency counts, in nanoseconds since [`Shared::epoch`]. Closed loop:
+    /// the request was sent then, or its connection was started if each request has its own. Open
+    /// loop: the request was due then.
     due_ns: u64,
     key: u64,
     request: u32,
@@ -128,9 +133,10 @@ struct Sent {
 struct Schedule {
     interval_ns: f64,
     first_ns: f64,
-    /// The number of scheduled requests that were sent.
+    /// The number of scheduled requests that this thread has sent.
     sent: u64,
-    /// The clients with fewer requests in flight than the pipeline depth, the longest free first.
+    /// The clients with fewer requests in flight than the pipeline depth. The client that has been
+    /// in the list longest comes first.
     free: VecDeque<usize>,
     /// True if a request was due while no client was free, and some due requests are still unsent.
     behind: bool,
@@ -142,14 +148,16 @@ impl Schedule {
     }
 }
 
-/// The reason why a thread ends early.
+/// The reason why a thread ends early: a text about the server or connection, or an error of the
+/// operating system.
 enum Stop {
     Refused(String),
     System(io::Error),
 }
 
 impl<'a> Worker<'a> {
-    /// Starts thread `index` of `threads`: opens and greets its connections.
+    /// Starts thread number `index` of `threads`: opens its share of the connections and waits
+    /// until the server has replied to their greetings.
     pub(super) fn start(
         (index, threads): (usize, usize),
         spec: &'a RunSpec,
@@ -225,12 +233,13 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Appends `bytes` to the output buffer of `id`.
+    /// Appends `bytes` to the output buffer of connection `id`.
     fn write(&mut self, id: ConnId, bytes: &[u8]) {
         self.net.output(id).tail_mut().extend_from_slice(bytes);
     }
 
-    /// Registers a new connection of `client`, in a cluster to `node`.
+    /// Registers connection `id` of `client`. In a cluster it leads to `node`. `greeting_left` is
+    /// the number of replies to the greeting that it waits for.
     fn keep(&mut self, id: ConnId, client: usize, node: usize, greeting_left: u32) {
         let mut scanner = ReplyScanner::default();
         if self.spec.load.verify
@@ -254,7 +263,8 @@ impl<'a> Worker<'a> {
         if interrupt { Err(BenchError::Interrupted) } else { Ok(()) }
     }
 
-    /// Waits until all connections have replied to the greeting.
+    /// Waits until all connections have received the replies to their greeting. Returns an error if
+    /// the server rejects one or does not reply in time.
     fn greet(&mut self) -> Result<(), BenchError> {
         let within = self.spec.load.reply_within.min(HANDSHAKE_TIMEOUT);
         let deadline_ns = self.shared.now_ns() + within.as_nanos() as u64;
@@ -279,7 +289,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Keeps the connections open until the run is interrupted.
+    /// Keeps the connections open until the run is interrupted. Returns an error if a connection is
+    /// lost.
     pub(super) fn idle(mut self) -> Result<(), BenchError> {
         let mut events = Vec::new();
         while self.check_interrupt().is_ok() {
@@ -294,7 +305,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Runs the load until the run ends, and returns the counts.
+    /// Runs the load until the run ends, and returns the counts of this thread, which has number
+    /// `index` of `threads`.
     pub(super) fn run(mut self, (index, threads): (usize, usize), times: Times) -> Tally {
         self.times = times;
         self.schedule = self.spec.load.rate.map(|rate| Schedule {
@@ -352,7 +364,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Returns the maximum duration of the next poll.
+    /// Returns the longest time that the next poll may wait: until the next request is due, at most
+    /// [`POLL_MAX`].
     fn timeout(&self) -> Duration {
         let Some(schedule) = &self.schedule else { return POLL_MAX };
         if schedule.free.is_empty() {
@@ -365,7 +378,7 @@ impl<'a> Worker<'a> {
         Duration::from_nanos(due_ns.saturating_sub(self.shared.now_ns())).min(POLL_MAX)
     }
 
-    /// Returns true if this thread sends no more requests.
+    /// Returns true if this thread sends no more requests in this run.
     fn has_sent_all(&mut self, now_ns: u64) -> bool {
         let by_time = match &self.schedule {
             // Requests that were due before the end are still sent, for at most DRAIN_NS_MAX.
@@ -386,7 +399,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Claims one request that is due at `due_ns`. Returns false if it must not be sent: the run
-    /// ends before it is due, or no requests are left. Requests of the warm-up are not counted.
+    /// ends before it is due, or no requests are left. Requests of the warm-up need no claim.
     fn take(&mut self, due_ns: u64) -> bool {
         if due_ns < self.times.measured_ns {
             return true;
@@ -428,7 +441,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Processes the replies that arrived on `id`, then sends the next requests of its client.
+    /// Processes the replies that arrived on connection `id`. Then sends the next requests of its
+    /// client if the client is ready for them.
     fn replies(&mut self, id: ConnId, now_ns: u64) -> Result<(), Stop> {
         let Some(mut conn) = self.conns.get_mut(id.index()).and_then(Option::take) else { return Ok(()) };
         let mut consumed = 0;
@@ -474,7 +488,8 @@ impl<'a> Worker<'a> {
         if idle || self.schedule.is_some() { self.next_requests(index) } else { Ok(()) }
     }
 
-    /// Processes a reply to the greeting; `left` replies to it have not arrived yet.
+    /// Processes a reply to the greeting of a connection that still waits for `left` more. Returns
+    /// an error if the reply is an error.
     fn greeted(&mut self, reply: Reply, left: u32) -> Result<(), Stop> {
         self.ungreeted -= usize::from(left == 0);
         match reply {
@@ -486,8 +501,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Counts a reply of the measured part: its latency, and whether it is an error, a hit or a
-    /// miss.
+    /// Counts the reply to `sent`: its latency, and if it is an error, a hit or a miss. Ignores
+    /// replies to requests of the warm-up.
     #[inline]
     fn answered(&mut self, sent: &Sent, reply: Reply, scanner: &ReplyScanner, now_ns: u64) {
         if sent.due_ns < self.times.measured_ns {
@@ -520,7 +535,7 @@ impl<'a> Worker<'a> {
 
     /// Closes connection `id`, opens a new one in its place and sends the next requests of
     /// `client`. In a cluster, closes all connections of `client`, which are opened again when they
-    /// are needed.
+    /// are needed. Does nothing if no requests are left to send.
     fn reconnect(&mut self, id: ConnId, client: usize) -> Result<(), Stop> {
         if self.has_sent_all(self.stamp_ns) {
             return Ok(());
@@ -567,8 +582,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Sends the queued requests if at least [`QUEUED_MAX`] connections have some. Called after the
-    /// requests of a client are queued.
+    /// Sends the queued requests if at least [`QUEUED_MAX`] connections have some. Called each time
+    /// after the requests of a client are queued.
     fn written(&mut self) {
         if self.queued.len() >= QUEUED_MAX {
             self.send_queued();
@@ -602,14 +617,14 @@ impl<'a> Worker<'a> {
         self.queued.clear();
     }
 
-    /// Adds connection `id` to the connections with unsent requests.
+    /// Records that connection `id` has queued requests.
     fn note_queued(&mut self, id: ConnId) {
         if self.queued.last() != Some(&id) {
             self.queued.push(id);
         }
     }
 
-    /// Sends the requests that are due by the schedule, as long as clients are free.
+    /// Queues the requests that are due by the schedule, as long as clients are free.
     fn send_due(&mut self) -> Result<(), Stop> {
         let Some(mut schedule) = self.schedule.take() else { return Ok(()) };
         self.stamp_ns = self.shared.now_ns();
@@ -659,14 +674,14 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Chooses a request of the mix by weight.
+    /// Chooses a request of the mix by weight, and returns its index in the workload.
     fn choose(&mut self) -> usize {
         let total = self.weights.last().copied().unwrap_or(1);
         let at = self.draw.below(total);
         self.weights.partition_point(|&up_to| up_to <= at)
     }
 
-    /// Reports the latencies of each second that has ended to the shared state.
+    /// Reports to the shared state the latencies of each second that has ended before `now_ns`.
     fn report_seconds(&mut self, now_ns: u64) {
         let Some(since_ns) = now_ns.checked_sub(self.times.measured_ns) else { return };
         while (since_ns / SECOND_NS) as usize > self.second_index {
@@ -691,7 +706,8 @@ impl<'a> Worker<'a> {
         self.tally
     }
 
-    /// Returns the number of requests of the measured part that were sent or due and have no reply.
+    /// Returns the number of requests of the measured part without a reply: those in flight, and
+    /// those that were due but not sent.
     fn unanswered(&self, now_ns: u64) -> u64 {
         let measured = |sent: &&Sent| sent.due_ns >= self.times.measured_ns;
         let sent = self.conns.iter().flatten().flat_map(|conn| &conn.in_flight).filter(measured).count();
@@ -705,7 +721,8 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Returns the cumulative weights of the requests; empty if there is only one request.
+/// Returns, for each request of `workload`, the sum of its weight and the weights before it; empty
+/// if there is only one request.
 fn cumulative_weights(workload: &Workload) -> Vec<u32> {
     if workload.requests.len() < 2 {
         return Vec::new();

@@ -11,7 +11,7 @@ struct DefaultTest {
     line: &'static str,
 }
 
-/// The title of the test that fills the list of the LRANGE tests.
+/// The title of the test that fills the list for the LRANGE tests.
 const LRANGE_FILL: &str = "LPUSH (needed to benchmark LRANGE)";
 
 const fn test(name: &'static str, title: &'static str, line: &'static str) -> DefaultTest {
@@ -50,7 +50,8 @@ const TESTS: &[DefaultTest] = &[
     test("xadd", "XADD", "XADD mystream * myfield __data__"),
 ];
 
-/// The names that `-t` accepts, in the order in which the tests run.
+/// The names of the single tests that `-t` accepts, in the order in which the tests run. `-t` also
+/// accepts `ping` and `lrange`, each for a group of tests.
 pub const DEFAULT_TESTS: &[&str] = &[
     "ping_inline",
     "ping_mbulk",
@@ -77,19 +78,19 @@ pub const DEFAULT_TESTS: &[&str] = &[
 /// The options of the default tests.
 #[derive(Clone, Debug)]
 pub struct DefaultTestOptions {
-    /// The size of values: `-d`.
+    /// The sizes of the values: `-d`.
     pub sizes: Sizes,
     /// The content of values.
     pub content: Content,
-    /// The number of different keys and members: `-r`. Without it all requests use the same key and
-    /// member.
+    /// The number of different keys and members: `-r`. When absent, all requests use the same key
+    /// and member.
     pub keyspace: Option<u64>,
     /// True if keys have a hash tag, so that requests spread over the nodes of a cluster.
     pub cluster: bool,
 }
 
 impl Default for DefaultTestOptions {
-    /// Returns 3-byte constant values and a single key.
+    /// Returns options with 3-byte constant values and a single key.
     fn default() -> Self {
         Self { sizes: Sizes::Fixed(3), content: Content::Constant, keyspace: None, cluster: false }
     }
@@ -98,7 +99,7 @@ impl Default for DefaultTestOptions {
 impl Workload {
     /// Returns the tests called `names` in redis-benchmark's order; all tests if `names` is empty.
     /// As in redis-benchmark's `-t`, `ping` means both PING tests and `lrange` all LRANGE tests.
-    /// The test that fills the list precedes the LRANGE tests. Returns an error for an unknown
+    /// Before LRANGE tests comes the test that fills their list. Returns an error for an unknown
     /// name.
     pub fn default_tests(names: &[&str], options: &DefaultTestOptions) -> Result<Vec<Workload>, BenchError> {
         let all = ["ping", "lrange"];

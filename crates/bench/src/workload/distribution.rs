@@ -6,38 +6,39 @@
 
 use super::draw::Draw;
 
-/// The maximum number of draws from a normal distribution that miss the range. After them the
-/// nearest end of the range is used. With a median inside the range and a deviation of at most its
-/// size, a third of the draws or more hit.
+/// The maximum number of draws of one Gaussian number; a draw outside the range is repeated. After
+/// the last draw, the nearest end of the range is used. With a median inside the range and a
+/// deviation of at most its size, a third of the draws or more hit.
 const GAUSSIAN_DRAWS_MAX: u32 = 64;
 
-/// A range of key numbers, and the order in which they are used.
+/// A range of key numbers, and the pattern by which numbers are chosen from it.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    /// The smallest number.
+    /// The smallest key number.
     pub min: u64,
-    /// The largest number.
+    /// The largest key number.
     pub max: u64,
-    /// The distribution of the numbers.
+    /// The pattern by which key numbers are chosen.
     pub pattern: KeyPattern,
 }
 
-/// The distribution of numbers in a range.
+/// The pattern by which numbers are chosen from a range: a random distribution or a sequence.
 #[derive(Clone, Debug)]
 pub enum KeyPattern {
     /// All numbers with the same probability.
     Uniform,
-    /// All numbers in ascending order, then again from the first. The order is shared by all
-    /// threads. Holds the index of the counter in [`Sequences`](super::Sequences).
+    /// All numbers in ascending order, then again from the first. All threads share one sequence.
+    /// Holds the index of its counter in [`Sequences`](super::Sequences).
     Sequential(usize),
-    /// A normal distribution.
+    /// A normal distribution, limited to the range.
     Gaussian {
-        /// The median, a number in the range.
+        /// The median of the normal distribution, as a key number.
         median: f64,
-        /// The standard deviation.
+        /// The standard deviation of the normal distribution, in key numbers.
         deviation: f64,
     },
-    /// Zipf's law: the first number is the most frequent, and the k-th is `1/k^s` as frequent.
+    /// Zipf's law with exponent `s`: the first number is the most frequent, and the k-th is `1/k^s`
+    /// times as frequent.
     Zipf(Zipf),
 }
 
@@ -47,7 +48,7 @@ impl Keys {
         (self.max - self.min).saturating_add(1)
     }
 
-    /// Returns the next number. O(1), except for a Gaussian: up to 64 draws.
+    /// Chooses the next key number. O(1); a Gaussian number takes up to 64 draws.
     #[inline]
     pub fn next(&self, draw: &mut Draw) -> u64 {
         match &self.pattern {
@@ -71,7 +72,7 @@ impl Keys {
     }
 }
 
-/// Draws from the normal distribution with mean 0 and deviation 1, by the polar method.
+/// Draws a number from the normal distribution with mean 0 and deviation 1, by the polar method.
 fn standard_normal(draw: &mut Draw) -> f64 {
     loop {
         let (x, y) = (2.0 * draw.rng.f64() - 1.0, 2.0 * draw.rng.f64() - 1.0);
@@ -82,7 +83,7 @@ fn standard_normal(draw: &mut Draw) -> f64 {
     }
 }
 
-/// Zipf's law over `1..=n`.
+/// Zipf's law over the numbers `1..=n`.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     n: f64,
@@ -91,13 +92,13 @@ pub struct Zipf {
     /// the upper bound. [`Zipf::next`] draws a number between them and inverts the integral.
     integral_first: f64,
     integral_last: f64,
-    /// The distance of a number from the drawn point up to which it is accepted without the
-    /// rejection test.
+    /// The largest distance from the drawn point to the next number at which this number is
+    /// accepted without the rejection test.
     taken_within: f64,
 }
 
 impl Zipf {
-    /// Creates the law over `1..=n` with an `exponent` above 0.
+    /// Creates Zipf's law over the numbers `1..=n` with an `exponent` above 0.
     pub fn new(n: u64, exponent: f64) -> Self {
         let mut law =
             Self { n: n as f64, exponent, integral_first: 0.0, integral_last: 0.0, taken_within: 0.0 };

@@ -1,4 +1,5 @@
-//! The state of random choices: a thread's generator, and the counters that all threads share.
+//! The state of random choices: the random number generator of a thread, and the counters that all
+//! threads share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,15 +26,15 @@ pub fn fresh_seed() -> u64 {
 pub struct Draw {
     pub(super) rng: fastrand::Rng,
     sequences: Sequences,
-    /// The number of the last key written into the current request.
+    /// The number of the last key in the request that is being rendered.
     pub(super) key: u64,
-    /// The last number written for a `{rand}` or for the start of a `{range}`.
+    /// The last number drawn for a `{rand}` or for the start of a `{range}`.
     pub(super) range_start: u64,
-    /// The hash tag of the current request.
+    /// The hash tag of the current request, without braces.
     pub(super) tag: [u8; 3],
     /// True if each value depends only on its key, so that replies can be verified.
     pub(super) values_follow_keys: bool,
-    /// The buffer for an argument of variable length.
+    /// The buffer in which an argument of variable length is built.
     pub(super) scratch: Vec<u8>,
 }
 
@@ -47,7 +48,7 @@ impl Draw {
         Self::new(bytes.fold(0xcbf2_9ce4_8422_2325, mix), sequences)
     }
 
-    /// Creates the state of a single thread from `seed`.
+    /// Creates the state of one thread from `seed` alone.
     pub fn new(seed: u64, sequences: Sequences) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(seed),
@@ -75,7 +76,8 @@ impl Draw {
         self.rng.u32(..bound)
     }
 
-    /// Returns the next number of a counter. Relaxed: no other data depends on the number.
+    /// Returns the next number of the counter with index `counter`. Relaxed: no other data depends
+    /// on the number.
     pub(super) fn next_of(&mut self, counter: usize) -> u64 {
         self.sequences.0.get(counter).map_or(0, |counter| counter.fetch_add(1, Relaxed))
     }

@@ -5,24 +5,24 @@ use super::value::Values;
 use super::{Template, TemplateOptions, Weighted, Workload};
 use crate::BenchError;
 
-/// A mix of SET and GET over numbered keys.
+/// A mix of SET and GET over numbered keys, as memtier_benchmark sends it.
 #[derive(Clone, Debug)]
 pub struct Memtier {
     /// The ratio of SET to GET: (1, 15) is 1:15.
     pub ratio: (u32, u32),
-    /// The prefix of keys.
+    /// The prefix of all keys; the key's number follows.
     pub prefix: String,
-    /// The keys of SET.
+    /// The numbers of the keys that SET writes.
     pub set_keys: Keys,
-    /// The keys of GET.
+    /// The numbers of the keys that GET reads.
     pub get_keys: Keys,
     /// The values that SET writes.
     pub values: Values,
 }
 
 impl Workload {
-    /// Creates memtier_benchmark's mix. A command with share 0 is not sent. Returns an error if
-    /// both shares are 0.
+    /// Creates the workload of `mix`. A command with share 0 is not sent. Returns an error if both
+    /// shares are 0.
     pub fn memtier(mix: &Memtier) -> Result<Workload, BenchError> {
         let (sets, gets) = mix.ratio;
         let mut requests = Vec::new();
@@ -53,7 +53,8 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Parses memtier_benchmark's `1:15`. Each share is at most 1,000,000.
+    /// Parses a ratio of SET to GET, such as `1:15`. Returns an error if a share is above 1,000,000
+    /// or the text is malformed.
     pub fn parse_ratio(text: &str) -> Result<(u32, u32), BenchError> {
         let parts =
             text.split_once(':').and_then(|(sets, gets)| Some((sets.parse().ok()?, gets.parse().ok()?)));

@@ -29,18 +29,20 @@ pub use value::{Content, Sizes, Values};
 /// The requests that a run sends repeatedly.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// The name in results: redis-benchmark's title, or the template.
+    /// The name in results: redis-benchmark's title, the template of a single command, or the name
+    /// of a file or mix.
     pub name: String,
     /// The requests with their weights. Never empty.
     pub requests: Vec<Weighted>,
     /// The number of different keys that requests choose from, as far as known; 0 if all use the
     /// same key.
     pub keyspace: u64,
-    /// The size of values in bytes, as text; empty without values.
+    /// The sizes of values in bytes, as text such as `10-100`; empty if the workload has no values.
     pub value_bytes: String,
-    /// The number of counters that its sequential keys need.
+    /// The number of counters that the workload's sequential keys need.
     pub sequences: usize,
-    /// The values that it writes. If replies are verified, also the values that its reads expect.
+    /// The values that the workload writes. If replies are verified, also the values that its reads
+    /// expect.
     pub values: Option<Values>,
 }
 
@@ -49,12 +51,13 @@ pub struct Workload {
 pub struct Weighted {
     /// The weight relative to the other requests.
     pub weight: u32,
-    /// The request.
+    /// The template of the request.
     pub template: Template,
 }
 
 impl Workload {
-    /// Creates a workload that sends `requests` and has `sequences` counters.
+    /// Creates a workload called `name` that sends `requests` and has `sequences` counters for
+    /// sequential keys.
     fn of(name: &str, requests: Vec<Weighted>, sequences: usize) -> Self {
         let templates = || requests.iter().map(|request| &request.template);
         let keyspace = templates().map(Template::keyspace).max().unwrap_or(0);
@@ -63,8 +66,9 @@ impl Workload {
         Self { name: name.to_owned(), keyspace, value_bytes, sequences, values, requests }
     }
 
-    /// Parses weighted command lines with placeholders. If `name` is empty, the first line is the
-    /// name. Returns an error if a line is invalid, a weight is out of range or there is no line.
+    /// Creates a workload from weighted command lines with placeholders. If `name` is empty, the
+    /// first line is the name. Returns an error if a line is invalid, a weight is out of range or
+    /// there is no line.
     pub fn from_templates(
         name: &str,
         lines: &[(u32, &str)],
@@ -85,7 +89,7 @@ impl Workload {
         Ok(Self::of(name, requests, sequences))
     }
 
-    /// Parses one command whose words are already split, as by a shell.
+    /// Creates a workload of one command whose words are already split, as by a shell.
     pub fn from_arguments(arguments: &[Vec<u8>], options: &TemplateOptions) -> Result<Self, BenchError> {
         let mut sequences = 0;
         let template = Template::from_arguments(arguments, options, &mut sequences)?;
@@ -93,9 +97,9 @@ impl Workload {
         Ok(Self::of(&name, vec![Weighted { weight: 1, template }], sequences))
     }
 
-    /// Reads a file of commands, one per line. A weight and a colon precede the command if the
-    /// weight is not 1 (`15: GET {key uniform 1000}`). Empty lines and lines that begin with `#`
-    /// are ignored.
+    /// Creates a workload from a file of commands, one per line. A weight and a colon precede the
+    /// command if the weight is not 1 (`15: GET {key uniform 1000}`). Empty lines and lines that
+    /// begin with `#` are ignored.
     pub fn from_file(path: &Path, options: &TemplateOptions) -> Result<Self, BenchError> {
         let unreadable = |error| BenchError::Usage(format!("cannot read {}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(unreadable)?;

@@ -9,7 +9,7 @@ use crc::{CRC_16_XMODEM, Crc, Table};
 
 /// The number of slots of a cluster.
 pub const SLOTS: usize = 16_384;
-/// The number of characters of a tag without its braces. Three are enough for every slot.
+/// The number of characters of a hash tag without its braces. Three are enough for every slot.
 const TAG_LEN: usize = 3;
 const TAG_CHARS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const CRC16: Crc<u16, Table<1>> = Crc::<u16, Table<1>>::new(&CRC_16_XMODEM);
@@ -24,8 +24,8 @@ pub fn slot(key: &[u8]) -> u16 {
     CRC16.checksum(tag.unwrap_or(key)) % SLOTS as u16
 }
 
-/// Returns the first text of three letters and digits whose slot is `slot`. O(1); the first call
-/// builds the table. Panics if `slot` is not below [`SLOTS`].
+/// Returns the hash tag of a slot: the first text of three letters and digits whose slot is `slot`.
+/// O(1); the first call builds the table. Panics if `slot` is not below [`SLOTS`].
 pub fn tag(slot: usize) -> [u8; TAG_LEN] {
     static TAGS: OnceLock<Vec<[u8; TAG_LEN]>> = OnceLock::new();
     TAGS.get_or_init(|| {

@@ -31,11 +31,11 @@ use crate::BenchError;
 const RAND_INT_DIGITS: usize = 12;
 /// The placeholder of a hash tag. It has the same length as the hash tag with its braces.
 const TAG: &[u8] = b"{tag}";
-/// The number of digits of the number in a `{key …}`.
+/// The number of digits of the number in a key of `{key …}`.
 const KEY_DIGITS: usize = 10;
 /// The default exponent of `{key zipfian N}`.
 const ZIPF_EXPONENT: f64 = 1.03;
-/// The replacement for a space within a placeholder while a line is split at spaces.
+/// The byte that replaces a space within a placeholder while a line is split at spaces.
 const HELD_BLANK: u8 = 0x01;
 
 /// The commands that reply null for a missing value.
@@ -55,18 +55,20 @@ const READS: &[&str] = &[
     "JSON.GET",
 ];
 
-/// The values of placeholders without parameters.
+/// The values of the placeholders that have no parameters, and the content of values.
 #[derive(Clone, Debug)]
 pub struct TemplateOptions {
-    /// The number of values of `__rand_int__`; the text is sent unchanged when absent.
+    /// The number of different values of `__rand_int__`; when absent, the text `__rand_int__` is
+    /// sent unchanged.
     pub rand_int_count: Option<u64>,
-    /// The prefix and the numbers of `__key__`.
+    /// The key prefix and the key numbers of `__key__`; when absent, the text `__key__` is sent
+    /// unchanged.
     pub keys: Option<(String, Keys)>,
-    /// The values of `__data__`.
+    /// The values of `__data__`; when absent, the text `__data__` is sent unchanged.
     pub data: Option<Values>,
-    /// The content of `{value …}`.
+    /// The kind of content of the values of `{value …}`.
     pub content: Content,
-    /// True if `{tag}` is a placeholder, which is so for a cluster.
+    /// True if `{tag}` is replaced by a hash tag, as for a cluster; otherwise it is sent unchanged.
     pub tags: bool,
 }
 
@@ -76,7 +78,7 @@ impl Default for TemplateOptions {
     }
 }
 
-/// A request that can be rendered repeatedly.
+/// A request with placeholders, encoded so that it can be rendered repeatedly.
 #[derive(Clone, Debug)]
 pub struct Template {
     text: String,
@@ -88,22 +90,22 @@ pub struct Template {
     has_tags: bool,
 }
 
-/// A part of an encoded request, in the order of the bytes.
+/// A piece of an encoded request. The segments of a template are in the order of the bytes.
 #[derive(Clone, Debug)]
 enum Segment {
-    /// Encoded bytes.
+    /// Encoded bytes that are the same in each request.
     Bytes(Vec<u8>),
-    /// A number with a fixed number of digits.
+    /// A number that is chosen for each request and has a fixed number of digits.
     Digits { number: Number, digits: usize },
-    /// A value of fixed length.
+    /// A value that is chosen for each request and has a fixed length.
     Value(Values),
-    /// A hash tag.
+    /// A hash tag with its braces, chosen for each request.
     Tag,
     /// A complete argument of variable length, including its header.
     Argument(Vec<Part>),
 }
 
-/// A part of an argument.
+/// A piece of an argument before it is encoded: bytes or a placeholder.
 #[derive(Clone, Debug)]
 enum Part {
     Bytes(Vec<u8>),
@@ -138,15 +140,16 @@ impl Number {
 }
 
 impl Template {
-    /// Parses a command line: words with redis-cli's quoting and placeholders. Increases
-    /// `sequences` by the number of counters that sequential keys need.
+    /// Parses a command line: words with redis-cli's quoting and placeholders. Adds the number of
+    /// counters that its sequential keys need to `sequences`.
     pub fn parse(line: &str, options: &TemplateOptions, sequences: &mut usize) -> Result<Self, BenchError> {
         let words = split_quoted(&hold_blanks(line.as_bytes()))
             .ok_or_else(|| BenchError::Usage(format!("unbalanced quotes in {line:?}")))?;
         Self::from_words(&words, line, options, sequences)
     }
 
-    /// Parses arguments that are already split, as by a shell. Each may contain placeholders.
+    /// Parses arguments that are already split, as by a shell. Each may contain placeholders. Adds
+    /// the number of counters that its sequential keys need to `sequences`.
     pub fn from_arguments(
         arguments: &[Vec<u8>],
         options: &TemplateOptions,
@@ -158,7 +161,8 @@ impl Template {
         Self::from_words(&words, &text, options, sequences)
     }
 
-    /// Creates a request of fixed bytes that need not be RESP: redis-benchmark's inline PING.
+    /// Creates a request of fixed bytes, which need not be RESP, such as redis-benchmark's inline
+    /// PING. `text` is its form in results.
     pub fn raw(text: &str, bytes: &[u8]) -> Self {
         let pieces = vec![Segment::Bytes(bytes.to_vec())];
         let text = text.to_owned();
@@ -197,12 +201,12 @@ impl Template {
         })
     }
 
-    /// Returns the text of the command.
+    /// Returns the command line of the template, as results show it.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Returns true if a null reply means a missing value.
+    /// Returns true if the command is a read: a null reply means that the value is missing.
     pub fn reads(&self) -> bool {
         self.reads
     }
@@ -218,7 +222,7 @@ impl Template {
         self.keyspace
     }
 
-    /// Returns the values of the first value placeholder.
+    /// Returns the values of the template's first value placeholder; `None` if it has none.
     pub fn values(&self) -> Option<&Values> {
         self.values.as_ref()
     }
@@ -242,7 +246,8 @@ impl Template {
     }
 }
 
-/// Returns the pieces of a request. All parts of fixed length are encoded, including headers.
+/// Encodes the arguments of a request as segments. All parts of fixed content are encoded,
+/// including the headers of arguments.
 fn encode(arguments: Vec<Vec<Part>>) -> Vec<Segment> {
     let mut pieces = Vec::new();
     let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
@@ -353,7 +358,7 @@ fn hold_blanks(line: &[u8]) -> Vec<u8> {
     held
 }
 
-/// A parser of words into arguments.
+/// A parser that splits words into arguments and placeholders.
 struct Parser<'a> {
     options: &'a TemplateOptions,
     sequences: &'a mut usize,
@@ -392,7 +397,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Parses the placeholder at the start of `text`, if any. Returns its length and its parts.
+    /// Parses the placeholder at the start of `text`. Returns its length in bytes and its parts;
+    /// `None` if `text` does not start with a placeholder.
     fn part(&mut self, text: &[u8]) -> Result<Option<(usize, Vec<Part>)>, BenchError> {
         if let Some(inner) = placeholder(text) {
             let inner_text = String::from_utf8_lossy(inner).replace(char::from(HELD_BLANK), " ");
@@ -486,7 +492,8 @@ impl Parser<'_> {
     }
 }
 
-/// Returns the keys `0..count` with the distribution `pattern`. `count` must be above 0.
+/// Returns the key numbers from 0 to `count - 1` with the pattern `pattern`. `count` must be above
+/// 0.
 pub(super) fn up_to(count: u64, pattern: KeyPattern) -> Keys {
     Keys { min: 0, max: count - 1, pattern }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::draw::Draw;
 use crate::BenchError;
 
-/// The number of different places at which a value may begin.
+/// The number of different offsets in the pool at which a value may begin.
 const STARTS: usize = 1 << 16;
 /// The longest value, in bytes: Redis's limit of a string.
 pub(super) const VALUE_LEN_BYTES_MAX: usize = 512 << 20;
@@ -57,7 +57,7 @@ impl Sizes {
         }
     }
 
-    /// Returns the largest size.
+    /// Returns the largest size, in bytes.
     pub fn max(&self) -> usize {
         match self {
             Sizes::Fixed(len) | Sizes::Range(_, len) => *len,
@@ -103,7 +103,7 @@ impl std::fmt::Display for Sizes {
 /// The content of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// The same bytes for all values of a length, as in redis-benchmark.
+    /// The same bytes in all values of equal length, as in redis-benchmark.
     Constant,
     /// Random letters and digits.
     Alphanumeric,
@@ -113,18 +113,18 @@ pub enum Content {
     Compressible,
 }
 
-/// A source of values.
+/// A source of values with given sizes and content.
 #[derive(Clone, Debug)]
 pub struct Values {
     sizes: Sizes,
-    /// The bytes of values. A value begins at one of the first `starts` bytes. The longest value
-    /// fits into the pool from each of them.
+    /// The bytes from which values are cut. A value begins at one of the first `starts` bytes. From
+    /// each of them, the longest value fits into the pool.
     pool: Arc<[u8]>,
     starts: usize,
 }
 
 impl Values {
-    /// Creates values with the given sizes and content.
+    /// Creates a source of values with the given sizes and content.
     pub fn new(sizes: Sizes, content: Content) -> Self {
         let starts = if content == Content::Constant { 1 } else { STARTS };
         let len = sizes.max() + starts - 1;
@@ -148,12 +148,12 @@ impl Values {
         &self.sizes
     }
 
-    /// Returns the size of all values if it is fixed.
+    /// Returns the size of all values in bytes; `None` if sizes differ.
     pub(super) fn fixed_len(&self) -> Option<usize> {
         if let Sizes::Fixed(len) = self.sizes { Some(len) } else { None }
     }
 
-    /// Returns the next value.
+    /// Returns the next value: random, or the value of the request's key if values follow keys.
     #[inline]
     pub(super) fn next(&self, draw: &mut Draw) -> &[u8] {
         if draw.values_follow_keys {
@@ -164,7 +164,7 @@ impl Values {
         &self.pool[start..start + len]
     }
 
-    /// Returns the value of a key when values depend on keys.
+    /// Returns the value that belongs to key number `key` if values follow keys.
     pub fn of_key(&self, key: u64) -> &[u8] {
         let mut rng = fastrand::Rng::with_seed(key);
         let len = self.sizes.choose(&mut rng);

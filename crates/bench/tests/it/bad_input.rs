@@ -11,13 +11,13 @@ use bench::{BenchError, run};
 
 use crate::slow_server::{Oddities, SlowServer, pem};
 
-/// Runs the binary with `run` and `arguments`.
+/// Runs `saker-bench run` with `arguments`.
 fn saker_bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_saker-bench")).arg("run").args(arguments).output().unwrap()
 }
 
-/// Checks for exit code 2 and one line on standard error that contains `part`. Returns standard
-/// output.
+/// Runs `saker-bench run` with `arguments`. Checks for exit code 2 and one line on standard error
+/// that contains `part`. Returns standard output.
 fn fails(arguments: &[&str], part: &str) -> String {
     let output = saker_bench(arguments);
     let error = String::from_utf8(output.stderr).unwrap();

@@ -1,6 +1,6 @@
-//! A test with a real cluster of three nodes. Every test and template must reach the right nodes.
-//! Redirections must be followed while a slot moves. The end of a node must be reported. Without a
-//! real server the test is skipped with a message.
+//! Tests with a real cluster of three nodes. Every default test and template must reach the right
+//! nodes. Redirections must be followed while a slot moves. The end of a node must be reported.
+//! Without a real server the tests are skipped with a message.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use testkit::process::{ServerProcess, free_port, peer};
 
 use crate::slow_server::pem;
 
-/// The longest wait until the nodes agree or see the effect of a run.
+/// The longest wait until the nodes agree on the slots or see the effect of a run.
 const SOON: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(5);
 /// The hash tag of the slot that moves.
@@ -94,8 +94,8 @@ impl Cluster {
         cluster
     }
 
-    /// Writes the certificate, its key and the CA certificate to a place that the server can read,
-    /// and returns their paths. `None` if the server cannot speak TLS in a cluster.
+    /// Copies the certificate, its key and the CA certificate to a place that the server can read,
+    /// and returns their paths. Returns `None` if the server cannot use TLS in a cluster.
     fn prepare_tls(&mut self) -> Option<[String; 3]> {
         let probe = peer::start().unwrap();
         let mut client = probe.connect();
@@ -138,7 +138,8 @@ impl Cluster {
     }
 }
 
-/// Returns the working directory of a server, as seen by this process.
+/// Returns the path of a server's working directory by which this process can open it. The server
+/// may run in a chroot or a container.
 fn folder(server: &ServerProcess) -> PathBuf {
     fs::read_link(format!("/proc/{}/cwd", server.pid())).unwrap_or_else(|_| server.dir().to_owned())
 }
@@ -176,7 +177,7 @@ fn cluster_use(result: &RunResult) -> &ClusterUse {
     result.cluster.as_ref().unwrap()
 }
 
-/// Checks that every request was answered by the node to which it was sent first.
+/// Checks that no request was redirected: the node to which it was sent first answered it.
 fn check_straight(result: &RunResult) {
     assert_eq!((&result.ending, &result.first_error), (&Ending::Complete, &None), "{}", result.test);
     let cluster = cluster_use(result);

@@ -29,13 +29,13 @@ fn pid(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// Returns the exit code, standard output and standard error.
+/// Waits for the end of `child`. Returns its exit code, standard output and standard error.
 fn ended(child: Child) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
-/// Starts a study of `engines`, two tests and one round.
+/// Starts a study with the given `[load]` settings and engines, two tests and one round.
 fn start_study(dir: &TempDir, load: &str, engines: &str) -> Child {
     let path = dir.path().join("study.toml");
     let text =

@@ -1,4 +1,5 @@
-//! An odd server as a separate process: this test program, started again with the name of one test.
+//! A server with odd behaviour as a separate process: this test program, started again with the
+//! name of one test.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::slow_server::{Oddities, SlowServer};
 
 /// The environment variable with the directory in which engines write their process IDs.
 const FOLDER: &str = "SAKER_BENCH_TEST_ENGINES";
-/// The number of requests after which an engine reports that it is busy.
+/// The number of requests after which an engine process counts as busy and reports it.
 const BUSY_REQUESTS: u64 = 50;
 /// The longest wait for any event.
 const SOON: Duration = Duration::from_secs(30);
@@ -31,8 +32,9 @@ impl Drop for EngineProcess {
     }
 }
 
-/// Returns the command line of an engine called `name` for a study, with `{port}`. A name with
-/// `slow` delays replies. A name with `stubborn` ignores SIGTERM.
+/// Returns the command line that starts an engine called `name`, for a study, with `{port}`. An
+/// engine whose name contains `slow` delays replies. One whose name contains `stubborn` ignores
+/// SIGTERM.
 pub fn start_line(name: &str) -> String {
     let program = env::current_exe().unwrap();
     let test = "engine_process::serves_when_it_is_told_a_port";
@@ -50,20 +52,21 @@ pub fn spawn(name: &str, port: u16, folder: &Path) -> EngineProcess {
     EngineProcess(child)
 }
 
-/// Sets the directory in which the engines of `command` write their process IDs.
+/// Returns `command` with the directory `folder`, in which the engines that it starts write their
+/// process IDs.
 pub fn told_in(mut command: Command, folder: &Path) -> Command {
     command.env(FOLDER, folder);
     command
 }
 
-/// Waits until engine `name` is busy, and returns its process ID.
+/// Waits until engine `name` has received [`BUSY_REQUESTS`] requests, and returns its process ID.
 pub fn busy(folder: &Path, name: &str) -> Pid {
     let file = folder.join(format!("{name}.busy"));
     wait_until(|| file.exists());
     process(folder, name)
 }
 
-/// Returns the process ID of engine `name`, which must have started.
+/// Returns the process ID of engine `name`, which it wrote to `folder` when it started.
 pub fn process(folder: &Path, name: &str) -> Pid {
     Pid::from_raw(fs::read_to_string(folder.join(name)).unwrap().parse().unwrap()).unwrap()
 }

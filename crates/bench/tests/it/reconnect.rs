@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use crate::slow_server::{Oddities, SlowServer, pem};
 
-/// Runs saker-bench with a limit of `files` open files.
+/// Runs saker-bench with `arguments`, while at most `files` files may be open in its process.
 fn with_few_files(files: u32, arguments: &[&str]) -> Output {
     let mut command = Command::new("sh");
     command.arg("-c").arg(format!("ulimit -n {files}; exec \"$@\"")).arg("sh");

@@ -13,7 +13,8 @@ use bench::results::{
     ServerUse, Settings, Transport,
 };
 
-/// Returns a run at `rate` requests/s. The other figures are derived from it.
+/// Returns the result of a run at `rate` requests/s in round `round`. The other figures are derived
+/// from these.
 fn run(point: &Point, rate: f64, round: u32) -> RunResult {
     let slow = 1e6 * point.connections as f64 / rate;
     let buckets = [(0.5, 6_000), (1.0, 3_000), (2.0, 900), (5.0, 90), (20.0, 10)];
@@ -171,7 +172,7 @@ fn outcome() -> Outcome {
     }
 }
 
-/// Returns the outcome with a relay of 30 ms in place of TLS.
+/// Returns the outcome of [`outcome`] with a relay of 30 ms in place of TLS.
 fn linked() -> Outcome {
     let mut outcome = outcome();
     outcome.links.insert(30, LinkKind::Relay);
@@ -269,14 +270,14 @@ fn the_page_needs_nothing_else_and_marks_what_is_client_bound() {
     }
 }
 
-/// Returns the outcome under a single condition.
+/// Returns the outcome of [`outcome`] reduced to a single set of conditions.
 fn under_one_condition() -> Outcome {
     let mut outcome = outcome();
     outcome.cells.retain(|cell| (cell.point.io_threads, cell.point.transport) == (4, Transport::Tcp));
     outcome
 }
 
-/// Returns the file of the only chart whose name begins with `id`.
+/// Returns the SVG file of the only chart in `groups` whose name begins with `id`.
 fn picture(groups: &[charts::Group], id: &str) -> String {
     let mut found =
         groups.iter().flat_map(|group| &group.pictures).filter(|picture| picture.id.starts_with(id));

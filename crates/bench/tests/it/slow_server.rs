@@ -1,5 +1,5 @@
-//! A deliberately odd server. It delays, stalls, loses replies, returns errors and closes
-//! connections as configured, so that a test knows the expected figures. It has a thread per
+//! A server with deliberately odd behaviour. It delays, stalls, loses replies, returns errors and
+//! closes connections as configured, so that a test knows the expected figures. It has a thread per
 //! connection. SET and GET work on one map; any other request is answered with `+OK`.
 
 use std::collections::HashMap;
@@ -24,11 +24,12 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 pub struct Oddities {
     /// The delay of each reply.
     pub delay: Duration,
-    /// An additional delay of every n-th request.
+    /// The interval of requests that are delayed in addition (every n-th), and this delay.
     pub slow_every: Option<(u64, Duration)>,
-    /// A single stall: from this request on, no request is answered for this duration.
+    /// A single stall: the number of the request at which it begins, and its duration. During the
+    /// stall no request is answered.
     pub stall: Option<(u64, Duration)>,
-    /// The interval of requests that get an error reply: every n-th.
+    /// The interval of requests that get an error reply: every n-th request.
     pub error_every: Option<u64>,
     /// The number of the request at which all connections are closed.
     pub vanish_at: Option<u64>,
@@ -59,9 +60,9 @@ struct State {
     stalled_until: Mutex<Option<Instant>>,
     map: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
     sockets: Mutex<Vec<TcpStream>>,
-    /// The reply to CLUSTER SLOTS.
+    /// The encoded reply to CLUSTER SLOTS.
     slots: Mutex<Vec<u8>>,
-    /// The commands received up to and including the first PING.
+    /// The commands received before the first counted request, up to and including the first PING.
     first_words: Mutex<Vec<String>>,
 }
 
@@ -142,17 +143,19 @@ impl SlowServer {
         *self.state.slots.lock().unwrap() = reply;
     }
 
-    /// Returns the number of requests received, counted as in [`Oddities`].
+    /// Returns the number of counted requests received. The commands excepted in [`Oddities`] are
+    /// not counted.
     pub fn requests(&self) -> u64 {
         self.state.requests.load(SeqCst)
     }
 
-    /// Returns the commands received up to and including the first PING.
+    /// Returns the commands received before the first counted request, up to and including the
+    /// first PING.
     pub fn first_words(&self) -> Vec<String> {
         self.state.first_words.lock().unwrap().clone()
     }
 
-    /// Returns the value of `key` that SET wrote.
+    /// Returns the value that SET last wrote to `key`; `None` if the key does not exist.
     pub fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.state.map.lock().unwrap().get(key).cloned()
     }
@@ -162,7 +165,8 @@ impl SlowServer {
         self.state.connections.load(SeqCst)
     }
 
-    /// Creates a run against this server: `line` over `connections` until `limit`.
+    /// Creates the specification of a run against this server: the command template `line` over
+    /// `connections` connections until `limit`.
     pub fn spec(&self, line: &str, connections: usize, limit: Limit) -> RunSpec {
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: self.port() };
         RunSpec {
@@ -174,8 +178,8 @@ impl SlowServer {
     }
 }
 
-/// Starts a server that replies to PING only, at minimal cost: it only counts bytes. Returns its
-/// port.
+/// Starts a server that costs as little as possible: it only counts bytes, and replies to PING
+/// only. Returns its port.
 pub fn start_instant() -> u16 {
     const REQUEST_LEN: usize = b"*1\r\n$4\r\nPING\r\n".len();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -223,7 +227,8 @@ impl State {
         }
     }
 
-    /// Returns the reply to a request, after its delay; `None` for no reply.
+    /// Returns the encoded reply to a request, after the configured delay; `None` if the request
+    /// gets no reply.
     fn reply(&self, arguments: &[&[u8]]) -> Option<Vec<u8>> {
         let odd = &self.oddities;
         if self.requests.load(SeqCst) == 0 {
@@ -260,7 +265,7 @@ impl State {
         Some(self.answer(arguments))
     }
 
-    /// Records the commands of the greeting: all up to the first PING.
+    /// Records a command that arrives before the first counted request, up to the first PING.
     fn hear(&self, arguments: &[&[u8]]) {
         let mut words = self.first_words.lock().unwrap();
         if words.last().is_none_or(|last| last != "PING") {

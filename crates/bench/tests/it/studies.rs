@@ -21,11 +21,11 @@ fn ending(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), error.lines().last().unwrap_or_default().to_owned())
 }
 
-/// The beginning of a study whose first engine is not installed.
+/// The beginning of a study file whose first engine is not installed.
 const ABSENT: &str =
     "title = 'x'\nrounds = 1\n[[engine]]\nname = 'none'\nstart = 'no-such-server --port {port}'\n";
 
-/// Returns the study's entry of an engine called `name` that runs as `server`.
+/// Returns the entry of a study file for an engine called `name`: the running `server`.
 fn running(name: &str, server: &SlowServer) -> String {
     format!("[[engine]]\nname = '{name}'\naddress = '127.0.0.1:{}'\n", server.port())
 }

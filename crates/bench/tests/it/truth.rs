@@ -40,8 +40,8 @@ fn a_constant_delay_is_in_every_figure() {
     assert_eq!(result.ending, Ending::Complete);
 }
 
-/// Returns the hit rate of GET and the seed after `-t set,get` on an empty server, with `keys` keys
-/// and as many requests.
+/// Returns the hit rate of GET and the seed of a run with `-t set,get` on an empty server. The run
+/// has `keys` keys and as many requests of each test.
 fn hits_after_sets(keys: u64, flags: &[&str]) -> (f64, Option<u64>) {
     let server = SlowServer::start(Oddities::default());
     let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::report::{Problem, Role};
 use persist::aof::manifest::{Manifest, Part};
 
-/// A file to check.
+/// A file to check, with its role in the append-only file.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedFile {
     pub(crate) name: String,
@@ -15,30 +15,31 @@ pub(crate) struct ListedFile {
     pub(crate) role: Role,
 }
 
-/// The files of an append-only file.
+/// The files that make up an append-only file, as the manifest or the folder shows.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The folder of the files.
+    /// The folder that contains the files.
     pub(crate) folder: PathBuf,
-    /// The manifest with its name. `None` for a single file; the inner value is `None` if the
-    /// manifest is broken.
+    /// The name of the manifest and its content. `None` for an append-only file without a manifest;
+    /// the inner value is `None` if the manifest is broken.
     pub(crate) manifest: Option<(String, Option<Manifest>)>,
-    /// The history files first, then the loaded files, in order.
+    /// The files in the order in which they were written: history, base, incremental files. Empty
+    /// if the manifest is broken.
     pub(crate) files: Vec<ListedFile>,
-    /// The problem of a broken manifest.
+    /// The problem of a broken manifest; `None` if the manifest can be read.
     pub(crate) problem: Option<Problem>,
     /// Files of the folder that look like parts of the append-only file but are not in the
     /// manifest.
     pub(crate) unlisted: Vec<String>,
 }
 
-/// The maximum number of bytes that are read of a manifest.
+/// The maximum number of bytes of a manifest that are read.
 const MANIFEST_LEN_BYTES_MAX: u64 = 64 << 20;
 
-/// Finds the files that belong to `path`. It may be a folder with a manifest, the folder above that
-/// one, a manifest, or a single file.
+/// Finds the files of the append-only file at `path`. `path` may be the folder with the manifest,
+/// the parent of that folder, the manifest, or a single file.
 ///
-/// If the system reports an error, or if a folder has no manifest or several.
+/// Returns an error if the system reports one, or if a folder has no manifest or several.
 pub(crate) fn find(path: &Path) -> io::Result<Found> {
     if fs::metadata(path)?.is_dir() {
         return of_manifest(&manifest_in(path)?);
@@ -66,7 +67,8 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Returns true if the first line that is not a comment names a file, as in a manifest.
+/// Returns true if the file at `path` begins like a manifest: its first line that is not a comment
+/// starts with `file `.
 fn begins_as_manifest(path: &Path) -> io::Result<bool> {
     let mut first = Vec::new();
     fs::File::open(path)?.take(64 * 1024).read_to_end(&mut first)?;
@@ -74,7 +76,8 @@ fn begins_as_manifest(path: &Path) -> io::Result<bool> {
     Ok(line.is_some_and(|line| line.starts_with(b"file ")))
 }
 
-/// Finds the manifest in a folder or, as in a server's data folder, in one of its subfolders.
+/// Finds the manifest in `folder` or, if `folder` is a server's data folder, in one of its
+/// subfolders. Returns an error if there is none or several.
 fn manifest_in(folder: &Path) -> io::Result<PathBuf> {
     let mut found = manifests_in(folder)?;
     if found.is_empty() {

@@ -20,7 +20,8 @@ pub fn apply(fix: &Fix, path: &Path) -> io::Result<()> {
     shrink(&last.path, fix.len_bytes, fix.good_len_bytes)
 }
 
-/// Cuts a file of `len_bytes` down to `good_len_bytes`. Fails if the file has another length.
+/// Cuts the file at `path` from `len_bytes` to `good_len_bytes` bytes. Returns an error if the file
+/// has another length than `len_bytes`.
 fn shrink(path: &Path, len_bytes: u64, good_len_bytes: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     if file.metadata()?.len() != len_bytes {
@@ -33,10 +34,10 @@ fn shrink(path: &Path, len_bytes: u64, good_len_bytes: u64) -> io::Result<()> {
 }
 
 /// Handles `--truncate-to-timestamp`. Cuts the last file before the first annotation that is later
-/// than `time_s`. Returns a description of the result.
+/// than `time_s`, in seconds since 1970. Returns a description of the result.
 ///
-/// If a file before the last one has changes later than `time_s`, if the file to cut has no earlier
-/// changes, or if a file is broken before the cut.
+/// Returns an error if a file before the last one has changes later than `time_s`. Also returns an
+/// error if the file to cut has no earlier changes, or if a file is broken before the cut.
 pub fn truncate_to_time(path: &Path, time_s: i64) -> Result<String, UntilError> {
     let Found { files, problem, .. } = files::find(path)?;
     if let Some(problem) = problem {

@@ -1,4 +1,5 @@
-//! A search for whole commands after a broken place. They are lost if the file is cut there.
+//! A search for whole commands after a broken place in an append-only file. These commands are lost
+//! if the file is cut at the broken place.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -7,12 +8,12 @@ use persist::aof::reader::{AofError, End, Next, Reader, request_within};
 use persist::folder::FileError;
 use persist::load::ByteSource;
 
-/// The number of bytes that are searched at once.
+/// The number of bytes of the file that are searched at once: a window.
 const WINDOW_LEN_BYTES: u64 = 1 << 20;
-/// The number of bytes in which two successive windows overlap: a line end and the beginning of a
-/// request.
+/// The number of bytes in which two successive windows overlap: enough for a line end and the
+/// beginning of a request.
 const OVERLAP_LEN_BYTES: u64 = 4096;
-/// The maximum number of places at which the search begins to read commands.
+/// The maximum number of offsets at which the search tries to read commands.
 const TRIES_MAX: u32 = 100;
 
 struct Source<'f>(&'f mut File);
@@ -28,8 +29,8 @@ impl ByteSource for Source<'_> {
     }
 }
 
-/// Returns the number of whole commands found after `from`, a place where no command begins. The
-/// file may contain more: the search ends after [`TRIES_MAX`] places. O(bytes).
+/// Returns the number of whole commands found after the offset `from`, at which no command begins.
+/// The file may contain more: the search ends after [`TRIES_MAX`] tries. O(bytes).
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -56,7 +57,7 @@ pub(crate) fn commands_behind(file: &mut File, from: u64) -> io::Result<u64> {
     Ok(commands)
 }
 
-/// Returns the next place after `from` where a request seems to begin.
+/// Returns the next offset after `from` at which a request seems to begin; `None` if there is none.
 fn next_request(file: &mut File, from: u64) -> io::Result<Option<u64>> {
     let mut at = from;
     let mut window = Vec::new();

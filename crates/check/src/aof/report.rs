@@ -10,28 +10,28 @@ use super::tally::{Counts, Tally};
 use crate::rdb;
 use crate::text::{self, Align, counted, grouped, size, table};
 
-/// The role of a file.
+/// The role of a file in an append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// The data set before the changes of the incremental files.
+    /// The base: the data set before the changes of the incremental files.
     Base,
-    /// Changes after the base.
+    /// An incremental file: changes after the base.
     Incr,
-    /// A file that belongs to an earlier base.
+    /// A file that belongs to an earlier base and is kept as history.
     History,
     /// An append-only file that is a single file, without a manifest.
     Single,
 }
 
 impl Role {
-    /// Returns true if a starting server reads the file.
+    /// Returns true if a server that starts reads a file with this role.
     pub(crate) fn is_loaded(self) -> bool {
         self != Role::History
     }
 }
 
-/// The report of a check.
+/// The report of a check of an append-only file.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The path that was checked.
@@ -40,7 +40,7 @@ pub struct Report {
     pub manifest: Option<String>,
     /// True if no problem was found: a server loads the append-only file, and no data is lost.
     pub is_good: bool,
-    /// The files: history first, then the loaded files, in order.
+    /// The files in the order in which they were written: history, base, incremental files.
     pub files: Vec<FileReport>,
     /// Files in the same folder that look like parts of the append-only file but are not in the
     /// manifest.
@@ -51,16 +51,16 @@ pub struct Report {
     pub transactions: u64,
     /// Commands by name, most bytes first.
     pub by_command: Vec<CommandCount>,
-    /// The keys that most commands name.
+    /// The keys named by the most commands, in descending order of the count.
     pub keys_touched_most: Vec<TouchedKey>,
-    /// The maximum error of the counts in `keys_touched_most`, which may be too low. It is 0 unless
-    /// there are too many keys to count each.
+    /// The maximum number by which each count in `keys_touched_most` may be too low. It is 0 unless
+    /// there are too many keys to count all of them.
     pub uncounted_max: u64,
     /// The problems that were found.
     pub problems: Vec<Problem>,
     /// The time that the check took, in seconds.
     pub seconds: f64,
-    /// The change that `--fix` would make.
+    /// The change that `--fix` would make; `None` if it would change nothing.
     #[serde(skip)]
     pub fix: Option<Fix>,
 }
@@ -76,21 +76,23 @@ pub struct FileReport {
     pub state: State,
     /// The size of the file, in bytes.
     pub len_bytes: u64,
-    /// The size of the RDB part and the whole commands, in bytes.
+    /// The size of the undamaged beginning of the file, in bytes: its RDB part and the whole
+    /// commands before the damage. 0 if its commands were not read.
     pub good_len_bytes: u64,
-    /// The number of whole commands that were found after the broken place.
+    /// The minimum number of whole commands after the damage; cutting the file at the damage loses
+    /// them.
     pub lost_commands: u64,
-    /// The report on the RDB part at the beginning of the file.
+    /// The report on the RDB part at the beginning of the file; `None` if the file has none.
     pub rdb: Option<rdb::Report>,
-    /// The size of the part with commands, in bytes.
+    /// The size of the part that contains commands, in bytes.
     pub aof_len_bytes: u64,
-    /// The number of commands.
+    /// The number of commands in the file.
     pub commands: u64,
-    /// The number of transactions.
+    /// The number of transactions in the file.
     pub transactions: u64,
-    /// The time of the first annotation, in seconds since 1970.
+    /// The time of the file's first annotation, in seconds since 1970; `None` without annotations.
     pub first_time_s: Option<i64>,
-    /// The time of the last annotation, in seconds since 1970.
+    /// The time of the file's last annotation, in seconds since 1970; `None` without annotations.
     pub last_time_s: Option<i64>,
 }
 
@@ -108,11 +110,11 @@ pub enum State {
     Missing,
     /// A history file, which servers no longer load. It was not read.
     NotLoaded,
-    /// A history file that was removed.
+    /// A history file that no longer exists.
     Removed,
 }
 
-/// The count of a command.
+/// The number and the size of the occurrences of one command in the append-only file.
 #[derive(Debug, Serialize)]
 pub struct CommandCount {
     /// The name of the command.
@@ -137,11 +139,11 @@ pub struct TouchedKey {
 /// The change that `--fix` would make: to cut off the end of the last file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fix {
-    /// The name of the file.
+    /// The name of the file to cut.
     pub name: String,
     /// The present size of the file, in bytes.
     pub len_bytes: u64,
-    /// The size after the change, in bytes.
+    /// The size of the file after the change, in bytes.
     pub good_len_bytes: u64,
     /// A description of the data that would be lost.
     pub loss: String,
@@ -163,17 +165,18 @@ impl Fix {
 pub(crate) enum Place {
     /// A file before the last one.
     Earlier,
-    /// The last file with data: a server appends to it, so it may end within a command.
+    /// The last file with data, or an empty file after it. A server may have appended to this file
+    /// when it stopped, so the file may end within a command.
     Last,
 }
 
-/// The result of checking a file.
+/// The result of checking one file: its report, and its problem if it has one.
 pub(crate) struct CheckedFile {
     pub(crate) report: FileReport,
     pub(crate) problem: Option<FileProblem>,
 }
 
-/// A problem of a file.
+/// A problem of one file.
 pub(crate) enum FileProblem {
     Missing,
     /// A problem in the RDB part of the file.
@@ -187,16 +190,16 @@ pub(crate) enum FileProblem {
 pub struct Problem {
     /// The name of the file.
     pub file: String,
-    /// The offset of the problem in the file.
+    /// The offset of the problem in the file; `None` for a problem of the whole file.
     pub file_offset: Option<u64>,
     /// A description of the problem.
     pub what: String,
-    /// Advice to the user.
+    /// Advice to the user about repairing the file.
     pub advice: String,
 }
 
 impl Problem {
-    /// Describes a broken manifest.
+    /// Creates the problem of the broken manifest `file`; `what` describes the damage.
     pub(crate) fn of_manifest(file: String, what: String) -> Self {
         let advice = "No server starts with this manifest. Write a new one that lists the files in its \
                       folder: the base with the highest number, and the incremental files after it.";
@@ -228,12 +231,12 @@ impl FileReport {
         (self.first_time_s, self.last_time_s) = (counts.first_time_s, counts.last_time_s);
     }
 
-    /// Returns the number of bytes that `--fix` would cut off.
+    /// Returns the number of bytes that are lost if the file is cut at the damage.
     fn lost_len_bytes(&self) -> u64 {
         self.len_bytes - self.good_len_bytes
     }
 
-    /// Describes the data lost when the file is cut at the damage.
+    /// Describes the data that is lost if the file is cut at the damage.
     fn loss(&self) -> String {
         let lost = counted(self.lost_len_bytes(), "byte");
         let percent = 100.0 * self.lost_len_bytes() as f64 / self.len_bytes.max(1) as f64;
@@ -258,7 +261,7 @@ impl FileReport {
 }
 
 impl Report {
-    /// Creates a report before anything was read.
+    /// Creates an empty report on the append-only file at `path`.
     pub(crate) fn new(path: String, manifest: Option<String>) -> Self {
         Self {
             path,
@@ -277,7 +280,7 @@ impl Report {
         }
     }
 
-    /// Adds the result of checking a file.
+    /// Adds the result of checking a file to the report. Proposes a fix if the file can be cut.
     pub(crate) fn take_file(&mut self, file: CheckedFile, place: Place) {
         let CheckedFile { report, problem } = file;
         if let Some(wrong) = problem {
@@ -312,8 +315,8 @@ impl Report {
         });
     }
 
-    /// Formats the report for people. The last line says whether the append-only file is good. The
-    /// longest tables have `listed_max` rows.
+    /// Formats the report for people. The last line says if the append-only file is good. The table
+    /// of commands has at most `listed_max` commands.
     pub fn text(&self, listed_max: usize) -> String {
         let mut out = String::new();
         self.push_files(&mut out);
@@ -424,7 +427,7 @@ impl Report {
     }
 }
 
-/// Formats the period that a file's annotations cover.
+/// Formats the times of the first and the last annotation of a file.
 fn times(file: &FileReport) -> String {
     match (file.first_time_s, file.last_time_s) {
         (Some(first), Some(last)) if first == last => utc(first),
@@ -433,7 +436,8 @@ fn times(file: &FileReport) -> String {
     }
 }
 
-/// Describes a problem of a file, with advice to the user.
+/// Describes the problem `wrong` of a file, with advice to the user. `place` is the position of the
+/// file.
 fn problem_of(report: &FileReport, wrong: &FileProblem, place: Place) -> Problem {
     let loss = report.loss();
     let (file_offset, what) = match wrong {

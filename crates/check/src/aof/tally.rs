@@ -1,4 +1,4 @@
-//! Statistics of an append-only file's commands: by command, by key, and the times of the
+//! Statistics of an append-only file: its commands by name, its keys, and the times of its
 //! annotations.
 
 use std::collections::HashMap;
@@ -12,15 +12,17 @@ use persist::aof::reader::{Batch, Request, RequestPosition};
 
 use crate::text;
 
-/// The maximum number of names that are counted separately: a file of arbitrary bytes may contain
-/// any number of names.
+/// The maximum number of command names that are counted separately. A file of arbitrary bytes may
+/// contain any number of names.
 const NAMES_MAX: usize = 1_000;
-/// The name under which all further names are counted.
+/// The name under which the commands beyond [`NAMES_MAX`] are counted.
 const OTHER: &[u8] = b"(other)";
-/// The number of keys that are counted. At twice this number, the half touched least is dropped.
+/// The number of keys whose counts are kept. At twice this number, the half with the lowest counts
+/// is dropped.
 const KEYS_MAX: usize = 50_000;
 
-/// The counts of a part of a file.
+/// The numbers of commands and transactions read so far, and the annotation times of the current
+/// file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) commands: u64,
@@ -29,7 +31,7 @@ pub(crate) struct Counts {
     pub(crate) last_time_s: Option<i64>,
 }
 
-/// The counts of a command, by its name.
+/// The number and the size of the occurrences of one command.
 pub(crate) struct CommandStats {
     pub(crate) name: Vec<u8>,
     pub(crate) count: u64,
@@ -37,16 +39,17 @@ pub(crate) struct CommandStats {
     keys: &'static [KeySpec],
 }
 
-/// The count of a key.
+/// The count of the commands that name a key.
 pub(crate) struct KeyStats {
     pub(crate) db: u64,
-    /// The key in readable form.
+    /// The key as reports show it, with unprintable characters escaped.
     pub(crate) key: String,
     /// The number of times that commands name the key, or less: see [`Tally::uncounted_max`].
     pub(crate) count: u64,
 }
 
-/// Statistics of commands. Their memory is bounded, whatever the commands are.
+/// Statistics of the commands of an append-only file. Their memory is bounded, whatever the
+/// commands are.
 pub(crate) struct Tally {
     counts: Counts,
     db: u64,
@@ -54,14 +57,15 @@ pub(crate) struct Tally {
     pub(crate) names: Vec<CommandStats>,
     known: HashMap<&'static str, &'static [KeySpec]>,
     random: RandomState,
-    /// The keys, by hash of database and key.
+    /// The counted keys, by a hash of the database and the key.
     keys: HashMap<u64, KeyStats>,
     /// The maximum number by which the count of a key may be too low.
     pub(crate) uncounted_max: u64,
     hasher: Hasher,
 }
 
-/// Returns the specifications of a command's keys. They are the same for all subcommands.
+/// Returns the key positions of a command. For a container, they are those of its first subcommand,
+/// because all its subcommands have the same.
 fn keys_of(command: &'static Command) -> &'static [KeySpec] {
     let of_first = command.subcommands.first().map(|subcommand| subcommand.keys);
     if command.keys.is_empty() { of_first.unwrap_or_default() } else { command.keys }
@@ -92,7 +96,7 @@ impl Tally {
         self.counts
     }
 
-    /// Returns the counts since `before`, within one file.
+    /// Returns the counts of the current file, given the counts `before` it.
     pub(crate) fn counts_since(&self, before: Counts) -> Counts {
         Counts {
             commands: self.counts.commands - before.commands,
@@ -139,7 +143,7 @@ impl Tally {
         }
     }
 
-    /// Returns the index in `names` of a command's name, ignoring case.
+    /// Returns the index in `names` of the command called `name`, ignoring case. Adds a new name.
     fn number_of(&mut self, name: &[u8]) -> usize {
         if let Some(&number) = self.numbers.get(name) {
             return number;
@@ -161,7 +165,8 @@ impl Tally {
         number
     }
 
-    /// Drops the keys that were touched least. O(keys).
+    /// Drops the keys with the lowest counts, about half of all keys. Reduces the counts of the
+    /// others accordingly. O(keys).
     fn drop_keys(&mut self) {
         let mut counts: Vec<u64> = self.keys.values().map(|of| of.count).collect();
         let at = counts.len() - KEYS_MAX;
@@ -175,7 +180,8 @@ impl Tally {
         self.uncounted_max += dropped;
     }
 
-    /// Removes all keys, and returns those touched most, at most `listed_max`.
+    /// Removes all keys, and returns at most `listed_max` of them: those with the highest counts,
+    /// in descending order.
     pub(crate) fn keys_touched_most(&mut self, listed_max: usize) -> Vec<KeyStats> {
         let mut keys: Vec<KeyStats> = self.keys.drain().map(|(_, of)| of).collect();
         keys.sort_by(|one, other| {

@@ -33,9 +33,9 @@ pub enum Until {
     },
     /// All changes before a byte of a file.
     Offset {
-        /// The file's name; `None` for the last file.
+        /// The name of the file; `None` for the last file.
         file: Option<String>,
-        /// The offset of the byte.
+        /// The offset of the byte in the file.
         offset: u64,
     },
 }
@@ -60,10 +60,10 @@ impl Until {
     }
 }
 
-/// The reason why nothing was written or cut.
+/// The reason why no file was written or cut.
 #[derive(Debug)]
 pub enum UntilError {
-    /// A reason found in the files, described in a text.
+    /// A reason found in the files, as a text for people.
     Files(String),
     /// An error of the system.
     Io(io::Error),
@@ -89,22 +89,26 @@ impl std::error::Error for UntilError {}
 /// A description of the file that was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// The base with which the file begins.
+    /// The name of the base with which the written file begins; `None` without a base.
     pub base: Option<String>,
-    /// The size in bytes.
+    /// The size of the written file, in bytes.
     pub len_bytes: u64,
-    /// The number of commands written, besides an RDB part and the SELECT between files.
+    /// The number of commands written. The keys of an RDB part and the SELECT between files do not
+    /// count.
     pub commands: u64,
     /// The time of the last annotation before the cut, in seconds since 1970.
     pub last_time_s: Option<i64>,
-    /// The place of the cut: the file and the byte; `None` at the end of all files.
+    /// The name of the file and the offset at which reading ended; `None` if all files were written
+    /// whole.
     pub cut: Option<(String, u64)>,
 }
 
-/// Writes the state of the append-only file at `path` at the point `until` into a new file.
+/// Writes the state that the append-only file at `path` had at the point `until` into the new file
+/// `out`.
 ///
-/// If the files do not go back to that point, are broken before it, or cannot be read. If the new
-/// file exists already or cannot be written. On an error, an incomplete new file is removed.
+/// Returns an error if the files do not go back to that point, are broken before it, or cannot be
+/// read. Also returns an error if `out` already exists or cannot be written. On an error, an
+/// incomplete new file is removed.
 pub fn write_until(path: &Path, until: &Until, out: &Path) -> Result<Written, UntilError> {
     let Found { folder, manifest, files, problem, .. } = files::find(path)?;
     if let Some(problem) = problem {
@@ -128,7 +132,8 @@ pub fn write_until(path: &Path, until: &Until, out: &Path) -> Result<Written, Un
 
 type Files = (Option<PathBuf>, Vec<PathBuf>);
 
-/// Chooses the newest base that is early enough, and the incremental files after it.
+/// Chooses the newest base that is not later than the point `until`, and the incremental files
+/// after it. Returns an error if there is no such base.
 fn choose(manifest: &Manifest, folder: &Path, until: &Until) -> Result<Files, UntilError> {
     let paths = |of: &Generation<'_>| {
         let path = |name: &str| folder.join(name);
@@ -178,12 +183,12 @@ fn choose(manifest: &Manifest, folder: &Path, until: &Until) -> Result<Files, Un
     }
 }
 
-/// A reader of one file: of its RDB part, and of its commands.
+/// A reader of one file of an append-only file: first its RDB part, if any, then its commands.
 pub(crate) struct AofFileReader {
     name: String,
-    /// The size of the RDB part, in bytes.
+    /// The size of the RDB part, in bytes; 0 without an RDB part.
     rdb_len_bytes: u64,
-    /// The time when the RDB part was written, in seconds since 1970.
+    /// The time at which the RDB part was written, in seconds since 1970; `None` if unknown.
     rdb_time_s: Option<i64>,
     reader: Reader<FileSource>,
     bar: ProgressBar,
@@ -196,7 +201,7 @@ impl Drop for AofFileReader {
 }
 
 impl AofFileReader {
-    /// Opens a file, and reads its RDB part.
+    /// Opens the file at `path`, and reads its RDB part if it has one.
     pub(crate) fn open(path: &Path) -> Result<Self, UntilError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut file = File::open(path)?;
@@ -229,7 +234,8 @@ impl AofFileReader {
         Ok(Self { name, rdb_len_bytes, rdb_time_s, reader, bar })
     }
 
-    /// Reads the next commands; returns `None` at the end of the file or before a torn tail.
+    /// Reads the next batch of commands; returns `None` at the end of the file or before an
+    /// incomplete command at its end.
     fn next_batch(&mut self) -> Result<Option<Batch>, UntilError> {
         match self.reader.next_batch() {
             Ok(Next::Batch(batch)) => Ok(Some(batch)),
@@ -240,8 +246,8 @@ impl AofFileReader {
         }
     }
 
-    /// Returns the time at which the file's data begins, if it is known: the time of the RDB part,
-    /// or of an annotation at offset 0. In seconds since 1970.
+    /// Returns the time at which the file's data begins, in seconds since 1970: the time of its RDB
+    /// part, or of an annotation at offset 0. Returns `None` if it is unknown.
     fn begin_time_s(&mut self) -> Result<Option<i64>, UntilError> {
         if self.rdb_len_bytes > 0 {
             return Ok(self.rdb_time_s);
@@ -251,7 +257,8 @@ impl AofFileReader {
         Ok(first.filter(|first| first.file_offset == 0).map(|first| first.time_s))
     }
 
-    /// Returns the offset where the changes later than `time_s` begin; `None` if there are none.
+    /// Returns the offset at which the changes later than `time_s` (seconds since 1970) begin;
+    /// `None` if there are none.
     pub(crate) fn first_behind_time(&mut self, time_s: i64) -> Result<Option<u64>, UntilError> {
         while let Some(batch) = self.next_batch()? {
             if let Some(cut) = batch.cut_behind_time(time_s) {
@@ -263,20 +270,20 @@ impl AofFileReader {
     }
 }
 
-/// The writer's next step after a file.
+/// The next step after a file was written: go on with the next file, or end because of the cut.
 #[derive(PartialEq, Eq)]
 enum Then {
     GoOn,
     Cut,
 }
 
-/// The command between two files: each file begins in database 0.
+/// The command written between two files. Each file begins in database 0.
 const SELECT_0: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
 
 struct Writer {
     out: BufWriter<File>,
     written: Written,
-    /// True if an annotation with a time was read.
+    /// True if an annotation with a time was read so far.
     has_times: bool,
 }
 
@@ -363,14 +370,15 @@ impl Writer {
     }
 }
 
-/// The place where a file is cut.
+/// The point at which a file is cut: an offset in this file, or a time in seconds since 1970, or
+/// neither.
 struct Place {
     offset: Option<u64>,
     time_s: Option<i64>,
 }
 
 impl Place {
-    /// Returns the cut if it is in this batch.
+    /// Returns the cut within `batch`; `None` if the file is not cut there.
     fn cut_of(&self, batch: &Batch) -> Option<Cut> {
         let end = batch.file_offset() + batch.len_bytes() as u64;
         let by_offset = self.offset.filter(|&offset| offset < end).map(|offset| batch.cut_at_offset(offset));

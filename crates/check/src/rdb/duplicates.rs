@@ -1,4 +1,4 @@
-//! A search for keys that a file contains twice. Servers refuse such a file.
+//! A search for keys that an RDB file contains twice. Servers refuse such a file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,13 +8,13 @@ use persist::load::key_name;
 use super::facts::{Facts, Finding};
 use crate::text;
 
-/// The maximum number of bytes that are read of a record to find its key's name.
+/// The maximum number of bytes of a record that are read to find its key's name.
 const NAME_BYTES_MAX: usize = 64 * 1024;
 
 /// Adds a finding for each key that the file contains twice. `databases` has pairs of an offset and
-/// the database of the keys from there on. Keys are found by their hashes. Before a key is listed,
-/// its names are read again, so that two names with equal hashes are not a finding. O(keys × log
-/// keys).
+/// the database of the keys from there on. Keys with equal hashes are found first. Before such a
+/// pair is listed, both names are read again, so that two different names are not a finding. O(keys
+/// × log keys).
 pub(crate) fn find(facts: &mut Facts, databases: &[(u64, u64)], file: &File, version: u16) {
     facts.names.sort_unstable();
     let pairs = facts.names.windows(2).filter(|pair| pair[0].0 == pair[1].0);
@@ -44,8 +44,8 @@ pub(crate) fn find(facts: &mut Facts, databases: &[(u64, u64)], file: &File, ver
     }
 }
 
-/// Reads the name of the key whose record begins at `at`. Returns `None` for a long name, and for a
-/// file that cannot be read twice, such as a pipe.
+/// Reads the name of the key whose record begins at the offset `at`. Returns `None` for a long
+/// name, and for a file that cannot be read twice, such as a pipe.
 fn name_at(file: &File, at: u64, version: u16) -> Option<Vec<u8>> {
     let mut bytes = vec![0; NAME_BYTES_MAX];
     let mut filled = 0;

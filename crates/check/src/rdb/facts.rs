@@ -6,20 +6,20 @@ use std::collections::BTreeMap;
 use persist::load::ModuleId;
 use serde::Serialize;
 
-/// One key of the file.
+/// The facts about one key of the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyFacts<'a> {
     /// The database of the key.
     pub db: u64,
     /// The name of the key.
     pub name: &'a [u8],
-    /// The form of its value in the file.
+    /// The type and the encoding of the value in the file.
     pub form: Form,
-    /// The offset of its record in the file.
+    /// The offset of the key's record in the file.
     pub file_offset: u64,
-    /// The size of its record in bytes: expiry, name and value.
+    /// The size of the key's record in bytes: expiry, name and value.
     pub len_bytes: u64,
-    /// The number of elements of its value; 1 for a string.
+    /// The number of elements of the value; 1 for a string.
     pub elements: u64,
     /// The expiry of the key.
     pub expiry: KeyExpiry,
@@ -36,16 +36,16 @@ pub(crate) enum KeyExpiry {
     Expired,
 }
 
-/// The form of a value in the file.
+/// The form of a value in the file: its type and its encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Form {
-    /// The type, as TYPE names it.
+    /// The name of the type in the reply to TYPE, such as `set`.
     pub kind: &'static str,
-    /// The encoding in the file.
+    /// The name of the encoding in the file, such as `listpack`.
     pub encoding: &'static str,
 }
 
-/// Counts of keys.
+/// Counts of the keys in a group, such as a database or a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Count {
     /// The number of keys.
@@ -71,7 +71,7 @@ impl Count {
         });
     }
 
-    /// Adds another count.
+    /// Adds the counts of another group of keys.
     pub(crate) fn add(&mut self, other: Count) {
         self.keys += other.keys;
         self.expiring += other.expiring;
@@ -81,12 +81,12 @@ impl Count {
     }
 }
 
-/// A key among the biggest.
+/// A key in the list of the biggest keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BigKey {
-    /// The measure by which the key is big: bytes or elements.
+    /// The measure by which the list is ordered: bytes or elements.
     pub measure: u64,
-    /// The offset of its record. Of keys of equal size, the first in the file is listed.
+    /// The offset of the key's record. Of keys of equal size, the first in the file is listed.
     pub file_offset: u64,
     pub db: u64,
     pub name: Vec<u8>,
@@ -95,7 +95,7 @@ pub(crate) struct BigKey {
     pub elements: u64,
 }
 
-/// The biggest keys by one measure, the biggest first; at most a fixed number.
+/// A list of the biggest keys by one measure, the biggest first. It has at most `keys_max` keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Biggest {
     keys_max: usize,
@@ -107,17 +107,18 @@ impl Biggest {
         Self { keys_max, keys: Vec::new() }
     }
 
-    /// Returns the keys.
+    /// Returns the listed keys, the biggest first.
     pub(crate) fn keys(&self) -> &[BigKey] {
         &self.keys
     }
 
-    /// Adds the keys that another worker found. O(n²) for `keys_max`.
+    /// Adds the biggest keys that another worker found. O(`keys_max`²).
     fn merge(&mut self, other: Biggest) {
         other.keys.into_iter().for_each(|key| self.insert(key));
     }
 
-    /// Adds a key if it is big enough. O(1) if it is not, else O(`keys_max`).
+    /// Adds a key to the list if `measure` is big enough. O(1) if it is not, otherwise
+    /// O(`keys_max`).
     fn offer(&mut self, key: &KeyFacts<'_>, measure: u64) {
         let is_full = self.keys.len() >= self.keys_max;
         let least = self.keys.last().map_or(0, |key| key.measure);
@@ -140,49 +141,51 @@ impl Biggest {
 /// A problem that a check found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The offset where the problem was noticed, in bytes from the start of the file.
+    /// The offset at which the problem was noticed, in bytes from the start of the file.
     pub file_offset: u64,
-    /// The offset of the record that contains the problem.
+    /// The offset of the record that contains the problem, in bytes from the start of the file.
     pub record_offset: u64,
-    /// The database that was being read.
+    /// The database that was being read; `None` if the problem concerns no database.
     pub db: Option<u64>,
-    /// The key that was being read; characters that are not printable are escaped.
+    /// The key that was being read; characters that are not printable are escaped. `None` if
+    /// unknown.
     pub key: Option<String>,
-    /// The type of its value, and the form of the value in the file.
+    /// The type and the encoding of the key's value in words, such as `set, listpack`; `None` if
+    /// unknown.
     pub form: Option<String>,
     /// A description of the problem.
     pub what: String,
-    /// The number of good keys before the problem.
+    /// The number of good keys before the problem in the file.
     pub good_keys_before: u64,
 }
 
 impl Finding {
-    /// Returns the sort key: the place in the file, then the description, so that the order does
-    /// not depend on the threads.
+    /// Returns the sort key of a finding: its place in the file, then its description. The order
+    /// therefore does not depend on the threads.
     fn rank(&self) -> (u64, u64, &str) {
         (self.record_offset, self.file_offset, &self.what)
     }
 }
 
-/// The data of a module in a file.
+/// The amount of a module's data in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModuleCount {
     /// The number of keys whose values belong to the module.
     pub keys: u64,
-    /// The size of these keys and of the module's data outside of keys, in bytes.
+    /// The size of the records of these keys and of the module's data outside of keys, in bytes.
     pub len_bytes: u64,
 }
 
 /// The limits of the facts that a check collects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// The maximum number of biggest keys by each measure.
+    /// The maximum number of biggest keys that are listed by each measure.
     pub big_keys_max: usize,
     /// The maximum number of listed findings; more are only counted.
     pub findings_max: usize,
 }
 
-/// The facts about the keys read so far.
+/// The facts that one thread has collected about the keys of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     limits: Limits,
@@ -191,17 +194,17 @@ pub(crate) struct Facts {
     pub modules: BTreeMap<ModuleId, ModuleCount>,
     pub by_len_bytes: Biggest,
     pub by_elements: Biggest,
-    /// The first findings in the order of the file.
+    /// The listed findings: the first in the order of the file.
     pub findings: Vec<Finding>,
     pub finding_count: u64,
-    /// The number of collections without elements.
+    /// The number of keys whose values are collections without elements.
     pub empty_count: u64,
-    /// A hash of each good key with its database, and the offset of its record.
+    /// For each good key, a hash of its database and name, and the offset of its record.
     pub names: Vec<(u64, u64)>,
 }
 
 impl Facts {
-    /// Creates facts before anything was read.
+    /// Creates empty facts with these limits.
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -217,7 +220,8 @@ impl Facts {
         }
     }
 
-    /// Counts a key; `name_hash` is a hash of its database and name.
+    /// Adds a good key to the counts and to the biggest keys; `name_hash` is a hash of its database
+    /// and name.
     pub(crate) fn add_key(&mut self, key: &KeyFacts<'_>, name_hash: u64) {
         self.databases.entry(key.db).or_default().add_key(key);
         self.types.entry(key.form).or_default().add_key(key);
@@ -226,7 +230,7 @@ impl Facts {
         self.names.push((name_hash, key.file_offset));
     }
 
-    /// Adds a module's data in the file to the counts.
+    /// Adds `count` to the data of the module `id`.
     pub(crate) fn add_module(&mut self, id: ModuleId, count: ModuleCount) {
         let sum = self.modules.entry(id).or_default();
         sum.keys += count.keys;
@@ -240,7 +244,7 @@ impl Facts {
         self.list(finding);
     }
 
-    /// Returns true if a finding in the record at `record_offset` would be listed.
+    /// Returns true if a finding in the record at the offset `record_offset` would be listed.
     pub(crate) fn has_room_for(&self, record_offset: u64) -> bool {
         let is_full = self.findings.len() >= self.limits.findings_max;
         !is_full || self.findings.last().is_some_and(|last| record_offset < last.record_offset)
@@ -252,8 +256,8 @@ impl Facts {
         self.findings.truncate(self.limits.findings_max);
     }
 
-    /// Adds the facts of another worker. The result does not depend on the division of work, except
-    /// for the order of `names`.
+    /// Adds the facts that another thread has collected. The result does not depend on the division
+    /// of work, except for the order of `names`.
     pub(crate) fn merge(&mut self, other: Facts) {
         other.databases.into_iter().for_each(|(db, count)| self.databases.entry(db).or_default().add(count));
         other.types.into_iter().for_each(|(form, count)| self.types.entry(form).or_default().add(count));
@@ -270,7 +274,7 @@ impl Facts {
         }
     }
 
-    /// Counts for each listed finding the good keys before it. O(keys × log findings).
+    /// Sets the number of good keys before each listed finding. O(keys × log findings).
     pub(crate) fn count_good_keys_before(&mut self) {
         let mut between = vec![0; self.findings.len() + 1];
         for &(_, offset) in &self.names {

@@ -8,10 +8,11 @@ use indicatif::ProgressBar;
 use persist::folder::FileError;
 use persist::load::ByteSource;
 
-/// The number of first bytes that are stored to recognize the kind of a file.
+/// The number of bytes from the start of the file that are stored to recognize its kind.
 const FIRST_BYTES: usize = 16;
 
-/// Opens a file. Also returns its size, if the system knows it; a pipe has none.
+/// Opens the file at `path`. Also returns its size in bytes; `None` for a file without a known
+/// size, such as a pipe.
 ///
 /// # Errors
 /// If the system reports an error, or the path is a folder.
@@ -25,7 +26,7 @@ pub(crate) fn open(path: &Path) -> io::Result<(File, Option<u64>)> {
     Ok((file, metadata.is_file().then_some(metadata.len())))
 }
 
-/// A file that moves the progress bar as it is read.
+/// A file to read that moves the progress bar as it is read.
 pub(crate) struct FileSource {
     file: File,
     bar: ProgressBar,
@@ -35,34 +36,35 @@ pub(crate) struct FileSource {
 }
 
 impl FileSource {
-    /// Creates a source of which nothing was read.
+    /// Creates a source that reads `file` from its current position.
     pub(crate) fn new(file: File, bar: ProgressBar) -> Self {
         Self { file, bar, read_len_bytes: 0, first: Vec::new(), failed: None }
     }
 
-    /// Returns the first bytes of the file.
+    /// Returns the bytes that were read first, at most [`FIRST_BYTES`].
     pub(crate) fn first_bytes(&self) -> &[u8] {
         &self.first
     }
 
-    /// Returns the known size of the file: the bytes read, or the size that the system reports.
+    /// Returns the size of the file in bytes as far as known: the larger of the size that the
+    /// system reports and the number of bytes read.
     pub(crate) fn len_bytes(&self) -> u64 {
         let metadata = self.file.metadata().ok().filter(std::fs::Metadata::is_file);
         metadata.map_or(0, |metadata| metadata.len()).max(self.read_len_bytes)
     }
 
-    /// Reads up to the end of the file and returns its size. Without this, the size of some files,
-    /// such as pipes, is not known. O(rest).
+    /// Reads up to the end of the file and returns its size in bytes. The size of a pipe is known
+    /// only after that. O(remaining bytes).
     pub(crate) fn len_to_the_end(&mut self) -> u64 {
         let mut buffer = vec![0; 64 * 1024];
         while ByteSource::read(self, &mut buffer).is_ok_and(|len| len > 0) {}
         self.len_bytes()
     }
 
-    /// Returns the number of bytes read.
+    /// Returns the number of bytes read from the file.
     ///
     /// # Errors
-    /// If the file could not be read further: the error of the system.
+    /// If reading has failed: the error of the system.
     pub(crate) fn finish(self) -> io::Result<u64> {
         self.failed.map_or(Ok(self.read_len_bytes), Err)
     }

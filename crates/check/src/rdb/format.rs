@@ -6,19 +6,19 @@ use serde::Serialize;
 
 use super::facts::Form;
 
-/// The header of a file.
+/// The format of an RDB file, as its header shows it.
 #[derive(Debug, Serialize)]
 pub struct Format {
-    /// `REDIS` or `VALKEY`.
+    /// The name at the start of the header: `REDIS` or `VALKEY`.
     pub magic: &'static str,
-    /// The version of the format.
+    /// The version number of the format.
     pub version: u16,
-    /// The servers that write the version, in words.
+    /// The servers that write this version, in words.
     pub written_by: &'static str,
 }
 
 impl Format {
-    /// Returns the header of this version.
+    /// Returns the format with this version number.
     pub(crate) fn of(version: u16) -> Self {
         let magic = if version >= VALKEY_VERSION { "VALKEY" } else { "REDIS" };
         let written_by = match version {
@@ -83,7 +83,7 @@ pub(crate) enum ForeignTypes {
 }
 
 impl Form {
-    /// The form of an unknown type.
+    /// The form of a value whose type is unknown.
     pub(crate) const UNKNOWN: Form = Form { kind: "unknown type", encoding: "" };
     /// The form of a module's value.
     pub(crate) const MODULE: Form = Form { kind: "module", encoding: "of the module" };
@@ -106,7 +106,7 @@ const NEW_STREAM: &str = "Redis 8.6";
 const NEWEST_STREAM: &str = "Redis 8.8";
 const TEMPLATE: &str = "names ahead of values";
 
-/// Returns the form of a type's values in the file.
+/// Returns the form in which a file stores values of the type `kind`.
 pub(crate) fn form_of(kind: ValueType) -> Form {
     use ValueType::*;
     let (kind, encoding) = match kind {
@@ -140,7 +140,7 @@ pub(crate) fn form_of(kind: ValueType) -> Form {
     Form { kind, encoding }
 }
 
-/// Describes a file that does not begin as an RDB file, as far as its first bytes show.
+/// Describes a file that does not begin as an RDB file, judging by its first bytes.
 pub(crate) fn foreign(first_bytes: &[u8]) -> String {
     let what = match first_bytes {
         [] => return "the file is empty".to_owned(),

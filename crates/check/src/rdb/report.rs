@@ -9,46 +9,46 @@ use super::facts::{BigKey, Count, Facts, Finding, ModuleCount};
 use super::format::{ForeignTypes, Format};
 use crate::text::{self, Align, counted, grouped, size, table};
 
-/// The report of a check.
+/// The report of a check of an RDB file.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The path of the file, as the user gave it.
     pub file: String,
     /// The size of the file, in bytes.
     pub len_bytes: u64,
-    /// True if nothing is wrong with the file, so that a server loads it.
+    /// True if no problem was found, so that a server loads the file.
     pub is_good: bool,
-    /// The header of the file; `None` if it is no RDB file.
+    /// The format of the file; `None` if it is no RDB file.
     pub format: Option<Format>,
-    /// The servers that load the file; empty if something is wrong with it.
+    /// The servers that load the file; empty if a problem was found.
     pub loaded_by: Vec<&'static str>,
     /// The result of checking the checksum at the end of the file.
     pub checksum: Checksum,
     /// The AUX fields, with which the file's writer describes itself, in the order of the file.
     pub aux: Vec<Aux>,
-    /// The libraries of functions.
+    /// The libraries of functions in the file.
     pub functions: Vec<Function>,
     /// The modules that have data in the file.
     pub modules: Vec<Module>,
     /// The counts of all keys.
     pub total: Total,
-    /// The counts of keys by database.
+    /// The counts of keys of each database.
     pub databases: Vec<Database>,
-    /// The counts of keys by type and encoding, most bytes first.
+    /// The counts of keys of each type and encoding, most bytes first.
     pub types: Vec<TypeOfKeys>,
-    /// The keys that take the most bytes of the file.
+    /// The keys with the largest records in the file, the largest first.
     pub biggest_by_bytes: Vec<ReportedKey>,
-    /// The keys with the most elements.
+    /// The keys with the most elements, the biggest first. Keys with a single element are left out.
     pub biggest_by_elements: Vec<ReportedKey>,
     /// The number of keys with empty collections. Servers do not load them.
     pub empty_count: u64,
-    /// The number of bytes after the end of the snapshot.
+    /// The number of bytes after the end of the snapshot, which were not checked.
     pub trailing_len_bytes: u64,
     /// The number of bytes that could not be read: from a broken record to the end of the file.
     pub unread_len_bytes: u64,
-    /// The first problems, in the order of the file.
+    /// The listed problems: the first in the order of the file.
     pub findings: Vec<Finding>,
-    /// The number of problems.
+    /// The number of all problems, listed or not.
     pub finding_count: u64,
     /// The time that the check took, in seconds.
     pub seconds: f64,
@@ -73,18 +73,18 @@ pub enum Checksum {
 /// An AUX field: a name and value with which the file's writer describes itself.
 #[derive(Debug, Serialize)]
 pub struct Aux {
-    /// Its name.
+    /// The name of the field, such as `redis-ver`.
     pub name: String,
-    /// Its value.
+    /// The value of the field, as text.
     pub value: String,
 }
 
 /// A library of functions.
 #[derive(Debug, Serialize)]
 pub struct Function {
-    /// The name, from the first line of its source.
+    /// The name of the library, from the first line of its source.
     pub name: String,
-    /// The size of its source, in bytes.
+    /// The size of the library's source, in bytes.
     pub len_bytes: u64,
 }
 
@@ -93,7 +93,7 @@ pub struct Function {
 pub struct Module {
     /// The name of the module's type.
     pub name: String,
-    /// The version of its own format.
+    /// The version of the module's own data format.
     pub version: u16,
     /// The number of keys with values of the module.
     pub keys: u64,
@@ -101,7 +101,7 @@ pub struct Module {
     pub len_bytes: u64,
 }
 
-/// Counts of keys.
+/// Counts of the keys in a group, such as a database or a type.
 #[derive(Debug, Serialize)]
 pub struct Total {
     /// The number of keys.
@@ -126,10 +126,10 @@ pub struct Database {
     pub total: Total,
 }
 
-/// The counts of the keys with a type and encoding.
+/// The counts of the keys with one type and encoding.
 #[derive(Debug, Serialize)]
 pub struct TypeOfKeys {
-    /// The type, as TYPE names it.
+    /// The name of the type in the reply to TYPE, such as `set`.
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// The encoding of the values in the file.
@@ -139,23 +139,23 @@ pub struct TypeOfKeys {
     pub total: Total,
 }
 
-/// A big key.
+/// A key in a list of the biggest keys.
 #[derive(Debug, Serialize)]
 pub struct ReportedKey {
     /// The database of the key.
     pub db: u64,
     /// The name of the key; characters that are not printable are escaped.
     pub key: String,
-    /// The type of its value.
+    /// The type of the key's value.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// The encoding of its value in the file.
+    /// The encoding of the key's value in the file.
     pub encoding: &'static str,
-    /// The size of its record in the file, in bytes.
+    /// The size of the key's record in the file, in bytes.
     pub len_bytes: u64,
-    /// The number of elements of its value.
+    /// The number of elements of the key's value; 1 for a string.
     pub elements: u64,
-    /// The offset of its record in the file.
+    /// The offset of the key's record in the file.
     pub file_offset: u64,
 }
 
@@ -188,7 +188,7 @@ impl From<&BigKey> for ReportedKey {
 }
 
 impl Report {
-    /// Creates the report of the file with this name, before anything was read.
+    /// Creates an empty report on the file with the path `file`.
     pub(crate) fn new(file: String) -> Self {
         Self {
             file,
@@ -214,7 +214,7 @@ impl Report {
         }
     }
 
-    /// Adds the facts about the keys to the report.
+    /// Adds the facts about the keys, and the problems found, to the report.
     pub(crate) fn take_facts(&mut self, facts: &Facts) {
         self.total = facts.total().into();
         let databases = facts.databases.iter();
@@ -246,7 +246,7 @@ impl Report {
         }
     }
 
-    /// Formats the report for people. The last line says whether the file is good.
+    /// Formats the report for people. The last line says if the file is good.
     pub fn text(&self) -> String {
         let mut out = String::new();
         self.push_head(&mut out);
@@ -282,7 +282,7 @@ impl Report {
         }
     }
 
-    /// Writes notes that users should read before they load the file. They are not problems.
+    /// Writes notes that users should read before they load the file. The notes are not problems.
     fn push_notes(&self, out: &mut String) {
         let mut note = |text: std::fmt::Arguments<'_>| push(out, format_args!("NOTE: {text}\n"));
         if !self.modules.is_empty() {
@@ -395,11 +395,12 @@ impl Report {
     }
 }
 
-/// The default of the option `databases`.
+/// The default of the server's option `databases`.
 const DATABASES_BY_DEFAULT: u64 = 16;
 
 impl Finding {
-    /// Writes two lines: the description of the problem, and its place.
+    /// Writes the finding as two lines: the description of the problem, and the record that
+    /// contains it.
     fn push(&self, out: &mut String) {
         push(out, format_args!("WRONG at byte {}", self.file_offset));
         if let Some(key) = &self.key {
@@ -428,7 +429,7 @@ impl Checksum {
     }
 }
 
-/// Returns the words for an AUX field in the report.
+/// Returns the words by which the report calls the AUX field `name`.
 fn aux_words(name: &str) -> &str {
     match name {
         "redis-ver" => "Redis",
@@ -446,7 +447,7 @@ fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 impl Function {
-    /// Creates the entry of a library from its source.
+    /// Creates the entry of a library of functions from its source.
     pub(crate) fn of(source: &[u8]) -> Self {
         let line = source.split(|&byte| byte == b'\n').next().unwrap_or_default();
         let line = text::key(line);

@@ -13,7 +13,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_saker-check");
 const INCR: &str = "appendonly.aof.2.incr.aof";
 const MANIFEST: &str = "appendonly.aof.manifest";
 
-/// Copies the folder that a server left.
+/// Copies the append-only files that `server` wrote into a temporary folder.
 fn folder_of(server: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../persist/tests/files/aof").join(server);
@@ -39,7 +39,7 @@ fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Returns the offset of these bytes in a file.
+/// Returns the offset of the first occurrence of `part` in a file.
 fn place_of(path: &Path, part: &[u8]) -> usize {
     let bytes = fs::read(path).unwrap();
     bytes.windows(part.len()).position(|window| window == part).unwrap()
@@ -62,7 +62,8 @@ fn json(path: &Path) -> Value {
     report
 }
 
-/// Returns the only problem: its file, its offset, its description, and the advice.
+/// Checks the append-only file at `path` and returns its only problem: the file, the offset, the
+/// description and the advice.
 fn problem(path: &Path) -> (String, Option<u64>, String, String) {
     let report = json(path);
     let problems = report["problems"].as_array().unwrap();

@@ -2,9 +2,9 @@
 
 use crc::{CRC_64_REDIS, Crc};
 
-/// Files of real servers. All contain the same keys, except for types that a server does not have.
-/// They contain each type in its small and its large encoding, hashes with expiring fields, and
-/// keys that expire later or have expired.
+/// RDB files that real servers wrote. All contain the same keys, except for types that a server
+/// does not have. They contain each type in its small and its large encoding, hashes with expiring
+/// fields, and keys that expire later or have expired.
 pub const OF_SERVERS: &[(&str, &[u8])] = &[
     ("Saker", include_bytes!("../files/saker.rdb")),
     ("Redis 8.0.2", include_bytes!("../files/redis-8.0.rdb")),
@@ -12,15 +12,15 @@ pub const OF_SERVERS: &[(&str, &[u8])] = &[
     ("Valkey 9.1.2", include_bytes!("../files/valkey-9.1.rdb")),
 ];
 
-/// A file of Redis 8.0.2.
+/// The RDB file of Redis 8.0.2.
 pub const GOOD: &[u8] = OF_SERVERS[1].1;
 
-/// Returns a file with these records.
+/// Builds a whole RDB file with these encoded records.
 pub fn with(records: &[&[u8]]) -> Vec<u8> {
     sealed([b"REDIS0011".to_vec(), records.concat()].concat())
 }
 
-/// Appends the end mark and the checksum.
+/// Appends the end mark and the checksum to the bytes of an RDB file.
 pub fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.push(0xFF);
     let checksum = Crc::<u64>::new(&CRC_64_REDIS).checksum(&bytes);
@@ -33,24 +33,24 @@ pub fn select(db: u8) -> [u8; 2] {
     [0xFE, db]
 }
 
-/// Encodes a short string as in a file.
+/// Encodes a short string as an RDB file contains it.
 pub fn string(text: &[u8]) -> Vec<u8> {
     assert!(text.len() < 64);
     [&[text.len() as u8], text].concat()
 }
 
-/// Encodes a key that holds a string.
+/// Encodes the record of a key that holds a string.
 pub fn key(name: &str, value: &str) -> Vec<u8> {
     [&[0], &*string(name.as_bytes()), &*string(value.as_bytes())].concat()
 }
 
-/// Encodes a key with a set in a listpack whose header gives too large a length.
+/// Encodes the record of a key with a set in a listpack whose header gives too large a length.
 pub fn broken_set(name: &str) -> Vec<u8> {
     let pack = [0x0B, 0, 0, 0, 1, 0, 0x81, b'a', 2, 0xFF];
     [&[20], &*string(name.as_bytes()), &*string(&pack)].concat()
 }
 
-/// Encodes the module type `vectorset`, version 0, as a length.
+/// Encodes the ID of the module type `vectorset`, version 0, as a length.
 pub fn vectorset() -> Vec<u8> {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let place = |letter| LETTERS.iter().position(|&there| there == letter).unwrap() as u64;

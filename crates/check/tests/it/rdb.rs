@@ -12,7 +12,7 @@ use crate::file::{GOOD, OF_SERVERS, broken_set, key, sealed, select, string, vec
 
 const BINARY: &str = env!("CARGO_BIN_EXE_saker-check");
 
-/// Writes a file with these bytes.
+/// Writes a file with these bytes into a temporary folder.
 fn file(bytes: &[u8]) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.rdb");
@@ -24,7 +24,7 @@ fn run(path: &Path, arguments: &[&str]) -> Output {
     Command::new(BINARY).arg("rdb").arg(path).args(arguments).output().unwrap()
 }
 
-/// Returns the report on these bytes, and the exit status.
+/// Returns the report of `saker-check rdb` on a file with these bytes, and the exit status.
 fn report(bytes: &[u8]) -> (String, Option<i32>) {
     let (_folder, path) = file(bytes);
     let output = run(&path, &[]);
@@ -32,7 +32,8 @@ fn report(bytes: &[u8]) -> (String, Option<i32>) {
     (String::from_utf8(output.stdout).unwrap(), output.status.code())
 }
 
-/// Returns the report as JSON without the time it took. The report must agree with the exit status.
+/// Returns the JSON report on a file with these bytes, without the time that the check took.
+/// Asserts that the report agrees with the exit status.
 fn json(bytes: &[u8]) -> Value {
     let (_folder, path) = file(bytes);
     let output = run(&path, &["--json"]);
@@ -43,7 +44,8 @@ fn json(bytes: &[u8]) -> Value {
     report
 }
 
-/// Asserts that the file is broken and that the report has these parts in this order.
+/// Asserts that a file with these bytes is broken, and that the report contains `parts` in this
+/// order.
 fn is_broken(bytes: &[u8], parts: &[&str]) {
     let (report, status) = report(bytes);
     assert_eq!(status, Some(1), "{report}");

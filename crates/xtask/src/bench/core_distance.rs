@@ -12,18 +12,19 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The number of round trips of one try. They take at most a millisecond, unless they are
-/// interrupted.
+/// The number of round trips of the cache line in one try. They take at most a millisecond, unless
+/// they are interrupted.
 const TRIPS: u32 = 2000;
-/// The number of tries. The fastest counts: interruptions slow down the others.
+/// The number of tries. Only the fastest try counts, because interruptions slow down a try.
 const TRIES: usize = 20;
 
-/// A number in a cache line of its own, together with the neighbor line that is fetched with it.
+/// A number that shares its cache line, and the neighbor line that processors fetch with it, with
+/// no other data.
 #[repr(align(128))]
 struct Line(AtomicU32);
 
 /// Returns the time in nanoseconds that a cache line takes from the first core that this thread may
-/// use to the last one and back. It is the shortest time of several tries, which take about ten
+/// use to the last one and back. It is the shortest mean of several tries, which take about ten
 /// milliseconds in all. Returns `None` if there is only one core, or if the system does not allow
 /// threads to choose cores.
 pub fn round_trip_ns() -> Option<f64> {
@@ -56,7 +57,8 @@ pub fn round_trip_ns() -> Option<f64> {
     })
 }
 
-/// Returns the mean round trip of one try in nanoseconds, or `None` if the far thread has ended.
+/// Returns the mean round trip of one try in nanoseconds. Returns `None` if the thread on the far
+/// core has ended.
 fn one_try_ns(line: &Line, is_gone: impl Fn() -> bool) -> Option<f64> {
     let begin = Instant::now();
     for _ in 0..TRIPS {

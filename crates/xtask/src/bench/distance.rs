@@ -9,11 +9,11 @@ use std::fmt;
 use super::core_distance;
 use super::table::Figures;
 
-/// The factor that separates far from near: cores are far if their round trip is more than this
-/// many times the least one seen.
+/// The factor that separates far from near. Cores are far if their round trip takes more than this
+/// many times as long as the shortest one seen.
 pub const FAR_TIMES: f64 = 3.0;
 
-/// The distance of the cores during a run.
+/// The distance between the cores of the machine during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distance {
     Near,
@@ -33,7 +33,8 @@ impl fmt::Display for Distance {
     }
 }
 
-/// A run, with the round trips between the cores right before and right after it.
+/// The figures of a run, with the round trip times between the cores right before and right after
+/// it.
 pub struct Run {
     trips_ns: [f64; 2],
     figures: Figures,
@@ -42,9 +43,9 @@ pub struct Run {
 /// The choice whether to measure the distance of the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DistanceCheck {
-    /// Before and after each run.
+    /// The distance is measured before and after each run.
     Always,
-    /// Never: all runs count as near.
+    /// The distance is not measured: all runs count as near.
     Never,
 }
 
@@ -56,12 +57,14 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Creates an empty list of runs for `servers` servers.
+    /// Creates an empty list of runs for each of `servers` servers. `looks` says if their core
+    /// distance is measured.
     pub fn of(servers: usize, looks: DistanceCheck) -> Self {
         Self { looks, by_server: (0..servers).map(|_| Vec::new()).collect(), least_trip_ns: f64::INFINITY }
     }
 
-    /// Calls `measure` once and adds its result to the runs of server number `server`.
+    /// Runs `measure` once and adds its figures to the runs of server number `server`. Returns the
+    /// error of `measure` if it fails.
     pub fn add<E>(&mut self, server: usize, measure: impl FnOnce() -> Result<Figures, E>) -> Result<(), E> {
         // If the distance cannot be measured, for example with a single core, all runs count as
         // near.
@@ -80,13 +83,13 @@ impl Runs {
         self.by_server[server].push(run);
     }
 
-    /// Returns the shortest round trip seen, in nanoseconds.
+    /// Returns the shortest round trip between the cores seen in these runs, in nanoseconds.
     pub fn least_trip_ns(&self) -> f64 {
         self.least_trip_ns
     }
 
-    /// Returns the distance of the cores in a run, or `None` if they moved. `least_trip_ns` is the
-    /// shortest round trip of the machine's cores.
+    /// Returns the distance of the cores in a run, or `None` if it changed during the run.
+    /// `least_trip_ns` is the shortest round trip of the machine's cores, in nanoseconds.
     fn distance(run: &Run, least_trip_ns: f64) -> Option<Distance> {
         let far = run.trips_ns.map(|ns| ns > FAR_TIMES * least_trip_ns);
         match far {
@@ -96,8 +99,8 @@ impl Runs {
         }
     }
 
-    /// Returns the figures of each server at one distance. `least_trip_ns` is the shortest round
-    /// trip of the machine's cores.
+    /// Returns the figures of each server's runs at one distance. `least_trip_ns` is the shortest
+    /// round trip of the machine's cores, in nanoseconds.
     pub fn at(&self, distance: Distance, least_trip_ns: f64) -> Vec<Vec<Figures>> {
         let at = |run: &&Run| Self::distance(run, least_trip_ns) == Some(distance);
         self.by_server.iter().map(|runs| runs.iter().filter(at).map(|run| run.figures).collect()).collect()

@@ -22,15 +22,16 @@ use crate::{release, server, shell};
 use distance::{Distance, DistanceCheck, FAR_TIMES, Runs};
 use table::{Figures, Row};
 
-/// The peers that are used if they are on PATH.
+/// The servers that are compared with Saker if they are on PATH.
 const PEERS: &[&str] = &["redis-server", "valkey-server"];
-/// The maximum number of rounds with `--by-distance`, as a multiple of `--rounds`. Rounds continue
-/// until every server has enough runs at one distance.
+/// The maximum number of rounds with `--by-distance`, as a multiple of `--rounds`. Rounds end
+/// earlier once every server has enough runs at one distance.
 const MORE_ROUNDS_TIMES: u32 = 4;
-/// The minimum number of runs of each server at a distance that gives a row with `--by-distance`.
+/// The minimum number of runs that each server must have at a distance with `--by-distance`.
+/// Otherwise the table has no row for this distance.
 const RUNS_SHOWN_MIN: usize = 2;
 
-/// The options of the measurement.
+/// The options of `cargo xtask bench`.
 #[derive(Args)]
 pub struct BenchArguments {
     /// Tests of redis-benchmark, each a row of the table.
@@ -76,7 +77,7 @@ pub struct BenchArguments {
     write: Option<PathBuf>,
 }
 
-/// A server under measurement.
+/// A running server under measurement, with its name in the table.
 struct BenchedServer {
     name: String,
     server: ServerProcess,
@@ -117,7 +118,7 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
     Ok(true)
 }
 
-/// Runs one test against each server, round after round.
+/// Runs one test against each server, round after round, and returns the runs.
 fn runs(
     benchmark: &Path,
     contenders: &[BenchedServer],
@@ -139,7 +140,7 @@ fn runs(
     Ok(runs)
 }
 
-/// Computes the medians of each server's runs.
+/// Creates the table row of one test from the medians of each server's runs.
 fn row(test: String, contenders: &[BenchedServer], figures: Vec<Vec<Figures>>) -> Row {
     let names = contenders.iter().map(|contender| contender.name.clone());
     Row { test, figures: names.zip(figures.into_iter().map(Figures::median)).collect() }
@@ -170,7 +171,7 @@ fn versioned(name: &str, program: &Path) -> String {
     version.map_or_else(|| short.to_owned(), |version| format!("{short} {version}"))
 }
 
-/// Runs one test against one server, once.
+/// Runs one test against one server once, and returns its figures.
 fn measure(
     benchmark: &Path,
     contender: &BenchedServer,
@@ -210,7 +211,7 @@ fn measure(
     figures.with_context(|| format!("redis-benchmark printed no figures for {test}: {output}"))
 }
 
-/// Returns the command that repeats this measurement.
+/// Returns the command line that repeats this measurement, without `--write`.
 fn command_line() -> String {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let mut kept = Vec::new();

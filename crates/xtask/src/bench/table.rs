@@ -15,7 +15,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Parses the last row of redis-benchmark's `--csv` output. Returns `None` if there is none.
+    /// Parses the last row of redis-benchmark's `--csv` output. Returns `None` if there is no valid
+    /// row.
     pub fn parse(csv: &str, cpu_us_per_request: f64) -> Option<Self> {
         let row = csv.lines().rev().find(|line| line.starts_with('"') && !line.starts_with("\"test\""))?;
         // A custom command's name may hold commas: columns are counted from the end.
@@ -47,11 +48,11 @@ impl Figures {
     }
 }
 
-/// One test's medians, by server.
+/// The medians of one test for each server: a row of the table.
 pub struct Row {
     /// The test's name.
     pub test: String,
-    /// (server, medians), in the order measured.
+    /// The name and the medians of each server, in the order of measurement.
     pub figures: Vec<(String, Figures)>,
 }
 

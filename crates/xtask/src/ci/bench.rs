@@ -13,7 +13,7 @@ use super::peer;
 use crate::progress::{Outcome, Session};
 use crate::{release, shell};
 
-/// The limit of the study, which takes a few seconds.
+/// The time limit of the study, which takes a few seconds.
 const STUDY_LIMIT: Duration = Duration::from_secs(360);
 const BROWSER_LIMIT: Duration = Duration::from_secs(240);
 /// Headless browsers, as (program, Debian package).
@@ -49,7 +49,7 @@ start = \"@PEER --port {port} --save '' --appendonly no --daemonize no\"
 tests = ['set', 'get', 'lpush', 'lrange_100']
 ";
 
-/// Runs the step.
+/// Runs the step: makes the report, opens it in a headless browser and takes screenshots.
 pub fn step(session: &Session) -> Result<Outcome> {
     let release::Programs { server, bench, .. } = release::build(session)?;
     let peer = peer::find(session)?;
@@ -84,7 +84,8 @@ pub fn step(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{pictures} pictures; {}", folder.join("screen-*.png").display())))
 }
 
-/// Checks that the browser's document has every picture of `page`. Returns the number of pictures.
+/// Checks that the page's script ended without an error, and that every picture of `page` is in the
+/// browser's document `dom` and in `folder`. Returns the number of pictures.
 fn check(dom: &str, page: &str, folder: &Path) -> Result<usize> {
     ensure!(dom.contains("data-ready=\"yes\""), "the script of the page did not finish");
     ensure!(!dom.contains("data-error"), "the script of the page failed");
@@ -114,8 +115,8 @@ fn browser(session: &Session) -> Result<PathBuf, String> {
     Err(last)
 }
 
-/// Opens `page` in the browser with `options`. Returns all that the step's browser has printed so
-/// far.
+/// Opens `page` in the browser with `options`. Returns all output of the browser logged by this
+/// step so far.
 fn run_browser(session: &Session, browser: &Path, page: &Path, options: &[&str]) -> Result<String> {
     let mut command = Command::new(browser);
     // Containers lack the kernel features that the sandbox needs. The page is our own, so it needs

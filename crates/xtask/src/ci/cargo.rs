@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::progress::{Outcome, Session};
 use crate::{shell, simulate};
 
-/// The limit of a single cargo command of CI.
+/// The time limit of a single cargo command of CI.
 const CARGO_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Runs `cargo fmt --check`.
@@ -49,7 +49,8 @@ pub fn shuttle(session: &Session) -> Result<Outcome> {
     models_named(session, "shuttle", |command| simulate::set_up(command, &target))
 }
 
-/// Runs every `crates/*/tests/PREFIX*.rs` after `set_up` has prepared the command.
+/// Runs every `crates/*/tests/PREFIX*.rs`, where PREFIX is `prefix`. `set_up` prepares each
+/// command.
 fn models_named(session: &Session, prefix: &str, set_up: impl FnOnce(&mut Command)) -> Result<Outcome> {
     let models = models(session, prefix)?;
     if models.is_empty() {

@@ -1,4 +1,4 @@
-//! Real clients against the release server, on each back end of its event loop.
+//! Real clients against the release server, on each backend of its event loop.
 
 use std::fs;
 use std::io::Write;
@@ -15,11 +15,11 @@ use super::languages;
 use crate::progress::{Outcome, Session};
 use crate::{release, server, shell};
 
-/// The back ends of the event loop, by their names for `io-backend`.
+/// The backends of the event loop, by their names for the option `io-backend`.
 const BACK_ENDS: &[&str] = &["epoll", "io_uring"];
 /// The password of the servers that require one.
 const PASSWORD: &str = "correct-horse";
-/// The limit of one client's whole run.
+/// The time limit of each run of a client.
 const CLIENT_LIMIT: Duration = Duration::from_secs(720);
 
 /// Runs redis-cli with the options that users need most.
@@ -116,7 +116,7 @@ pub fn redis_py(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(String::new()))
 }
 
-/// Starts the release server with a TLS port and calls `work`. Each client must show a certificate.
+/// Starts the release server with a TLS port that requires client certificates, and calls `work`.
 /// The arguments of `work` are the port and the files of the authority, the certificate and the
 /// key. Without openssl to make the files, only reports that the TLS part is skipped.
 pub fn over_tls(session: &Session, work: impl Fn(&str, &[&str]) -> Result<()>) -> Result<()> {
@@ -145,8 +145,8 @@ pub fn over_tls(session: &Session, work: impl Fn(&str, &[&str]) -> Result<()>) -
     server::stop(server)
 }
 
-/// Creates the certificate of an authority in `folder`, and one that it signs for this machine.
-/// Servers and clients can both show the signed certificate.
+/// Creates in `folder` the certificate of an authority, and a certificate for this machine that the
+/// authority signs. Servers and clients can both show the signed certificate.
 fn make_certificates(session: &Session, openssl: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
     fs::write(folder.join("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1\n")?;
@@ -166,7 +166,8 @@ fn make_certificates(session: &Session, openssl: &Path, folder: &Path) -> Result
     Ok(())
 }
 
-/// Starts the release server on each back end in turn, calls `work`, and stops it by SIGTERM.
+/// Starts the release server on each backend of its event loop in turn, calls `work`, and stops the
+/// server by SIGTERM. Skips a backend that is not available here, with a note in the report.
 pub fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Result<()>) -> Result<Outcome> {
     let program = release::build(session)?.server;
     let mut refused = Vec::new();
@@ -190,7 +191,8 @@ pub fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Resu
     }
 }
 
-/// Returns the output of redis-cli for `arguments` and `input` on its standard input.
+/// Runs redis-cli with `arguments` and with `input` on its standard input. Returns its output and
+/// its error output.
 fn cli_says(cli: &Path, server: &ServerProcess, arguments: &[&str], input: &str) -> Result<String> {
     let mut command = Command::new(cli);
     command.args(["-p", &server.port().to_string()]).args(arguments);
@@ -203,7 +205,8 @@ fn cli_says(cli: &Path, server: &ServerProcess, arguments: &[&str], input: &str)
     Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
 }
 
-/// Checks that every test reported a rate above zero and that no reply was an error.
+/// Checks the last run in `log` of redis-benchmark with `arguments`. It must have reported at least
+/// `rows_min` rates, all above zero, and no error reply.
 fn check_benchmark(log: &str, arguments: &[&str], rows_min: usize) -> Result<()> {
     let last = log.rsplit("$ ").next().unwrap_or_default();
     let rates =

@@ -11,19 +11,21 @@ use super::{clients, peer};
 use crate::progress::{Outcome, Session};
 use crate::{programs, release, server, shell};
 
-/// The seconds for which random commands are compared. Runs by hand take longer.
+/// The duration of the comparison of random commands in CI, in seconds. Runs by hand take longer.
 const DIFFERENTIAL_SECONDS: u64 = 30;
-/// The seconds for which the change log of random commands is replayed. Runs by hand take longer.
+/// The duration of the replay of the change log of random commands in CI, in seconds. Runs by hand
+/// take longer.
 const REPLAY_SECONDS: u64 = 20;
-/// The seconds for which clients misbehave. Runs by hand take longer.
+/// The duration of the test with misbehaving clients in CI, in seconds. Runs by hand take longer.
 const SOAK_SECONDS: u64 = 60;
-/// The number of connections, half of which misbehave. Runs by hand use ten times as many.
+/// The number of connections in the test with misbehaving clients; half of them misbehave. Runs by
+/// hand use ten times as many.
 const CROWD: &str = "1000";
-/// The time allowed beyond the requested duration: for starting servers, and for shrinking the
-/// commands that show a difference.
+/// The time allowed for a program beyond the requested duration: to start servers, and to shrink
+/// the commands that show a difference.
 const SLACK: Duration = Duration::from_secs(720);
 
-/// Runs every script of tests/cmd against the release server, on each back end.
+/// Runs every script of tests/cmd against the release server, on each backend.
 pub fn scripts(session: &Session) -> Result<Outcome> {
     let runner = programs::built(session, "resp-run")?;
     let mut files: Vec<PathBuf> = Vec::new();

@@ -29,7 +29,8 @@ use super::languages;
 use crate::progress::Session;
 use crate::release;
 
-/// The limit of one framework's run: many times the duration of the slowest.
+/// The time limit of each wait for jobs of one framework: many times the duration of the slowest
+/// run.
 const RUN_LIMIT: Duration = Duration::from_secs(900);
 /// The interval between two reads of the ledger.
 const POLL: Duration = Duration::from_millis(10);
@@ -45,10 +46,10 @@ pub struct CrashArguments {
     /// The server's command line, split at blanks. Default: the release server.
     #[arg(long)]
     server: Option<String>,
-    /// Run only these frameworks.
+    /// Run only these frameworks, such as celery.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// The number of jobs of each framework.
+    /// The number of jobs for each framework.
     #[arg(long, default_value_t = 1_500)]
     jobs: usize,
     /// The number of times that the server and a worker are killed.
@@ -62,18 +63,17 @@ pub struct CrashArguments {
 /// The words of the command that starts a program, or the description of a missing requirement.
 type Words = Result<Vec<String>, String>;
 
-/// A framework under test.
+/// A framework under test: the command that starts its program, and its allowed losses.
 struct Framework {
     name: &'static str,
     /// A function that returns the words of the command that starts the framework's program. The
-    /// inner error says what is missing.
+    /// inner error describes a missing requirement.
     words: fn(&Session) -> Result<Words>,
     /// The maximum number of jobs that the framework may lose at one kill. It is above 0 for
-    /// frameworks that remove a job from the server before they do the job or record that they have
-    /// it.
+    /// frameworks that remove a job from the server before they do or record the job.
     lost_per_kill_max: usize,
-    /// The time without a finished job after which the run ends. Used only for frameworks that may
-    /// lose jobs.
+    /// The time without a newly finished job after which the run ends. Used only for frameworks
+    /// that may lose jobs.
     quiet: Duration,
 }
 
@@ -167,11 +167,11 @@ pub fn run(session: &Session, arguments: &CrashArguments) -> Result<bool> {
 struct Report {
     /// The numbers of the jobs that were never done.
     lost: Vec<usize>,
-    /// The number of times that a job was done again.
+    /// The number of times that a job was done that had been done before.
     again: usize,
-    /// The longest time from sending a job to doing it for the first time.
+    /// The longest time from the sending of a job until it was first done.
     latest: Duration,
-    /// The time from the start of the first worker to the last job.
+    /// The time from the start of the first worker until the last job was done.
     took: Duration,
     /// The number of times that a worker ended by itself.
     worker_exits: usize,
@@ -193,7 +193,7 @@ impl Report {
     }
 }
 
-/// A process in a process group of its own. It is killed together with its children.
+/// A process in a process group of its own. Dropping this value kills the process and its children.
 struct Group(Child);
 
 impl Group {
@@ -220,7 +220,7 @@ impl Drop for Group {
     }
 }
 
-/// The run of one framework on one server.
+/// The run of one framework on one server: their processes and files.
 struct Crashes<'a> {
     server_words: &'a [String],
     words: Vec<String>,
@@ -272,7 +272,8 @@ impl<'a> Crashes<'a> {
         Ok(report)
     }
 
-    /// Kills the server and a worker at the same moment, and starts both again.
+    /// Kills the server and the worker with index `worker` at the same moment, and starts both
+    /// again.
     fn crash(&mut self, worker: usize) -> Result<()> {
         let server = self.server.take().context("a server runs")?;
         server.signal_kill();
@@ -321,7 +322,8 @@ impl<'a> Crashes<'a> {
         self.folder.join("ledger")
     }
 
-    /// Waits until `is_enough` accepts the number of jobs done. Restarts workers that have ended.
+    /// Waits until `is_enough` returns true for the number of different jobs done. Restarts workers
+    /// that have ended.
     fn wait(&mut self, mut is_enough: impl FnMut(usize) -> bool) -> Result<()> {
         let deadline = Instant::now() + RUN_LIMIT;
         while !is_enough(self.first_times()?.0.len()) {
@@ -337,9 +339,9 @@ impl<'a> Crashes<'a> {
         Ok(())
     }
 
-    /// Reads the ledger, to which workers append a line whenever they do a job. Returns, by job,
-    /// the milliseconds from sending to the earliest time it was done, and how many times jobs were
-    /// done again.
+    /// Reads the ledger, to which workers append a line whenever they do a job. Returns, for each
+    /// job, the milliseconds from its sending until it was first done. Also returns the number of
+    /// times that a job was done again.
     fn first_times(&self) -> Result<(HashMap<usize, u64>, usize)> {
         let (mut first, mut again) = (HashMap::new(), 0);
         for line in fs::read_to_string(self.ledger())?.split_inclusive('\n') {

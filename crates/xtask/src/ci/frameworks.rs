@@ -2,7 +2,7 @@
 //! layer, locks and rate limiters. Each program of `tests/clients` runs a thousand jobs on the
 //! release server while its workers are killed at random. Then it checks in a ledger of the jobs
 //! done that its framework kept its promises. The programs of one language run in parallel on one
-//! server, each in a database of its own, on each back end of the event loop.
+//! server, each in a database of its own, on each backend of the event loop.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,14 +16,14 @@ use super::languages;
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// The limit of one run of a program: forty times its duration when nothing else runs.
+/// The time limit of one run of a program: forty times its duration when nothing else runs.
 const RUN_LIMIT: Duration = Duration::from_secs(1200);
 /// The number of different seeds. Each seed fits the integer types of all languages.
 const SEEDS: u64 = 1 << 31;
 
-/// A program that takes the server's port, a database and a seed.
+/// A test program for a framework. It takes the server's port, a database and a seed as arguments.
 struct Program {
-    /// The name of the program's log.
+    /// The name of the program, by which its log is called.
     name: &'static str,
     words: Vec<String>,
     environment: Vec<(&'static str, String)>,
@@ -104,7 +104,7 @@ pub fn ruby(session: &Session) -> Result<Outcome> {
     side_by_side(session, &[Program { name: "sidekiq", words, environment: vec![] }])
 }
 
-/// Runs all programs in parallel, on each back end.
+/// Runs all programs in parallel on one server, once on each backend of the server's event loop.
 fn side_by_side(session: &Session, programs: &[Program]) -> Result<Outcome> {
     let seed = session.seed % SEEDS;
     on_each_back_end(session, |server| {

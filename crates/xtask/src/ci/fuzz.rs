@@ -13,7 +13,7 @@ use super::sanitize;
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// The seconds for which CI runs each target.
+/// The duration of the run of each target in CI, in seconds.
 const SMOKE_SECONDS: u64 = 5;
 const BUILD_LIMIT: Duration = Duration::from_secs(2400);
 /// The compiler flags that instrument the program for libFuzzer: counters of branches, traced
@@ -33,7 +33,8 @@ const SEEDS: &[(&str, &str, &str)] = &[
     ("aof_manifest", "crates/persist/tests/files/aof/valkey-9.1.2", "manifest"),
 ];
 
-/// Runs the step: each target for a few seconds, from this run's seed.
+/// Runs the step of CI: each target for [`SMOKE_SECONDS`], with random choices from the session's
+/// seed.
 pub fn smoke(session: &Session) -> Result<Outcome> {
     let missing = match what_is_missing(session)? {
         None => None,
@@ -63,7 +64,7 @@ pub fn smoke(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{} for {SMOKE_SECONDS} s each", targets.join(", "))))
 }
 
-/// Runs one target of the smoke run, with a log of its own.
+/// Runs one target in CI, with a log of its own. `folder` contains the built targets.
 fn smoke_one(session: &Session, folder: &Path, target: &str) -> Result<()> {
     let run = Run { target, seconds: SMOKE_SECONDS, corpus: None };
     let limit = Duration::from_secs(SMOKE_SECONDS + 300);
@@ -74,8 +75,8 @@ fn smoke_one(session: &Session, folder: &Path, target: &str) -> Result<()> {
 }
 
 /// Handles `cargo xtask fuzz`: runs the targets in `named` (all if it is empty) for `seconds` each,
-/// with their output shown. Each uses and extends its corpus below the target folder. Returns true
-/// if nothing was found.
+/// with their output shown. Each target uses and extends its corpus below the target folder.
+/// Returns true, or an error if a target finds a problem.
 pub fn run(session: &Session, named: &[String], seconds: u64) -> Result<bool> {
     let known = targets(session)?;
     for name in named {
@@ -94,7 +95,7 @@ pub fn run(session: &Session, named: &[String], seconds: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Describes the missing requirement of fuzzing, or returns `None` if all are met.
+/// Describes the missing requirement of fuzzing. Returns `None` if nothing is missing.
 fn what_is_missing(session: &Session) -> Result<Option<String>> {
     if !sanitize::has_address_sanitizer(session, &sanitize::host(session)?)? {
         return Ok(Some("this compiler has no AddressSanitizer".into()));
@@ -105,7 +106,7 @@ fn what_is_missing(session: &Session) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Returns the names of the targets, sorted.
+/// Returns the names of the fuzz targets, sorted.
 fn targets(session: &Session) -> Result<Vec<String>> {
     let folder = session.root.join("fuzz/fuzz_targets");
     let mut names = Vec::new();
@@ -119,7 +120,7 @@ fn targets(session: &Session) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Builds all targets and returns their folder.
+/// Builds all fuzz targets and returns the folder of their programs.
 fn build(session: &Session) -> Result<PathBuf> {
     let host = sanitize::host(session)?;
     let target = session.target.join("fuzz");
@@ -133,12 +134,12 @@ fn build(session: &Session) -> Result<PathBuf> {
     Ok(target.join(host).join("release"))
 }
 
-/// A run of one target.
+/// A run of one fuzz target.
 struct Run<'a> {
     target: &'a str,
     seconds: u64,
-    /// The folder from which interesting inputs are read and to which new ones are added. Without
-    /// it, a run starts from the target's seeds and depends only on its random seed.
+    /// The folder from which interesting inputs are read and to which new ones are added. With
+    /// `None`, a run starts from the target's initial inputs and depends only on its random seed.
     corpus: Option<PathBuf>,
 }
 

@@ -15,9 +15,9 @@ use anyhow::{Context, Result, ensure};
 use crate::progress::Session;
 use crate::shell;
 
-/// The limit of fetching a language's libraries, and of building with them.
+/// The time limit of fetching a language's libraries, and of building with them.
 const PREPARE_LIMIT: Duration = Duration::from_secs(2400);
-/// The Python packages, at the versions that the checks were written with.
+/// The Python packages that the client programs need, at fixed versions.
 const PYTHON_PACKAGES: &[&str] = &[
     "redis==8.1.0",
     "huey==3.5.4",
@@ -32,7 +32,8 @@ const CELERY_OLD_PACKAGES: &[&str] = &["celery==5.4.0", "kombu==5.4.2"];
 /// The Maven plugin that copies the libraries of a pom, at a fixed version.
 const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";
 
-/// Returns the Python of a virtual environment that has all packages.
+/// Returns the path of Python in a virtual environment that has all packages. Creates the
+/// environment if needed.
 pub fn python(session: &Session) -> Result<Result<PathBuf, String>> {
     let folder = session.target.join("venv");
     let python = folder.join("bin/python");
@@ -67,7 +68,7 @@ pub fn python(session: &Session) -> Result<Result<PathBuf, String>> {
     Ok(Ok(python))
 }
 
-/// Returns the folder of an older Celery, for PYTHONPATH.
+/// Returns the folder of the older Celery, which PYTHONPATH must contain to select it.
 pub fn celery_old(session: &Session) -> PathBuf {
     session.target.join("venv/celery-old")
 }
@@ -99,7 +100,8 @@ pub fn go(session: &Session, folder: &str) -> Result<Result<PathBuf, String>> {
     Ok(Ok(program))
 }
 
-/// Returns the folder with the programs for Node and their libraries.
+/// Fetches the libraries for Node. Returns the folder with the programs for Node and their
+/// libraries.
 pub fn node(session: &Session) -> Result<Result<PathBuf, String>> {
     for (program, package) in [("node", "nodejs"), ("npm", "npm")] {
         if let Err(missing) = shell::ensure(session, program, package) {
@@ -122,7 +124,7 @@ pub fn node(session: &Session) -> Result<Result<PathBuf, String>> {
     Ok(Ok(folder))
 }
 
-/// Compiles the programs for Java. Returns the class path of the programs and their libraries.
+/// Compiles the Java programs. Returns the class path of the programs and their libraries.
 pub fn java(session: &Session) -> Result<Result<String, String>> {
     for program in ["javac", "java"] {
         if let Err(missing) = shell::ensure(session, program, "default-jdk-headless") {
@@ -155,7 +157,8 @@ pub fn java(session: &Session) -> Result<Result<String, String>> {
     Ok(Ok(format!("{}:{libraries}", folder.join("classes").display())))
 }
 
-/// Returns Ruby, with Sidekiq as Debian packages it.
+/// Returns the path of Ruby, and installs it and Sidekiq from Debian's packages if needed. The
+/// error says what is missing.
 pub fn ruby(session: &Session) -> Result<PathBuf, String> {
     shell::ensure(session, "sidekiq", "ruby-sidekiq")?;
     shell::ensure(session, "ruby", "ruby")
@@ -173,7 +176,7 @@ fn copy_programs(session: &Session, language: &str) -> Result<PathBuf> {
     Ok(to)
 }
 
-/// Copies a file into a folder, unless the folder has it with the same content.
+/// Copies a file into `folder`, unless `folder` already has the file with the same content.
 fn copy_changed(file: &Path, folder: &Path) -> Result<()> {
     let name = file.file_name().context("a file's name")?;
     let (content, to) = (fs::read(file)?, folder.join(name));

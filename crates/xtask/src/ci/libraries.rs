@@ -1,5 +1,5 @@
 //! Client libraries of other languages. For each, a program of `tests/clients` does a round over
-//! the data types, against the release server on each back end of its event loop. If a library is
+//! the data types, against the release server on each backend of its event loop. If a library is
 //! not available, the step is skipped. If its program does not compile or pass, the step fails.
 
 use std::path::Path;
@@ -13,10 +13,10 @@ use super::languages;
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// The limit of one run of a program.
+/// The time limit of one run of a program.
 const RUN_LIMIT: Duration = Duration::from_secs(480);
 
-/// Runs the program of go-redis.
+/// Runs the test program of the Go library go-redis.
 pub fn go_redis(session: &Session) -> Result<Outcome> {
     match languages::go(session, "go")? {
         Ok(program) => drive(session, "go-redis", &program, &[]),
@@ -24,7 +24,7 @@ pub fn go_redis(session: &Session) -> Result<Outcome> {
     }
 }
 
-/// Runs the program of ioredis.
+/// Runs the test program of the Node library ioredis.
 pub fn ioredis(session: &Session) -> Result<Outcome> {
     match languages::node(session)? {
         Ok(folder) => {
@@ -34,7 +34,7 @@ pub fn ioredis(session: &Session) -> Result<Outcome> {
     }
 }
 
-/// Runs the program of Jedis.
+/// Runs the test program of the Java library Jedis.
 pub fn jedis(session: &Session) -> Result<Outcome> {
     match languages::java(session)? {
         Ok(class_path) => drive(session, "jedis", Path::new("java"), &["-cp", &class_path, "Round"]),
@@ -42,7 +42,8 @@ pub fn jedis(session: &Session) -> Result<Outcome> {
     }
 }
 
-/// Runs `program` with `arguments` and the server's port, on each back end and over TLS.
+/// Runs `program` with `arguments` and the server's port, on each backend of the server's event
+/// loop and over TLS. `log` is the name of the log.
 fn drive(session: &Session, log: &str, program: &Path, arguments: &[&str]) -> Result<Outcome> {
     let run = |more: &[&str]| {
         let mut command = Command::new(program);

@@ -13,14 +13,14 @@ use testkit::ServerProcess;
 use crate::progress::{Outcome, Session};
 use crate::{package, server, shell};
 
-/// The limit of each program, which takes seconds.
+/// The time limit of each program that checks the package; it takes seconds.
 const LIMIT: Duration = Duration::from_secs(480);
-/// The limit of the time until the server logs that it is ready.
+/// The longest time from the start of the server until it logs that it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(40);
 /// The interval between two reads of the server's log.
 const READY_POLL: Duration = Duration::from_millis(5);
 
-/// Runs the step.
+/// Runs the step: builds the package and checks it.
 pub fn step(session: &Session) -> Result<Outcome> {
     let deb = package::build(session)?;
     let root = session.target.join("package/installed");
@@ -41,15 +41,16 @@ pub fn step(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("not checked: {}", missing.join("; "))))
 }
 
-/// The result of a check. The inner error names the program that is missing.
+/// The result of a check of the package. The inner error names the program that is missing for the
+/// check.
 type Checked = Result<Result<(), String>>;
 
 fn logged(session: &Session, command: &mut Command) -> Result<String> {
     shell::run_logged(session, "package", command, LIMIT)
 }
 
-/// Starts the packaged server with the packaged configuration, whose folders are replaced by
-/// scratch folders.
+/// Starts the packaged server with the packaged configuration and checks its health. Scratch
+/// folders below `root` replace the folders of the configuration.
 fn serve(session: &Session, root: &Path) -> Result<()> {
     let program = root.join("usr/bin/saker-server");
     // The installation of the package creates its folders. Here they are created in the scratch
@@ -128,7 +129,8 @@ fn manual_pages(session: &Session, _deb: &Path, root: &Path) -> Checked {
     Ok(Ok(()))
 }
 
-/// Checks that bash completes an option of each program, and that zsh and fish parse their files.
+/// Checks that bash completes an option of each program, and that zsh and fish parse their
+/// completion files.
 fn completions(session: &Session, _deb: &Path, root: &Path) -> Checked {
     let bash = root.join("usr/share/bash-completion/completions");
     for (program, begun, wanted) in [

@@ -18,12 +18,12 @@ use testkit::process::free_port;
 use crate::progress::{Outcome, Session};
 use crate::{release, server, shell};
 
-/// The name of the step.
+/// The name of the step in `cargo xtask test`.
 const STEP: &str = "prometheus";
-/// The limit of each command; one of them downloads 20 MB.
+/// The time limit of each command; one of the commands downloads 20 MB.
 const LIMIT: Duration = Duration::from_secs(480);
 
-/// Runs the step.
+/// Runs the step: the checks of metrics, alert rules and dashboard with promtool.
 pub fn step(session: &Session) -> Result<Outcome> {
     let promtool = match promtool(session) {
         Ok(promtool) => promtool,

@@ -11,10 +11,10 @@ use crate::shell;
 
 /// The crates whose unsafe code is checked.
 const CRATES: &[&str] = &["structures", "net", "script"];
-/// The limit of building and running the tests of all these crates.
+/// The time limit of building and running the tests of all these crates.
 const LIMIT: Duration = Duration::from_secs(2400);
 
-/// Runs the step.
+/// Runs the step: the tests of [`CRATES`] under AddressSanitizer or valgrind.
 pub fn step(session: &Session) -> Result<Outcome> {
     let host = host(session)?;
     if has_address_sanitizer(session, &host)? {
@@ -28,7 +28,7 @@ pub fn step(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("valgrind over {}", CRATES.join(", "))))
 }
 
-/// Returns the compiler's own target, such as `x86_64-unknown-linux-gnu`.
+/// Returns the target for which the compiler builds by default, such as `x86_64-unknown-linux-gnu`.
 pub fn host(session: &Session) -> Result<String> {
     let version = shell::output(Command::new("rustc").arg("-vV").current_dir(&session.root))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
@@ -63,8 +63,9 @@ fn valgrind(session: &Session, host: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the command `cargo test` over the crates, in a target folder of its own. It names the
-/// target, so that flags and runner apply to the tests and not to the build scripts.
+/// Returns the command `cargo test` for [`CRATES`], in the target folder `folder` of its own. The
+/// command names the target, so that flags and runner apply to the tests and not to the build
+/// scripts.
 fn test(session: &Session, host: &str, folder: &str) -> Command {
     let mut command = shell::cargo(session);
     command.args(["test", "--locked", "--lib", "--tests", "--target", host]);

@@ -70,7 +70,7 @@ struct Program {
 }
 
 impl Program {
-    /// Returns the names of the package and the target.
+    /// Returns the name of the package and of the target, for messages.
     fn name(&self) -> String {
         let package = self.folder.file_name().unwrap_or_default().to_string_lossy();
         format!("{package} {}", self.target)
@@ -138,8 +138,8 @@ fn programs(session: &Session) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Parses a line of cargo's output. Returns the test program that it describes, or `None` for other
-/// messages.
+/// Parses a line of cargo's output. Returns the test program that the line describes, or `None` for
+/// other messages.
 fn program(line: &str) -> Result<Option<Program>> {
     let message: Message = serde_json::from_str(line).with_context(|| format!("cargo's message {line}"))?;
     let (Some(file), Some(target), Some(manifest)) =
@@ -154,13 +154,14 @@ fn program(line: &str) -> Result<Option<Program>> {
     Ok(Some(Program { folder, target: target.name, file }))
 }
 
-/// Returns the name of the test that `line` reports as failed, if any.
+/// Returns the name of the test that `line` of a test program's output reports as failed; `None`
+/// for other lines.
 fn failed_test(line: &str) -> Option<&str> {
     let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
     Some(name.strip_suffix(" - should panic").unwrap_or(name))
 }
 
-/// The sums of the `test result:` lines.
+/// The sums of the `test result:` lines of all test programs.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct TestCounts {
     passed: u64,
@@ -169,7 +170,7 @@ struct TestCounts {
 }
 
 impl TestCounts {
-    /// Adds the numbers of `line`, if it is a result line.
+    /// Adds the counts in `line` if it is a `test result:` line.
     fn add(&mut self, line: &str) {
         let Some((_, counts)) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))
         else {

@@ -3,10 +3,10 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// Adapts the links in `text` for the package. `text` is the Markdown file `from` of the
-/// repository, installed as `to`. `installed` is a list of (path in the repository, path in the
-/// package). A link to one of these files is changed to the path in the package. Of links to other
-/// files, only the link's text remains.
+/// Adapts the links in `text` to the package. `text` is the Markdown file `from` of the repository,
+/// installed as `to`. `installed` is a list of (path in the repository, path in the package). A
+/// link to a listed file is changed to its path in the package. Of a link to another file, only the
+/// link's text remains.
 pub fn relinked(text: &str, from: &str, to: &str, installed: &[(&str, &str)]) -> String {
     let mut pieces = text.split("](");
     let mut relinked = pieces.next().unwrap_or_default().to_owned();
@@ -33,7 +33,7 @@ pub fn relinked(text: &str, from: &str, to: &str, installed: &[(&str, &str)]) ->
     relinked
 }
 
-/// Returns the path in the repository to which `path` leads, as a link in the file `from`.
+/// Returns the path in the repository to which the link target `path` leads from the file `from`.
 fn joined(from: &str, path: &str) -> PathBuf {
     let mut joined = Path::new(from).parent().unwrap_or(Path::new("")).to_owned();
     for part in Path::new(path).components() {

@@ -23,7 +23,7 @@ use crate::{programs, release, shell};
 mod links;
 pub mod notices;
 
-/// The name of the package.
+/// The name of the Debian package.
 const NAME: &str = "saker-server";
 /// The programs that this module runs, each with the Debian package that contains it.
 const TOOLS: &[(&str, &str)] = &[
@@ -78,17 +78,18 @@ const PAGES: &[(&str, &str)] = &[
 ];
 /// The crates of the installed programs.
 const PROGRAMS: &[&str] = &["server", "bench", "check"];
-/// The control files besides `control`, with their permissions.
+/// The files of the package's folder DEBIAN besides `control`, with their permissions.
 const CONTROL: &[(&str, u32)] =
     &[("conffiles", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)];
 /// The folders below usr/share whose files are compressed, as Debian's policy requires.
 const COMPRESSED: &[&str] = &["usr/share/man", "usr/share/doc/saker-server"];
-/// The size in bytes up to which a file in these folders is not compressed, because short texts
-/// gain nothing. `copyright`, documents and examples are never compressed: the policy requires a
-/// readable `copyright`, documents link to each other, and examples are used as they are.
+/// The size in bytes up to which a file of usr/share/doc is not compressed, because short texts
+/// gain nothing. Manual pages and changelogs are always compressed. `copyright`, documents and
+/// examples never are: the policy requires a readable `copyright`, documents link to each other,
+/// and examples are used as they are.
 const UNCOMPRESSED_LEN_BYTES_MAX: u64 = 4096;
 
-/// Handles `cargo xtask package`: builds the package and prints its path and size.
+/// Handles `cargo xtask package`: builds the package and prints its path and size. Returns true.
 pub fn run(session: &Session) -> Result<bool> {
     let package = build(session)?;
     let len_bytes = fs::metadata(&package)?.len();
@@ -146,8 +147,8 @@ pub fn build(session: &Session) -> Result<PathBuf> {
     Ok(package)
 }
 
-/// Returns the package's version from Debian's changelog. It must be a version of this version of
-/// Saker.
+/// Returns the package's version from Debian's changelog. Returns an error if the version does not
+/// belong to the present version of Saker.
 fn version(session: &Session) -> Result<String> {
     let changelog = session.root.join("packaging/debian/changelog");
     let mut parse = Command::new("dpkg-parsechangelog");
@@ -191,7 +192,7 @@ fn install(from: &Path, to: &Path, mode: u32) -> Result<()> {
     Ok(())
 }
 
-/// Compresses the files below `folder`, without time stamps.
+/// Compresses with gzip the files below `folder` that must be compressed, without time stamps.
 fn compress(session: &Session, folder: &Path) -> Result<()> {
     let is_manual = folder.ends_with("man");
     for file in files(folder)? {
@@ -207,8 +208,8 @@ fn compress(session: &Session, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Sets the permissions: folders, programs and scripts have 0755, other files have 0644. They do
-/// not depend on the umask.
+/// Sets the permissions of all files below `root`: folders, programs and scripts get 0755, other
+/// files get 0644. The result does not depend on the umask.
 fn set_modes(root: &Path) -> Result<()> {
     let mut paths = vec![root.to_owned()];
     while let Some(path) = paths.pop() {
@@ -240,7 +241,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Writes the folder DEBIAN: control file, checksums and scripts.
+/// Writes the folder DEBIAN of the package: control file, checksums and scripts.
 fn write_control(session: &Session, root: &Path, version: &str) -> Result<()> {
     let installed = files(root)?;
     let folder = root.join("DEBIAN");
@@ -269,7 +270,8 @@ fn write_control(session: &Session, root: &Path, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the packages of the shared libraries that the programs need, for the field Depends.
+/// Returns the Debian packages of the shared libraries that the programs need, for the field
+/// Depends.
 fn shared_libraries(session: &Session, root: &Path) -> Result<String> {
     // dpkg-shlibdeps must run in a source package.
     let source = session.target.join("package/source");

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::progress::Session;
 use crate::shell;
 
-/// The beginnings of the names of files with licenses and notices, in capitals.
+/// The first letters of the names of files with licenses and notices, in capitals.
 const NAMES: &[&str] = &["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
 #[derive(Deserialize)]
@@ -30,7 +30,8 @@ struct Library {
     source: Option<String>,
 }
 
-/// Handles `cargo xtask notices`: prints the licenses and notices of the crates `programs`.
+/// Handles `cargo xtask notices`: prints the licenses and notices of the libraries that are linked
+/// into the crates `programs`. Returns true.
 pub fn print(session: &Session, programs: &[String]) -> Result<bool> {
     print!("{}", text(session, &programs.iter().map(String::as_str).collect::<Vec<_>>())?);
     Ok(true)
@@ -67,8 +68,8 @@ pub fn text(session: &Session, programs: &[&str]) -> Result<String> {
     Ok(list)
 }
 
-/// Returns the libraries in the binaries, as `name vVERSION`. Macros and build scripts are left
-/// out, because none of their code is in the binaries.
+/// Returns the libraries that are linked into the crates `programs`, as `name vVERSION`. Macros and
+/// build scripts are left out, because none of their code is in the binaries.
 fn linked(session: &Session, programs: &[&str]) -> Result<BTreeSet<String>> {
     let mut tree = shell::cargo(session);
     tree.args(["tree", "--locked", "-e", "normal,no-proc-macro"]);
@@ -78,7 +79,7 @@ fn linked(session: &Session, programs: &[&str]) -> Result<BTreeSet<String>> {
     Ok(tree.lines().map(words).collect())
 }
 
-/// Returns the files with a license or a notice in `folder` and its subfolders, which may contain C
+/// Returns the license and notice files in `folder` and its subfolders, which may contain C
 /// libraries.
 fn license_files(folder: &Path) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);

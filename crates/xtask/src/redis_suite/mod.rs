@@ -33,7 +33,7 @@ use crate::{release, server, shell};
 use outcome::UnitOutcome;
 use skip::{Mode, SkipList};
 
-/// The limit of a run of all units. A unit that has not ended by then counts as failed.
+/// The time limit of a run of all units. A unit that has not ended by then counts as failed.
 const LIMIT: Duration = Duration::from_secs(3600);
 /// The time in seconds without a finished test after which the suite gives up a unit. The longest
 /// test (unit/obuf-limits) fills a socket's buffers by thousands of requests one after the other.
@@ -44,19 +44,21 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The number of ports reserved for a unit: for the suite's own processes and for the servers that
 /// it starts.
 const PORTS_PER_UNIT: u16 = 100;
-/// The first port. It is below the kernel's range of ports for clients. Up to [`RUNS_AT_ONCE`] runs
-/// can have ranges of their own; the process id chooses the range.
+/// The first port that runs of the suite use. It is below the kernel's range of ports for clients.
+/// Each of up to [`RUNS_AT_ONCE`] simultaneous runs has [`PORTS_PER_RUN`] ports of its own; the
+/// process ID chooses them.
 const PORTS_FROM: u16 = 10_000;
 const PORTS_PER_RUN: u16 = 3_500;
 const RUNS_AT_ONCE: u32 = 6;
-/// Options for sets as in Redis 7.0, which had no listpack encoding of small sets of strings. The
-/// suite checks encodings.
+/// The server options that encode sets as in Redis 7.0, which had no listpack encoding of small
+/// sets of strings. The suite checks encodings.
 const SETS_OF_7_0: &[&str] = &["--set-max-listpack-entries", "0"];
-/// Options for the tests that skip.toml lists under `one-thread`. Like Redis, a single thread runs
-/// all requests that have arrived before it sends a reply. The long budget of a turn ensures this
-/// even if the machine takes the processor away meanwhile.
+/// The server options for the tests that skip.toml lists under `one-thread`. Like Redis, a single
+/// thread runs all requests that have arrived before it sends a reply. The long budget of a turn
+/// ensures this even if the machine takes the processor away meanwhile.
 const ONE_THREAD: &[&str] = &["--io-threads", "1", "--turn-budget-us", "1000000"];
-/// Settings of the suite's own `default.conf` for a server that is not started with that file.
+/// The settings of the suite's own `default.conf`, as options for a server that is not started with
+/// that file.
 const SETTINGS: &[&str] = &[
     "--databases",
     "16",
@@ -125,10 +127,11 @@ pub fn run(session: &Session, arguments: &SuiteArguments) -> Result<bool> {
 
 /// The files and programs that a run needs besides the server.
 struct Suite {
-    /// The suite's sources.
+    /// The folder of the suite's sources.
     source: PathBuf,
     tclsh: PathBuf,
-    /// The programs that the suite calls in its `src`, by name.
+    /// The programs that the suite calls in its folder `src`, each with its name there and its
+    /// path.
     tools: Vec<(&'static str, PathBuf)>,
 }
 
@@ -152,8 +155,8 @@ fn prepare(session: &Session) -> Result<Result<Suite, String>> {
     Ok(prepare_tls(session, &source, &tclsh)?.map(|()| Suite { source, tclsh, tools }))
 }
 
-/// Prepares the requirements of units that use TLS: Tcl's package for it, and the suite's
-/// certificates.
+/// Prepares the requirements of units that use TLS: Tcl's TLS package and the suite's certificates.
+/// The inner error says what is missing.
 fn prepare_tls(session: &Session, source: &Path, tclsh: &Path) -> Result<Result<(), String>> {
     let probe = session.target.join("redis-suite/tls.tcl");
     fs::write(&probe, "package require tls\n")?;
@@ -219,19 +222,19 @@ struct Run<'a> {
     arguments: &'a SuiteArguments,
     list: &'a SkipList,
     program: &'a Path,
-    /// The deadline of the whole run.
+    /// The time at which the whole run must have ended.
     end: Instant,
 }
 
-/// A set of tests of a unit that run together.
+/// A set of tests of one unit that run together on one server setting.
 struct Pass<'a> {
-    /// The folder in which they run.
+    /// The folder in which the tests run.
     folder: &'a Path,
-    /// The tests that do not run.
+    /// The names of the tests that are left out.
     skipped: &'a [String],
-    /// The tests that run; empty means all others.
+    /// The names of the only tests that run; if empty, all tests run that are not in `skipped`.
     only: &'a [String],
-    /// The options of the server.
+    /// The additional options of the server.
     options: &'a [&'a str],
 }
 
@@ -239,7 +242,8 @@ struct Pass<'a> {
 /// socket below the folder, and the path of a Unix socket may have at most 107 bytes.
 const FOLDER_NAME_LEN_MAX: usize = 24;
 
-/// Returns the name of the folder of a unit's run: the unit's name, cut at the front if it is long.
+/// Returns the name of the folder in which a unit runs: the unit's name, cut at the front if it is
+/// long.
 fn folder_name(unit: &str) -> String {
     let name = unit.replace('/', "-");
     let cut = name.len().saturating_sub(FOLDER_NAME_LEN_MAX);
@@ -247,7 +251,7 @@ fn folder_name(unit: &str) -> String {
 }
 
 impl Run<'_> {
-    /// Runs the unit with index `at` of the run. Most of its tests run with the usual number of
+    /// Runs the unit that has index `at` in the run. Most of its tests run with the usual number of
     /// threads; the tests that need one thread run separately.
     fn unit(&self, at: usize, unit: &str, mode: Mode) -> Result<UnitOutcome> {
         let skipped = self.list.tests(unit, &self.arguments.unskip);
@@ -277,7 +281,8 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// Runs some tests of the unit with index `at` of the run.
+    /// Runs the tests in `pass` of the unit that has index `at` in the run, and returns their
+    /// results. The index determines the ports.
     fn pass(&self, at: usize, unit: &str, mode: Mode, pass: &Pass<'_>) -> Result<UnitOutcome> {
         let Pass { folder, skipped, only, options } = pass;
         self.lay_out(folder, options)?;
@@ -329,8 +334,9 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// Creates a folder that has the layout of the suite's own and links to its files. Files that
-    /// the tests write stay in this folder.
+    /// Creates `folder` with the layout of the suite's own folder and with links to the suite's
+    /// files. Its `src/redis-server` starts the tested server with `options`. Files that the tests
+    /// write stay in `folder`.
     fn lay_out(&self, folder: &Path, options: &[&str]) -> Result<()> {
         if folder.exists() {
             fs::remove_dir_all(folder)?;
@@ -360,8 +366,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs `command` until it ends, or until the deadline of the run. Then kills it and all
-    /// processes that it started.
+    /// Runs `command` until it ends or the run's deadline passes, then kills all processes that it
+    /// started. Returns an error if the deadline passed or the suite itself failed.
     fn wait(&self, command: &mut Command, log: &Path) -> Result<()> {
         let log = File::create(log)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The outcome of the tests of one unit, or of several units together.
+/// The results of the tests of one unit, or of several units together.
 #[derive(Default, Debug)]
 pub struct UnitOutcome {
     passed: usize,
@@ -11,7 +11,7 @@ pub struct UnitOutcome {
     /// The number of tests, and of whole blocks of tests, that the suite itself leaves out. They do
     /// not fit this kind of run, or need more memory than it allows.
     left_out: usize,
-    /// The failures, in the suite's words.
+    /// The descriptions of the failed tests, in the suite's words.
     pub failures: Vec<String>,
     /// The names of the units with failures.
     pub failed_units: Vec<String>,
@@ -23,8 +23,8 @@ impl UnitOutcome {
         Self { failures: vec![format!("{unit}: {why}")], ..Self::default() }
     }
 
-    /// Counts the results that the suite printed for `unit`. A run that does not print its end has
-    /// failed.
+    /// Counts the results that the suite printed for `unit`. If the suite did not print its end,
+    /// the unit has failed.
     pub fn parse(unit: &str, text: &str) -> Self {
         let mut outcome = Self::default();
         let mut lines = text.lines().peekable();
@@ -60,7 +60,7 @@ impl UnitOutcome {
         outcome
     }
 
-    /// Adds the outcome of another unit.
+    /// Adds the results of another unit.
     pub fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.left_out += other.left_out;
@@ -69,15 +69,16 @@ impl UnitOutcome {
         self.failed_units.extend(other.failed_units);
     }
 
-    /// Adds a second run of the same unit, which left out other tests. A test counts as skipped if
-    /// it was left out of both runs. The suite itself leaves out the same tests in both.
+    /// Adds the results of a second run of the same unit, which left out other tests. A test counts
+    /// as skipped if it was left out of both runs. Tests that the suite itself leaves out are
+    /// counted once.
     pub fn add_second_run(&mut self, other: Self) {
         self.passed += other.passed;
         self.skipped.retain(|test| other.skipped.contains(test));
         self.failures.extend(other.failures);
     }
 
-    /// Returns true if nothing failed.
+    /// Returns true if no test failed.
     pub fn is_good(&self) -> bool {
         self.failures.is_empty()
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-/// The way in which a unit gets its server.
+/// The way in which the suite gets the servers for a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -33,9 +33,9 @@ pub struct SkipList {
 /// Tests that are left out, or that run differently, for one reason.
 #[derive(Deserialize)]
 struct Reason {
-    /// The reason, in one line.
+    /// The reason in words, in one line.
     because: String,
-    /// The tests, by unit. A name that begins with / is a regular expression.
+    /// The names of the tests, by unit. A name that begins with / is a regular expression.
     #[serde(flatten)]
     tests: BTreeMap<String, Vec<String>>,
 }
@@ -53,7 +53,7 @@ impl Ord for Mode {
 }
 
 impl SkipList {
-    /// Reads the file and checks it.
+    /// Reads and checks the skip list in the file at `path`.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&text).with_context(|| path.display().to_string())
@@ -73,8 +73,8 @@ impl SkipList {
         Ok(list)
     }
 
-    /// Returns the units to run, in the list's order; all if `only` is empty. An unknown name is an
-    /// error.
+    /// Returns the units named in `only`, in the list's order; all units if `only` is empty.
+    /// Returns an error for an unknown name.
     pub fn units(&self, only: &[String]) -> Result<Vec<(&str, Mode)>> {
         let all = self.units.iter().flat_map(|(mode, units)| units.iter().map(|unit| (unit.as_str(), *mode)));
         let all: Vec<_> = all.collect();
@@ -99,8 +99,8 @@ impl SkipList {
         Ok(())
     }
 
-    /// Returns the tests of `unit` to leave out. Tests left out for one of the reasons `unskip` are
-    /// not included.
+    /// Returns the names of the tests of `unit` to leave out. Tests listed under one of the reasons
+    /// `unskip` are not included.
     pub fn tests(&self, unit: &str, unskip: &[String]) -> Vec<String> {
         let reasons = self.reasons.iter().filter(|(name, _)| !unskip.contains(name));
         reasons.filter_map(|(_, reason)| reason.tests.get(unit)).flatten().cloned().collect()

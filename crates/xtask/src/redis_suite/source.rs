@@ -16,14 +16,14 @@ use crate::shell;
 
 /// The release of Debian whose redis is used. It determines the suite's version, 7.0.15.
 const RELEASE: &str = "bookworm";
-/// The address of Debian's archive, if the machine's own apt does not name one.
+/// The address of Debian's archive that is used if the machine's own apt does not name one.
 const DEBIAN: &str = "http://deb.debian.org/debian";
 /// The file with the keys of Debian's archive, as Debian installs it.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// The limit of each step: fetching the lists, fetching the package, and unpacking.
+/// The time limit of each step: fetching the lists, fetching the package, and unpacking.
 const LIMIT: Duration = Duration::from_secs(480);
 
-/// A change to the suite, made when it is unpacked.
+/// A change to a file of the suite, made when the suite is unpacked.
 struct Adaptation {
     file: &'static str,
     /// The text to replace; it occurs exactly once in the file.
@@ -196,8 +196,8 @@ const ADAPTATIONS: &[Adaptation] = &[
     },
 ];
 
-/// Returns the folder with the suite. It is fetched if it is missing or outdated. The inner error
-/// says why it is not available.
+/// Returns the folder with the suite's sources. Fetches them if they are missing or outdated. The
+/// inner error says why they are not available.
 pub fn fetch(session: &Session) -> Result<Result<PathBuf, String>> {
     let folder = session.target.join("redis-suite");
     let source = folder.join("source");
@@ -241,7 +241,8 @@ fn adapt(source: &Path, adaptation: &Adaptation) -> Result<()> {
     Ok(())
 }
 
-/// Returns the archive of Redis' own sources, if an earlier run has fetched it.
+/// Returns the path of the archive of Redis' own sources in `folder`; `None` if no earlier run has
+/// fetched it.
 fn find_archive(folder: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?;
     entries.flatten().map(|entry| entry.path()).find(|path| {
@@ -250,7 +251,8 @@ fn find_archive(folder: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Fetches the source package into `folder`. Returns the archive.
+/// Fetches the source package of redis into `folder`. Returns the path of the archive in it. The
+/// inner error says why it is not available.
 fn download(session: &Session, folder: &Path) -> Result<Result<PathBuf, String>> {
     if shell::find("apt-get").is_none() {
         return Ok(Err(
@@ -284,7 +286,7 @@ fn download(session: &Session, folder: &Path) -> Result<Result<PathBuf, String>>
     Ok(find_archive(folder).ok_or_else(|| "Debian's source package of redis holds no archive".into()))
 }
 
-/// Returns the Debian mirror that this machine's apt uses.
+/// Returns the address of the Debian mirror that this machine's apt uses; `None` if it uses none.
 fn machine_mirror() -> Option<String> {
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     files.extend(fs::read_dir("/etc/apt/sources.list.d").ok()?.flatten().map(|entry| entry.path()));
@@ -294,7 +296,7 @@ fn machine_mirror() -> Option<String> {
     files.iter().filter(is_read).find_map(|file| mirror_in(&fs::read_to_string(file).ok()?))
 }
 
-/// Returns the first address in a file of sources that is Debian's main archive.
+/// Returns the first address of Debian's main archive in the text of an apt sources file.
 fn mirror_in(sources: &str) -> Option<String> {
     let lines = sources.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     let words = lines.filter(|line| line.starts_with("deb") || line.starts_with("URIs:"));

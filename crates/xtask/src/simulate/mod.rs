@@ -13,9 +13,9 @@ use clap::Args;
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// The seconds for which CI runs the simulator.
+/// The duration of the simulator's run in CI, in seconds.
 const CI_SECONDS: u64 = 60;
-/// The limit of building the simulator.
+/// The time limit of building the simulator.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 
 /// The options of `cargo xtask simulate`.
@@ -35,7 +35,7 @@ pub struct SimulateArguments {
     scenario: Option<u64>,
 }
 
-/// Handles `cargo xtask simulate`. Returns true if nothing was found.
+/// Handles `cargo xtask simulate`: builds and runs the simulator. Returns true if no check failed.
 pub fn run(session: &Session, arguments: &SimulateArguments) -> Result<bool> {
     let program = build(&session.root, &session.target.join("shuttle"))?;
     let mut command = Command::new(program);
@@ -51,7 +51,8 @@ pub fn run(session: &Session, arguments: &SimulateArguments) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Runs the step: the simulator for a minute, from this run's seed.
+/// Runs the step of CI: the simulator for [`CI_SECONDS`], with random choices from the session's
+/// seed.
 pub fn step(session: &Session) -> Result<Outcome> {
     let program = build(&session.root, &session.target.join("shuttle"))?;
     let mut command = Command::new(program);
@@ -64,7 +65,8 @@ pub fn step(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(figures))
 }
 
-/// Builds the simulator of the repository at `root`. Returns the path of its program.
+/// Builds the simulator from the sources at `root` into the target folder `target`. Returns the
+/// path of its program.
 fn build(root: &Path, target: &Path) -> Result<PathBuf> {
     let mut command = Command::new("cargo");
     command.current_dir(root).args(["build", "--locked", "-p", "testkit", "--bin", "simulate"]);
@@ -81,8 +83,8 @@ fn build(root: &Path, target: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Sets the variables with which cargo builds for shuttle, which chooses random schedules. The
-/// profile `dev` fits the tests: it optimizes a little and keeps assertions on.
+/// Sets the environment variables with which cargo builds for shuttle, which chooses random
+/// schedules. The profile `dev` fits the tests: it optimizes a little and keeps assertions on.
 pub fn set_up(command: &mut Command, target: &Path) {
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target);
 }

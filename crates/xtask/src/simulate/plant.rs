@@ -26,7 +26,8 @@ pub struct PlantArguments {
     seed: u64,
 }
 
-/// Plants each bug and searches for it. Returns true if all were found.
+/// Handles `cargo xtask plant`: plants each bug and lets the simulator search for it. Returns true
+/// if all bugs were found.
 pub fn run(session: &Session, arguments: &PlantArguments) -> Result<bool> {
     let patches = patches(&session.root)?;
     let known = |bug: &String| patches.iter().any(|patch| name_of(patch) == *bug);
@@ -59,7 +60,7 @@ pub fn run(session: &Session, arguments: &PlantArguments) -> Result<bool> {
     Ok(all_found)
 }
 
-/// Returns the patches, sorted by name.
+/// Returns the paths of the patches that plant bugs, sorted by name.
 fn patches(root: &Path) -> Result<Vec<PathBuf>> {
     let folder = root.join("crates/testkit/planted");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
@@ -74,7 +75,8 @@ fn name_of(patch: &Path) -> String {
     patch.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// A second checkout of the committed sources. The repository's own working tree does not change.
+/// A second checkout of the committed sources, in which bugs are planted. The repository's own
+/// working tree does not change.
 struct Tree<'r> {
     root: &'r Path,
     path: PathBuf,
@@ -91,7 +93,7 @@ impl<'r> Tree<'r> {
         Ok(tree)
     }
 
-    /// Returns the commit that is checked out in the repository.
+    /// Returns the ID of the commit that is checked out in the repository.
     fn head(&self) -> Result<String> {
         let head = shell::output(Command::new("git").current_dir(self.root).args(["rev-parse", "HEAD"]))?;
         Ok(head.trim().to_owned())

@@ -1,7 +1,8 @@
 //! Rules about the words of doc comments.
 //!
-//! For each crate and kind of finding, `tidy.toml` has an allowance: the number of comments from
-//! before the rule. An allowance may only shrink, so a count below it is a finding, too.
+//! For each crate and kind of finding, `tidy.toml` has an allowance: the number of comments that
+//! are older than the rule. An allowance may only shrink, so a count below the allowance is a
+//! finding, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use super::tree::Tree;
 /// The maximum number of findings listed for a crate that is over its allowance.
 const LISTED_MAX: usize = 20;
 
-/// The kinds of findings.
+/// The kinds of findings about a doc comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// The comment begins with a word of `comments.first_words`.
@@ -55,7 +56,7 @@ impl Kind {
 /// One doc comment.
 struct Doc {
     line: usize,
-    /// The text without comment signs, code blocks and tables.
+    /// The text of the comment without comment signs, code blocks and tables.
     text: String,
     /// True if the comment documents a function.
     is_function: bool,
@@ -111,7 +112,7 @@ pub fn doc_comments_are_plain(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns the doc comments of a file.
+/// Returns the doc comments of a file, `///` and `//!`.
 fn docs(source: &Source) -> Vec<Doc> {
     let mut docs = Vec::new();
     let mut open: Option<Doc> = None;
@@ -149,7 +150,7 @@ fn docs(source: &Source) -> Vec<Doc> {
     docs
 }
 
-/// Returns true for the first line of a function.
+/// Returns true if `line` is the first line of a function.
 fn is_function(line: &str) -> bool {
     let is_modifier = |word: &&str| {
         matches!(*word, "const" | "async" | "unsafe" | "extern" | "\"C\"" | "default")
@@ -163,14 +164,14 @@ fn first_word(text: &str) -> &str {
     text.split(|letter: char| !letter.is_alphabetic()).next().unwrap_or_default()
 }
 
-/// Returns true if the first word looks like a verb in the third person: it begins with a capital
-/// letter and ends with s.
+/// Returns true if the first word of `text` looks like a verb in the third person: it begins with a
+/// capital letter and ends with s.
 fn begins_with_verb(text: &str) -> bool {
     let word = first_word(text);
     word.starts_with(char::is_uppercase) && word.ends_with('s') && word.len() > 2 && word != "This"
 }
 
-/// Returns the number of words of the longest sentence.
+/// Returns the number of words of the longest sentence in `text`.
 fn longest_sentence(text: &str) -> usize {
     let mut longest = 0;
     for paragraph in text.split('\n') {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// For each crate, the workspace's crates that it may import.
+    /// For each crate, the other crates of the workspace that it may import.
     pub arrows: BTreeMap<String, Vec<String>>,
     /// The workspace's crates that any crate may use in its tests.
     pub test_support: Vec<String>,
@@ -18,19 +18,19 @@ pub struct Config {
     pub unsafe_module: Vec<UnsafeModule>,
     /// The crates without I/O, clock, randomness and threads, and the paths they must not name.
     pub pure: Pure,
-    /// Functions over the limit of lines.
+    /// Functions that are over the limit of lines, with their present lengths.
     pub long_function: Vec<Oversize>,
-    /// Functions over the limit of parameters.
+    /// Functions that are over the limit of parameters, with their present numbers.
     pub many_parameters: Vec<Oversize>,
-    /// Functions with `bool` parameters.
+    /// Functions that have `bool` parameters, with their present numbers.
     pub bool_parameter: Vec<Oversize>,
-    /// Structs over the limit of fields.
+    /// Structs that are over the limit of fields, with their present numbers.
     pub big_struct: Vec<Oversize>,
-    /// Files over the limit of lines.
+    /// Files that are over the limit of lines.
     pub long_file: Vec<LongFile>,
     /// The crates whose modules may not import each other in a circle at all.
     pub without_cycles: Vec<String>,
-    /// Circles of modules over the limit.
+    /// Circles of modules that are over the limit, with their present sizes.
     pub module_cycle: Vec<ModuleCycle>,
     /// The rules for the width and the words of comments.
     pub comments: Comments,
@@ -38,11 +38,11 @@ pub struct Config {
     pub banned_word: Vec<BannedWord>,
 }
 
-/// A file with unsafe code.
+/// An entry for a file with unsafe code.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnsafeModule {
-    /// The file.
+    /// The path of the file.
     pub path: String,
     /// The invariant that the proofs of the file rely on.
     pub relies_on: String,
@@ -50,19 +50,19 @@ pub struct UnsafeModule {
     pub shown_by: Vec<String>,
 }
 
-/// The settings of [`Config::comments`].
+/// The rules for the width and the words of comments.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Comments {
-    /// The maximum number of columns of a line that holds a comment, its indentation included. No
-    /// limit if absent.
+    /// The maximum number of columns of a line that holds a comment, its indentation included.
+    /// There is no limit if absent.
     pub columns_max: Option<usize>,
     /// The crates that may still have wider comments.
     pub exempt: Vec<String>,
     /// The words with which no doc comment may begin.
     pub first_words: Vec<String>,
-    /// The maximum number of words in a sentence of a doc comment. If absent, verbs are not checked
-    /// either.
+    /// The maximum number of words in a sentence of a doc comment. If absent, neither sentences nor
+    /// verbs are checked.
     pub sentence_words_max: Option<usize>,
     /// For each crate, the numbers of comments that are older than these rules.
     pub allowed: BTreeMap<String, CommentAllowance>,
@@ -80,25 +80,25 @@ pub struct CommentAllowance {
     pub sentence: usize,
 }
 
-/// The settings of [`Config::pure`].
+/// The pure crates: crates without I/O, clock, randomness and threads.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pure {
-    /// Names of the pure crates.
+    /// The names of the pure crates.
     pub crates: Vec<String>,
-    /// The Rust paths that they must not name, such as `std::fs`.
+    /// The Rust paths that pure crates must not name, such as `std::fs`.
     pub never: Vec<String>,
-    /// The exceptions.
+    /// The files that may name a forbidden path nevertheless.
     pub except: Vec<PureException>,
 }
 
-/// A place where a pure crate may name a forbidden path.
+/// A file in which a pure crate may name a forbidden path.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PureException {
-    /// The file.
+    /// The path of the file.
     pub path: String,
-    /// The entry of `never` that it may name.
+    /// The entry of [`Pure::never`] that the file may name.
     pub names: String,
     /// The reason of the exception.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
@@ -109,14 +109,14 @@ pub struct PureException {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Oversize {
-    /// The file.
+    /// The path of the file.
     pub path: String,
-    /// `name`, or `Type::name` for a method.
+    /// The name of the function or struct: `name`, or `Type::name` for a method.
     pub name: String,
-    /// The present size.
+    /// The present size: lines, parameters or fields.
     #[serde(alias = "lines", alias = "parameters", alias = "fields")]
     pub size: usize,
-    /// The reason of the size.
+    /// The reason why the item may be over the limit.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
     pub reason: String,
 }
@@ -125,23 +125,24 @@ pub struct Oversize {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LongFile {
-    /// The file.
+    /// The path of the file.
     pub path: String,
-    /// The reason of the length.
+    /// The reason why the file may be over the limit.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
     pub reason: String,
 }
 
-/// Modules that import each other in a circle. Their number may not grow.
+/// A circle of modules that import each other. The number of modules in it may not grow.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModuleCycle {
-    /// The module that contains them, such as `server::config`. A crate's name stands for its root.
+    /// The parent module of the modules, such as `server::config`. A crate's name stands for its
+    /// root.
     pub within: String,
     /// The number of modules in the circle, as last recorded. More are an error; if there are
     /// fewer, this number must be lowered.
     pub modules: usize,
-    /// The reason of the circle.
+    /// The reason why the circle may be over the limit.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
     pub reason: String,
 }
@@ -150,8 +151,8 @@ pub struct ModuleCycle {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BannedWord {
-    /// The word, compared exactly.
+    /// The banned word. A word with other capitals is another word.
     pub word: String,
-    /// The reason of the ban.
+    /// The reason of the ban, for the finding.
     pub reason: String,
 }

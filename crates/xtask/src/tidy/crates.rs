@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::Finding;
 use super::tree::{Crate, Tree};
 
-/// The only source from which Cargo.lock may fetch.
+/// The only source from which the libraries in Cargo.lock may come: the public registry.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Checks that each crate can be found by its name: its folder and its package have the same name,
@@ -127,7 +127,7 @@ mod tests {
         format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n{rest}")
     }
 
-    /// Runs `rule` over one crate and returns how much it found.
+    /// Runs `rule` over one crate with these files and returns the number of findings.
     fn check(rule: fn(&Tree) -> Vec<Finding>, files: &[(&str, &str)]) -> usize {
         rule(&Tree::sample(files)).len()
     }

@@ -18,8 +18,8 @@ pub fn files_say_what_they_are(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Checks that comments are no wider than tidy.toml's limit, except in the crates that it exempts.
-/// A comment on a line of its own may be wider if it cannot be broken: if it has only one or two
-/// words, such as a link and its name.
+/// A comment on a line of its own may be wider if it has only one or two words, such as a link and
+/// its name. It cannot be broken.
 pub fn comments_are_narrow(tree: &Tree) -> Vec<Finding> {
     let Some(columns_max) = tree.config.comments.columns_max else { return Vec::new() };
     let exempt = &tree.config.comments.exempt;
@@ -91,12 +91,12 @@ pub fn links_lead_somewhere(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns the targets of `[text](target)` in `line`.
+/// Returns the targets of the Markdown links `[text](target)` in `line`.
 fn link_targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
 }
 
-/// Resolves the link `target` in the file `from` to a path from the root.
+/// Resolves the link target `target` in the file `from` to a path from the repository's root.
 fn resolve(from: &str, target: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();

@@ -35,13 +35,14 @@ pub fn table(tree: &Tree) -> String {
     aligned(&rows)
 }
 
-/// A size and the name of its owner. The size comes first, so that the greatest can be chosen.
+/// The largest size found so far and the name of the item that has it. The size comes first, so
+/// that the greatest can be chosen.
 type Record = Option<(usize, String)>;
 
 /// The sizes of a crate.
 #[derive(Default)]
 struct Figures {
-    /// The lines and the name of each function.
+    /// The number of lines and the name of each function.
     function_lines: Vec<(usize, String)>,
     biggest_struct: Record,
     largest_cycle: Record,
@@ -81,12 +82,12 @@ fn percentile(sorted: &[usize], percent: usize) -> Option<usize> {
     sorted.get((sorted.len() * percent).div_ceil(100).saturating_sub(1)).copied()
 }
 
-/// Formats a size with the name of its owner, or a dash if there is none.
+/// Formats a size with the name of the item that has it, or a dash for `None`.
 fn described(record: Option<&(usize, String)>) -> String {
     record.map_or_else(|| "-".into(), |(size, name)| format!("{size} {name}"))
 }
 
-/// Formats the rows as lines whose columns are aligned.
+/// Formats the rows of the table as lines whose columns are aligned.
 fn aligned(rows: &[[String; TITLES.len()]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..TITLES.len()).map(width).collect();

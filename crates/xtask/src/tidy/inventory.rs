@@ -10,7 +10,7 @@ use super::config::UnsafeModule;
 use super::source::Source;
 use super::tree::Tree;
 
-/// The path of the page.
+/// The path of the page about unsafe code.
 pub const PAGE: &str = "docs/unsafe.md";
 
 const HEAD: &str = "\
@@ -60,8 +60,8 @@ pub fn unsafe_is_listed(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns true if the check that an entry names exists: `asan`, a fuzz target as `fuzz:NAME`, or a
-/// file.
+/// Returns true if the check `shown_by` of an entry in tidy.toml exists: `asan`, a fuzz target as
+/// `fuzz:NAME`, or a test file.
 fn is_there(tree: &Tree, shown_by: &str) -> bool {
     match shown_by.split_once(':') {
         None => shown_by == "asan",
@@ -71,13 +71,13 @@ fn is_there(tree: &Tree, shown_by: &str) -> bool {
     }
 }
 
-/// One use of unsafe code.
+/// One use of unsafe code, with its proof.
 struct Unsafe {
     kind: Kind,
     line: usize,
-    /// The function around the use, or the implementation.
+    /// The name of the function around the use, or the implementation that is unsafe.
     place: String,
-    /// The text of the proof.
+    /// The text of the proof, after `SAFETY:`.
     proof: String,
 }
 
@@ -88,7 +88,7 @@ enum Kind {
     Function,
 }
 
-/// Returns the files with shipped unsafe code, in the order of their paths.
+/// Returns the files with shipped unsafe code and their uses of it, in the order of their paths.
 fn all(tree: &Tree) -> Vec<(&Source, Vec<Unsafe>)> {
     let found = tree.sources.iter().map(|source| (source, uses(source)));
     found.filter(|(_, uses)| !uses.is_empty()).collect()
@@ -133,7 +133,7 @@ fn proof(lines: &[&str], at: usize) -> String {
     text.split_once("SAFETY:").map_or_else(String::new, |(_, proof)| proof.trim().to_owned())
 }
 
-/// Formats the page.
+/// Formats the text of docs/unsafe.md.
 pub fn page(tree: &Tree) -> String {
     let found = all(tree);
     let listed: BTreeMap<&str, &UnsafeModule> =

@@ -5,20 +5,20 @@ use syn::visit::{self, Visit};
 
 use super::source::Source;
 
-/// The functions and structs that a file ships.
+/// The sizes of the functions and structs that a file ships.
 #[derive(Default)]
 pub struct Measured {
-    /// The functions and methods, in order.
+    /// The functions and methods, in the order of the file.
     pub functions: Vec<Function>,
-    /// The structs, in order.
+    /// The structs, in the order of the file.
     pub structs: Vec<Struct>,
 }
 
-/// A function or method.
+/// The size of a function or method.
 pub struct Function {
-    /// `name`, or `Type::name` for a method.
+    /// The name of the function: `name`, or `Type::name` for a method.
     pub name: String,
-    /// The line of the signature.
+    /// The line of the signature, counted from 1.
     pub line: usize,
     /// The number of lines from the signature to the closing brace; `None` if a trait only declares
     /// it.
@@ -29,17 +29,17 @@ pub struct Function {
     pub bool_parameters: usize,
 }
 
-/// A struct.
+/// The size of a struct.
 pub struct Struct {
-    /// The name.
+    /// The name of the struct.
     pub name: String,
-    /// The line of the name.
+    /// The line of the struct's name, counted from 1.
     pub line: usize,
     /// The number of fields.
     pub fields: usize,
 }
 
-/// Measures the shipped functions and structs of `source`. O(n) in its syntax.
+/// Measures the shipped functions and structs of `source`. O(size of the file).
 pub fn measure(source: &Source) -> Measured {
     let mut visitor = Visitor::default();
     visitor.visit_file(&source.syntax);

@@ -47,7 +47,7 @@ impl fmt::Display for Finding {
 /// A rule: a function that returns all violations in a tree.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-/// All rules.
+/// All rules, in the order in which they are checked.
 const RULES: &[Rule] = &[
     crates::folder_is_the_crate_name,
     crates::arrows_between_crates,
@@ -84,7 +84,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Writes the page about unsafe code.
+/// Writes docs/unsafe.md, the page about unsafe code, in the repository at `root`.
 pub fn write_inventory(root: &Path) -> Result<()> {
     let page = inventory::page(&Tree::read(root)?);
     std::fs::write(root.join(inventory::PAGE), page).with_context(|| inventory::PAGE)

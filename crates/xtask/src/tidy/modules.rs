@@ -17,12 +17,13 @@ const CYCLE_MODULES_MAX: usize = 3;
 
 /// A module's path from its crate, such as `server::commands::client`.
 type ModulePath = Vec<String>;
-/// For each module of one parent, by name, the sibling modules that it names.
+/// The dependencies among the modules of one parent: for each module, by name, the sibling modules
+/// that it names.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 /// Checks that no circle of modules is over the limit, or over the number that tidy.toml lists for
-/// it with a reason. An entry may only get smaller. A crate of `without_cycles` may have no circle,
-/// even if one is listed.
+/// it with a reason. A listed number may only get smaller. A crate of `without_cycles` may have no
+/// circle, even if one is listed.
 pub fn cycles_are_small(tree: &Tree) -> Vec<Finding> {
     let mut findings = unknown_crates(tree);
     let mut used = vec![false; tree.config.module_cycle.len()];
@@ -63,14 +64,14 @@ fn unknown_crates(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Returns the largest circle within each module that has one, as (module, names in the circle).
-/// The module is written as `server::config`.
+/// Returns the largest circle within each parent module that has one, as (parent, names in the
+/// circle). The parent is written as `server::config`.
 pub fn largest_cycles(tree: &Tree) -> Vec<(String, BTreeSet<String>)> {
     let cycles = arrows(tree).into_iter();
     cycles.filter_map(|(parent, arrows)| Some((parent.join("::"), largest_cycle(&arrows)?))).collect()
 }
 
-/// Returns the arrows between modules, by their parent.
+/// Returns the dependencies between sibling modules, by their parent.
 fn arrows(tree: &Tree) -> BTreeMap<ModulePath, Arrows> {
     let placed: Vec<_> =
         tree.sources.iter().filter_map(|source| Some((module_of(source)?, source))).collect();
@@ -117,8 +118,8 @@ fn named_paths(module: &ModulePath, source: &Source) -> Vec<ModulePath> {
     starts.filter_map(|(at, _)| resolved(module, &source.tokens[at..])).collect()
 }
 
-/// Resolves the path with which `tokens` begin, as seen from `module`. Returns `None` if it leaves
-/// the crate.
+/// Resolves the path at the start of `tokens`, as seen from `module`, to a path from the crate.
+/// Returns `None` if the path leaves the crate.
 fn resolved(module: &ModulePath, tokens: &[Token]) -> Option<ModulePath> {
     let mut path = module.clone();
     for (at, step) in steps(tokens).enumerate() {
@@ -134,7 +135,7 @@ fn resolved(module: &ModulePath, tokens: &[Token]) -> Option<ModulePath> {
     (!path.is_empty()).then_some(path)
 }
 
-/// Returns the names of a path: `a`, `b` and `c` of `a::b::c`.
+/// Returns the names in the path at the start of `tokens`: `a`, `b` and `c` of `a::b::c`.
 fn steps(tokens: &[Token]) -> impl Iterator<Item = &str> {
     let is_joined = |at: usize| at == 0 || (tokens[at - 1].text == ":" && tokens[at - 2].text == ":");
     let ats = (0..tokens.len()).step_by(3);
@@ -153,7 +154,7 @@ fn largest_cycle(arrows: &Arrows) -> Option<BTreeSet<String>> {
     arrows.keys().map(cycle_of).filter(|cycle| cycle.len() > 1).max_by_key(BTreeSet::len)
 }
 
-/// Returns all modules that can be reached from `from`.
+/// Returns all modules that can be reached from `from` along the arrows.
 fn reachable(arrows: &Arrows, from: &String) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut open = vec![from];

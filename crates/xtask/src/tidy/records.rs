@@ -34,10 +34,10 @@ pub fn every_command_has_a_script(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The name of a command and the place of its record.
+/// The record of a command: its name and its place in the sources.
 struct Record {
     name: String,
-    /// The name of the static.
+    /// The identifier of the static that holds the record.
     ident: String,
     path: String,
     line: usize,
@@ -48,7 +48,8 @@ struct Record {
 struct Records {
     path: String,
     found: Vec<Record>,
-    /// The files and statics that a record in the same file lists as `subcommands: &[&X, ..]`.
+    /// The (file, static) of each record that another record in the same file lists as
+    /// `subcommands: &[&X, ..]`.
     subcommands: Vec<(String, String)>,
 }
 
@@ -78,7 +79,7 @@ impl Visit<'_> for Records {
         visit::visit_item_static(self, item);
     }
 
-    /// Skips `mod tests`: the records in it are samples.
+    /// Skips `mod tests`, because records in it are samples.
     fn visit_item_mod(&mut self, item: &syn::ItemMod) {
         if item.ident != "tests" {
             visit::visit_item_mod(self, item);
@@ -86,7 +87,7 @@ impl Visit<'_> for Records {
     }
 }
 
-/// Returns the text of a field `name: "text"`.
+/// Returns the text of `field` if it is `name: "text"`.
 fn name_field(field: &syn::FieldValue) -> Option<String> {
     match (&field.member, &field.expr) {
         (syn::Member::Named(member), syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }))
@@ -98,7 +99,8 @@ fn name_field(field: &syn::FieldValue) -> Option<String> {
     }
 }
 
-/// Returns the statics that a field `subcommands: &[&A, &B]` lists.
+/// Returns the names of the statics in `field` if it is `subcommands: &[&A, &B]`; otherwise
+/// nothing.
 fn subcommand_idents(field: &syn::FieldValue) -> Vec<String> {
     let syn::Expr::Reference(list) = &field.expr else { return Vec::new() };
     let syn::Expr::Array(array) = &*list.expr else { return Vec::new() };

@@ -7,15 +7,17 @@ use super::config::Oversize;
 use super::measure::{Function, measure};
 use super::tree::Tree;
 
-/// The maximum number of lines of a function, from its signature to its closing brace: they fit a
-/// screen.
+/// The maximum number of lines of a function, from its signature to its closing brace. So many
+/// lines fit a screen.
 const FUNCTION_LINES_MAX: usize = 70;
-/// The maximum number of parameters of a function, without `self`. More should become a struct.
+/// The maximum number of parameters of a function, without `self`. More parameters should become a
+/// struct.
 const PARAMETERS_MAX: usize = 5;
-/// The maximum number of parameters that are a `bool`. One `bool` should become two functions, or
-/// an enum whose variants name the cases.
+/// The maximum number of parameters of a function that are a `bool`. A `bool` parameter should
+/// become two functions, or an enum whose variants name the cases.
 const BOOL_PARAMETERS_MAX: usize = 0;
-/// The maximum number of fields of a struct. More should become several structs.
+/// The maximum number of fields of a struct. A struct with more fields should become several
+/// structs.
 const FIELDS_MAX: usize = 25;
 /// The maximum number of lines of a file. A longer file should be split at a good interface.
 const FILE_LINES_MAX: usize = 1_000;
@@ -80,7 +82,7 @@ pub fn structs_have_few_fields(tree: &Tree) -> Vec<Finding> {
     limit.findings(sized)
 }
 
-/// A shipped item with its size.
+/// The size of a shipped function or struct, and its place in the sources.
 struct Sized<'a> {
     path: &'a str,
     line: usize,
@@ -88,7 +90,7 @@ struct Sized<'a> {
     size: usize,
 }
 
-/// Returns every shipped function with its `size`.
+/// Returns the size of every shipped function. `size` computes it.
 fn functions(tree: &Tree, size: fn(&Function) -> usize) -> Vec<Sized<'_>> {
     let mut sized = Vec::new();
     for source in &tree.sources {
@@ -108,16 +110,16 @@ struct Limit<'a> {
     max: usize,
     /// The unit of the size, in the plural.
     unit: &'static str,
-    /// The name of the list in tidy.toml.
+    /// The name of the list of exceptions in tidy.toml.
     list: &'static str,
     listed: &'a [Oversize],
-    /// The advice in a finding.
+    /// The advice that a finding gives.
     advice: &'static str,
 }
 
 impl Limit<'_> {
-    /// Returns the findings: items over the limit that are not listed, items with another size than
-    /// listed, and entries that are no longer needed.
+    /// Returns the findings about `sized`: items over the limit that are not listed, items with
+    /// another size than listed, and entries that are no longer needed.
     fn findings(&self, sized: Vec<Sized<'_>>) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut used = vec![false; self.listed.len()];
@@ -183,7 +185,7 @@ pub fn files_stay_short(tree: &Tree) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    /// Formats a method `Big::run` of `lines` lines.
+    /// Formats the code of a method `Big::run` of `lines` lines.
     fn method(lines: usize) -> String {
         format!("struct Big;\nimpl Big {{\n    fn run() {{{}}}\n}}\n", "\n".repeat(lines - 1))
     }
@@ -221,13 +223,13 @@ mod tests {
         assert_eq!(functions_fit_a_screen(&Tree::sample(&[("crates/a/src/lib.rs", &text)])), []);
     }
 
-    /// Returns the findings of `rule` in `code`, with `config` as tidy.toml.
+    /// Returns the messages of the findings of `rule` in `code`, with `config` as tidy.toml.
     fn messages(rule: fn(&Tree) -> Vec<Finding>, code: &str, config: &str) -> Vec<String> {
         let tree = Tree::sample(&[("tidy.toml", config), ("crates/a/src/lib.rs", code)]);
         rule(&tree).into_iter().map(|finding| finding.message).collect()
     }
 
-    /// Formats the entry for `crates/a/src/lib.rs` in `list`.
+    /// Formats an entry of tidy.toml for `name` in `crates/a/src/lib.rs`, in the list `list`.
     fn entry(list: &str, name: &str, size: &str) -> String {
         format!("[[{list}]]\npath = \"crates/a/src/lib.rs\"\nname = \"{name}\"\n{size}\nreason = \"r\"\n")
     }

@@ -7,12 +7,13 @@ use proc_macro2::{Delimiter, LineColumn, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// A token with its line. A string or other literal has an empty text: no rule reads it.
+/// A token of Rust code with its line. A string or other literal has an empty text, because no rule
+/// reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     /// The identifier, the single punctuation character, or the bracket.
     pub text: String,
-    /// The line, from 1.
+    /// The line of the token, counted from 1.
     pub line: usize,
 }
 
@@ -20,23 +21,23 @@ pub struct Token {
 pub struct Source {
     /// The path from the repository's root, with `/`.
     pub path: String,
-    /// The text.
+    /// The text of the file.
     pub text: String,
-    /// The tokens in order. After them follow the full paths that each `use` imports.
+    /// The tokens of the file in order, then the full paths that each `use` imports.
     pub tokens: Vec<Token>,
-    /// The syntax tree.
+    /// The syntax tree of the file.
     pub syntax: syn::File,
     test_lines: Vec<RangeInclusive<usize>>,
     /// True if the whole file is test code, not shipped code.
     is_test_file: bool,
     /// The modules in other files that this file declares as test code: `#[cfg(test)] mod name;`.
     test_modules: Vec<String>,
-    /// The places of the literals. The text of a doc comment is a literal, too.
+    /// The places of the literals in the file. The text of a doc comment is a literal, too.
     literals: Vec<Range<LineColumn>>,
 }
 
 impl Source {
-    /// Parses `text`. The error is the parser's message.
+    /// Parses `text` as the file at `path`. The error is the parser's message.
     pub fn parse(path: &str, text: &str) -> Result<Self, String> {
         let syntax = syn::parse_file(text).map_err(|error| error.to_string())?;
         let stream: TokenStream = text.parse().map_err(|error| format!("{error}"))?;
@@ -59,9 +60,9 @@ impl Source {
         })
     }
 
-    /// Returns true if `line` is not shipped code. It may be in a test, benchmark or example file,
-    /// in a test function, or inside `#[cfg(test)]`, also if the file that declares the module has
-    /// that attribute.
+    /// Returns true if `line` is not shipped code: it is in a test, benchmark or example file, in a
+    /// test function, or inside `#[cfg(test)]`. The file that declares the module may have that
+    /// attribute, too.
     pub fn is_test(&self, line: usize) -> bool {
         self.is_test_file || self.test_lines.iter().any(|lines| lines.contains(&line))
     }
@@ -83,7 +84,7 @@ impl Source {
         self.is_test_file |= rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'));
     }
 
-    /// Returns the crate whose folder contains this file.
+    /// Returns the name of the crate whose folder contains this file; `None` outside of `crates/`.
     pub fn krate(&self) -> Option<&str> {
         self.path.strip_prefix("crates/")?.split('/').next()
     }
@@ -99,8 +100,8 @@ impl Source {
         })
     }
 
-    /// Returns the lines at which the tokens of `pattern` (Rust tokens, such as `std::fs`) follow
-    /// each other. Tests are left out.
+    /// Returns the lines of shipped code at which the tokens of `pattern` follow each other.
+    /// `pattern` has Rust tokens, such as those of `std::fs`.
     pub fn lines_with(&self, pattern: &[Token]) -> Vec<usize> {
         let texts = |tokens: &[Token]| tokens.iter().map(|token| token.text.clone()).collect::<Vec<_>>();
         let wanted = texts(pattern);
@@ -112,7 +113,7 @@ impl Source {
     }
 }
 
-/// Returns the tokens of `pattern`.
+/// Splits the Rust code `pattern` into tokens, for [`Source::lines_with`].
 pub fn pattern(pattern: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     // A pattern that is not valid Rust matches nothing; the tests of each rule would then fail.
@@ -159,7 +160,7 @@ fn collect_literals(stream: TokenStream, out: &mut Vec<Range<LineColumn>>) {
     }
 }
 
-/// A visitor that collects test code and imports.
+/// A visitor that collects the test code and the imports of a file.
 #[derive(Default)]
 struct Finder {
     test_lines: Vec<RangeInclusive<usize>>,
@@ -174,7 +175,7 @@ impl Finder {
         }
     }
 
-    /// Adds the full paths of one `use`, each followed by `;`.
+    /// Adds the full paths that one `use` imports, each followed by `;`.
     fn import(&mut self, tree: &syn::UseTree, prefix: &[String]) {
         let line = tree.span().start().line;
         let mut path = prefix.to_vec();

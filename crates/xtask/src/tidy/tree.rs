@@ -16,29 +16,29 @@ const SKIPPED_FOLDERS: &[&str] = &["target", ".git", "corpus", "artifacts", "cov
 pub struct Tree {
     /// The settings of `tidy.toml`.
     pub config: Config,
-    /// All Rust files.
+    /// All Rust files, parsed.
     pub sources: Vec<Source>,
     /// All text files, including the Rust files and `tidy.toml`.
     pub texts: Vec<TextFile>,
-    /// The manifests of `crates/*`.
+    /// The crates in `crates/`, with their manifests.
     pub crates: Vec<Crate>,
 }
 
-/// The path from the root (with `/`) and the text of a file.
+/// A text file of the repository.
 pub struct TextFile {
-    /// The path.
+    /// The path from the repository's root, with `/`.
     pub path: String,
-    /// The text.
+    /// The whole text of the file.
     pub text: String,
 }
 
 /// One crate of the workspace.
 pub struct Crate {
-    /// The name of its folder.
+    /// The name of the crate's folder in `crates/`.
     pub folder: String,
-    /// The path of its manifest.
+    /// The path of the crate's manifest from the repository's root.
     pub manifest_path: String,
-    /// The parsed manifest.
+    /// The parsed manifest of the crate.
     pub manifest: Table,
 }
 
@@ -68,7 +68,7 @@ impl Tree {
         Ok(Self { config, sources, texts, crates })
     }
 
-    /// Returns the text of the file at `path`.
+    /// Returns the text of the file at `path`; `None` if there is no such file.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.texts.iter().find(|file| file.path == path).map(|file| file.text.as_str())
     }
@@ -81,7 +81,7 @@ impl Tree {
     }
 }
 
-/// Parses the crate of which `file` is the manifest. Returns `None` for other files.
+/// Parses the crate whose manifest is `file`. Returns `None` if `file` is no manifest of a crate.
 fn parse_crate(file: &TextFile) -> Option<Result<Crate>> {
     let folder = file.path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml")?;
     let manifest = file.text.parse::<Table>().with_context(|| file.path.clone());

@@ -4,7 +4,7 @@ use super::Finding;
 use super::source::Source;
 use super::tree::Tree;
 
-/// Checks that crate roots outside `unsafe_rooms` forbid unsafe code.
+/// Checks that the root files of crates outside `unsafe_rooms` forbid unsafe code.
 pub fn unsafe_is_forbidden(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in tree.sources.iter().filter(|source| is_crate_root(&source.path)) {
@@ -51,8 +51,8 @@ pub fn unsafe_is_proven(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns true if the comment above the statement around line `at` (from 1) has a text after
-/// `SAFETY:`.
+/// Returns true if the comment above the statement around line `at` (from 1) is a proof: it has a
+/// text after `SAFETY:`.
 fn has_proof(lines: &[&str], at: usize) -> bool {
     let proves = |line: &str| line.split_once("SAFETY:").is_some_and(|(_, proof)| !proof.trim().is_empty());
     let above = lines[..at - 1].iter().rev().map(|line| line.trim());

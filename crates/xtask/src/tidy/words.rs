@@ -8,7 +8,7 @@ use super::tree::Tree;
 const UNFINISHED_WORDS: &[&str] = &["TODO", "FIXME", "XXX"];
 /// The marks of unfinished work in Rust code.
 const UNFINISHED_CODE: &[&str] = &["dbg!", "todo!", "unimplemented!"];
-/// The paths of files that may name these words, because they are about them.
+/// The paths of files that may contain the unfinished marks, because they are about them.
 const ABOUT_WORDS: &[&str] = &["crates/xtask/src/tidy/", "CONTRIBUTING.md", "Cargo.lock"];
 
 /// Checks that no file has a mark of unfinished work. Unfinished work belongs in an issue.
@@ -36,7 +36,7 @@ pub fn nothing_unfinished(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Checks that only tests call `unwrap`: it does not say why it cannot fail.
+/// Checks that only tests call `unwrap`, because an `unwrap` does not say why it cannot fail.
 pub fn no_unwrap(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in &tree.sources {
@@ -51,8 +51,8 @@ pub fn no_unwrap(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Checks that the pure crates name no forbidden path. They get bytes, time and randomness as
-/// arguments.
+/// Checks that the pure crates name no forbidden path. Pure crates get bytes, time and randomness
+/// as arguments.
 pub fn pure_crates_stay_pure(tree: &Tree) -> Vec<Finding> {
     let pure = &tree.config.pure;
     let mut used = vec![false; pure.except.len()];

@@ -8,8 +8,8 @@ pub const COLOURS: usize = 8;
 /// The engines with reserved colours. The name of a variant begins with the name of its engine.
 const KNOWN: [(&str, usize); 5] = [("saker", 0), ("redis", 1), ("valkey", 2), ("dragonfly", 3), ("keydb", 4)];
 
-/// Returns the colour of each of `names`. Up to [`COLOURS`] engines get different colours, even if
-/// they prefer the same one.
+/// Returns the number of the colour for each of `names`. Up to [`COLOURS`] engines get different
+/// colours, even if they prefer the same one.
 pub fn of(names: &[&str]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..names.len()).collect();
     // Known names choose first, so the order of the study does not matter.
@@ -25,7 +25,8 @@ pub fn of(names: &[&str]) -> Vec<usize> {
     colours
 }
 
-/// Returns 0 for a known name, 1 for a variant of one, and 2 for others.
+/// Returns the order in which engines choose their colours: 0 for a known name, 1 for a variant of
+/// a known name, 2 for another name.
 fn rank(name: &str) -> u8 {
     match known(name) {
         Some((known, _)) => u8::from(known.len() < name.len()),

@@ -179,7 +179,7 @@ fn verdicts(outcome: &Outcome, views: &[View<'_>]) -> Markup {
     }
 }
 
-/// Returns the metrics that at least one cell has.
+/// Returns the metrics in [`METRICS`] that at least one cell has.
 fn known(outcome: &Outcome) -> Vec<Metric> {
     let is_known = |metric: &Metric| outcome.cells.iter().any(|cell| cell.median(*metric).is_some());
     METRICS.into_iter().filter(is_known).collect()
@@ -195,8 +195,8 @@ fn metric_choice(outcome: &Outcome) -> Markup {
     }
 }
 
-/// Renders the table of a view, with a table body per metric. The script shows one body at a time;
-/// without the script all are visible.
+/// Renders the table of a view, with a table body per metric. The script shows one table body at a
+/// time; without the script all are visible.
 fn table(outcome: &Outcome, view: &View<'_>) -> Markup {
     let engines = view::engines(outcome);
     let base = view::baseline_at(outcome);
@@ -225,7 +225,7 @@ fn table(outcome: &Outcome, view: &View<'_>) -> Markup {
     }
 }
 
-/// Renders the hint below a table that is wider than the page.
+/// Renders the hint that a table is wider than the page and can be scrolled.
 fn scroll_hint() -> Markup {
     html! { p.hint { "The table goes on to the side: scroll it. →" } }
 }

@@ -18,7 +18,7 @@ pub fn write(outcome: &Outcome, folder: &Path) -> io::Result<()> {
     fs::rename(unfinished, folder.join("results.json"))
 }
 
-/// Reads a results.json.
+/// Reads the outcome from the results.json at `path`.
 pub fn read(path: &Path) -> io::Result<Outcome> {
     Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
 }

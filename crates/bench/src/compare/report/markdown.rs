@@ -7,8 +7,8 @@ use super::text;
 use super::view::{self, Engine, Row, Verdict, View, views};
 use crate::compare::outcome::{Cell, Metric, Outcome};
 
-/// The metrics with a table besides requests/s and the latencies. A metric without values gets no
-/// table.
+/// The metrics that have a table in addition to requests/s and the latencies. A metric without
+/// values gets no table.
 const FURTHER: [Metric; 8] = [
     Metric::ServerCpu,
     Metric::ClientCpu,
@@ -20,8 +20,8 @@ const FURTHER: [Metric; 8] = [
     Metric::HitRate,
 ];
 
-/// The largest number of tests in a view with which each test gets a table. With more tests, each
-/// metric gets a table.
+/// The largest number of tests in a view with which each test gets a table of its own. With more
+/// tests, each metric gets a table.
 const FEW_TESTS_MAX: usize = 2;
 
 /// Returns the text of summary.md.
@@ -105,7 +105,7 @@ fn heading(out: &mut String, first: &str, engines: &[Engine<'_>], base: usize) -
     writeln!(out, "{heading}\n{rule}")
 }
 
-/// Writes all figures of one test: a line per metric.
+/// Writes a table of all figures of one test: a line per metric.
 fn table_of_test(out: &mut String, outcome: &Outcome, row: &Row<'_>) -> std::fmt::Result {
     let engines = view::engines(outcome);
     let base = view::baseline_at(outcome);
@@ -121,7 +121,8 @@ fn table_of_test(out: &mut String, outcome: &Outcome, row: &Row<'_>) -> std::fmt
     writeln!(out)
 }
 
-/// Writes the figures of a line, and the differences to the baseline.
+/// Writes the figures of `metric` of all engines into a table line, with the differences to the
+/// baseline.
 fn figures(
     out: &mut String,
     row: &Row<'_>,
@@ -137,7 +138,7 @@ fn figures(
     writeln!(out)
 }
 
-/// Writes one metric of all tests of a view: a line per test.
+/// Writes a table of one metric for all tests of a view: a line per test.
 fn table(out: &mut String, outcome: &Outcome, view: &View<'_>, metric: Metric) -> std::fmt::Result {
     let engines = view::engines(outcome);
     let base = view::baseline_at(outcome);
@@ -158,12 +159,13 @@ fn table(out: &mut String, outcome: &Outcome, view: &View<'_>, metric: Metric) -
     writeln!(out)
 }
 
-/// Returns the indexes of the engines in the order of the columns: the baseline is first.
+/// Returns the indexes of the engines in the order of the table columns. The baseline, at index
+/// `base`, comes first.
 pub fn order(engines: usize, base: usize) -> impl Iterator<Item = usize> {
     std::iter::once(base).chain((0..engines).filter(move |at| *at != base)).take(engines)
 }
 
-/// Formats the figure of an engine, with its warnings.
+/// Formats the value of `metric` for the engine at index `at`, with its warnings.
 fn value(row: &Row<'_>, at: usize, metric: Metric) -> String {
     let Some(cell) = row.cells[at] else { return "–".to_owned() };
     let mark = if metric == Metric::Rate { cell.mark() } else { bound_only(cell) };
@@ -176,7 +178,7 @@ fn bound_only(cell: &Cell) -> String {
     if cell.client_bound().is_some() { "client-bound".to_owned() } else { String::new() }
 }
 
-/// Formats a figure in the unit of its metric's title.
+/// Formats a value of `metric`, without its unit, which is part of the metric's title.
 pub fn figure(value: f64, metric: Metric) -> String {
     match metric {
         Metric::Rate => thousands(value),
@@ -186,7 +188,7 @@ pub fn figure(value: f64, metric: Metric) -> String {
     }
 }
 
-/// Formats a whole number with commas.
+/// Formats a number, rounded to a whole number, with a comma before each group of three digits.
 pub fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();

@@ -44,8 +44,8 @@ pub fn io_threads_name(count: u32) -> String {
     format!("{count} I/O thread{}", if count == 1 { "" } else { "s" })
 }
 
-/// Formats Unix time in milliseconds as `2026-07-05 14:03 UTC`. Source: the days-to-civil algorithm
-/// of H. Hinnant.
+/// Formats a Unix time in milliseconds as `2026-07-05 14:03 UTC`. Source: the days-to-civil
+/// algorithm of H. Hinnant.
 pub fn moment(unix_ms: u64) -> String {
     let minutes = unix_ms / 60_000;
     let days = minutes / 1440 + 719_468;

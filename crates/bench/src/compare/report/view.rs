@@ -9,14 +9,14 @@ use crate::compare::rounds::transport_name;
 use crate::compare::study::Point;
 use crate::results::Transport;
 
-/// The conditions of a view.
+/// The conditions under which the measurements of a [`View`] were made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conditions {
-    /// The round trip time of the simulated link, in milliseconds; 0 without one.
+    /// The round trip time of the simulated link, in milliseconds; 0 without a link.
     pub round_trip_ms: u32,
     /// The transport to the server.
     pub transport: Transport,
-    /// The number of I/O threads.
+    /// The number of I/O threads of the engines.
     pub io_threads: u32,
     /// The size of values, in bytes.
     pub value_bytes: usize,
@@ -25,10 +25,10 @@ pub struct Conditions {
     pub connections: Option<usize>,
 }
 
-/// The measurements under the same conditions.
+/// A table of the measurements made under the same conditions.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
-    /// The conditions.
+    /// The conditions of all rows.
     pub conditions: Conditions,
     /// The conditions in words: the conditions that differ within the study, or all if none
     /// differs.
@@ -42,16 +42,16 @@ pub struct View<'a> {
 pub struct Row<'a> {
     /// The name of the test.
     pub test: &'a str,
-    /// The cell of each engine, in the order of [`engines`]; `None` if the engine has no cell.
+    /// The cell of each engine, in the order of [`engines`]; `None` if the engine was not measured.
     pub cells: Vec<Option<&'a Cell>>,
 }
 
-/// An engine in reports.
+/// An engine as reports show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine<'a> {
     /// The name of the engine.
     pub name: &'a str,
-    /// The colour of the engine, as its number in the style sheet.
+    /// The number of the engine's colour in the style sheet of the charts.
     pub colour: usize,
 }
 
@@ -75,7 +75,7 @@ pub fn common_rows<'v, 'a>(views: &'v [View<'a>], metric: Metric) -> Vec<&'v Row
     rows.iter().copied().filter(is_common).collect()
 }
 
-/// Returns the index of the baseline in [`engines`], or 0 if it has no cells.
+/// Returns the index of the baseline engine in [`engines`], or 0 if the baseline has no cells.
 pub fn baseline_at(outcome: &Outcome) -> usize {
     engines(outcome).iter().position(|engine| engine.name == outcome.baseline).unwrap_or(0)
 }
@@ -127,7 +127,8 @@ fn conditions(outcome: &Outcome, point: &Point) -> Conditions {
     }
 }
 
-/// Describes the conditions that differ among `all`, or all conditions if none differs.
+/// Describes in words those of `conditions` that differ among `all`, or all conditions if none
+/// differs.
 fn title(outcome: &Outcome, conditions: &Conditions, all: &[Conditions]) -> String {
     let link = outcome.link_name(conditions.round_trip_ms);
     let connections = match conditions.connections {
@@ -157,7 +158,8 @@ fn title(outcome: &Outcome, conditions: &Conditions, all: &[Conditions]) -> Stri
 }
 
 impl Row<'_> {
-    /// Returns the median of `metric` of the engine at index `at`; `None` if it is unknown.
+    /// Returns the median of `metric` for the engine at index `at`; `None` if the engine has no
+    /// value.
     pub fn median(&self, at: usize, metric: Metric) -> Option<f64> {
         self.cells[at]?.median(metric)
     }
@@ -184,23 +186,23 @@ impl Row<'_> {
     }
 }
 
-/// The comparison of one engine with another.
+/// The comparison of one engine with another by one metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
-    /// The difference of the medians, in percent.
+    /// The difference of the two medians, in percent of the second engine's median.
     pub percent: f64,
-    /// The meaning of the difference.
+    /// The meaning of the difference: better, worse or noise.
     pub verdict: Verdict,
 }
 
-/// The meaning of a difference.
+/// The meaning of a difference between two engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Better by more than the noise.
     Better,
     /// Worse by more than the noise.
     Worse,
-    /// Within the noise: the intervals overlap.
+    /// Within the noise: the confidence intervals overlap.
     Noise,
     /// Neither better nor worse: the metric is not judged.
     None,

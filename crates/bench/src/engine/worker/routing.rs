@@ -19,28 +19,29 @@ use crate::error::connect_reason;
 const REDIRECTIONS_MAX: u8 = 16;
 /// The maximum number of buffers of answered requests that are kept for reuse.
 const SPARE_MAX: usize = 1024;
-/// The request number in [`Sent`] that stands for ASKING, whose reply is ignored.
+/// The value of [`Sent::request`] that stands for ASKING, whose reply is ignored.
 const ASKING: u32 = u32::MAX;
 
 /// The state of a worker that is specific to clusters.
 pub(super) struct Routing {
     pub(super) map: ClusterMap,
-    /// Reusable buffers for requests.
+    /// The buffers of answered requests, kept for new requests.
     spare: Vec<Vec<u8>>,
-    /// Redirected requests that must be sent to another node.
+    /// The redirected requests that must be sent to another node.
     again: Vec<Addressed>,
-    /// The number of requests of the measured part that each node answered.
+    /// The number of requests of the measured part that each node answered, by the index of the
+    /// node.
     answered: Vec<u64>,
 }
 
-/// A request that was sent to a node: its bytes and its number of redirections.
+/// The bytes of a request that was sent to a node, and the number of times that it was redirected.
 #[derive(Default)]
 pub(super) struct Routed {
     bytes: Vec<u8>,
     redirections: u8,
 }
 
-/// A request and its target node. ASKING precedes it if `asking` is true.
+/// A request and the node to which it must be sent. ASKING precedes it if `asking` is true.
 struct Addressed {
     node: usize,
     asking: bool,
@@ -70,7 +71,8 @@ impl Routing {
 }
 
 impl Worker<'_> {
-    /// Opens a connection of `client` to every node, and queues the greeting.
+    /// Opens a connection of `client` to every node before the run, and queues the greeting on
+    /// each.
     pub(super) fn connect_to_nodes(&mut self, client: usize) -> Result<(), BenchError> {
         let nodes = self.routing.as_ref().map_or(0, |routing| routing.map.nodes.len());
         for node in 0..nodes {
@@ -86,7 +88,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Sends request number `request` of the workload to the node that serves its key.
+    /// Queues request number `request` of the workload for the node that serves its key.
     pub(super) fn send_routed(&mut self, client: usize, request: usize, due_ns: u64) -> Result<(), Stop> {
         let Some(routing) = &mut self.routing else { return Ok(()) };
         let mut bytes = routing.spare.pop().unwrap_or_default();
@@ -99,7 +101,7 @@ impl Worker<'_> {
         self.send_to_node(client, Addressed { node, asking: false, sent, routed })
     }
 
-    /// Queues a request for its node.
+    /// Queues a request of `client` on the connection to its node, which is opened if needed.
     fn send_to_node(&mut self, client: usize, request: Addressed) -> Result<(), Stop> {
         let Addressed { node, asking, sent, routed } = request;
         let id = match self.clients[client].nodes.get(node).copied().flatten() {
@@ -121,7 +123,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Opens a connection to `node` during the run.
+    /// Opens a connection of `client` to `node` during the run.
     fn connect_to_node(&mut self, client: usize, node: usize) -> Result<ConnId, Stop> {
         let place = self.routing.as_ref().and_then(|routing| routing.map.nodes.get(node));
         let name = place.map(super::super::cluster::Node::name).unwrap_or_default();
@@ -140,7 +142,8 @@ impl Worker<'_> {
     }
 
     /// Returns true if `reply` does not complete the request `sent` on `conn`: it is the reply to
-    /// ASKING or a redirection. [`send_again`](Self::send_again) sends a redirected request again.
+    /// ASKING or a redirection. A redirected request is put into a list, which
+    /// [`send_again`](Self::send_again) sends.
     pub(super) fn is_redirected(&mut self, conn: &mut Conn, sent: &Sent, reply: &Reply) -> bool {
         let (Some(routing), Some(mut routed)) = (&mut self.routing, conn.routed.pop_front()) else {
             return false;
@@ -174,7 +177,8 @@ impl Worker<'_> {
         false
     }
 
-    /// Sends the redirected requests to their new nodes. Returns true if there were any.
+    /// Queues the redirected requests of `client` for their new nodes. Returns true if there were
+    /// any.
     pub(super) fn send_again(&mut self, client: usize) -> Result<bool, Stop> {
         let Some(routing) = &mut self.routing else { return Ok(false) };
         let again = std::mem::take(&mut routing.again);
@@ -193,8 +197,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Returns the name of a connection's peer for messages: `node 127.0.0.1:7001` in a cluster,
-    /// otherwise `the server`.
+    /// Returns the name of the peer of connection `id`, for messages: `node 127.0.0.1:7001` in a
+    /// cluster, otherwise `the server`.
     pub(super) fn name_of(&self, id: ConnId) -> String {
         let conn = self.conns.get(id.index()).and_then(Option::as_ref);
         let node =
@@ -202,7 +206,8 @@ impl Worker<'_> {
         node.map_or_else(|| "the server".to_owned(), |node| format!("node {}", node.name()))
     }
 
-    /// Returns the names of the nodes with unanswered requests; `the server` without a cluster.
+    /// Returns the names of the nodes that have not answered requests, for messages; `the server`
+    /// without a cluster.
     pub(super) fn unresponsive_nodes(&self) -> String {
         let Some(routing) = &self.routing else { return "the server".to_owned() };
         let waits = |node: usize| {
@@ -216,7 +221,7 @@ impl Worker<'_> {
 }
 
 impl Client {
-    /// Creates a client of a cluster without connections.
+    /// Creates a client of a cluster. It has no connections yet.
     pub(super) fn of_cluster() -> Self {
         Self { conn: None, nodes: Vec::new(), in_flight: 0, listed: false }
     }

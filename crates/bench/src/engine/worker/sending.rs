@@ -1,34 +1,34 @@
-//! The CPU time that sending takes per connection. With it, each request of a batch gets its own
-//! time stamp.
+//! The minimum CPU time that sending takes per connection. From it, each request of a batch gets
+//! its own time stamp.
 
 use crate::usage::thread_cpu_ns;
 
-/// The number of batches at the start of a run that are all measured. A batch is the requests that
-/// one flush sends.
+/// The number of batches at the start of a run whose CPU time is measured without exception. A
+/// batch is the requests that one flush sends.
 const FIRST_MEASURED: u32 = 32;
-/// The interval of measured batches after them: one of this number. Reading the CPU time of a
-/// thread is a system call, so not every batch is measured.
+/// The interval of measured batches after the first [`FIRST_MEASURED`]: every 32nd batch. Reading
+/// the CPU time of a thread is a system call, so not every batch is measured.
 const MEASURED_EVERY: u32 = 32;
 
 /// The least CPU time per connection that a batch of this run took to send, in nanoseconds.
 ///
 /// CPU time is used instead of wall time, because a thread may lose its processor while it sends.
-/// Such a pause does not delay the requests that were already sent. With a share of the pause in
-/// their time stamps, these requests would seem faster than they were.
+/// Such a pause does not delay the requests that were already sent. If their time stamps included a
+/// share of the pause, these requests would seem faster than they were.
 #[derive(Default)]
 pub(super) struct Sending {
     batches: u32,
     least_ns: Option<u64>,
 }
 
-/// A batch that is being measured.
+/// The start of a batch whose CPU time is being measured.
 pub(super) struct Measured {
     began_cpu_ns: u64,
 }
 
 impl Sending {
-    /// Starts a batch for `connections` connections. Returns a value if the batch is to be
-    /// measured. A batch for a single connection is never measured.
+    /// Starts a batch for `connections` connections. Returns `None` if the batch is not measured; a
+    /// batch for a single connection never is.
     pub(super) fn begin(&mut self, connections: usize) -> Option<Measured> {
         if connections < 2 {
             return None;
@@ -38,7 +38,8 @@ impl Sending {
         measured.then(|| Measured { began_cpu_ns: thread_cpu_ns() })
     }
 
-    /// Ends the batch that [`Sending::begin`] started.
+    /// Ends the batch that [`Sending::begin`] started, and takes its CPU time into account if it
+    /// was measured.
     pub(super) fn end(&mut self, measured: Option<Measured>, connections: usize) {
         if let Some(Measured { began_cpu_ns }) = measured {
             self.note(thread_cpu_ns() - began_cpu_ns, connections);
@@ -50,8 +51,8 @@ impl Sending {
         self.least_ns = Some(self.least_ns.map_or(each_ns, |least_ns| least_ns.min(each_ns)));
     }
 
-    /// Returns the minimum time in nanoseconds from the start of a batch to the sending of the
-    /// request that `ahead` other connections precede.
+    /// Returns the minimum time in nanoseconds from the start of a batch until the requests of a
+    /// connection are sent. `ahead` other connections precede it in the batch.
     pub(super) fn after_ns(&self, ahead: usize) -> u64 {
         self.least_ns.unwrap_or(0) * ahead as u64
     }

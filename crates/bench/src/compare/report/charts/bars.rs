@@ -10,9 +10,10 @@ const BAR_HEIGHT: f64 = 13.0;
 const BAR_STEP: f64 = 17.0;
 const HEADING_HEIGHT: f64 = 19.0;
 const GROUP_GAP: f64 = 9.0;
-/// The space between a figure, its bar and its note.
+/// The space between a figure, its bar and its note, in units of the chart.
 const GAP: f64 = 7.0;
-/// Half of the width of the last axis label.
+/// The space to the right of the bars, in units of the chart: half of the width of the last axis
+/// label.
 const RIGHT: f64 = 18.0;
 const AXIS_HEIGHT: f64 = 20.0;
 
@@ -21,7 +22,7 @@ const AXIS_HEIGHT: f64 = 20.0;
 pub struct Bar {
     /// The value that the bar shows.
     pub value: f64,
-    /// The ends of the whisker: the confidence interval.
+    /// The ends of the whisker: the confidence interval of `value`.
     pub interval: Option<(f64, f64)>,
     /// The reason why the client was the bottleneck; the bar is then hollow.
     pub bound: Option<String>,
@@ -29,15 +30,16 @@ pub struct Bar {
     pub note: String,
 }
 
-/// A group of bars with a common heading, one per engine.
+/// The bars of one test or one view below a common heading, one bar per engine.
 pub struct BarGroup {
     /// The heading.
     pub label: String,
-    /// The bar of each engine; `None` if it has no value.
+    /// The bar of each engine, in the order of the engines; `None` if an engine has no value.
     pub bars: Vec<Option<Bar>>,
 }
 
-/// Draws `groups`. `format` formats the figures.
+/// Draws a bar chart of `groups`. Each group has a bar for each of `engines`. `format` formats the
+/// values.
 pub fn draw(
     id: String,
     title: String,

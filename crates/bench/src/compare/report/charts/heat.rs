@@ -7,19 +7,20 @@ use super::svg::{Picture, WIDTH, cut, n, text_width};
 use crate::compare::report::view::Engine;
 
 const ROW_HEIGHT: f64 = 26.0;
-/// The height of a line of text. A place with two lines is higher by this height.
+/// The height of a line of text, in units of the chart. A rectangle with two lines is higher by
+/// this height.
 const LINE: f64 = 15.0;
 const HEADING_HEIGHT: f64 = 20.0;
-/// The height of the name above a row.
+/// The height of the name above a row, in units of the chart.
 const NAME_HEIGHT: f64 = 17.0;
 const GAP: f64 = 3.0;
 
-/// A rectangle of the map: one test and one engine.
+/// A rectangle of the heat map: the result of one engine in one test.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The value divided by the best value of the row, from 0 to 1.
     pub share: f64,
-    /// The texts in the rectangle: the figure and its share in percent.
+    /// The two texts in the rectangle: the value, and its share of the row's best value in percent.
     pub texts: [String; 2],
     /// True if the client was the bottleneck; the text then has a warning sign.
     pub bound: bool,
@@ -40,7 +41,8 @@ impl Place {
     }
 }
 
-/// Draws `rows`. Each has a name and a place for each engine; `None` if the engine has no value.
+/// Draws a heat map of `rows`. A row has a name and a rectangle for each of `engines`; `None` if
+/// the engine has no value.
 pub fn draw(
     id: String,
     title: String,
@@ -82,8 +84,8 @@ pub fn draw(
     Picture::new(id, title, (rows.len() as f64).mul_add(row_step, HEADING_HEIGHT + 4.0), &[], &drawing)
 }
 
-/// Returns the opacity of the colour for a share. The colour is already faint at half of the best
-/// value.
+/// Returns the opacity of a rectangle whose value is `share` of the row's best value. At half of
+/// the best value it is already faint.
 fn strength(share: f64) -> f64 {
     ((share - 0.4) / 0.6).clamp(0.0, 1.0).powf(1.4).mul_add(0.62, 0.04)
 }

@@ -8,28 +8,30 @@ use std::f64::consts::TAU;
 
 use super::svg::small_width;
 
-/// The height of small text above its baseline.
+/// The height of small text above its baseline, in units of the chart.
 const TEXT_HEIGHT: f64 = 9.0;
-/// The largest covered area that counts as no area: the tolerance of floating-point sums.
+/// The covered area up to which a label counts as not covered: the rounding error of floating-point
+/// sums.
 const HIDDEN_MAX: f64 = 1e-6;
-/// The space between a dot and its label.
+/// The space between a dot and its label, in units of the chart.
 const GAP: f64 = 3.0;
 
-/// The distances from a dot to the places farther away that are tried. `DIRECTIONS` is the number
-/// of directions tried at each distance.
+/// The distances from a dot at which its label is tried if no place beside the dot is free, in
+/// units of the chart. `DIRECTIONS` is the number of directions tried at each distance.
 const DISTANCES: [f64; 7] = [12.0, 18.0, 25.0, 33.0, 42.0, 52.0, 64.0];
 const DIRECTIONS: u32 = 24;
 
-/// The position of a label.
+/// The chosen position of a label.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {
-    /// The start of the baseline of the text.
+    /// The point (x, y) at which the baseline of the label's text starts.
     pub text: (f64, f64),
-    /// The end of the line from the dot to the label; `None` for a label beside its dot.
+    /// The point (x, y) at which the line from the dot to the label ends; `None` for a label beside
+    /// its dot, which needs no line.
     pub joint: Option<(f64, f64)>,
 }
 
-/// A rectangle: left, top, right, bottom.
+/// A rectangle in units of the chart: left, top, right, bottom.
 type Area = (f64, f64, f64, f64);
 
 /// The areas of a chart that dots and labels already use.
@@ -39,13 +41,15 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Creates the areas of a chart with `frame`, dots of `radius` at `dots` and no labels.
+    /// Creates the areas of a chart inside `frame`, with dots of the given radius at the points
+    /// `dots` and without labels.
     pub fn new(frame: Area, dots: impl IntoIterator<Item = (f64, f64)>, radius: f64) -> Self {
         let area = |(x, y): (f64, f64)| (x - radius, y - radius, x + radius, y + radius);
         Self { frame, taken: dots.into_iter().map(area).collect() }
     }
 
-    /// Chooses and reserves the place of the label `text` of the dot of `radius` at (`x`, `y`).
+    /// Chooses and reserves the position of the label `text`. It belongs to the dot of the given
+    /// radius at (`x`, `y`).
     pub fn place(&mut self, (x, y): (f64, f64), radius: f64, text: &str) -> Place {
         let width = small_width(text);
         let (right, left, centre) = (x + radius + GAP, x - radius - GAP - width, x - width / 2.0);
@@ -82,7 +86,7 @@ impl Labels {
     }
 }
 
-/// Returns the size of the intersection of two areas.
+/// Returns the size of the area that two rectangles have in common.
 fn common(one: Area, other: Area) -> f64 {
     let width = one.2.min(other.2) - one.0.max(other.0);
     let height = one.3.min(other.3) - one.1.max(other.1);

@@ -7,27 +7,29 @@ use super::svg::{Picture, Scale, WIDTH, colour, cut, n, small_width};
 use crate::compare::report::view::Engine;
 
 const LEFT: f64 = 54.0;
-/// Half of the width of the longest label below the axis.
+/// The space to the right of the axes, in units of the chart: half of the width of the longest
+/// label below the axis.
 const RIGHT: f64 = 22.0;
 const TOP: f64 = 22.0;
 const HEIGHT: f64 = 200.0;
-/// The height of a chart with a key of the numbers beside its dots.
+/// The height of the axes of a chart whose dots have numbers and a key below, in units of the
+/// chart.
 const HEIGHT_NUMBERED: f64 = 300.0;
 const DOT_RADIUS: f64 = 4.0;
-/// The height of a line of the key. `KEY_CHARS_MAX` is the maximum number of characters of an
-/// entry.
+/// The height of a line of the key, in units of the chart. `KEY_CHARS_MAX` is the maximum number of
+/// characters of an entry.
 const KEY_LINE: f64 = 17.0;
 const KEY_CHARS_MAX: usize = 24;
 const BOTTOM: f64 = 40.0;
 
-/// A point of a line.
+/// A measured point of a line or scatter chart.
 #[derive(Clone, Debug, Default)]
 pub struct Dot {
     /// The horizontal value.
     pub x: f64,
     /// The vertical value.
     pub y: f64,
-    /// The ends of the whisker of the dot, along y.
+    /// The text of the tooltip, without the name of the engine.
     pub interval: Option<(f64, f64)>,
     /// The text of the tooltip of the dot.
     pub label: String,
@@ -37,15 +39,15 @@ pub struct Dot {
     pub bound: bool,
 }
 
-/// The line of one engine.
+/// The points of one engine, and the way to draw them.
 pub struct Series {
     /// The index of the engine in [`Plot::engines`].
     pub engine: usize,
-    /// The points in order.
+    /// The points, in the order in which a line joins them.
     pub dots: Vec<Dot>,
     /// True if a line joins the points.
     pub joined: bool,
-    /// True if the points are visible.
+    /// True if each point is drawn as a dot.
     pub dotted: bool,
 }
 
@@ -57,13 +59,14 @@ pub struct Plot<'a> {
     pub title: String,
     /// All engines; each series belongs to one of them.
     pub engines: &'a [Engine<'a>],
-    /// The lines.
+    /// The lines or point sets, one for each engine.
     pub series: Vec<Series>,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The meanings of the numbers beside dots, from number 1; empty for a chart without a key.
+    /// The meanings of the numbers beside the dots; the first entry is the meaning of number 1.
+    /// Empty for a chart without a key.
     pub key: Vec<String>,
 }
 
@@ -71,9 +74,9 @@ pub struct Plot<'a> {
 pub struct Axis {
     /// The name and the unit.
     pub title: &'static str,
-    /// The kind of scale.
+    /// The scale: linear, logarithmic or with given ticks.
     pub kind: Kind,
-    /// The format of its figures.
+    /// The function that formats the values at the ticks.
     pub format: fn(f64) -> String,
     /// The range that the axis covers at least. Charts with the same range have the same scale.
     pub reach: Option<(f64, f64)>,
@@ -85,8 +88,8 @@ pub enum Kind {
     Linear,
     /// A logarithmic scale.
     Logarithmic,
-    /// A linear scale with ticks only at these values, labelled with these words. It ends at the
-    /// last value.
+    /// A linear scale from 0 to the last of these values. Ticks are only at the values, labelled
+    /// with these texts.
     Marks(Vec<(f64, String)>),
 }
 
@@ -113,7 +116,8 @@ impl Axis {
     }
 }
 
-/// Returns the range of `series` along y, including whiskers, for [`Axis::reach`].
+/// Returns the smallest and the largest y value of `series`, whiskers included, for
+/// [`Axis::reach`]; `None` without points.
 pub fn reach<'a>(series: impl IntoIterator<Item = &'a Series>) -> Option<(f64, f64)> {
     let dots = series.into_iter().flat_map(|series| &series.dots);
     let ends =
@@ -189,8 +193,8 @@ fn draw_dot(dot: &Dot, (x, y): (f64, f64), engine: Engine<'_>, up: &Scale) -> Ma
     }
 }
 
-/// Draws the key of the numbers beside dots, below `top`, in as many columns as fit. Returns the
-/// drawing and its height.
+/// Draws the key: a numbered list of `key` below the height `top`, in as many columns as fit.
+/// Returns the drawing and its height.
 fn draw_key(key: &[String], top: f64) -> (Markup, f64) {
     let entry = |(at, word): (usize, &String)| format!("{} {}", at + 1, cut(word, KEY_CHARS_MAX));
     let entries: Vec<String> = key.iter().enumerate().map(entry).collect();

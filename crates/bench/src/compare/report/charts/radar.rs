@@ -11,15 +11,16 @@ use crate::compare::report::view::Engine;
 const NAME_CHARS_MAX: usize = 16;
 /// The distance of names from the centre, as a multiple of the radius.
 const NAMES_AT: f64 = 1.08;
-/// The space for the names above and below the rim.
+/// The space for the names above and below the rim, in units of the chart.
 const MARGIN: f64 = 26.0;
 /// The largest number of tests with which all names have the same distance from the rim. With more
-/// tests, the names at the top and at the bottom are moved away from their neighbours by
-/// `STEP_ASIDE`.
+/// tests, the names at the top and at the bottom are moved away from the rim by `STEP_ASIDE`, so
+/// that they do not touch their neighbours.
 const TESTS_APART: usize = 8;
 const STEP_ASIDE: f64 = 12.0;
 
-/// Draws `outlines`: one per engine, with a share from 0 to 1 per test.
+/// Draws a radar chart with an axis for each of `tests`. `outlines` has, for each engine, its share
+/// of the best value in each test, from 0 to 1.
 pub fn draw(
     id: String,
     title: String,

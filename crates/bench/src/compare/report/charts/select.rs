@@ -12,7 +12,8 @@ use crate::compare::rounds::transport_name;
 use crate::compare::stats;
 use crate::results::{Bucket, Transport};
 
-/// The maximum number of charts of one kind; further figures are in the tables and in results.json.
+/// The maximum number of charts of one kind. Further charts are left out; their figures are in the
+/// tables and in results.json.
 const PICTURES_MAX: usize = 24;
 /// The maximum number of rows of a single heat map for all tests. With more rows, each test has its
 /// own map.
@@ -91,7 +92,7 @@ fn row_bars(row: &Row<'_>, label: &str, metric: Metric) -> BarGroup {
 /// The settings of the bar charts of one metric.
 struct MetricBars {
     metric: Metric,
-    /// The format of a value.
+    /// The function that formats a value of the metric.
     format: fn(f64) -> String,
     id: &'static str,
     title: &'static str,
@@ -190,8 +191,8 @@ fn radars(engines: &[Engine<'_>], views: &[View<'_>]) -> Group {
     }
 }
 
-/// Returns the latency that the share `share` of all requests does not exceed. `histogram` has the
-/// buckets of all rounds, in ascending order.
+/// Returns the latency in microseconds that `share` (0 to 1) of all `total` requests do not exceed.
+/// `histogram` has the buckets of all rounds, in ascending order.
 fn quantile(histogram: &[Bucket], total: u64, share: f64) -> f64 {
     let wanted = (share * total as f64).ceil().max(1.0) as u64;
     let mut seen = 0;
@@ -204,8 +205,8 @@ fn quantile(histogram: &[Bucket], total: u64, share: f64) -> f64 {
     histogram.last().map_or(0.0, |bucket| bucket.upper_us)
 }
 
-/// Returns the percentile curve of all rounds of a cell together. x is the number of nines: 1 is
-/// p90, 2 is p99.
+/// Returns the percentile curve of a cell over the requests of all its rounds. x is the number of
+/// nines: 1 is p90, 2 is p99. y is the latency in microseconds.
 fn curve(cell: &Cell) -> Vec<Dot> {
     let mut histogram: Vec<Bucket> = cell.rounds.iter().flat_map(|run| run.histogram.clone()).collect();
     histogram.sort_by(|one, other| one.upper_us.total_cmp(&other.upper_us));
@@ -272,14 +273,14 @@ fn families<K: PartialEq>(outcome: &Outcome, key: impl Fn(&Cell) -> K) -> Vec<(K
         .collect()
 }
 
-/// Returns the name of the family of `cell`: the test, then those of value size, transport and link
-/// that differ within the study.
+/// Returns the name of the family (chart) of `cell`: the test, and each of value size, transport
+/// and link that has several values in the study.
 fn family_name(outcome: &Outcome, cell: &Cell) -> String {
     family_words(outcome, cell, Some(cell.point.transport))
 }
 
-/// Returns the name of the family of `cell`. `transport` is its transport, or `None` for a family
-/// with all transports.
+/// Returns the name of the family (chart) of `cell`. `transport` is the transport of the cell, or
+/// `None` for a chart that shows all transports.
 fn family_words(outcome: &Outcome, cell: &Cell, transport: Option<Transport>) -> String {
     let point = &cell.point;
     let differs = |same: fn(&Cell, &Cell) -> bool| outcome.cells.iter().any(|other| !same(cell, other));
@@ -305,8 +306,8 @@ fn dot(cell: &Cell, x: f64, y: Metric, label: String) -> Option<Dot> {
     Some(Dot { x, y: estimate.median, interval, label, bound, ..Dot::default() })
 }
 
-/// Draws p99 against requests/s: a line over the numbers of connections if the study has several,
-/// otherwise a point per test.
+/// Draws charts of p99 against requests/s. If the study has several numbers of connections, a line
+/// joins them; otherwise each test is a point.
 fn rate_against_latency(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
     let place = |cell: &Cell, text: String| {
         let rate = cell.median(Metric::Rate)?;
@@ -416,7 +417,7 @@ fn scaling(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
     }
 }
 
-/// Draws the rate of each transport, with the difference to plain TCP.
+/// Draws bar charts of the rate over each transport, with the difference to plain TCP.
 fn transports(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
     let ways = distinct(outcome.cells.iter().map(|cell| cell.point.transport));
     let mut pictures = Vec::new();

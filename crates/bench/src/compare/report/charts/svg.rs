@@ -4,19 +4,20 @@ use maud::{Markup, PreEscaped, html};
 
 use crate::compare::report::view::Engine;
 
-/// The width of every chart in its own units. A phone has about this width, so text has its full
-/// size there.
+/// The width of every chart, in units of the chart. A phone has about this many pixels, so text has
+/// its full size there.
 pub const WIDTH: f64 = 360.0;
 /// The font size of legends and headings, as in [`STYLE`]. `FONT_SIZE_SMALL` is that of small text.
 const FONT_SIZE: f64 = 12.5;
 const FONT_SIZE_SMALL: f64 = 11.5;
-/// The width of a character of the bold titles. `TITLE_LINE` is the height of a line of a title.
+/// The width of a character of the bold titles, in units of the chart. `TITLE_LINE` is the height
+/// of a line of a title.
 const TITLE_CHAR_WIDTH: f64 = 7.7;
 const TITLE_LINE: f64 = 16.0;
-/// The height of a line of the legend.
+/// The height of a line of the legend, in units of the chart.
 const LEGEND_LINE: f64 = 20.0;
 
-/// The style sheet of the charts. report.html and each file include it.
+/// The style sheet of the charts. report.html and the file of each chart include it.
 pub const STYLE: &str = "\
 :root{--paper:#fff;--ink:#1c2430;--dim:#5b6675;--grid:#e3e8ef;--heat:#12935f;\
 --e0:#2563eb;--e1:#e08a00;--e2:#7c3aed;--e3:#0891b2;--e4:#c026d3;--e5:#8b5e34;--e6:#64748b;--e7:#1f2937}\
@@ -39,19 +40,19 @@ pub fn colour(engine: Engine<'_>) -> String {
 
 /// A group of charts of the same kind.
 pub struct Group {
-    /// The anchor in the page.
+    /// The anchor of the group in report.html.
     pub id: &'static str,
     /// The heading.
     pub title: String,
-    /// The explanation for the reader.
+    /// The explanation that report.html shows above the charts.
     pub about: String,
     /// The charts.
     pub pictures: Vec<Picture>,
 }
 
-/// A chart.
+/// A finished chart.
 pub struct Picture {
-    /// The name of its file without the extension, and its anchor in the page.
+    /// The name of the chart's file without the extension, and its anchor in report.html.
     pub id: String,
     /// The title.
     pub title: String,
@@ -100,7 +101,7 @@ impl Picture {
     }
 }
 
-/// Splits a title into lines that fit the width. Lines end after commas only.
+/// Splits a title into lines that fit the width of a chart. Lines end after commas only.
 fn title_lines(title: &str) -> Vec<String> {
     let chars_max = (WIDTH / TITLE_CHAR_WIDTH) as usize;
     let mut lines: Vec<String> = Vec::new();
@@ -137,12 +138,13 @@ fn legend(engines: &[Engine<'_>]) -> (Markup, f64) {
     (markup, if engines.is_empty() { 0.0 } else { y + LEGEND_LINE + 4.0 })
 }
 
-/// Estimates the width of `text` in legends and headings, for a wide font.
+/// Estimates the width of `text` in legends and headings, for a wide font. The result is in units
+/// of the chart.
 pub fn text_width(text: &str) -> f64 {
     em_width(text) * FONT_SIZE
 }
 
-/// Estimates the width of small text.
+/// Estimates the width of `text` in the small font size. The result is in units of the chart.
 pub fn small_width(text: &str) -> f64 {
     em_width(text) * FONT_SIZE_SMALL
 }
@@ -179,9 +181,9 @@ pub fn translate(x: f64, y: f64) -> String {
 /// A scale that maps values to coordinates.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// The values at the ends.
+    /// The values at the two ends of the scale.
     domain: (f64, f64),
-    /// The coordinates at the ends.
+    /// The coordinates at the two ends of the scale.
     range: (f64, f64),
     logarithmic: bool,
 }
@@ -204,7 +206,8 @@ impl Scale {
         Self { domain: (low, high.fold(max * 5.0, f64::min)), range, logarithmic: true }
     }
 
-    /// Returns the coordinate of `value`, clamped to the range.
+    /// Returns the coordinate of `value`. A value outside the scale gets the coordinate of the
+    /// nearest end.
     pub fn at(&self, value: f64) -> f64 {
         let map = |value: f64| if self.logarithmic { value.max(self.domain.0).ln() } else { value };
         let (low, high) = (map(self.domain.0), map(self.domain.1));
@@ -212,7 +215,7 @@ impl Scale {
         self.range.0 + part * (self.range.1 - self.range.0)
     }
 
-    /// Returns round values within the domain.
+    /// Returns the round values at which the scale has ticks.
     pub fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let ticks = decade_ticks(self.domain.0 * 0.999, self.domain.1 * 1.001);
@@ -233,7 +236,7 @@ fn step(max: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// Returns 1, 2 and 5 times the powers of ten from `min` to `max`.
+/// Returns the numbers from `min` to `max` that are 1, 2 or 5 times a power of ten.
 fn decade_ticks(min: f64, max: f64) -> Vec<f64> {
     let (first, last) = (min.log10().floor() as i32, max.log10().ceil() as i32);
     let all = (first..=last).flat_map(|power| [1.0, 2.0, 5.0].map(|factor| factor * 10f64.powi(power)));
