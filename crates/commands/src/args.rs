@@ -1,4 +1,4 @@
-//! The arguments of a request: slices of the received bytes, with the hash of the first key.
+//! The arguments of a request: slices of the received bytes, with the hash of one key.
 
 use std::ops::Deref;
 
@@ -7,7 +7,7 @@ use resp::parse::Span;
 
 use crate::error::{CommandError, quotable};
 
-/// An upper bound, in bytes, on the length of the options of all commands.
+/// An upper bound on the length of any option of a command, in bytes.
 const OPTION_LEN_MAX: usize = 24;
 
 /// A word in upper case, to compare (as `&*upper`) with byte strings such as `b"NX"`. Empty if the
@@ -63,7 +63,7 @@ pub struct Args<'a> {
     input: &'a [u8],
     spans: &'a [Span],
     hasher: &'a Hasher,
-    /// The argument index of one key, and its hash, which dispatch has already computed.
+    /// The argument index of one key and the hash of that key, which dispatch has already computed.
     first_key: (usize, KeyHash),
 }
 
@@ -100,8 +100,8 @@ impl<'a> Args<'a> {
         self.spans[index].of(self.input)
     }
 
-    /// Returns the length of the input in bytes: of the request as received, or of the words alone
-    /// if they were stored without headers. O(1).
+    /// Returns the length of the input in bytes. The input is the request as received, or the words
+    /// alone if they were stored without headers. O(1).
     #[inline]
     pub fn input_len_bytes(&self) -> usize {
         self.input.len()
@@ -151,7 +151,7 @@ impl<'a> Args<'a> {
         self.spans.get(index).map(|span| span.of(self.input))
     }
 
-    /// Returns the arguments from `index` on.
+    /// Returns an iterator over the arguments from `index` on.
     pub fn from(
         &self,
         index: usize,
@@ -187,7 +187,8 @@ impl<'a> Args<'a> {
         self.try_get(index).is_some_and(|bytes| bytes.eq_ignore_ascii_case(token.as_bytes()))
     }
 
-    /// Parses argument `index` as a 64-bit integer.
+    /// Parses argument `index` as a 64-bit integer in its only valid form, without leading zeros or
+    /// blanks.
     pub fn integer(&self, index: usize) -> Result<i64, CommandError> {
         stdx::number::parse_i64(self.get(index)).ok_or(CommandError::NotAnInteger)
     }

@@ -19,7 +19,7 @@ mod bits;
 mod field;
 mod operation;
 
-/// This group's commands.
+/// The records of all bitmap commands.
 pub static COMMANDS: &[&Command] =
     &[&SETBIT, &GETBIT, &BITCOUNT, &BITPOS, &operation::BITOP, &field::BITFIELD, &field::BITFIELD_RO];
 
@@ -38,8 +38,8 @@ struct Changed<R> {
     grown: bool,
 }
 
-/// Changes the string at `key`. A shorter or missing string is first extended with zeros to
-/// `len_bytes`. O(bytes added), plus the time of `work`.
+/// Calls `work` on the bytes of the string at `key`. A shorter or missing string is first extended
+/// with zeros to `len_bytes`. O(bytes added), plus the time of `work`.
 fn change<R>(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,

@@ -5,8 +5,8 @@ use crate::wait::{BlockFor, BlockingMode, EmptyReply, Wait};
 
 impl Ctx<'_> {
     /// Ends a blocking command that found no data. If the client may block, it waits at most
-    /// `timeout_ms` for the keys that `wait_for` returns; `None` is no limit. Otherwise it gets the
-    /// `empty` reply.
+    /// `timeout_ms` for the keys that `wait_for` returns; `None` is no limit. Otherwise the client
+    /// gets the `empty` reply.
     pub fn block_or_reply_empty<W: Into<BlockFor>>(
         &mut self,
         timeout_ms: Option<u64>,

@@ -37,7 +37,8 @@ pub(crate) fn begin_pair(reply: &mut Reply<'_>) {
     }
 }
 
-/// Removes an empty collection and raises the event `del`.
+/// Removes the emptied collection at `key` and raises the event `del`, without counting another
+/// change.
 pub(crate) fn remove_emptied(ctx: &mut Ctx<'_>, key: Key<'_>) {
     if let Some(entry) = ctx.db.remove(key) {
         ctx.effects.discard(entry);
@@ -45,24 +46,25 @@ pub(crate) fn remove_emptied(ctx: &mut Ctx<'_>, key: Key<'_>) {
     }
 }
 
-/// Records DEL of the key in place of the request.
+/// Records DEL of `key` in place of the request (see [`crate::record`]).
 pub(crate) fn record_del(ctx: &mut Ctx<'_>, key: Key<'_>) {
     ctx.record(|record| {
         record.command("DEL").word(key.bytes);
     });
 }
 
-/// The keyspace events of a command that stores a collection.
+/// The keyspace event of a command that stores a collection, and its number of changes.
 #[derive(Clone, Copy)]
 pub(crate) struct StoreEvents {
     pub(crate) class: EventClass,
     pub(crate) event: &'static str,
-    /// The number of changes that the command counts.
+    /// The number that the command adds to the count of changes.
     pub(crate) changes: u64,
 }
 
 impl StoreEvents {
-    /// Returns the events of a command that counts one change for any number of elements.
+    /// Returns the event of a command that counts one change, whatever the number of stored
+    /// elements.
     pub(crate) fn one(class: EventClass, event: &'static str) -> Self {
         Self { class, event, changes: 1 }
     }
@@ -133,12 +135,12 @@ pub(crate) struct ScanRequest<'a> {
     pub(crate) names_only: bool,
 }
 
-/// The most buckets visited per requested element. At this limit, a scan of a sparse table replies
-/// with fewer elements.
+/// The maximum number of hash-table buckets visited per requested element. At this limit, a scan of
+/// a sparse table replies with fewer elements.
 const BUCKETS_PER_COUNT: u64 = 10;
 
 impl<'a> ScanRequest<'a> {
-    /// Parses the options after the cursor.
+    /// Parses the options after the cursor: COUNT, MATCH, NOVALUES and NOSCORES.
     pub(crate) fn parse(args: &Args<'a>, cursor: u64, of: Scanned) -> Result<Self, CommandError> {
         let mut request = ScanRequest { cursor, pattern: None, count: 10, names_only: false };
         let mut at = 3;
@@ -173,10 +175,9 @@ impl<'a> ScanRequest<'a> {
         self.pattern.is_none_or(lets_through)
     }
 
-    /// Replies with the next cursor and the elements found. `step` visits the elements at a cursor.
-    /// It returns the next cursor, the number of elements visited and the number of replies
-    /// written. It writes the matching elements only if it is given a reply. The scan runs twice,
-    /// because the cursor precedes the elements in the reply.
+    /// Replies with the next cursor and the elements found. `step` visits the elements at a cursor
+    /// and writes the matching ones if it is given a reply. The scan runs twice, because the cursor
+    /// precedes the elements in the reply.
     pub(crate) fn run(
         &self,
         reply: &mut Reply<'_>,
@@ -202,7 +203,7 @@ impl<'a> ScanRequest<'a> {
         reply.end_array(elements, written);
     }
 
-    /// Writes the reply of a scan that finds nothing.
+    /// Writes the reply of a scan that finds nothing: cursor 0 and an empty array.
     pub(crate) fn nothing(reply: &mut Reply<'_>) {
         reply.array(2);
         reply.bulk(b"0");
@@ -210,11 +211,11 @@ impl<'a> ScanRequest<'a> {
     }
 }
 
-/// The result of one step of a scan.
+/// The result of one step of a scan, with the next cursor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScanStep {
     pub(crate) next: u64,
-    /// The number of elements at the cursor.
+    /// The number of elements that the step visited.
     pub(crate) visited: u64,
     /// The number of replies written: two per element if the elements are pairs.
     pub(crate) written: usize,

@@ -91,7 +91,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Makes `key` a ready key although it has not changed: blocked clients are served again.
+    /// Makes `key` a ready key although it has not changed, so that the clients blocked on it are
+    /// served again.
     pub fn mark_ready(&mut self, key: Key<'_>) {
         if self.db.has_registrations(key) {
             self.effects.touch(self.db.index(), key);
@@ -100,13 +101,14 @@ impl Ctx<'_> {
         }
     }
 
-    /// Counts `changes` changes of `key` and raises one event: RPUSH counts its elements. `changes`
-    /// is 0 for a further event whose changes are already counted (`del` after `lpop`).
+    /// Counts `changes` changes of `key` and raises one event. For example, RPUSH counts each
+    /// pushed element. `changes` is 0 for a further event whose changes are already counted (`del`
+    /// after `lpop`).
     #[inline]
     pub fn changed_by(&mut self, changes: u64, class: EventClass, event: &'static str, key: Key<'_>) {
         self.effects.changes += changes;
         if !self.effects.wanted_events.is_empty() {
-            // Events of the accesses come first.
+            // The events of the key accesses precede the event of the command.
             self.effects.absorb(self.db.access_results());
         }
         if self.db.has_registrations(key) {
@@ -126,7 +128,7 @@ impl Ctx<'_> {
     }
 
     /// Delays the invalidation of `key`, the last changed key, until the events raised so far are
-    /// published. For commands where Redis publishes the events first.
+    /// published. Used by commands for which Redis publishes the events before the invalidation.
     #[inline]
     pub fn invalidate_after_events(&mut self, key: Key<'_>) {
         if !self.effects.wanted_events.is_empty() && !self.effects.changed_keys.is_empty() {
@@ -142,8 +144,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Sends the invalidations of all changed keys together, at the place of the first one. For
-    /// commands (RENAME) whose events Redis publishes after the invalidations of all their keys.
+    /// Sends the invalidations of all changed keys together, at the time of the first one. Used by
+    /// commands (RENAME) for which Redis publishes the events after the invalidations of all keys.
     #[inline]
     pub fn invalidate_together(&mut self) {
         if let [first, others @ ..] = &mut self.effects.changed_keys[..] {
@@ -188,14 +190,14 @@ pub struct KeyEvent {
     pub class: EventClass,
     /// The name of the event, such as `set`.
     pub event: &'static str,
-    /// The database.
+    /// The number of the key's database.
     pub db: usize,
     /// The key.
     pub key: Box<[u8]>,
 }
 
 /// The changes that commands made to the data: changed keys, events and values to free. The engine
-/// applies them before it releases the locks. Thread: one per I/O thread.
+/// applies them before it releases the locks. Each I/O thread has one.
 #[derive(Default)]
 pub struct Changes {
     /// The number of changes so far, which `rdb_changes_since_last_save` counts.
@@ -233,11 +235,11 @@ pub enum Flush {
 /// A change to all keys of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DbChange {
-    /// All keys were removed.
+    /// All keys of the database with this number were removed.
     Emptied(usize, Flush),
-    /// Two databases have exchanged their keys.
+    /// The databases with these two numbers have exchanged their keys.
     Swapped(usize, usize),
-    /// All keys are about to be replaced by the keys of a file.
+    /// All keys of the database with this number are about to be replaced by the keys of a file.
     Replaced(usize),
 }
 
@@ -246,8 +248,8 @@ pub enum DbChange {
 pub enum Audience {
     /// Clients that wait for the key, track it or watch it.
     All,
-    /// All except watchers, because the key had expired. EXEC checks expiry itself, and a key that
-    /// had expired before WATCH counted as missing.
+    /// Clients that wait for the key or track it, but no watchers, because the key had expired.
+    /// EXEC checks expiry itself, and a key that had expired before WATCH counted as missing.
     ExceptWatchers,
     /// Only blocked clients.
     BlockedClients,
@@ -256,7 +258,7 @@ pub enum Audience {
 /// A key that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedKey {
-    /// The database of the key.
+    /// The number of the key's database.
     pub db: usize,
     /// The hash of the key.
     pub hash: KeyHash,
@@ -272,13 +274,13 @@ pub struct ChangedKey {
 pub enum LazyFreed {
     /// A key with its value.
     Entry(keyspace::KeyEntry),
-    /// A part of a value.
+    /// A part of a value, such as the elements that a trim removed.
     Object(keyspace::Object),
     /// All keys of a database in one shard.
     Keys(Table<keyspace::KeyEntry>),
 }
 
-/// The number of elements from which a background thread frees a value.
+/// The number of elements from which a removed value is freed on a background thread.
 const LAZY_FREE_ELEMENTS_MIN: usize = 64;
 
 impl Changes {
@@ -326,7 +328,8 @@ impl Changes {
         self.absorb_displaced(access_results);
     }
 
-    /// Frees the removed values among the results, as a part of [`Changes::absorb`]. O(values).
+    /// Frees the values that the key accesses removed, which is the last step of
+    /// [`Changes::absorb`]. O(values).
     pub fn absorb_displaced(&mut self, access_results: &mut AccessResults) {
         for entry in access_results.displaced.drain(..) {
             self.discard(entry);
@@ -340,7 +343,7 @@ impl Changes {
         self.changed_keys.push(ChangedKey { db, hash, key, audience: Audience::All, events_before });
     }
 
-    /// Records a keyspace event if its class is published.
+    /// Adds a keyspace event to [`Changes::events`] if its class is published.
     pub fn raise(&mut self, class: EventClass, event: &'static str, db: usize, key: &[u8]) {
         if self.wanted_events.intersects(class) {
             self.events.push(KeyEvent { class, event, db, key: key.into() });

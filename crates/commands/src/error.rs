@@ -31,7 +31,7 @@ pub enum CommandError {
     IncrementOverflow,
     /// The result of INCRBYFLOAT would be NaN or infinity.
     IncrementNotFinite,
-    /// The key must exist (RENAME, LSET).
+    /// A key that must exist is missing (RENAME, LSET).
     NoSuchKey,
     /// The list index is out of range (LSET).
     IndexOutOfRange,
@@ -47,7 +47,7 @@ pub enum CommandError {
     InvalidExpire(&'static str),
     /// The database number does not exist.
     DbIndexOutOfRange,
-    /// Source and destination are the same.
+    /// The source and the destination of a command are the same.
     SameObject,
     /// A string would exceed `proto-max-bulk-len`.
     StringTooLong,

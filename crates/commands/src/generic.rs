@@ -21,7 +21,7 @@ mod transfer;
 
 pub use object::MEMORY_USAGE;
 
-/// This group's commands on keys.
+/// The records of the generic commands that work on keys.
 pub static COMMANDS: &[&Command] = &[
     &DEL,
     &UNLINK,
@@ -47,7 +47,7 @@ pub static COMMANDS: &[&Command] = &[
     &replicas::WAIT,
 ];
 
-/// This group's commands on whole databases.
+/// The records of the generic commands that work on whole databases.
 pub static WALKERS: &[&Command<Walker>] = &[
     &scan::SCAN,
     &scan::KEYS,

@@ -16,7 +16,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 use crate::zset::{AddOptions, add_members};
 use cell::{Cell, LATITUDES, LONGITUDES, Point, STEP_MAX};
 
-/// This group's commands.
+/// The records of all geo commands.
 pub static COMMANDS: &[&Command] = &[
     &GEOADD,
     &GEODIST,
@@ -36,7 +36,7 @@ const UNIT: Arg = Arg::one_of(
     &[Arg::word("m", "M"), Arg::word("km", "KM"), Arg::word("ft", "FT"), Arg::word("mi", "MI")],
 );
 
-/// Returns the metres of the unit that argument `index` names.
+/// Returns the length in metres of the unit that argument `index` names.
 fn unit_m(args: &Args<'_>, index: usize) -> Result<f64, CommandError> {
     match () {
         () if args.is(index, "M") => Ok(1.0),
@@ -57,7 +57,7 @@ fn point(args: &Args<'_>, index: usize) -> Result<Point, CommandError> {
     Err(CommandError::Text(format!("ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}")))
 }
 
-/// Returns the position of a member of a sorted set.
+/// Returns the position of a member of a sorted set, or `None` if the member is missing.
 fn place(zset: &Zset, member: &[u8], args: &Args<'_>) -> Option<Point> {
     zset.score(member, args.hasher()).map(|score| Cell::of_score(score).center())
 }
@@ -198,8 +198,8 @@ fn geopos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     })
 }
 
-/// Replies with an array of the elements that `reply_place` writes for the named members of a
-/// sorted set. A missing member is `None`.
+/// Replies with an array of the elements that `reply_place` writes for the members that the
+/// arguments name. `reply_place` gets `None` for a missing member.
 fn reply_places(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,

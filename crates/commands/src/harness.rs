@@ -28,7 +28,7 @@ pub(crate) const START_MS: i64 = 1_700_000_000_000;
 /// Recorded commands, each with its database and words.
 pub(crate) type Recorded = Vec<(usize, Vec<Vec<u8>>)>;
 
-/// One client of a keyspace of its own.
+/// A test client with a keyspace of its own.
 pub(crate) struct Harness {
     keyspace: Keyspace,
     pub(crate) protocol: Protocol,
@@ -38,8 +38,8 @@ pub(crate) struct Harness {
     pub(crate) access: Access,
     pub(crate) expired_access: ExpiredAccess,
     pub(crate) limits: ValueLimits,
-    /// The effects. All events are published except `new`, which every first write raises, and
-    /// `keymiss`.
+    /// The changes of the commands. The wanted events are all except `new`, which every first write
+    /// raises, and `keymiss`.
     pub(crate) effects: Changes,
     pub(crate) access_results: AccessResults,
     rng: fastrand::Rng,
@@ -69,7 +69,8 @@ impl Harness {
         Self::with_seed([1, 2, 3, 4])
     }
 
-    /// Creates a harness whose hash tables depend on `seed`, and with them the order of elements.
+    /// Creates a harness whose hash tables depend on `seed`. The order of their elements depends on
+    /// it, too.
     pub(crate) fn with_seed(seed: [u64; 4]) -> Self {
         Self {
             keyspace: Keyspace::new(16, seed),
@@ -252,7 +253,7 @@ impl Harness {
         std::mem::take(&mut self.effects.events).into_iter().map(text).collect::<Vec<_>>().join(",")
     }
 
-    /// Runs steps, each a command line, its expected reply and the events that it must raise.
+    /// Runs steps. Each is a command line, its expected reply and the events that it must raise.
     pub(crate) fn check_events(&mut self, steps: &[(&str, &str, &str)]) {
         for (line, reply, events) in steps {
             assert_eq!(self.line(line), *reply, "{line}");

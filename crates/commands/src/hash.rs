@@ -20,7 +20,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 mod expire;
 mod get_set;
 
-/// This group's commands.
+/// The records of all hash commands.
 pub static COMMANDS: &[&Command] = &[
     &HSET,
     &HMSET,
@@ -258,8 +258,8 @@ fn remove_expired_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessEr
 }
 
 /// Records HSET of the field at argument 2, which replaces an expired field and clears its expiry.
-/// HDEL before the request would not do: if the field is the only one, it deletes the key with its
-/// expiry.
+/// An HDEL recorded before the request would be wrong: if the field is the only one, HDEL also
+/// removes the key and its expiry.
 fn record_hset(ctx: &mut Ctx<'_>, args: &Args<'_>, value: &[u8]) {
     ctx.record(|record| {
         record.command("HSET").word(args.get(1)).word(args.get(2)).word(value);
@@ -275,7 +275,8 @@ fn record_hdels<'f>(ctx: &mut Ctx<'_>, key: Key<'_>, fields: impl IntoIterator<I
     });
 }
 
-/// Records `command key [ms] [condition] FIELDS n field ...`.
+/// Records `command key [ms] [condition] FIELDS n field ...`, whose words before FIELDS are in
+/// `words`.
 fn record_of_fields<'f>(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -300,7 +301,8 @@ struct FieldsCommand<'c> {
 }
 
 impl FieldsCommand<'_> {
-    /// Returns the command that gives fields this expiry, independent of their old expiry.
+    /// Returns the command that sets or clears the expiry of fields, whatever their old expiry:
+    /// HPEXPIREAT or HPERSIST.
     fn setting(expiry: Expiry) -> Self {
         match expiry {
             Expiry::At(at_ms) => Self { name: "HPEXPIREAT", at_ms: Some(at_ms), condition: None },
@@ -309,7 +311,8 @@ impl FieldsCommand<'_> {
     }
 }
 
-/// Counts `count` fields that were removed because they had expired, and raises the event.
+/// Counts `count` fields that were removed because they had expired, and raises the event
+/// `hexpired`.
 fn fields_expired(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) {
     if count > 0 {
         ctx.db.access_results().expired_fields += count as u64;
@@ -567,7 +570,7 @@ fn hincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 }
 
 /// Returns the change that a sum makes to its field's expiry, and true if the field had expired. A
-/// live field keeps its expiry; an expired field is replaced by a new one.
+/// live field keeps its expiry. The sum replaces an expired field and does not expire.
 #[inline]
 fn expiry_of_sum(found: Lookup<'_>) -> (Expiry, bool) {
     match found {

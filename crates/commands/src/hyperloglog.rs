@@ -11,7 +11,7 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// This group's commands.
+/// The records of all HyperLogLog commands.
 pub static COMMANDS: &[&Command] = &[&PFADD, &PFCOUNT, &PFMERGE, &PFDEBUG, &PFSELFTEST];
 
 /// Returns the HyperLogLog in `string`. A string stored as a number is never one: its text is
@@ -81,8 +81,8 @@ fn pfadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Adds observations up to the first that meets corrupt registers. Returns the number of changed
-/// registers.
+/// Adds the elements that `observations` describe, up to the first that meets corrupt registers.
+/// Returns the number of changed registers.
 fn add_all(
     hll: &mut HllMut<'_>,
     observations: impl Iterator<Item = Observation>,
@@ -223,9 +223,10 @@ static PFDEBUG: Command = Command {
     run: pfdebug,
     ..Command::DEFAULT
 };
-/// Handles PFDEBUG. GETREG replies with all registers and makes the value dense. DECODE replies
-/// with the runs of a sparse value, ENCODING with dense or sparse. TODENSE replies with 1 if the
-/// value was sparse. SIMD ON and SIMD OFF have no effect, because there is only one implementation.
+/// Handles PFDEBUG. GETREG replies with all registers, and converts the value to the dense
+/// encoding. DECODE replies with the runs of a sparse value, ENCODING with dense or sparse. TODENSE
+/// replies with 1 if the value was sparse. SIMD ON and SIMD OFF have no effect, because there is
+/// only one implementation.
 fn pfdebug(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (name, key) = (Upper::of(args.get(1)), args.key(2));
     if &*name == b"SIMD" {

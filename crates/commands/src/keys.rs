@@ -38,7 +38,7 @@ pub fn fit(specs: &[KeySpec], args: &Args<'_>) -> bool {
     specs.iter().all(|spec| is_searched(spec) || key_range(spec, args).is_some())
 }
 
-/// Argument indexes of keys.
+/// The argument indexes of keys: every `step`-th index from `first` to `last`, both included.
 struct KeyRange {
     first: usize,
     last: usize,

@@ -13,7 +13,7 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// This group's commands.
+/// The records of all list commands.
 pub static COMMANDS: &[&Command] = &[
     &LPUSH,
     &RPUSH,
@@ -91,8 +91,8 @@ fn remove_if_empty(ctx: &mut Ctx<'_>, key: Key<'_>) {
     }
 }
 
-/// Counts `popped` elements removed from an end of the list at `key`, raises the event and removes
-/// an empty list.
+/// Counts `popped` elements removed from an end of the list at `key`, raises the event of the pop,
+/// and removes the list if it is now empty.
 fn note_pop(ctx: &mut Ctx<'_>, popped: usize, end: ListEnd, key: Key<'_>) {
     ctx.changed_by(popped as u64, EventClass::LIST, pop_event(end), key);
     remove_if_empty(ctx, key);

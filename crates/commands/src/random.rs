@@ -22,14 +22,15 @@ pub(crate) trait RandomElements: ObjectType {
     fn prepare(_ctx: &mut Ctx<'_>, _key: Key<'_>) -> Result<(), AccessError> {
         Ok(())
     }
-    /// Returns a copy without the elements that are expired at `due_ms`; `None` if there are none.
-    /// There are some only if expired elements must stay, so that [`Self::prepare`] removed none.
+    /// Returns a copy without the elements that are expired at `due_ms`, or `None` if no element is
+    /// expired. Expired elements are present only if the server must not remove them, so that
+    /// [`Self::prepare`] left them.
     fn without_expired(&self, _due_ms: i64) -> Option<Self> {
         None
     }
     /// Returns the number of elements.
     fn element_count(&self) -> usize;
-    /// Returns an element chosen uniformly.
+    /// Returns an element chosen uniformly, or `None` if the collection is empty.
     fn draw_one(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Self::Companion<'_>)>;
     /// Visits `count` different elements chosen uniformly, or all elements if there are fewer.
     fn draw_distinct(
@@ -109,7 +110,7 @@ impl RandomCount {
 enum Request {
     /// One element, not in an array.
     One,
-    /// An array.
+    /// An array of elements.
     Many {
         count: RandomCount,
         /// True if the reply holds each element's value or score, too.

@@ -50,10 +50,10 @@
 use keyspace::StreamId;
 use keyspace::stream::IdText;
 
-/// The memory, in bytes, that a cleared record keeps for the next one.
+/// The maximum capacity, in bytes, that a cleared record keeps for the next command.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Commands as their words, one after another as bulk strings of the protocol.
+/// Recorded commands. Their words follow one another as bulk strings of the protocol.
 #[derive(Default)]
 struct Commands {
     bytes: Vec<u8>,
@@ -142,8 +142,8 @@ enum RequestForm {
     Replaced,
 }
 
-/// The canonical record of the running command: see the module's comment. Thread: one per I/O
-/// thread.
+/// The canonical record of the running command: see the module's documentation. Each I/O thread has
+/// one.
 #[derive(Default)]
 pub struct ChangeRecord {
     /// True while records are wanted. Otherwise nothing is collected.
@@ -195,8 +195,8 @@ impl ChangeRecord {
     }
 
     /// Records the commands that `write` writes, in place of the request. If `write` writes none,
-    /// nothing replaces the request. Further calls append commands. `write` runs only if records
-    /// are wanted.
+    /// the request is not recorded at all. Further calls append commands. `write` runs only if
+    /// records are wanted.
     #[inline]
     pub fn replace(&mut self, db: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
         if self.is_wanted {
@@ -205,7 +205,7 @@ impl ChangeRecord {
     }
 
     /// Replaces the request; the caller has checked that records are wanted. Not inlined, so that a
-    /// handler executes only that check if they are not.
+    /// handler executes only that check if no records are wanted.
     #[cold]
     #[inline(never)]
     fn replace_wanted(&mut self, db: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
@@ -221,7 +221,7 @@ impl ChangeRecord {
         }
     }
 
-    /// Records the removal of an expired key.
+    /// Records DEL of an expired key, ahead of the commands that replace the request.
     #[inline]
     pub fn key_expired(&mut self, db: usize, key: &[u8]) {
         if self.is_wanted {
@@ -229,8 +229,8 @@ impl ChangeRecord {
         }
     }
 
-    /// Records the removal of an expired field. This precedes the later commands of the record. The
-    /// caller must count the removal as one change.
+    /// Records HDEL of an expired field, ahead of the commands that are recorded later. The caller
+    /// must count the removal as one change.
     #[inline]
     pub fn field_expired(&mut self, db: usize, key: &[u8], field: &[u8]) {
         if self.is_wanted {

@@ -14,7 +14,7 @@ use crate::error::CommandError;
 use crate::random::random_elements;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// This group's commands.
+/// The records of all set commands.
 pub static COMMANDS: &[&Command] = &[
     &SADD,
     &SREM,

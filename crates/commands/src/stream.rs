@@ -17,7 +17,7 @@ use crate::args::Args;
 use crate::error::{CommandError, quotable};
 use crate::table::Command;
 
-/// This group's commands.
+/// The records of all stream commands.
 pub static COMMANDS: &[&Command] = &[
     &write::XADD,
     &write::XTRIM,
@@ -41,7 +41,7 @@ pub static COMMANDS: &[&Command] = &[
 const INVALID_ID: CommandError =
     CommandError::Line("ERR Invalid stream ID specified as stream command argument");
 
-/// Returns the error for a missing stream or a missing group. `after` ends the line.
+/// Returns the error for a missing stream or a missing group. `after` is the end of the error line.
 fn no_key_or_group(key: &[u8], group: &[u8], after: &str) -> CommandError {
     let (key, group) = (quotable(key), quotable(group));
     let parts: [&[u8]; 6] =

@@ -21,7 +21,7 @@ mod range;
 use compare::condition_holds;
 use options::{AllowedOptions, Condition, Lifetime, Options};
 
-/// This group's commands.
+/// The records of all string commands.
 pub static COMMANDS: &[&Command] = &[
     &GET,
     &SET,

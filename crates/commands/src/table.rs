@@ -249,7 +249,7 @@ pub type Change = (&'static str, &'static str);
 pub struct History {
     /// The first version that has the command.
     pub since: &'static str,
-    /// The server of that version.
+    /// The server of the version [`History::since`].
     pub origin: Origin,
     /// The versions of Redis that changed the arguments, the reply or the effect, oldest first.
     pub changes: &'static [Change],
@@ -375,7 +375,8 @@ bitflags! {
         const SKIP_MONITOR = 1 << 9;
         /// Not noted in the slow log.
         const SKIP_SLOWLOG = 1 << 10;
-        /// Uses the permission for one command that ASKING gives, for a cluster's migration.
+        /// Runs as if the client had sent ASKING first: a cluster node accepts the command for a
+        /// slot that the node is importing.
         const ASKING = 1 << 11;
         /// Takes constant or logarithmic time.
         const FAST = 1 << 12;
@@ -610,7 +611,8 @@ pub enum Begin {
 #[derive(Clone, Copy, Debug)]
 pub enum Find {
     /// Every `step`-th argument from the start to `last` (relative, or from the end when negative).
-    /// With a `limit` over one, at most one `limit`-th of the remaining arguments.
+    /// If `last` is negative and `limit` is over one, only the first `limit`-th part of the
+    /// arguments from the start on is searched.
     Range {
         /// Relative index of the last key.
         last: i8,
@@ -639,7 +641,7 @@ pub struct Arg {
     pub name: &'static str,
     /// The kind of the argument.
     pub kind: ArgKind,
-    /// The word before the argument.
+    /// The word before the argument, such as COUNT.
     pub token: Option<&'static str>,
     /// The first version that has the argument, if it is not the command's first version.
     pub since: Option<&'static str>,

@@ -116,7 +116,8 @@ impl BlockingKey {
 pub struct BlockFor {
     /// The keys. Any one of them ends the wait.
     pub keys: Vec<BlockingKey>,
-    /// The words of the request that runs then; `None` for the request that the client sent.
+    /// The words of the request that runs when a key is ready; `None` for the request that the
+    /// client sent.
     pub request: Option<Vec<Box<[u8]>>>,
 }
 

@@ -20,7 +20,7 @@ use crate::error::CommandError;
 use crate::random::random_elements;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// This group's commands.
+/// The records of all sorted-set commands.
 pub static COMMANDS: &[&Command] = &[
     &ZADD,
     &ZINCRBY,
@@ -112,7 +112,8 @@ impl AddOptions {
         Ok(())
     }
 
-    /// Returns the new score of a member with score `old`; `None` leaves the member as it is.
+    /// Returns the score that ZADD gives to a member whose present score is `old`; `None` leaves
+    /// the member unchanged. `old` is `None` for a member that is not in the set yet.
     #[inline]
     fn decide(self, given: f64, old: Option<f64>) -> Result<Option<f64>, CommandError> {
         let Some(old) = old else { return Ok((!self.xx).then_some(given)) };
@@ -183,8 +184,8 @@ fn zincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 }
 
 /// Adds `count` members to the sorted set at argument 1 and replies as ZADD does. `pair` returns
-/// the score and the member of an index. It is called twice per index, because nothing is added if
-/// one of the scores is invalid.
+/// the score and the member with an index below `count`. It is called twice per index, because
+/// nothing is added if one of the scores is invalid.
 pub(crate) fn add_members<'a>(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,

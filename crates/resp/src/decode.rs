@@ -42,7 +42,7 @@ pub enum Value {
     Verbatim {
         /// `txt` or `mkd`.
         format: [u8; 3],
-        /// The text.
+        /// The content without its format.
         text: Vec<u8>,
     },
     /// `*2 …`
@@ -55,9 +55,9 @@ pub enum Value {
     Push(Vec<Value>),
     /// `|1 …`: attributes and the reply that they describe.
     Attributed {
-        /// The attributes.
+        /// The attributes: pairs of a name and a value.
         attributes: Vec<(Value, Value)>,
-        /// The reply.
+        /// The reply that the attributes describe.
         value: Box<Value>,
     },
 }

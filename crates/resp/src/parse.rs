@@ -273,8 +273,9 @@ fn resume(
     Ok(Parsed::Request { len_bytes: resume.cursor.at })
 }
 
-/// Parses arguments up to the last one or the end of the input. Returns `None` if none is left,
-/// else the minimum number of missing bytes. `cursor` is moved past the last complete argument.
+/// Parses arguments up to the last one or the end of the input. Returns `None` if the request is
+/// complete, else the minimum number of missing bytes. `cursor` is moved past the last complete
+/// argument.
 #[inline]
 fn arguments(
     input: &[u8],

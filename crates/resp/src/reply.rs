@@ -25,8 +25,8 @@ pub enum Protocol {
     Resp3,
 }
 
-/// A place in a reply to which [`Reply::truncate`] can cut it back: the number of unsent bytes
-/// ahead.
+/// A place in a reply to which [`Reply::truncate`] can cut it back: the number of unsent bytes in
+/// the queue before that place.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark(usize);
 
@@ -197,8 +197,8 @@ impl<'a> Reply<'a> {
         self.raw(b"*0\r\n");
     }
 
-    /// Writes the header of a map (RESP2: an array twice as long); `pairs` keys and values must
-    /// follow.
+    /// Writes the header of a map (RESP2: an array twice as long); `pairs` pairs of a key and a
+    /// value must follow.
     #[inline]
     pub fn map(&mut self, pairs: usize) {
         match self.protocol {
@@ -219,8 +219,9 @@ impl<'a> Reply<'a> {
         self.aggregate(b'>', len);
     }
 
-    /// Writes the header of `pairs` attributes, which describe the reply after them. RESP2 has no
-    /// attributes: check [`Reply::protocol`] first.
+    /// Writes the header of `pairs` attributes, which describe the reply after them. Each
+    /// attribute, a name and a value, must follow. RESP2 has no attributes: check
+    /// [`Reply::protocol`] first.
     pub fn attribute(&mut self, pairs: usize) {
         assert!(self.protocol == Protocol::Resp3, "RESP2 has no attributes");
         self.header(b'|', pairs as i64);
@@ -243,7 +244,7 @@ impl<'a> Reply<'a> {
         self.begin_array()
     }
 
-    /// Ends a map of `pairs` keys and values. O(bytes written since it began).
+    /// Ends a map of `pairs` pairs of a key and a value. O(bytes written since it began).
     pub fn end_map(&mut self, begun: Deferred, pairs: usize) {
         match self.protocol {
             Protocol::Resp2 => self.insert_header(&begun, b'*', 2 * pairs),

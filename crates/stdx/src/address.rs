@@ -5,13 +5,13 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// One end of a connection.
+/// The address of one end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// TCP over IPv4 or IPv6.
     Tcp(SocketAddr),
-    /// The path of a Unix socket. Clients have no path of their own: both ends get the listener's
-    /// path, which is empty for a socket that was never bound.
+    /// The path of a Unix socket. A client's socket has no path: both ends of its connection get
+    /// the path of the listener. The path is empty for a listener that was never bound.
     Unix(Arc<Path>),
 }
 

@@ -280,7 +280,8 @@ impl ByteQueue {
         self.chunks_len_bytes += bytes.len();
     }
 
-    /// Takes the buffer of the empty queue, to be reused.
+    /// Takes the tail's buffer out of the queue, which must be empty, so that its memory can be
+    /// reused.
     pub fn take_buffer(&mut self) -> Vec<u8> {
         debug_assert!(self.is_empty(), "the buffer still holds unsent bytes");
         self.sent = 0;

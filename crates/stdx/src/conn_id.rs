@@ -1,10 +1,10 @@
 //! Identifiers of connections. An identifier has a slot and a generation, so that a late event for
 //! a closed connection never reaches the next connection in the same slot.
 
-/// The identifier of a connection of one event loop. The slot is in the low half, the generation
-/// in the high half; generations start at 1. A slot is reused only after its connection was closed
-/// and the next `poll` has begun, and then with another generation. Calls with an outdated
-/// identifier do nothing.
+/// The identifier of a connection of one event loop. The slot is in the low half, the generation in
+/// the high half; generations start at 1. A slot is reused only after its connection was closed and
+/// the event loop has begun its next `poll`, and then with another generation. The event loop
+/// ignores calls with an outdated identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(u64);
 
@@ -15,8 +15,8 @@ impl ConnId {
         Self(u64::from(generation) << 32 | u64::from(index))
     }
 
-    /// Returns the slot. Slots are dense from 0, so a caller can index a `Vec` of its own with
-    /// them.
+    /// Returns the slot. Slots are dense from 0, so a caller can use a slot as the index of a
+    /// `Vec`.
     #[inline]
     pub fn index(self) -> usize {
         (self.0 & 0xffff_ffff) as usize

@@ -22,8 +22,8 @@ pub fn fuzz_glob(data: &[u8]) {
     assert!(glob_match(&escaped, text));
 }
 
-/// Checks numbers and quoted words: a text that parses as a number is printed as a text that parses
-/// as the same number.
+/// Checks numbers and quoted words. An integer is printed as the same text, and a double as a text
+/// that parses as the same double. The words of a line are together no longer than the line.
 pub fn fuzz_number(data: &[u8]) {
     if let Some(value) = parse_i64(data) {
         assert_eq!(value.to_string().as_bytes(), data);

@@ -39,8 +39,8 @@ impl Scaled {
     }
 }
 
-/// Writes the digits of `value` (positive and finite). Returns their number and the power of ten of
-/// the last digit's place.
+/// Writes the digits of `value` (positive and finite). Returns the number of digits and the decimal
+/// exponent of the last one.
 pub(crate) fn shortest_digits(value: f64, digits: &mut [u8; DIGITS_MAX]) -> (usize, i32) {
     debug_assert!(value > 0.0 && value.is_finite());
     let bits = value.to_bits();
@@ -77,7 +77,7 @@ pub(crate) fn shortest_digits(value: f64, digits: &mut [u8; DIGITS_MAX]) -> (usi
     (len, scale - power_exponent)
 }
 
-/// The interval of numbers that parse back to the double, scaled.
+/// The interval of numbers that parse back to the double, multiplied by the power of ten.
 struct Interval {
     upper: Scaled,
     /// The distance from the lower end to the upper end.
@@ -87,8 +87,8 @@ struct Interval {
 }
 
 impl Interval {
-    /// Writes digits of the upper end until the remainder lies inside the interval. Returns their
-    /// number and the power of ten of the last digit's place.
+    /// Writes digits of the upper end until the remainder lies inside the interval. Returns the
+    /// number of digits and the decimal exponent of the last one.
     fn digits(&self, digits: &mut [u8; DIGITS_MAX]) -> (usize, i32) {
         let shift = -self.upper.exponent;
         let one = 1_u64 << shift;
@@ -132,7 +132,8 @@ impl Interval {
     }
 }
 
-/// The interval, in the unit of the last digit's place.
+/// The distances of an [`Interval`] when the last digit is written: multiplied by ten for each
+/// digit after the decimal point.
 struct Bounds {
     width: u64,
     to_number: u64,

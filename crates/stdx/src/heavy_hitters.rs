@@ -18,7 +18,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The counters of one stream.
+/// The counters of the heaviest items of one stream.
 #[derive(Debug)]
 pub struct HeavyHitters {
     capacity: usize,
@@ -42,9 +42,9 @@ struct Counter {
 pub struct Hitter {
     /// The name of the item.
     pub key: Arc<[u8]>,
-    /// The lower bound of its weight: the count less the error.
+    /// The lower bound of the item's weight: the count less the error.
     pub certain: u64,
-    /// The upper bound of its weight.
+    /// The upper bound of the item's weight.
     pub count: u64,
 }
 
@@ -94,7 +94,7 @@ impl HeavyHitters {
         at
     }
 
-    /// Moves a counter whose count grew down the heap.
+    /// Moves the counter at heap position `parent`, whose count grew, down the heap.
     fn sink(&mut self, mut parent: usize) {
         let count = |this: &Self, at: usize| this.counters[this.heap[at]].count;
         loop {

@@ -16,7 +16,7 @@ use crate::number::{Form, NumberText};
 
 /// The maximum length of a text that is parsed as a number, in bytes.
 const TEXT_LEN_MAX: usize = 5 * 1024 - 1;
-/// The number of digits after the decimal point.
+/// The maximum number of printed digits after the decimal point.
 const DECIMALS: usize = 17;
 /// Ten to the power of [`DECIMALS`].
 const DECIMALS_UNIT: u128 = 100_000_000_000_000_000;
@@ -67,7 +67,7 @@ impl LongDouble {
         sum.is_finite().then_some(Self(sum))
     }
 
-    /// Returns true unless it is an infinity.
+    /// Returns true unless the number is infinite.
     pub fn is_finite(self) -> bool {
         self.0.is_finite()
     }

@@ -36,7 +36,8 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     if negative { 0_i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
 }
 
-/// Parses a double; the module's documentation describes the valid texts. O(bytes).
+/// Parses a double as C's `strtod` does, but only if the whole text is the number. `None` for any
+/// other text and for NaN, overflow and underflow to zero. O(bytes).
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     let number = NumberText::scan(text)?;
     let magnitude = match number.form {
@@ -60,8 +61,8 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Infinity,
-    /// Any spelling of zero. It is a form of its own because a result of zero may also be an
-    /// underflow.
+    /// Any spelling of zero. If the text has any other form but its parsed value is zero, the value
+    /// has underflowed.
     Zero,
     Decimal,
     Hexadecimal,
@@ -204,7 +205,8 @@ fn put_shortest(out: &mut &mut [u8], value: f64) {
     put_decimal(out, &digits[..len], scale);
 }
 
-/// Writes `digits` times ten to the power of `scale`.
+/// Writes `digits` times ten to the power of `scale`, with an exponent if many zeros would be
+/// needed without one.
 fn put_decimal(out: &mut &mut [u8], digits: &[u8], scale: i32) {
     let len = digits.len() as i32;
     // The power of ten of the first digit.

@@ -17,7 +17,8 @@ const INSERTION_LEN: usize = 7;
 const MEDIAN_OF_NINE_LEN: usize = 40;
 
 /// Sorts `items` so that the elements with an index in `range` are those of a full sort, except for
-/// the order of equal elements. `compare` must be a total order. Indexes may be beyond the end.
+/// the order of equal elements. `compare` must be a total order. `range` may reach beyond the last
+/// element.
 pub fn partial_sort<T>(
     items: &mut [T],
     range: RangeInclusive<usize>,

@@ -16,8 +16,8 @@ use std::sync::OnceLock;
 
 /// Returns the maximum number of times that a waiting thread checks a busy word before it sleeps.
 /// These checks take about as long as one short critical section: 100 checks with growing pauses
-/// take 1 to 2 µs. It is 0 on one core, because the owner cannot run while the waiting thread
-/// checks.
+/// take 1 to 2 µs. The maximum is 0 on one core, because the thread that must change the word
+/// cannot run while the waiting thread checks.
 #[inline]
 pub fn spins_max() -> u32 {
     static SPINS: OnceLock<u32> = OnceLock::new();

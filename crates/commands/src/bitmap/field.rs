@@ -252,7 +252,7 @@ impl FieldType {
     }
 }
 
-/// Replies to steps that only read.
+/// Replies with the values that `steps`, all of them GET, read from the string.
 fn read(ctx: &mut Ctx<'_>, args: &Args<'_>, steps: &[Step]) -> Result<(), CommandError> {
     let mut text = IntText::new();
     let string = ctx.db.string(args.key(1))?;
@@ -264,7 +264,8 @@ fn read(ctx: &mut Ctx<'_>, args: &Args<'_>, steps: &[Step]) -> Result<(), Comman
     Ok(())
 }
 
-/// Executes the steps on the string, extended to `len_bytes`, and replies to them.
+/// Executes `steps` on the string, which is first extended to `len_bytes`, and replies to each
+/// step.
 fn write(ctx: &mut Ctx<'_>, args: &Args<'_>, steps: &[Step], len_bytes: usize) -> Result<(), CommandError> {
     let key = args.key(1);
     let Changed { result, grown } =
@@ -287,7 +288,7 @@ fn write(ctx: &mut Ctx<'_>, args: &Args<'_>, steps: &[Step], len_bytes: usize) -
     Ok(())
 }
 
-/// The outcome of a step.
+/// The reply of a step, and its effect on the string.
 struct Taken {
     reply: Option<i64>,
     written: bool,

@@ -6,7 +6,7 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The unit of a command's argument or reply, in milliseconds.
+/// One second in milliseconds: the unit of the commands without the prefix P.
 const SECOND: i64 = 1000;
 const MILLISECOND: i64 = 1;
 
@@ -25,7 +25,8 @@ pub(super) static TTL: Command = Command {
     run: ttl,
     ..Command::DEFAULT
 };
-/// Handles TTL: replies with rounded seconds, -1 if the key does not expire, -2 if it is missing.
+/// Handles TTL: replies with seconds, rounded to the nearest. The reply is -1 if the key does not
+/// expire, -2 if it is missing.
 fn ttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let now_ms = ctx.db.now_ms();
     reply_time(ctx, args, SECOND, now_ms)
@@ -52,8 +53,8 @@ pub(super) static EXPIRETIME: Command = Command {
     run: expiretime,
     ..TTL
 };
-/// Handles EXPIRETIME: replies with rounded Unix seconds, -1 if the key does not expire, -2 if it
-/// is missing.
+/// Handles EXPIRETIME: replies with Unix seconds, rounded to the nearest. The reply is -1 if the
+/// key does not expire, -2 if it is missing.
 fn expiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_time(ctx, args, SECOND, 0)
 }
@@ -72,7 +73,8 @@ fn pexpiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_time(ctx, args, MILLISECOND, 0)
 }
 
-/// Replies with the key's expiry in units of `unit_ms`, counted from `since_ms`.
+/// Replies with the key's expiry in units of `unit_ms`, rounded to the nearest and counted from
+/// `since_ms`. The reply is -1 if the key does not expire, -2 if it is missing.
 fn reply_time(ctx: &mut Ctx<'_>, args: &Args<'_>, unit_ms: i64, since_ms: i64) -> Result<(), CommandError> {
     let reply = match ctx.db.look(args.key(1)).map(|entry| entry.expiry_ms()) {
         None => -2,
@@ -125,7 +127,7 @@ pub(super) static PEXPIRE: Command = Command {
     run: pexpire,
     ..EXPIRE
 };
-/// Handles PEXPIRE: like EXPIRE.
+/// Handles PEXPIRE: like EXPIRE, with milliseconds in place of seconds.
 fn pexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let now_ms = ctx.db.now_ms();
     set_time(ctx, args, Time { unit_ms: MILLISECOND, since_ms: now_ms, command: "pexpire" })
@@ -139,7 +141,7 @@ pub(super) static EXPIREAT: Command = Command {
     run: expireat,
     ..EXPIRE
 };
-/// Handles EXPIREAT: like EXPIRE.
+/// Handles EXPIREAT: like EXPIRE, with a Unix time in seconds.
 fn expireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_time(ctx, args, Time { unit_ms: SECOND, since_ms: 0, command: "expireat" })
 }
@@ -152,7 +154,7 @@ pub(super) static PEXPIREAT: Command = Command {
     run: pexpireat,
     ..EXPIRE
 };
-/// Handles PEXPIREAT: like EXPIRE.
+/// Handles PEXPIREAT: like EXPIRE, with a Unix time in milliseconds.
 fn pexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_time(ctx, args, Time { unit_ms: MILLISECOND, since_ms: 0, command: "pexpireat" })
 }
@@ -165,7 +167,8 @@ struct Time {
 }
 
 impl Time {
-    /// Returns true if the argument is not a time in Unix milliseconds.
+    /// Returns true if the argument is relative or in seconds, so that the request must be recorded
+    /// as PEXPIREAT. False for a Unix time in milliseconds.
     fn is_relative_or_coarse(&self) -> bool {
         (self.unit_ms, self.since_ms) != (MILLISECOND, 0)
     }

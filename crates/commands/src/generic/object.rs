@@ -11,7 +11,7 @@ use crate::help::reply_help;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// The limit below which Redis shares one object per integer among all keys. OBJECT REFCOUNT shows
-/// it.
+/// such integers as shared.
 const SHARED_INTEGERS: i64 = 10_000;
 /// The reference count of a shared object.
 const SHARED_REFCOUNT: i64 = i32::MAX as i64;
@@ -32,7 +32,7 @@ pub(super) static OBJECT: Command = Command {
     run: object,
     ..Command::DEFAULT
 };
-/// Handles an unknown subcommand of OBJECT.
+/// Handles an unknown subcommand of OBJECT: replies with an error.
 fn object(_ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::UnknownSubcommand(args.get(1).to_vec(), "OBJECT"))
 }
@@ -76,8 +76,8 @@ static OBJECT_REFCOUNT: Command = Command {
     run: object_refcount,
     ..Command::DEFAULT
 };
-/// Handles OBJECT REFCOUNT: replies with null if the key is missing. Small integers that Redis
-/// shares have the largest 32-bit number, all other values 1.
+/// Handles OBJECT REFCOUNT: replies with null if the key is missing. The reply is the largest
+/// signed 32-bit number for the small integers that Redis shares, and 1 for all other values.
 fn object_refcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shares = ctx.limits.shares_integers;
     let count = ctx.db.peek_quietly(args.key(2)).map(|entry| match entry.view() {

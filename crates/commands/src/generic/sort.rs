@@ -54,7 +54,8 @@ impl<'a> Pattern<'a> {
         Pattern::Key { before: &pattern[..star], behind: &pattern[star + 1..end], field }
     }
 
-    /// Calls `visit` with the string or field that the pattern finds for `element`, or with `None`.
+    /// Calls `visit` with the string or the field value that the pattern finds for `element`, or
+    /// with `None`.
     fn look_up<T>(
         &self,
         db: &mut View<'_>,
@@ -163,9 +164,10 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Returns true if the same request may give another result on a replica. With a pattern for a
-    /// hash field, an expired field may still be present there. With BY and ALPHA, members of a set
-    /// whose weights are equal keep the order of their hash table, which may differ.
+    /// Returns true if the result must be recorded in place of the request, because the request may
+    /// give another result on a replica. With a pattern for a hash field, an expired field may
+    /// still be present there. With BY and ALPHA, members of a set whose weights are equal keep the
+    /// order of their hash table, which may differ.
     fn needs_result_record(&self) -> bool {
         let mut patterns = self.by.iter().chain(&self.get);
         let has_field = patterns.any(|pattern| matches!(pattern, Pattern::Key { field: Some(_), .. }));
@@ -180,7 +182,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The number of elements that one recorded RPUSH pushes.
+/// The maximum number of elements that one recorded RPUSH pushes.
 const RECORDED_ELEMENTS_MAX: usize = 1024;
 
 /// Records `sorted` as the new value of `key`.
@@ -204,7 +206,7 @@ fn record_stored(ctx: &mut Ctx<'_>, key: Key<'_>, sorted: &List) {
 /// The weight that orders an element.
 enum Weight {
     Score(f64),
-    /// The place of a text in the arena; `None` if the pattern finds no value.
+    /// The range of a text's bytes in the arena; `None` if the pattern finds no value.
     Text(Option<Range<usize>>),
 }
 
@@ -232,7 +234,7 @@ impl Items {
         self.items.push(Item { text, weight: Weight::Text(None) });
     }
 
-    /// Looks up the weight of each element.
+    /// Looks up the weight of each element. Fails if a weight that must be a number is not one.
     fn weigh(
         &mut self,
         db: &mut View<'_>,
@@ -448,7 +450,7 @@ pub(super) static SORT_RO: Command = Command {
     run: sort_ro,
     ..Command::DEFAULT
 };
-/// Handles SORT_RO: like SORT.
+/// Handles SORT_RO: like SORT without STORE.
 fn sort_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     sort_elements(ctx, args, false)
 }

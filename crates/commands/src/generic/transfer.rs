@@ -69,8 +69,8 @@ fn renamenx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Moves the value of an existing key with its expiry. O(value bytes) for a short string, else
-/// O(1).
+/// Moves the value of the existing key `from` to the key `to`, with its expiry, and replaces any
+/// value there. O(value bytes) for a short string, else O(1).
 fn move_value(ctx: &mut Ctx<'_>, from: Key<'_>, to: Key<'_>) {
     let entry = ctx.db.take(from).expect("the caller found the key");
     ctx.db.replace(to, entry.renamed(to.bytes));
@@ -102,7 +102,7 @@ pub(super) static COPY: Command = Command {
     ..Command::DEFAULT
 };
 /// Handles COPY: replies with 1 if the value was copied. Replies with 0 if the source is missing or
-/// the destination exists. A long string's bytes are shared until one of the two changes.
+/// the destination exists. The two keys share the bytes of a long string until one of them changes.
 fn copy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let own_db = ctx.db.index();
     let (mut db, mut replace, mut at) = (own_db, false, 3);
@@ -129,7 +129,7 @@ fn copy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 /// The destination of a copy.
 struct Target {
     db: usize,
-    /// True if an existing key is replaced.
+    /// True if the copy may replace a value at the destination key (REPLACE).
     replace: bool,
 }
 

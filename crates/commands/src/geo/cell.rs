@@ -55,13 +55,14 @@ impl Span {
         degrees >= self.min && degrees <= self.max
     }
 
-    /// Returns the index of the part, of 2^step equal parts, that contains `degrees`.
+    /// Divides the interval into 2^step equal parts and returns the index of the part that contains
+    /// `degrees`.
     fn part_of(self, degrees: f64, step: u32) -> u64 {
         let share = (degrees - self.min) / (self.max - self.min);
         u64::from((share * (1_u64 << step) as f64) as u32)
     }
 
-    /// Returns part number `part` of 2^step equal parts.
+    /// Divides the interval into 2^step equal parts and returns the part with the index `part`.
     fn part(self, part: u64, step: u32) -> Span {
         let (scale, parts) = (self.max - self.min, (1_u64 << step) as f64);
         Span {
@@ -70,20 +71,20 @@ impl Span {
         }
     }
 
-    /// Returns the middle of the interval, or the nearest point within `limits`.
+    /// Returns the middle of the interval, or the bound of `limits` that is nearest to it.
     fn middle(self, limits: Span) -> f64 {
         ((self.min + self.max) / 2.0).clamp(limits.min, limits.max)
     }
 }
 
-/// A rectangle on the map.
+/// A rectangle on the map, in degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Area {
     pub(super) longitude: Span,
     pub(super) latitude: Span,
 }
 
-/// One of the 4^step cells.
+/// A cell: one of the 4^step rectangles into which the map is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     bits: u64,
@@ -135,8 +136,8 @@ impl Cell {
     }
 }
 
-/// Returns the cell number `bits` with one half, its bits in `mask`, changed by `by` (-1, 0 or 1).
-/// The half wraps around.
+/// Adds `by` (-1, 0 or 1) to one half of the cell number `bits`: the latitude or the longitude,
+/// whose bits are in `mask`. The half wraps around.
 fn shifted(bits: u64, mask: u64, by: i8, step: u32) -> u64 {
     let unused = 64 - 2 * step;
     // Ones in the other half pass a carry on; zeroes pass a borrow on.
@@ -149,7 +150,7 @@ fn shifted(bits: u64, mask: u64, by: i8, step: u32) -> u64 {
     moved & (mask >> unused) | bits & !mask
 }
 
-/// Returns the lower 32 bits moved to the even bits.
+/// Spreads the lower 32 bits of `number` over the even bits of the result.
 fn interleave(number: u64) -> u64 {
     let mut bits = number & 0xFFFF_FFFF;
     bits = (bits | bits << 16) & 0x0000_FFFF_0000_FFFF;
@@ -159,7 +160,7 @@ fn interleave(number: u64) -> u64 {
     (bits | bits << 1) & LATITUDE_BITS
 }
 
-/// Returns the even bits moved to the lower 32 bits.
+/// Collects the even bits of `bits` in the lower 32 bits of the result.
 fn deinterleave(bits: u64) -> u64 {
     let mut bits = bits & LATITUDE_BITS;
     bits = (bits | bits >> 1) & 0x3333_3333_3333_3333;

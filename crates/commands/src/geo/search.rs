@@ -42,14 +42,14 @@ impl Form {
     }
 }
 
-/// The kind of the option that gave the centre.
+/// The kind of the option that gave the centre: FROMMEMBER or FROMLONLAT.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Member,
     Point,
 }
 
-/// A parsed request.
+/// A parsed search request.
 struct Request<'a> {
     origin: Option<Origin>,
     center: Point,
@@ -84,13 +84,15 @@ fn farthest_first(a: f64, b: f64) -> Ordering {
     b.total_cmp(&a)
 }
 
-/// Parses argument `index` as a length in any unit. `what` is the error line.
+/// Parses argument `index` as a length without its unit. `what` is the error line for any other
+/// text.
 fn length(args: &Args<'_>, index: usize, what: &'static str) -> Result<f64, CommandError> {
     args.float(index).map_err(|_| CommandError::Line(what))
 }
 
 impl<'a> Request<'a> {
-    /// Parses the arguments. `zset` is the value at the key.
+    /// Parses the arguments of the command `form`. `zset` is the value at the key in which the
+    /// search runs.
     fn parse(args: &Args<'a>, form: Form, zset: Option<&Zset>) -> Result<Self, CommandError> {
         let mut request = Request {
             origin: None,
@@ -137,8 +139,8 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Parses an option that all commands accept. Returns its number of arguments, 0 for any other
-    /// word.
+    /// Parses an option that all commands accept. Returns the number of arguments that the option
+    /// takes, its name included, or 0 for any other word.
     fn take_option(&mut self, args: &Args<'a>, at: usize) -> Result<usize, CommandError> {
         match &*Upper::of(args.get(at)) {
             b"WITHDIST" => self.with_distance = true,
@@ -157,8 +159,8 @@ impl<'a> Request<'a> {
         Ok(1)
     }
 
-    /// Parses STORE or STOREDIST with its key. Returns the number of arguments, 0 for any other
-    /// word.
+    /// Parses STORE or STOREDIST with its key. Returns the number of arguments taken, or 0 for any
+    /// other word.
     fn take_store_option(&mut self, args: &Args<'a>, at: usize) -> usize {
         let stores_distances = args.is(at, "STOREDIST");
         if at + 1 == args.len() || !(stores_distances || args.is(at, "STORE")) {
@@ -170,8 +172,8 @@ impl<'a> Request<'a> {
     }
 
     /// Parses an option that only GEOSEARCH and GEOSEARCHSTORE accept. Centre and shape may be
-    /// given again, but only by the same option. Returns the number of arguments, 0 for any other
-    /// word.
+    /// given again, but only by the same option. Returns the number of arguments that the option
+    /// takes, its name included, or 0 for any other word.
     fn take_search_option(
         &mut self,
         args: &Args<'a>,
@@ -257,7 +259,8 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Parses a number of corners and the corners. Returns the number of the option's arguments.
+    /// Parses the number of a polygon's corners and the corners. Returns the number of arguments of
+    /// BYPOLYGON, its name included.
     fn take_polygon(&mut self, args: &Args<'a>, index: usize) -> Result<usize, CommandError> {
         let count = number::parse_i64(args.get(index)).and_then(|count| i32::try_from(count).ok());
         let count = count.ok_or(CommandError::Line("ERR invalid number of vertices"))?;
@@ -273,7 +276,7 @@ impl<'a> Request<'a> {
         Ok(2 + 2 * count)
     }
 
-    /// Checks the options against each other.
+    /// Checks that required options are present and that no two options exclude each other.
     fn check(&self, args: &Args<'a>, form: Form) -> Result<(), CommandError> {
         let named = |text: &str| Err(CommandError::quoting(text, args.get(0), ""));
         if self.destination.is_some() && (self.with_distance || self.with_hash || self.with_point) {
@@ -392,7 +395,7 @@ const ORDER: Arg = Arg::one_of("order", &[Arg::word("asc", "ASC"), Arg::word("de
 const COUNT: Arg =
     Arg::block("count-block", &[Arg::integer("count").token("COUNT"), Arg::word("any", "ANY").optional()])
         .optional();
-/// The COUNT argument of commands that got ANY in a later version.
+/// The COUNT argument, for commands that got its option ANY after their first version.
 const COUNT_LATER: Arg = Arg::block(
     "count-block",
     &[Arg::integer("count").token("COUNT"), Arg::word("any", "ANY").since("6.2.0").optional()],
@@ -499,7 +502,8 @@ fn find_destination(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
     found.into_iter().for_each(visit);
 }
 
-/// Finds no key: [`find_destination`] searches for both words.
+/// Finds no key. It stands in the second of two key specs, because [`find_destination`] searches
+/// for both STORE and STOREDIST.
 fn find_no_key(_: &Args<'_>, _: &mut dyn FnMut(usize)) {}
 
 pub(super) static GEORADIUS: Command = Command {
@@ -534,7 +538,7 @@ pub(super) static GEORADIUS: Command = Command {
     run: georadius,
     ..Command::DEFAULT
 };
-/// Handles GEORADIUS: like GEOSEARCH or GEOSEARCHSTORE.
+/// Handles GEORADIUS: like GEOSEARCH, or like GEOSEARCHSTORE with the option STORE or STOREDIST.
 fn georadius(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     search(ctx, args, Form::Radius)
 }

@@ -15,12 +15,13 @@ const MERCATOR_MAX_M: f64 = 20_037_726.37;
 
 const DEGREE: f64 = std::f64::consts::PI / 180.0;
 
-/// The outline of a search around a centre.
+/// The outline of a searched shape. Its lengths are in units of [`Shape::unit_m`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outline {
-    /// All points within this distance, in units.
+    /// All points at most this distance from the centre.
     Circle { radius: f64 },
-    /// All points between two parallels and two meridians, in units.
+    /// All points at most half the height north or south of the centre and half the width east or
+    /// west of it. The width is measured along the parallel of the point.
     Box { width: f64, height: f64 },
     /// All points inside these corners: Valkey's BYPOLYGON.
     Polygon { corners: Vec<Point> },
@@ -104,8 +105,8 @@ impl Shape {
         inside.then(|| distance_m(self.center, point))
     }
 
-    /// Returns the rectangle around the shape. Its width is that of the parallel farther from the
-    /// equator.
+    /// Returns the rectangle around the shape. Its width in degrees is computed at the edge farther
+    /// from the equator.
     fn bounds(&self) -> Area {
         let (height_m, width_m) = match &self.outline {
             Outline::Circle { radius } => (self.unit_m * radius, self.unit_m * radius),
@@ -122,7 +123,8 @@ impl Shape {
         }
     }
 
-    /// Returns the largest distance of the shape's edge from its centre, in metres.
+    /// Returns the largest distance from the centre that the search must reach, in metres. For a
+    /// polygon that is the distance to the farthest corner of `bounds`.
     fn reach_m(&self, bounds: Area) -> f64 {
         let reach = match &self.outline {
             Outline::Circle { radius } => *radius,
@@ -180,7 +182,7 @@ impl Shape {
     }
 }
 
-/// Returns the rectangle around points.
+/// Returns the smallest rectangle that contains all `points`.
 fn around(points: &[Point]) -> Area {
     let span = |degrees: &dyn Fn(&Point) -> f64| Span {
         min: points.iter().map(degrees).fold(f64::INFINITY, f64::min),

@@ -9,15 +9,16 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The unit of a command's argument or reply, in milliseconds.
+/// One second in milliseconds: the unit of the commands without the prefix HP.
 const SECOND: i64 = 1000;
 const MILLISECOND: i64 = 1;
 
 /// The latest expiry of a field, in Unix milliseconds: Redis stores 46 bits.
 const DEADLINE_MS_MAX: i64 = (1 << 46) - 1;
 
-/// The replies of these commands about one field.
+/// The reply about a field that does not exist.
 const NO_FIELD: i64 = -2;
+/// The reply about a field that does not expire.
 const NO_DEADLINE: i64 = -1;
 
 /// The condition for a new expiry: the field has no expiry, has one, or its expiry is earlier or
@@ -67,7 +68,7 @@ pub(super) static HPEXPIRE: Command = Command {
     run: hpexpire,
     ..HEXPIRE
 };
-/// Handles HPEXPIRE: like HEXPIRE.
+/// Handles HPEXPIRE: like HEXPIRE, with milliseconds in place of seconds.
 fn hpexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let since_ms = ctx.db.now_ms();
     set_deadlines(ctx, args, Time { unit_ms: MILLISECOND, since_ms, command: "hpexpire" })
@@ -85,7 +86,7 @@ pub(super) static HEXPIREAT: Command = Command {
     run: hexpireat,
     ..HEXPIRE
 };
-/// Handles HEXPIREAT: like HEXPIRE.
+/// Handles HEXPIREAT: like HEXPIRE, with a Unix time in seconds.
 fn hexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_deadlines(ctx, args, Time { unit_ms: SECOND, since_ms: 0, command: "hexpireat" })
 }
@@ -102,7 +103,7 @@ pub(super) static HPEXPIREAT: Command = Command {
     run: hpexpireat,
     ..HEXPIRE
 };
-/// Handles HPEXPIREAT: like HEXPIRE.
+/// Handles HPEXPIREAT: like HEXPIRE, with a Unix time in milliseconds.
 fn hpexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_deadlines(ctx, args, Time { unit_ms: MILLISECOND, since_ms: 0, command: "hpexpireat" })
 }
@@ -116,7 +117,8 @@ pub(super) struct Time {
 }
 
 impl Time {
-    /// Returns the unit and the origin for EX, PX, EXAT or PXAT.
+    /// Returns the unit and the origin of the time after the option EX, PX, EXAT or PXAT. `None`
+    /// for any other word.
     pub(super) fn of_option(word: &[u8], now_ms: i64, command: &'static str) -> Option<Self> {
         let (unit_ms, since_ms) = match &*Upper::of(word) {
             b"EX" => (SECOND, now_ms),
@@ -277,7 +279,7 @@ pub(super) static HEXPIRETIME: Command = Command {
     run: hexpiretime,
     ..HTTL
 };
-/// Handles HEXPIRETIME: like HTTL, in Unix seconds.
+/// Handles HEXPIRETIME: like HTTL, but replies with Unix times in seconds.
 fn hexpiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_deadlines(ctx, args, SECOND, 0)
 }
@@ -289,13 +291,13 @@ pub(super) static HPEXPIRETIME: Command = Command {
     run: hpexpiretime,
     ..HTTL
 };
-/// Handles HPEXPIRETIME: like HTTL, in Unix milliseconds.
+/// Handles HPEXPIRETIME: like HTTL, but replies with Unix times in milliseconds.
 fn hpexpiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_deadlines(ctx, args, MILLISECOND, 0)
 }
 
-/// Replies with the fields' expiries, counted from `since_ms`. Expired fields count as missing but
-/// are not removed here.
+/// Replies with the fields' expiries in units of `unit_ms`, rounded up and counted from `since_ms`.
+/// Expired fields count as missing but are not removed here.
 fn reply_deadlines(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,

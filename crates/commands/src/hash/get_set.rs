@@ -269,7 +269,8 @@ struct SetRequest {
     /// True for XX (the key must exist), false for NX (it must not); `None` without an option.
     key_there: Option<bool>,
     condition: Condition,
-    /// The expiry; `Clear` without an option, because a new value does not expire.
+    /// The change to the fields' expiry. It is `Clear` without an option, because a new value does
+    /// not expire.
     expiry: Expiry,
     /// The index of the argument that is the first field.
     first: usize,

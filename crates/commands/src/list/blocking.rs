@@ -130,7 +130,8 @@ fn brpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Moves an element and returns true, or blocks the client and returns false.
+/// Moves an element between the lists at arguments 1 and 2 and returns true. If the source is
+/// missing, blocks the client or writes the `empty` reply, and returns false.
 fn move_or_wait(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,

@@ -67,8 +67,8 @@ fn rpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Moves an element of the list at the first argument to the list at the second, and replies with
-/// the element. Returns false if there is no source.
+/// Moves an element from the end `from` of the list at argument 1 to the end `to` of the list at
+/// argument 2, and replies with the element. Returns false if there is no source list.
 pub(super) fn move_one(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
@@ -169,7 +169,7 @@ impl MultiPop {
     }
 
     /// Pops from the first existing list and replies with its key and the elements. Returns false
-    /// if there is none.
+    /// if no list exists.
     pub(super) fn pop(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<bool, CommandError> {
         for index in self.keys() {
             let key = args.key(index);
@@ -198,7 +198,7 @@ fn pop_with_key(ctx: &mut Ctx<'_>, key: Key<'_>, end: ListEnd, count: usize) -> 
     Ok(())
 }
 
-/// Returns the end that LEFT or RIGHT names.
+/// Returns the end of a list that argument `index` names: LEFT or RIGHT.
 pub(super) fn end_named(args: &Args<'_>, index: usize) -> Result<ListEnd, CommandError> {
     if args.is(index, "LEFT") {
         Ok(ListEnd::Front)

@@ -57,7 +57,7 @@ fn rebuilt(set: &Set, limits: &SetLimits, args: &Args<'_>) -> Set {
     rebuilt
 }
 
-/// Returns the members of all sets.
+/// Returns the union of the sets at `keys`.
 fn unite<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>) -> Set {
     let limits = set_limits(ctx);
     let mut union = Set::new();
@@ -73,7 +73,7 @@ fn unite<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>
     union
 }
 
-/// Returns the members of the first set that no other set has.
+/// Returns the members of the set at the first key that no set at the other keys has.
 fn subtract<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>) -> Set {
     let (limits, hasher) = (set_limits(ctx), args.hasher());
     let sets: Vec<Option<&Set>> = keys.map(|key| ctx.db.reread::<Set>(key)).collect();
@@ -104,13 +104,13 @@ fn subtract<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<
     difference
 }
 
-/// Replies with a set.
+/// Writes the members of `set` as the reply.
 fn reply_with(ctx: &mut Ctx<'_>, set: &Set) {
     ctx.reply.set(set.len());
     set.iter().for_each(|member| bulk(&mut ctx.reply, member));
 }
 
-/// Stores a set and replies with its length.
+/// Stores `set` at `key` with the keyspace event `event`, and replies with its length.
 fn store(ctx: &mut Ctx<'_>, key: Key<'_>, set: Set, event: &'static str) {
     store_result(ctx, key, Object::Set(set), StoreEvents::one(EventClass::SET, event));
 }
@@ -130,7 +130,7 @@ pub(super) static SINTER: Command = Command {
     run: sinter,
     ..Command::DEFAULT
 };
-/// Handles SINTER: replies with a set.
+/// Handles SINTER: replies with the set of members that all sets have.
 fn sinter(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 1, args.len()))?;
     let mut sets: Vec<_> = keys(args, 1, args.len()).map(|key| ctx.db.reread::<Set>(key)).collect();
@@ -162,7 +162,8 @@ pub(super) static SINTERCARD: Command = Command {
     run: sintercard,
     ..Command::DEFAULT
 };
-/// Handles SINTERCARD: replies with the number of members, or with the limit if there are more.
+/// Handles SINTERCARD: replies with the number of members that all sets have, or with LIMIT if
+/// there are more.
 fn sintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let count = stdx::number::parse_i64(args.get(1)).filter(|&count| count > 0);
     let count = count.ok_or(CommandError::Line("ERR numkeys should be greater than 0"))?;
@@ -208,7 +209,7 @@ pub(super) static SINTERSTORE: Command = Command {
     run: sinterstore,
     ..Command::DEFAULT
 };
-/// Handles SINTERSTORE: replies with the number of members.
+/// Handles SINTERSTORE: replies with the number of members stored.
 fn sinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 2, args.len()))?;
     let limits = set_limits(ctx);
@@ -254,7 +255,7 @@ pub(super) static SUNION: Command = Command {
     run: sunion,
     ..Command::DEFAULT
 };
-/// Handles SUNION: replies with a set.
+/// Handles SUNION: replies with the set of members of all sets.
 fn sunion(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 1, args.len()))?;
     let union = unite(ctx, keys(args, 1, args.len()), args);
@@ -269,7 +270,7 @@ pub(super) static SUNIONSTORE: Command = Command {
     run: sunionstore,
     ..SINTERSTORE
 };
-/// Handles SUNIONSTORE: replies with the number of members.
+/// Handles SUNIONSTORE: replies with the number of members stored.
 fn sunionstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 2, args.len()))?;
     let union = unite(ctx, keys(args, 2, args.len()), args);
@@ -283,7 +284,7 @@ pub(super) static SDIFF: Command = Command {
     run: sdiff,
     ..SUNION
 };
-/// Handles SDIFF: replies with a set.
+/// Handles SDIFF: replies with the set of members of the first set that no other set has.
 fn sdiff(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 1, args.len()))?;
     let difference = subtract(ctx, keys(args, 1, args.len()), args);
@@ -298,7 +299,7 @@ pub(super) static SDIFFSTORE: Command = Command {
     run: sdiffstore,
     ..SINTERSTORE
 };
-/// Handles SDIFFSTORE: replies with the number of members.
+/// Handles SDIFFSTORE: replies with the number of members stored.
 fn sdiffstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 2, args.len()))?;
     let difference = subtract(ctx, keys(args, 2, args.len()), args);

@@ -29,7 +29,7 @@ pub(super) static XGROUP: Command = Command {
     run: xgroup,
     ..Command::DEFAULT
 };
-/// Handles an unknown subcommand of XGROUP.
+/// Handles an unknown subcommand of XGROUP: replies with an error.
 fn xgroup(_: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::UnknownSubcommand(args.get(1).to_vec(), "XGROUP"))
 }
@@ -234,7 +234,7 @@ const KEY_REQUIRED: &str = "ERR The XGROUP subcommand requires the key to exist.
 /// The event of a consumer's creation by any command.
 const CREATE_CONSUMER_EVENT: &str = "xgroup-createconsumer";
 
-/// Returns the group that arguments 2 and 3 name.
+/// Returns the consumer group that argument 3 names, of the stream at the key in argument 2.
 fn group_to_change<'c>(ctx: &'c mut Ctx<'_>, args: &Args<'_>) -> Result<&'c mut ConsumerGroup, CommandError> {
     let stream = ctx.db.write::<Stream>(args.key(2))?.ok_or(CommandError::Line(KEY_REQUIRED))?;
     stream.group_mut(args.get(3)).ok_or_else(|| no_group_of_key(args, 3, 2))
@@ -267,7 +267,7 @@ pub(super) fn named_consumer(
     Ok(consumer.map(|index| NamedConsumer { index, is_new: true }))
 }
 
-/// The options of CREATE and SETID.
+/// The options of XGROUP CREATE and XGROUP SETID.
 struct GroupOptions {
     make_stream: bool,
     entries_read: Option<i64>,
@@ -299,10 +299,10 @@ impl GroupOptions {
     }
 }
 
-/// The largest number of arguments of CREATE, with each option once. The parser alone would accept
-/// an option twice.
+/// The maximum number of arguments of XGROUP CREATE, with each option once. The parser alone would
+/// accept an option twice.
 const CREATE_ARGS_MAX: usize = 8;
-/// The largest number of arguments of SETID, with its option once.
+/// The maximum number of arguments of XGROUP SETID, with its option once.
 const SETID_ARGS_MAX: usize = 7;
 
 fn unknown_or_wrong_arity(args: &Args<'_>) -> CommandError {

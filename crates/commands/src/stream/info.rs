@@ -23,7 +23,7 @@ pub(super) static XINFO: Command = Command {
     run: xinfo,
     ..Command::DEFAULT
 };
-/// Handles an unknown subcommand of XINFO.
+/// Handles an unknown subcommand of XINFO: replies with an error.
 fn xinfo(_: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::UnknownSubcommand(args.get(1).to_vec(), "XINFO"))
 }
@@ -89,7 +89,8 @@ fn xinfo_stream(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     Ok(())
 }
 
-/// Writes the seven numbers and IDs at the start of both forms.
+/// Writes the seven names and values with which both forms of XINFO STREAM begin, with and without
+/// FULL.
 fn reply_facts(reply: &mut Reply<'_>, stream: &Stream) {
     let nodes = stream.node_count() as i64;
     reply.bulk(b"length");
@@ -151,7 +152,8 @@ fn reply_group_in_full(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerG
     }
 }
 
-/// Writes the progress of a group: three pairs.
+/// Writes the progress of a group: the names and values of its last delivered ID, entries read and
+/// lag.
 fn reply_progress(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerGroup) {
     let reply_number = |reply: &mut Reply<'_>, number: Option<i64>| match number {
         Some(number) => reply.integer(number),
@@ -165,12 +167,12 @@ fn reply_progress(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerGroup)
     reply_number(reply, stream.lag(group));
 }
 
-/// The option FULL and the number of entries that it shows.
+/// The option FULL of XINFO STREAM, with the maximum number of entries that it shows.
 struct FullOption {
     count_max: usize,
 }
 
-/// The number of entries that FULL shows without COUNT.
+/// The maximum number of entries that XINFO STREAM FULL shows without COUNT.
 const FULL_COUNT_DEFAULT: usize = 10;
 
 impl FullOption {

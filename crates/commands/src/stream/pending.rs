@@ -149,8 +149,8 @@ fn reply_pending_summary(reply: &mut Reply<'_>, group: &ConsumerGroup) {
     }
 }
 
-/// Replies with the entries of `pending` that the query selects. `pending` begins at the start of
-/// the query.
+/// Replies with the entries of `pending` that the query selects. `pending` must begin at the first
+/// ID of the query.
 fn reply_pending<'p>(
     reply: &mut Reply<'_>,
     group: &ConsumerGroup,
@@ -256,7 +256,7 @@ enum ClaimReply {
 }
 
 impl ClaimReply {
-    /// Writes a claimed entry that exists.
+    /// Writes a claimed entry, or only its ID with JUSTID. The entry must exist.
     fn write(self, reply: &mut Reply<'_>, stream: &Stream, id: StreamId) {
         match stream.entry(id).filter(|_| self == Self::Entries) {
             Some(entry) => reply_entry(reply, entry),
@@ -264,8 +264,8 @@ impl ClaimReply {
         }
     }
 
-    /// Returns the effect of the claim on the count of deliveries: with JUSTID it is not a
-    /// delivery.
+    /// Returns the effect of the claim on an entry's count of deliveries: a claim with JUSTID
+    /// leaves the count unchanged.
     fn deliveries(self) -> Deliveries {
         match self {
             Self::Entries => Deliveries::Increment,
@@ -415,9 +415,10 @@ struct AutoclaimRequest {
     reply: ClaimReply,
 }
 
-/// The number of entries that XAUTOCLAIM claims without COUNT.
+/// The maximum number of pending entries that XAUTOCLAIM claims without COUNT.
 const AUTOCLAIM_COUNT_DEFAULT: usize = 100;
-/// The largest COUNT. In Redis, the size of that many IDs in bytes must be a 64-bit number.
+/// The largest accepted COUNT of XAUTOCLAIM. As in Redis, COUNT times the size of an ID in bytes
+/// must fit into a signed 64-bit number.
 const AUTOCLAIM_COUNT_MAX: i64 = i64::MAX / size_of::<StreamId>() as i64;
 
 impl AutoclaimRequest {

@@ -108,8 +108,8 @@ pub(super) fn range_start(text: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Parses the upper end of a range. An ID without sequence number means the last one of that
-/// millisecond. See [`range_start`].
+/// Parses the upper end of a range: an ID, or `+` for the highest. An ID without sequence number
+/// means the last one of that millisecond. After `(` the ID itself is excluded.
 pub(super) fn range_end(text: &[u8]) -> Result<StreamId, CommandError> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => {
@@ -199,7 +199,8 @@ impl ServedStreams {
         Self { mark: reply.mark(), begun: reply.begin_array(), count: 0 }
     }
 
-    /// Begins the next stream. The caller must write its entries next.
+    /// Begins the part of the reply for the next stream and writes its key. The caller must then
+    /// write its entries.
     fn next(&mut self, reply: &mut Reply<'_>, key: &[u8]) {
         self.count += 1;
         if reply.protocol() == Protocol::Resp2 {
@@ -208,7 +209,8 @@ impl ServedStreams {
         reply.bulk(key);
     }
 
-    /// Ends the reply. If it holds no stream, a request with BLOCK waits for the keys of `awaited`.
+    /// Ends the reply. If the reply holds no stream, a request with BLOCK waits for the keys that
+    /// `awaited` returns.
     fn end(self, ctx: &mut Ctx<'_>, request: &ReadRequest<'_>, awaited: impl FnOnce() -> BlockFor) {
         let reply = &mut ctx.reply;
         match (self.count, reply.protocol()) {
@@ -352,7 +354,7 @@ const PLUS_IS_EMPTY: &str = "ERR The + ID is meaningless in the context of XREAD
                              history of this consumer by specifying a proper ID, or use the > ID to get new \
                              messages. The + ID would just return an empty result set.";
 
-/// Returns the ID above which a client wants to read.
+/// Returns the ID above which XREAD reads, for the ID argument `text`: an ID, `$` or `+`.
 fn id_to_read_after(stream: Option<&Stream>, text: &[u8]) -> Result<StreamId, CommandError> {
     match text {
         b"$" => Ok(stream.map_or(StreamId::MIN, Stream::last_id)),
@@ -466,7 +468,8 @@ impl<'a> ReadRequest<'a> {
         Err(CommandError::Syntax)
     }
 
-    /// Sets the streams, whose keys begin at argument `keys_at`.
+    /// Sets the index of the first key and the number of streams. Fails if the keys from argument
+    /// `keys_at` on do not have as many IDs.
     fn finish(self, args: &Args<'_>, keys_at: usize, reader: Reader) -> Result<Self, CommandError> {
         let words = args.len() - keys_at;
         if !words.is_multiple_of(2) {

@@ -15,7 +15,7 @@ pub(super) struct GroupChanges {
     pub(super) new_consumer: bool,
     /// The entries that are now pending for the consumer.
     pub(super) claimed: Vec<StreamId>,
-    /// The entries that are no longer pending.
+    /// The entries that are no longer pending, because they had been deleted from the stream.
     pub(super) gone: Vec<StreamId>,
     /// True if XGROUP SETID must be recorded, because the group's last delivered ID or its count of
     /// entries read changed. False if only a claim changed the ID: the record of the claim sets it.

@@ -141,7 +141,8 @@ const CONDITION: Arg = Arg::one_of(
 
 const IDS: Arg = Arg::block("ids", &[Arg::integer("numids"), Arg::string("id").multiple()]).token("IDS");
 
-/// Returns the number in the reply for an entry.
+/// Returns the reply of XDELEX and XACKDEL for one ID: 1 if its entry was removed, -1 if there was
+/// none, 2 if a group still needs it.
 fn code(removal: Removal) -> i64 {
     match removal {
         Removal::Removed => 1,

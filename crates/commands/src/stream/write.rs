@@ -183,7 +183,7 @@ fn xsetid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The history that XSETID sets on a stream.
+/// The last ID, the number of entries ever added and the highest deleted ID that XSETID sets.
 struct StreamHistory {
     last_id: StreamId,
     entries_added: Option<u64>,
@@ -252,7 +252,7 @@ fn limits(ctx: &Ctx<'_>) -> StreamLimits {
     }
 }
 
-/// Trims the stream and returns the number of removed entries.
+/// Trims the stream and returns the number of removed entries. Many removed entries are lazy freed.
 fn trim_stream(stream: &mut Stream, trim: Trim, effects: &mut Changes) -> usize {
     let trimmed = stream.trim(trim.keep, trim.effort, trim.references);
     if let Some(leftovers) = trimmed.leftovers {
@@ -383,11 +383,12 @@ struct TrimOptions {
     references: Option<References>,
 }
 
-/// The number of full nodes that an approximate trim without LIMIT removes at most.
+/// The number of full nodes whose entries an approximate trim without LIMIT removes at most.
 const NODES_TRIMMED_MAX: usize = 100;
-/// The same limit in entries, if the number of entries per node is unlimited.
+/// The maximum number of entries that an approximate trim without LIMIT removes, if the number of
+/// entries per node is unlimited.
 const ENTRIES_TRIMMED_DEFAULT: usize = 10_000;
-/// The upper bound of this limit, in entries.
+/// The maximum number of entries that any approximate trim without LIMIT removes.
 const ENTRIES_TRIMMED_MAX: usize = 1_000_000;
 
 impl TrimOptions {
@@ -429,7 +430,7 @@ impl TrimOptions {
         Ok(at + usize::from(is_operator))
     }
 
-    /// Returns the trim that the options request, if any.
+    /// Returns the trim that the options request, or `None` if they request none.
     #[inline]
     fn finish(&self, limits: StreamLimits) -> Result<Option<Trim>, CommandError> {
         if self.keep.is_none() && self.limit.is_some_and(|limit| limit > 0) {

@@ -71,7 +71,8 @@ fn decrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     add(ctx, args, negated.ok_or(CommandError::Line("ERR decrement would overflow"))?)
 }
 
-/// Adds `delta` to the number at the key, in place if it is stored as an integer.
+/// Adds `delta` to the number at the key and replies with the sum. Works in place if the number is
+/// stored as an integer.
 #[inline]
 fn add(ctx: &mut Ctx<'_>, args: &Args<'_>, delta: i64) -> Result<(), CommandError> {
     let key = args.key(1);

@@ -28,7 +28,7 @@ struct Request<'a> {
     only_new: Option<()>,
 }
 
-/// Sets an option that may be given only once.
+/// Sets `option` to `value`. Fails if the option was given before or if its value is missing.
 fn once<T>(option: &mut Option<T>, value: Option<T>) -> Result<(), CommandError> {
     if option.is_some() || value.is_none() {
         return Err(CommandError::Syntax);
@@ -65,11 +65,11 @@ impl<'a> Request<'a> {
 struct Sum<T> {
     value: T,
     applied: T,
-    /// True if the value is to be stored.
+    /// True if the value is stored. False if the sum is out of bounds and SATURATE is not given.
     accepted: bool,
 }
 
-/// Parses an integer of the request. `what` names it in the error.
+/// Parses an integer of the request. `what` names the argument in the error.
 fn whole(text: &[u8], what: &str) -> Result<i64, CommandError> {
     let error = || CommandError::Text(format!("ERR {what} is not an integer or out of range"));
     number::parse_i64(text).ok_or_else(error)

@@ -1,5 +1,6 @@
-//! The options of SET, GETEX and similar commands: a condition, an expiry, GET. Conflicts are as in
-//! Redis 8.0.2: the last of two equal options counts.
+//! The options of SET, GETEX and similar commands: a condition, an expiry, GET. As in Redis 8.0.2,
+//! two different conditions or two different expiry options are an error. If the same option is
+//! given twice, the last one counts.
 
 use keyspace::Expiry;
 
@@ -15,21 +16,21 @@ pub(super) struct Options<'a> {
     pub(super) get: bool,
 }
 
-/// The condition for the write.
+/// The condition under which a command writes or deletes the string.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition<'a> {
     None,
-    /// NX.
+    /// NX: the key is missing.
     Absent,
-    /// XX.
+    /// XX: the key exists.
     Present,
-    /// IFEQ.
+    /// IFEQ: the string at the key equals this text.
     Equal(&'a [u8]),
-    /// IFNE. A missing key differs from every text.
+    /// IFNE: the string at the key differs from this text. A missing key differs from every text.
     NotEqual(&'a [u8]),
-    /// IFDEQ, with the digest in hexadecimal.
+    /// IFDEQ: the string at the key has this digest, given in hexadecimal.
     DigestEqual(&'a [u8]),
-    /// IFDNE. A missing key differs from every digest.
+    /// IFDNE: the string at the key does not have this digest. A missing key has no digest.
     DigestNotEqual(&'a [u8]),
 }
 
@@ -42,13 +43,13 @@ pub(super) enum Lifetime<'a> {
     Keep,
     /// PERSIST.
     Persist,
-    /// EX.
+    /// EX: the text of a number of seconds from now.
     Seconds(&'a [u8]),
-    /// PX.
+    /// PX: the text of a number of milliseconds from now.
     Milliseconds(&'a [u8]),
-    /// EXAT.
+    /// EXAT: the text of a Unix time in seconds.
     UnixSeconds(&'a [u8]),
-    /// PXAT.
+    /// PXAT: the text of a Unix time in milliseconds.
     UnixMilliseconds(&'a [u8]),
 }
 
@@ -112,8 +113,8 @@ impl<'a> Condition<'a> {
         })
     }
 
-    /// Returns true if the condition has an operand, a value or a digest: IFEQ, IFNE, IFDEQ and
-    /// IFDNE.
+    /// Returns true if the condition compares the string with a text or a digest: IFEQ, IFNE, IFDEQ
+    /// and IFDNE.
     pub(super) fn has_text(self) -> bool {
         !matches!(self, Condition::None | Condition::Absent | Condition::Present)
     }

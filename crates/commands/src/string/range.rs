@@ -56,7 +56,8 @@ fn check_len(ctx: &Ctx<'_>, at: usize, more: usize) -> Result<usize, CommandErro
     len.ok_or(CommandError::StringTooLong)
 }
 
-/// Changes the existing string at `key`. A shorter string is first extended to `len` bytes.
+/// Calls `work` on the bytes of the existing string at `key`. A shorter string is first extended
+/// with zeros to `len` bytes.
 fn change(ctx: &mut Ctx<'_>, key: Key<'_>, len: usize, work: impl FnOnce(&mut [u8])) {
     let mut entry = ctx.db.entry_mut(key).expect("the caller found a string there");
     work(bytes_to_change(&mut entry, len));

@@ -28,7 +28,7 @@ enum Operation {
     Diff,
 }
 
-/// The function that joins the scores of a member.
+/// The function that computes the score of a member from its scores in several sets.
 #[derive(Clone, Copy)]
 enum Aggregate {
     Sum,
@@ -236,7 +236,7 @@ impl Request {
         keys.map(|(key, weight)| Input { source: source(key), weight }).collect()
     }
 
-    /// Returns the result, in the order of sorted sets.
+    /// Computes the result of the operation, ordered by score and then by name.
     fn compute<'c>(&self, db: &'c View<'_>, args: &Args<'_>) -> Vec<Scored<'c>> {
         let mut inputs = self.inputs(db, args);
         if self.operation != Operation::Diff {
@@ -258,8 +258,9 @@ impl Request {
         result
     }
 
-    /// Returns all members, with equal names joined by sorting. Memory is proportional to the
-    /// largest input and the result, because a request may name a key any number of times.
+    /// Returns the members of all inputs, each member once. Sorting brings equal names together.
+    /// Memory is proportional to the largest input and the result, because a request may name a key
+    /// any number of times.
     fn unite<'c>(&self, inputs: &[Input<'c>]) -> Vec<Scored<'c>> {
         let (mut members, mut distinct) = (Vec::new(), 0);
         for input in inputs {
@@ -276,7 +277,7 @@ impl Request {
         members
     }
 
-    /// Joins equal names and their scores.
+    /// Sorts `members` by name, and joins those with the same name and their scores into one.
     fn join_equal(&self, members: &mut Vec<Scored<'_>>) {
         // The sort is stable, so that scores are added in the order of the inputs.
         members.sort_by(|a, b| a.member.cmp(&b.member));
@@ -289,7 +290,8 @@ impl Request {
         });
     }
 
-    /// Calls `visit` with each member that all inputs have, until `visit` returns false.
+    /// Calls `visit` with each member that all inputs have and its aggregated score, until `visit`
+    /// returns false.
     fn intersect<'c>(
         &self,
         inputs: &[Input<'c>],
@@ -325,7 +327,7 @@ fn subtract<'c>(inputs: &[Input<'c>], args: &Args<'_>) -> Vec<Scored<'c>> {
     members
 }
 
-/// Replies with a result.
+/// Parses the request, computes the operation and replies with the members of the result.
 fn reply_with(ctx: &mut Ctx<'_>, args: &Args<'_>, operation: Operation) -> Result<(), CommandError> {
     let request = Request::parse(ctx, args, operation, AllowedOptions::Members)?;
     let result = request.compute(&ctx.db, args);
@@ -337,7 +339,8 @@ fn reply_with(ctx: &mut Ctx<'_>, args: &Args<'_>, operation: Operation) -> Resul
     Ok(())
 }
 
-/// Stores a result.
+/// Parses the request, computes the operation, stores the result at argument 1 and replies with its
+/// length.
 fn store_result(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
@@ -463,7 +466,8 @@ pub(super) static ZINTERCARD: Command = Command {
     run: zintercard,
     ..Command::DEFAULT
 };
-/// Handles ZINTERCARD: replies with the number of members, or with the limit if there are more.
+/// Handles ZINTERCARD: replies with the number of members that all sets have, or with LIMIT if
+/// there are more.
 fn zintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = Request::parse(ctx, args, Operation::Inter, AllowedOptions::Count)?;
     let mut inputs = request.inputs(&ctx.db, args);

@@ -51,8 +51,8 @@ pub(super) enum Layout {
     Nested,
 }
 
-/// Pops up to `count` members into the reply and raises the events. Returns the number of popped
-/// members.
+/// Pops up to `wanted.count` members, writes them to the reply and raises the events. Writes
+/// nothing if there is no member. Returns the number of popped members.
 pub(super) fn pop(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
@@ -228,7 +228,7 @@ impl MultiPop {
     }
 
     /// Pops from the first existing sorted set and replies with its key and the members. Returns
-    /// false if there is none.
+    /// false if no sorted set exists.
     pub(super) fn pop(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<bool, CommandError> {
         let wanted = Wanted { end: self.end, count: self.count, layout: Layout::Nested };
         for index in self.keys.clone() {

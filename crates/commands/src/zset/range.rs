@@ -87,7 +87,8 @@ fn has_mixed_scores(zset: &Zset) -> bool {
     score_at(0) != score_at(zset.len().saturating_sub(1))
 }
 
-/// A parsed range: its bounds and the options of ZRANGE.
+/// A parsed range: its bounds and the options of ZRANGE. The bounds count from the highest member
+/// if `reverse` is true and they are ranks.
 struct RangeRequest<'a> {
     bounds: Bounds<'a>,
     reverse: bool,
@@ -184,7 +185,7 @@ fn skipped_from_end(zset: &Zset, offset: i64, len: usize) -> usize {
     from_end.and_then(|from_end| len.checked_sub(from_end)).unwrap_or(len)
 }
 
-/// Replies with a range.
+/// Parses a range and replies with its members.
 fn reply_range(ctx: &mut Ctx<'_>, args: &Args<'_>, fixed: Fixed) -> Result<(), CommandError> {
     let request = RangeRequest::parse(args, fixed)?;
     let reply = &mut ctx.reply;
@@ -207,13 +208,14 @@ fn reply_range(ctx: &mut Ctx<'_>, args: &Args<'_>, fixed: Fixed) -> Result<(), C
     Ok(())
 }
 
-/// Returns the properties of an ascending range, whose command's name determines all but the
-/// bounds.
+/// Returns the properties of a command such as ZRANGEBYSCORE: an ascending range with bounds of the
+/// kind `by`, not stored.
 const fn ascending(by: By) -> Fixed {
     Fixed { at: 2, by: Some(by), reverse: Some(false), stores: false }
 }
 
-/// Returns the same properties as [`ascending`], for a descending range.
+/// Returns the properties of a command such as ZREVRANGEBYSCORE: a descending range with bounds of
+/// the kind `by`, not stored.
 const fn descending(by: By) -> Fixed {
     Fixed { reverse: Some(true), ..ascending(by) }
 }
@@ -421,7 +423,7 @@ fn record_ranks(command: &mut RecordWriter<'_>, ranks: &Range<usize>) {
     };
 }
 
-/// Stores a sorted set and replies with its length.
+/// Stores `zset` at `key` with the keyspace event `event`, and replies with its length.
 pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, zset: Zset, event: &'static str) {
     store_result(ctx, key, Object::Zset(zset), StoreEvents::one(EventClass::ZSET, event));
 }
@@ -440,7 +442,7 @@ pub(super) static ZCOUNT: Command = Command {
     run: zcount,
     ..Command::DEFAULT
 };
-/// Handles ZCOUNT: replies with the number of members.
+/// Handles ZCOUNT: replies with the number of members whose score is in the range.
 fn zcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     count(ctx, args, By::Score)
 }
@@ -453,7 +455,7 @@ pub(super) static ZLEXCOUNT: Command = Command {
     run: zlexcount,
     ..ZCOUNT
 };
-/// Handles ZLEXCOUNT: replies with the number of members.
+/// Handles ZLEXCOUNT: replies with the number of members whose name is in the range.
 fn zlexcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     count(ctx, args, By::Lex)
 }
