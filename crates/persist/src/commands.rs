@@ -32,14 +32,15 @@ use stdx::number::{F64_TEXT_LEN_MAX, format_f64};
 use structures::entry::View;
 use structures::listpack::element::{Element, IntText};
 
-/// The maximum number of items of a command: `AOF_REWRITE_ITEMS_PER_CMD` of Redis.
+/// The maximum number of items of a command: elements, members, or fields with their values. It is
+/// `AOF_REWRITE_ITEMS_PER_CMD` of Redis.
 const ITEMS_MAX: usize = 64;
-/// The length of a command's items, in bytes, from which no more are added: a server that replays
-/// it has all of them in memory. Redis has no such limit.
+/// The length of a command's items, in bytes, from which no more items are added: a server that
+/// replays the command has all of them in memory. Redis has no such limit.
 const ITEMS_LEN_BYTES_MAX: usize = 1 << 20;
 
-/// Appends an annotation: what follows was written at this Unix time, in seconds, or later
-/// (`aof-timestamp-enabled`).
+/// Appends a time annotation (`aof-timestamp-enabled`): the commands after it were written at this
+/// Unix time, in seconds, or later.
 pub fn append_time_annotation(time_s: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"#TS:");
     Element::Int(time_s).append_to(out);
@@ -122,7 +123,7 @@ struct CommandBuffer {
     items: Items,
 }
 
-/// The items of the next command, all of one key.
+/// The items (elements, members, or fields with their values) of the next command, all of one key.
 #[derive(Debug, Default)]
 struct Items {
     command: &'static str,
@@ -171,7 +172,8 @@ impl CommandBuffer {
         self.item("ZADD", key, &[Element::Bytes(score), member]);
     }
 
-    /// Adds an item of one or two words to the next command for the key.
+    /// Adds an item of one or two words to the next command for the key. Writes the command if it
+    /// is full.
     fn item(&mut self, command: &'static str, key: &[u8], words: &[Element<'_>]) {
         let items = &mut self.items;
         items.command = command;
@@ -207,7 +209,7 @@ impl CommandBuffer {
         words.iter().for_each(|word| self.word(word));
     }
 
-    /// Begins a command of `words` words.
+    /// Writes the header of a command of `words` words.
     fn begin(&mut self, words: usize) {
         append_count(&mut self.bytes, b'*', words);
     }

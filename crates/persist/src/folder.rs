@@ -147,21 +147,21 @@ pub struct Stamp {
 }
 
 /// The files that this process has loaded or written, or that are older than the loaded one: new
-/// files may replace them. It has one lock, which is a leaf. It holds at most
-/// [`KnownFiles::LEN_MAX`] files; a file that was removed from it is kept aside instead of
-/// replaced.
+/// files may replace them. Its lock is a leaf in the lock order. At most [`KnownFiles::LEN_MAX`]
+/// files are known; a file that was dropped from the list is kept aside instead of replaced.
 #[derive(Debug, Default)]
 pub struct KnownFiles(Mutex<VecDeque<Stamp>>);
 
 impl KnownFiles {
-    /// The maximum number of files; the oldest one is removed first.
+    /// The maximum number of files; the file added first is dropped first.
     pub const LEN_MAX: usize = 256;
 
     fn stamps(&self) -> MutexGuard<'_, VecDeque<Stamp>> {
         self.0.lock().expect("nothing panics while it is locked")
     }
 
-    /// Adds a file.
+    /// Adds the file with this stamp. Drops the oldest file if there are more than
+    /// [`Self::LEN_MAX`].
     pub fn add(&self, stamp: Stamp) {
         let mut stamps = self.stamps();
         if stamps.contains(&stamp) {
@@ -186,7 +186,7 @@ pub enum Place<'f> {
     Free,
     /// An existing file with the name is replaced if it is known, and else kept aside.
     Over {
-        /// The files that may be replaced; the new one is added to them.
+        /// The files that may be replaced; the new file is added to them.
         known: &'f KnownFiles,
         /// A function that receives the name under which another file was kept aside.
         set_aside: &'f (dyn Fn(&str) + Sync),
@@ -231,10 +231,10 @@ pub fn create_temporary(folder: &dyn Folder, name: &str) -> Result<Box<dyn DataF
 pub enum Syncing {
     /// The file is synced at its end.
     AtEnd,
-    /// It is also synced each time this number of bytes was written since the last sync. So the
-    /// system never has more bytes to write at once.
+    /// The file is synced at its end, and each time this number of bytes was written since the last
+    /// sync. So the system never has more bytes to write at once.
     Every {
-        /// The number of bytes.
+        /// The number of bytes between two syncs.
         len_bytes: usize,
     },
 }
@@ -247,7 +247,7 @@ pub struct Target<'f> {
     pub temporary: String,
     /// The final name of the file.
     pub name: String,
-    /// The rule for a file that already has this name.
+    /// The rule for an existing file with the final name.
     pub place: Place<'f>,
     /// The times at which the file is synced.
     pub syncing: Syncing,
@@ -317,7 +317,8 @@ pub fn save_into(
     }
 }
 
-/// Ends a save that has no file: ends its walk of the keyspace. `drive` is as in [`save_into`].
+/// Abandons a save that has no file, and ends its walk of the keyspace. `drive` steps the save's
+/// walkers until all are done.
 pub fn give_up(save: &Save, engine: &Shared, drive: impl FnOnce(&(dyn ChunkSink + Sync))) {
     save.abandon(engine);
     drive(&Nowhere);
@@ -325,7 +326,7 @@ pub fn give_up(save: &Save, engine: &Shared, drive: impl FnOnce(&(dyn ChunkSink 
     let _ = save.finish(engine, &Nowhere);
 }
 
-/// The sink of an abandoned save.
+/// The sink of an abandoned save, which rejects all bytes.
 struct Nowhere;
 
 impl ChunkSink for Nowhere {
@@ -387,7 +388,9 @@ impl<'f> IncomingFile<'f> {
         }
     }
 
-    /// Keeps an existing file with the name aside, unless it may be replaced.
+    /// Applies the rule of `place` to an existing file with the name. [`Place::Free`] fails if
+    /// there is one; [`Place::Over`] keeps an unknown one aside and adds the new file to the known
+    /// ones.
     fn make_room(&self, name: &str, place: Place<'_>) -> Result<(), FileError> {
         let former = self.folder.stamp(name)?;
         match (place, former) {

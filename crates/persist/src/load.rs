@@ -175,7 +175,7 @@ pub enum Part {
     Function(Vec<u8>),
     /// The number of keys of the database that follows, and of those that expire: a hint.
     DbSize {
-        /// The database.
+        /// The number of the database.
         db: usize,
         /// The number of keys.
         keys: u64,
@@ -234,7 +234,7 @@ impl Batch {
         self.file_offset
     }
 
-    /// Returns the database of the keys.
+    /// Returns the number of the database of the keys.
     pub fn db(&self) -> usize {
         self.db
     }
@@ -272,7 +272,7 @@ pub struct Splitter<S> {
     db: usize,
     /// The bytes that were read and not returned yet.
     buffer: Vec<u8>,
-    /// The start of those bytes in the buffer.
+    /// The start of the bytes in the buffer that were not returned yet.
     start: usize,
     /// The end of the complete keys after `start`.
     at: usize,
@@ -316,12 +316,12 @@ impl<S: ByteSource> Splitter<S> {
         self.version
     }
 
-    /// Returns the length of the part of the file that was returned, in bytes.
+    /// Returns the length of the content returned so far, in bytes of the file.
     pub fn file_offset(&self) -> u64 {
         self.buffer_offset + self.start as u64
     }
 
-    /// Returns the database of the next key.
+    /// Returns the number of the database of the next key.
     pub fn db(&self) -> usize {
         self.db
     }
@@ -446,7 +446,7 @@ impl<S: ByteSource> Splitter<S> {
         }
     }
 
-    /// Drops the bytes before `end`, after adding them to the checksum.
+    /// Adds the bytes before `end` to the checksum and drops them.
     fn consume(&mut self, end: usize) {
         if self.options.checksum {
             self.digest.update(&self.buffer[self.start..end]);
@@ -454,7 +454,8 @@ impl<S: ByteSource> Splitter<S> {
         (self.start, self.at) = (end, end);
     }
 
-    /// Runs `skip` at the next record, and again with more bytes as long as it needs them.
+    /// Runs `skip` at the next record, and again with more bytes as long as it needs them. Returns
+    /// its result and the end of the record in the buffer.
     fn try_skip<T>(
         &mut self,
         skip: impl Fn(&Self, &mut Skipper<'_>) -> Result<T, Unskipped>,
@@ -627,7 +628,8 @@ impl<S: ByteSource> Splitter<S> {
         }
     }
 
-    /// Takes the data of a module outside keys.
+    /// Takes the data of a module outside keys. Depending on the options, the data is returned,
+    /// skipped and counted, or rejected.
     fn take_module(&mut self) -> Result<Option<Part>, LoadError> {
         let (number, end) = self.try_skip(|_, skipper| {
             skipper.byte()?;
@@ -647,7 +649,7 @@ impl<S: ByteSource> Splitter<S> {
         Ok((self.options.unsupported == Unsupported::Kept).then_some(Part::Module { id, len_bytes }))
     }
 
-    /// Skips a command among the keys, or rejects it with an error for its key.
+    /// Skips and counts a command among the keys, or rejects it with an error that names its key.
     fn pass_update(&mut self) -> Result<Option<Part>, LoadError> {
         let ([_, (start, key_end)], end) = self.try_skip(|_, skipper| {
             skipper.byte()?;
@@ -765,8 +767,8 @@ fn skip_key(skipper: &mut Skipper<'_>, version: u16, templates: &Templates) -> R
     Ok(kind)
 }
 
-/// Returns the module's type of a key. Its record is at the start of `bytes` and was skipped
-/// before.
+/// Returns the module type of a key's value. The record of the key is at the start of `bytes` and
+/// was skipped before without error.
 fn module_id(bytes: &[u8], version: u16) -> ModuleId {
     let mut skipper = Skipper::new(bytes, 0);
     let number = skip_attributes(&mut skipper, version).and_then(|_| {
@@ -776,8 +778,8 @@ fn module_id(bytes: &[u8], version: u16) -> ModuleId {
     ModuleId(number.unwrap_or_default())
 }
 
-/// Skips the attributes of a key before its name. Returns the type of the value, which is the last
-/// of them.
+/// Skips the attributes of a key before its name. Returns the type of the value, which follows the
+/// attributes.
 fn skip_attributes(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskipped> {
     loop {
         match skipper.byte()? {
@@ -798,7 +800,8 @@ pub struct DecodeOptions<'a> {
     pub rules: &'a Rules<'a>,
     /// The kind of access clock of the keys (LRU or LFU).
     pub access: Access,
-    /// The current time in Unix milliseconds; keys that have expired before it are not loaded.
+    /// The current time in Unix milliseconds; a key that expired earlier is decoded as
+    /// [`Decoded::Expired`].
     pub now_ms: i64,
 }
 
@@ -808,7 +811,7 @@ pub enum Decoded<'b> {
     Key(KeyEntry),
     /// A key that has expired.
     Expired,
-    /// An empty collection with this name; the key does not exist.
+    /// An empty collection under the key with this name, which must not be loaded.
     Empty(&'b [u8]),
 }
 

@@ -87,17 +87,17 @@ pub enum Unfit {
     FieldDeadlines {
         /// The number of hashes with such fields.
         hashes: usize,
-        /// The version.
+        /// The number of the requested version.
         version: u16,
     },
     /// There are libraries of functions, which the version does not support.
     Functions {
-        /// The version.
+        /// The number of the requested version.
         version: u16,
     },
     /// An element of a list is too long for the version.
     Element {
-        /// The version.
+        /// The number of the version in which the file is written.
         version: u16,
     },
 }
@@ -173,7 +173,7 @@ pub struct Save {
     stream: Lock<Stream>,
 }
 
-/// The bytes written so far.
+/// The state of the file's bytes: checksum, current database, and owner for a big value.
 struct Stream {
     digest: Digest<'static, u64, Table<16>>,
     /// The current database of the file; the next record belongs to it.
@@ -187,7 +187,8 @@ struct Stream {
 /// The way a walker enters the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Through the gate, with its number as a background thread, for one short step at a time.
+    /// Through the gate, with the walker's number as that of a background thread, for one short
+    /// step at a time.
     Gate,
     /// As the exclusive owner of the keyspace, or working for it.
     Owner,
@@ -323,7 +324,7 @@ impl Save {
         self.failed.load(Relaxed)
     }
 
-    /// Returns its progress.
+    /// Returns the progress of the save.
     pub fn progress(&self) -> Progress {
         let (keys_done, len_bytes) = (self.keys_done.load(Relaxed), self.len_bytes.load(Relaxed));
         Progress { keys_done, keys: self.keys, len_bytes }

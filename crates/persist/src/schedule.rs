@@ -33,7 +33,7 @@ pub struct SaveRecord {
     pub last_took_s: Option<u64>,
     /// The number of saves that have succeeded.
     pub saves: u64,
-    /// The number of changes up to the point of the last save.
+    /// The number of changes up to the point of the last save that succeeded.
     pub changes_saved: u64,
     /// True if a save should begin as soon as possible.
     pub is_scheduled: bool,
@@ -54,8 +54,8 @@ impl SaveRecord {
         }
     }
 
-    /// Returns the reason for a save in the background at `now_s`, if one is due and none is in
-    /// progress; `changes` counts all changes since the start.
+    /// Returns the reason for a save in the background, if one is due at `now_s`, in Unix seconds.
+    /// `changes` counts all changes since the start of the server. Ignores a save in progress.
     pub fn due(&self, rules: &[SaveRule], changes: u64, now_s: i64) -> Option<Reason> {
         let may_try = self.last_succeeded
             || self.last_try_s.is_none_or(|at_s| now_s - at_s > RETRY_AFTER.as_secs() as i64);
@@ -74,7 +74,8 @@ impl SaveRecord {
         self.is_scheduled = false;
     }
 
-    /// Records the success of a save, whose point was after `changes`.
+    /// Records at `now_s` the success of a save. `changes` is the number of changes up to the point
+    /// of the save.
     pub fn succeeded(&mut self, changes: u64, now_s: i64) {
         self.last_save_s = now_s;
         self.last_succeeded = true;

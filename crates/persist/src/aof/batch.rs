@@ -25,7 +25,7 @@ pub struct Annotation {
     pub time_s: i64,
     /// The start of the annotation in the file, in bytes.
     pub file_offset: u64,
-    /// The number of requests of the batch before it.
+    /// The number of requests of the batch before the annotation.
     pub requests_before: usize,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Place {
 /// A batch of complete units of the file, in their order.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The memory of the batch; only the first `len_bytes` are used.
+    /// The memory of the batch; only the first `len_bytes` bytes are used.
     pub(super) bytes: Vec<u8>,
     pub(super) len_bytes: usize,
     pub(super) file_offset: u64,
@@ -53,13 +53,14 @@ pub struct Batch {
 /// A request of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'b> {
-    /// Bytes of the batch that begin with the request. The spans are relative to their start.
+    /// Bytes of the batch that begin with the request. The spans of `args` are relative to the
+    /// start of these bytes.
     pub bytes: &'b [u8],
     /// The arguments, one or more.
     pub args: &'b [Span],
     /// The start of the request in the file, in bytes.
     pub file_offset: u64,
-    /// The position with respect to transactions.
+    /// The position of the request with respect to transactions.
     pub standing: RequestPosition,
 }
 
@@ -157,9 +158,9 @@ impl engine::replay::Requests for Batch {
 /// A position in a batch between two units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// The number of bytes of the batch before it.
+    /// The number of bytes of the batch before the cut.
     pub len_bytes: usize,
-    /// The number of requests before it.
+    /// The number of requests of the batch before the cut.
     pub requests: usize,
 }
 
@@ -169,9 +170,9 @@ impl Batch {
         &self.bytes[..self.len_bytes]
     }
 
-    /// Returns the cut before the first unit that is later than `time_s`. `None` if no unit of the
-    /// batch is later. The cut is at the annotation with the later time, or at the start of the
-    /// transaction that contains it.
+    /// Returns the cut before the first unit that may have run after the Unix time `time_s`, in
+    /// seconds. `None` if no unit of the batch is later. The cut is at the annotation with the
+    /// later time, or at the start of the transaction that contains it.
     pub fn cut_behind_time(&self, time_s: i64) -> Option<Cut> {
         let later = self.annotations.iter().find(|annotation| annotation.time_s > time_s)?;
         let before = &self.places[..later.requests_before];
@@ -183,7 +184,8 @@ impl Batch {
         Some(Cut { len_bytes, requests })
     }
 
-    /// Returns the cut after the last unit that ends at or before `file_offset`.
+    /// Returns the cut after the last unit that ends at or before the byte `file_offset` of the
+    /// file.
     pub fn cut_at_offset(&self, file_offset: u64) -> Cut {
         let ends = self.units().map(|unit| {
             let last = self.request(unit.end - 1);

@@ -20,8 +20,8 @@ pub enum AofError {
 pub struct Broken {
     /// The start of the wrong request in the file, in bytes.
     pub offset: u64,
-    /// The length of the complete units at the beginning of the file, in bytes. All of them were
-    /// returned before.
+    /// The length of the complete units at the beginning of the file, in bytes. The reader returned
+    /// all of them before the error.
     pub good_len_bytes: u64,
     /// The kind of the error.
     pub what: What,
@@ -97,8 +97,8 @@ pub enum End {
 /// The description of a file that ends inside a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TornTail {
-    /// The length of the complete units at the beginning of the file, in bytes. All of them were
-    /// returned before.
+    /// The length of the complete units at the beginning of the file, in bytes. The reader returned
+    /// all of them before the end.
     pub good_len_bytes: u64,
     /// The length of the file, in bytes.
     pub file_len_bytes: u64,

@@ -25,17 +25,17 @@ pub struct Files {
     set_aside: Vec<String>,
 }
 
-/// The incremental files with the changes since the point of a new base.
+/// The incremental files that hold the changes made after the state of a new base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// There are no changes, or no file records them.
+    /// No file: nothing changed after the state of the base, or no file records the changes.
     None,
     /// The files with this number and higher ones ([`Files::last_incr`]).
     From {
         /// The number of the first file.
         seq: i64,
     },
-    /// The file that is not in the manifest yet.
+    /// The incremental file that is not in the manifest yet ([`Files::begin_unnamed_incr`]).
     Unnamed,
 }
 
@@ -44,7 +44,7 @@ pub enum Kept {
 pub struct NewBase {
     /// The format of the base.
     pub kind: BaseKind,
-    /// The incremental files with the changes since its point.
+    /// The incremental files that hold the changes made after the state of the base.
     pub kept: Kept,
     /// The current time, in Unix seconds.
     pub now_s: i64,
@@ -78,7 +78,8 @@ impl From<FileError> for FilesError {
 }
 
 impl Files {
-    /// Opens the append-only file `name` in a folder. It has no files if there is no manifest.
+    /// Opens the append-only file `name` in a folder. If there is no manifest, the append-only file
+    /// has no files yet.
     ///
     /// # Errors
     /// If the manifest cannot be read or is invalid.
@@ -145,7 +146,7 @@ impl Files {
     /// Creates an incremental file for the changes from now on and adds it to the manifest.
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// If the file cannot be created, or the manifest cannot be written.
     pub fn begin_incr(&mut self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, FileError> {
         let mut next = self.manifest.clone();
         next.skip_unnamed_incrs(&self.name, |name| folder.has(name));
@@ -160,7 +161,7 @@ impl Files {
     /// Opens the last incremental file, cuts it off after its first `len_bytes`, and continues it.
     ///
     /// # Errors
-    /// If it cannot be opened, or there is none.
+    /// If the file cannot be opened or does not exist, or if the manifest cannot be written.
     pub fn resume_incr(
         &mut self,
         folder: &dyn Folder,
@@ -193,8 +194,8 @@ impl Files {
         self.manifest.clone().replace_base(&self.name, kind, KeptIncrs::None).name.clone()
     }
 
-    /// Creates an incremental file for the changes from now on. It is added to the manifest only
-    /// together with its base ([`Kept::Unnamed`]).
+    /// Creates an incremental file for the changes from now on. The file is added to the manifest
+    /// only together with its base ([`Kept::Unnamed`]).
     ///
     /// # Errors
     /// If it cannot be created.
@@ -207,11 +208,11 @@ impl Files {
         folder.create_log(&name)
     }
 
-    /// Checks that the file of [`begin_unnamed_incr`](Self::begin_unnamed_incr) can be created. An
-    /// existing one is left as it is, because a rewrite in progress may need it.
+    /// Checks that the file of [`begin_unnamed_incr`](Self::begin_unnamed_incr) can be created, by
+    /// creating it. An existing one is left as it is, because a rewrite in progress may need it.
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// If the file cannot be created.
     pub fn try_unnamed_incr(&self, folder: &dyn Folder) -> Result<(), FileError> {
         match folder.has(&temp_incr_name(&self.name)) {
             true => Ok(()),
@@ -226,10 +227,13 @@ impl Files {
         let _ = folder.remove(&temp_incr_name(&self.name));
     }
 
-    /// Puts the next base in the manifest. Files that are not kept become history.
+    /// Puts the next base in the manifest. The old base and the incremental files that are not kept
+    /// become history.
     ///
     /// # Errors
-    /// If the manifest cannot be written; the old base stays in force.
+    /// If the manifest cannot be written; the old base stays in force, and the file of the new one
+    /// is removed. If only the last sync failed, the new base is in force, but a crash may bring
+    /// the old one back.
     pub fn take_base(&mut self, folder: &dyn Folder, base: NewBase) -> Result<(), FileError> {
         let NewBase { kind, kept, now_s, restored_until_s } = base;
         let mut next = self.manifest.clone();

@@ -84,7 +84,7 @@ impl Part {
         ]
     }
 
-    /// Borrows one of [`Part::numbers`] mutably.
+    /// Borrows mutably the number with this key of those that [`Part::numbers`] returns.
     fn number_mut(&mut self, key: &[u8]) -> Option<&mut Option<i64>> {
         Some(match &key.to_ascii_lowercase()[..] {
             b"startoffset" => &mut self.start_offset,
@@ -117,11 +117,11 @@ pub enum BaseKind {
 /// The incremental files that stay in use when a new base replaces the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptIncrs {
-    /// None: nothing changed after the point of the base, or no file records the changes.
+    /// No file: nothing changed after the state of the new base, or no file records the changes.
     None,
-    /// The file that was begun at the point of the base, and later ones.
+    /// The file that was begun at the moment of the new base's state, and later ones.
     From {
-        /// The number [`Part::seq`] of the first one.
+        /// The number [`Part::seq`] of the first kept file.
         seq: i64,
     },
 }
@@ -146,16 +146,18 @@ pub struct Manifest {
 pub struct Generation<'m> {
     /// The base, loaded first; `None` starts with an empty server.
     pub base: Option<&'m Part>,
-    /// The later files, in order: up to the present, or to a restore.
+    /// The incremental files after the base, in the order in which they are loaded. They lead to
+    /// the present state, or to the state at a restore.
     pub incr: Vec<&'m Part>,
     /// True if a restore replaced the state to which these files lead.
     pub is_left_out: bool,
-    /// The time of that restore, in Unix seconds, if it is known.
+    /// The time at which a restore replaced the state to which these files lead, in Unix seconds.
+    /// `None` if none did or the time is unknown.
     pub replaced_s: Option<i64>,
 }
 
 impl Generation<'_> {
-    /// Returns its files in the order in which they are loaded.
+    /// Returns the files of the generation in the order in which they are loaded.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.base.into_iter().chain(self.incr.iter().copied())
     }
@@ -197,9 +199,9 @@ pub enum Chosen<'m> {
 pub struct ToLoad<'m> {
     /// The file.
     pub part: &'m Part,
-    /// True if it is the base.
+    /// True if the file is the base.
     pub is_base: bool,
-    /// True if a crash may have left an incomplete request at its end.
+    /// True if a crash may have left an incomplete request at the end of the file.
     pub may_be_torn: bool,
 }
 
@@ -276,7 +278,8 @@ pub fn temp_manifest_name(appendfilename: &str) -> String {
 }
 
 /// Returns the name of the file that takes changes while the first base is written, after the
-/// append-only file was turned on. It is not in the manifest until then.
+/// append-only file was turned on. The manifest does not name the file before that base is
+/// complete.
 pub fn temp_incr_name(appendfilename: &str) -> String {
     format!("temp-{appendfilename}.incr")
 }
@@ -356,7 +359,8 @@ impl Manifest {
         self.base.iter().chain(&self.incr)
     }
 
-    /// Returns the files to load, in their order; `lens_bytes` are their lengths. O(files).
+    /// Returns the files to load, in their order; `lens_bytes` are their lengths in the same order.
+    /// O(files).
     pub fn to_load(&self, lens_bytes: &[u64]) -> Vec<ToLoad<'_>> {
         // A file is empty until the one before it is complete, so the one before it may be torn.
         let last = lens_bytes.iter().rposition(|&len_bytes| len_bytes > 0).unwrap_or(0);
@@ -410,7 +414,9 @@ impl Manifest {
 
     /// Returns the newest generation whose base is not later than `time_s`, in Unix seconds.
     /// `base_time` returns the time of a base's state; it is called for one base after the other,
-    /// newest first. A base with an unknown time counts as early enough.
+    /// newest first. A base with an unknown time counts as early enough. A base whose file was
+    /// removed is passed over. Returns [`Chosen::BehindRestore`] for a time after a restore that
+    /// has no base of its own any more.
     ///
     /// # Errors
     /// The error of `base_time`.
@@ -443,8 +449,8 @@ impl Manifest {
         text
     }
 
-    /// Returns the first free name after number `seq`. Number 0 is invalid, so the number after a
-    /// negative one is 1.
+    /// Returns a file with the first number above `seq` whose name is free in the manifest. `name`
+    /// makes a name of a number. A negative `seq` counts as 0, so that the number is at least 1.
     fn free_name(&self, seq: i64, name: impl Fn(i64) -> String) -> Part {
         let parts = self.parts().chain(&self.history);
         let taken: BTreeSet<&str> = parts.map(|part| &part.name[..]).collect();
@@ -459,7 +465,7 @@ impl Manifest {
     }
 
     /// Skips numbers of bases whose files exist according to `has`, although the manifest does not
-    /// name them. So a file from another source, or of a crash, is never overwritten. O(such
+    /// name them. So a file from another source, or of a crash, is never overwritten. O(skipped
     /// files).
     pub fn skip_unnamed_bases(&mut self, appendfilename: &str, has: impl Fn(&str) -> bool) {
         // Names of the history count too: a file may exist after the number of a removed one.
@@ -469,7 +475,8 @@ impl Manifest {
         self.base_seq = (self.base_seq.max(0)..).find(|seq| !is_there(seq + 1)).expect("one is free");
     }
 
-    /// Skips numbers of incremental files in the same way.
+    /// Skips numbers of incremental files whose files exist according to `has`, although the
+    /// manifest does not name them. O(skipped files).
     pub fn skip_unnamed_incrs(&mut self, appendfilename: &str, has: impl Fn(&str) -> bool) {
         let is_taken = |file: String| has(&file) || self.names(&file);
         let is_there = |seq: i64| is_taken(format!("{appendfilename}.{seq}.incr.aof"));
@@ -531,8 +538,8 @@ impl Manifest {
         parts.any(|part| [part.restored_until_s, part.left_out_s].contains(&Some(until_s)))
     }
 
-    /// Sets the time of the files of the history that have none to `now_s`. Returns true if there
-    /// were any.
+    /// Sets `replacedat` of the files of the history without that time to `now_s`, in Unix seconds.
+    /// Returns true if there were any.
     pub fn date_history(&mut self, now_s: i64) -> bool {
         let mut undated = self.history.iter_mut().filter(|part| part.replaced_s.is_none()).peekable();
         let has_some = undated.peek().is_some();
@@ -540,14 +547,16 @@ impl Manifest {
         has_some
     }
 
-    /// Returns true if [`take_expired`](Self::take_expired) or [`date_history`](Self::date_history)
-    /// would change the history. O(files of the history).
+    /// Returns true if the oldest file of the history that may expire has expired, or has no time
+    /// yet. Then [`date_history`](Self::date_history) or [`take_expired`](Self::take_expired)
+    /// changes the history. O(files of the history).
     pub fn has_expired(&self, now_s: i64, ttl_s: i64) -> bool {
         let last = self.history[..self.left_out_from()].last();
         last.is_some_and(|last| last.is_expired(now_s, ttl_s) || last.replaced_s.is_none())
     }
 
-    /// Returns the index in the history of the first file that a restore replaced.
+    /// Returns the index in the history of the first file that a restore replaced, or the length of
+    /// the history if there is none.
     fn left_out_from(&self) -> usize {
         self.history.iter().position(|part| part.left_out_s.is_some()).unwrap_or(self.history.len())
     }
@@ -555,8 +564,8 @@ impl Manifest {
     /// Removes from the history the files that became history at least `ttl_s` seconds ago, oldest
     /// first, and returns them. They may be deleted once the new manifest is in place. The first
     /// file that a restore replaced and all files after it stay until they are deleted by hand. Of
-    /// these, missing ones at the end are dropped; `has` tells whether a file exists. Others are
-    /// not, because a gap would be a gap in the data.
+    /// these, files at the end of the history that do not exist (`has` returns false) are dropped,
+    /// too. A missing file in the middle stays in the manifest, because the data has a gap there.
     pub fn take_expired(&mut self, now_s: i64, ttl_s: i64, has: impl Fn(&str) -> bool) -> Vec<Part> {
         let mut left_out = self.history.split_off(self.left_out_from());
         while left_out.last().is_some_and(|part| !has(&part.name)) {

@@ -61,7 +61,8 @@ pub enum Next {
     End(End),
 }
 
-/// The complete units of the batch being built.
+/// The extent of the complete units in the batch being built: bytes, and numbers of requests, spans
+/// and annotations.
 #[derive(Clone, Copy, Default)]
 struct Whole {
     len_bytes: usize,
@@ -76,22 +77,22 @@ enum Stop {
     Error(AofError),
 }
 
-/// The kind of content that was parsed.
+/// The kind of content that was parsed: a request or an annotation.
 enum Found {
     Request,
     Annotation,
-    /// An incomplete one; at least this number of bytes is missing.
+    /// An incomplete request or annotation, of which at least this number of bytes is missing.
     Short(usize),
 }
 
 /// A reader that splits a file into batches. See the module.
 pub struct Reader<S> {
     source: S,
-    /// The size of batches; other than [`BATCH_LEN_BYTES`] in tests only.
+    /// The size of a batch in bytes, which differs from [`BATCH_LEN_BYTES`] in tests only.
     batch_len_bytes: usize,
     /// The batch being built. Its `len_bytes` counts the parsed bytes; `bytes` is all its memory.
     batch: Batch,
-    /// The number of bytes of the batch that were read.
+    /// The number of bytes of the batch's memory that were read from the file.
     filled: usize,
     whole: Whole,
     /// The offset of the MULTI whose EXEC was not read yet.
@@ -131,7 +132,7 @@ impl<S: ByteSource> Reader<S> {
         Self { batch_len_bytes, ..self }
     }
 
-    /// Takes the memory of a batch for reuse.
+    /// Takes the memory of `batch` to reuse it for a later batch.
     pub fn recycle(&mut self, batch: Batch) {
         if self.spares.len() < SPARE_BATCHES_MAX && batch.bytes.len() <= 2 * self.batch_len_bytes {
             self.spares.push(batch);
@@ -383,13 +384,13 @@ fn standing(input: &[u8], args: &[Span], multi_offset: Option<u64>) -> Result<Re
     }
 }
 
-/// The maximum number of positions in a torn request that are checked, and the maximum length
-/// parsed at each.
+/// The maximum number of positions in a torn request at which a complete request is searched.
 const WITHIN_TRIES_MAX: usize = 1000;
+/// The maximum length, in bytes, of a complete request that is found inside a torn request.
 const WITHIN_LEN_BYTES_MAX: usize = 4096;
 
-/// Finds bytes after a line end in damaged data that look like a complete, short request. Returns
-/// their index. O(bytes); checks at most a thousand positions.
+/// Searches damaged data for bytes after a line end that look like a complete request of up to 4
+/// KiB. Returns the index of the first such byte. O(bytes); checks at most a thousand positions.
 pub fn request_within(torn: &[u8]) -> Option<usize> {
     let is_start = |&at: &usize| torn[at..].starts_with(b"\r\n*");
     let starts = (0..torn.len()).filter(is_start).map(|at| at + 2).take(WITHIN_TRIES_MAX);

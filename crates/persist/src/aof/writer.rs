@@ -42,13 +42,13 @@ use crate::folder::{FileError, LogFile, Unwritten};
 /// The maximum time, in milliseconds, for which replies are sent while a sync delays the write of
 /// their changes.
 pub const LAG_MAX_MS: u64 = 2000;
-/// The maximum number of bytes whose write may be delayed in that way.
+/// The maximum number of pending bytes for which replies are sent while a sync delays the write.
 pub const LAG_BYTES_MAX: usize = 16 << 20;
 /// The time between two syncs with `everysec`, in milliseconds.
 pub const SYNC_INTERVAL_MS: u64 = 1000;
 /// The time between two attempts after an error, in milliseconds.
 pub const RETRY_MS: u64 = 1000;
-/// The maximum capacity of an empty buffer that is kept for reuse.
+/// The maximum capacity, in bytes, of an empty buffer that is kept for reuse.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// The policy for syncs (`appendfsync`).
@@ -58,7 +58,7 @@ pub enum SyncPolicy {
     Always,
     /// Sync each second.
     EverySecond,
-    /// Leave it to the operating system.
+    /// Leave syncs to the operating system.
     Never,
 }
 
@@ -67,7 +67,7 @@ pub enum SyncPolicy {
 pub enum Syncs {
     /// Syncs take place as the policy says.
     Done,
-    /// Syncs wait for the end of a snapshot.
+    /// Syncs wait until a snapshot is written.
     Resting,
 }
 
@@ -92,13 +92,14 @@ pub struct Moment {
 /// A file and the bytes to be appended to it.
 struct Target {
     file: Arc<dyn LogFile>,
-    /// The number of bytes in the file, without those being written.
+    /// The number of bytes in the file, without those that a job is writing.
     len_bytes: u64,
-    /// The number of its bytes that are synced.
+    /// The number of bytes of the file that are synced.
     synced_bytes: u64,
-    /// True if the file may have more than `len_bytes`. The rest is cut off before the next write.
+    /// True if the file may have more than `len_bytes`. The bytes after `len_bytes` are cut off
+    /// before the next write.
     is_dirty: bool,
-    /// The pending bytes: merged, but not written yet.
+    /// The pending bytes: merged from the log, but not written yet.
     pending: Vec<u8>,
     /// The log position after the pending bytes.
     pending_position: u64,
@@ -121,11 +122,13 @@ struct State {
     synced: u64,
     /// The log position up to which replies may be sent.
     confirmed: u64,
-    /// The start of the last sync.
+    /// The start of the last sync, in milliseconds of the monotonic clock.
     sync_began_ms: u64,
-    /// The time since which merged bytes have been pending because of a sync.
+    /// The time since which merged bytes have been pending because of a sync, in milliseconds of
+    /// the monotonic clock. `None` if none are.
     lags_since_ms: Option<u64>,
-    /// True if replies wait because that time is over the limit.
+    /// True if replies wait because bytes have been pending for [`LAG_MAX_MS`] or are more than
+    /// [`LAG_BYTES_MAX`].
     is_delayed: bool,
     trouble: Option<FileError>,
     retry_at_ms: u64,
@@ -142,14 +145,14 @@ struct Working {
     /// True if replies wait for the sync. If the job fails, its bytes are then cut off and written
     /// again.
     undoes: bool,
-    /// True if its file is not needed any more.
+    /// True if the file of the job is not needed any more.
     is_obsolete: bool,
 }
 
 /// The statistics of a writer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// The length of the current file in bytes, including pending ones.
+    /// The length of the current file in bytes, including pending bytes.
     pub len_bytes: u64,
     /// The number of pending bytes.
     pub kept_bytes: usize,
@@ -182,10 +185,10 @@ pub struct Appended {
 /// A write or sync that one thread performs outside the lock.
 pub struct Job {
     file: Arc<dyn LogFile>,
-    /// The length to which the file is cut first, if any.
+    /// The length in bytes to which the file is cut before the write; `None` if it is not cut.
     cut: Option<u64>,
     bytes: Vec<u8>,
-    /// The log position after the job.
+    /// The log position after the bytes of the job.
     position: u64,
     syncs: bool,
     /// The number of log units whose replies wait for the job.
@@ -229,8 +232,8 @@ impl Job {
     }
 }
 
-/// The writer of one append-only file; see the module. Its lock is a leaf. A short write may take
-/// place under it.
+/// The writer of one append-only file; see the module. Its lock is a leaf in the lock order. A
+/// short write to the file may take place under the lock.
 pub struct Writer {
     state: Mutex<State>,
     /// Signaled when a job has ended.
@@ -238,8 +241,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates a writer to a file with this length, all of it synced. The file has all changes up
-    /// to the log position `position`.
+    /// Creates a writer to a file of `len_bytes` bytes, all of them synced. The file has all
+    /// changes up to the log position `position`.
     pub fn new(file: Arc<dyn LogFile>, len_bytes: u64, policy: SyncPolicy, position: u64) -> Self {
         let target = Target::new(file, len_bytes, position);
         let state = State {
@@ -279,14 +282,14 @@ impl Writer {
         (state.policy, state.times) = (policy, times);
     }
 
-    /// Sets whether syncs wait. They do while a snapshot is written, with
+    /// Sets whether syncs wait. The caller lets them wait while a snapshot is written, with
     /// `no-appendfsync-on-rewrite`.
     pub fn set_syncs(&self, syncs: Syncs) {
         self.state().syncs = syncs;
     }
 
-    /// Appends to `file`, which is empty, from now on. It gets no bytes before everything earlier
-    /// is safe. Returns the final length of the previous file.
+    /// Appends to `file`, which is empty, from now on. The file gets no bytes before the earlier
+    /// files are complete and synced. Returns the final length of the previous file, in bytes.
     pub fn turn_to(&self, file: Arc<dyn LogFile>) -> u64 {
         let mut state = self.state();
         let last = state.last();
@@ -475,7 +478,7 @@ impl State {
         }
     }
 
-    /// Returns a time annotation if they are on and the second has changed.
+    /// Returns a time annotation, or nothing if annotations are off or the second has not changed.
     fn stamp(&mut self, now: Moment) -> Vec<u8> {
         if self.times == Times::Left || self.stamped_s == now.unix_s {
             return Vec::new();
@@ -502,7 +505,7 @@ impl State {
         }
     }
 
-    /// Resets the lag, because no bytes are pending any more.
+    /// Records that no bytes are pending because of a sync any more.
     fn lag_ends(&mut self) {
         self.lags_since_ms = None;
         self.is_delayed = false;

@@ -9,7 +9,7 @@ use crate::rdb::{FormatError, Reader, Skipper, ValueType};
 
 /// A key of a batch with its record in the file.
 pub struct Record<'b> {
-    /// The database.
+    /// The number of the database.
     pub db: usize,
     /// The start of the record in the file, in bytes.
     pub file_offset: u64,

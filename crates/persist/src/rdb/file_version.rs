@@ -48,9 +48,9 @@ impl FileVersion {
         self >= FileVersion::Redis7
     }
 
-    /// Returns the type in which a value is written. A hash whose fields expire gets the type of
-    /// Redis 7.4 if the version has [none](Self::has_field_deadlines) for it. O(1); O(n) for such a
-    /// hash.
+    /// Returns the type in which a value is written. A hash whose fields expire gets a type of
+    /// Redis 7.4 even if the version does not support such fields
+    /// ([`has_field_deadlines`](Self::has_field_deadlines)). O(1); O(n) for such a hash.
     pub fn type_of(self, value: &View<'_, Object>) -> ValueType {
         match value {
             View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => ValueType::String,

@@ -48,7 +48,7 @@ impl<'r> Filling<'r> {
     }
 }
 
-/// Reads a count, then fields and values.
+/// Reads a hash: a count, then fields and values.
 pub(super) fn read_fields<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Hash, FormatError> {
     let count = reader.length()?;
     let mut filling = Filling::new(count, rules);
@@ -60,7 +60,7 @@ pub(super) fn read_fields<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) 
     Ok(filling.hash)
 }
 
-/// Reads a listpack of fields and values.
+/// Reads a hash in a listpack of fields and values.
 pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -69,7 +69,7 @@ pub(super) fn read_listpack<S: Source>(
     Hash::from_listpack(pack, &rules.hash, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// The latest valid deadline: 48 bits, as in Redis.
+/// The latest valid deadline of a field, in Unix milliseconds: 48 bits, as in Redis.
 const DEADLINE_MS_MAX: i64 = (1 << 48) - 1;
 /// The value that means no deadline, in the form [`Deadlines::Behind`].
 const NO_DEADLINE_MS: i64 = -1;
@@ -77,15 +77,16 @@ const NO_DEADLINE_MS: i64 = -1;
 /// The forms in which a field's deadline is stored.
 #[derive(Clone, Copy)]
 pub(super) enum Deadlines {
-    /// Before the field, relative to the earliest deadline, which precedes all fields.
+    /// Before the field, in milliseconds after the earliest deadline, which precedes all fields.
     FromEarliest,
-    /// Before the field, as an absolute time.
+    /// Before the field, in Unix milliseconds.
     Absolute,
-    /// After the value, in eight bytes.
+    /// After the value, in Unix milliseconds of eight bytes.
     Behind,
 }
 
-/// Reads a count, then fields, values and deadlines.
+/// Reads a hash whose fields expire: a count, then fields, values and deadlines. With
+/// [`Deadlines::FromEarliest`] the earliest deadline precedes the count.
 pub(super) fn read_timed_fields<S: Source>(
     deadlines: Deadlines,
     reader: &mut Reader<S>,
@@ -122,7 +123,8 @@ pub(super) fn read_timed_fields<S: Source>(
     Ok(filling.hash)
 }
 
-/// Reads the earliest deadline, then a listpack of fields, values and deadlines.
+/// Reads a hash whose fields expire from a listpack of fields, values and deadlines. With
+/// [`Deadlines::FromEarliest`] the earliest deadline precedes the listpack.
 pub(super) fn read_timed_listpack<S: Source>(
     deadlines: Deadlines,
     reader: &mut Reader<S>,
@@ -140,7 +142,8 @@ pub(super) fn read_timed_listpack<S: Source>(
     Hash::from_timed_listpack(pack, &rules.hash, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// Reads a list of shared field names and its number. O(bytes), O(log n) in the number of lists.
+/// Reads the number of a list of shared field names and the names, and adds the list to
+/// `templates`. O(bytes), O(log n) in the number of lists.
 ///
 /// # Errors
 /// If there are no names or they are not in order, the number is taken, or all lists would take too
@@ -184,7 +187,7 @@ fn read_names<S: Source>(reader: &mut Reader<S>) -> Result<FieldNames, FormatErr
     Ok(names)
 }
 
-/// Reads names, then a listpack of an unused number and the values.
+/// Reads a hash: its field names, then a listpack of an unused number and the values.
 pub(super) fn read_template_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -197,7 +200,7 @@ pub(super) fn read_template_listpack<S: Source>(
     fill_from_listpack(&names, &pack, reader, rules)
 }
 
-/// Reads a listpack of the number of a list of shared names and the values.
+/// Reads a hash from a listpack: the number of a list of shared field names, then the values.
 pub(super) fn read_template_listpack_ref<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -227,7 +230,7 @@ fn fill_from_listpack<S: Source>(
     Ok(filling.hash)
 }
 
-/// Reads names, then as many values.
+/// Reads a hash: its field names, then as many values.
 pub(super) fn read_template_array<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -236,7 +239,7 @@ pub(super) fn read_template_array<S: Source>(
     fill_from_array(&names, reader, rules)
 }
 
-/// Reads the number of a list of shared names, then as many values.
+/// Reads a hash: the number of a list of shared field names, then as many values.
 pub(super) fn read_template_array_ref<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -269,7 +272,7 @@ fn names_of<S: Source>(
     names.ok_or(reader.error(FormatErrorKind::UnknownFieldNames(number)))
 }
 
-/// Reads a ziplist of fields and values.
+/// Reads a hash in a ziplist of fields and values.
 pub(super) fn read_ziplist<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -286,7 +289,7 @@ pub(super) fn read_ziplist<S: Source>(
     result.map(|()| filling.hash).map_err(|kind| reader.error(kind))
 }
 
-/// Reads a zipmap.
+/// Reads a hash in a zipmap.
 pub(super) fn read_zipmap<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Hash, FormatError> {
     let bytes = reader.string()?;
     let mut filling = Filling::new(0, rules);
@@ -299,7 +302,8 @@ pub(super) fn read_zipmap<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) 
     result.map(|()| filling.hash).map_err(|kind| reader.error(kind))
 }
 
-/// Returns the earliest deadline of a field. O(n) if there is any deadline.
+/// Returns the earliest deadline of the hash's fields, in Unix milliseconds. O(n) if there is any
+/// deadline.
 fn earliest_deadline_ms(hash: &Hash) -> Option<i64> {
     hash.next_deadline_ms()?;
     hash.fields().filter_map(|field| field.deadline_ms).min()
@@ -316,7 +320,7 @@ pub(super) fn type_of(hash: &Hash) -> ValueType {
     }
 }
 
-/// Writes a hash as `kind`: the type of [`type_of`], or a type with single fields.
+/// Writes a hash as `kind`: the type of [`type_of`], or a type that stores the fields one by one.
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, hash: &Hash) {
     let deadlines = match kind {
         ValueType::HashMetadata | ValueType::HashListpackEx => {

@@ -18,7 +18,7 @@ const PLAIN: u64 = 1;
 /// The kind of a node that is a listpack.
 const PACKED: u64 = 2;
 
-/// Reads a count, then elements.
+/// Reads a list: a count, then elements.
 pub(super) fn read_elements<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -30,7 +30,7 @@ pub(super) fn read_elements<S: Source>(
     Ok(List::from_quicklist(list, rules.list))
 }
 
-/// Reads a count, then ziplists; each is a node, as in Redis.
+/// Reads a list of `count` ziplists. Each becomes a node, as in Redis.
 pub(super) fn read_ziplists<S: Source>(
     count: u64,
     reader: &mut Reader<S>,
@@ -50,7 +50,8 @@ pub(super) fn read_ziplists<S: Source>(
     Ok(List::from_quicklist(list, rules.list))
 }
 
-/// Appends a listpack as a node. Splits it if it is over the limits of this server.
+/// Appends a listpack as a node. If the listpack is over `limit`, its elements are appended one by
+/// one instead.
 fn push_node(list: &mut Quicklist, pack: Listpack, limit: NodeLimit) {
     if limit.allows_listpack(pack.len_bytes(), pack.len()) {
         list.push_listpack(pack);
@@ -59,7 +60,7 @@ fn push_node(list: &mut Quicklist, pack: Listpack, limit: NodeLimit) {
     }
 }
 
-/// Reads a count, then nodes.
+/// Reads a list: a count, then nodes.
 pub(super) fn read_nodes<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<List, FormatError> {
     let limit = rules.list.node();
     let mut list = Quicklist::new(limit);

@@ -30,7 +30,8 @@ pub(crate) mod opcode {
     /// The opcode of a command in files of Valkey; the same number as [`HASH_TEMPLATE`].
     pub const UPDATE: u8 = 242;
     pub const KEY_META: u8 = 243;
-    /// An opcode in files of Valkey; the same number as [`KEY_META`].
+    /// The opcode of slot ranges that a cluster node was importing, in files of Valkey; the same
+    /// number as [`KEY_META`].
     pub const SLOT_IMPORT: u8 = 243;
     pub const SLOT_INFO: u8 = 244;
     pub const FUNCTION: u8 = 245;
@@ -53,7 +54,7 @@ pub enum Usage {
     None,
     /// The idle time, computed with a 24-bit clock in seconds.
     Idle {
-        /// The current time of that clock.
+        /// The current time of the 24-bit clock, in seconds.
         clock_s: u32,
     },
     /// The LFU counter.
@@ -75,7 +76,7 @@ pub struct Encoder {
     usage: Usage,
     /// The type of the value that is written in pieces.
     big_kind: ValueType,
-    /// The form of its deadlines, if it is a hash.
+    /// The form of the field deadlines, if the value written in pieces is a hash.
     deadlines: WrittenDeadlines,
     too_long: Option<TooLong>,
 }
@@ -160,7 +161,8 @@ impl Encoder {
         }
     }
 
-    /// Begins a key whose value follows in pieces; `head` has the number of its elements or nodes.
+    /// Begins a key whose value follows in pieces; `head` has the type of the value and the number
+    /// of its elements or nodes.
     pub fn big_head(&mut self, key: &[u8], expiry_ms: Option<i64>, access: u32, head: &Head) {
         let (kind, count) = match *head {
             Head::List { nodes } => (self.version.list_type(), nodes),

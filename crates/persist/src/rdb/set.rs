@@ -8,7 +8,7 @@ use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
 use super::value_type::ValueType;
 
-/// Reads a count, then members.
+/// Reads a set: a count, then members.
 pub(super) fn read_members<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Set, FormatError> {
     let mut set = Set::new();
     let count = reader.length()?;
@@ -28,12 +28,12 @@ pub(super) fn read_members<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>)
     Ok(set)
 }
 
-/// Reads an intset.
+/// Reads a set in an intset.
 pub(super) fn read_intset<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Set, FormatError> {
     Ok(Set::from_intset(reader.intset()?, &rules.set, rules.hasher))
 }
 
-/// Reads a listpack of members.
+/// Reads a set in a listpack of members.
 pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,

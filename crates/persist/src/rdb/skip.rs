@@ -16,7 +16,7 @@ pub(crate) enum Unskipped {
 
 use Unskipped::{Broken, Short};
 
-/// A position in bytes that moves past values.
+/// A position in a byte slice, which moves past values without decoding them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Skipper<'b> {
     bytes: &'b [u8],

@@ -29,11 +29,11 @@ impl Source for &[u8] {
     }
 }
 
-/// The maximum memory allocated for a string before any of it is read, in bytes. After that it
-/// grows with the bytes read.
+/// The maximum memory allocated for a string before any of it is read, in bytes. After that the
+/// memory grows with the bytes read.
 const FIRST_STEP_BYTES_MAX: usize = 64 * 1024;
 
-/// A reader of lengths, strings and numbers from a source. It counts the bytes.
+/// A reader of lengths, strings and numbers from a source. It counts the bytes read.
 #[derive(Debug)]
 pub struct Reader<S> {
     source: S,
@@ -55,7 +55,7 @@ impl<S: Source> Reader<S> {
         Self { source, offset: file_offset, string_len_bytes_max }
     }
 
-    /// Returns the offset of the next byte.
+    /// Returns the offset of the next byte in the file, in bytes.
     pub fn file_offset(&self) -> u64 {
         self.offset
     }
@@ -206,7 +206,7 @@ impl<'b> Reader<&'b [u8]> {
         lzf::decompress(compressed, len).ok_or(self.error(FormatErrorKind::BrokenCompression))
     }
 
-    /// Skips what `skip` skips.
+    /// Moves past the bytes that `skip` skips.
     pub(crate) fn skip_with(
         &mut self,
         skip: impl FnOnce(&mut Skipper<'_>) -> Result<(), Unskipped>,

@@ -88,7 +88,7 @@ fn pass_producers<S: Source>(reader: &mut Reader<S>) -> Result<(), FormatError> 
     Ok(())
 }
 
-/// The elements of a node that are being appended to a stream.
+/// The elements of a stored node, whose entries are being appended to a stream.
 struct NodeEntries<'a> {
     base: StreamId,
     elements: Iter<'a>,
@@ -105,7 +105,7 @@ impl<'a> NodeEntries<'a> {
         usize::try_from(self.int()?).ok()
     }
 
-    /// Appends all entries; `None` if the node is broken.
+    /// Appends all entries of the node; `None` if the node is broken.
     fn read(mut self) -> Option<()> {
         let (live, deleted) = (self.count()?, self.count()?);
         let field_count = self.count()?;
@@ -236,7 +236,7 @@ struct PackedNode<'a> {
     fields: Vec<&'a [u8]>,
     entry_count: usize,
     element_count: usize,
-    /// The elements of the entries.
+    /// The encoded elements of the entries packed so far.
     run: Vec<u8>,
 }
 

@@ -14,7 +14,7 @@ const ROW_LEN_BYTES: usize = 64;
 /// A list of field names.
 #[derive(Debug, Default)]
 pub(super) struct FieldNames {
-    /// The end of the list in the file, in bytes.
+    /// The offset in the file at which the list ends, in bytes.
     file_offset: u64,
     text: Vec<u8>,
     ends: Vec<usize>,
@@ -35,7 +35,7 @@ impl FieldNames {
         starts.zip(&self.ends).map(|(start, &end)| &self.text[start..end])
     }
 
-    /// Returns the approximate memory in bytes.
+    /// Returns the approximate memory of the list, in bytes.
     pub(super) fn memory_len_bytes(&self) -> usize {
         ROW_LEN_BYTES + self.text.capacity() + self.ends.capacity() * size_of::<usize>()
     }

@@ -48,23 +48,26 @@ pub enum ValueType {
     /// A hash whose fields expire, as release candidates of Redis 7.4 wrote it. The same number is
     /// another type in Valkey: see [`ValueType::HashValkey`].
     HashMetadataEarly = 22,
-    /// The same, in a listpack.
+    /// A hash whose fields expire, in a listpack, as release candidates of Redis 7.4 wrote it.
     HashListpackExEarly = 23,
-    /// A hash whose fields expire.
+    /// A hash whose fields expire, of Redis 7.4 and later.
     HashMetadata = 24,
-    /// A hash whose fields expire, in a listpack.
+    /// A hash whose fields expire, in a listpack, of Redis 7.4 and later.
     HashListpackEx = 25,
     /// A stream with the data of Redis 8.6 about messages that were already added.
     StreamListpacks4 = 26,
-    /// The same, with entries that consumers returned, of Redis 8.8.
+    /// A stream of Redis 8.8: as [`ValueType::StreamListpacks4`], with the entries that consumers
+    /// returned.
     StreamListpacks5 = 27,
     /// A hash of Redis 8.10 with its field names first and its values in a listpack.
     HashTemplateListpack = 29,
-    /// The same, with field names that are elsewhere in the file and a number that refers to them.
+    /// A hash of Redis 8.10 with its values in a listpack, and the number of a list of field names
+    /// elsewhere in the file.
     HashTemplateListpackRef = 30,
-    /// The form of [`ValueType::HashTemplateListpack`] with single values.
+    /// A hash of Redis 8.10 with its field names first, then its values one by one.
     HashTemplateArray = 31,
-    /// The same, with field names that are elsewhere in the file and a number that refers to them.
+    /// A hash of Redis 8.10 with its values one by one, and the number of a list of field names
+    /// elsewhere in the file.
     HashTemplateArrayRef = 32,
     /// A hash whose fields expire, as Valkey 9 writes it; its number there is 22.
     HashValkey = 0x80 | 22,

@@ -20,7 +20,7 @@ use super::error::FormatErrorKind::{self, BrokenZiplist, BrokenZipmap, Defect};
 
 const HEADER_LEN_BYTES: usize = 10;
 const END: u8 = 0xFF;
-/// The count that means this number or any higher one.
+/// The count of entries in a ziplist's header that means this number or more.
 const COUNT_UNKNOWN: u16 = u16::MAX;
 /// The byte that means that the length of the previous entry is in the next four bytes.
 const BEFORE_LEN_IS_LONG: u8 = 0xFE;
@@ -60,7 +60,8 @@ impl<'a> Ziplist<'a> {
         })
     }
 
-    /// Returns true if the header fits the entries read.
+    /// Returns true if the entries read end at the terminator, and the count and the last offset in
+    /// the header fit them.
     fn ends_well(&self) -> bool {
         let last = self.at - self.before_len;
         let count = u16::from_le_bytes([self.bytes[8], self.bytes[9]]);

@@ -33,7 +33,7 @@ fn add(zset: &mut Zset, member: &[u8], score: f64, rules: &Rules<'_>) -> Result<
     if new { Ok(()) } else { Err(FormatErrorKind::Duplicate) }
 }
 
-/// Reads a count, then members and scores.
+/// Reads a sorted set: a count, then members and scores.
 pub(super) fn read_members<S: Source>(
     scores: Scores,
     reader: &mut Reader<S>,
@@ -78,7 +78,7 @@ impl Run {
         self.members.push((score, start, self.text.len()));
     }
 
-    /// Returns the length of the longest member.
+    /// Returns the length of the longest member, in bytes.
     fn longest_len_bytes(&self) -> usize {
         self.members.iter().map(|(_, start, end)| end - start).max().unwrap_or(0)
     }
@@ -111,7 +111,7 @@ fn read_text_score<S: Source>(reader: &mut Reader<S>) -> Result<f64, FormatError
     }
 }
 
-/// Reads a ziplist of members and scores.
+/// Reads a sorted set in a ziplist of members and scores.
 pub(super) fn read_ziplist<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -131,7 +131,7 @@ pub(super) fn read_ziplist<S: Source>(
     result.map(|()| zset).map_err(|kind| reader.error(kind))
 }
 
-/// Reads a listpack of members and scores.
+/// Reads a sorted set in a listpack of members and scores.
 pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
