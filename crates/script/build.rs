@@ -31,7 +31,7 @@ use sha2::{Digest, Sha256};
 /// The environment variable that holds the path of the real compiler. It is set in the second run
 /// and in its child processes.
 const COMPILER: &str = "SCRIPT_BUILDS_LUA_BY";
-/// The folder of `unit.c` and `number.h`.
+/// The folder of `unit.c`, `number.h` and `cheap.h`.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lua");
 /// The source of Lua in whose place the unit is compiled.
 const STAND_IN: &str = "lapi.c";

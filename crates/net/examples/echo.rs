@@ -11,7 +11,7 @@ use std::path::Path;
 
 use net::{BackendChoice, Event, EventLoop, Inputs, Listener, LoopOptions, Outputs};
 
-/// The request that load generators send here.
+/// The bytes of the PING request that `redis-benchmark -t ping_mbulk` sends.
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -29,8 +29,8 @@ struct Paused {
 }
 
 impl AcceptPauses {
-    /// Records that `listener` failed at `now`, and pauses it for longer than the last time.
-    /// Reports the failure unless the pause was already the longest.
+    /// Records that `listener` failed at `now`, and pauses it for twice as long as the last time,
+    /// at most [`ACCEPT_PAUSE_MAX`]. Reports the failure unless the pause was already the longest.
     pub(crate) fn failed(
         &mut self,
         listener: ListenerId,

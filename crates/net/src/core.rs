@@ -12,27 +12,28 @@ use crate::sys::turn_memory::TurnMemory;
 use crate::tls::{Handshakes, PeerSide, Session, Step};
 use crate::{CloseReason, ConnId, Event, Inputs, LoopOptions, Outputs, Pace, Socket, TlsFailure};
 
-/// The number of busy connections from which a poll gathers requests. With fewer, their peers would
-/// notice the delay.
+/// The minimum number of busy connections for a poll to gather requests, that is, to wait briefly
+/// for more than one. With fewer, the peers would notice the delay.
 const GATHER_ACTIVE_MIN: usize = 24;
-/// The longest mean time between two requests at which a poll gathers. If requests arrive more
-/// slowly, the wait for the second one would be noticed.
+/// The longest mean time between two requests at which a poll gathers, in nanoseconds. If requests
+/// arrive more slowly, the peers would notice the wait for the second one.
 const GATHER_INTERVAL_NS_MAX: u64 = 20_000;
-/// The same limit while output is held back ([`Pace::Held`]). The peers wait for the log anyway,
-/// and without gathering each request costs a wake-up.
+/// The longest mean time between two requests, in nanoseconds, at which a poll gathers while output
+/// is held back ([`Pace::Held`]). The peers wait for the log anyway, and without gathering each
+/// request costs a wake-up.
 const HELD_INTERVAL_NS_MAX: u64 = 200_000;
-/// The number of busy connections from which [`HELD_INTERVAL_NS_MAX`] applies.
+/// The minimum number of busy connections for [`HELD_INTERVAL_NS_MAX`] to apply.
 const HELD_ACTIVE_MIN: usize = 100;
 /// The divisor of the gathering time: a poll gathers as long as a 24th of the busy connections need
 /// to send a request. So gathering lengthens the time between two requests of a connection by a few
 /// percent, however many connections there are.
 const GATHER_ACTIVE_DIVISOR: u64 = 24;
-/// The maximum number of sends for one connection before others get their turn. For an encrypted
-/// connection, each of them sends the records that were sealed at once.
+/// The maximum number of queues sent for one connection before other connections get their turn.
+/// For an encrypted connection, a queue holds the records that were sealed at once.
 const UNSENT_PIECES_MAX: usize = 8;
-/// The largest capacity of the plaintext buffer that is kept for the next input.
+/// The largest capacity of `Core::opened` that is kept for the next input, in bytes.
 const OPENED_CAPACITY_BYTES_MAX: usize = 256 * 1024;
-/// The minimum number of requests for whose arrival a poll gathers.
+/// The minimum number of requests that a poll waits for when it gathers.
 const GATHER_REPORTS_MIN: u64 = 2;
 
 /// The state of one event loop without its back end.
@@ -200,7 +201,7 @@ impl Core {
         }
     }
 
-    /// Adds the data that arrived directly after a handshake to the input.
+    /// Adds the data that arrived directly after the handshake of `conn` to its input.
     fn take_rest(&mut self, conn: ConnId, events: &mut Vec<Event>) {
         let Some(tls) = self.conns.get_mut(conn).and_then(|open| open.tls.as_mut()) else { return };
         let data = tls.take_first_data();
@@ -326,7 +327,7 @@ impl Core {
         }
     }
 
-    /// Queues a parked end of `conn` for its report, because input is wanted again.
+    /// Queues the end of `conn` for its report, if the report has waited for input to be resumed.
     pub(crate) fn unpark_end(&mut self, conn: ConnId) {
         if let Some(open) = self.conns.get_mut(conn)
             && std::mem::take(&mut open.end_parked)
@@ -370,8 +371,9 @@ impl Core {
         reported
     }
 
-    /// Records that the output of `conn` is sent, as far as none is held back. If no part is held,
-    /// `conn` is reported as drained if that was requested, and ends if it is closing.
+    /// Records that the output of `conn` is sent, except for parts that are held back. If no part
+    /// is held back, `conn` is reported as drained if that was requested, and ends if it is
+    /// closing.
     #[inline]
     pub(crate) fn output_sent(&mut self, conn: ConnId) {
         let Some(open) = self.conns.get_mut(conn) else { return };

@@ -30,8 +30,9 @@ use crate::{CloseReason, ConnId, Event, Listener, ListenerId, Socket, Waker};
 
 /// The maximum number of kernel events taken in one turn; the next turn takes the rest.
 const KERNEL_EVENTS_PER_TURN_MAX: usize = 1024;
-/// The room of one receive of a large request, in chunks instead of the usual one: exactly this for
-/// an encrypted connection, at least this for others.
+/// The maximum length of one receive of a large announced request, in chunks
+/// ([`LoopOptions::read_chunk_len_bytes`](crate::LoopOptions)). Other receives have one chunk. A
+/// connection without encryption may receive more: all free capacity of its buffer.
 const SEALED_CHUNKS_MAX: usize = 4;
 /// The token of the waker. Tokens of the waker and of listeners fit 32 bits; those of connections
 /// do not, because their generation is at least 1.
@@ -44,7 +45,7 @@ pub(crate) struct Epoll {
     listeners: Vec<Option<Listener>>,
     /// The listeners that may have waiting clients.
     acceptable: Vec<ListenerId>,
-    /// The listeners that could not accept.
+    /// The paused listeners, which could not accept.
     accept_pauses: AcceptPauses,
     /// The connections that may have unread input, in the order in which they are served.
     readable: VecDeque<ConnId>,
@@ -161,7 +162,8 @@ impl Epoll {
         }
     }
 
-    /// Sleeps while requests gather: epoll cannot wait for several events.
+    /// Sleeps for the gathering time, so that the poll reports several requests. epoll itself
+    /// cannot wait for several events.
     fn gather(&self, core: &Core) {
         let gather_us = core.gather_us();
         if gather_us > 0 && self.sleeps_precisely {

@@ -97,8 +97,8 @@ impl EventLoop {
         }
     }
 
-    /// Returns the reason why `Auto` did not choose io_uring, as a phrase for the log; `None` if it
-    /// did.
+    /// Returns the reason why `Auto` chose epoll, as a phrase for the log. `None` if it chose
+    /// io_uring, or if another choice was made.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.fallback_reason.as_deref()
     }
@@ -121,7 +121,7 @@ impl EventLoop {
         }
     }
 
-    /// Closes a listener. Its accepted connections stay.
+    /// Closes the listener `id`. Its accepted connections stay open.
     pub fn remove_listener(&mut self, id: ListenerId) {
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.remove_listener(id),
@@ -208,8 +208,9 @@ impl EventLoop {
         self.core.inputs.consume(conn, n);
     }
 
-    /// Records that the unconsumed bytes of `conn` begin a request of at least `len_bytes`: their
-    /// buffer grows to that length and not beyond. It grows only with the bytes that arrive.
+    /// Records that the unconsumed bytes of `conn` begin a request of at least `len_bytes`. Their
+    /// buffer then grows to that length and room for one more receive, instead of doubling. It
+    /// still grows only with the bytes that arrive.
     pub fn expect_input(&mut self, conn: ConnId, len_bytes: usize) {
         self.core.inputs.expect(conn, len_bytes);
     }
@@ -221,7 +222,8 @@ impl EventLoop {
     }
 
     /// Requests `Data(conn)` in the next poll without new bytes; that poll does not wait. For a
-    /// caller that stops in the middle of its input. Until then nothing is received for `conn`.
+    /// caller that stops in the middle of its input. Until then epoll receives nothing for `conn`,
+    /// and io_uring only up to a limit of unparsed bytes.
     pub fn mark_ready(&mut self, conn: ConnId) {
         self.core.inputs.mark(conn);
     }
@@ -357,7 +359,8 @@ impl EventLoop {
         self.core.conns.get(conn).map_or(Ok(()), |open| open.socket().set_keepalive(interval))
     }
 
-    /// Sets the TCP keepalive of connections adopted from now on.
+    /// Sets the TCP keepalive of connections adopted from now on: the silence after which the peer
+    /// is probed. `None` leaves the system's default.
     pub fn set_default_keepalive(&mut self, interval: Option<Duration>) {
         self.core.options.keepalive = interval;
     }

@@ -16,9 +16,12 @@ pub(crate) struct Held {
     parts: VecDeque<ByteQueue>,
     /// The number of released bytes at the front of the connection's queue.
     released_len_bytes: usize,
-    /// The sums over the parts.
+    /// The number of bytes in all parts.
     pub(crate) len_bytes: usize,
+    /// The capacity of the buffers of all parts, in bytes.
     pub(crate) capacity_bytes: usize,
+    /// The number of chunks of all parts; the buffer that is appended to counts as one in each
+    /// part.
     pub(crate) piece_count: usize,
 }
 

@@ -79,13 +79,13 @@ struct Activity {
     epoch: u32,
     epoch_began: Instant,
     turns: u32,
-    /// The numbers of connections reported in this epoch so far, and in the whole last epoch, each
-    /// counted once.
+    /// The number of connections reported in this epoch so far, each counted once.
     count: usize,
+    /// The number of connections reported in the whole last epoch, each counted once.
     count_before: usize,
     /// The number of reports in this epoch so far.
     reports: u32,
-    /// The mean time between two reports in the last epoch.
+    /// The mean time between two reports in the last epoch, in nanoseconds.
     report_interval_ns: u64,
 }
 
@@ -273,7 +273,7 @@ impl Inputs {
         }
     }
 
-    /// Drops the unconsumed bytes of `conn` and its mark.
+    /// Drops the unconsumed bytes of `conn` and its request for a report ([`mark`](Self::mark)).
     pub(crate) fn discard(&mut self, conn: ConnId) {
         let len = self.len_bytes(conn);
         self.consume(conn, len);
@@ -282,7 +282,7 @@ impl Inputs {
         }
     }
 
-    /// Records the length of the request that has begun.
+    /// Records the total length in bytes of the request that the unconsumed bytes of `conn` begin.
     pub(crate) fn announce(&mut self, conn: ConnId, len_bytes: usize) {
         if let Some(slot) = self.slot_mut(conn) {
             slot.announced_len_bytes = len_bytes;
@@ -370,7 +370,7 @@ impl Inputs {
         self.slot(conn).is_some_and(|slot| slot.reported)
     }
 
-    /// Requests `Data(conn)` in the next poll.
+    /// Requests a report `Data(conn)` in the next poll, even if no new bytes arrive.
     pub(crate) fn mark(&mut self, conn: ConnId) {
         let Some(slot) = self.slot_mut(conn) else { return };
         if !slot.marked {

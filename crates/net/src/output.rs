@@ -16,9 +16,10 @@ use stdx::ByteQueue;
 use crate::ConnId;
 use crate::held::{Held, split_off};
 
-/// The maximum number of buffers in the pool, and the maximum capacity of each. That is at most 8
-/// MiB, and usually the few kilobytes of the last turns.
+/// The maximum number of buffers in the pool. Together they have at most 8 MiB, and usually the few
+/// kilobytes of the last turns.
 const POOLED_COUNT_MAX: usize = 512;
+/// The maximum capacity of a buffer that returns to the pool, in bytes.
 const POOLED_CAPACITY_BYTES_MAX: usize = 16 * 1024;
 /// The capacity of a new buffer, in bytes: enough for a few small replies.
 const BUFFER_CAPACITY_BYTES: usize = 512;

@@ -72,9 +72,9 @@ pub(crate) struct Readiness {
     /// True if the peer has closed its side: no edge will come any more, so receive until the end
     /// is found.
     pub(crate) peer_closed: bool,
-    /// True if the connection is in the list of those to receive from.
+    /// True if the connection is in `Epoll::readable`, the list of connections to receive from.
     pub(crate) queued: bool,
-    /// True if it is registered for writability too.
+    /// True if the socket is registered for writability too.
     pub(crate) awaits_writable: bool,
 }
 
@@ -84,7 +84,7 @@ impl Conn {
         self.socket.as_ref().expect("an open slot has its socket until it is released")
     }
 
-    /// Returns true while its TLS handshake is in progress.
+    /// Returns true while the TLS handshake of the connection is in progress.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }

@@ -60,28 +60,28 @@ impl Socket {
         Ok(Self { fd: socket.into(), peer: Address::Tcp(server), local, tls: None })
     }
 
-    /// Makes it the client's side of an encrypted connection; the handshake begins once a loop has
-    /// adopted it.
+    /// Makes the socket the client's side of an encrypted connection. The handshake begins once a
+    /// loop has adopted the socket.
     pub fn encrypted(self, client: TlsClient) -> Self {
         Self { tls: Some(TlsSide::Client(client)), ..self }
     }
 
-    /// Makes it the server's side of an encrypted connection, if `server` is `Some`.
+    /// Makes the socket the server's side of an encrypted connection if `server` is `Some`.
     pub(crate) fn with_server(self, server: Option<&TlsServer>) -> Self {
         Self { tls: server.cloned().map(TlsSide::Server), ..self }
     }
 
-    /// Returns true if it will be encrypted.
+    /// Returns true if the connection will be encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Takes the TLS configuration.
+    /// Takes the TLS configuration; `None` for a connection that will not be encrypted.
     pub(crate) fn take_tls(&mut self) -> Option<TlsSide> {
         self.tls.take()
     }
 
-    /// Returns the descriptor and drops the rest.
+    /// Returns the descriptor of the socket and drops its addresses.
     pub(crate) fn into_fd(self) -> OwnedFd {
         self.fd
     }

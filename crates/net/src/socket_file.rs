@@ -38,7 +38,7 @@ impl SocketFile {
         Ok(Self { path: std::path::absolute(path)?, identity: (found.dev(), found.ino()) })
     }
 
-    /// Returns the path.
+    /// Returns the absolute path of the socket file.
     pub fn path(&self) -> &Path {
         &self.path
     }

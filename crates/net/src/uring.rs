@@ -38,9 +38,10 @@ use crate::{CloseReason, ConnId, Event, Listener, ListenerId, LoopOptions, Socke
 /// received.
 const UNPARSED_CHUNKS_MAX: usize = 8;
 
-/// The part of the connections that one check for ends covers (an eighth), and the minimum number
-/// of slots. One system call checks them all.
+/// The divisor of a check for ends: it covers as many slots as an eighth of the open connections,
+/// with one system call.
 const LOOK_DIVISOR: usize = 8;
+/// The minimum number of slots that one check for ends covers.
 const LOOK_COUNT_MIN: usize = 256;
 
 /// The number of requests with which gathering ends; with so many, the cost of a turn per request
@@ -62,7 +63,8 @@ pub(crate) struct Uring {
     accept_pauses: AcceptPauses,
     /// The connections whose receive has ended and must be armed again.
     to_arm: Vec<ConnId>,
-    /// The connections that found no buffer.
+    /// The connections whose receive ended because no provided buffer was free. Their
+    /// receives are armed again before all others.
     starved: Vec<ConnId>,
     /// The connections from which nothing is received until their input is parsed.
     throttled: Vec<ConnId>,

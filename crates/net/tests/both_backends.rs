@@ -750,8 +750,8 @@ fn a_half_closed_peer_is_served_through_pauses(backend: BackendChoice) {
     assert!(got == expected);
 }
 
-/// Connections come and go so fast that a descriptor number names a new socket while requests for
-/// its former owner are still queued.
+/// Checks that connections do not mix when they come and go fast. Then a descriptor number names a
+/// new socket while requests for its former owner are still queued.
 fn descriptors_used_again_at_once_do_not_mix_connections(backend: BackendChoice) {
     let mut served = Served::start(backend);
     let mut random = Random(5);

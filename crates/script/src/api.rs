@@ -93,11 +93,12 @@ pub(crate) fn raise_table(stack: &mut Stack, text: &str) -> Raise {
     Raise
 }
 
-/// The maximum number of a command's words that need no allocation.
+/// The maximum number of words of a command (its name and arguments) whose list needs no
+/// allocation.
 const WORDS_INLINE: usize = 16;
 
-/// Checks the arguments of `call`, `pcall` and `acl_check_cmd`, and returns their number. Replaces
-/// numbers by their texts.
+/// Checks the arguments of `call`, `pcall` and `acl_check_cmd`: the words of a command. Replaces
+/// numbers by their texts and returns the number of words.
 pub(crate) fn prepare_words(stack: &mut Stack) -> Result<usize, Raise> {
     let count = stack.top();
     if count == 0 {
@@ -140,7 +141,8 @@ fn number_word(stack: &mut Stack, at: i32) {
     stack.replace(at);
 }
 
-/// Calls `work` with the prepared words.
+/// Calls `work` with the first `count` values of the stack: the words that [`prepare_words`] has
+/// checked.
 pub(crate) fn with_words<R>(stack: &Stack, count: usize, work: impl FnOnce(&[&[u8]]) -> R) -> R {
     if count <= WORDS_INLINE {
         let mut words: [&[u8]; WORDS_INLINE] = [b""; WORDS_INLINE];

@@ -48,7 +48,7 @@ pub(crate) fn collectgarbage(stack: &mut Stack) -> Returns {
     delegate(stack)
 }
 
-/// Calls the first upvalue with all arguments.
+/// Calls the first upvalue with all arguments of the running function.
 fn delegate(stack: &mut Stack) -> Returns {
     let args = stack.top();
     stack.push_upvalue(1);

@@ -31,7 +31,8 @@ pub(crate) fn handle(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Records the place of an error that one of our functions passes on, and returns the same error.
+/// Handles an error raised by a function that one of our functions called. Records the place of the
+/// error in `Context::raised_at` and returns the error unchanged.
 pub(crate) fn note_place(stack: &mut Stack) -> Returns {
     let error = identity(stack);
     let place = place(stack);

@@ -13,7 +13,7 @@
 
 /// The maximum number of captures in a pattern.
 const CAPTURES_MAX: usize = 32;
-/// The maximum number of choices at one time. PUC Lua needs a frame of C's stack for each.
+/// The maximum number of choices on a matcher's stack. PUC Lua needs a frame of C's stack for each.
 const CHOICES_MAX: usize = 100_000;
 /// The capacity above which the stack of choices is not kept for the next pattern.
 const CHOICES_KEPT_MAX: usize = 1024;
@@ -179,9 +179,9 @@ enum Backtrack {
     More { from: usize, item: usize, end: usize },
     /// `?`: the item may match nothing, at `from`; then `rest` follows.
     Without { from: usize, rest: usize },
-    /// The start of a capture.
+    /// The start of a capture, which is undone.
     Opened,
-    /// The end of the capture with this index.
+    /// The end of the capture with this index, which is undone.
     Closed(usize),
 }
 
@@ -205,13 +205,13 @@ pub(crate) struct Texts<'a> {
 }
 
 impl Texts<'_> {
-    /// Returns a byte of the pattern; 0 after its end.
+    /// Returns the byte of the pattern at offset `place`; 0 after its end.
     #[inline]
     fn at(&self, place: usize) -> u8 {
         self.pattern.get(place).copied().unwrap_or(0)
     }
 
-    /// Returns the end of the item at `place`.
+    /// Returns the offset after the item that begins at offset `place` of the pattern.
     #[inline]
     fn item_end<E>(&self, place: usize) -> Result<usize, Failure<E>> {
         match self.pattern[place] {
@@ -240,8 +240,8 @@ impl Texts<'_> {
         }
     }
 
-    /// Returns the byte with which every match of the pattern from `place` on begins. `None` if
-    /// there is no such byte.
+    /// Returns the byte with which every match of the pattern from offset `place` on begins. `None`
+    /// if there is no such byte.
     #[inline]
     pub(crate) fn first_byte(&self, place: usize) -> Option<u8> {
         let &first = self.pattern.get(place)?;

@@ -164,11 +164,12 @@ pub(crate) fn push_error(stack: &mut Stack, line: &[u8]) {
 
 /// The fields of an error table.
 pub(crate) struct ErrorFields {
-    /// `err`.
+    /// The field `err`.
     pub(crate) message: Vec<u8>,
-    /// `source` and `line`.
+    /// The fields `source` and `line`; `None` if one of them is missing.
     pub(crate) place: Option<(Vec<u8>, Vec<u8>)>,
-    /// `ignore_error_stats_update`.
+    /// The field `ignore_error_stats_update`: true if a command has already been counted for this
+    /// error.
     pub(crate) counted: bool,
 }
 

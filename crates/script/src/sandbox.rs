@@ -8,36 +8,37 @@ use crate::lua::{Function, Returns, Stack, State};
 use crate::options::VmOptions;
 use crate::{api, base, errors, library, math, shell};
 
-/// Lua's own global variables. Scripts cannot access them.
+/// The stack index of the table of Lua's own global variables, which scripts cannot access.
 const LUA_GLOBALS: i32 = 1;
-/// The global variables common to scripts and functions of libraries.
+/// The stack index of the table of global variables common to scripts and functions of libraries.
 const COMMON: i32 = 2;
-/// Compiled scripts, by number.
+/// The stack index of the table of compiled scripts. The `Vm` maps names of scripts to its indices.
 pub(crate) const CHUNKS: i32 = 3;
-/// A table of each library's functions, by the library's name.
+/// The stack index of a table that holds a table of each library's functions, by the library's
+/// name.
 pub(crate) const LIBRARIES: i32 = 4;
-/// The functions that a library being loaded has registered, by number.
+/// The stack index of the functions that a library being loaded has registered, by number.
 pub(crate) const REGISTERED: i32 = 5;
-/// The error handler of scripts and functions.
+/// The stack index of the error handler of scripts and functions.
 pub(crate) const HANDLER: i32 = 6;
-/// The global variables of scripts, without their shell.
+/// The stack index of the table of global variables of scripts, without its shell.
 pub(crate) const GLOBALS: i32 = 7;
-/// The global variables of libraries' functions.
+/// The stack index of the table of global variables of libraries' functions.
 pub(crate) const FUNCTION_GLOBALS: i32 = 8;
-/// The global variables of libraries that are being loaded.
+/// The stack index of the table of global variables of libraries that are being loaded.
 pub(crate) const LOADING_GLOBALS: i32 = 9;
-/// The shell of `FUNCTION_GLOBALS` and `LOADING_GLOBALS`. Its metatable's `__index` is one of them
-/// at a time.
+/// The stack index of the shell of `FUNCTION_GLOBALS` and `LOADING_GLOBALS`. Its metatable's
+/// `__index` is one of them at a time.
 pub(crate) const LIBRARY_SHELL: i32 = 10;
-/// The text `KEYS`.
+/// The stack index of the text `KEYS`.
 pub(crate) const KEYS_NAME: i32 = 11;
-/// The text `ARGV`.
+/// The stack index of the text `ARGV`.
 pub(crate) const ARGV_NAME: i32 = 12;
-/// The table of `KEYS`; nil before the first run.
+/// The stack index of the table of `KEYS`; nil before the first run.
 pub(crate) const KEYS_TABLE: i32 = 13;
-/// The table of `ARGV`; nil before the first run.
+/// The stack index of the table of `ARGV`; nil before the first run.
 pub(crate) const ARGV_TABLE: i32 = 14;
-/// The highest of these indices.
+/// The highest stack index of a value that lives as long as the state.
 pub(crate) const LAST_PLACE: i32 = ARGV_TABLE;
 
 /// Lua's own global values that scripts get unchanged.

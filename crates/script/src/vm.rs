@@ -22,9 +22,9 @@ use crate::sha::{Sha, ShaMap};
 /// The arguments of one call of a script or function, and the client's protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// `KEYS`.
+    /// The keys of the call (`KEYS`).
     pub keys: &'a [&'a [u8]],
-    /// `ARGV`.
+    /// The other arguments of the call (`ARGV`).
     pub args: &'a [&'a [u8]],
     /// The protocol of the client that gets the reply.
     pub protocol: Protocol,

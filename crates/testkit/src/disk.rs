@@ -168,7 +168,7 @@ impl SimulatedFolder {
     }
 
     /// Returns an independent copy of the folder. Its operations are counted from 0 and fail as
-    /// planned.
+    /// `plan` says.
     pub fn fork(&self, plan: Plan) -> Self {
         let state = self.state().clone();
         Self::of(State { operations: 0, failed: Vec::new(), plan, ..state })

@@ -225,8 +225,9 @@ impl<'a> Search<'a> {
         possible
     }
 
-    /// Runs the search. Calls `refused` with each operation that was tried at a place and could not
-    /// be next: its reply did not fit, or its client's previous operation was not done.
+    /// Runs the search. Returns true if some order explains every required reply. Calls `refused`
+    /// with each operation that could not be the next one when it was tried: its reply did not fit,
+    /// or its client's previous operation was not done.
     fn run(&mut self, mut refused: impl FnMut(&Self, usize)) -> bool {
         let mut tried: HashSet<(Vec<u64>, Database)> = HashSet::new();
         let mut taken: Vec<(usize, Database)> = Vec::new();
@@ -287,7 +288,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Puts both events back at their places. The order must be the reverse of the removals.
+    /// Puts both events of the operation back at their places in the list. The order must be the
+    /// reverse of the removals.
     fn put_back(&mut self, operation: usize) {
         self.done[operation / 64] &= !(1 << (operation % 64));
         self.required_left += usize::from(self.required[operation]);

@@ -126,7 +126,7 @@ struct Known {
 
 /// The state that all clients share.
 struct Common {
-    /// The ids of the clients' connections.
+    /// The ids of the clients' connections, by client.
     ids: Vec<AtomicU64>,
     /// The number of clients that have pushed all their elements.
     done_pushing: AtomicUsize,

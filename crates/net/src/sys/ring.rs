@@ -90,7 +90,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// The condition of one completion.
+    /// A wait for one completion, without gathering.
     pub(crate) const FIRST: Wait = Wait { completions: 1, gather_us: 0 };
 }
 
@@ -272,17 +272,17 @@ impl Ring {
         self.closing.push(fd);
     }
 
-    /// Closes the descriptors that wait for it, unless requests are still queued: in a shortage the
-    /// kernel takes only some of them, or none.
+    /// Closes the descriptors passed to [`close_later`](Self::close_later), unless requests are
+    /// still queued: in a shortage the kernel takes only some of them, or none.
     fn close_submitted(&mut self) {
         if !self.closing.is_empty() && self.ring.submission().is_empty() {
             self.closing.clear();
         }
     }
 
-    /// Submits the queued requests and waits for completions, in one system call. It waits for
-    /// `wait`, not at all if that is `None`, and at most for `timeout`. Descriptors to close cost
-    /// one system call more.
+    /// Submits the queued requests and waits for completions, in one system call. Waits until
+    /// `wait` is fulfilled, at most for `timeout`; does not wait if `wait` is `None`. If
+    /// descriptors must be closed, they are closed before the wait, with further system calls.
     pub(crate) fn enter(&mut self, wait: Option<Wait>, timeout: Option<Duration>) -> io::Result<()> {
         if wait.is_some() && !self.closing.is_empty() {
             // Peers must see the end of their connections now, not after the wait.
@@ -560,7 +560,7 @@ mod tests {
                 let len = received.outcome.map(|span| buffers.bytes(span).len()).unwrap();
                 assert!(!received.goes_on && (1..=1000).contains(&len));
                 left -= len;
-                // Older kernels do not say it of Unix sockets.
+                // Older kernels do not report it for Unix sockets.
                 assert!(left > 0 || !received.socket_nonempty);
                 buffers.end_turn();
             }
@@ -623,7 +623,8 @@ mod tests {
         });
     }
 
-    /// Replaces the descriptor of `ring` by a duplicate of `fd`.
+    /// Replaces the file behind the descriptor of `ring` by that of `fd`, so that the kernel takes
+    /// no requests.
     fn redirect(ring: &Ring, fd: impl AsFd) {
         // SAFETY: the number belongs to the ring, which outlives this owner of it.
         let target = unsafe { OwnedFd::from_raw_fd(ring.ring.as_raw_fd()) };

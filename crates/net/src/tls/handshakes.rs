@@ -43,7 +43,8 @@ impl Handshakes {
         self.ready.pop_front()
     }
 
-    /// Lists the handshakes that are still ready.
+    /// Returns the connections whose handshakes are ready for their next step, without removing
+    /// them.
     pub(crate) fn all_ready(&self) -> impl Iterator<Item = ConnId> + '_ {
         self.ready.iter().copied()
     }

@@ -22,8 +22,9 @@ use super::suites::{blocks_max, blocks_of};
 
 /// The length of a record's header in bytes: type, version, length (RFC 8446, 5.1).
 const HEADER_LEN_BYTES: usize = 5;
-/// The types of records that a connection may begin with.
+/// The type of a record with an alert. A connection may begin with such a record.
 const CONTENT_ALERT: u8 = 21;
+/// The type of a record with a handshake message. A connection may begin with such a record.
 const CONTENT_HANDSHAKE: u8 = 22;
 /// The maximum length of the plaintext in a record, in bytes.
 const PLAINTEXT_LEN_BYTES_MAX: usize = 16 * 1024;
@@ -69,7 +70,7 @@ pub(crate) enum PeerSide {
 /// The TLS state of one connection; see the module.
 pub(crate) struct Session {
     phase: Phase,
-    /// The records to send before all data.
+    /// The records of handshake messages and alerts that must be sent before any data.
     ready: Vec<u8>,
     /// The input that rustls has not used yet.
     incoming: Vec<u8>,
@@ -79,7 +80,7 @@ pub(crate) struct Session {
     is_tls: bool,
     peer_side: PeerSide,
     sent_close: bool,
-    /// The number of blocks that the sending key may still seal.
+    /// The number of 16-byte blocks that the sending key may still seal.
     blocks_left: u64,
     agreed: Option<Box<Agreed>>,
 }
@@ -294,7 +295,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sets the number of blocks that may still be sealed; a test cannot seal 2^34 of them.
+    /// Sets the number of 16-byte blocks that may still be sealed; a test cannot seal 2^34 of them.
     #[cfg(test)]
     pub(super) fn set_blocks_left(&mut self, blocks_left: u64) {
         self.blocks_left = blocks_left;

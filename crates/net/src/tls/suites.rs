@@ -41,8 +41,8 @@ fn without_limit_of_records(suite: SupportedCipherSuite) -> SupportedCipherSuite
     SupportedCipherSuite::Tls12(suite)
 }
 
-/// Returns the number of blocks that a key of `suite` may seal; `u64::MAX` if rustls changes the
-/// key or there is no limit.
+/// Returns the number of 16-byte blocks that a key of `suite` may seal; `u64::MAX` if rustls
+/// changes the key or there is no limit.
 pub(super) fn blocks_max(suite: SupportedCipherSuite) -> u64 {
     match ALL_CIPHER_SUITES.iter().find(|known| **known == suite) {
         Some(SupportedCipherSuite::Tls12(known)) if known.common.confidentiality_limit < u64::MAX => {
@@ -52,7 +52,8 @@ pub(super) fn blocks_max(suite: SupportedCipherSuite) -> u64 {
     }
 }
 
-/// Returns the number of blocks of a record of `len_bytes`, including its header and its tag.
+/// Returns the number of 16-byte blocks of a record of `len_bytes`, including its header and its
+/// tag.
 pub(super) fn blocks_of(len_bytes: usize) -> u64 {
     len_bytes.div_ceil(16) as u64 + 2
 }

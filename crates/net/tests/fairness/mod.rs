@@ -18,7 +18,8 @@ const TAKEN_LEN_BYTES: usize = 2_000;
 /// The maximum number of turns until a sent byte is reported: it is received in the first turn, or
 /// finds no buffer and is received in the second.
 const TURNS_MAX: usize = 2;
-/// The same maximum while the number of buffers still doubles in each turn.
+/// The maximum number of turns until a sent byte is reported, while the number of buffers still
+/// doubles in each turn.
 const FIRST_TURNS_MAX: usize = 8;
 /// The maximum number of unparsed bytes of all fast connections. Added to it is at most one turn's
 /// memory, received before the connections were known to be fast.

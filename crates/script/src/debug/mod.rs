@@ -68,10 +68,13 @@ fn is_stepping(stack: &Stack) -> bool {
     with(stack, |state| state.steps).unwrap_or(false)
 }
 
-/// The reasons for which a script stops.
+/// The reason that is shown for a stop at the next line of a step.
 const STEP: &str = "step over";
+/// The reason that is shown for a stop at a breakpoint that the client has set.
 const BREAK_POINT: &str = "break point";
+/// The reason that is shown for a stop after a call of `redis.breakpoint`.
 const CALLED: &str = "redis.breakpoint() called";
+/// The reason that is shown for a stop of a script that has run for too long.
 const OVERDUE: &str = "timeout reached, infinite loop?";
 
 /// Handles the start of a line, and the end of about 10,000 instructions. Stops the script at a

@@ -152,7 +152,7 @@ fn list_around(stack: &Stack, line: i64, context: i64) {
 }
 
 /// Handles `print variable`: logs the local variable of this name, from the innermost function that
-/// has one. Without one, logs `KEYS` or `ARGV`.
+/// has one. If there is none, `KEYS` and `ARGV` name the global variables.
 fn print(stack: &mut Stack, name: &[u8]) {
     let mut level = 0;
     while stack.function_at(level).is_some() {
@@ -199,8 +199,8 @@ fn log_top(stack: &mut Stack, start: &[u8]) {
     with(stack, |state| state.log_value(line));
 }
 
-/// Handles `break [line…]`: without lines, shows the breakpoints. Otherwise sets a breakpoint, or
-/// removes one (`-line`) or all (0).
+/// Handles `break [line…]`: without arguments, shows the breakpoints. Each argument sets a
+/// breakpoint (`line`), removes one (`-line`), or removes all (`0`).
 fn set_breakpoints(stack: &Stack, arguments: &[Vec<u8>]) {
     if arguments.is_empty() {
         with(stack, |state| {

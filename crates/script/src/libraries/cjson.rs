@@ -393,8 +393,8 @@ fn lua_type_name(stack: &Stack, index: i32) -> &'static str {
 
 // Decoding.
 
-/// The number of bytes of work that each byte of text counts as. Decoding a byte takes longer than
-/// copying one: a short text may contain many tables.
+/// The number of bytes of work, as [`Stack::work`] counts them, for each byte of decoded text.
+/// Decoding a byte takes longer than copying one: a short text may contain many tables.
 const WORK_PER_BYTE: usize = 32;
 
 fn decode(stack: &mut Stack) -> Returns {
@@ -427,8 +427,8 @@ fn decode(stack: &mut Stack) -> Returns {
     done.map(|()| 1)
 }
 
-/// A token of the text. Its value is in the decoder. A token without its value is returned in a
-/// register; with it, it would be stored to memory and read back.
+/// The kind of a token of the text. Its value, if it has one, is in the [`Decoder`]. So a token
+/// fits a register, and is not stored to memory and read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     ObjectBegin,
@@ -453,12 +453,12 @@ struct Decoder<'a> {
     depth: i32,
     scratch: Vec<u8>,
     values: usize,
-    /// The offset of the last token.
+    /// The offset at which the last token begins, in bytes.
     from: usize,
     /// The start and end of the last string's bytes in the text. `None` if the bytes are in the
     /// scratch buffer, because the string has escapes.
     span: Option<(usize, usize)>,
-    /// The last number.
+    /// The value of the last token that was a number.
     number: f64,
     /// The text of the error, if the last token is [`Token::Error`].
     problem: &'static str,
@@ -474,7 +474,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Returns the byte at a place; zero after the end, as in C.
+    /// Returns the byte of the text at offset `at`; zero after the end, as in C.
     fn byte(&self, at: usize) -> u8 {
         self.text.get(at).copied().unwrap_or(0)
     }
@@ -531,7 +531,8 @@ impl Decoder<'_> {
         self.error("invalid token", from)
     }
 
-    /// Returns true if a number begins here that JSON does not allow, such as `+1`, `0x1` or `nan`.
+    /// Returns true if a number that JSON does not allow, such as `+1`, `0x1` or `nan`, begins at
+    /// the current offset.
     fn is_invalid_number(&self) -> bool {
         let mut at = self.at;
         if self.byte(at) == b'+' {

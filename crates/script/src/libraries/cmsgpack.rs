@@ -201,7 +201,8 @@ impl From<Raise> for UnpackError {
     }
 }
 
-/// Unpacks up to `limit` values from `offset` on, or all values if both are 0.
+/// Unpacks up to `limit` values from `offset` on, or all values if both are 0. Unless all are
+/// unpacked, the first result is the offset of the next value, or -1 at the end.
 fn unpack_some(stack: &mut Stack, limit: i64, offset: i64) -> Returns {
     let (limit, offset) = (limit as i32, offset as i32);
     let data = stack.check_text(1)?.to_vec();
@@ -244,7 +245,7 @@ fn unpack_some(stack: &mut Stack, limit: i64, offset: i64) -> Returns {
 struct Unpacker<'a> {
     left: &'a [u8],
     values: usize,
-    /// The number of tables that are being read.
+    /// The number of nested tables that are being read.
     depth: usize,
 }
 

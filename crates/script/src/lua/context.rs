@@ -30,8 +30,9 @@ pub(crate) struct Context {
     /// The number of bytes allocated or processed since the server was last asked if the script may
     /// continue.
     pub(super) worked_bytes: Cell<usize>,
-    /// The number of our functions that run on top of Lua's innermost code, the code outside of all
-    /// calls included. 0 while Lua's own code runs: only then may the allocator refuse memory.
+    /// The number of nested functions of ours that run above the innermost Lua code. 0 while Lua's
+    /// own code runs: only then may the allocator refuse memory. The code outside of all calls
+    /// counts as one function.
     pub(super) native_depth: Cell<u32>,
     /// The server, while a script runs.
     pub(super) commands: Cell<Option<NonNull<dyn Commands>>>,
@@ -40,7 +41,7 @@ pub(crate) struct Context {
     pub(super) stopped: Cell<Option<Stop>>,
     /// The protocol that the script set by `redis.setresp`.
     pub(crate) protocol: Cell<Protocol>,
-    /// True while a library is being loaded, which may call other functions.
+    /// True while a library is being loaded. Only then may `redis.register_function` be called.
     pub(crate) loading: Cell<bool>,
     /// True while a function of a library runs.
     pub(crate) in_function: Cell<bool>,
@@ -50,19 +51,21 @@ pub(crate) struct Context {
     pub(crate) json: Cell<Settings>,
     /// The output buffer of `cjson`.
     pub(crate) json_buffer: RefCell<Vec<u8>>,
-    /// The addresses of all shells, the tables that scripts see in front of read-only tables.
+    /// The addresses of all shells: the empty tables through which scripts read the tables that
+    /// they may not change (see `shell`).
     pub(crate) shells: RefCell<Vec<usize>>,
     /// The place where the script was stopped.
     pub(crate) stopped_at: RefCell<Option<Place>>,
-    /// The address in the thread's stack where the run began.
+    /// The address in the thread's stack where the run began, from which the used part is measured.
     pub(crate) stack_start: Cell<usize>,
     /// The debugger's state, if the script is debugged.
     pub(crate) debugging: RefCell<Option<Box<DebugState>>>,
     /// The address of the function to call when a line begins; null if lines are not watched.
     pub(super) on_event: Cell<*const c_void>,
-    /// The matcher that was used last.
+    /// The pattern matcher of the last call, kept for the next one.
     pub(crate) matcher: Cell<Option<Box<Matcher>>>,
-    /// An error raised by a function that one of our functions called, and its place.
+    /// The last error raised by a function that one of our functions called: its text or address,
+    /// and the place where it was raised.
     pub(crate) raised_at: RefCell<Option<(Vec<u8>, Place)>>,
     /// Functions that a library being loaded has registered.
     pub(crate) registered: RefCell<crate::flags::Registered>,

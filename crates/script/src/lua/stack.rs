@@ -55,7 +55,8 @@ pub(crate) struct CallFrame {
 pub(crate) struct Stack {
     pub(super) l: *mut ffi::lua_State,
     context: NonNull<Context>,
-    /// The number of values up to which a push needs no check for room.
+    /// The number of values for which Lua certainly has room. Up to this number a push needs no
+    /// check.
     spare_top: i32,
 }
 
@@ -667,7 +668,8 @@ impl Stack {
         self.raise_argument(argument, &text)
     }
 
-    /// Ends the script, as the server decided.
+    /// Ends the script for the reason `stop`: records the reason and the place, and raises an
+    /// error.
     pub(crate) fn raise_stop(&self, stop: Stop) -> Raise {
         self.note_stop();
         self.context().stop(stop);

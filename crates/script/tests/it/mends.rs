@@ -86,7 +86,7 @@ fn issue_33_all_bytes_of_a_text_are_hashed() {
     check(program, ORDER);
 }
 
-/// The reply of Redis 8.0.2 to the program above.
+/// The reply of Redis 8.0.2 to the program that adds eight long keys to a table.
 const ORDER: &str = "$8 48271635";
 
 /// Returns the least CPU time of three calls of `work`.

@@ -200,7 +200,7 @@ fn all_is_there_after_a_crash_whatever_was_rewritten_before() {
     }
 }
 
-/// Ends the writers, also if a check fails.
+/// A guard that sets its flag when it is dropped. The writers then end, also after a failed check.
 struct SetAtEnd<'s>(&'s AtomicBool);
 
 impl Drop for SetAtEnd<'_> {

@@ -8,8 +8,9 @@ use testkit::{Client, Value};
 
 use crate::support::{connect_on, info, on_each_back_end};
 
-/// The thread of the stand-in, and the thread of the observed clients.
+/// The I/O thread of the stand-in's client.
 const SCRIPT: usize = 1;
+/// The I/O thread of the observed clients.
 const OTHERS: usize = 0;
 
 pub const BUSY: &str =
@@ -19,7 +20,7 @@ pub const BUSY_FUNCTION: &str =
 pub const ABORTED: &str = "EXECABORT Transaction discarded because of: BUSY Redis is busy running a script. You \
                        can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
 
-/// Duration longer than any test: the stand-in is killed.
+/// Duration of the stand-in in milliseconds. It is longer than any test: the stand-in is killed.
 const LONG_MS: &str = "600000";
 
 pub fn send(client: &mut Client, words: &str) {

@@ -1,4 +1,5 @@
-//! CLIENT LIST for clients in each state, and the end of clients that send no end.
+//! CLIENT LIST for clients in each state, and the end of clients that hang up while they are
+//! blocked or are idle for too long.
 
 use std::time::{Duration, Instant};
 

@@ -9,7 +9,7 @@ use testkit::{Client, Value};
 
 use crate::support::{connect, connect_on, on_each_back_end_with};
 
-/// Members of each set: an intersection of two takes a millisecond or more.
+/// Number of members of each set: an intersection of two takes a millisecond or more.
 const MEMBERS: usize = 20_000;
 /// Number of commands in the pipeline.
 const PIPELINE: usize = 200;

@@ -18,13 +18,14 @@ use changes::Change;
 use listeners::{Cell, Listener, Reason};
 use stage::{Rig, Stage, put};
 
-/// The first margin before an expiry; it doubles if the machine is too busy.
+/// The first time between the preparation of a cell and its expiry, in milliseconds. It doubles if
+/// the machine is too busy.
 const MARGIN_MS: u64 = 40;
 
 /// Maximum time that a cell waits for its value.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The same time once [`WRONG_MANY`] cells are wrong, so that a broken server does not take an
-/// hour.
+/// Maximum time that a cell waits for its value once [`WRONG_MANY`] cells are wrong. It is short,
+/// so that a broken server does not take an hour.
 const PATIENCE_BROKEN: Duration = Duration::from_secs(1);
 const WRONG_MANY: usize = 3;
 

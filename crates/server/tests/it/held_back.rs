@@ -103,7 +103,8 @@ fn a_paused_clients_requests_run_as_they_were_sent() {
     on_each_back_end(|server| (0..STREAMS).for_each(|seed| check(server, Hold::Paused, seed)));
 }
 
-/// Bytes of unread messages: more than the server buffers before the client's requests must wait.
+/// Number of bytes of unread messages: more than the server buffers before the client's requests
+/// must wait.
 const UNREAD_BYTES: usize = 90 << 20;
 
 /// Returns a client with [`UNREAD_BYTES`] of messages to read, and another client.

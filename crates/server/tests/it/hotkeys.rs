@@ -26,7 +26,7 @@ fn number(value: &Value) -> i64 {
     *number
 }
 
-/// Returns keys with their numbers.
+/// Parses an array of keys, each followed by its number.
 fn keys(value: &Value) -> Vec<(String, i64)> {
     let Value::Array(items) = value else { panic!("{value} is no array") };
     let name = |value| String::from_utf8_lossy(text(value)).into_owned();

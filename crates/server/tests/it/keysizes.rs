@@ -55,7 +55,7 @@ const TYPES: [(&str, &str, &str); 5] = [
     ("hash", "HLEN", "hashes_items"),
 ];
 
-/// Generates random commands.
+/// A generator of random commands.
 struct Draw(fastrand::Rng);
 
 impl Draw {

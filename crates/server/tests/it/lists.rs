@@ -18,7 +18,7 @@ fn fill(client: &mut Client, key: &str) {
     }
 }
 
-/// Returns the quicklist fields of DEBUG OBJECT.
+/// Returns the quicklist fields of DEBUG OBJECT for `key`.
 fn figures(client: &mut Client, key: &str) -> String {
     let Value::Simple(line) = client.command(&["DEBUG", "OBJECT", key]) else { panic!("a line") };
     let line = String::from_utf8_lossy(&line).into_owned();

@@ -32,7 +32,7 @@ fn lines(path: &Path) -> Vec<Json> {
         .collect()
 }
 
-/// Summarizes a line.
+/// Formats an audit line as words: event, result, reason, user, command and keys.
 fn shown(line: &Json) -> String {
     let word = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
     let keys: Vec<&str> = line["keys"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();

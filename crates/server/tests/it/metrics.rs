@@ -19,7 +19,8 @@ pub fn start() -> (Server, u16) {
     start_with(|builder| builder)
 }
 
-/// Starts such a server with its data in this folder.
+/// Starts a server with a metrics endpoint and its data in `folder`; returns it with the endpoint's
+/// port.
 pub fn start_in(folder: &Path) -> (Server, u16) {
     start_with(|builder| builder.data_folder(folder).option("enable-protected-configs", "yes"))
 }
@@ -37,7 +38,7 @@ fn start_with(prepare: impl Fn(Builder) -> Builder) -> (Server, u16) {
     panic!("no port stays free");
 }
 
-/// The format of a page.
+/// The format of a page, the body of the endpoint's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Text,
@@ -57,12 +58,12 @@ fn ask(port: u16, headers: &str) -> (String, Vec<u8>) {
     (head, answer[end + 4..].to_vec())
 }
 
-/// Returns a page in the default format.
+/// Returns the endpoint's page of metrics in the default format.
 pub fn scrape(port: u16) -> String {
     String::from_utf8(ask(port, "").1).expect("a page is text")
 }
 
-/// Returns a page in this format.
+/// Returns the endpoint's page of metrics in `format`.
 fn scrape_as(port: u16, format: Format) -> String {
     let (accept, kind) = match format {
         Format::Text => ("text/plain", "text/plain; version=0.0.4; charset=utf-8"),

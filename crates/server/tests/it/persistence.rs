@@ -143,7 +143,7 @@ fn number(value: &Value) -> i64 {
     }
 }
 
-/// Ends the writers, also if a check fails.
+/// A guard that sets its flag when it is dropped. The writers then end, also after a failed check.
 struct SetAtEnd<'s>(&'s AtomicBool);
 
 impl Drop for SetAtEnd<'_> {

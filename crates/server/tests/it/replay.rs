@@ -79,7 +79,7 @@ fn engine() -> (Shared, ManualClock) {
     (Shared::new(start), ManualClock::new(now, Duration::from_secs(1_000_000)))
 }
 
-/// Replays a file in lanes that a test drives.
+/// A replay of a file in lanes; a test decides which lane runs next.
 struct Replay<'s> {
     lanes: Vec<Lane<'s, ManualClock>>,
     queues: Vec<VecDeque<Task<Batch>>>,
@@ -250,7 +250,8 @@ fn words(line: &str) -> Words {
 struct Commands<'s> {
     shared: &'s Shared,
     grammar: Grammar,
-    /// Percentage of the generated commands with several keys or none that are used.
+    /// Percentage of the generated commands with several keys, or with none, that are used. The
+    /// others are dropped.
     of_many_keys_percent: usize,
     stream_clock: u64,
 }
@@ -348,7 +349,7 @@ fn any_number_of_lanes_makes_of_a_file_what_one_makes_of_it() {
     assert!(keys > 10 * RUNS as usize, "{keys}");
 }
 
-/// Collects the bytes of a change log.
+/// A reader of a change log that collects its bytes.
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
 impl LogReader for Kept {

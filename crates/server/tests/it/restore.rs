@@ -20,7 +20,7 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
 }
 
-/// Waits for the next second; returns the second that has ended.
+/// Waits until a new second begins; returns the Unix time of the second that has ended.
 fn await_next_second() -> u64 {
     let before = now_s();
     while now_s() == before {

@@ -8,7 +8,7 @@ use testkit::{Client, ServerProcess, Value};
 
 use crate::support::{as_process_on_each_back_end, info};
 
-/// Elements of a value: freeing all of them at once takes tens of milliseconds.
+/// Number of elements of a value: freeing all of them at once takes tens of milliseconds.
 const ELEMENTS: usize = 100_000;
 /// Maximum wait of a client. It is far more than any single step, because the machine may be busy
 /// with other tests. It is short enough to detect work proportional to such a value that repeats
@@ -47,7 +47,8 @@ fn fill(client: &mut Client, kind: &str) {
     }
 }
 
-/// Stops the reader even if `work` panics, because the scope waits for the reader.
+/// A guard that stops the reader when it is dropped, even if `work` panics: the scope waits for the
+/// reader.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {

@@ -53,7 +53,7 @@ fn calls(client: &mut Client, command: &str) -> u64 {
     line.map_or(0, |line| line.split(',').next().expect("a number").parse().expect("a number"))
 }
 
-/// Bytes of each message: four messages fill the queue of a thread, three do not.
+/// Length of each message in bytes: four messages fill the queue of a thread, three do not.
 const MESSAGE_BYTES: usize = 300_000;
 
 #[test]
@@ -185,7 +185,7 @@ fn a_subscription_has_all_messages_up_to_its_end_and_none_behind() {
     });
 }
 
-/// Ends a thread, also if this one panics.
+/// A guard that stops another thread when it is dropped, even if this thread panics.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {

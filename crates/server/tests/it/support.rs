@@ -92,7 +92,7 @@ pub fn start(backend: BackendChoice) -> Server {
     builder.option("enable-debug-command", "yes").start().expect("the server starts")
 }
 
-/// Starts such a server with its data in this folder.
+/// Starts a server with two I/O threads on a free port, with its data in `folder`.
 pub fn start_in(folder: &Path) -> Server {
     let builder = Server::builder().port(0).io_threads(IO_THREADS).data_folder(folder);
     builder.option("enable-debug-command", "yes").start().expect("the server starts")

@@ -26,7 +26,7 @@ struct Arguments {
     /// The seed of random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The scripts.
+    /// The scripts (`.resp` files) after which the streams are compared.
     files: Vec<PathBuf>,
 }
 

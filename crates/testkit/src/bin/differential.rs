@@ -16,16 +16,16 @@ use testkit::{Address, ServerProcess, peer, saker};
 /// Sends the same random commands to two servers and compares their answers and content.
 #[derive(Parser)]
 struct Arguments {
-    /// Port of the reference; without it a peer is started.
+    /// Port of server A, the reference; without it a real Redis is started.
     #[arg(long)]
     a: Option<u16>,
-    /// Port of the server under test; without it saker-server is started.
+    /// Port of server B, the one under test; without it saker-server is started.
     #[arg(long)]
     b: Option<u16>,
-    /// Command line of a reference to start.
+    /// Command line of a reference (server A) to start.
     #[arg(long, conflicts_with = "a")]
     a_command: Option<String>,
-    /// Command line of a real server to start as the one under test.
+    /// Command line of a real server to start as server B, the one under test.
     #[arg(long, conflicts_with = "b")]
     b_command: Option<String>,
     /// Ends after this many seconds.

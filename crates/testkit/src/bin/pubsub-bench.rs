@@ -32,10 +32,10 @@ struct Options {
     /// `NAME=COMMAND`: a server to compare with.
     #[arg(long)]
     peer: Vec<String>,
-    /// Subscribers of the one channel.
+    /// Number of subscribers of the one channel.
     #[arg(long, default_value_t = 1000)]
     subscribers: usize,
-    /// Messages in flight at a time.
+    /// Maximum number of published messages without a reply.
     #[arg(long, default_value_t = 16)]
     pipeline: usize,
     /// Length of a message in bytes.

@@ -189,7 +189,7 @@ fn pipe(server: &ServerProcess, stream: &[u8], changes: &[Change]) -> io::Result
     }
 }
 
-/// The settings of the server under test for a stream.
+/// The settings of the server whose stream is replayed; the streams use them in turn.
 const SETTINGS: &[&[&[&str]]] = &[
     &[&["CONFIG", "SET", "maxmemory", "0"], &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]],
     &[&["CONFIG", "SET", "maxmemory", "0"], &["DEBUG", "SET-ACTIVE-EXPIRE", "1"]],

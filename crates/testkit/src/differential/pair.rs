@@ -260,7 +260,8 @@ impl Pair {
         Ok(None)
     }
 
-    /// Sends one batch and compares. `done` and `replies` collect the commands that agreed.
+    /// Sends one batch and compares the replies up to the first difference. Appends the compared
+    /// commands to `done` and the replies of A to `replies`.
     fn compare(
         &mut self,
         batch: &[Args],

@@ -21,15 +21,15 @@ enum Declares {
     None,
 }
 
-/// The changes to its commands that a random script may have.
+/// The extent to which a random script may differ from the commands that it is made of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// The script uses only the keys of its commands. No command or condition is added.
     Plain,
     /// The script uses only the keys of its commands. PING, SELECT and conditions may be added.
     Named,
-    /// The same as [`Reach::Named`], but the script also uses other keys of the same kind, of which
-    /// there are this many.
+    /// The script has the changes of [`Reach::Named`] and may also use other keys of the same kind.
+    /// The field is the number of keys of each kind.
     Among(usize),
 }
 

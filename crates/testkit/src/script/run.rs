@@ -151,8 +151,8 @@ pub(super) fn restart(connections: &mut Connections<'_>) -> Result<(), String> {
     empty(&mut (connections.connect)(Protocol::Resp2))
 }
 
-/// Resets the options that [`prepare`] changed. Uses its own connection, because the script may
-/// have closed any other.
+/// Resets the options that [`prepare`] changed. Uses the connection `control`, because the script
+/// may have closed any other.
 pub(super) fn restore(saved: SavedOptions, control: &mut Client) {
     for (name, value) in saved.0.into_iter().rev() {
         // A server that has ended has already failed the script.

@@ -113,7 +113,8 @@ pub(super) fn run(world: &World) {
     world.kernel.leave();
 }
 
-/// Releases replies, refuses or permits writes, and schedules a rewrite if a sync has failed.
+/// Records the promise after an append or a job of the writer. Releases replies, refuses or permits
+/// writes, and schedules a rewrite if a sync has failed.
 fn note(world: &World, aof: &Aof, active: &Active, appended: Appended, outbox: &Outbox) {
     let figures = active.writer.figures();
     let damages = active.writer.needs_rewrite();
@@ -410,7 +411,7 @@ pub(super) fn rewrite_if_due(world: &World, aof: &Aof, rng: &mut Rng) {
     }
 }
 
-/// Finishes a server that was asked to stop and whose threads have ended: all changes are synced.
+/// Writes and syncs all changes of a server that was asked to stop, after its threads have ended.
 pub(super) fn finish_all(world: &World, aof: &Aof) {
     aof.folder.plan(Plan::Never);
     let active = aof.state().active.clone();

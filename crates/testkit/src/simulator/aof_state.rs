@@ -27,7 +27,8 @@ pub(super) struct Promise {
     pub is_damaged: bool,
 }
 
-/// The writer of the changes and its reader of the log.
+/// The writer of the append-only file, and the id of the reader through which it receives the
+/// change log.
 #[derive(Clone)]
 pub(super) struct Active {
     pub writer: Arc<Writer>,
@@ -38,11 +39,11 @@ pub(super) struct Active {
 pub(super) struct State {
     pub files: Option<Files>,
     pub active: Option<Active>,
-    /// True while the option `appendonly` is on.
+    /// True while the option `appendonly` is `yes`.
     pub is_wanted: bool,
     /// True if a rewrite begins as soon as possible.
     pub is_scheduled: bool,
-    /// True while a job is in progress.
+    /// True while the thread of the append-only file runs a job of the writer: a write or a sync.
     pub is_working: bool,
     /// True if a sync has failed since the point of the last base. The failed sync may be that of
     /// the file that follows this base.
@@ -50,7 +51,7 @@ pub(super) struct State {
     pub policy: SyncPolicy,
     pub syncs: Syncs,
     pub times: Times,
-    /// The position up to which replies may have been sent under another policy.
+    /// The log position up to which replies may have been sent under another policy.
     pub policy_since: u64,
     pub promises: Vec<Promise>,
 }

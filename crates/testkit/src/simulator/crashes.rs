@@ -40,7 +40,7 @@ pub(super) struct Left {
 /// repeatedly.
 #[derive(Default)]
 struct Known {
-    /// The end of the tape at the point of a base, by the base's bytes.
+    /// The length of the tape at the point of each checked base, by the bytes of the base.
     bases: HashMap<Vec<u8>, usize>,
     readings: Readings,
 }

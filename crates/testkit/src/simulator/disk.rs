@@ -111,8 +111,8 @@ impl Disk {
         self.stream().reader = Some(reader);
     }
 
-    /// Returns the length of the stream with all changes so far, if there is a log. The caller
-    /// holds the gate exclusively.
+    /// Merges all changes so far into the stream. Returns the stream's length in bytes; `None`
+    /// without a log. The caller holds the gate exclusively.
     pub fn cut(&self, shared: &Shared, _alone: &Exclusive, outbox: &Outbox) -> Option<usize> {
         self.stream().reader?;
         // No change is in progress: this merges all of them.

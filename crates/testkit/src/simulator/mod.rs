@@ -86,10 +86,11 @@ use crate::disk::{Plan, SimulatedFolder};
 
 /// The stack size of a simulated thread in bytes.
 const STACK_BYTES: usize = 512 * 1024;
-/// Yield points of a run that each operation adds to the maximum. A run with more yield points
-/// counts as an endless loop.
+/// The number of yield points by which each operation raises the maximum of a run. A run with more
+/// yield points than its maximum counts as an endless loop.
 const POINTS_PER_OPERATION_MAX: usize = 20_000;
-/// Yield points of a run without operations: the constant part of the maximum.
+/// The maximum number of yield points of a run without operations: the constant part of each run's
+/// maximum.
 const POINTS_MAX_MIN: usize = 5_000_000;
 
 /// Runs a scenario once. Returns the findings.
@@ -229,7 +230,8 @@ fn judge(world: &World, scenario: &Scenario, outcome: &Outcome, crashes: Vec<Cra
     findings
 }
 
-/// Returns the crash with which the next life begins, or the findings.
+/// Checks a life with an append-only file after its threads have ended. Returns the state that a
+/// crash leaves to the next life, or the findings.
 fn check_server_run(
     world: &World,
     (scenario, number): (&Scenario, usize),

@@ -70,9 +70,10 @@ enum Action {
     ChangeOptions,
     /// The disk of the append-only file begins to fail, or works again.
     Fault,
-    /// Nothing happens for a while.
+    /// The clock moves by 50 ms to 1.5 s at once, and nothing else happens.
     Pause,
-    /// The same as [`Action::Crash`] with an append-only file; also a kill of the process.
+    /// The machine might lose power here, or the process be killed: records the moment. Only with
+    /// an append-only file.
     AofCrash,
 }
 
@@ -96,10 +97,11 @@ pub(super) struct AofCrash {
 
 /// Maximum number of crashes that are checked in one run.
 const CRASHES_MAX: usize = 4;
-/// The inverse of the probability that an action is a crash of the disk.
+/// The inverse of the probability that an action is a crash of the disk ([`Action::Crash`]).
 const CRASH_RARITY: usize = 192;
-/// The same right after a client has received a value: then crashes are more frequent, because a
-/// crash might lose the changes that the client has seen.
+/// The inverse of the probability of a crash of the disk right after a client has received a value.
+/// It is lower than [`CRASH_RARITY`], because a crash might lose the changes that the client has
+/// seen.
 const CRASH_RARITY_AFTER_REPLY: usize = 12;
 
 /// Maximum number of saves that are requested in one run.
@@ -443,8 +445,8 @@ impl<'w> Network<'w> {
         false
     }
 
-    /// Moves the clock to the next timeout of an I/O thread. Returns false if there is none; the
-    /// housekeeper's timeout does not count.
+    /// Moves the clock towards the next timeout of an I/O thread, by at most one round of the
+    /// housekeeper. Returns false if there is none; the housekeeper's timeout does not count.
     fn pass_time(&mut self) -> bool {
         let ports = &self.world.kernel.ports[..self.world.threads()];
         let Some(next_ms) = ports.iter().filter_map(|port| port.poll.deadline_ms()).min() else {

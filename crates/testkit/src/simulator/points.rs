@@ -11,9 +11,9 @@ use crate::contents::{Contents, of_keyspace};
 
 /// The required content of a base.
 pub(super) struct Point {
-    /// The keyspace at the point.
+    /// The keyspace at the base's point, the moment at which its snapshot begins.
     pub contents: Contents,
-    /// The length of the tape up to the point, in bytes.
+    /// The length of the tape up to the base's point, in bytes.
     pub end: usize,
 }
 

@@ -8,16 +8,17 @@ use persist::save::Save;
 use crate::contents::Contents;
 use crate::disk::{Plan, SimulatedFolder};
 
-/// Failing operations of the disk, in thousandths, in a run with failures.
+/// The probability that an operation of the disk fails, in thousandths, in a run with failures.
 const FAILING: usize = 30;
 
 /// The required content of a save.
 pub(super) struct Point {
-    /// The keyspace at the point.
+    /// The keyspace at the save's point, the moment at which its snapshot begins.
     pub contents: Contents,
-    /// The length of the change log's stream up to the point in bytes, if there is a log.
+    /// The length of the change log's stream up to the save's point in bytes, if there is a log.
     pub log_len_bytes: Option<usize>,
-    /// The number of operations of the disk when the save was reported as successful.
+    /// The number of operations of the disk when the save was reported as successful; `None`
+    /// before.
     pub reported_at: Option<u64>,
 }
 

@@ -73,7 +73,7 @@ impl ScriptedClient {
         scripted_client
     }
 
-    /// Prepends the requests with which a new connection begins.
+    /// Prepends to the steps the requests with which a new connection begins.
     fn introduce(&mut self) {
         let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Args>();
         let lines: &[&str] = match self.role {
@@ -190,7 +190,8 @@ impl ScriptedClient {
         Ok(())
     }
 
-    /// Updates the cache with the reply to a GET, or checks the reply against the counted events.
+    /// Handles the reply to a GET. A [`Role::Cache`] updates its cache; a [`Role::Listener`] checks
+    /// the value against the events that it has counted.
     fn learn(&mut self, args: &Args, reply: &Value) -> Result<(), String> {
         if args[0] != b"GET" {
             return Ok(());

@@ -158,7 +158,8 @@ impl World {
         self.kernel.ports.iter().for_each(|port| port.poll.expire(uptime_ms));
     }
 
-    /// Wakes the threads that have something in their inboxes. The caller holds no shard lock.
+    /// Wakes the threads whose inboxes have received something, as `outbox` records. The caller
+    /// holds no shard lock.
     pub fn wake(&self, outbox: &Outbox) {
         for thread in outbox.take() {
             let _ = self.kernel.ports[thread].mailbox.send(Message::Delivered);

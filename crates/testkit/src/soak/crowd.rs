@@ -166,7 +166,8 @@ pub fn run(crowd: &Crowd) -> Report {
     report
 }
 
-/// The counters of the misbehaving half: its turns, and the connections that the server closed.
+/// The counters of the misbehaving half (its turns, and the connections that the server closed),
+/// and the flag that ends it.
 #[derive(Default)]
 struct BadStats {
     deeds: AtomicU64,
@@ -273,9 +274,9 @@ type BadAction = fn(&mut TcpStream, turn: usize) -> io::Result<()>;
 
 /// A kind of misbehaving connection.
 enum Kind {
-    /// Runs the deed in each turn, on the same connection.
+    /// Runs the action in each turn, on the same connection.
     Keeps(BadAction),
-    /// Opens a connection in each turn, runs the deed and closes.
+    /// Opens a connection in each turn, runs the action and closes the connection.
     IsBrief(BadAction),
     /// Sends the beginning of a TLS handshake, one byte a turn, and never its end.
     ShakesSlowly,

@@ -140,8 +140,8 @@ fn vanish(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Creates sets, lists and strings of up to 4 MB, and overwrites copies of them. Removes each by
-/// DEL, UNLINK, expiry, or overwriting.
+/// Creates sets, lists and strings of up to 4 MB, and overwrites a union and a copy of the set.
+/// Removes each by DEL, UNLINK, expiry, or overwriting.
 fn giant_keys(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let mut client = maker.run.connect();
     let members: Vec<String> = (0..2_000).map(|n| format!("{}:{n}", maker.rng.below(10))).collect();

@@ -8,7 +8,7 @@ use super::stage::{Blocked, Speaker, Stage, put, wait_until};
 pub enum Before {
     /// Nothing besides the value of `k`.
     Quiet,
-    /// Requests.
+    /// Requests that are sent before any listener is attached.
     Ask(&'static [&'static str]),
     /// An expiry time of the key.
     Expiry,
@@ -37,12 +37,12 @@ pub enum Source {
     OtherServer,
 }
 
-/// The change itself.
+/// The way in which the change of a row happens.
 #[derive(Clone, Copy)]
 pub enum How {
-    /// Requests.
+    /// Requests that make the change.
     Ask(&'static [&'static str]),
-    /// Requests after the expiry, while active expiry is off.
+    /// Requests after the expiry, which find the expired key or fields while active expiry is off.
     Expired(&'static [&'static str]),
     /// Active expiry, until this field of INFO has grown by at least this number.
     Swept(&'static str, i64),

@@ -50,7 +50,7 @@ pub struct Options {
     rewrite: bool,
 }
 
-/// The counters of the writers.
+/// The counters of the writers: all requests, the long ones, and the longest latency.
 #[derive(Default)]
 struct Seen {
     requests: AtomicU64,

@@ -45,7 +45,8 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 #[derive(Default)]
 struct Waits {
     all_ns: Vec<u32>,
-    /// The waits longer than [`LONG`], less the time without a core.
+    /// The waits longer than [`LONG`], in nanoseconds, each without the time for which the reader
+    /// or the server's thread waited for a core.
     long_ns: Vec<u64>,
 }
 
@@ -98,7 +99,7 @@ impl Waits {
 /// The state that the reader and its director share.
 #[derive(Default)]
 struct Reading {
-    /// The number of the phase; its maximum value ends the reader.
+    /// The number of the current phase; the maximum value ends the reader.
     phase: AtomicU64,
 }
 
