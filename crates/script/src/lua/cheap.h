@@ -1,46 +1,46 @@
-/* Calls of string functions that are cheap whatever their texts are run as Lua's own, which are the
-   fastest for short texts; the others run as ours, which can be interrupted (libraries/strings.rs,
-   whose tests compare both).
+/* Cheap calls of string functions run Lua's own functions, which are the fastest for short texts. A
+   call is cheap if it takes few steps whatever bytes its texts contain. Other calls run our
+   functions, which can be interrupted (libraries/strings.rs, whose tests compare both).
 
-   From each start, Lua's matcher may try all ways to divide the rest of the subject among the items
-   that match several bytes: of `n` bytes and `q` such items there are at most (n + 1) ... (n + q) /
-   q! of them, and each takes a step for each item of the pattern. An item that ends the pattern does
-   not count, since nothing behind it can fail. `%b` and `%1` may look at all bytes in one step. A
-   cheap call counts as that many instructions, so the hook asks in time whether the script may go
-   on. */
+   The bound of the steps: from each start, Lua's matcher may try all ways to divide the rest of the
+   subject among the items that match a varying number of bytes. With `n` bytes and `q` such items
+   there are at most (n + 1) ... (n + q) / q! ways. Each way takes a step for each item of the
+   pattern. An item at the end of the pattern does not count, because nothing after it can fail.
+   `%b` and `%1` may read all bytes in one step. A cheap call counts as that many instructions, so
+   that the hook asks in time if the script may continue. */
 
-/* Bytes of a pattern: each may be a frame of C's stack. */
+/* The maximum length of a pattern in bytes; each byte may take a frame of C's stack. */
 #define CHEAP_PATTERN_MAX 64
-/* Items that match several bytes. */
+/* The maximum number of items that match a varying number of bytes. */
 #define CHEAP_ITEMS_MAX 4
-/* Steps of a call, of some 8 ns each. */
+/* The maximum number of steps of a call; a step takes about 8 ns. */
 #define CHEAP_STEPS_MAX (1 << 17)
-/* Bytes of a text that `rep` makes. */
+/* The maximum length in bytes of a text that `rep` makes. */
 #define CHEAP_REP_MAX 4096
-/* Steps that it takes to push or replace a match. */
+/* The number of steps that a match counts for being pushed or replaced. */
 #define MATCH_STEPS 16
 
 /* Runs the Rust function in the upvalue (stack.rs). */
 extern int script_call_native(lua_State *L);
 
-/* Whether the arguments are two strings. */
+/* True if the first two arguments are strings. */
 #define are_strings(L) (L->top - L->base >= 2 && ttisstring(L->base) && ttisstring(L->base + 1))
 
-/* Whether an item may match several bytes. */
+/* Returns 1 if `sign`, the byte after an item, lets the item match a varying number of bytes. */
 static int is_repeated(char sign) {
   return sign == '*' || sign == '+' || sign == '-' || sign == '?';
 }
 
-/* In how many ways the items of a pattern may match in `n` bytes; above the most steps where these
-   are too many to count. */
+/* Returns the maximum number of ways in which the items of a pattern may match `n` bytes. Returns
+   more than CHEAP_STEPS_MAX if there are too many such items. */
 static size_t count_ways(const char *pattern, size_t len, size_t n) {
-  static const unsigned char shifts[CHEAP_ITEMS_MAX + 1] = {0, 0, 1, 1, 2}; /* for q!, rounded down */
+  static const unsigned char shifts[CHEAP_ITEMS_MAX + 1] = {0, 0, 1, 1, 2}; /* floor(log2(i)) */
   const char *end = pattern + len;
   size_t ways = 1, items = 0;
   while (end > pattern && end[-1] == ')') end--;
   if (end > pattern && is_repeated(end[-1])) end--;
   for (; pattern < end; pattern++) {
-    if (*pattern < '%' || *pattern > '?') continue; /* most are letters */
+    if (*pattern < '%' || *pattern > '?') continue; /* most bytes are letters */
     if (is_repeated(*pattern)) {
       if (++items > CHEAP_ITEMS_MAX) return CHEAP_STEPS_MAX + 1;
       ways = ways * (n + items) >> shifts[items];
@@ -52,7 +52,7 @@ static size_t count_ways(const char *pattern, size_t len, size_t n) {
   return ways;
 }
 
-/* Returns 1 if a call is cheap, and then counts it. */
+/* Returns 1 if a call is cheap, and then counts its steps as instructions. */
 static int is_cheap(lua_State *L, int may_be_anchored, size_t match_steps) {
   size_t n, len, steps, starts;
   const char *pattern;
@@ -78,7 +78,7 @@ int script_match(lua_State *L) {
   return is_cheap(L, 1, 0) ? str_match(L) : script_call_native(L);
 }
 
-/* All its matches together are one search. */
+/* The steps of all matches are counted in advance, when `gmatch` is called. */
 int script_gmatch(lua_State *L) {
   return is_cheap(L, 0, MATCH_STEPS) ? gmatch(L) : script_call_native(L);
 }

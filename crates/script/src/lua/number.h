@@ -1,5 +1,6 @@
-/* Numbers become text by `script_number_text` (number.rs), which writes integers without printf, and
-   short texts of digits become numbers without strtod: scripts add up what HGET and GET reply with. */
+/* Numbers become text by `script_number_text` (number.rs), which writes integers without printf.
+   Short texts of digits become numbers without strtod, because scripts add up replies of HGET and
+   GET. */
 #include <stdlib.h>
 
 #include "luaconf.h"
@@ -9,10 +10,12 @@ extern int script_number_text(char *buffer, double number);
 #undef lua_number2str
 #define lua_number2str(buffer, number) script_number_text((buffer), (number))
 
-/* So many digits are below 2^53, where a double has all integers. */
+/* The maximum number of digits that are converted without strtod. Such a number is below 2^53, and
+   a double represents all integers up to there exactly. */
 #define EXACT_DIGITS_MAX 15
 
-/* As strtod: the number that the text begins with, and in `*end` where it ends. */
+/* Returns the number at the start of the text and stores the place of its end in `*end`, as strtod
+   does. */
 static double script_text_number(const char *text, char **end) {
   const char *next = text;
   long long number = 0;

@@ -1,6 +1,6 @@
-/* Lua 5.1 as one unit, as its own `etc/all.c` makes it: without the programs `lua` and `luac`. The
-   sources are found in the folder of lua-src. */
-/* Functions of the core that other sources use are static. */
+/* Lua 5.1 as one unit, like its own `etc/all.c`, but without the programs `lua` and `luac`. The
+   compiler finds the sources in the folder of lua-src. */
+/* Makes the functions of Lua's core that other sources use static. */
 #define luaall_c
 #define LUA_CORE
 #define LUA_LIB
@@ -13,18 +13,20 @@
 #include "lstate.h"
 #include "lstring.h"
 
-/* The beginning of a state, and a value, as `Head` and `Slot` of stack.rs have them. */
+/* Checks the layout of the beginning of a state, and of a value: `Head` and `Slot` of stack.rs have
+   the same layout. */
 _Static_assert(offsetof(lua_State, top) == 16 && offsetof(lua_State, base) == 24, "see stack.rs");
 _Static_assert(sizeof(TValue) == 16 && offsetof(TValue, tt) == 8, "see stack.rs");
 
-/* Work that runs no instructions counts as if it did, so that the hook asks in time whether the
-   script may go on (stack.rs). */
+/* Counts work that runs no instructions as that many instructions, so that the hook asks in time if
+   the script may continue (stack.rs). */
 static void count_work(lua_State *L, size_t instructions) {
   int left = L->hookcount;
   L->hookcount = left > 0 && (size_t)left > instructions ? left - (int)instructions : 1;
 }
 
-/* A long text is copied and hashed, and compared where it is known, without an allocation. */
+/* Counts the creation of a string from a long text as work. Lua copies and hashes the text. If the
+   string already exists, Lua only compares it, without an allocation that would count. */
 static TString *counted_newlstr(lua_State *L, const char *text, size_t len) {
   if (len >= 1024) count_work(L, len / 64);
   return luaS_newlstr(L, text, len);
@@ -49,8 +51,9 @@ static TString *counted_newlstr(lua_State *L, const char *text, size_t len) {
 #define luaS_newlstr counted_newlstr
 #include "ltable.c"
 
-/* Whether the value at `place`, from the bottom, is a table as `lua_createtable(L, count, 0)` makes
-   it, whatever its `count` slots hold. */
+/* Returns 1 if the value at `place`, counted from the bottom of the stack, is a table with the
+   layout that `lua_createtable(L, count, 0)` makes. The values of its `count` slots may be
+   anything. */
 int script_is_list(const lua_State *L, int place, int count) {
   const TValue *value = L->base + (place - 1);
   if (!ttistable(value)) return 0;
@@ -74,8 +77,8 @@ int script_is_list(const lua_State *L, int place, int count) {
 #include "lstrlib.c"
 #include "cheap.h"
 
-/* `table.sort` without a function, and `table.maxn`, run no instructions: each comparison, and each
-   element, counts as one. */
+/* `table.sort` without a function, and `table.maxn`, run no instructions. So each comparison and
+   each element counts as one instruction. */
 static void count_step(lua_State *L) {
   if (--L->hookcount <= 0) {
     resethookcount(L);
