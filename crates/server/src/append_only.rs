@@ -20,12 +20,13 @@ pub struct AppendOnly {
     state: Mutex<State>,
     /// The signal that wakes the sync thread.
     pub(crate) signal: Signal,
-    /// Number of waiting units at which the sync thread begins the next sync at once. With fewer
-    /// units, it waits for more, but only briefly.
+    /// Number of units waiting for a sync at which the merging thread wakes the sync thread. It is
+    /// above 0 only while the sync thread waits briefly for more units.
     pub(crate) gathers_units: AtomicU64,
     /// Mean time of a write with its sync, in microseconds.
     pub(crate) sync_us: RunningMean,
-    /// The log position up to which all changes are synced; 0 if changes are not written to a file.
+    /// The log position up to which all changes are synced or, with `appendfsync no`, written. It
+    /// is valid only while changes are written to a file.
     pub(crate) synced: AtomicU64,
     /// Number of clients that wait in WAITAOF for a sync.
     pub(crate) waiters: AtomicU64,
@@ -42,7 +43,7 @@ impl RunningMean {
     /// The divisor for weights: a new value has the weight 1/8, the mean before it 7/8.
     const PART: u64 = 8;
 
-    /// Adds a value.
+    /// Adds `value` to the mean, with the weight 1/8.
     pub fn add(&self, value: u64) {
         // Relaxed, here and below, because the mean is only a statistic.
         let mean = self.0.load(Relaxed);
@@ -56,21 +57,22 @@ impl RunningMean {
     }
 }
 
-/// The state that one lock protects. The lock is a leaf.
+/// The state of the append-only file, protected by one lock, which is a leaf in the lock order.
 #[derive(Default)]
 pub(crate) struct State {
     /// The writer; `None` if changes are not written to a file.
     pub active: Option<Active>,
-    /// The manifest and its files; `None` if they were not read yet, or while a thread works on
-    /// them.
+    /// The manifest and its files; `None` if they were not read yet, or while a thread rewrites
+    /// them or removes history files.
     pub files: Option<Files>,
-    /// The folder of the files.
+    /// The folder that contains `files`; `None` if none was used yet.
     pub files_path: Option<PathBuf>,
-    /// Bytes of the files that are no longer appended to.
+    /// Total length of the files except the one that the writer appends to, in bytes.
     pub earlier_len_bytes: u64,
-    /// Bytes of all files after the last rewrite, or at the start.
+    /// Total length of all files, in bytes, after the last rewrite or, if there was none, at the
+    /// start.
     pub base_len_bytes: u64,
-    /// The rewrite in progress.
+    /// The rewrite in progress; `None` if there is none.
     pub rewrite: Option<Rewrite>,
     /// True if a rewrite starts as soon as possible.
     pub is_scheduled: bool,
@@ -78,23 +80,23 @@ pub(crate) struct State {
     pub awaits_base: bool,
     /// Results of the rewrites so far.
     pub record: RewriteRecord,
-    /// The earliest time at which an automatic rewrite is tried again.
+    /// The earliest time of the next automatic rewrite after failures; `None` for no delay.
     pub retry_at: Option<Instant>,
     /// True while history files are being removed. No rewrite starts meanwhile.
     pub is_removing: bool,
-    /// The earliest time at which the removal of history files is tried again.
+    /// The earliest time of the next removal of history files after a failure; `None` for no delay.
     pub remove_at: Option<Instant>,
     /// The time to which the data was restored, in Unix seconds, until the base with this data is
     /// written.
     pub restored_until_s: Option<i64>,
 }
 
-/// The writer of changes and its reader of the change log.
+/// The writer of the append-only file, and the change log's reader that passes changes to it.
 #[derive(Clone)]
 pub(crate) struct Active {
     /// The writer, which decides about writes and syncs.
     pub writer: Arc<Writer>,
-    /// The id of the writer's reader of the change log.
+    /// The id of the change log's reader that passes changes to the writer.
     pub reader: ReaderId,
 }
 
@@ -110,11 +112,11 @@ pub(crate) struct Rewrite {
 pub struct RewriteRecord {
     /// Number of rewrites started.
     pub begun: u64,
-    /// Number of consecutive failures.
+    /// Number of consecutive failed rewrites. A rewrite that a user requests resets it.
     pub failures: u64,
-    /// Duration of the last rewrite, in seconds.
+    /// Duration of the last rewrite, in seconds; `None` before the first one has ended.
     pub last_took_s: Option<u64>,
-    /// True if the last rewrite succeeded.
+    /// True if no rewrite has failed since the last successful one.
     pub last_succeeded: bool,
 }
 
@@ -128,11 +130,12 @@ impl Default for RewriteRecord {
 pub struct Figures {
     /// True if `appendonly` is `yes` and has taken effect.
     pub is_enabled: bool,
-    /// The writer's statistics.
+    /// The writer's statistics; `None` if changes are not written to a file.
     pub writer: Option<writer::Figures>,
-    /// Bytes of all files.
+    /// Total length of all files, in bytes.
     pub len_bytes: u64,
-    /// Bytes of all files after the last rewrite.
+    /// Total length of all files, in bytes, after the last rewrite or, if there was none, at the
+    /// start.
     pub base_len_bytes: u64,
     /// Time since the start of the rewrite in progress; `None` if there is none.
     pub rewrites_for: Option<Duration>,
@@ -188,12 +191,12 @@ impl AppendOnly {
     }
 }
 
-/// Returns the folder of the append-only files.
+/// Returns the folder of the append-only files: `appenddirname` in the folder `dir`.
 pub fn files_path(store: &ConfigStore) -> PathBuf {
     folder_path(store).join(String::from_utf8_lossy(options::APPENDDIRNAME.of(store)).as_ref())
 }
 
-/// Returns the base name of the append-only files.
+/// Returns the base name of the append-only files: `appendfilename`.
 pub fn files_name(store: &ConfigStore) -> String {
     String::from_utf8_lossy(options::APPENDFILENAME.of(store)).into_owned()
 }

@@ -45,17 +45,17 @@ pub struct Builder {
     store: ConfigStore,
     /// The meaning of port 0.
     zeros: PortZeros,
-    /// The first invalid option; `start` returns it.
+    /// The error for the first invalid option, which `start` returns; `None` if all are valid.
     problem: Option<StartError>,
     /// The supervisor that started the process; `None` without one.
     supervisor: Option<&'static str>,
-    /// The treatment of the data that is in the folder at the start.
+    /// The treatment of the data that is in the data folder at the start.
     found: Found,
     /// The time to which the data is restored, in Unix seconds; `None` for no restore.
     restore_until_s: Option<i64>,
 }
 
-/// The treatment of the data that is in the folder at the start.
+/// The treatment of the data that is in the data folder at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// The data is loaded.
@@ -139,14 +139,15 @@ impl Builder {
         self.words(&network::BIND, &words)
     }
 
-    /// Sets a Unix socket to listen on, with its permission bits.
+    /// Sets a Unix socket to listen on, with its permission bits; `None` for those that the umask
+    /// gives.
     pub fn unix_socket(self, path: impl Into<PathBuf>, mode: Option<u32>) -> Self {
         let path = path.into().into_os_string().into_encoded_bytes();
         self.word(&network::UNIXSOCKET, path)
             .word(&network::UNIXSOCKETPERM, format!("{:o}", mode.unwrap_or(0)))
     }
 
-    /// Sets the number of I/O threads, at least 1.
+    /// Sets the number of I/O threads; 0 counts as 1.
     pub fn io_threads(self, count: usize) -> Self {
         self.word(&network::IO_THREADS, count.max(1).to_string())
     }
@@ -156,13 +157,14 @@ impl Builder {
         self.word(&network::IO_BACKEND, backend.word())
     }
 
-    /// Sets the data folder, and loads its data at the start. Without this call, no data is loaded.
+    /// Sets the data folder, and loads its data at the start. Without this call, a builder with
+    /// default options loads no data.
     pub fn data_folder(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into().into_os_string().into_encoded_bytes();
         Self { found: Found::Loaded, ..self }.word(&persistence::DIR, path)
     }
 
-    /// Sets the number of databases, at least 1.
+    /// Sets the number of databases; 0 counts as 1.
     pub fn databases(self, count: usize) -> Self {
         self.word(&network::DATABASES, count.max(1).to_string())
     }
@@ -283,8 +285,8 @@ impl Builder {
     }
 }
 
-/// Starts the threads that may block on a file or a web server. The server does not wait for them
-/// when it stops.
+/// Starts the threads `oidc-keys` and `audit`, which may block on a web server or a file. A
+/// stopping server does not join them, but waits for the audit log for a limited time.
 fn start_unjoined(shared: &Shared) -> io::Result<()> {
     if let Some(oidc) = shared.oidc.clone() {
         std::thread::Builder::new().name("oidc-keys".to_owned()).spawn(move || oidc::run(&oidc))?;
@@ -333,10 +335,10 @@ fn fit_maxclients(store: &mut ConfigStore, io_threads: usize) {
     }
 }
 
-/// The event loops of all threads.
+/// The parts of the shared state that come from the event loops and the listeners.
 struct Loops {
     backend: Backend,
-    /// The mailboxes, one per thread.
+    /// The mailboxes of the I/O threads, in the order of the threads.
     mailboxes: Vec<Mailbox<Message>>,
     /// The addresses on which the server listens.
     listening: Vec<Listening>,
@@ -400,7 +402,7 @@ fn shared(
     (shared, handlers)
 }
 
-/// The report of a thread that has created its event loop.
+/// The report of an I/O thread that has created its event loop: its mailbox and its backend.
 struct Made {
     mailbox: Mailbox<Message>,
     backend: Backend,
@@ -479,7 +481,7 @@ fn thread_main(
     }
 }
 
-/// A running server. Dropping it stops it.
+/// A running server. The server stops when this value is dropped.
 pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -524,7 +526,7 @@ impl Server {
         self.stop_threads();
     }
 
-    /// Waits until SHUTDOWN, a signal or another thread stops the server.
+    /// Waits until SHUTDOWN, a signal or another thread has stopped the server.
     pub fn wait(mut self) {
         for thread in self.threads.drain(..) {
             join(thread);
@@ -564,7 +566,8 @@ fn random_id() -> String {
     format!("{:016x}{:016x}{:08x}", random_u64(), random_u64(), random_u64() as u32)
 }
 
-/// Returns an unpredictable random number, from the standard library's per-process keys.
+/// Returns a random number that clients cannot predict: a hash with the standard library's random
+/// keys.
 fn random_u64() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     let state = std::collections::hash_map::RandomState::new();

@@ -39,13 +39,13 @@ pub type ServerHandler = fn(&mut ServerCtx<'_, '_, '_>, &Args<'_>) -> Result<(),
 
 /// The context of a server command.
 pub struct ServerCtx<'a, 'g, 's> {
-    /// The server.
+    /// The state that the threads of the server share.
     pub shared: &'a Arc<Shared>,
     /// The settings of this turn.
     pub settings: &'a Settings,
     /// The session of the calling client.
     pub session: &'a mut Session,
-    /// The command.
+    /// The record of the command.
     pub registered: &'static Registered,
     /// The writer of the reply.
     pub reply: Reply<'a>,
@@ -57,12 +57,12 @@ pub struct ServerCtx<'a, 'g, 's> {
     pub now_ms: i64,
     /// The random number generator.
     pub rng: &'a mut fastrand::Rng,
-    /// Access to keys.
+    /// The access to keys, which locks their shards.
     pub data: DataAccess<'a, 's>,
 }
 
 /// The list of handlers of this crate's commands, collected at the start. The index of a handler is
-/// its number in the engine's command table.
+/// the number (`HostCommand`) by which the engine's command table names it.
 #[derive(Default)]
 pub struct Handlers(RefCell<Vec<ServerHandler>>);
 
@@ -99,7 +99,7 @@ impl ServerHost {
         Self { shared, handlers }
     }
 
-    /// Returns the server.
+    /// Returns the state that the threads of the server share.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

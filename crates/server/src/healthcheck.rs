@@ -94,7 +94,7 @@ fn places(store: &ConfigStore) -> Result<Vec<Place>, String> {
     Ok(places)
 }
 
-/// Returns the address to connect to for a word of `bind` that is not a host name.
+/// Returns the address to connect to for a word of `bind`; `None` if the word is a host name.
 fn literal(word: &[u8]) -> Option<IpAddr> {
     let word = std::str::from_utf8(word.strip_prefix(b"-").unwrap_or(word)).ok()?;
     match word {

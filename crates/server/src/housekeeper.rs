@@ -19,15 +19,16 @@ use crate::shared::{Message, Shared};
 const ROUND: Duration = Duration::from_millis(100);
 /// Rounds per second; some work is done only once per second.
 const ROUNDS_PER_SECOND: u64 = 10;
-/// Number of rounds over which rates are averaged.
+/// Number of samples, one per round, that a rate is computed from. They span 15 rounds, or 1.5
+/// seconds.
 const RATE_ROUNDS: usize = 16;
 /// Number of parts of a big value that are freed between two checks of the clock: some hundred
 /// microseconds of work.
 const FREED_PIECES_PER_STEP: usize = 4096;
 
-/// Used memory in bytes above which huge pages are allowed. Below it, their 2 MiB steps cost more
-/// memory than they save time. Above it, reading a million random keys takes about 10 % less CPU
-/// (docs/performance.md).
+/// Used memory in bytes above which huge pages are allowed, unless a `maxmemory` of 4 GiB or less
+/// is set. Below it, their 2 MiB steps cost more memory than they save time. Above it, reading a
+/// million random keys takes about 10 % less CPU (docs/performance.md).
 const HUGE_PAGES_BYTES_MIN: usize = 64 << 20;
 
 /// Runs the housekeeper until the server stops. Slices of active expiry and steps of freeing

@@ -19,7 +19,7 @@ const ANY_PORT_ATTEMPTS: usize = 16;
 /// closes the listening sockets of an io_uring about 0.1 s after the end of the process. A
 /// supervisor may start the next process before that.
 const TAKEN_TRIED_FOR: Duration = Duration::from_secs(1);
-/// The pause between two attempts.
+/// The pause between two attempts to listen on an address in use.
 const TAKEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// The listeners of a server at its start.

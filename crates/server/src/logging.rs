@@ -59,8 +59,8 @@ pub enum TimeFormat {
 static FILTER: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 /// The destination of the process's log; empty before [`start`].
 static TARGET: OnceLock<Target> = OnceLock::new();
-/// The current [`Format`] and [`TimeFormat`], as numbers. Relaxed: a line that is written during a
-/// change may have the old or the new format.
+/// The current [`Format`], as a number. Like `TIME_FORMAT`, it is accessed Relaxed: a line that is
+/// written during a change may have the old or the new format.
 static FORMAT: AtomicU8 = AtomicU8::new(Format::Legacy as u8);
 static TIME_FORMAT: AtomicU8 = AtomicU8::new(TimeFormat::Legacy as u8);
 
@@ -127,7 +127,7 @@ pub fn set_level(level: LevelFilter) {
     }
 }
 
-/// Sets the formats of later lines.
+/// Sets the line format and the time format of later lines.
 pub fn set_forms(format: Format, time_format: TimeFormat) {
     FORMAT.store(format as u8, Relaxed);
     TIME_FORMAT.store(time_format as u8, Relaxed);
@@ -227,7 +227,7 @@ impl Line {
         self.text(format, time_format)
     }
 
-    /// Formats the line in these forms.
+    /// Formats the line in the given formats.
     fn text(&self, format: Format, time_format: TimeFormat) -> String {
         let time = match time_format {
             TimeFormat::Legacy => time_text(self.unix_ms),

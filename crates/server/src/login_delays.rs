@@ -27,7 +27,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use net::Address;
 
-/// Number of failed logins of an address without a delay.
+/// Number of failed logins of an address from which on its login attempts are delayed.
 const FREE_FAILURES: u32 = 10;
 /// Time after which one failure is forgiven, in milliseconds.
 const FORGIVEN_EACH_MS: u64 = 60_000;
@@ -64,14 +64,14 @@ pub struct LoginDelays {
     refused: AtomicU64,
 }
 
-/// The part of an address by which failures are counted.
+/// The IPv4 address, or the first 64 bits of the IPv6 address, by which failures are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Network {
     V4([u8; 4]),
     V6([u8; 8]),
 }
 
-/// The record of an address.
+/// The failures, the slots and the known users of an address. Times are of the server's clock.
 #[derive(Clone, Debug)]
 struct LoginRecord {
     failures: u32,
@@ -79,7 +79,7 @@ struct LoginRecord {
     counted_ms: u64,
     /// The time of the last attempt, in milliseconds.
     seen_ms: u64,
-    /// The first free slot of users without their own slots, in milliseconds.
+    /// The time of the first free slot for users without their own slots, in milliseconds.
     next_slot_ms: u64,
     known: Vec<KnownUser>,
 }
@@ -168,7 +168,8 @@ impl LoginDelays {
     }
 }
 
-/// Returns the updated record of an address. Creates it if there is none.
+/// Returns the record of an address, without the failures that are forgiven by now. Creates it if
+/// there is none.
 fn entry(addresses: &mut HashMap<Network, LoginRecord>, network: Network, now_ms: u64) -> &mut LoginRecord {
     if addresses.len() >= ADDRESSES_MAX && !addresses.contains_key(&network) {
         let rank = |tries: &LoginRecord| (tries.failures >= FREE_FAILURES, tries.seen_ms);

@@ -204,8 +204,8 @@ fn run(store: ConfigStore, input: &[u8], restore_until_s: Option<i64>) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the log in the working folder of the configuration: a relative `logfile` is relative to
-/// it, as in Redis.
+/// Makes `dir` the working folder of the process and starts the log. A relative `logfile` refers to
+/// `dir`, as in Redis.
 fn start_log(store: &ConfigStore) -> Result<(), String> {
     let folder = table::persistence::DIR.of(store);
     std::env::set_current_dir(folder)

@@ -43,7 +43,7 @@ pub struct RunQueue {
 }
 
 impl RunQueue {
-    /// Begins a turn; returns the number of ready connections.
+    /// Begins a turn; returns the number of connections in both queues.
     pub fn begin_turn(&mut self) -> usize {
         self.has_unvisited_deferred = !self.deferred.is_empty();
         self.fresh.len() + self.deferred.len()
@@ -55,7 +55,7 @@ impl RunQueue {
         self.fresh.push_back(conn);
     }
 
-    /// Returns true if no connection is ready.
+    /// Returns true if both queues are empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.fresh.is_empty() && self.deferred.is_empty()

@@ -34,7 +34,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Returns the address of `listener`.
+    /// Returns the address of `listener`, with the encryption of its connections.
     pub fn of(listener: &Listener) -> Self {
         Self { address: listener.local_address().clone(), is_encrypted: listener.tls().is_some() }
     }
@@ -52,10 +52,10 @@ impl Listening {
 pub enum Message {
     /// A connection accepted by another thread and moved to this one.
     Adopt(Socket),
-    /// A request to read the inboxes.
+    /// A wake-up, because the inbox has new deliveries, or a debugged script has new output.
     Delivered,
     /// A request to continue postponed sessions, if possible: a pause has ended, memory was freed,
-    /// or a sync has ended.
+    /// a sync has ended, or subscribers have room for messages.
     Resume,
     /// Changed TCP addresses, for the accepting thread. It adds the new listeners, and closes all
     /// others that are not in `keep`.
@@ -70,7 +70,8 @@ pub enum Message {
     EnforceMemory,
     /// A request to measure all clients again, because their memory has a limit.
     CountClients,
-    /// A request to close clients that have been idle for too long.
+    /// A request to close clients that were idle or not authenticated for too long, or whose token
+    /// has expired.
     CloseIdle,
     /// A request to find clients whose connection has ended although the kernel did not report it.
     FindClosedConnections,
@@ -102,7 +103,7 @@ pub struct Port {
 /// them, except that CONFIG RESETSTAT resets them.
 #[derive(Debug, Default)]
 pub struct ReplyWaits {
-    /// Number of parts of pending output that wait now.
+    /// Number of parts of pending output (`worker::release`) that wait now.
     pub waiting: AtomicU64,
     /// Total time for which parts have waited, in nanoseconds.
     pub nanos: AtomicU64,
@@ -131,13 +132,14 @@ impl ReplyWaits {
 pub struct Samples {
     /// Requests per second, over the last 1.5 seconds.
     pub ops_per_second: AtomicU64,
-    /// Input, in bytes per second.
+    /// Input of clients in bytes per second, over the last 1.5 seconds.
     pub input_bytes_per_second: AtomicU64,
-    /// Output, in bytes per second.
+    /// Output to clients in bytes per second, over the last 1.5 seconds.
     pub output_bytes_per_second: AtomicU64,
-    /// Turns of all threads per second.
+    /// Turns of all I/O threads per second, over the last 1.5 seconds.
     pub cycles_per_second: AtomicU64,
-    /// The time of turns, in nanoseconds per second.
+    /// Total time of the turns of all I/O threads in nanoseconds per second, over the last 1.5
+    /// seconds.
     pub cycles_nanos_per_second: AtomicU64,
 }
 
@@ -155,7 +157,7 @@ pub struct SwitchedOff {
 pub struct Shared {
     /// Data, clients, and the processing of requests.
     pub engine: engine::Shared,
-    /// The ports of the I/O threads, one per thread.
+    /// The state through which other threads reach each I/O thread, by the number of the thread.
     pub ports: Vec<Port>,
     /// All options. Its lock is a leaf; the engine's settings are derived from it.
     pub config: Mutex<ConfigStore>,
@@ -171,14 +173,14 @@ pub struct Shared {
     pub tls: Tls,
     /// The id of this run: 40 hex digits.
     pub run_id: String,
-    /// The name of the supervisor that started the process, for INFO.
+    /// The name of the supervisor that started the process, for INFO; `no` without one.
     pub supervisor: &'static str,
     /// The replication id, which names the history of the data: 40 hex digits. Its lock is a
     /// leaf.
     pub repl_id: Mutex<String>,
     /// Open connections for MIGRATE.
     pub migrations: ConnectionPool,
-    /// Snapshots.
+    /// The state of snapshots and of loading, and the source texts of the function libraries.
     pub persistence: Persistence,
     /// The append-only file.
     pub append_only: Arc<AppendOnly>,
@@ -200,7 +202,7 @@ pub struct Shared {
     pub stopping: AtomicBool,
     /// Background work that DEBUG has switched off.
     pub switched_off: SwitchedOff,
-    /// Number of connections rejected because of `maxclients`.
+    /// Number of connections rejected because of `maxclients` or protected mode.
     pub rejected_connections: AtomicU64,
 }
 

@@ -8,7 +8,7 @@ use net::UNIX_PATH_LEN_MAX;
 /// The reason why a server does not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// An address that cannot be listened on.
+    /// An address on which the server cannot listen.
     Listen {
         /// The purpose of the address.
         place: Place,

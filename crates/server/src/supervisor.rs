@@ -39,7 +39,7 @@ pub enum Supervision {
     Upstart,
     /// systemd.
     Systemd,
-    /// The supervisor that started this process, if any.
+    /// The supervisor that started this process, or none.
     Auto,
     /// No supervisor.
     No,
@@ -47,7 +47,7 @@ pub enum Supervision {
 
 impl Supervisor {
     /// Returns the supervisor to notify, according to the option and the environment. An error is
-    /// the reason why it cannot be notified.
+    /// the reason why the supervisor cannot be notified.
     pub fn wanted(supervision: Supervision) -> Result<Self, String> {
         Self::within(supervision, |name| std::env::var_os(name))
     }

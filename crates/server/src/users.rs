@@ -26,7 +26,7 @@ pub fn file(store: &ConfigStore) -> Option<PathBuf> {
     (!path.as_os_str().is_empty()).then(|| persistence::DIR.of(store).join(path))
 }
 
-/// Loads the users of the configuration, before the first client connects.
+/// Loads the users of the `user` lines or of the ACL file, before the first client connects.
 ///
 /// # Errors
 /// The reason why the server must not start.

@@ -93,8 +93,8 @@ struct Client {
     /// The parse state of an incomplete request.
     progress: Progress,
     over_soft_limit: OverSoftLimit,
-    /// The time at which the client connected or was last seen authenticated, to the second.
-    /// `authentication-timeout` counts from it.
+    /// The time at which the client connected or was last found authenticated, in milliseconds of
+    /// the server's clock. `authentication-timeout` begins at this time.
     unauthenticated_since_ms: u64,
     /// True while its connection is in the [`RunQueue`].
     is_queued: bool,
@@ -176,7 +176,7 @@ pub struct Worker<'s> {
     listeners: Vec<(ListenerId, Listening)>,
     /// The reused memory of a request that runs scripts.
     script_request: Vec<u8>,
-    /// The reused memory of the reply to such a request.
+    /// The reused memory of the reply to a request that runs scripts.
     script_reply: ByteQueue,
 }
 
@@ -360,7 +360,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Wakes the threads that have deliveries for their clients. The caller holds no shard's lock.
+    /// Wakes the threads whose inboxes have new deliveries for their clients. The caller holds no
+    /// shard's lock.
     #[inline]
     fn wake_others(&self) {
         let outbox = &self.engine.executor.commit.outbox;
@@ -455,7 +456,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Resumes clients whose replies were delayed until values were freed.
+    /// Sends the replies that were delayed until values were freed, and resumes their clients.
     fn send_freed_replies(&mut self) {
         for held in self.engine.freed_replies() {
             let client = self.session(held.conn).filter(|session| session.id == held.client);
@@ -486,7 +487,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Handles a connection whose output is sent completely. Resumes it if it waited for that.
+    /// Handles a connection whose output is sent completely. Resumes its session if the session
+    /// waited for that.
     fn drained(&mut self, conn: ConnId) {
         let client = self.clients.get(conn.index()).and_then(Option::as_deref);
         if let Some(client) = client.filter(|client| client.session.conn == conn) {
@@ -496,12 +498,14 @@ impl<'s> Worker<'s> {
     }
 }
 
-/// Returns the session of a connection, without a check of its generation.
+/// Returns the session at the index of `conn`, without a check that it still belongs to this
+/// connection.
 fn session_of(clients: &[Option<Box<Client>>], conn: ConnId) -> Option<&Session> {
     clients[conn.index()].as_deref().map(|client| &client.session)
 }
 
-/// Returns the session of a connection for writing, without a check of its generation.
+/// Returns the session at the index of `conn` for writing, without a check that it still belongs to
+/// this connection.
 #[inline]
 fn session_mut(clients: &mut [Option<Box<Client>>], conn: ConnId) -> Option<&mut Session> {
     clients[conn.index()].as_deref_mut().map(|client| &mut client.session)

@@ -59,7 +59,8 @@ fn argument(option: &'static Opt) -> Arg {
     }
 }
 
-/// Returns the first sentence of `text`, which is short enough for a list.
+/// Returns `text` up to its first period, semicolon or colon, as the short explanation of an
+/// option.
 fn first_sentence(text: &str) -> String {
     let end = text.find(['.', ';', ':']).unwrap_or(text.len());
     text[..end].to_owned()

@@ -7,7 +7,7 @@ use server::config::table::{self, THEMES};
 
 use super::described;
 
-/// Options and values that a package sets.
+/// The options that the packaged configuration file sets, with their values.
 const PACKAGED: &[(&str, &str)] = &[
     ("dir", "/var/lib/saker"),
     ("logfile", "/var/log/saker/saker-server.log"),
@@ -34,7 +34,7 @@ const HEAD: &str = "\
 # `cargo xtask docs` writes this file from the options table.
 ";
 
-/// Returns the text of the file.
+/// Returns the text of the annotated configuration file.
 pub fn text() -> String {
     let mut text = HEAD.to_owned();
     for theme in THEMES {
@@ -50,7 +50,8 @@ pub fn text() -> String {
     text
 }
 
-/// Formats an option's description and its line.
+/// Formats an option: its description, then the line that sets it. The line is a comment unless a
+/// package sets the option.
 fn entry(option: &Opt) -> String {
     let packaged = PACKAGED.iter().find(|(name, _)| *name == option.name).map(|(_, value)| *value);
     let mut facts = described::summary(option);
@@ -85,7 +86,7 @@ fn default_lines(option: &Opt) -> Vec<String> {
     lines.iter().map(|line| String::from_utf8_lossy(line).into_owned()).collect()
 }
 
-/// Formats `text` as lines of a comment.
+/// Formats `text` as comment lines (`# …`) of at most [`WIDTH`] characters.
 fn comment(text: &str) -> String {
     let mut lines = vec![String::from("#")];
     for word in text.split_whitespace() {

@@ -3,9 +3,9 @@
 use server::config::option::{Change, Opt};
 use server::config::value::Kind;
 
-/// A part of a theme: the options in effect, or options without effect for the same reason.
+/// The options of one theme that are in effect, or that have no effect for the same reason.
 pub struct Group {
-    /// The reason why its options have no effect; `None` for options in effect.
+    /// The reason why the options of the group have no effect; `None` for options in effect.
     pub idle: Option<&'static str>,
     /// The options of the group.
     pub options: Vec<&'static Opt>,
@@ -31,7 +31,7 @@ pub fn summary(option: &Opt) -> String {
     option.summary.replace('`', "")
 }
 
-/// Describes the valid values; empty if the summary describes them.
+/// Describes the valid values of `option`; empty if the summary already describes them.
 pub fn values(option: &Opt) -> String {
     match option.kind {
         Kind::Flag => "yes or no".into(),
@@ -55,7 +55,7 @@ pub fn change(option: &Opt) -> &'static str {
     }
 }
 
-/// Describes a range of integers; a bound as wide as the type counts as unlimited.
+/// Describes a range of integers in words. A maximum of at least `i32::MAX` counts as no maximum.
 fn integers(min: i64, max: i64) -> String {
     const WIDE: i64 = i32::MAX as i64;
     match (min, max) {

@@ -6,7 +6,7 @@ use server::config::table::THEMES;
 
 use super::described;
 
-/// The paragraphs before the options.
+/// The paragraphs of the manual page before its list of options.
 const SYNTAX: &[&str] = &[
     "The file consists of lines with the name of an option and its value, separated by blanks. Blank lines \
      and lines that begin with # are ignored. Put a value with blanks in single or double quotes. Inside \
@@ -20,7 +20,7 @@ const SYNTAX: &[&str] = &[
      without effect differs from its default, the server writes a warning to the log.",
 ];
 
-/// Directives: lines of the file that are not options.
+/// The directives, which are not options: the name, the arguments and the description of each.
 const DIRECTIVES: &[(&str, &str, &str)] = &[
     ("include", "file", "Reads another file at this place. The name may contain the wildcards * and ?."),
     (
@@ -30,7 +30,7 @@ const DIRECTIVES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Returns the manual page.
+/// Returns the source text of saker.conf(5), in roff.
 pub fn page() -> String {
     let mut page = Roff::new();
     page.control("TH", ["saker.conf", "5", "", concat!("Saker ", env!("CARGO_PKG_VERSION")), "File formats"]);
@@ -80,7 +80,7 @@ fn entry(page: &mut Roff, option: &Opt) {
     tagged(page, [bold(option.name), roman(" "), default], &facts);
 }
 
-/// Writes a tagged paragraph, with each text on its own source line.
+/// Appends a tagged paragraph to `page`: the tag, then each text on its own source line.
 fn tagged(page: &mut Roff, tag: [Inline; 3], text: &[String]) {
     page.control("TP", []);
     page.text(tag);

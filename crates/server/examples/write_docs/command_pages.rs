@@ -17,7 +17,7 @@ The examples are sessions of redis-cli, each on an empty server. CI runs all of 
 RESP3 differ, both are shown side by side. `w>` is a request of another connection `w`, and `w<` is data that this
 connection receives while it waits.";
 
-/// The state of all cluster commands.
+/// The note that the server refuses all cluster commands.
 const NO_CLUSTER: &str = "\
 Saker has no cluster mode yet. The server refuses all commands of this group, with the error of a Redis without
 cluster support.";
@@ -55,13 +55,13 @@ pub fn pages(table: &CommandTable, examples: &Examples<'_>) -> Pages {
     pages
 }
 
-/// The sources of a section besides the command's record.
+/// The command table and the examples, from which the sections of all commands are written.
 struct Shown<'a> {
     table: &'a CommandTable,
     examples: &'a Examples<'a>,
 }
 
-/// Returns the name as typed: `CLIENT LIST`.
+/// Returns the command's name as a user types it: `CLIENT LIST`.
 fn name(registered: &Registered) -> String {
     registered.full_name.replace('|', " ").to_ascii_uppercase()
 }
@@ -116,7 +116,7 @@ fn section(page: &mut String, registered: &Registered, shown: &Shown<'_>, headin
     }
 }
 
-/// Writes the replies of a command and its examples.
+/// Appends the replies and the examples of a command to `page`.
 fn replies_and_examples(page: &mut String, registered: &Registered, shown: &Shown<'_>) {
     let mut replies: Vec<String> = Vec::new();
     for meaning in shown.examples.meanings(shown.table, registered) {
@@ -152,10 +152,12 @@ fn arity(command: &Command<Runner>) -> String {
     }
 }
 
-/// Maximum length in bytes of a repeated term that is written out twice.
+/// Maximum length, in bytes, of repeated alternatives that a syntax line contains. Longer ones are
+/// listed below the line, which contains only their name.
 const REPEATED_LEN_MAX: usize = 60;
 
-/// Formats a command's syntax line, followed by the forms of long repeated terms.
+/// Formats a command's syntax line. Below the line, lists the alternatives of each argument that
+/// the line shows only by name.
 fn syntax(name: &str, args: &[Arg]) -> String {
     let mut forms = Forms::default();
     let terms: Vec<String> = args.iter().map(|arg| forms.term(arg, arg.name)).collect();
@@ -169,13 +171,13 @@ fn syntax(name: &str, args: &[Arg]) -> String {
     text
 }
 
-/// Names in a syntax line, each with the forms that it stands for.
+/// The arguments that a syntax line shows only by name, each with its alternatives.
 #[derive(Default)]
 struct Forms(Vec<(String, Vec<String>)>);
 
 impl Forms {
-    /// Formats one argument: `key`, `[EX seconds]`, `<NX | XX>`, `member [member ...]`. `name`
-    /// replaces the argument if it is long and repeated.
+    /// Formats one argument: `key`, `[EX seconds]`, `<NX | XX>`, `member [member ...]`. For a long
+    /// list of alternatives that may be repeated, returns `name` and records the alternatives.
     fn term(&mut self, arg: &Arg, name: &str) -> String {
         let text = self.required(arg, name);
         if arg.optional { format!("[{text}]") } else { text }

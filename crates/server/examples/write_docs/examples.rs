@@ -8,7 +8,7 @@ use engine::table::{CommandTable, Registered};
 use testkit::Value;
 use testkit::script::{Answer, Example, Exchange, Script};
 
-/// Stated replies of commands for which no example can show all replies.
+/// The commands for which no example can show all replies, each with a description of its replies.
 const STATED_REPLIES: &[(&str, &str)] = &[
     (
         "config|rewrite",
@@ -44,13 +44,13 @@ const NO_CLUSTER: &str = "An error, because the server is not a node of a cluste
 /// The reply of every HELP subcommand.
 const HELP_REPLY: &str = "Array of simple strings: the subcommands with their arguments and explanations.";
 
-/// A parsed script and its name, which is the name of a command.
+/// A parsed script of tests/cmd and its name, which is the name of a command.
 pub struct Named {
     name: String,
     script: Script,
 }
 
-/// Loads the scripts of `folder`.
+/// Loads the scripts (`*.resp`) in `folder`, sorted by name.
 pub fn scripts(folder: &Path) -> Result<Vec<Named>, Box<dyn std::error::Error>> {
     let entries = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
     let mut paths = entries.collect::<Result<Vec<PathBuf>, _>>()?;
@@ -140,7 +140,8 @@ impl<'s> Examples<'s> {
         meanings
     }
 
-    /// Returns the stated reply of a command for which no example can show all replies.
+    /// Returns the description of the replies in [`STATED_REPLIES`], or the common one of CLUSTER
+    /// and HELP subcommands; `None` for other commands.
     pub fn stated_reply(registered: &Registered) -> Option<&'static str> {
         let stated = STATED_REPLIES.iter().find(|(name, _)| *name == registered.full_name);
         let of_kind = || match registered.full_name {
@@ -151,8 +152,8 @@ impl<'s> Examples<'s> {
         stated.map(|(_, reply)| *reply).or_else(of_kind)
     }
 
-    /// Returns one line for each command without an example or without the meaning of one of its
-    /// kinds of replies.
+    /// Returns a message for each command that has no example, or whose examples do not explain one
+    /// of its kinds of replies.
     pub fn missing(&self, table: &CommandTable) -> Vec<String> {
         let mut missing = Vec::new();
         for top in table.iter() {
@@ -194,8 +195,8 @@ fn script_of(registered: &Registered) -> &'static str {
     registered.full_name.split('|').next().unwrap_or_default()
 }
 
-/// Returns the command called by request `at` of `example`. If the connection only waits there,
-/// returns the last command that it called before.
+/// Returns the command that exchange `at` of `example` calls. If the connection only receives data
+/// in this exchange, returns the last command that it called before.
 fn command_of(table: &CommandTable, example: &Example<'_>, at: usize) -> Option<&'static Registered> {
     let client = example.exchanges[at].client;
     let mut earlier = example.exchanges[..=at].iter().rev();

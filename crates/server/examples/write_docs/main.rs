@@ -17,7 +17,7 @@ mod options;
 mod session;
 mod shape;
 
-/// Pages by their path below the folder.
+/// The texts of the pages, by path below the output folder.
 type Pages = BTreeMap<PathBuf, String>;
 
 fn main() -> ExitCode {
@@ -43,7 +43,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes or compares the pages; returns the problems found.
+/// Writes the pages into `folder` or, with `check`, compares them with the files there. Returns the
+/// problems found.
 fn run(folder: &Path, check: bool) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     let table = server::commands::table().0;
     let scripts = examples::scripts(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cmd"))?;

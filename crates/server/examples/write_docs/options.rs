@@ -6,7 +6,7 @@ use server::config::option::{Change, DefaultValue, Opt};
 use server::config::table::{OptionGroup, THEMES};
 use server::config::value::Kind;
 
-/// Builds docs/options.md: in each theme, options in effect come before those only accepted.
+/// Builds docs/options.md: in each theme, options in effect come before options without effect.
 pub fn page() -> String {
     let mut page = String::from(
         "# Options\n\n\
@@ -65,7 +65,7 @@ fn names(option: &Opt) -> String {
     text
 }
 
-/// Formats two cells: the default and the valid values.
+/// Formats two table cells: the default and the valid values.
 fn default_and_values(option: &Opt) -> String {
     let default = match option.default {
         DefaultValue::Fixed("") => String::new(),
@@ -85,7 +85,7 @@ fn default_and_values(option: &Opt) -> String {
     format!("{default} | {values} |")
 }
 
-/// Describes a range of integers; a bound as wide as the type counts as unlimited.
+/// Describes a range of integers in words. A maximum of at least `i32::MAX` counts as no maximum.
 fn range(min: i64, max: i64) -> String {
     const WIDE: i64 = i32::MAX as i64;
     match (min, max) {

@@ -7,7 +7,8 @@ use testkit::script::{Answer, Example, Exchange};
 
 /// Maximum number of lines of a reply; longer replies are cut.
 const LINES_MAX: usize = 26;
-/// Maximum width in columns for replies side by side; wider ones are placed below each other.
+/// Maximum width, in characters, of a RESP2 reply next to the RESP3 reply. A wider one is placed
+/// above the RESP3 reply.
 const LEFT_COLUMN_MAX: usize = 60;
 
 /// Formats the lines of a session.
@@ -22,7 +23,8 @@ pub fn text(example: &Example<'_>) -> String {
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// Formats a request as typed; text that is not ASCII is not escaped.
+/// Formats a request as a user types it. Words of letters and digits are not escaped, even if they
+/// are not ASCII.
 fn typed(args: &[Vec<u8>]) -> String {
     let word = |arg: &Vec<u8>| match str::from_utf8(arg) {
         Ok(text) if !text.is_ascii() && text.chars().all(char::is_alphanumeric) => text.to_owned(),
@@ -50,7 +52,8 @@ fn answer(exchange: &Exchange<'_>) -> Vec<String> {
     lines
 }
 
-/// Formats both replies; only one if they look the same.
+/// Formats the RESP2 and RESP3 replies side by side or below each other; only one if both look the
+/// same.
 fn both(resp2: &[String], resp3: &[String]) -> Vec<String> {
     if resp2 == resp3 {
         return resp3.to_vec();
@@ -105,7 +108,8 @@ fn plain(text: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(text).lines().map(str::to_owned).collect()
 }
 
-/// Formats parts as `1) first`, with the lines of each part aligned.
+/// Formats the elements of a reply as numbered, aligned lines: `1) first`. `mark` follows the
+/// number; `empty` is the text for a reply without elements.
 fn numbered(parts: &[Value], mark: &str, empty: &str) -> Vec<String> {
     if parts.is_empty() {
         return vec![empty.into()];
@@ -150,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks the lines shown below a command whose script states this reply.
+    /// Checks that a reply, given in the script notation `lines`, is shown as `expected`.
     fn check(lines: &[&str], expected: &[&str]) {
         let (reply, _) = notation::parse(lines).expect("the lines state a reply");
         let in_protocol = |protocol| Answer::Reply(as_sent(&reply, protocol).expect("there is no pattern"));

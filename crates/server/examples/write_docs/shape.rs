@@ -2,12 +2,12 @@
 
 use testkit::Value;
 
-/// Maximum depth to which the parts of a reply are described.
+/// Maximum depth of nested replies whose elements are described.
 const DEPTH_MAX: usize = 3;
-/// Maximum number of parts of different types that are named one by one.
+/// Maximum number of elements of a reply whose types are listed one by one.
 const NAMED_PARTS_MAX: usize = 4;
-/// Maximum number of types of parts that are named if the parts are not named one by one. Nulls are
-/// not counted.
+/// Maximum number of element types that are named if the elements are not listed one by one. Nulls
+/// are not counted.
 const KINDS_MAX: usize = 2;
 
 /// Describes the reply's type in RESP3, and in RESP2 if it differs: `Double (RESP2: bulk
@@ -44,8 +44,8 @@ fn of(value: &Value, depth: usize) -> String {
     }
 }
 
-/// Describes parts: ` of integers` if they have one type, ` (integer, double)` for a few
-/// different types. Empty if no short description exists.
+/// Describes the elements of a reply: ` of integers` if they have one type, ` (integer, double)`
+/// for a few different types. Empty if no short description exists.
 fn of_parts(parts: &[Value], depth: usize) -> String {
     let mut kinds = kinds(parts);
     let nulls = kinds.iter().any(|kind| is_null(kind));
@@ -65,8 +65,8 @@ fn of_parts(parts: &[Value], depth: usize) -> String {
     if words.is_empty() { format!(" of {last}") } else { format!(" of {} and {last}", words.join(", ")) }
 }
 
-/// Returns one part of each type. Of several parts of a type, returns the one with the most parts
-/// of its own, because its description is the most specific.
+/// Returns one element of each type. Of several elements of a type, returns the one with the most
+/// elements of its own, because its description is the most specific.
 fn kinds(parts: &[Value]) -> Vec<&Value> {
     let mut kinds: Vec<&Value> = Vec::new();
     for part in parts {
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks the description of the reply that these script lines state.
+    /// Checks the description of a reply that is given in the script notation `lines`.
     fn check(lines: &[&str], expected: &str) {
         let (reply, _) = notation::parse(lines).expect("the lines state a reply");
         let in_protocol = |protocol| as_sent(&reply, protocol).expect("there is no pattern");

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use engine::client::ClientInfo;
 use stdx::utc::utc;
 
-/// Maximum number of keys that a line names; further keys are counted.
+/// Maximum number of keys that a line names. Of further keys, the line contains only the number.
 const KEYS_MAX: usize = 32;
-/// Maximum number of bytes of a name that a line shows.
+/// Maximum length of a text in a line, such as a key or a user name, in bytes.
 const NAME_LEN_BYTES_MAX: usize = 128;
 
 /// The outcome of an event.
@@ -18,7 +18,7 @@ pub enum Outcome {
     Allowed,
     /// The command was queued and waits for EXEC.
     Queued,
-    /// Rejected, with the reason in one word.
+    /// The command or login was rejected, for the reason that this word names.
     Denied(&'static str),
 }
 
@@ -36,17 +36,18 @@ impl Outcome {
 pub struct Event<'a, K> {
     /// The time, in Unix milliseconds.
     pub unix_ms: i64,
-    /// `auth` or `command`.
+    /// The kind of the event: `auth` (a login attempt) or `command`.
     pub kind: &'static str,
     /// The outcome.
     pub outcome: Outcome,
     /// The user of the session, or the name that a failed login gave.
     pub user: &'a [u8],
-    /// The client.
+    /// The client that sent the command or tried to log in.
     pub client: &'a ClientInfo,
-    /// The full name of the command.
+    /// The full name of the command, such as `config|set`; `certificate` for a login by
+    /// certificate.
     pub command: &'a str,
-    /// The keys that the arguments name.
+    /// The keys that the arguments of the command name.
     pub keys: K,
 }
 
@@ -103,7 +104,7 @@ fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
 }
 
 /// Appends a JSON string of any bytes. Bytes that are not UTF-8 become U+0080 to U+00FF. A text
-/// beyond the limit is cut and ends with `…`.
+/// longer than [`NAME_LEN_BYTES_MAX`] is cut and ends with `…`.
 fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     let cut = &bytes[..bytes.len().min(NAME_LEN_BYTES_MAX)];

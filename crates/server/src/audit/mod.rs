@@ -56,7 +56,7 @@ pub struct Audit {
 #[derive(Debug, Default)]
 struct Queue {
     lines: Vec<u8>,
-    /// Number of lines that did not fit since the last line that did.
+    /// Number of lines that were dropped since a line last fitted into the queue.
     lost: u64,
     reopens: bool,
     ends: bool,
@@ -73,7 +73,7 @@ pub struct Login<'a> {
     pub user: &'a [u8],
     /// The client.
     pub client: &'a ClientInfo,
-    /// The command, or `certificate`.
+    /// The command of the attempt, such as `auth`; `certificate` for a login by certificate.
     pub by: &'static str,
 }
 
@@ -84,7 +84,7 @@ impl Audit {
         Ok(Self { file, ..Self::default() })
     }
 
-    /// Returns true if there is a file.
+    /// Returns true if the audit log is on: it has a file.
     pub fn is_on(&self) -> bool {
         self.file.is_some()
     }
@@ -111,7 +111,7 @@ impl Audit {
         self.push(&text);
     }
 
-    /// Records a login attempt if the filter selects its user and logins.
+    /// Records a login attempt if the filter selects logins and the user of this attempt.
     pub fn note_login(&self, filter: &AuditFilter, login: Login<'_>) {
         if filter.events.intersects(AuditEvents::AUTH | AuditEvents::ALL) {
             let Login { unix_ms, outcome, user, client, by } = login;
@@ -158,14 +158,15 @@ impl Audit {
     }
 }
 
-/// Formats the line that reports `lost` missing lines, with the current time.
+/// Formats the line that reports `lost` lost lines, with the current time.
 fn loss_now(lost: u64) -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = line::time(since.as_millis() as i64);
     format!("{{\"time\":\"{time}\",\"event\":\"lost\",\"lines\":{lost}}}\n")
 }
 
-/// Returns true if the events of a user are recorded. The last matching pattern decides.
+/// Returns true if the filter selects the user. The last matching pattern of the filter decides; a
+/// pattern that begins with `!` excludes users.
 fn is_noted(filter: &AuditFilter, user: &[u8]) -> bool {
     let decides = filter.users.iter().rev().find_map(|pattern| match pattern.strip_prefix(b"!") {
         Some(pattern) => glob_match(pattern, user).then_some(false),
@@ -202,7 +203,7 @@ pub fn run(audit: &Audit) {
     }
 }
 
-/// Returns true if the events that are recorded include this command.
+/// Returns true if the recorded `events` include calls of this command.
 pub fn notes_command(events: AuditEvents, registered: &Registered) -> bool {
     let command = &registered.command;
     events.contains(AuditEvents::ALL)

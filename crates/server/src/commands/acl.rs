@@ -292,7 +292,8 @@ static ACL_LOAD: Command<Runner> = Command {
     run: Runner::Server(acl_load),
     ..ACL_USERS
 };
-/// Handles ACL LOAD: loads the whole file, or changes nothing.
+/// Handles ACL LOAD: replaces all users by those of the ACL file, or changes nothing after an
+/// error.
 fn acl_load(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let path = users::file(&ctx.shared.config()).ok_or(NO_FILE)?;
     let new = users::new_users(&ctx.shared.engine, ctx.settings);
@@ -318,7 +319,8 @@ static ACL_SAVE: Command<Runner> = Command {
     run: Runner::Server(acl_save),
     ..ACL_USERS
 };
-/// Handles ACL SAVE: replaces the file atomically. It is synced to disk before the reply.
+/// Handles ACL SAVE: replaces the ACL file atomically. The new file is synced to disk before the
+/// reply.
 fn acl_save(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let path = users::file(&ctx.shared.config()).ok_or(NO_FILE)?;
     let all = ctx.shared.engine.acl.users.all();

@@ -17,7 +17,7 @@ const ADMIN: Flags = Flags::ADMIN.union(Flags::STALE);
 /// The flags of subcommands that change the cluster.
 const CHANGES: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
 
-/// Refuses every request.
+/// Handles all commands of this file: refuses the request, because cluster support is disabled.
 fn disabled(_ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::Line("ERR This instance has cluster support disabled"))
 }

@@ -280,7 +280,8 @@ fn follow_up(ctx: &mut ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
     }
 }
 
-/// Raises the limit of open files for this number of clients.
+/// Raises the limit of open files to fit `wanted` clients. The error contains the number of clients
+/// that is possible.
 fn fit_open_files(shared: &Shared, wanted: u64) -> Result<(), Refusal> {
     let possible = limits::raise_open_files(wanted, shared.engine.threads.len());
     if possible < wanted {
@@ -354,7 +355,8 @@ fn config_rewrite(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(
     rewrite_file(ctx, Added::Changed)
 }
 
-/// Rewrites the configuration file. `added` selects the options that are added to it.
+/// Rewrites the configuration file. `added` selects the options that are added if the file does not
+/// name them.
 pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_, '_>, added: Added) -> Result<(), CommandError> {
     let config = ctx.shared.config().clone();
     let Some(path) = config.file() else {

@@ -139,7 +139,8 @@ fn is_permitted(ctx: &ServerCtx<'_, '_, '_>) -> bool {
     security::ENABLE_DEBUG_COMMAND.of(&ctx.shared.config()).includes(&ctx.session.info.peer)
 }
 
-/// Parses an integer. Any other text is 0: unlike C's `atoi`, even if it begins with digits.
+/// Parses an integer; returns 0 for any other text. Unlike C's `atoi`, it also returns 0 for digits
+/// that other characters follow.
 fn c_integer(text: &[u8]) -> i64 {
     stdx::number::parse_i64(text).unwrap_or(0)
 }
@@ -238,7 +239,8 @@ fn allow_in_scripts(ctx: &mut ServerCtx<'_, '_, '_>, allows: &[u8]) {
     ctx.reply.ok();
 }
 
-/// Handles DEBUG SET-SKIP-CHECKSUM-VALIDATION 0|1. It applies to each thread from its next turn.
+/// Handles DEBUG SET-SKIP-CHECKSUM-VALIDATION 0|1: with 1, checksums are not checked. The change
+/// applies to each thread from its next turn.
 fn skip_checksums(ctx: &mut ServerCtx<'_, '_, '_>, skips: &[u8]) {
     let checksums = if c_integer(skips) == 0 { Checksums::Compared } else { Checksums::Skipped };
     ctx.shared.engine.settings.set_checksums(checksums);
@@ -253,8 +255,9 @@ fn change_repl_id(ctx: &mut ServerCtx<'_, '_, '_>) {
     ctx.reply.ok();
 }
 
-/// Handles DEBUG QUICKLIST-PACKED-THRESHOLD size. It applies to new lists, on each thread from its
-/// next turn.
+/// Handles DEBUG QUICKLIST-PACKED-THRESHOLD size: sets the minimum length, in bytes, of a list
+/// element that gets its own node. The change applies to new lists, on each thread from its next
+/// turn.
 fn packed_threshold(ctx: &mut ServerCtx<'_, '_, '_>, size: &[u8]) -> Result<(), CommandError> {
     let refused =
         CommandError::Line("ERR argument must be a memory value bigger than 1 and smaller than 4gb");
@@ -264,10 +267,11 @@ fn packed_threshold(ctx: &mut ServerCtx<'_, '_, '_>, size: &[u8]) -> Result<(), 
     Ok(())
 }
 
-/// Maximum length of DEBUG STRINGMATCH-LEN's text, in bytes.
+/// Maximum length of the text that DEBUG STRINGMATCH-LEN matches, in bytes.
 const MATCHED_LEN_BYTES_MAX: i64 = 1 << 20;
 
-/// Handles DEBUG STRINGMATCH-LEN len pattern: matches a long text, to measure slow patterns.
+/// Handles DEBUG STRINGMATCH-LEN len pattern: matches a text of `len` bytes, to measure slow
+/// patterns.
 fn match_length(ctx: &mut ServerCtx<'_, '_, '_>, len: &[u8], pattern: &[u8]) -> Result<(), CommandError> {
     let len = stdx::number::parse_i64(len).ok_or(CommandError::NotAnInteger)?;
     if !(0..=MATCHED_LEN_BYTES_MAX).contains(&len) {

@@ -143,7 +143,7 @@ static RESTORE_ASKING: Command<Runner> = Command {
     ..RESTORE
 };
 
-/// Stores a value, and replaces any old one.
+/// Stores a value at `key`, and replaces any old one. `expiry_ms` is in Unix milliseconds.
 pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, value: Value, expiry_ms: Option<i64>) {
     let expiry = expiry_ms.map_or(Expiry::Clear, Expiry::At);
     match value {
@@ -193,7 +193,8 @@ impl Options {
         Ok(options)
     }
 
-    /// Returns the requested access clock, if the eviction policy uses this kind of clock.
+    /// Returns the access clock that IDLETIME or FREQ requests. Returns `None` without the option
+    /// that fits the kind of clock (`clock`) that the eviction policy uses.
     fn access(&self, clock: Access) -> Option<u32> {
         match clock {
             Access::Lru { clock_s } => {

@@ -217,7 +217,7 @@ static HOTKEYS_START: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// Handles HOTKEYS START METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio].
-/// SLOTS is only for servers that have a part of the slots.
+/// SLOTS is an error, because it is only for cluster nodes.
 fn hotkeys_start(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let in_progress = CommandError::Line("ERR hotkey tracking session already in progress");
     if ctx.shared.engine.hot_keys.is_active(ctx.now_ms) {

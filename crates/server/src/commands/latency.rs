@@ -104,13 +104,15 @@ static LATENCY_END_TO_END: Command<Runner> = Command {
     run: Runner::Server(latency_end_to_end),
     ..LATENCY_HISTOGRAM
 };
-/// Handles LATENCY END-TO-END [command ...], with the reply of LATENCY HISTOGRAM.
+/// Handles LATENCY END-TO-END [command ...]: replies like LATENCY HISTOGRAM. The times are from the
+/// arrival of a request until its reply is sent.
 fn latency_end_to_end(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_histograms(ctx, args, Threads::end_to_end_of);
     Ok(())
 }
 
 /// Replies with the histograms of the commands named from argument 2 on, or of all commands.
+/// `times_of` returns the times of a command.
 fn reply_histograms(
     ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,

@@ -159,7 +159,7 @@ struct MigrateRequest<'a> {
     timeout: Duration,
     copy: bool,
     existing: Existing,
-    /// The arguments of AUTH.
+    /// The arguments for AUTH on the target: a password, or a user and a password.
     credentials: Option<Vec<&'a [u8]>>,
     /// The indexes of the arguments that are keys.
     keys: std::ops::Range<usize>,
@@ -174,7 +174,7 @@ enum Existing {
     Replaced,
 }
 
-/// Default timeout in milliseconds, if the given one is not positive.
+/// Timeout in milliseconds that replaces a timeout of 0 or less.
 const TIMEOUT_MS_DEFAULT: u64 = 1000;
 
 impl<'a> MigrateRequest<'a> {
@@ -221,7 +221,7 @@ impl<'a> MigrateRequest<'a> {
 const KEY_BESIDE_KEYS: &str =
     "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string";
 
-/// A serialized key.
+/// A key with its serialized value (a DUMP payload) and its expiry.
 struct SerializedKey<'a> {
     key: Key<'a>,
     payload: Vec<u8>,
@@ -241,7 +241,7 @@ impl<'a> SerializedKey<'a> {
         })
     }
 
-    /// Returns true if the key had expired at this time.
+    /// Returns true if the expiry time of the key is before `now_ms`.
     fn is_expired(&self, now_ms: i64) -> bool {
         self.expiry_ms.is_some_and(|at_ms| at_ms < now_ms)
     }
@@ -452,7 +452,8 @@ impl Link {
         delivery
     }
 
-    /// Reads the next reply, which is one line. Returns the text of an error, or `None`.
+    /// Reads the next reply, which is one line. Returns the text of an error reply; `None` for any
+    /// other reply.
     fn answer(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         (&mut self.stream).take(ANSWER_LEN_BYTES_MAX).read_until(b'\n', &mut line)?;
@@ -470,8 +471,8 @@ impl Link {
         self.timed_out = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
     }
 
-    /// Returns the connection to the pool for the next command, or closes it if a failure left
-    /// replies unread.
+    /// Returns the connection to the pool for the next command, or closes it after a failure to
+    /// write or read.
     fn close(self, pool: &ConnectionPool, delivery: &SendResult) {
         if !matches!(delivery.failure, Some(Failure::Writing | Failure::Reading)) {
             pool.keep(self.target, self.stream.into_inner(), self.db);

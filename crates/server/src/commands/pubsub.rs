@@ -21,7 +21,8 @@ pub static COMMANDS: &[&Command<Runner>] = &[
     &UNSUBSCRIBE,
 ];
 
-/// Subscribes to the name in each argument, and confirms each.
+/// Subscribes the client to the channel or pattern in each argument, and confirms each
+/// subscription.
 fn subscribe_to(
     ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,
@@ -35,7 +36,8 @@ fn subscribe_to(
     Ok(())
 }
 
-/// Unsubscribes from the name in each argument, or from all of the kind, and confirms each.
+/// Unsubscribes the client from the channel or pattern in each argument and confirms each. Without
+/// arguments, unsubscribes from all of this kind.
 fn unsubscribe_from(
     ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,

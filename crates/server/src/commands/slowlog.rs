@@ -18,7 +18,7 @@ const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
 /// Default number of entries in the reply of SLOWLOG GET.
 const SHOWN: usize = 10;
 
-/// The argument with the kind of a log.
+/// The description of the argument `type`, which selects a log.
 const TYPE: Arg =
     Arg::one_of("type", &[Arg::string("slow"), Arg::string("large-request"), Arg::string("large-reply")]);
 
@@ -37,7 +37,7 @@ static COMMANDLOG: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 
-/// Parses argument `at` as the kind of a log.
+/// Parses argument `at` as the kind of a log: `slow`, `large-request` or `large-reply`.
 fn kind(args: &Args<'_>, at: usize) -> Result<Kind, CommandError> {
     match args.get(at).to_ascii_lowercase().as_slice() {
         b"slow" => Ok(Kind::Slow),
@@ -58,7 +58,7 @@ fn count(args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
     }
 }
 
-/// Replies with a log's newest entries.
+/// Replies with the `count` newest entries of the log `kind`.
 fn show(ctx: &mut ServerCtx<'_, '_, '_>, kind: Kind, count: usize) {
     let entries = ctx.shared.engine.command_logs.newest(kind, count);
     ctx.reply.array(entries.len());

@@ -31,8 +31,8 @@ pub static WAITAOF: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// Handles WAITAOF numlocal numreplicas timeout. The reply has two numbers: 1 if this server has
-/// synced, else 0, and the number of replicas that have synced, which is 0, as there are no
-/// replicas. All changes that the client has seen count as its writes.
+/// synced the client's writes, else 0; and the number of replicas that have synced them, always 0.
+/// All changes that the client has seen count as its writes.
 fn waitaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let local = args.integer(1)?;
     if !(0..=1).contains(&local) {

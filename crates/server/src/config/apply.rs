@@ -1,5 +1,5 @@
 //! Conversion of option values to the structs that the code reads: [`Settings`] in a running
-//! server, and [`StartOptions`] when a server starts.
+//! server, and [`StartOptions`] at the start and when the addresses change.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ use super::words::AUDIT_EVENT_WORDS;
 use crate::oidc::{Expected, OidcOptions};
 use crate::start_error::StartError;
 
-/// The options that take effect only when a server starts.
+/// The options that a server reads at its start. The TCP addresses and ports are read again when
+/// CONFIG SET changes them.
 #[derive(Clone, Debug)]
 pub struct StartOptions {
     /// The TCP port; 0 for any free port; `None` for no TCP.
@@ -59,8 +60,8 @@ pub struct BindAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidAddress(pub String);
 
-/// Parses the words of `bind` into addresses. Host names are resolved. A word that begins with `-`
-/// is optional: it is left out if it names no address.
+/// Parses the words of `bind` or `metrics-bind` into addresses. Host names are resolved. A word
+/// that begins with `-` is optional: it is left out if it names no address.
 ///
 /// # Errors
 /// The first word that names no address and is not optional.
@@ -89,23 +90,23 @@ pub fn bind_addresses(words: &[Vec<u8>]) -> Result<Vec<BindAddress>, InvalidAddr
 /// The meaning of port 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PortZero {
-    /// No TCP.
+    /// No listener on a TCP port.
     #[default]
     NoTcp,
     /// Any free port.
     AnyPort,
 }
 
-/// The meaning of 0 for each port.
+/// The meaning of port 0 in the options `port` and `tls-port`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PortZeros {
-    /// For `port`.
+    /// The meaning of `port 0`.
     pub plain: PortZero,
-    /// For `tls-port`.
+    /// The meaning of `tls-port 0`.
     pub tls: PortZero,
 }
 
-/// Returns the options that take effect only when a server starts.
+/// Returns the options that a server reads at its start. `zeros` decides about port 0.
 pub fn start_options(store: &ConfigStore, zeros: PortZeros) -> Result<StartOptions, StartError> {
     let addresses = |option: &'static Handle<[Vec<u8>]>| {
         let failed =
@@ -261,8 +262,8 @@ fn value_limits(store: &ConfigStore) -> ValueLimits {
     }
 }
 
-/// Returns the thresholds of the command logs and the latency monitor. A negative threshold turns
-/// its log off.
+/// Returns the thresholds of the command logs and the latency monitor. A negative threshold turns a
+/// command log off; 0 turns the latency monitor off.
 fn thresholds(store: &ConfigStore) -> Thresholds {
     let from = |option: &Handle<i64>, unit: u64| {
         u64::try_from(option.of(store)).map_or(u64::MAX, |value| value.saturating_mul(unit))
@@ -287,8 +288,8 @@ fn thresholds(store: &ConfigStore) -> Thresholds {
     }
 }
 
-/// Returns the output limit of a class: 0 for `normal`, 1 for `replica`, 2 for `pubsub`. `words`
-/// are in the canonical form.
+/// Returns the output limit of a class of clients. `class` is 0 for `normal`, 1 for `replica`, 2
+/// for `pubsub`. `words` is the value of the option in its canonical form.
 fn output_limit(words: &[Vec<u8>], class: usize) -> OutputLimit {
     let number = |at: usize| -> u64 {
         // An amount of 2^63 or more means no limit here; CONFIG GET still shows the amount.

@@ -90,7 +90,7 @@ pub enum CertificateUser {
     CommonName,
     /// A URI among the subject alternative names.
     Uri,
-    /// No field.
+    /// No field: certificates log in no user.
     Off,
 }
 
@@ -160,7 +160,7 @@ impl Choice for Unsupported {
 pub enum RdbVersion {
     /// The lowest version, at least 11, that supports all types of values in the data.
     Auto,
-    /// This version.
+    /// A fixed version.
     Fixed(FileVersion),
 }
 

@@ -49,9 +49,9 @@ pub enum ValueRange {
     Shares,
     /// The words of a choice, in the order of the record.
     Choice(&'static [&'static str]),
-    /// Bytes.
+    /// Texts of any bytes.
     Text,
-    /// Several words.
+    /// Lists of words.
     Words,
 }
 
@@ -139,7 +139,7 @@ numbers! {
     i64: i64::MIN, i64::MAX;
 }
 
-/// Permission bits of a file.
+/// The type of options whose values are permission bits of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permissions;
 

@@ -96,7 +96,8 @@ impl LoadError {
     }
 }
 
-/// Returns the port that the user probably meant, if the file name is a number.
+/// Returns the port that the user probably meant if the name of the given file is a number; else
+/// `None`.
 fn port_in(path: &Path) -> Option<u16> {
     path.file_name()?.to_str()?.parse().ok().filter(|&port| port != 0)
 }
@@ -169,7 +170,7 @@ pub fn load_rest_again(store: &mut ConfigStore) -> Result<(), LoadError> {
 }
 
 /// Removes a `-`, which selects standard input, from the first or last place. Returns true if there
-/// was one, and the other options.
+/// was one, and the options without it.
 fn split_input(options: &[Vec<u8>]) -> (bool, &[Vec<u8>]) {
     match options {
         [dash, rest @ ..] if dash == b"-" => (true, rest),
@@ -304,8 +305,8 @@ fn load_directive(store: &mut ConfigStore, directive: &Directive, depth: usize) 
     Ok(store.load(&directive.name, &directive.words).map_err(refused)?)
 }
 
-/// Returns the message for a directive that does not exist. The message suggests the option with
-/// the most similar name, if one is similar.
+/// Returns the message for a directive that does not exist; `None` if `name` exists. The message
+/// suggests the option with the most similar name, if one is similar.
 fn unknown_hint(name: &[u8]) -> Option<String> {
     if is_directive(name) || super::table::find(name).is_some() {
         return None;
@@ -339,8 +340,8 @@ fn named(folder: &Path, name: &[u8]) -> Vec<PathBuf> {
     Some(folder.join(path(name))).filter(|path| path.exists()).into_iter().collect()
 }
 
-/// Returns the entries of `folder` that match one part of a pattern. A name that begins with a dot
-/// matches only a pattern that begins with a dot.
+/// Returns the entries of `folder` that match `part`, a part of a pattern between slashes. A name
+/// that begins with a dot matches only a pattern that begins with a dot.
 fn matching(folder: &Path, part: &[u8]) -> Vec<PathBuf> {
     let folder_to_read = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     // A folder that cannot be read has no matching files.

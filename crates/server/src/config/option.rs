@@ -64,18 +64,19 @@ pub enum Prepare {
     OpenFiles,
     /// Reads the certificates and the other files that the TLS options name, if TLS is in use.
     Tls,
-    /// Applies the limits of TLS.
+    /// Applies the limit of TLS handshakes per turn (`max-new-tls-connections-per-cycle`).
     TlsLimits,
     /// Listens on the addresses of `bind` at `port`. Fails if the new port is in use.
     ListenOnPort,
     /// Listens on the addresses of `bind` at `tls-port`. Fails if the TLS files cannot be read or
     /// the port is in use.
     ListenOnTlsPort,
-    /// Listens on the new addresses of `bind`. Fails if this machine does not have one of them.
+    /// Listens on the new addresses of `bind`. Fails if this machine lacks one that is not
+    /// optional.
     ListenOnAddresses,
     /// Changes the working folder to `dir`.
     WorkingFolder,
-    /// Checks that the append-only file can be turned on, and locks its folder.
+    /// Checks that the append-only file can be turned on, and locks the data folder.
     AppendOnly,
     /// Sets the lowest level of the lines in the log: `loglevel`.
     LogLevel,
@@ -84,8 +85,8 @@ pub enum Prepare {
 }
 
 impl Prepare {
-    /// Returns the position in the order. Of several actions with the same position, only one runs,
-    /// because they do the same work.
+    /// Returns the position of the action in the order of execution. Of several actions with the
+    /// same position, only one runs, because they do the same work.
     pub fn order(self) -> u8 {
         match self {
             Prepare::OpenFiles => 0,
@@ -133,9 +134,9 @@ pub struct Opt {
     pub name: &'static str,
     /// Older names of the same option.
     pub aliases: &'static [&'static str],
-    /// The kind of its values.
+    /// The kind of the option's values.
     pub kind: Kind,
-    /// The kind of file that its values name, for the completion of a shell.
+    /// The kind of file that the option's values name, for completions in a shell.
     pub names: Names,
     /// The value of the option when the configuration does not name it.
     pub default: DefaultValue,
@@ -143,7 +144,7 @@ pub struct Opt {
     pub example: Option<&'static str>,
     /// The times at which the option may change.
     pub change: Change,
-    /// The action when it changes.
+    /// The action when CONFIG SET changes the option.
     pub on_change: OnChange,
     /// True if CONFIG GET shows the option only by its full name and docs/options.md omits it.
     pub hidden: bool,

@@ -13,7 +13,7 @@ use engine::secret::SECRET_OPTIONS;
 
 use super::parse::{Directive, parse_config};
 
-/// A file that everyone may read, and the first password in it.
+/// A file that every user of the machine may read, and the position of the first password in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadableSecret {
     /// The file.
@@ -36,8 +36,8 @@ impl fmt::Display for ReadableSecret {
     }
 }
 
-/// Returns the first password in `text`, the content of the file at `path`, if every user may read
-/// that file.
+/// Returns the position of the first password in `text`, the content of the file at `path`, if
+/// every user may read that file.
 pub fn find(path: &Path, text: &[u8]) -> Option<ReadableSecret> {
     if !is_readable_by_all(path) {
         return None;

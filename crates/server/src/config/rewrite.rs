@@ -45,16 +45,16 @@ pub enum Added {
 /// The users of the running server, for a rewrite.
 pub trait RunningUsers {
     /// Returns the `user` lines for the file. `elsewhere` is the configuration without the users of
-    /// the file; the users that it defines are left out.
+    /// the file. The users that `elsewhere` defines are left out.
     ///
     /// # Errors
-    /// The name of a user whose definition in `elsewhere` differs from its present state.
+    /// A text that names a user whose definition in `elsewhere` differs from the running user.
     fn lines_beside(&self, elsewhere: &ConfigStore) -> Result<Vec<Vec<u8>>, String>;
 
     /// Checks that `loaded` defines the same users as the running server has.
     ///
     /// # Errors
-    /// The name of a user that differs.
+    /// A text that names a user that differs.
     fn check_same(&self, loaded: &ConfigStore) -> Result<(), String>;
 }
 

@@ -38,7 +38,7 @@ pub struct ConfigStore {
     renames: Renames,
     /// For each `user` line, the words after `user`.
     users: Vec<Vec<Vec<u8>>>,
-    /// The sources of the configuration other than the file.
+    /// The working folder at the start, and the sources of the configuration other than the file.
     start: Start,
     /// The folder to which relative names refer, if the configuration is read while the server
     /// runs. `None` at the start: relative names then refer to the working folder.
@@ -83,7 +83,8 @@ pub enum Permission {
 const IGNORED: &[&[u8]] =
     &[b"list-max-ziplist-entries", b"list-max-ziplist-value", b"lua-replicate-commands"];
 
-/// Returns true if `name` is a directive that is not an option, such as `user`.
+/// Returns true if `name` is a directive that the store accepts although it is not an option, such
+/// as `user`.
 pub fn is_directive(name: &[u8]) -> bool {
     name == b"rename-command" || name == b"user" || IGNORED.contains(&name)
 }

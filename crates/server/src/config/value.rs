@@ -75,7 +75,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the empty value: the old value when an option is parsed for the first time.
+    /// Returns an empty value, which stands for the old value when an option is parsed for the
+    /// first time.
     pub fn initial(&self) -> Value {
         match self {
             Kind::Words(_) => Value::Words(Vec::new()),

@@ -18,8 +18,8 @@ pub type ParseWords = fn(&[&[u8]], &[Vec<u8>]) -> Words;
 /// The rules for a value of several words.
 #[derive(Debug)]
 pub struct WordsKind {
-    /// The parser of the new value. It also gets the present value, because an option may be set in
-    /// parts.
+    /// The parser of the new value. It also gets the present value, because a line may set only a
+    /// part of the value (`client-output-buffer-limit`).
     pub parse: ParseWords,
     /// The number of words on each line that CONFIG REWRITE writes; 0 for all on one line.
     pub line_words: usize,
@@ -29,27 +29,27 @@ pub struct WordsKind {
     pub none: &'static str,
 }
 
-/// An empty word.
+/// The text of an empty value in a configuration file: an empty word in quotes.
 const NONE: &str = "\"\"";
 
-/// `bind`: addresses.
+/// `bind` and `metrics-bind`: addresses.
 pub static ADDRESSES: WordsKind =
     WordsKind { parse: addresses, line_words: 0, accumulates: false, none: NONE };
 /// `audit-log-events`: kinds of events.
 pub static AUDIT_EVENTS: WordsKind =
     WordsKind { parse: audit_events, line_words: 0, accumulates: false, none: NONE };
-/// Any words, such as patterns of names.
+/// `audit-log-users` and `oidc-audience`: any words.
 pub static NAMES: WordsKind = WordsKind { parse: names, line_words: 0, accumulates: false, none: NONE };
 /// `save`: pairs of seconds and changes.
 pub static SAVE_POINTS: WordsKind =
     WordsKind { parse: save_points, line_words: 2, accumulates: true, none: NONE };
-/// `client-output-buffer-limit`: class, hard limit, soft limit, seconds.
+/// `client-output-buffer-limit`: class, hard limit in bytes, soft limit in bytes, seconds.
 pub static OUTPUT_LIMITS: WordsKind =
     WordsKind { parse: output_limits, line_words: 4, accumulates: false, none: NONE };
 /// `oom-score-adj-values`: three scores.
 pub static OOM_SCORES: WordsKind =
     WordsKind { parse: oom_scores, line_words: 0, accumulates: false, none: NONE };
-/// `latency-tracking-info-percentiles`.
+/// `latency-tracking-info-percentiles`: numbers from 0 to 100.
 pub static PERCENTILES: WordsKind =
     WordsKind { parse: percentiles, line_words: 0, accumulates: false, none: NONE };
 /// `replicaof`: host and port, or `no one`.
@@ -59,7 +59,7 @@ pub static PRIMARY: WordsKind =
 /// `shutdown-on-sigint`, `shutdown-on-sigterm`: words of SHUTDOWN.
 pub static SHUTDOWN: WordsKind = WordsKind { parse: shutdown, line_words: 0, accumulates: false, none: NONE };
 
-/// The maximum number of addresses in `bind`.
+/// The maximum number of addresses in `bind` or `metrics-bind`.
 const ADDRESSES_MAX: usize = 16;
 
 /// Returns true for no words and for one empty word: both mean an empty value.
@@ -208,8 +208,8 @@ fn primary(words: &[&[u8]], _: &[Vec<u8>]) -> Words {
     }
 }
 
-/// Returns true if Redis accepts these bytes as a port, by the rules of `strtol`: blanks, a sign
-/// and zeros may come first. An empty text counts as 0.
+/// Returns true if Redis accepts these bytes as a port, by the rules of `strtol`: blanks, a plus
+/// sign and zeros may come first. An empty text counts as 0.
 fn is_port(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     let digits = text.strip_prefix(b"+").unwrap_or(text);

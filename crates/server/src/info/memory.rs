@@ -27,7 +27,7 @@ pub struct MemoryFigures {
     pub tables: u64,
     /// `used` without the memory of the start, of clients and of tables.
     pub dataset: u64,
-    /// The input and output buffers of clients.
+    /// The memory of clients: sessions, buffers, queued commands, watched keys and subscriptions.
     pub clients: u64,
     /// The memory of the machine.
     pub system: u64,
@@ -67,8 +67,8 @@ impl MemoryFigures {
         self.used - self.dataset
     }
 
-    /// Compares each of the sizes `used`, `active`, `heap_rss` and `rss` with the one before it,
-    /// and last `rss` with `used`.
+    /// Returns the excess of `active` over `used`, of `heap_rss` over `active`, of `rss` over
+    /// `heap_rss`, and of `rss` over `used`.
     pub fn beyond(&self) -> [Excess; 4] {
         let step = |info, stats, more, less| Excess { info, stats, more, less };
         [

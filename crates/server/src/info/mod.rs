@@ -114,8 +114,8 @@ pub fn each_field(
     }
 }
 
-/// Returns INFO's text for the sections in `asked` (lower case); for the default ones if it is
-/// empty.
+/// Returns the text of INFO for the sections that `asked` names in lower case. An empty `asked`
+/// selects the default sections.
 pub fn text(shared: &Shared, asked: &[String]) -> String {
     let has = |word: &str| asked.iter().any(|name| name == word);
     let all = has("all") || has("everything");

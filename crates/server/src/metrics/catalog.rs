@@ -15,7 +15,7 @@ pub enum Kind {
     Gauge,
     /// Percentiles.
     Summary,
-    /// The numbers of values up to each of several limits.
+    /// The numbers of values up to each of several upper limits (buckets).
     Histogram,
     /// Texts, as labels of a gauge whose value is 1.
     Info,
@@ -85,7 +85,7 @@ pub struct Field {
     /// The name of the field, or of a part of a field. The values `ok` and `err` are converted to 1
     /// and 0. The value -1 means that there is no value, so no sample is added.
     pub info: &'static str,
-    /// The number in INFO divided by this gives the value in the metric's unit.
+    /// The divisor that converts the number in INFO to the metric's unit.
     pub per_unit: f64,
     /// The metric.
     pub metric: Metric,
@@ -530,13 +530,13 @@ pub const WHILE_LOADING: &[Field] = &[
 pub struct Parts {
     /// The section.
     pub section: &'static str,
-    /// The text before the label's value in the field's name.
+    /// The text before the label's value in the field's name, such as `cmdstat_`.
     pub prefix: &'static str,
     /// The parts, all with the same label.
     pub fields: &'static [Field],
 }
 
-/// The section of commands; `metrics-per-command` controls it.
+/// The section Commandstats. Its fields become metrics unless `metrics-per-command` is `no`.
 pub const COMMANDS: Parts = Parts {
     section: "commandstats",
     prefix: "cmdstat_",

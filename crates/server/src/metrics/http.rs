@@ -35,8 +35,8 @@ const RETRY: Duration = Duration::from_millis(100);
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Answers requests for `/metrics` until `stopping` returns true. `page` returns the text of the
-/// page in a form.
+/// Answers requests for `/metrics` until `stopping` returns true. `page` returns the page in the
+/// requested format and encoding.
 pub fn serve(
     listeners: &[TcpListener],
     mut page: impl FnMut(Form) -> Arc<[u8]>,
@@ -70,7 +70,8 @@ fn wait(listeners: &[TcpListener], visits: &VecDeque<Visit>) -> io::Result<()> {
     }
 }
 
-/// Accepts at most [`VISITS_MAX`] connections, so that the open ones are served in between.
+/// Accepts at most [`VISITS_MAX`] new connections at once, so that the open ones are served in
+/// between.
 fn accept(listener: &TcpListener, visits: &mut VecDeque<Visit>) {
     for _ in 0..VISITS_MAX {
         match listener.accept() {
@@ -104,11 +105,12 @@ fn make_room(visits: &mut VecDeque<Visit>) {
 
 /// The stage of a connection.
 enum Stage {
-    /// The request is incomplete. The bytes received so far.
+    /// An incomplete request: the bytes received so far.
     Asking(Vec<u8>),
-    /// The answer is being sent. The answer, and the number of its bytes that are sent.
+    /// An answer that is being sent, and the number of its bytes that were already sent.
     Answering(Vec<u8>, usize),
-    /// The answer is sent. Further input is discarded; the number of bytes discarded so far.
+    /// A connection whose answer is sent and whose further input is discarded. The number is that
+    /// of the bytes discarded so far.
     Leaving(usize),
 }
 

@@ -32,7 +32,7 @@ use self::token::{Keys, verify};
 /// Minimum time between a fetch and the next one that an unknown key causes.
 const FETCH_RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// The values of the options.
+/// The values of the options `oidc-…`.
 #[derive(Clone, Debug, Default)]
 pub struct OidcOptions {
     /// `oidc-keys-file`, if there is one.
@@ -41,17 +41,17 @@ pub struct OidcOptions {
     pub keys_url: Option<String>,
     /// `oidc-ca-file`, if there is one.
     pub ca_file: Option<PathBuf>,
-    /// `oidc-keys-refresh`.
+    /// The interval at which keys are read again: `oidc-keys-refresh`.
     pub refresh: Duration,
     /// The required claims of a token.
     pub expected: Expected,
-    /// `oidc-user-prefix`.
+    /// The text before each user name of a token: `oidc-user-prefix`.
     pub user_prefix: String,
-    /// `oidc-end-sessions`.
+    /// True if a session ends when its token expires: `oidc-end-sessions`.
     pub closes_sessions: bool,
 }
 
-/// Logins by token.
+/// The state of logins by token: the options, the keys and the counters.
 pub struct Oidc {
     options: OidcOptions,
     web: Option<WebSource>,
@@ -74,7 +74,8 @@ struct FetchState {
 pub struct Login {
     /// The names of the users as which the bearer may log in.
     pub users: Vec<String>,
-    /// The end of the session, in Unix seconds; `None` if the session does not end with the token.
+    /// The end of the session, in Unix seconds: the expiry of the token plus `oidc-leeway`; `None`
+    /// if the session does not end with the token.
     pub expires_s: Option<u64>,
 }
 
@@ -145,7 +146,7 @@ impl Oidc {
         self.logins.fetch_add(1, Relaxed);
     }
 
-    /// Returns the number of logins, of refused tokens and of keys.
+    /// Returns the numbers of logins, of refused tokens and of known keys.
     pub fn figures(&self) -> (u64, u64, u64) {
         let keys = self.keys.read().expect("nothing panics while keys are locked").len() as u64;
         (self.logins.load(Relaxed), self.refusals.load(Relaxed), keys)
@@ -226,8 +227,9 @@ pub fn fuzz_token(data: &[u8]) {
     }
 }
 
-/// Returns the user of a login: `asked`, if the token contains this name, or the first of the names
-/// that is a user if `asked` is empty. `is_user` returns true for the name of a user.
+/// Returns the user that a login gets: `asked`, if the token contains this name and it is a user.
+/// If `asked` is empty, returns the first name of the token that is a user. `is_user` returns true
+/// for the name of a user.
 pub fn user_of<'l>(login: &'l Login, asked: &[u8], is_user: impl Fn(&str) -> bool) -> Option<&'l str> {
     let mut names = login.users.iter().map(String::as_str);
     names.find(|name| (asked.is_empty() || name.as_bytes() == asked) && is_user(name))

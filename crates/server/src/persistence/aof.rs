@@ -34,8 +34,8 @@ use crate::context::unix_ms;
 use crate::shared::{Message, Shared};
 use crate::snapshots::{DataFolder, SaveInitiator};
 
-/// Maximum wait of the sync thread between two checks for work. Writes of other threads do not wake
-/// it.
+/// Maximum wait of the sync thread between two checks for work. Writes that the merging thread does
+/// itself do not wake the sync thread.
 const SYNC_LOOK: Duration = Duration::from_millis(100);
 /// Mean time of a write with its sync, in microseconds, below which the merging thread does both
 /// itself. It is about the time of a command. Only a sync without disk access is so fast.
@@ -225,7 +225,7 @@ pub(super) fn make_folder(store: &ConfigStore) -> Result<DataFolder, FileError> 
 
 /// The reason why an append-only file cannot be turned on.
 pub enum Unprepared {
-    /// Another server writes to the folder.
+    /// Another server holds the lock of the data folder.
     Taken(FileError),
     /// The files cannot be opened.
     Failed(FileError),
@@ -238,7 +238,7 @@ impl From<FileError> for Unprepared {
 }
 
 /// Checks that the append-only file can be turned on, if `appendonly` is `yes` in `store`. Locks
-/// the folder against other servers.
+/// the data folder against other servers.
 ///
 /// # Errors
 /// The reason why it cannot be turned on.
@@ -254,15 +254,15 @@ pub fn prepare(shared: &Shared, store: &ConfigStore) -> Result<(), Unprepared> {
     Ok(())
 }
 
-/// Applies the options to the writer. Holds the lock of the options meanwhile, so that the most
-/// recent change takes effect.
+/// Applies the options to the writer. Holds the lock of the options meanwhile, so that of two
+/// concurrent changes the later one takes effect.
 fn set_up(shared: &Shared, writer: &Writer) {
     let store = shared.config();
     writer.set_up(options::APPENDFSYNC.of(&store), times(&store));
 }
 
-/// Returns the value of `aof-timestamp-enabled`: annotations with the time are written, or left
-/// out.
+/// Returns the value of `aof-timestamp-enabled`, which decides if annotations with the time are
+/// written to the file.
 fn times(store: &ConfigStore) -> Times {
     if options::AOF_TIMESTAMP_ENABLED.of(store) { Times::Written } else { Times::Left }
 }
@@ -358,7 +358,8 @@ fn turn_off(shared: &Shared, active: &Active, as_owner: impl FnOnce(&mut dyn FnM
     shared.engine.server_state.note_log(None);
 }
 
-/// Starts to write changes to `file`, which has `len_bytes` bytes and holds all changes so far.
+/// Starts to write all later changes to `file`, which has `len_bytes` bytes. Returns `None` if the
+/// change log has its maximum number of readers.
 fn attach(
     shared: &Shared,
     alone: &Exclusive,

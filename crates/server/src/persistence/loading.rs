@@ -27,16 +27,16 @@ use crate::shared::Shared;
 use crate::snapshots::LoadFigures;
 use crate::snapshots::stamp_of;
 
-/// Maximum number of batches that wait for a thread. Together they have a few megabytes.
+/// Maximum number of batches that wait for a decoding thread. Together they have a few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;
 /// Maximum number of log lines about empty keys.
 const EMPTY_KEYS_LOGGED_MAX: u64 = 10;
-/// Longest single sleep of a loading delay.
+/// Longest single sleep of a pause for `key-load-delay`.
 const DELAY_STEP: Duration = Duration::from_millis(10);
 /// Interval of the log lines about progress.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The options of a load.
+/// The access to the keyspace and the treatment of special keys during a load.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadMode {
     /// The access of the threads to the keyspace.
@@ -57,10 +57,10 @@ pub enum Expired {
     Kept,
 }
 
-/// The treatment of a key that already exists.
+/// The treatment of a key in the file that already exists in the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duplicates {
-    /// The file is invalid.
+    /// The load ends with an error, because the file is invalid.
     Refused,
     /// The key of the file replaces the existing one.
     Replaced,
@@ -333,7 +333,7 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadMode) -> Result<bool, Lo
 /// figures with `LoadFigures::begin`.
 ///
 /// # Errors
-/// As [`load_file`].
+/// The reason why the file cannot be loaded. Some of its keys may have been added.
 pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadMode) -> Result<u64, LoadError> {
     let file = File::open(path).map_err(unreadable)?;
     let figures = &shared.persistence.loading;

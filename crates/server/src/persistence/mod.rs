@@ -1,8 +1,10 @@
 //! Saves of snapshots, rewrites of append-only files, and loading: the threads, the files and the
 //! options.
 //!
-//! The crate `persist` contains the logic: the walk of a save (`persist::save`), the times of
-//! automatic saves (`persist::schedule`), and the safe replacement of a file (`persist::folder`).
+//! The point of a save is the moment whose data the file contains. Walkers are the threads that
+//! then read all keys and write them to the file. The crate `persist` contains the logic: the walk
+//! of a save (`persist::save`), the times of automatic saves (`persist::schedule`), and the safe
+//! replacement of a file (`persist::folder`).
 //!
 //! ```text
 //!   BGSAVE, a rule ─► the exclusive owner fixes the point ─► thread "bgsave" and further walkers
@@ -39,7 +41,8 @@ pub mod startup;
 const SLICE: Duration = Duration::from_millis(1);
 /// Time that a walker without work sleeps.
 const WAIT: Duration = Duration::from_micros(200);
-/// Number of bytes after which a file is synced with `rdb-save-incremental-fsync`.
+/// Number of bytes after which a file is synced while it is written: `rdb-save-incremental-fsync`
+/// and `aof-rewrite-incremental-fsync`.
 const SYNC_STEP_BYTES: usize = 32 << 20;
 /// Maximum number of threads of a save.
 const WALKERS_MAX: usize = 4;
@@ -107,8 +110,8 @@ pub fn changes(shared: &Shared) -> u64 {
 }
 
 /// Fixes the point of a save: the save contains the data of this moment. Returns `None` if another
-/// save or a rewrite is in progress, or if the data could not be loaded. The caller is the
-/// exclusive owner.
+/// save is in progress or the data could not be loaded. A rewrite in progress also prevents a save,
+/// except one by the exclusive owner. The caller is the exclusive owner.
 fn fix(
     shared: &Shared,
     alone: &Exclusive,
@@ -226,7 +229,7 @@ pub fn save_here(
     outcome
 }
 
-/// Waits until no save is in progress.
+/// Waits until no save, and no rewrite that has fixed its point, is in progress.
 pub fn wait_for_end(shared: &Shared) {
     let persistence = &shared.persistence;
     let mut state = persistence.state();
@@ -353,8 +356,8 @@ fn walk(shared: &Shared, save: &Save, mut walker: Walker, out: &dyn ChunkSink) {
     }
 }
 
-/// Pauses for `rdb-key-save-delay` after `keys` keys. The pause ends early if the save has failed
-/// or was abandoned, or if the option changes.
+/// Pauses for `rdb-key-save-delay` after `keys` keys. A change of the option applies at once, and
+/// the pause ends when the save has failed or was abandoned.
 fn rest(shared: &Shared, save: &Save, keys: u64) {
     let mut slept = Duration::ZERO;
     while keys > 0 && !save.has_failed() {

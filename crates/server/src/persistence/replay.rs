@@ -37,7 +37,7 @@ use crate::snapshots::library_name;
 const BATCHES_WAITING_MAX: usize = 4;
 /// Maximum number of log lines about failed requests.
 const ERRORS_LOGGED_MAX: u64 = 100;
-/// Longest single sleep of a loading delay.
+/// Longest single sleep of a pause for `key-load-delay`.
 const DELAY_STEP: Duration = Duration::from_millis(10);
 
 /// The part of a file to replay, and the access to the keyspace.
@@ -73,9 +73,11 @@ pub struct ReplayResult {
     pub end: ReplayEnd,
     /// Number of requests that were run and precede the first annotation of the file.
     pub untimed: u64,
-    /// The time of the last annotation before the end of the replay, in Unix seconds.
+    /// The time of the last annotation before the end of the replay, in Unix seconds; `None`
+    /// without one.
     pub last_time_s: Option<i64>,
-    /// The time of the annotation that ended the replay, in Unix seconds.
+    /// The time of the annotation that ended the replay, in Unix seconds; `None` if the replay
+    /// ended for another reason.
     pub next_time_s: Option<i64>,
 }
 
@@ -130,7 +132,8 @@ struct Replay<'s> {
 type Tasks = Vec<Task<Batch>>;
 
 impl Replay<'_> {
-    /// Runs the tasks of a lane. Returns the statistics that the lane counted.
+    /// Runs the tasks of a lane. Returns the statistics that the lane counted. `spares` takes the
+    /// batches that are to be filled again.
     fn run_lane(&self, number: usize, tasks: &Receiver<Tasks>, spares: &Sender<Batch>) -> Box<ThreadStats> {
         let engine = &self.shared.engine;
         let stats = Box::new(ThreadStats::new(engine.table.id_count()).into_inner());
@@ -182,8 +185,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Pauses for `key-load-delay` after `commands` commands, for tests. The pause ends early if
-    /// the option changes or the server stops.
+    /// Pauses for `key-load-delay` after `commands` commands, for tests. A change of the option
+    /// applies at once, and a stop of the server ends the pause.
     fn rest(&self, commands: usize) {
         let mut slept = Duration::ZERO;
         while !self.shared.stopping.load(Relaxed) {

@@ -177,7 +177,8 @@ fn await_next_second(files: &Files, folder: &Path) {
     }
 }
 
-/// Returns the files that contain the state at a time.
+/// Returns the generation of files, a base and its incremental files, that contains the state at
+/// the time `until_s`.
 fn choose<'f>(
     shared: &Shared,
     files: &'f Files,

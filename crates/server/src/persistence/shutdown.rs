@@ -19,8 +19,9 @@ pub struct FinalSave {
     appends: bool,
 }
 
-/// Cancels the background save, and returns the data that must still be written; `None` if the
-/// server must not end now.
+/// Cancels the background save, and returns the data that must still be written. Returns `None` if
+/// the server must not end now: the first base of its append-only file is incomplete, and the
+/// shutdown is not forced.
 pub fn last_work(shared: &Shared, wish: ShutdownOptions) -> Option<FinalSave> {
     if shared.persistence.cancel(&shared.engine) == Cancelled::InProgress {
         tracing::warn!("There is a child saving an .rdb. Killing it!");

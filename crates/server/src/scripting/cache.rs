@@ -19,7 +19,7 @@ const EVAL_SCRIPTS_MAX: usize = 500;
 /// The command that added a script.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// EVAL.
+    /// EVAL or a variant of it.
     Evaluated,
     /// SCRIPT LOAD.
     Loaded,
@@ -54,7 +54,8 @@ impl CachedScript {
 #[derive(Default)]
 pub struct ScriptCache {
     scripts: RwLock<Scripts>,
-    /// The number of scripts that were added so far. It is the clock for [`CachedScript::used`].
+    /// The number of additions so far, including those of scripts that were already cached. It is
+    /// the clock for [`CachedScript::used`].
     clock: AtomicU64,
     /// The number of scripts from EVAL that were evicted.
     evicted: AtomicU64,

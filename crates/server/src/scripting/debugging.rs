@@ -92,7 +92,7 @@ pub struct Link {
     pub client: Arc<ClientInfo>,
     /// The user of the client's session, with its rights.
     pub identity: Identity,
-    /// The command that runs the script.
+    /// The EVAL request that runs the script.
     pub words: OwnedArgs,
     state: Mutex<LinkState>,
     arrived: Condvar,
@@ -158,7 +158,7 @@ impl Link {
         }
     }
 
-    /// Adds output. The caller then wakes the I/O thread.
+    /// Adds output of the script for its client. The caller then wakes the I/O thread.
     pub fn send(&self, bytes: &[u8]) {
         self.state().output.tail_mut().extend_from_slice(bytes);
     }

@@ -42,7 +42,7 @@ pub struct LoadedFunction {
     pub learned: Arc<Learned>,
 }
 
-/// All libraries.
+/// The function libraries of the server, shared by all threads.
 #[derive(Default)]
 pub struct Functions {
     loaded: RwLock<Loaded>,
@@ -52,7 +52,8 @@ pub struct Functions {
 /// The libraries and functions that can be called.
 #[derive(Default)]
 pub struct Loaded {
-    /// The version of the list of texts from which they were loaded; `None` before the first load.
+    /// The version of the list of texts from which the libraries were loaded; `None` before the
+    /// first load.
     version: Option<u64>,
     /// The libraries by name.
     pub libraries: BTreeMap<Vec<u8>, Arc<LoadedLibrary>>,
@@ -131,7 +132,7 @@ pub enum Policy {
 }
 
 impl Functions {
-    /// Returns the libraries and functions. Applies changes of the list of texts first.
+    /// Locks the libraries and functions for reading. Applies changes of the list of texts first.
     pub fn read(&self, persistence: &Persistence) -> RwLockReadGuard<'_, Loaded> {
         loop {
             let loaded = self.loaded.read().expect("nothing panics while it is locked");

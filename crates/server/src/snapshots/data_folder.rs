@@ -73,8 +73,9 @@ impl DataFolder {
         }
     }
 
-    /// Logs a warning about the temporary files of ended saves. To be called if no data was loaded,
-    /// because these files may contain the only data.
+    /// Logs a warning about the temporary files of saves whose process has ended. Leaves out `own`,
+    /// the name of the data file. To be called if no data was loaded, because these files may
+    /// contain the only data.
     pub fn report_leftovers(&self, own: &str) {
         for name in self.leftovers(own) {
             tracing::warn!(
@@ -86,7 +87,8 @@ impl DataFolder {
     }
 }
 
-/// Returns the stamp of a file; `None` if the file is missing or cannot be examined.
+/// Returns the stamp of a file, which identifies its contents (device, inode, length, time of
+/// change); `None` if the file is missing or cannot be examined.
 pub fn stamp_of(path: &Path) -> Option<Stamp> {
     let name = path.file_name()?.to_str()?;
     DataFolder::new(path.parent()?).stamp(name).ok().flatten()

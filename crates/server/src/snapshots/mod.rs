@@ -18,7 +18,8 @@ mod data_folder;
 
 pub use data_folder::{DataFolder, FolderLock, stamp_of};
 
-/// The state of the server's snapshots.
+/// The state of snapshots and of loading, the sources of the function libraries, and the lock of
+/// the data folder.
 pub struct Persistence {
     state: Mutex<State>,
     /// Signalled when a save, a rewrite or loading ends.
@@ -43,15 +44,15 @@ pub struct Persistence {
 pub(crate) struct State {
     /// The results of saves.
     pub record: SaveRecord,
-    /// The save in progress.
+    /// The save in progress, or the rewrite that has fixed its point; `None` if there is none.
     pub current: Option<Current>,
 }
 
-/// A save in progress.
+/// A save or a rewrite in progress.
 #[derive(Clone)]
 pub(crate) struct Current {
     pub save: Arc<Save>,
-    /// The start of the save.
+    /// The time at which the save began.
     pub since: Instant,
     /// The number of changes since the start of the server up to the point of the save.
     pub changes: u64,
@@ -98,7 +99,8 @@ pub struct Figures {
 pub enum BeginResult {
     /// The save has begun.
     Started,
-    /// Another save is in progress.
+    /// No save has begun: another save or a rewrite is in progress, or the data could not be
+    /// loaded.
     InProgress,
 }
 
@@ -191,7 +193,7 @@ impl Persistence {
     }
 
     /// Cancels the background save in progress; if there is none, cancels the scheduled save.
-    /// Returns the kind of the cancelled save.
+    /// Returns the kind of the cancelled save, and does not wait for its end.
     pub fn cancel(&self, engine: &engine::Shared) -> Cancelled {
         let mut state = self.state();
         if let Some(current) = state.current.as_ref().filter(|current| current.initiator.is_background()) {
@@ -218,7 +220,8 @@ impl Persistence {
         cancelled
     }
 
-    /// Acquires the lock of the data folder, unless this server already holds it.
+    /// Acquires the lock of the data folder, unless this server already holds it. Releases the lock
+    /// of an earlier data folder.
     ///
     /// # Errors
     /// Another server holds the lock, or the folder cannot be opened.
@@ -271,7 +274,7 @@ pub struct LoadFigures {
     pub began_s: AtomicI64,
     /// The length of all files to load, in bytes.
     pub total_bytes: AtomicU64,
-    /// Number of bytes that were read.
+    /// Number of bytes of the files that were read so far.
     pub loaded_bytes: AtomicU64,
     /// Number of keys that were loaded.
     pub keys: AtomicU64,

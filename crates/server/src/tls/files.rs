@@ -76,8 +76,8 @@ fn decrypt<C: KeyIvInit + BlockDecryptMut>(key: &[u8], iv: &[u8], encrypted: &[u
     C::new_from_slices(key, iv).ok()?.decrypt_padded_vec_mut::<Pkcs7>(encrypted).ok()
 }
 
-/// Derives a key like OpenSSL's EVP_BytesToKey with MD5 and one iteration. The key is a row of
-/// hashes. Each hash covers the hash before it, the password and the salt.
+/// Derives a key like OpenSSL's EVP_BytesToKey with MD5 and one iteration. The key is the beginning
+/// of a sequence of hashes, of which each covers the hash before it, the password and the salt.
 fn old_key(password: &[u8], salt: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut key: Vec<u8> = Vec::new();
     let mut last: Vec<u8> = Vec::new();
@@ -100,7 +100,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// The same key, encrypted by OpenSSL with the password `secret` in three formats.
+    /// One private key in three formats, each encrypted by OpenSSL with the password `secret`.
     const ENCRYPTED: [&str; 3] = [
         "-----BEGIN ENCRYPTED PRIVATE KEY-----
 MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAi3EulkS/XKPAICCAAw

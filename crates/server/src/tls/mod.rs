@@ -157,8 +157,8 @@ impl Tls {
         }
     }
 
-    /// Returns the facts of the server's certificate, of the one for other servers, and of the
-    /// first authority's.
+    /// Returns the facts of three certificates: the server's, the one for connections to other
+    /// servers, and the first authority's. Each is `None` if there is no such certificate.
     pub fn facts(&self) -> [Option<Facts>; 3] {
         self.lock().as_ref().map_or([const { None }; 3], |current| current.facts.clone())
     }

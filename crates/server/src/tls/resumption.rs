@@ -26,7 +26,8 @@ pub struct Resumption {
 }
 
 impl Resumption {
-    /// Creates a store without sessions.
+    /// Creates a store without sessions, for the values of `tls-session-cache-size` and
+    /// `tls-session-cache-timeout`. A timeout of 0 means no limit.
     /// # Errors
     /// If the system has no random numbers.
     pub fn new(size: usize, timeout_s: u32) -> Result<Self, String> {

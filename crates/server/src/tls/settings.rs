@@ -45,7 +45,7 @@ struct Identity {
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
     identity: Identity,
-    /// The certificate for connections to other servers.
+    /// The certificate for connections to other servers: the server's own if no other is set.
     client_identity: Identity,
     authorities: Authorities,
     auth_clients: AuthClients,
@@ -58,12 +58,12 @@ pub struct TlsSettings {
     caching: Option<(usize, u32)>,
 }
 
-/// The result of applying the options.
+/// The configuration of listeners that was built from the options, with values about it.
 pub struct Built {
     /// The configuration of listeners.
     pub server: ServerConfig,
-    /// The facts of the server's certificate, of the one for other servers, and of the first
-    /// authority's.
+    /// The facts of three certificates: the server's, the one for connections to other servers, and
+    /// the first authority's.
     pub facts: [Option<Facts>; 3],
     /// The sessions that clients may resume; `None` without session caching.
     pub resumption: Option<Resumption>,
@@ -113,7 +113,8 @@ impl TlsSettings {
         }
     }
 
-    /// Returns all files that the options name.
+    /// Returns the files of certificates and keys that the options name, with the files of
+    /// `tls-ca-cert-dir`.
     pub fn files(&self) -> Vec<PathBuf> {
         let Identity { certificate, key, .. } = &self.client_identity;
         let own = &self.identity;
@@ -221,7 +222,7 @@ impl TlsSettings {
         Ok((Arc::new(provider), versions))
     }
 
-    /// Returns the verifier of client certificates; `None` if clients need none.
+    /// Returns the verifier of client certificates; `None` with `tls-auth-clients no`.
     fn verifier(
         &self,
         provider: &Arc<CryptoProvider>,

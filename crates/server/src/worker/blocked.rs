@@ -58,7 +58,7 @@ impl Timeouts {
     }
 }
 
-/// Writes WAITAOF's reply for writes that are synced on this server; there are no replicas.
+/// Writes the reply to WAITAOF after a sync: 1 for this server, and 0 replicas.
 fn write_safe(protocol: Protocol, out: &mut ByteQueue) {
     let mut reply = Reply::new(out, protocol);
     reply.array(2);
@@ -87,7 +87,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends blocked clients their replies, and closes clients that other clients killed.
+    /// Sends blocked clients the replies in `inbound`, and closes the clients that are listed there
+    /// as killed.
     #[inline(never)]
     fn pass_on(&mut self, inbound: Inbound) {
         let shared = self.shared;
@@ -115,7 +116,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Ends the waits whose timeout has passed.
+    /// Resumes blocked clients whose wait has ended by a reply from another thread, a sync for
+    /// WAITAOF, or a timeout. Also closes killed clients.
     pub(super) fn end_waits(&mut self) {
         self.take_inbound();
         if !self.awaiting_sync.is_empty() {
@@ -126,8 +128,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Answers clients of WAITAOF whose writes are synced and that wait for no replicas. The others
-    /// wait until their timeout, because there are no replicas.
+    /// Answers clients of WAITAOF whose writes are synced and that wait for no replicas. Clients
+    /// that wait for replicas stay blocked until their timeout, because there are none.
     #[cold]
     fn end_syncs(&mut self) {
         let append_only = Arc::clone(&self.shared.append_only);
@@ -174,7 +176,8 @@ impl Worker<'_> {
     }
 
     /// Resumes a blocked client with its reply, and removes it from the queues of its keys. The
-    /// command ran for `took`. The first `ahead_bytes` of the reply were already sent.
+    /// command ran for `took`. `ahead_bytes` is the number of bytes of the reply that were already
+    /// sent, among published messages.
     fn end_wait(
         &mut self,
         conn: ConnId,

@@ -29,7 +29,7 @@ use super::requests::{BatchRun, OUTPUT_PENDING_BYTES_MAX, Visited};
 use super::{Client, Worker};
 use crate::run_queue::Visit;
 
-/// Minimum time of the script between two turns for the other connections.
+/// Minimum time for which a busy script runs between two turns for the other connections.
 const ATTEND_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Maximum capacity of a buffer that is kept for the next script, in bytes. Larger ones are freed.
@@ -40,8 +40,8 @@ struct Attendant<'w, 's> {
     worker: &'w mut Worker<'s>,
     /// The connection whose script runs.
     conn: ConnId,
-    /// The log position that the script's client has seen, and a number of bytes. The output in the
-    /// client's queue after these bytes depends on that position.
+    /// The log position that the script's client has seen, and the length in bytes of the client's
+    /// output queue before the visit. Output after this length depends on the position.
     seen: (u64, usize),
     next_turns: &'w [ConnTurn<Visit>],
     /// The time of the next turn for the other connections; `None` before the first one.
@@ -139,8 +139,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Resumes the connection of a script that was busy and has ended. The queue held
-    /// `queued_bytes` when the script began, and they may have been sent since.
+    /// Resumes the connection of a script that was busy and has ended. The output queue had
+    /// `queued_bytes` bytes when the script began, which may have been sent since.
     #[cold]
     fn end_attending(&mut self, visited: &mut Visited<'_>, queued_bytes: usize) {
         self.attends = false;

@@ -60,7 +60,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Ends the input of a debugged script, because its client has disconnected.
+    /// Tells the thread of a debugged script that the client has disconnected.
     pub(super) fn leave_debugger(&mut self, conn: ConnId) {
         self.debugged.retain(|link| {
             let stays = link.conn() != conn;

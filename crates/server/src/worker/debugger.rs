@@ -22,15 +22,15 @@ use crate::context::{ServerHost, SystemClock};
 use crate::scripting::debugging::Link;
 use crate::shared::{Message, Shared};
 
-/// Time without input from the client after which a running script counts as endless. It applies
-/// while `busy-reply-threshold` sets no time.
+/// Run time since a script last asked for input from the client, after which the script counts as
+/// endless. It applies while `busy-reply-threshold` sets no time.
 const OVERDUE_DEFAULT: Duration = Duration::from_secs(5);
 
-/// The client that debugs the script, as the debugger uses it: it sends lines and receives input.
+/// The debugger's connection to the client, for output lines to the client and input from it.
 struct DebugConnection {
     shared: Arc<Shared>,
     link: Arc<Link>,
-    /// Time of the last receive from the client.
+    /// Time at which the debugger last asked for input from the client.
     received: Instant,
 }
 
@@ -58,7 +58,8 @@ fn wake(shared: &Shared, link: &Link) {
     let _ = shared.ports[link.client.thread].mailbox.send(Message::Delivered);
 }
 
-/// Starts the thread of a client that debugs a script.
+/// Starts the thread that runs the script of a client that debugs. If this fails, replies with an
+/// error.
 pub(super) fn begin(host: &ServerHost, link: &Arc<Link>) {
     let (of_thread, debugged) = (host.clone(), Arc::clone(link));
     let begun = thread::Builder::new().name("debugger".to_owned()).spawn(move || {

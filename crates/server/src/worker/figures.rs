@@ -30,7 +30,8 @@ pub(super) fn note_activity(
     note_output(engine, info, output_bytes);
 }
 
-/// Records the number of bytes of a client's new output. Messages are counted at their delivery.
+/// Records the number of bytes of a client's new output. Published messages are counted when they
+/// are delivered.
 #[inline]
 pub(super) fn note_output(engine: &Engine<'_>, info: &ClientInfo, len_bytes: usize) {
     info.count_output(len_bytes as u64);

@@ -11,8 +11,8 @@ use net::ConnId;
 use super::figures::{note_unread, note_unsent};
 use super::{Worker, session_of};
 
-/// Maximum number of clients with unsent output that are checked after a flush. More clients take
-/// turns.
+/// Maximum number of clients with unsent output that are checked after a flush. Further clients are
+/// checked after the next flushes.
 const PENDING_OUTPUT_CHECKED_MAX: usize = 64;
 
 /// Unsent output up to this size counts as zero for the output limits, in bytes. Redis does not
@@ -24,8 +24,8 @@ const OUTPUT_UNCOUNTED_BYTES: usize = 16 * 1024;
 /// have at most ten words of 16 KiB, but several may be sent ahead after AUTH.
 const UNAUTHENTICATED_QUERY_BYTES_MAX: u64 = 1 << 20;
 
-/// The output limit of a client that has not authenticated, as in Redis: nothing beyond the
-/// uncounted output.
+/// The output limit of a client that has not authenticated, as in Redis. Because of
+/// [`OUTPUT_UNCOUNTED_BYTES`], it is exceeded only above 16 KiB.
 const UNAUTHENTICATED_OUTPUT_LIMIT: OutputLimit =
     OutputLimit { hard_bytes: 1024, soft_bytes: 0, soft_seconds: 0 };
 
@@ -155,7 +155,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Counts the memory of all clients of this thread again for `maxmemory-clients`. O(clients).
+    /// Counts the memory of all clients of this thread again, and evicts clients if the sum of all
+    /// threads exceeds `maxmemory-clients`. O(clients).
     pub(super) fn count_clients(&mut self) {
         let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;
         if limit == 0 {
@@ -174,8 +175,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Counts a client's memory if `maxmemory-clients` is set. Returns true if the client was
-    /// evicted.
+    /// Counts a client's memory, and evicts clients if the sum exceeds `maxmemory-clients`, which
+    /// must be set. Returns true if this client was evicted or killed.
     #[cold]
     pub(super) fn is_evicted(&mut self, conn: ConnId) -> bool {
         let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;
@@ -187,7 +188,8 @@ impl Worker<'_> {
         session.info.state.kill_requested.load(Relaxed)
     }
 
-    /// Closes clients that were idle, or not authenticated, for too long. O(clients).
+    /// Closes clients that were idle, or not authenticated, for too long. Monitors, subscribers and
+    /// blocked clients do not count as idle. O(clients).
     pub(super) fn close_idle(&mut self) {
         self.close_unauthenticated();
         let timeout_ms = self.engine.executor.settings.clients.timeout_s * 1000;

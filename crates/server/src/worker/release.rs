@@ -38,18 +38,19 @@ type PartKey = (u64, u64);
 pub(super) struct ReleaseQueue {
     /// The marks of this turn, in the order in which the output was appended.
     marks: Vec<Mark>,
-    /// The largest position of this turn's marks.
+    /// The largest log position of this turn's marks; 0 without marks.
     marked_position: u64,
     parts: BTreeMap<PartKey, Part>,
-    /// The number of the next part.
+    /// The number that the next part gets.
     next_number: u64,
-    /// The connections' held parts, by the connection's index.
+    /// The number of held parts and the last part of each connection, by the connection's index.
     conns: Vec<HeldConn>,
-    /// The position for which this thread will be woken.
+    /// The log position whose release will wake this thread; `None` without held parts.
     awaited_position: Option<u64>,
 }
 
-/// A mark: the output in the connection's queue after its first `from_bytes` shows this position.
+/// A mark: the output in the connection's queue after its first `from_bytes` shows this log
+/// position.
 struct Mark {
     conn: ConnId,
     from_bytes: usize,
@@ -61,7 +62,7 @@ struct Part {
     since: Instant,
 }
 
-/// The held parts of a connection.
+/// The number of held parts of a connection, and the key of its last part.
 #[derive(Clone, Copy, Default)]
 struct HeldConn {
     generation: u32,
@@ -166,8 +167,8 @@ impl ReleaseQueue {
         }
     }
 
-    /// Releases all parts whose position is released. Returns the longest wait of a released part.
-    /// O(parts released × log parts).
+    /// Releases all parts whose log position is at most `released`. Returns the longest wait of a
+    /// released part. O(parts released × log parts).
     fn release(
         &mut self,
         outputs: &mut Outputs,
@@ -187,7 +188,8 @@ impl ReleaseQueue {
         longest
     }
 
-    /// Returns the held parts of `conn`.
+    /// Returns the record of the held parts of `conn`, which is created or reset for a new
+    /// connection.
     fn held(&mut self, conn: ConnId) -> &mut HeldConn {
         if self.conns.len() <= conn.index() {
             self.conns.resize(conn.index() + 1, HeldConn::default());

@@ -32,12 +32,13 @@ const TURN_BUDGETS_MAX: u32 = 2;
 /// each turn, whatever the amount of new input.
 const BATCH_TIME_MIN: Duration = Duration::from_micros(100);
 
-/// Maximum size of unsent replies, in bytes, before a client's requests wait until it has read
-/// some. It bounds the memory for one client that does not read, besides its last reply.
+/// Size of a client's unsent replies, in bytes, above which its next requests wait until all
+/// replies are sent. It bounds the memory for one client that does not read, besides its last
+/// reply.
 pub(super) const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
 
-/// Minimum number of missing bytes of a request, for which its input buffer gets the exact size of
-/// the request. With fewer missing bytes the buffer grows in steps.
+/// Minimum number of missing bytes of an incomplete request for which the input buffer grows to the
+/// exact size of the request. With fewer missing bytes, it grows in steps.
 const EXPECTED_LEN_BYTES_MIN: usize = 64 * 1024;
 
 impl Worker<'_> {
@@ -84,7 +85,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Queues a connection that has more requests, after all connections of that queue.
+    /// Adds a connection that has more requests to the end of the deferred queue.
     fn defer(&mut self, conn: ConnId) {
         if let Some(client) = self.client(conn)
             && client.session.flow == Flow::Running
@@ -319,7 +320,8 @@ pub(super) struct BatchRun<'a> {
     pub(super) batch: &'a Batch<Visit>,
     /// The time after which no visit begins, and a visit begins no further request.
     deadline: Instant,
-    /// True if no further visit begins. The remaining ones were put back into the queue.
+    /// True after a script of the batch was busy: the remaining visits were put back into their
+    /// queues.
     pub(super) is_over: bool,
     pub(super) timed: Timing,
     pub(super) watch: RequestChecks,
@@ -334,15 +336,15 @@ pub(super) struct Visited<'b> {
     pub(super) requests: Peekable<slice::Iter<'b, ParsedRequest>>,
     /// The following visits of the batch.
     pub(super) next_turns: &'b [ConnTurn<Visit>],
-    /// A number of bytes at the front of the connection's queue. The output after them shows the
-    /// log position that the client has seen.
+    /// The length of the connection's output queue before this visit, in bytes. Output after this
+    /// length shows the log position that the client has seen.
     pub(super) from_bytes: usize,
-    /// The number of bytes in the queue that are not replies of this visit: earlier output, and
-    /// messages delivered during the visit.
+    /// The number of bytes in the output queue that are not replies of this visit: earlier output,
+    /// and messages delivered during the visit.
     pub(super) pending_before: usize,
     /// Bytes of this visit's replies that were already sent.
     pub(super) sent_bytes: usize,
-    /// Bytes of input whose requests were run.
+    /// Number of bytes of the connection's input whose requests were run.
     pub(super) done_bytes: usize,
     pub(super) ran: i64,
     ran_all: bool,
@@ -369,7 +371,7 @@ impl<'b> Visited<'b> {
 }
 
 impl BatchRun<'_> {
-    /// Wakes the threads that have deliveries for their clients.
+    /// Wakes the threads whose inboxes have new deliveries for their clients.
     #[inline]
     pub(super) fn wake_others(&self, outbox: &Outbox) {
         if !outbox.is_empty() {

@@ -24,15 +24,15 @@ use crate::scripting::functions::{LoadedFunction, LoadedLibrary, Loader};
 use crate::scripting::vm_options;
 use crate::shared::Shared;
 
-/// Maximum number of compiled scripts that a thread caches; a removed one is compiled again when it
-/// is used. The same maximum applies to cached functions.
+/// Maximum number of compiled scripts that a thread caches; a script that was removed is compiled
+/// again when it is used. The same maximum applies to cached functions.
 const COMPILED_MAX: usize = 2048;
 
 /// Minimum change of a thread's Lua memory, in bytes, that is reported for INFO.
 const NOTED_BYTES: usize = 32 * 1024;
 
-/// A prepared script or function. It is counted with `Rc`, within the thread: with `Arc` all
-/// threads would write the same reference count at each call.
+/// A prepared script or function. It is shared with `Rc` within the thread. With `Arc`, all threads
+/// would write the same reference count at each call.
 #[derive(Clone)]
 enum Current {
     Script(Rc<Compiled>),
@@ -57,16 +57,16 @@ pub struct ThreadScripts {
     vm: Option<Vm>,
     /// Scripts that this thread has compiled.
     compiled: ShaMap<Rc<Compiled>>,
-    /// The functions called so far, by the name in the call. All belong to `functions_version` of
-    /// the libraries.
+    /// The functions called so far, by the name in the call. All belong to the version
+    /// `functions_version` of the libraries, and are removed when it changes.
     functions: HashMap<Vec<u8>, Rc<Found>>,
     functions_version: u64,
     /// The ids of the libraries that this thread's Lua state has loaded, by name.
     libraries: HashMap<Vec<u8>, u64>,
     /// The memory of the Lua state that was last reported for INFO, in bytes.
     noted_bytes: usize,
-    /// The memory of the Lua state, in bytes, after all scripts were last removed from it; 0
-    /// before.
+    /// The memory of the Lua state, in bytes, after all scripts were last removed from it. It is 0
+    /// before that, and after a library was loaded.
     floor_bytes: usize,
     /// The script or function that was prepared last, and that the next run executes.
     current: Option<Current>,

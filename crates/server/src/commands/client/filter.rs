@@ -10,13 +10,13 @@ use net::Address;
 use crate::client_line::{address_text, flags};
 use crate::context::ServerCtx;
 
-/// The filters of a request.
+/// The filters of a CLIENT LIST or CLIENT KILL request.
 pub(super) struct Filter<'a> {
     conditions: Vec<Condition<'a>>,
     skip_me: bool,
 }
 
-/// One filter.
+/// One filter of a request.
 struct Condition<'a> {
     what: What<'a>,
     form: Form,
@@ -25,9 +25,9 @@ struct Condition<'a> {
 /// The form of a filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Clients must match.
+    /// A plain filter: clients must match.
     Plain,
-    /// NOT-: clients must not match.
+    /// A filter with NOT-: clients must not match.
     Negated,
 }
 
@@ -88,14 +88,14 @@ impl<'a> Filter<'a> {
         Self { conditions: Vec::new(), skip_me: true }.parse(ctx, args, id)
     }
 
-    /// Creates the filter of clients that connected from this address.
+    /// Creates the filter of CLIENT KILL addr: clients that connected from `address`.
     pub(super) fn of_address(address: &'a [u8]) -> Self {
         let condition = Condition { what: What::Peer(address), form: Form::Plain };
         Self { conditions: vec![condition], skip_me: false }
     }
 
-    /// Adds the filters of the arguments. `id` parses a client's id; its second parameter is the
-    /// number of ids before it in the same filter.
+    /// Parses the filters in `args` and adds them. `id` parses a client's id in the filter ID. The
+    /// second parameter of `id` is the number of earlier ids in the same filter.
     fn parse(
         mut self,
         ctx: &ServerCtx<'_, '_, '_>,
@@ -152,7 +152,8 @@ impl<'a> Filter<'a> {
 }
 
 impl<'a> What<'a> {
-    /// Parses any filter that has a NOT- form; the caller parses ID.
+    /// Parses the value of the filter `name`, which may be plain or negated. The caller handles ID,
+    /// SKIPME, MAXAGE and IDLE.
     fn parse(
         ctx: &ServerCtx<'_, '_, '_>,
         name: &[u8],
@@ -219,7 +220,8 @@ impl<'a> What<'a> {
     }
 }
 
-/// Returns true if a word after an id is the name of a filter, with or without NOT-.
+/// Returns true if `word` is the name of a filter, with or without NOT-. Such a word ends a list of
+/// ids.
 fn is_filter(word: &[u8]) -> bool {
     let word = word.to_ascii_lowercase();
     let name = word.strip_prefix(b"not-").unwrap_or(&word);
@@ -243,7 +245,7 @@ fn is_filter(word: &[u8]) -> bool {
     names.contains(&name)
 }
 
-/// Parses an id after NOT-ID, for CLIENT LIST and KILL.
+/// Parses a client id of the filter NOT-ID, for CLIENT LIST and CLIENT KILL.
 fn other_id(text: &[u8]) -> Result<u64, CommandError> {
     stdx::number::parse_i64(text).ok_or(CommandError::Syntax)?;
     positive(text, "ERR client-id should be greater than 0")
@@ -254,7 +256,7 @@ fn positive(text: &[u8], line: &'static str) -> Result<u64, CommandError> {
     number.filter(|&number| number > 0).ok_or(CommandError::Line(line))
 }
 
-/// Parses the seconds of the filter `name`.
+/// Parses the value of the filter `name` (`maxage` or `idle`): a positive number of seconds.
 fn seconds(text: &[u8], name: &str) -> Result<u64, CommandError> {
     match stdx::number::parse_i64(text) {
         None => Err(CommandError::Text(format!("ERR {name} is not an integer or out of range"))),
@@ -274,7 +276,7 @@ fn db_index(ctx: &ServerCtx<'_, '_, '_>, text: &[u8], option: &str) -> Result<u6
     }
 }
 
-/// Parses a client type.
+/// Parses the value of the filter TYPE.
 fn client_type(name: &[u8]) -> Result<ClientType, CommandError> {
     match name.to_ascii_lowercase().as_slice() {
         b"normal" => Ok(ClientType::Normal),

@@ -170,9 +170,9 @@ fn client_kill(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Closes a client. The client of this command is closed after its reply. Any other client is
-/// removed from the lists at once, and its thread closes it. Returns false if that client was
-/// already being closed: Redis would no longer list it.
+/// Closes a client. The client that runs this command is closed after its reply. Any other client
+/// is removed from the list of clients at once, and its thread closes it. Returns false if that
+/// other client was already being killed, so that it is not counted again.
 fn kill(ctx: &mut ServerCtx<'_, '_, '_>, client: &ClientInfo) -> bool {
     if client.id == ctx.session.id {
         ctx.session.flow = Flow::Closing;

@@ -13,7 +13,7 @@ use crate::context::Runner;
 use crate::context::{ServerCtx, unix_ms};
 use crate::shared::Message;
 
-/// Returns the error for too many arguments.
+/// Returns the error for too many arguments of a CLIENT subcommand.
 fn too_many_words(args: &Args<'_>) -> CommandError {
     let before = "ERR unknown subcommand or wrong number of arguments for '";
     CommandError::quoting(before, args.get(1), "'. Try CLIENT HELP.")

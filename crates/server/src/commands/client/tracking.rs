@@ -124,9 +124,9 @@ fn prefixes_of<'a>(ctx: &'a ServerCtx<'_, '_, '_>) -> Option<&'a BTreeSet<Box<[u
     ctx.session.tracking.as_ref().map(|tracker| tracker.prefixes())
 }
 
-/// Checks that no prefix begins with another one: a change of a key that matches both would be
-/// reported twice. The error names the first new prefix that overlaps another one, and the first
-/// prefix that it overlaps. O(n log n) in new prefixes.
+/// Checks that no prefix, new or `named` earlier, begins with another one: a change of a key that
+/// matches both would be reported twice. The error names the first new prefix that overlaps another
+/// one, and the first prefix that it overlaps. O(n log n) in new prefixes.
 fn check_overlaps(new: &[&[u8]], named: Option<&BTreeSet<Box<[u8]>>>) -> Result<(), CommandError> {
     // From last to first, so that each prefix is compared with the later ones. Of two overlapping
     // prefixes only the shorter one stays in the set: every prefix that overlaps the longer one
@@ -283,8 +283,8 @@ fn client_getredir(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<
     Ok(())
 }
 
-/// Returns the client that invalidations are redirected to: 0 for none, -1 if the client does not
-/// track.
+/// Returns the id of the client to which invalidations are redirected: 0 for none, -1 if the client
+/// does not track.
 fn redirection(ctx: &ServerCtx<'_, '_, '_>) -> i64 {
     let state = &ctx.session.info.tracking;
     if state.mode().contains(Mode::ON) { state.redirect() as i64 } else { -1 }

@@ -9,7 +9,7 @@ use engine::log::merger::{LogBatch, LogReader};
 
 use crate::context::ServerCtx;
 
-/// A reader that discards the stream.
+/// A reader of the change log that discards all changes and confirms them at once.
 struct Discarding;
 
 impl LogReader for Discarding {
@@ -18,7 +18,8 @@ impl LogReader for Discarding {
     }
 }
 
-/// A reader that confirms nothing by itself: replies wait for DEBUG CHANGE-LOG CONFIRM.
+/// A reader of the change log that confirms nothing by itself: replies wait for DEBUG CHANGE-LOG
+/// CONFIRM.
 struct Manual;
 
 impl LogReader for Manual {
@@ -27,7 +28,8 @@ impl LogReader for Manual {
     }
 }
 
-/// A reader that writes the stream to a file. Replies are released after the write.
+/// A reader of the change log that writes the changes to a file. Replies are released after the
+/// write.
 struct Writing {
     file: File,
     path: PathBuf,

@@ -28,7 +28,7 @@ use stdx::number::format_f64_shortest;
 use structures::entry::View;
 use structures::listpack::element::{Element, IntText as ElementText};
 
-/// A digest (see the module).
+/// A digest of data in 20 bytes (see the module).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest([u8; 20]);
 

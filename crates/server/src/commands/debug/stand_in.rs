@@ -58,7 +58,7 @@ pub(super) fn run(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
     }
 }
 
-/// A simulated script: its duration, and the time after which it is busy.
+/// A simulated script: its duration, and the run time after which it counts as busy.
 struct StandIn<'a> {
     stopping: &'a std::sync::atomic::AtomicBool,
     threshold: Option<Duration>,

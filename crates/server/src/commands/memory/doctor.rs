@@ -4,12 +4,13 @@ use stdx::memory_size::format_memory;
 
 use crate::info::{MemoryFigures, ratio};
 
-/// Minimum used memory for any report, and minimum size of client buffers or of memory to be freed
-/// that is reported, in bytes.
+/// Minimum size, in bytes, of used memory for a report. It is also the minimum size of client
+/// buffers, and of memory that waits to be freed, for a finding.
 const WORTH_BYTES_MIN: u64 = 5 << 20;
-/// Minimum size of resident memory without data for a finding, in bytes.
+/// Minimum size, in bytes, of resident memory without data for a finding: free space of the heap,
+/// or file-backed pages.
 const WASTE_BYTES_MIN: u64 = 10 << 20;
-/// Maximum average size of a client's buffers that is not reported, in bytes.
+/// Average size of a client's buffers, in bytes, above which they are a finding.
 const CLIENT_BYTES_MAX: u64 = 200 << 10;
 
 /// The input of the report besides the memory statistics.
@@ -21,11 +22,11 @@ pub struct DoctorInput {
     pub pending_bytes: u64,
     /// `maxmemory` in bytes; 0 for no limit.
     pub limit_bytes: u64,
-    /// True if keys are evicted at the limit.
+    /// True if keys are evicted when used memory reaches `maxmemory`.
     pub evicts: bool,
 }
 
-/// Formats the report.
+/// Formats the report: one line for each finding, or a line without findings.
 pub fn report(figures: &MemoryFigures, around: DoctorInput) -> String {
     if figures.used < WORTH_BYTES_MIN {
         return "This server holds very little data: there is nothing to diagnose yet.\n".to_owned();
@@ -106,7 +107,7 @@ mod tests {
     };
     const CALM: DoctorInput = DoctorInput { clients: 10, pending_bytes: 0, limit_bytes: 0, evicts: false };
 
-    /// Checks the first words of the findings.
+    /// Checks the words before the colon of each finding.
     fn check(figures: MemoryFigures, around: DoctorInput, expected: &[&str]) {
         let found: Vec<String> = findings(&figures, around)
             .iter()

@@ -57,7 +57,7 @@ const NO_CLUSTER: &str = "Saker has no cluster mode yet";
 /// The reason why options that tune another design have no effect.
 const OTHER_DESIGN: &str = "the design of Saker does not need it";
 
-/// The index of an option in the table: `0..OPTION_COUNT`, with the themes in order.
+/// The index of an option in the table, from 0, with the themes in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OptId(usize);
 

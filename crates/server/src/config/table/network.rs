@@ -186,7 +186,8 @@ pub static IO_THREADS: Handle<usize> = Opt::integer(
 .at_start()
 .typed();
 
-/// The time in a turn for which a thread runs requests, in microseconds. It then sends the replies.
+/// The time for which an I/O thread runs requests in a turn before it sends the replies, in
+/// microseconds.
 pub static TURN_BUDGET_US: Handle<u64> = Opt::integer(
     "turn-budget-us",
     "500",

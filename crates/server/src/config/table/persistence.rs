@@ -83,7 +83,7 @@ pub static APPENDFSYNC: Handle<SyncPolicy> = Opt::choice(
 .on_change(OnChange::FollowUp(FollowUp::AppendOnly))
 .typed();
 
-/// `no-appendfsync-on-rewrite`: true if syncs wait until a rewrite ends.
+/// `no-appendfsync-on-rewrite`: true if syncs wait while a save or a rewrite is in progress.
 pub static NO_APPENDFSYNC_ON_REWRITE: Handle<bool> = Opt::flag(
     "no-appendfsync-on-rewrite",
     "no",
@@ -92,7 +92,8 @@ pub static NO_APPENDFSYNC_ON_REWRITE: Handle<bool> = Opt::flag(
 )
 .typed();
 
-/// The growth since the last rewrite at which the append-only file is rewritten, in percent.
+/// The growth since the last rewrite at which the append-only file is rewritten, in percent; 0 for
+/// never.
 pub static AUTO_AOF_REWRITE_PERCENTAGE: Handle<i64> = Opt::integer(
     "auto-aof-rewrite-percentage",
     "100",
@@ -176,7 +177,7 @@ pub static APPENDFILENAME: Handle<[u8]> = Opt::new(
 .at_start()
 .typed();
 
-/// The folder of the append-only files.
+/// The name of the folder of the append-only files, within `dir`.
 pub static APPENDDIRNAME: Handle<[u8]> = Opt::new(
     "appenddirname",
     Kind::Checked(words::plain_appenddirname),

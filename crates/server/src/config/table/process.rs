@@ -93,7 +93,8 @@ pub static OPTIONS: &[&Opt] = &[
 pub static DAEMONIZE: Handle<bool> =
     Opt::flag("daemonize", "no", "Run in the background, as a daemon.").at_start().typed();
 
-/// The file with the process id; empty for none.
+/// The file with the process id. If empty, only a background server writes one, to
+/// `/var/run/saker.pid`.
 pub static PIDFILE: Handle<Path> =
     Opt::file("pidfile", "", "The file that contains the process ID while the server runs; empty for none.")
         .at_start()

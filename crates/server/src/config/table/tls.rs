@@ -34,7 +34,7 @@ pub static OPTIONS: &[&Opt] = &[
     &MAX_NEW_CONNECTIONS.opt,
 ];
 
-/// The action when CONFIG SET changes an option other than the port.
+/// The action when CONFIG SET changes an option that decides about the TLS configuration.
 const LOAD: OnChange = OnChange::Prepare(Prepare::Tls);
 
 /// The TCP port for TLS; 0 for none.
@@ -71,7 +71,7 @@ pub static KEY_FILE_PASS: Handle<[u8]> =
         .on_change(LOAD)
         .typed();
 
-/// The certificate that the server shows to other servers.
+/// The certificate that the server shows to other servers; empty for the server's own certificate.
 pub static CLIENT_CERT_FILE: Handle<Path> = Opt::file(
     "tls-client-cert-file",
     "",
