@@ -33,7 +33,7 @@ pub enum Work {
     Broken(ProtocolError),
 }
 
-/// One parsed request.
+/// One parsed request, or bytes that are not a request.
 pub struct ParsedRequest {
     /// The command; `None` if no command has this name.
     pub registered: Option<&'static Registered>,
@@ -41,9 +41,9 @@ pub struct ParsedRequest {
     pub work: Work,
     /// The key and member to look up, in the database that was selected at parse time.
     lookup: Lookup,
-    /// The position of the first byte in the connection's input.
+    /// The offset of the request's first byte in the connection's input, in bytes.
     pub start: usize,
-    /// The length in bytes.
+    /// The length of the request, in bytes.
     pub len_bytes: usize,
     spans: Range<usize>,
 }
@@ -68,7 +68,7 @@ pub struct Incoming<'a> {
 pub struct ConnTurn<V> {
     /// The driver's handle of the connection.
     pub visit: V,
-    /// The range of its requests in [`Batch::requests`].
+    /// The range of the connection's requests in [`Batch::requests`].
     pub requests: Range<usize>,
     /// The number of input bytes that the batch has parsed, including the empty lines after the
     /// last request.
@@ -78,19 +78,19 @@ pub struct ConnTurn<V> {
     pub has_more: bool,
 }
 
-/// The input of a connection to parse.
+/// The unconsumed input of a connection, to be parsed.
 pub struct Source<'a, V> {
     /// The state of parsing an incomplete request.
     pub progress: &'a mut Progress,
     /// The selected database of the client.
     pub db: usize,
-    /// The limits for its requests.
+    /// The limits for requests of this connection.
     pub limits: Limits,
     /// The driver's handle of the connection.
     pub visit: V,
-    /// The position of `input` in the byte stream of the connection.
+    /// The position of the first byte of `input` in the byte stream of the connection.
     pub position: u64,
-    /// The unconsumed bytes.
+    /// The unconsumed bytes of the connection's input.
     pub input: &'a [u8],
 }
 
@@ -103,7 +103,7 @@ pub struct Batch<V> {
     spans: Vec<Span>,
     /// The least number of bytes that the last incomplete request still lacks.
     missing_bytes: usize,
-    /// The number of empty lines that were skipped.
+    /// The number of empty lines that this batch skipped.
     empty_lines: usize,
     /// The kinds of lookups that the requests need.
     sought: Sought,
@@ -123,7 +123,7 @@ impl<V> Default for Batch<V> {
 }
 
 impl<V> Batch<V> {
-    /// Removes the last batch and keeps the allocated memory.
+    /// Empties the batch and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.requests.clear();
         self.turns.clear();
@@ -242,8 +242,8 @@ impl<V> Batch<V> {
         fetch::ahead(&self.requests, self.sought, keyspace);
     }
 
-    /// Returns a request that is ready to run; `None` if its bytes are not a request. `input` is
-    /// the input of its connection.
+    /// Returns a parsed request with its arguments; `None` if its bytes are not a request. `input`
+    /// is the input of its connection.
     #[inline]
     pub fn request<'a>(
         &'a self,

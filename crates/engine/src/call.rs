@@ -65,16 +65,16 @@ pub struct Call<'a, 'g, 's> {
     pub settings: &'a Arc<Settings>,
     /// The session of the client that sent the request.
     pub session: &'a mut Session,
-    /// The command itself.
+    /// The command's record in the command table.
     pub registered: &'static Registered,
     /// The destination of the reply.
     pub reply: Reply<'a>,
-    /// The I/O thread that runs the command.
+    /// The index of the I/O thread that runs the command.
     pub thread: usize,
     /// This turn's pass through the gate, which can be made exclusive. The thread holds no shard
     /// lock.
     pub pass: &'a mut SharedPass<'g>,
-    /// The random number generator.
+    /// The random number generator of the thread.
     pub rng: &'a mut fastrand::Rng,
     /// The access to keys, for commands that need it.
     pub data: DataAccess<'a, 's>,
@@ -84,7 +84,7 @@ pub struct Call<'a, 'g, 's> {
 pub struct DataAccess<'a, 's> {
     /// The commit that receives the changes.
     pub commit: &'a mut Commit<'s>,
-    /// The way keys are accessed.
+    /// The time and the modes with which the command accesses keys.
     pub access_context: AccessContext,
     /// The time that the command's transaction or script uses, in Unix microseconds.
     pub unix_us: i64,
@@ -132,8 +132,8 @@ impl DataAccess<'_, '_> {
         done
     }
 
-    /// Marks the watchers of all keys, and notifies all clients that cache keys, because the
-    /// keyspace is about to be replaced. The caller owns the keyspace. O(watched keys).
+    /// Marks the watchers of all existing keys, and notifies all clients that cache keys, because
+    /// the keyspace is about to be replaced. The caller owns the keyspace. O(watched keys).
     pub fn note_replacement(&mut self) {
         let dbs = 0..self.commit.shared.keyspace.db_count();
         self.commit.effects.db_changes.extend(dbs.map(DbChange::Replaced));

@@ -15,7 +15,7 @@ use resp::Protocol;
 use stdx::{Address, ConnId};
 
 bitflags! {
-    /// The mode of a client's tracking.
+    /// The modes of a client's tracking (CLIENT TRACKING), as bits.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Mode: u32 {
         /// Tracking is on.
@@ -77,18 +77,18 @@ pub struct HeldBytes {
     pub output_buffer_bytes: AtomicU64,
     /// The peak of the client's unsent output, in bytes.
     pub output_peak_bytes: AtomicU64,
-    /// The number of separate parts of the unsent output, except the last.
+    /// The number of chunks of unsent output, without the buffer that is being appended to.
     pub pending_output_chunks: AtomicU64,
     /// Bytes of the messages to the client that are still in its thread's inbox.
     pub waiting_push_bytes: AtomicU64,
-    /// Bytes of the queue of its transaction.
+    /// Bytes of the commands queued in the client's transaction.
     pub queued_bytes: AtomicU64,
     /// Bytes of the client's watched keys, channels, and tracked prefixes.
     pub watched_and_subscribed_bytes: AtomicU64,
     /// Bytes of the client's blocked request, including the client's entries in the queues of the
     /// keys; 0 while it is not blocked.
     pub blocked_bytes: AtomicU64,
-    /// Bytes of the arguments of its blocked request.
+    /// Bytes of the arguments of the client's blocked request; 0 while it is not blocked.
     pub blocked_text_bytes: AtomicU64,
     /// The client's memory in bytes when it was last counted
     /// ([`Clients::count_memory`](crate::clients::Clients::count_memory)); 0 if it is not counted.
@@ -101,11 +101,11 @@ pub struct HeldBytes {
 pub struct Traffic {
     /// The number of commands that the client ran.
     pub commands: AtomicU64,
-    /// The bytes received from the client.
+    /// The number of bytes received from the client.
     pub input_bytes: AtomicU64,
-    /// The bytes sent to the client.
+    /// The number of bytes sent to the client.
     pub output_bytes: AtomicU64,
-    /// The time of the client's last request.
+    /// The time of the client's last request, in milliseconds of the server's monotonic clock.
     pub last_active_ms: AtomicU64,
     /// The id of the client's last command plus one; 0 for none.
     pub last_command: AtomicU64,
@@ -114,26 +114,27 @@ pub struct Traffic {
 /// The modes that a client has set by CLIENT commands.
 #[derive(Debug, Default)]
 pub struct Choices {
-    /// CLIENT NO-EVICT. Set by [`Clients::protect`](crate::clients::Clients::protect).
+    /// True after CLIENT NO-EVICT ON. Set by
+    /// [`Clients::protect`](crate::clients::Clients::protect).
     pub no_evict: AtomicBool,
-    /// CLIENT NO-TOUCH.
+    /// True after CLIENT NO-TOUCH ON.
     pub no_touch: AtomicBool,
-    /// CLIENT IMPORT-SOURCE.
+    /// True after CLIENT IMPORT-SOURCE ON.
     pub import_source: AtomicBool,
-    /// CLIENT CAPA REDIRECT.
+    /// True after CLIENT CAPA REDIRECT.
     pub handles_redirects: AtomicBool,
 }
 
 /// The flags about the connection of a client.
 #[derive(Debug, Default)]
 pub struct State {
-    /// True if the connection is closed after its replies are sent.
+    /// True if the connection will be closed once its replies are sent.
     pub closing: AtomicBool,
     /// True if the client was killed. Its thread closes it.
     pub kill_requested: AtomicBool,
     /// True if the connection is closed, or will be closed after its replies are sent.
     pub gone: AtomicBool,
-    /// True while CLIENT PAUSE postpones its requests.
+    /// True while CLIENT PAUSE postpones the client's requests.
     pub postponed: AtomicBool,
     /// True if the client is a monitor (MONITOR).
     pub monitoring: AtomicBool,
@@ -142,19 +143,19 @@ pub struct State {
 /// The state of a client for other threads. Times are milliseconds of the server's monotonic clock.
 #[derive(Debug)]
 pub struct ClientInfo {
-    /// The session's id.
+    /// The id of the client, which is also the id of its session.
     pub id: u64,
-    /// The I/O thread of the client.
+    /// The index of the client's I/O thread.
     pub thread: usize,
     /// The client's connection on that thread.
     pub conn: ConnId,
-    /// The file descriptor, only for display.
+    /// The file descriptor of the connection, only for display.
     pub fd: i32,
     /// The address of the client.
     pub peer: Address,
     /// The address of the server's end of the connection.
     pub local: Address,
-    /// The time of the connect.
+    /// The time at which the client connected, in milliseconds.
     pub connected_ms: u64,
     /// The selected database.
     pub db: AtomicU64,
@@ -162,14 +163,15 @@ pub struct ClientInfo {
     pub resp: AtomicU64,
     /// The state of client-side caching.
     pub tracking: TrackingState,
-    /// The number of commands queued in its transaction, plus one; 0 without a transaction.
+    /// The number of commands queued in the client's transaction, plus one; 0 without a
+    /// transaction.
     pub queued: AtomicU64,
-    /// The numbers of its subscriptions: channels, patterns, shard channels.
+    /// The numbers of the client's subscriptions: channels, patterns, shard channels.
     pub subscriptions: [AtomicU64; 3],
     /// The number of watched keys.
     pub watched: AtomicU64,
-    /// True if one of its watched keys has changed. Set and read under the lock of the key's shard,
-    /// except for display.
+    /// True if a watched key of the client has changed. Set and read under the lock of the key's
+    /// shard, except for display.
     pub watch_dirty: AtomicBool,
     /// The names of the client, its library and its user.
     pub names: Mutex<ClientNames>,
@@ -186,26 +188,26 @@ pub struct ClientInfo {
 /// The names of a client. The mutex around them is a leaf in the lock order.
 #[derive(Clone, Debug, Default)]
 pub struct ClientNames {
-    /// The name by CLIENT SETNAME.
+    /// The name that CLIENT SETNAME has set.
     pub name: Vec<u8>,
-    /// The library name by CLIENT SETINFO LIB-NAME.
+    /// The library name that CLIENT SETINFO LIB-NAME has set.
     pub lib_name: Vec<u8>,
-    /// The library version by CLIENT SETINFO LIB-VER.
+    /// The library version that CLIENT SETINFO LIB-VER has set.
     pub lib_version: Vec<u8>,
-    /// The name of the authenticated user.
+    /// The name of the client's user.
     pub user: Vec<u8>,
 }
 
 /// The size of a session on its own thread, in bytes; `session.rs` checks it.
 pub(crate) const SESSION_BYTES: usize = 256;
 
-/// The thread and connection of a new client.
+/// The thread, connection and file descriptor of a new client.
 pub struct Place {
-    /// The I/O thread.
+    /// The index of the client's I/O thread.
     pub thread: usize,
-    /// The connection on that thread.
+    /// The client's connection on that thread.
     pub conn: ConnId,
-    /// The file descriptor, only for display.
+    /// The file descriptor of the connection, only for display.
     pub fd: i32,
 }
 
@@ -271,7 +273,8 @@ impl ClientInfo {
         if self.speaks_resp3() { Protocol::Resp3 } else { Protocol::Resp2 }
     }
 
-    /// Changes the protocol in which commands reply, while a script runs.
+    /// Sets the protocol in which the client's commands reply. A running script calls it for its
+    /// own commands.
     #[inline]
     pub(crate) fn speak(&self, protocol: Protocol) {
         let version = if protocol == Protocol::Resp3 { 3 } else { 2 };

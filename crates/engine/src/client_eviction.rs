@@ -1,11 +1,11 @@
 //! `maxmemory-clients`: limits the memory that all clients together make the server hold.
 //!
-//! While there is a limit, [`Clients`] keeps the sum of the memory of its clients. A client's
-//! thread counts its memory again after input, after a command, and after a flush that leaves
-//! pending output. A thread that finds the sum above the limit evicts the largest clients until the
-//! rest fits. It does not evict clients that CLIENT NO-EVICT protects. An evicted client is removed
-//! from the registry and from the sum at once; its own thread closes it. When the limit is set, all
-//! clients are counted.
+//! While there is a limit, [`Clients`] keeps the sum of the memory of its clients. Each thread
+//! counts the memory of its clients again after input, after a command, and after a flush that
+//! leaves pending output. A thread that finds the sum above the limit evicts the largest clients
+//! until the rest fits. It does not evict clients that CLIENT NO-EVICT protects. An evicted client
+//! is removed from the registry and from the sum at once; the client's own thread closes the
+//! connection. When the limit is set, all clients are counted.
 //!
 //! The largest client is found in an ordered set, without reading the other clients. A peer that
 //! causes many evictions therefore does not cause a sort of ten thousand clients each time. The

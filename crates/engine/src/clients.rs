@@ -137,8 +137,8 @@ impl Clients {
     }
 
     /// Removes the client to evict next if the counted clients hold more than `limit_bytes`.
-    /// Returns that client and its counted bytes. It is the oldest client in the highest size class
-    /// among those that are not protected. `None` if all clients fit, or all others are protected.
+    /// Returns that client and its counted bytes. It is the oldest unprotected client in the
+    /// highest size class. Returns `None` if all clients fit or the remaining ones are protected.
     /// O(log n).
     pub fn take_largest_over(&self, limit_bytes: u64) -> Option<(Arc<ClientInfo>, u64)> {
         let mut registry = self.lock();
@@ -152,8 +152,8 @@ impl Clients {
         Some((client, counted_bytes))
     }
 
-    /// Sets the counted bytes of a client in the sum and in the order; 0 removes the client from
-    /// both.
+    /// Sets the counted bytes of a client, and updates the sum and `by_size`; 0 removes the client
+    /// from both.
     fn set_counted(&self, registry: &mut Registry, client: &ClientInfo, bytes: u64) {
         let old = size_key(client);
         let before = client.held.counted_bytes.swap(bytes, Relaxed);

@@ -11,11 +11,11 @@ pub trait Clock: Clone + Send + 'static {
     /// Reads the monotonic clock.
     fn now(&self) -> Instant;
 
-    /// Returns a reading for [`elapsed`](Self::elapsed). It must not be compared with anything
-    /// else. Should be cheaper than [`now`](Self::now).
+    /// Returns a reading of the clock, to be passed to [`elapsed`](Self::elapsed) only. Should be
+    /// cheaper than [`now`](Self::now).
     fn ticks(&self) -> Ticks;
 
-    /// Returns the time since a reading. The precision is enough for statistics.
+    /// Returns the time since the reading `since`. The precision is enough for statistics.
     fn elapsed(&self, since: Ticks) -> Duration;
 
     /// Reads the Unix time.
@@ -41,8 +41,8 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// Creates a clock that starts at `start` and `start_unix`. Only differences to `start` are
-    /// used.
+    /// Creates a clock that starts at `start` and `start_unix`. `start` may be any instant: only
+    /// differences to it are used.
     pub fn new(start: Instant, start_unix: Duration) -> Self {
         Self { start, start_unix, elapsed_nanos: Arc::default() }
     }

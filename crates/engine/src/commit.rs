@@ -45,7 +45,7 @@ use crate::track::{Changed, OwnMessages, Place, TrackingClient, Writer};
 pub enum Held<'a, 'k> {
     /// The shards of a command.
     Locked(&'a mut Locked<'k>),
-    /// One shard, with its number.
+    /// One shard, and its index.
     Shard(usize, &'a mut Shard),
     /// No shard: the caller owns the keyspace, or the keys are not reachable by others.
     None,
@@ -78,7 +78,8 @@ enum Notice {
     Event(KeyEvent),
     /// A changed key, and the clients that cache it.
     Invalidation { key: Box<[u8]>, readers: Vec<Arc<TrackingClient>> },
-    /// Databases were emptied: clients that cache keys must drop all of them.
+    /// Databases were emptied: clients that cache keys must drop all of them. Contains the place of
+    /// the message for the client that flushed: before or after its reply.
     Flushed(Place),
 }
 
@@ -105,11 +106,12 @@ impl ReadyKey {
 pub struct Commit<'s> {
     /// The state shared by all threads of the engine.
     pub shared: &'s Shared,
-    /// The I/O thread; `None` for other threads.
+    /// The index of the I/O thread; `None` for other threads.
     pub thread: Option<usize>,
-    /// The effects of commands on the data.
+    /// The changes that commands made to the data and that are not yet collected.
     pub effects: Changes,
-    /// The counts and results of accesses to keys.
+    /// The counts of hits and misses, and the effects of accesses to keys, such as removed expired
+    /// keys.
     pub access_results: AccessResults,
     /// The messages to the client whose command runs.
     pub own: OwnMessages,
@@ -123,8 +125,8 @@ pub struct Commit<'s> {
     /// The log position that the last ended unit shows. It is the unit's own position or, if the
     /// unit changed nothing, that of the last change to the shards that it used. Messages carry it.
     pub position: u64,
-    /// True while the changes of this thread are not recorded in the change log: they are replayed
-    /// from a file that already has them, or a script has disabled it (`redis.set_repl`).
+    /// True while the changes of this thread are not recorded in the change log. Either they are
+    /// replayed from a file that already has them, or a script has disabled it (`redis.set_repl`).
     pub is_unrecorded: bool,
     /// The record of the current unit.
     unit: UnitRecord,
@@ -133,7 +135,7 @@ pub struct Commit<'s> {
     /// True if this thread has published something that it has not merged, or its clients wait for
     /// a merge.
     awaits_merge: bool,
-    /// This thread's buffer in the change log.
+    /// The index of this thread's buffer in the change log.
     log_buffer: usize,
     notifications: Notifications,
     notices: Vec<Notice>,
@@ -351,7 +353,8 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Sets the classes of keyspace events that are published: none while there are no subscribers.
+    /// Applies `notify-keyspace-events`: determines the classes of events that commands raise. They
+    /// are none while there are no subscribers.
     pub fn take_notifications(&mut self, notifications: Notifications) {
         self.notifications = notifications;
         let wanted = notify::wanted(notifications, self.shared.pubsub.client_count());
@@ -402,11 +405,12 @@ impl<'s> Commit<'s> {
             self.collect_key(held, changed_key, client);
         }
         self.notices.extend(left.map(Notice::Event));
-        // Keeps their memory for the next command.
+        // Keeps the memory of both lists for the next command.
         (self.effects.events, self.effects.changed_keys) = (events, changed_keys);
     }
 
-    /// Finds the watchers of a changed key, the clients that cache it, and those blocked on it.
+    /// Handles one changed key: marks its watchers, removes it from the tracking tables, and makes
+    /// it ready if clients are blocked on it.
     fn collect_key(&mut self, held: &mut Held<'_, '_>, changed_key: ChangedKey, client: u64) {
         let ChangedKey { db, hash, key, audience, .. } = changed_key;
         let named = Key { bytes: &key, hash };
@@ -437,7 +441,8 @@ impl<'s> Commit<'s> {
     }
 
     /// Collects the watched keys and those with blocked clients that a command on a whole database
-    /// changed. The caller owns the keyspace. O(watched keys + keys with blocked clients).
+    /// changed. Empties the tracking tables if databases were emptied. The caller owns the
+    /// keyspace. O(watched keys + keys with blocked clients).
     fn collect_db_changes(&mut self) {
         let shared = self.shared;
         let hasher = shared.keyspace.hasher();

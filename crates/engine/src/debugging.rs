@@ -37,9 +37,10 @@ pub(crate) enum Debugged<'s> {
 
 /// The most keys that are copied for a command that does not name its keys.
 const ALL_KEYS_MAX: usize = 100_000;
-/// The host's commands that use only their client and the clock.
+/// The host's commands that use only their client and the clock. They may run in scripts under
+/// locks and in scripts that are debugged on copies.
 pub(crate) const HARMLESS: [&str; 4] = ["time", "echo", "ping", "select"];
-/// The commands that may change keys of a database other than the selected one.
+/// The data commands that may change keys of a database other than the selected one.
 pub(crate) const ACROSS_DATABASES: [&str; 2] = ["copy", "move"];
 
 /// The data that a debugged script copies its keys from. The script's changes are discarded.

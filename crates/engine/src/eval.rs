@@ -57,18 +57,18 @@ use crate::scripts::{Script, ScriptName};
 use crate::session::Session;
 use crate::table::{Registered, Runner, ScriptVerb};
 
-/// Returns the commands that run scripts, for the joined table.
+/// Returns the commands that run scripts, for the joined command table.
 pub fn commands() -> impl Iterator<Item = Command<Runner>> {
     COMMANDS.iter().map(|command| command.map(Runner::Script))
 }
 
-/// The records of this group's commands.
+/// The records of the commands that run scripts.
 static COMMANDS: &[&Command<ScriptVerb>] = &[&EVAL, &EVALSHA, &EVAL_RO, &EVALSHA_RO, &FCALL, &FCALL_RO];
 
-/// The key specification of scripts that may write.
+/// The key specification of the commands whose scripts may write.
 const WRITTEN: KeySpec =
     KeySpec::counted(2, 0, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE));
-/// The key specification of scripts that only read.
+/// The key specification of the commands whose scripts only read.
 const READ: KeySpec = KeySpec::counted(2, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS));
 
 /// The flags of all commands that run scripts.
@@ -168,11 +168,12 @@ impl ScriptVerb {
     }
 }
 
-/// The most clients blocked on a key of the script that are served under the script's locks.
+/// The most blocked clients that are served under the script's locks, for each key of the script.
 const SERVED_MAX: usize = 16;
-/// The number of attempts under locks before a script runs as the exclusive owner.
+/// The most runs under locks before a script runs as the exclusive owner.
 const LOCKED_RUNS_MAX: usize = 3;
-/// The most shards that a script may lock. Each of its commands searches all locked shards.
+/// The most shards that a script with undeclared keys may lock; beyond it, the script runs as the
+/// exclusive owner. Each command of the script searches all locked shards.
 const SHARDS_MAX: usize = 32;
 /// The number of commands between two checks for SCRIPT KILL and the busy threshold.
 const CALLS_PER_INTERRUPT: u32 = 256;
@@ -184,12 +185,13 @@ struct Run<'a> {
     keys: &'a [Key<'a>],
     call: ScriptCall<'a>,
     is_read_only: bool,
-    /// Undeclared keys that earlier attempts used.
+    /// The undeclared keys that earlier runs of the script used.
     further: Vec<FurtherKey>,
 }
 
 impl Run<'_> {
-    /// Returns true if a key's shard was locked before the script began.
+    /// Returns true if a key is declared or was used by an earlier run, so that its shard was
+    /// locked before this run.
     fn knows(&self, key: Key<'_>) -> bool {
         self.keys.iter().any(|known| known.hash == key.hash && known.bytes == key.bytes)
             || self.further.iter().any(|known| known.is(key))
@@ -222,7 +224,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             return false;
         };
         if self.now.is_monitored {
-            // The monitors receive it before the commands of the script.
+            // The monitors receive this command before the commands of the script.
             self.send_to_monitors(&session.info, request.registered, &request.args);
         }
         self.origin = Origin::Script;
@@ -238,8 +240,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Starts the script of a client in debug mode on a thread of its own. `None` for functions,
-    /// which cannot be debugged.
+    /// Starts the script of a client in debug mode on a thread of its own. Returns `None` for
+    /// functions, which cannot be debugged.
     #[cold]
     fn begin_debugging(
         &mut self,
@@ -335,7 +337,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Checks that the script may run, by the flags that it declares.
+    /// Checks that the flags which a script declares permit it to run now.
     fn check_script(&self, prepared: &Prepared, verb: ScriptVerb) -> Result<(), CommandError> {
         let traits = prepared.traits;
         if traits.contains(ScriptTraits::COMPATIBLE) {
@@ -388,8 +390,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Some(ScriptEnd::Again)
     }
 
-    /// Locks the shards of a script's declared and further keys. Returns `None` if a busy script
-    /// holds one of them.
+    /// Locks the shards of a script's declared keys and of the undeclared keys that earlier runs
+    /// used. Returns `None` if a busy script holds one of the shards.
     fn lock_for_script(&self, run: &Run<'_>) -> Option<Locked<'s>> {
         let shared = self.shared();
         let mut keys: SmallVec<[Key<'_>; 8]> = SmallVec::new();
@@ -404,7 +406,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 
     /// Runs a script once under the locks of its known keys. Returns `None` if a busy script holds
     /// one of them. With [`ScriptEnd::Again`] the run was undone. If the script needs only more
-    /// locks, its further keys are added to `run`.
+    /// locks, the undeclared keys that it used are added to `run`.
     fn run_script_locked(
         &mut self,
         engine: &mut dyn ScriptEngine,
@@ -418,8 +420,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.begin_script();
         let is_wanted = self.commit.effects.record.is_wanted;
         let changes = self.commit.effects.changes;
-        // Messages would be sent before the script has a log position. But no command that runs
-        // under locks publishes any.
+        // No command that runs under locks publishes messages, so none is sent before the script
+        // has a log position.
         session.in_exec = true;
         self.script_refusals.begin_run();
         let mut commands = RunningScript::new(self, run, session, Some(locked), pass);
@@ -546,7 +548,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 }
 
-/// Parses the number of declared keys.
+/// Parses the number of declared keys from the arguments of a command that runs a script.
 fn key_count(args: &Args<'_>, verb: ScriptVerb) -> Result<usize, CommandError> {
     let count = match (args.integer(2), verb) {
         (Err(_), ScriptVerb::Fcall | ScriptVerb::FcallRo) => {
@@ -578,22 +580,23 @@ impl FurtherKey {
 
 /// The reason for which a script must run again.
 enum Needs {
-    /// The script cannot run under locks. The reason is stored with the script for later calls.
+    /// The script cannot run under locks. The lesson is stored with the script for later calls.
     Lesson(Lesson),
-    /// Another thread holds the shard of a further key.
+    /// Another thread holds a shard that the script needs.
     Locks,
 }
 
 /// The condition for copying a key before a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
-    /// The command may change it.
+    /// Always: the command may change the key.
     Always,
-    /// The command reads the key, and so removes it or its fields if they have expired.
+    /// Only if the key or one of its fields has expired: the command reads the key and so removes
+    /// what has expired.
     IfDue,
 }
 
-/// Returns true if a command can run under locks.
+/// Returns true if a command of a script can run under the locks of its keys.
 fn can_share(request: &Request<'_>) -> bool {
     let (command, name) = (&request.registered.command, request.registered.full_name);
     match command.run {
@@ -615,7 +618,8 @@ struct RunningScript<'r, 'g, 's, C, H> {
     pass: TurnPass<'r, 'g>,
     /// The locked shards of the script's keys; `None` if it runs as the exclusive owner.
     locked: Option<Locked<'s>>,
-    /// Undeclared keys that the script used, whether or not their shards could be locked.
+    /// The undeclared keys that the script used, if their shard was not locked or has followers.
+    /// The next run locks their shards before it begins.
     used: Vec<FurtherKey>,
     /// True if all commands so far could run under locks.
     shares: bool,
@@ -629,7 +633,7 @@ struct RunningScript<'r, 'g, 's, C, H> {
     has_written: bool,
     /// True if the last command was refused before it ran.
     was_refused: bool,
-    /// True if the server shuts down during the script.
+    /// True if the script was stopped because the server shuts down.
     is_cut_off: bool,
     /// The reason for which the script must run again.
     needs: Needs,
@@ -711,7 +715,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Checks that the script's user may run a command: it runs with the rights of its caller.
+    /// Checks that the client that called the script may run a command: the script has the client's
+    /// rights.
     fn check_rights(&mut self, registered: &'static Registered, args: &Args<'_>) -> Result<(), CommandError> {
         if self.session.identity.is_free(&self.executor.shared().acl.users) {
             return Ok(());
@@ -746,7 +751,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
     }
 
     /// Locks the shards of a command's keys, and the shards that are needed to serve clients
-    /// blocked on them. Fails with [`Stop::Again`] if one of them is not free.
+    /// blocked on them. Fails with [`Stop::Again`] if one of them is not free or the script locks
+    /// too many shards.
     fn lock_keys(&mut self, request: &Request<'_>) -> Result<(), Stop> {
         let Some(locked) = &mut self.locked else { return Ok(()) };
         let shared = self.executor.shared();
@@ -779,7 +785,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Checks that a command can run under the locks, and copies the keys that it may change.
+    /// Checks that a command can run under the locks, locks the shards of its keys, and copies the
+    /// keys that it may change.
     fn prepare(&mut self, request: &Request<'_>) -> Result<(), Stop> {
         let can_share = can_share(request);
         if self.locked.is_none() {
@@ -801,7 +808,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Copies a key before the script first changes it.
+    /// Copies a key into the images before the script first changes it. Fails with [`Stop::Again`]
+    /// if the value is too big to copy.
     fn keep_image(&mut self, key: Key<'_>, keep: Keep) -> Result<(), Stop> {
         let Some(locked) = &self.locked else { return Ok(()) };
         let db = self.session.db();
@@ -863,7 +871,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Writes the error of a command that is refused.
+    /// Writes the error of a refused command as the reply to the script.
     #[cold]
     fn refuse(&mut self, protocol: Protocol, error: CommandError) {
         self.was_refused = true;

@@ -44,7 +44,8 @@ use crate::stats::latency_events::Event;
 
 /// The number of keys evicted between two readings of the clock.
 const EVICTED_PER_LOOK: u64 = 16;
-/// The pieces of values that a thread short of memory frees itself at a time: tens of microseconds.
+/// The number of pieces of values that a thread short of memory frees at a time. This takes tens of
+/// microseconds.
 const HELP_STEPS: usize = 256;
 
 /// The length in bytes from which a request is certain to be in its client's input buffer, which
@@ -54,12 +55,12 @@ const LARGE_LEN_BYTES_MIN: usize = 1 << 20;
 /// The result of enforcing the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitState {
-    /// Memory is within its limit.
+    /// Memory is within its limit with the requested reserve, except for a small excess.
     Fits,
-    /// Memory is over its limit, and this turn's time for evictions is used up; later turns
-    /// continue.
+    /// Memory is over its limit, but evictions stop for now: their time in this turn is used up, or
+    /// the change log is full. Later turns continue.
     InProgress,
-    /// Memory is over its limit, and there is nothing to evict.
+    /// Memory is over its limit, or a large reserve does not fit, and no key can be evicted.
     Short,
 }
 
@@ -67,9 +68,9 @@ pub enum LimitState {
 #[derive(Default)]
 pub struct MemoryLimit {
     evictor: Evictor,
-    /// The thread's counter when memory was last summed.
+    /// This thread's counter of allocated bytes when used memory was last summed.
     from_bytes: i64,
-    /// The bytes that the thread may allocate from then on before it sums again.
+    /// The bytes that the thread may allocate after a sum before it must sum again.
     allowance_bytes: i64,
     /// True if nothing could be evicted in this turn: the next attempt is in the next turn.
     nothing_evictable: bool,
@@ -88,7 +89,8 @@ impl MemoryLimit {
         self.sum(limit, threads);
     }
 
-    /// Sums memory and sets what the thread may allocate next.
+    /// Sums used memory, and sets how much the thread may allocate before the next sum. Returns
+    /// used memory in bytes.
     fn sum(&mut self, limit: u64, threads: usize) -> u64 {
         let used = alloc::used_memory_bytes() as u64;
         let threads = threads as u64;
@@ -105,15 +107,15 @@ impl MemoryLimit {
 }
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Returns true if memory permits a command with these arguments. Evicts keys if necessary. The
-    /// caller holds no shard's lock.
+    /// Returns true unless a command with these arguments must be refused for lack of memory.
+    /// Evicts keys if necessary. The caller holds no shard's lock.
     pub fn has_memory_for(&mut self, memory: &mut MemoryLimit, args: &Args<'_>) -> bool {
         let len_bytes: usize = args.from(0).map(<[u8]>::len).sum();
         memory.allows(len_bytes) || self.has_room_for(memory, args, len_bytes)
     }
 
-    /// Checks whether memory permits arguments of `len_bytes` in all. Sums memory again, and evicts
-    /// if necessary.
+    /// Decides as [`has_memory_for`](Self::has_memory_for) does for arguments of `len_bytes` in
+    /// all. Sums used memory again, and evicts keys if necessary.
     #[cold]
     fn has_room_for(&mut self, memory: &mut MemoryLimit, args: &Args<'_>, len_bytes: usize) -> bool {
         if len_bytes < LARGE_LEN_BYTES_MIN {
@@ -128,8 +130,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         (can_fit || is_loading) && self.make_room(memory, reserve_bytes) != LimitState::Short
     }
 
-    /// Makes room for `reserve_bytes` more: frees values from the queue, and evicts keys by the
-    /// policy. The caller holds no shard's lock.
+    /// Makes room for `reserve_bytes` more: evicts keys by the policy, and helps to free lazy freed
+    /// values if memory is far over its limit. The caller holds no shard's lock.
     ///
     /// Takes at most as long as `maxmemory-eviction-tenacity` permits, with one exception. If
     /// memory is within its limit but a large `reserve_bytes` does not fit, it continues until that
@@ -174,7 +176,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
                 used = memory.sum(limit, threads);
             }
             let pushes = shared.pubsub.push_bytes().load(Relaxed);
-            // As in Redis, where a save takes its memory in another process.
+            // Memory that a save holds does not count, as in Redis, where another process takes it.
             let kept = shared.keyspace.snapshot().held_len_bytes() as u64;
             let held = used.saturating_sub(pending).saturating_sub(pushes).saturating_sub(kept);
             if held + reserve_bytes <= limit {
@@ -250,7 +252,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     }
 }
 
-/// Returns true if the housekeeper should ask for a turn that evicts.
+/// Returns true if used memory is over its limit and keys can be evicted, so that the housekeeper
+/// must ask for a turn.
 pub fn is_exceeded(shared: &Shared) -> bool {
     let settings = shared.settings.get();
     let limit = settings.maxmemory_bytes;

@@ -27,12 +27,12 @@ use crate::stats::Ran;
 use crate::table::{Registered, Runner, Verb};
 use crate::transaction::{Transaction, Watch};
 
-/// Returns the transaction commands, for the joined table.
+/// Returns the transaction commands, for the joined command table.
 pub fn commands() -> impl Iterator<Item = Command<Runner>> {
     COMMANDS.iter().map(|command| command.map(Runner::Transaction))
 }
 
-/// The records of this group's commands.
+/// The records of the transaction commands.
 static COMMANDS: &[&Command<Verb>] = &[&MULTI, &EXEC, &DISCARD, &WATCH, &UNWATCH];
 
 static MULTI: Command<Verb> = Command {
@@ -394,7 +394,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 self.run_harmless(session, command, request, out, pass)
             }
             Runner::Host(command) => {
-                // Messages that it publishes follow the events of the commands before it.
+                // Messages that the command publishes follow the events of the commands before it.
                 self.commit.release(session.id);
                 self.run_host(session, command, request, out, pass)
             }
@@ -416,7 +416,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         succeeded
     }
 
-    /// Ends the unit of a transaction: releases its messages and serves blocked clients.
+    /// Ends the unit of a transaction: releases its messages and serves clients blocked on changed
+    /// keys.
     fn end_transaction(&mut self, locked: Locked<'s>, session: &Session) {
         if self.commit.is_pending() {
             self.commit.release(session.id);

@@ -35,15 +35,15 @@ use crate::threads::Outbox;
 
 /// The longest time that a walk takes before a rest.
 const SLICE_MAX: Duration = Duration::from_millis(1);
-/// The longest time of a slice and its rest. After it, the walk can notice that many keys have
-/// expired.
+/// The longest duration of a slice and the rest after it. The share of a core is computed again
+/// after each slice, so that active expiry notices in time that many keys have expired.
 const PERIOD_MAX: Duration = Duration::from_millis(100);
 /// The budget of one locked step: a few tens of microseconds.
 const STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
-/// The pause between two steps at the same place, where a big hash loses many fields. Threads that
-/// wait for the shard's lock get it before the next step takes it again.
+/// The pause between two steps that begin at the same point, because a big hash loses many fields.
+/// Threads that wait for the shard's lock get it before the next step takes it again.
 const SAME_PLACE_PAUSE: Duration = Duration::from_micros(50);
-/// The weight of one round in the running mean of the part of overdue keys.
+/// The weight of one round in the running mean of the fraction of overdue keys.
 const STALE_WEIGHT: f64 = 0.05;
 
 /// The housekeeper's walk over the keyspace.
@@ -53,27 +53,29 @@ pub struct ActiveExpiry {
     shards_left: usize,
     /// The earliest time of the next slice.
     next: Instant,
-    /// The share of a core, from the findings of the last slice.
+    /// The share of a core that expiry may use, computed from the findings of the last slice.
     share: Share,
-    /// The part of a core that the I/O threads left idle in the last round, at most all of one.
+    /// The idle time of the I/O threads in the last round, in percent of one core, at most 100.
     idle_percent: u32,
-    /// The number of keys removed before this round.
+    /// The number of keys that active expiry had removed before this round.
     expired_before: u64,
-    /// The number of keys with an expiry in the tables that this round's slices began with.
+    /// The number of keys with an expiry in the tables that the slices of this round have begun to
+    /// visit.
     expiring: u64,
 }
 
 /// The findings of a slice.
 #[derive(Clone, Copy, Default)]
 struct Found {
-    /// The number of keys with an expiry, and of hashes with such fields, that it checked.
+    /// The number of checked elements: keys with an expiry, and hashes that have fields with one.
     looked_at: u64,
-    /// The number of keys and fields that it removed.
+    /// The number of removed keys and fields.
     removed: u64,
 }
 
 impl Found {
-    /// Returns the removed keys in percent of the checked ones, at most 100.
+    /// Returns the number of removed keys and fields in percent of the checked elements, at most
+    /// 100.
     fn stale_percent(self) -> u32 {
         (self.removed * 100 / self.looked_at.max(1)).min(100) as u32
     }
@@ -83,13 +85,14 @@ impl Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
     permille: u32,
-    /// True if the part of overdue keys is above the tolerated one.
+    /// True if the percentage of overdue elements is above the tolerated one.
     is_behind: bool,
 }
 
 impl Share {
-    /// Computes the share at an `active-expire-effort` from 1 to 10. With effort 1, it is at least
-    /// 25 % if 10 % or more are overdue. With effort 10, it is at least 43 % if 1 % or more are
+    /// Computes the share at an `active-expire-effort` from 1 to 10. `stale_percent` is the
+    /// percentage of checked elements that were overdue. With effort 1, the share is at least 25 %
+    /// if 10 % or more were overdue. With effort 10, it is at least 43 % if 1 % or more were
     /// overdue.
     fn of(effort: u32, stale_percent: u32, idle_percent: u32) -> Self {
         let is_behind = stale_percent >= 11 - effort;
@@ -123,7 +126,7 @@ impl ActiveExpiry {
     }
 
     /// Begins a walk unless one is in progress, and records the last round for INFO. `idle_percent`
-    /// is the part of a core that the I/O threads left idle.
+    /// is the idle time of the I/O threads in percent of one core.
     pub fn begin_round(&mut self, shared: &Shared, idle_percent: u32) {
         let stats = &shared.expiry;
         self.idle_percent = idle_percent;
@@ -138,13 +141,13 @@ impl ActiveExpiry {
         }
     }
 
-    /// Returns the time of the next slice; `None` if the walk is complete.
+    /// Returns the earliest time of the next slice; `None` if the walk is complete.
     pub fn next_slice(&self) -> Option<Instant> {
         (self.shards_left > 0).then_some(self.next)
     }
 
-    /// Continues the walk for a slice. Calls `after_step` after each step, outside the gate. It
-    /// must wake the threads in the outbox and wait for the given time.
+    /// Continues the walk for a slice. Calls `after_step` after each step, outside the gate.
+    /// `after_step` must wake the threads in the outbox and wait for the given time.
     pub fn slice<C: Clock, H: Host>(
         &mut self,
         executor: &mut Executor<'_, C, H>,
@@ -203,8 +206,9 @@ impl ActiveExpiry {
         keeps_up
     }
 
-    /// Takes one step. Returns the point to continue at in the same shard. A step runs inside the
-    /// gate like a thread's turn, so no key is removed while another thread owns the keyspace.
+    /// Takes one step at the walk's current point. Returns the point to continue at in the same
+    /// shard; `None` if the shard is done or a busy script holds it. A step runs inside the gate
+    /// like a thread's turn, so no key is removed while another thread owns the keyspace.
     fn step<C: Clock, H: Host>(
         &self,
         executor: &mut Executor<'_, C, H>,

@@ -22,14 +22,14 @@ struct LookupKey<H> {
 pub struct Lookup {
     /// The key, if the request has exactly one; for a script, its first declared key.
     key: Option<LookupKey<KeyHash>>,
-    /// The member that is looked up in the value of the key, if any.
+    /// The member that is looked up in the value of the key; `None` if there is none.
     member: Option<LookupKey<u64>>,
-    /// The database.
+    /// The database of the key.
     db: usize,
 }
 
 impl Lookup {
-    /// Creates an empty lookup.
+    /// Creates a lookup without key and member.
     #[inline]
     pub fn none(db: usize) -> Self {
         Self { key: None, member: None, db }
@@ -81,7 +81,7 @@ impl Lookup {
         Self { key: Some(LookupKey { hash, len_bytes: args.get(at).len() }), member, db }
     }
 
-    /// Returns the hash of the key: of a request with exactly one key, or of a script's first
+    /// Returns the hash of the key to look up: the only key of a request, or a script's first
     /// declared key.
     #[inline]
     pub fn key_hash(&self) -> Option<KeyHash> {
@@ -99,7 +99,7 @@ pub enum Sought {
 }
 
 impl Sought {
-    /// Adds the kind of one more lookup.
+    /// Combines these kinds with the kinds that `lookup` needs.
     #[inline]
     pub fn with(self, lookup: &Lookup) -> Self {
         if lookup.member.is_some() { Self::Members } else { self }
@@ -107,7 +107,7 @@ impl Sought {
 }
 
 /// Starts loading the memory that these requests will touch: all buckets, then all entries. If
-/// there are members to look up, does the same for members.
+/// `sought` includes members, then loads the buckets and entries of the members.
 pub fn ahead<T: AsRef<Lookup>>(requests: &[T], sought: Sought, keyspace: &Keyspace) {
     if requests.len() < REQUESTS_MIN {
         return;

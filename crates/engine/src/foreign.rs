@@ -59,8 +59,8 @@ pub fn is_command(name: &str) -> bool {
 }
 
 /// Returns true if a rule about commands, without its sign and in lower case, names a command of
-/// other servers. With `first_args`, `command|word` may also name the first argument of a command
-/// that has no subcommands. O(log commands).
+/// other servers. With [`FirstArgs::Taken`], `command|word` may also name the first argument of a
+/// command that has no subcommands. O(log commands).
 pub(crate) fn is_rule(rule: &str, first_args: FirstArgs) -> bool {
     let of_first_arg = || {
         let Some((command, word)) = rule.split_once('|') else { return false };

@@ -10,11 +10,11 @@
 //!
 //! The threads that add tasks limit the queue. A thread that adds a task while more than
 //! `PENDING_BYTES_MAX` bytes wait owes the same number of bytes. After each turn, and between the
-//! commands of a transaction, it frees for as long as that took. It stops when it owes nothing or
-//! less than the limit waits ([`FreeQueue::help`]). Memory takes longer to fill than to free. A
-//! client that makes garbage faster than the housekeeper frees it therefore makes no more than its
-//! thread frees. A client that frees a lot of old data (FLUSHALL) is at most half as fast for a
-//! while.
+//! commands of a transaction, it frees values for as long as the turn or the command took. It stops
+//! when it owes nothing or less than the limit waits ([`FreeQueue::help`]). Memory takes longer to
+//! fill than to free. A client that makes garbage faster than the housekeeper frees it therefore
+//! makes no more than its thread frees. A client that frees a lot of old data (FLUSHALL) is at most
+//! half as fast for a while.
 //!
 //! A thread that adds a task while `PENDING_TASKS_MAX` wait frees some at once. So does a thread
 //! that runs a command while memory is over its limit.
@@ -37,15 +37,15 @@ const PENDING_BYTES_MAX: u64 = 64 << 20;
 const HELP_STEPS: usize = 256;
 /// The number of waiting tasks above which a thread that adds one must free some.
 const PENDING_TASKS_MAX: usize = 10_000;
-/// The number of pieces that such a thread frees for each task that it adds. It is more than the
-/// average value has, so that the queue gets shorter.
+/// The number of pieces that a thread frees for each task that it adds while too many tasks wait.
+/// It is more than the average value has, so that the queue gets shorter.
 const STEPS_PER_TASK: usize = 256;
 
 /// A value to free, in pieces.
 struct Task {
     number: u64,
     pieces: FreeingSteps,
-    /// The estimated bytes that are not freed yet.
+    /// The estimated bytes of the task that are not freed yet.
     bytes: u64,
     objects: u64,
 }
@@ -59,7 +59,7 @@ struct Tasks {
     next_number: u64,
 }
 
-/// The tasks added before a point in time, see [`FreeQueue::ticket`].
+/// A mark for all tasks that were added before a point in time, see [`FreeQueue::ticket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
@@ -96,9 +96,9 @@ impl FreeQueue {
         self.tasks.lock().expect("nothing panics while the tasks are locked")
     }
 
-    /// Adds values that commands have removed. Returns the bytes that the caller now owes to
-    /// [`FreeQueue::help`]. O(values); if too many tasks wait, the caller frees some for each
-    /// value.
+    /// Adds values that commands have removed. Returns the number of bytes that the caller must now
+    /// help to free ([`FreeQueue::help`]). O(values); if too many tasks wait, the caller frees some
+    /// for each value.
     pub fn push(&self, lazy_freed: Vec<LazyFreed>) -> u64 {
         let is_full = self.pending_bytes() > PENDING_BYTES_MAX;
         let mut pushed_bytes = 0;
@@ -135,8 +135,8 @@ impl FreeQueue {
         if is_full { pushed_bytes } else { 0 }
     }
 
-    /// Frees a part of what a thread owes, for at most `time` by `clock`. Returns the bytes that it
-    /// still owes; 0 if other threads have freed enough.
+    /// Frees values for a thread that owes `unfreed_bytes`, for at most `time` by `clock`. Returns
+    /// the bytes that the thread still owes; 0 if other threads have freed enough.
     #[cold]
     pub fn help(&self, clock: &impl Clock, mut unfreed_bytes: u64, time: Duration) -> u64 {
         let since = clock.now();
@@ -152,7 +152,7 @@ impl FreeQueue {
     }
 
     /// Frees up to `pieces` pieces of the oldest value that no thread is working on. Returns false
-    /// if there is none.
+    /// if there is no such value.
     pub fn free_some(&self, pieces: usize) -> bool {
         self.free_one(pieces).is_some()
     }
@@ -187,7 +187,8 @@ impl FreeQueue {
         Some(counted)
     }
 
-    /// Waits until a task is waiting, for at most `timeout`.
+    /// Waits until a task is added or [`FreeQueue::wake`] is called, for at most `timeout`. Returns
+    /// at once if a task is waiting.
     pub fn wait(&self, timeout: Duration) {
         let tasks = self.lock();
         if tasks.waiting.is_empty() {
@@ -213,8 +214,8 @@ impl FreeQueue {
         waiting.into_iter().chain(tasks.taken.iter().copied()).all(|number| number >= ticket.0)
     }
 
-    /// Records that a client waits for this ticket. If the tasks are already done, no wake-up may
-    /// follow. The caller must check [`FreeQueue::is_done`] afterwards.
+    /// Records that a client waits for this ticket. If the tasks are already done, the client might
+    /// never be woken. The caller must therefore check [`FreeQueue::is_done`] afterwards.
     pub fn await_ticket(&self, ticket: Ticket) {
         // Relaxed: the lock of the tasks, which `is_done` takes, orders this store against the
         // freeing.
@@ -248,12 +249,12 @@ impl FreeQueue {
         self.pending_objects.load(Relaxed)
     }
 
-    /// Returns the number of values freed so far.
+    /// Returns the number of values freed so far; a flush counts its keys.
     pub fn freed_objects(&self) -> u64 {
         self.freed_objects.load(Relaxed)
     }
 
-    /// Resets the statistics, for CONFIG RESETSTAT.
+    /// Resets the number of freed values, for CONFIG RESETSTAT.
     pub fn reset_stats(&self) {
         self.freed_objects.store(0, Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Copies of keys before a script wrote to them. They are used to undo a run.
+//! Copies of keys before a script wrote to them. They are used to undo a run of the script.
 
 use std::ops::Range;
 
@@ -14,11 +14,11 @@ struct Image {
     entry: Option<KeyEntry>,
 }
 
-/// The images of one run. The memory is reused for the next run.
+/// The images of one run of a script. The memory is reused for the next run.
 #[derive(Default)]
 pub(crate) struct Images {
     list: Vec<Image>,
-    /// The names of all keys, one after the other.
+    /// The names of all copied keys, one after the other.
     names: Vec<u8>,
 }
 
@@ -50,7 +50,7 @@ impl Images {
         self.names.clear();
     }
 
-    /// Returns the bytes of the allocated memory, without the entries.
+    /// Returns the allocated memory in bytes, without the copied entries.
     pub(crate) fn capacity_bytes(&self) -> usize {
         self.names.capacity() + size_of::<Image>() * self.list.capacity()
     }

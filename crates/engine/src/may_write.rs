@@ -13,9 +13,9 @@ use crate::table::{Registered, Runner, ScriptVerb, Verb};
 use crate::transaction::Transaction;
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Returns false if a request cannot write although the flags of its command permit writes. It
-    /// is a script that declares `no-writes` or cannot run. Or it is a transaction that has only
-    /// such scripts and commands that do not write.
+    /// Returns true if a request may write. Called for a command whose flags permit writes. The
+    /// result is false for a script that declares `no-writes` or cannot run. It is also false for
+    /// an EXEC with only such scripts and commands that do not write.
     #[cold]
     pub(crate) fn may_write(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
         match (&session.transaction, registered.command.run) {
@@ -35,7 +35,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         })
     }
 
-    /// Returns true if the script of a request may write, by the flags that it declares.
+    /// Returns true if the script that a request names may write, by the flags that the script
+    /// declares.
     fn script_may_write(&mut self, verb: ScriptVerb, args: &Args<'_>) -> bool {
         let Some(engine) = self.scripts.as_mut().filter(|_| !verb.is_read_only()) else { return false };
         let prepared = engine.prepare(verb.source(args));

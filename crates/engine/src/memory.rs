@@ -4,15 +4,17 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The highest memory limit up to which resident memory is kept close to used memory. The overhead
-/// otherwise (regions per size class and thread, huge pages) does not grow with the data. With a
-/// higher limit it is a small part.
+/// The highest memory limit up to which resident memory is kept close to used memory, in bytes. The
+/// difference between both (regions per size class and thread, huge pages) does not grow with the
+/// data. Under a higher limit it is small in proportion.
 const TIGHT_LIMIT_BYTES_MAX: u64 = 4 << 30;
 
-/// The divisor of the limit for the free large blocks that may be kept.
+/// The number by which the memory limit is divided to get the most bytes of free large blocks that
+/// the allocator may keep.
 const BLOCK_CACHE_PART: u64 = 40;
 
-/// Returns true if resident memory is kept close to used memory under this limit.
+/// Returns true if resident memory is kept close to used memory under a limit of `limit` bytes; 0
+/// means no limit.
 pub fn is_tight(limit: u64) -> bool {
     (1..=TIGHT_LIMIT_BYTES_MAX).contains(&limit)
 }
@@ -23,13 +25,14 @@ pub fn block_cache_bytes_max(limit: u64) -> Option<usize> {
     is_tight(limit).then_some((limit / BLOCK_CACHE_PART) as usize)
 }
 
-/// Returns the number of bytes by which memory may exceed the limit for a short time: memory that
-/// waits to be freed, or the arguments of a large command.
+/// Returns the number of bytes by which used memory may exceed the limit for a short time. The
+/// excess is memory that waits to be freed, or the arguments of a large command.
 pub fn slack(limit: u64) -> u64 {
     limit / 128
 }
 
-/// Returns the longest time of one round of eviction; `None` without a limit.
+/// Returns the longest time of one round of eviction for a `maxmemory-eviction-tenacity`; `None`
+/// for no limit.
 pub fn time_limit(tenacity: u32) -> Option<Duration> {
     match tenacity {
         0..=10 => Some(Duration::from_micros(50) * tenacity),
@@ -38,8 +41,9 @@ pub fn time_limit(tenacity: u32) -> Option<Duration> {
     }
 }
 
-/// The time that memory was over its limit because nothing could be evicted or the time was used
-/// up: INFO's `total_eviction_exceeded_time` and `current_eviction_exceeded_time`.
+/// The time during which memory was over its limit because nothing could be evicted or the time for
+/// evictions was used up. INFO shows it as `total_eviction_exceeded_time` and
+/// `current_eviction_exceeded_time`.
 #[derive(Debug, Default)]
 pub struct OverLimit {
     /// The start of the current period over the limit, in microseconds since the server's start

@@ -1,4 +1,4 @@
-//! The counters of a thread for the commands that it runs, besides those that other threads read.
+//! The counters of a thread for the commands that it runs, which no other thread reads.
 
 use std::time::Instant;
 
@@ -13,10 +13,12 @@ pub struct Meter {
     pub called: bool,
     /// True if commands are counted for HOTKEYS in this turn, with their time.
     pub samples_hot_keys: bool,
-    /// The number of commands in transactions beyond one for each request. Requests that ran no
-    /// command count as -1.
+    /// The difference between the number of commands that ran in this turn and the number of
+    /// requests. A command of a transaction or script counts 1, a request that ran no command
+    /// counts -1.
     pub extra_calls: i64,
-    /// The number of commands until the next one whose keys are counted, including that one.
+    /// The number of commands until the next one whose keys are counted for `hotkeys-top-k`,
+    /// including that one.
     sample_in: u64,
 }
 
@@ -32,7 +34,8 @@ impl Meter {
         }
     }
 
-    /// Returns true if the keys of the command that ran must be counted for `hotkeys-top-k`.
+    /// Counts down to the next sampled command. Returns true if the keys of the command that just
+    /// ran must be counted for `hotkeys-top-k`.
     #[inline]
     pub fn samples_keys(&mut self) -> bool {
         // Without sampling, the countdown starts at a number so high that it never ends.
@@ -40,8 +43,8 @@ impl Meter {
         self.sample_in == 0
     }
 
-    /// Draws the next command whose keys are counted. Each command has the same chance, so the
-    /// number of skipped commands has a geometric distribution. Sampling costs one draw for each
+    /// Draws the number of commands until the next one whose keys are counted. Each command has the
+    /// same chance, so this number has a geometric distribution. Sampling costs one draw for each
     /// counted command.
     pub fn draw_sample(&mut self, sampling: Sampling, rng: &mut fastrand::Rng) {
         let Sampling { shown, percent, .. } = sampling;

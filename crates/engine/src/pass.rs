@@ -41,7 +41,7 @@ impl<'a, 'g> TurnPass<'a, 'g> {
         TurnPass { gate: self.gate, meanwhile: reborrow(&mut self.meanwhile) }
     }
 
-    /// Runs as [`SharedPass::alone_unless_busy`] does.
+    /// Runs `work` with this pass made exclusive, as [`SharedPass::alone_unless_busy`] does.
     pub(crate) fn alone_unless_busy<R>(
         &mut self,
         work: impl FnOnce(&mut TurnPass<'_, 'g>) -> R,

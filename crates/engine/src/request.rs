@@ -12,7 +12,7 @@ use crate::table::{KeyPlan, Registered};
 /// A key of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestKey {
-    /// The index of the argument.
+    /// The index of the argument that contains the key.
     pub at: u32,
     /// The hash of the key.
     pub hash: KeyHash,
@@ -45,8 +45,8 @@ impl RequestKeys {
         }
     }
 
-    /// Finds the keys by the record. Not inlined, so that requests with at most one key pay nothing
-    /// for it.
+    /// Finds the keys by the key specifications of the command's record. Not inlined, so that
+    /// requests with at most one key pay nothing for it.
     #[inline(never)]
     fn find_by_specs(registered: &Registered, args: &Args<'_>) -> Self {
         let mut keys = Self::None;

@@ -21,8 +21,8 @@ use crate::table::Registered;
 use crate::wait::BlockedClient;
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Checks that a client may make this request. The caller has found that the client may not
-    /// have all rights.
+    /// Checks that a client may make this request. Called for clients that are not known to have
+    /// all rights.
     ///
     /// # Errors
     /// The reason for the refusal; `None` if the session is closed, which gets no reply.
@@ -181,7 +181,7 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// Returns the error to reply with.
+    /// Returns the error to reply with to a client.
     #[cold]
     pub fn error(self, session: &Session, registered: &Registered) -> CommandError {
         match self {

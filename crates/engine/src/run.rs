@@ -57,18 +57,19 @@ use crate::threads::Delivery;
 use crate::track::TrackingClient;
 use crate::wait::{BlockedClient, BlockedKey, DestinationKey, deadline_ms};
 
-/// Hashes of the keys of one request.
+/// The hashes of the keys of one request, or of the keys to lock for one.
 type Hashes = SmallVec<[KeyHash; 4]>;
 
-/// The number of searches for keys to lock before a writer runs; other keys are locked later.
+/// The most searches for the keys that serving blocked clients may need, before a writer runs. Keys
+/// that are still missing then are locked when the clients are served.
 const LOCK_ATTEMPTS_MAX: usize = 4;
 
 /// The executor of one thread. It runs commands, with all state of the thread except the
 /// connections.
 pub struct Executor<'s, C, H> {
-    /// The commit that receives the changes.
+    /// The commit that collects the changes of this thread's commands.
     pub commit: Commit<'s>,
-    /// The host of commands about the server.
+    /// The host, which runs the commands that the engine does not implement.
     pub host: H,
     /// The clock.
     pub clock: C,
@@ -89,11 +90,12 @@ pub struct Executor<'s, C, H> {
     pub(crate) script_refusals: ScriptRefusals,
     /// True if memory was over its limit when the running script began.
     pub script_lacks_memory: bool,
-    /// The random number generator.
+    /// The random number generator of this thread.
     pub rng: fastrand::Rng,
-    /// The counters of commands.
+    /// The counters of commands that only this thread reads.
     pub meter: Meter,
-    /// This thread's counters, stored here because each request needs them.
+    /// This thread's counters, which other threads read. Stored here because each request needs
+    /// them.
     stats: &'s ThreadStats,
     /// True if the last request was an EXEC that dropped replies itself because of CLIENT REPLY.
     pub exec_filtered_replies: bool,
@@ -110,15 +112,17 @@ pub struct Now {
     /// (each sees one time), after long work, and before blocked clients are served. A key that
     /// expires during a long command or transaction therefore serves no blocked client.
     pub unix_ms: i64,
-    /// The same reading in microseconds, as TIME shows it to scripts and transactions.
+    /// The Unix time in microseconds, from the same reading of the clock as `unix_ms`. TIME shows
+    /// it to scripts and transactions.
     pub unix_us: i64,
     /// The server's monotonic clock, in milliseconds: one reading per turn.
     pub uptime_ms: u64,
-    /// The clock or counter that accesses to keys record (LRU or LFU).
+    /// The present time for the access clocks of keys (LRU), with the parameters of LFU if the
+    /// policy counts accesses.
     pub access: Access,
     /// The rule by which expired keys are removed.
     pub expiry_rule: ExpiryRule,
-    /// True if there is a monitor.
+    /// True if there is a monitor, so that commands are sent to monitors.
     pub is_monitored: bool,
 }
 
@@ -131,19 +135,20 @@ pub struct Caller<'a> {
     pub shown: Option<&'a ClientInfo>,
     /// The selected database.
     pub db: usize,
-    /// Protocol of the reply.
+    /// The protocol of the reply.
     pub protocol: Protocol,
-    /// True if reads record the access.
+    /// True if reads update the access clocks of keys; false under CLIENT NO-TOUCH.
     pub touch: bool,
     /// The treatment of expired keys.
     pub expired_access: ExpiredAccess,
-    /// The permission to block.
+    /// The action if the command finds no data: it replies, or its client is blocked or remains
+    /// blocked.
     pub on_empty: BlockingMode,
     /// The origin of the command: the client, or its script.
     pub origin: Origin,
-    /// The keys it may read.
+    /// The keys that the client may read.
     pub readable: ReadableKeys,
-    /// The client for which reads are tracked, if any.
+    /// The client, if the keys that this command reads are tracked for its cache.
     pub reader: Option<&'a Arc<TrackingClient>>,
 }
 
@@ -173,7 +178,8 @@ pub fn lock_blocked_clients_keys<'k>(
     Some(locked)
 }
 
-/// Locks as [`lock_blocked_clients_keys`] does for one command, if it writes.
+/// Locks keys as [`lock_blocked_clients_keys`] does for the keys of one command, if the command
+/// writes.
 #[cold]
 fn lock_for_command<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Request<'_>) -> Option<Locked<'k>> {
     if !request.registered.command.flags.contains(Flags::WRITE) {
@@ -183,8 +189,8 @@ fn lock_for_command<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Reques
     lock_blocked_clients_keys(shared, locked, &keys, served_max_of(request))
 }
 
-/// Returns the number of blocked clients that a command with these arguments may serve by one of
-/// its keys: one for each further argument, at least one (for a moved element).
+/// Returns the number of blocked clients that a command with these arguments may serve at each of
+/// its keys. It is one for each argument after the keys, and at least one (for a moved element).
 pub fn served_max_of(request: &Request<'_>) -> usize {
     let key_count = request.keys.as_slice().len();
     request.args.len().saturating_sub(1 + key_count).max(1)
@@ -237,13 +243,14 @@ struct Serving {
 }
 
 impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
-    /// Creates the executor of I/O thread `thread`, or of the housekeeper. `seed` is the seed of
-    /// the random numbers.
+    /// Creates the executor of I/O thread `thread`, or of the housekeeper for `None`. `seed` is the
+    /// seed of the random numbers.
     pub fn new(shared: &'s Shared, thread: Option<usize>, seed: u64, host: (C, H)) -> Self {
         Self::with_stats(shared, (thread, shared.threads.stats(thread)), seed, host)
     }
 
-    /// Creates the executor of a thread that counts in `stats`.
+    /// Creates the executor of a thread that counts in `stats` instead of the counters of its I/O
+    /// thread.
     pub fn with_stats(
         shared: &'s Shared,
         (thread, stats): (Option<usize>, &'s ThreadStats),
@@ -285,8 +292,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.shared
     }
 
-    /// Returns the I/O thread, for client requests. A debugged script runs on a thread of its own,
-    /// and its commands get the first I/O thread.
+    /// Returns the index of the I/O thread for client requests. A debugged script runs on a thread
+    /// of its own, and its commands get the index of the first I/O thread.
     #[inline]
     pub fn thread(&self) -> usize {
         match self.debugged {
@@ -314,7 +321,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.now.expiry_rule.access(command, imports)
     }
 
-    /// Returns the time up to which a watched key counts as expired for this client.
+    /// Returns the time, in Unix milliseconds, up to which the deadline of a watched key counts as
+    /// passed for this client. While `import-mode` is on, no deadline has passed for an importing
+    /// client.
     #[inline]
     pub fn due_ms(&self, client: &ClientInfo) -> i64 {
         if self.settings.import_mode && client.choices.import_source.load(Relaxed) {
@@ -325,7 +334,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns the caller for a request of this client.
+    /// Returns the caller for a request of this client. `mode` is the action if the command finds
+    /// no data.
     #[inline]
     pub fn caller<'a>(&self, session: &'a Session, request: &Request<'_>, mode: BlockingMode) -> Caller<'a> {
         Caller {
@@ -342,7 +352,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns the context of this turn for views.
+    /// Returns the context in which a caller's command accesses keys: this turn's time and the
+    /// caller's modes.
     pub(crate) fn access_context(&self, caller: &Caller<'_>) -> AccessContext {
         AccessContext {
             now_ms: self.now.unix_ms,
@@ -352,7 +363,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns the context for restoring the keys of an undone script. It records no accesses.
+    /// Returns the context in which the keys of an undone script are restored. It records no
+    /// accesses.
     pub(crate) fn undo_context(&self) -> AccessContext {
         AccessContext {
             now_ms: self.now.unix_ms,
@@ -460,7 +472,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Counts a request whose handler used a key that its record does not declare. Logs it if the
-    /// count is a power of two.
+    /// count is a power of two. Returns the error to reply with.
     #[cold]
     fn count_undeclared_key(&mut self, args: &Args<'_>) -> CommandError {
         self.commit.effects.wait = None;
@@ -569,7 +581,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Ends the unit of a data command: blocks its client if the command requests it, and releases
-    /// its changes. Then sends it to monitors, and serves clients blocked on changed keys.
+    /// its changes. Then sends the command to monitors, and serves clients blocked on changed keys.
     #[cold]
     fn end_unit(&mut self, mut locked: Locked<'s>, session: &mut Session, request: &Request<'_>) {
         if let Some(wait) = self.commit.effects.wait.take() {
@@ -615,7 +627,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let (client, thread) = (session.id, self.thread());
         let unit = if session.in_exec { Unit::Transaction } else { Unit::Own };
         if unit == Unit::Own {
-            // Its messages must not be sent before the changes that its client has seen.
+            // The command's messages must not be sent before the changes that its client has seen.
             self.commit.position = session.observed_position();
         }
         let call = Call {
@@ -803,7 +815,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Awaited::ALL.map(|awaited| awaited.is_satisfied_by(object))
     }
 
-    /// Runs a blocked client's request as if it had just arrived. Returns true if it got its reply.
+    /// Runs a blocked client's request as if it had just arrived. Returns true if the client got
+    /// its reply.
     fn reply_for(&mut self, locked: &mut Locked<'_>, blocked: &Arc<BlockedClient>) -> bool {
         let Runner::Data(handler) = blocked.registered.command.run else { return false };
         let imports = || self.settings.import_mode && blocked.is_import_source;
@@ -847,12 +860,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         is_served
     }
 
-    /// Passes the reply to the thread of a blocked client, and releases the request's changes: the
-    /// end of its unit.
+    /// Passes the reply to the thread of a blocked client, and releases the request's changes,
+    /// which ends the unit of the request.
     fn deliver(&mut self, blocked: &BlockedClient, mut out: ByteQueue, since: Instant) {
         let reply_bytes = out.len_bytes();
         if let Some(listener) = &blocked.listener {
-            // Sent through the inbox, before the events of its own command.
+            // The reply is sent through the inbox, before the events of the client's own command.
             self.commit.sender().push_reply(listener, &std::mem::take(&mut out));
         }
         self.commit.release(blocked.client);
@@ -886,8 +899,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.shared().latency_events.note(threshold_ms, event, took, || self.clock.unix_ms());
     }
 
-    /// Helps to lazy free values for at most `time`, which is computed from the clock, until
-    /// `unfreed_bytes` is 0. The caller is outside the gate or in a transaction.
+    /// Helps to lazy free values until `unfreed_bytes` is 0, for at most the time that `time`
+    /// computes from the clock. The caller is outside the gate or in a transaction.
     #[inline]
     pub fn free_displaced_values(&mut self, time: impl FnOnce(&C) -> Duration) {
         if self.unfreed_bytes > 0 {
@@ -950,7 +963,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.meter.samples_hot_keys = self.shared().hot_keys.is_active(now_ms);
     }
 
-    /// Returns true if CLIENT PAUSE, a full change log or a busy script may delay requests.
+    /// Returns true if requests may have to be delayed or refused. The reasons are CLIENT PAUSE, a
+    /// full change log, too many unwritten entries of a snapshot, a busy script, loading, a failed
+    /// save, and the end of the server.
     #[inline]
     pub fn holds_back(&self) -> bool {
         self.shared().pause.is_on(self.now.unix_ms)

@@ -10,18 +10,18 @@ use crate::images::Images;
 pub(crate) struct ScriptBuffers {
     /// The words of the current command, one after the other.
     pub(crate) bytes: Vec<u8>,
-    /// The position of each word in `bytes`.
+    /// The range of each word in `bytes`.
     pub(crate) spans: Vec<Span>,
     /// The reply to the current command.
     pub(crate) out: ByteQueue,
     /// The images by which the running script can be undone.
     pub(crate) images: Images,
-    /// The reply as one piece, if `out` has it in several pieces.
+    /// The reply as one slice, if `out` has it in several chunks.
     joined: Vec<u8>,
 }
 
 impl ScriptBuffers {
-    /// The most bytes of memory that are kept for the next script.
+    /// The most bytes of allocated memory that a thread keeps for its next script.
     const KEPT_BYTES_MAX: usize = 64 * 1024;
 
     /// Clears the buffers for the next command.
@@ -42,7 +42,7 @@ impl ScriptBuffers {
         Some(self)
     }
 
-    /// Returns the reply as one piece.
+    /// Returns the reply of the current command as one slice.
     pub(crate) fn reply(&mut self) -> &[u8] {
         if self.out.as_single().is_none() {
             self.out.io_slices(usize::MAX).iter().for_each(|slice| self.joined.extend_from_slice(slice));

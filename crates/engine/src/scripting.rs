@@ -51,18 +51,18 @@ pub struct Prepared {
 /// The knowledge about a script from its earlier runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// No knowledge: the script runs under locks if it declares keys.
+    /// Nothing is known: the script runs under locks if it declares keys.
     Nothing,
-    /// The script needs only some keys: it runs under locks.
+    /// An earlier run needed only some keys: the script runs under locks.
     Shares,
-    /// The script must run alone.
+    /// The script must run as the exclusive owner of the keyspace.
     Alone,
 }
 
 /// The result of a run that later runs can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lesson {
-    /// The script ended by itself and needed only some keys.
+    /// The script ended by itself and needed only some keys, so that it can run under locks.
     Shares,
     /// The script needs the whole keyspace.
     NeedsAll,
@@ -72,23 +72,23 @@ pub enum Lesson {
     NeedsMuch,
 }
 
-/// The number of times that a script runs alone after it needed many keys or a big copy.
+/// The number of runs as the exclusive owner after a script needed many shards or a big copy.
 const ALONE_RUNS: u32 = 100;
-/// The number of runs alone that stands for all future runs.
+/// The value of `alone_runs` that stands for all future runs.
 const ALWAYS: u32 = u32::MAX;
 
 /// The knowledge about a script or function from its earlier runs.
 #[derive(Default)]
 pub struct Learned {
-    /// The number of future runs that must be alone.
+    /// The number of future runs that must be as the exclusive owner; [`ALWAYS`] for all.
     alone_runs: AtomicU32,
     /// True if a run ended by itself and needed only some keys.
     shares: AtomicBool,
 }
 
 impl Learned {
-    /// Returns the knowledge for the next run. If that run is alone, subtracts it from the
-    /// remaining ones.
+    /// Returns the knowledge for the next run. If that run is as the exclusive owner, subtracts it
+    /// from `alone_runs`.
     pub fn begin(&self) -> Known {
         match self.alone_runs.load(Relaxed) {
             0 if self.shares.load(Relaxed) => return Known::Shares,
@@ -123,7 +123,7 @@ pub struct ScriptCall<'a> {
     pub lua_bytes_max: Option<usize>,
 }
 
-/// The end of a run.
+/// The result of a run of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptEnd {
     /// The script returned a reply, which was appended.
@@ -132,7 +132,7 @@ pub enum ScriptEnd {
     Failed {
         /// The error line, without its `-`.
         line: Vec<u8>,
-        /// True if a command inside the script has already been counted for this error.
+        /// True if the error was already counted when a command inside the script failed with it.
         is_counted: bool,
     },
     /// The script was stopped by [`Stop::Again`], without a reply.
@@ -155,7 +155,7 @@ pub trait ScriptEngine {
         reply: &mut ByteQueue,
     ) -> ScriptEnd;
 
-    /// Stores the result of a run of the last prepared script.
+    /// Stores the lesson of a run with the last prepared script.
     fn learn(&mut self, lesson: Lesson);
 
     /// Sends the client of a debugged script the end of the debug session.
@@ -167,7 +167,7 @@ pub trait ScriptCommands {
     /// Runs a command. Returns its reply, which may be an error, in RESP of `protocol`.
     ///
     /// # Errors
-    /// The script must end at once.
+    /// The script must end at once, for the reason in [`Stop`].
     fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop>;
 
     /// Returns true if the last command was refused before it ran.
@@ -177,10 +177,10 @@ pub trait ScriptCommands {
     /// server is about to end without saving, the script's record must not reach the change log.
     ///
     /// # Errors
-    /// The script must end at once.
+    /// The script must end at once, for the reason in [`Stop`].
     fn interrupt(&mut self, server: ScriptServerState) -> Result<(), Stop>;
 
-    /// Sets the destination of the script's writes from now on, until it ends.
+    /// Sets the destination of the script's following writes, until the script ends.
     fn propagate(&mut self, to: Propagation);
 
     /// Returns true if the script's user may run this command.
@@ -193,22 +193,22 @@ pub trait ScriptCommands {
 /// The reason for which a command cannot be called with these words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSuchCall {
-    /// The number of arguments is wrong for the command.
+    /// No command or subcommand has this name.
     Command,
-    /// It takes another number of arguments.
+    /// The number of arguments is wrong for the command.
     Arity,
 }
 
 /// The destination of a script's writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// The change log.
+    /// The writes change the data and are recorded in the change log.
     Log,
-    /// No destination: the writes change only the data.
+    /// The writes change only the data and are not recorded.
     Nowhere,
 }
 
-/// The mode of SCRIPT DEBUG of a client.
+/// The mode that a client has set by SCRIPT DEBUG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Debugging {
     /// Scripts are not debugged.
@@ -233,6 +233,7 @@ pub enum ScriptServerState {
 pub enum Stop {
     /// A client has killed the script, or the server ends.
     Killed,
-    /// The script must run again from the beginning: with more locks, or alone.
+    /// The run ends here, and the script must run again from the beginning: with more locks, or as
+    /// the exclusive owner.
     Again,
 }

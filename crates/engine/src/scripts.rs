@@ -6,7 +6,7 @@
 //! [`SharedPass::mark_busy`](keyspace::SharedPass::mark_busy)). A thread that waits for one of
 //! these stops waiting. It has locked nothing and run no part of the request. It replies with
 //! [`RunningScripts::error`] and continues with its other clients. Below the threshold all threads
-//! wait, as in Redis. So does a thread that waits for other long work.
+//! wait, as in Redis. Threads that wait for other long work do not give up either.
 //!
 //! ```text
 //!   begin ─► [ exceeds? ─► mark locks and gate busy ]* ─► drop        the script's thread
@@ -39,7 +39,7 @@ pub struct ScriptName {
     pub name: Box<[u8]>,
     /// The words of the command that started the script.
     pub command: Vec<Box<[u8]>>,
-    /// The I/O thread that runs it.
+    /// The index of the I/O thread that runs the script; [`usize::MAX`] for a debugged script.
     pub thread: usize,
 }
 
@@ -56,18 +56,18 @@ struct Entry {
 #[derive(Default)]
 pub struct RunningScripts {
     entries: Mutex<Vec<Arc<Entry>>>,
-    /// The number of busy scripts among them. Read once a turn.
+    /// The number of registered scripts that are busy. Read once a turn.
     busy: AtomicUsize,
-    /// True if scripts may run all commands, for tests.
+    /// True if scripts may also run commands with the flag NOSCRIPT, for tests.
     allows_all: AtomicBool,
 }
 
 /// The outcome of a request to end scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kill {
-    /// The scripts will end.
+    /// At least one busy script of this kind will end.
     Requested,
-    /// The scripts have written, so they are not stopped in the middle.
+    /// All busy scripts of this kind have written, so none is stopped in the middle.
     HasWritten,
     /// No script of this kind is busy, but one of the other kind is.
     OtherKind,
@@ -106,22 +106,23 @@ impl RunningScripts {
         self.busy.load(Relaxed) > 0
     }
 
-    /// Permits all commands in scripts, for tests.
+    /// Permits all commands in scripts, including those with the flag NOSCRIPT. For tests.
     pub fn allow_all(&self) {
         self.allows_all.store(true, Relaxed);
     }
 
-    /// Permits only the usual commands in scripts.
+    /// Permits only commands without the flag NOSCRIPT in scripts.
     pub fn allow_usual(&self) {
         self.allows_all.store(false, Relaxed);
     }
 
-    /// Returns true if scripts may run all commands.
+    /// Returns true if scripts may run commands with the flag NOSCRIPT.
     pub fn allows_all(&self) -> bool {
         self.allows_all.load(Relaxed)
     }
 
-    /// Lists the threads that busy scripts run on.
+    /// Lists the I/O threads that run busy scripts; [`usize::MAX`] for each busy script that is
+    /// debugged.
     pub fn busy_threads(&self) -> Vec<usize> {
         if !self.is_any_busy() {
             return Vec::new();
@@ -131,7 +132,7 @@ impl RunningScripts {
         busy.map(|entry| entry.script.thread).collect()
     }
 
-    /// Returns the function that has run longest, and its start.
+    /// Returns the registered function that has run longest, and its start time.
     pub fn oldest_function(&self) -> Option<(ScriptName, Instant)> {
         let entries = self.entries();
         let functions = entries.iter().filter(|entry| entry.script.kind == ScriptKind::Function);
@@ -180,9 +181,9 @@ impl RunningScripts {
 }
 
 impl Script<'_> {
-    /// Marks the script as busy and returns true if it has run for longer than `threshold`. Returns
-    /// false later, and always without a threshold. The caller then marks all that the script
-    /// holds.
+    /// Marks the script as busy if it has run for longer than `threshold` by `now`; never if
+    /// `threshold` is `None`. Returns true if this call has marked it. The caller then marks all
+    /// locks that the script holds, or the gate.
     pub fn exceeds(&self, threshold: Option<Duration>, now: Instant) -> bool {
         let too_long = threshold.is_some_and(|threshold| now - self.entry.since > threshold);
         let exceeds = too_long && !self.entry.is_busy.swap(true, Relaxed);
@@ -206,7 +207,8 @@ impl Script<'_> {
     }
 
     /// Records that the script is about to run a command that writes, so it can no longer be
-    /// killed. Returns false if its end was already requested; it must then end without writing.
+    /// killed. Returns false if the end of the script was already requested. The script must then
+    /// end without writing.
     pub fn begin_writing(&self) -> bool {
         // Under the lock that `kill` takes, so that one of the two sees the other.
         let _entries = self.all.entries();

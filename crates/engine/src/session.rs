@@ -38,7 +38,7 @@ pub enum Flow {
     Running,
     /// Waits while clients are paused (CLIENT PAUSE). The input is kept.
     Postponed,
-    /// Waits until the change log has space for its writes. The input is kept.
+    /// Waits until the change log has space for the client's writes. The input is kept.
     AwaitingLog,
     /// Waits until the client has read its replies. The input is kept.
     AwaitingReader,
@@ -46,12 +46,12 @@ pub enum Flow {
     Blocked,
     /// Waits until threads have emptied their inboxes of published messages. The input is kept.
     AwaitingSubscribers,
-    /// Waits until the values that its request removed are freed (FLUSHALL SYNC). The reply and the
-    /// input are kept.
+    /// Waits until the values that the client's request removed are freed (FLUSHALL SYNC). The
+    /// reply and the input are kept.
     AwaitingFree,
-    /// One of its scripts is debugged: its input goes to the debugger.
+    /// A script of the client is debugged: the client's input goes to the debugger.
     Debugging,
-    /// Waits because its address has tried to log in too often. The input is kept.
+    /// Waits because the client's address has tried to log in too often. The input is kept.
     AwaitingLogin,
     /// No more requests run: the connection is closed once its replies are sent.
     Closing,
@@ -59,7 +59,7 @@ pub enum Flow {
 
 /// A client's session on its own thread.
 pub struct Session {
-    /// The connection.
+    /// The client's connection on this thread.
     pub conn: ConnId,
     /// The id of the client, unique in the life of the process.
     pub id: u64,
@@ -67,33 +67,35 @@ pub struct Session {
     pub info: Arc<ClientInfo>,
     /// The client's user and rights.
     pub identity: Identity,
-    /// The time at which its login ends, in Unix seconds; 0 for never.
+    /// The time at which the client's login ends, in Unix seconds; 0 for never.
     pub expires_s: u64,
-    /// The earliest time at which its next attempt to log in may continue, in milliseconds of the
-    /// server's clock; 0 if it need not wait.
+    /// The earliest time at which the client's next attempt to log in may continue, in milliseconds
+    /// of the server's clock; 0 if it need not wait.
     pub login_slot_ms: u64,
     /// True if the audit log has a line about a request before authentication. There is only one
     /// such line per connection, so that a client cannot fill the disk.
     pub unauthenticated_noted: bool,
     /// The mode of CLIENT REPLY.
     pub reply_mode: ReplyMode,
-    /// The state that determines when its requests run.
+    /// The state that determines when the client's requests run.
     pub flow: Flow,
-    /// The last turn in which the client was answered, by its thread's turn clock; 0 for none.
+    /// The last turn in which the client was answered, by the number of its thread's turn; 0 for
+    /// none.
     pub answered: u64,
     /// The client's tracking; `None` if it does not track keys.
     pub tracking: Option<Box<Tracker>>,
     /// True while EXEC runs its transaction, or a script of the client runs.
     pub in_exec: bool,
-    /// The mode of SCRIPT DEBUG.
+    /// The mode that the client has set by SCRIPT DEBUG.
     pub debugging: Debugging,
-    /// The transaction that is being queued.
+    /// The transaction that the client is queuing; `None` outside MULTI.
     pub transaction: Option<Box<Transaction>>,
-    /// The keys that it watches for the next transaction.
+    /// The keys that the client watches for the next transaction, or whose removal is still
+    /// pending.
     pub watch: Option<Box<Watch>>,
     /// The subscriptions; `None` for none.
     pub subscriptions: Option<Box<Subscriptions>>,
-    /// The highest log position that its replies and messages show.
+    /// The highest log position that the client's replies and messages show.
     observed_position: Cell<u64>,
 }
 
@@ -124,14 +126,14 @@ impl Session {
         }
     }
 
-    /// Returns the highest log position that its replies and messages show. They are sent once it
-    /// is released.
+    /// Returns the highest log position that the client's replies and messages show. They are sent
+    /// once this position is released.
     #[inline]
     pub fn observed_position(&self) -> u64 {
         self.observed_position.get()
     }
 
-    /// Records that its replies or messages show changes up to `position`.
+    /// Records that the client's replies or messages show changes up to log position `position`.
     #[inline]
     pub fn saw(&self, position: u64) {
         self.observed_position.set(self.observed_position.get().max(position));
@@ -151,7 +153,7 @@ impl Session {
         self.info.protocol()
     }
 
-    /// Returns true if its reads do not update access clocks (CLIENT NO-TOUCH).
+    /// Returns true if the client's reads do not update access clocks (CLIENT NO-TOUCH).
     #[inline]
     pub fn is_no_touch(&self) -> bool {
         self.info.choices.no_touch.load(Relaxed)
@@ -163,14 +165,14 @@ impl Session {
         self.info.state.monitoring.load(Relaxed)
     }
 
-    /// Returns true if its replies are currently not sent. Confirmations of subscriptions are sent
-    /// anyway.
+    /// Returns true if the client's replies are currently not sent (CLIENT REPLY). Confirmations of
+    /// subscriptions are sent anyway.
     pub fn is_silenced(&self) -> bool {
         matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip)
     }
 
-    /// Updates the rights after users have changed. Ends the session if its user was removed, or
-    /// lost a channel to which the client is subscribed.
+    /// Updates the rights after users have changed. Closes the session if its user was removed, or
+    /// may no longer use a channel to which the client is subscribed.
     #[cold]
     pub fn refresh_rights(&mut self, users: &Users) {
         let before = Arc::clone(self.identity.user());
@@ -206,7 +208,7 @@ impl Session {
     }
 
     /// Removes the watched keys. The caller is inside the gate and holds no shard's lock. Keys in
-    /// shards that a busy script holds are removed by a later call: before the next WATCH, after
+    /// shards that a busy script holds remain until a later call, before the next WATCH or after
     /// the next EXEC. O(watched keys).
     pub fn unwatch(&mut self, watchers: &Watchers, keyspace: &Keyspace) {
         if let Some(watch) = &mut self.watch
@@ -230,7 +232,7 @@ impl Session {
         self.unwatch(watchers, keyspace);
     }
 
-    /// Removes the transaction.
+    /// Removes the transaction, if there is one, without running it.
     pub fn drop_transaction(&mut self) {
         self.transaction = None;
         self.info.queued.store(0, Relaxed);

@@ -14,8 +14,8 @@ use crate::publish::notify::Notifications;
 use crate::stats::Thresholds;
 use crate::stats::hot_keys::Sampling;
 
-/// The least bytes of pending output that are checked after a flush; fewer fit into a socket's
-/// buffer.
+/// The number of bytes of pending output from which a client's output is checked after a flush.
+/// Less output fits into a socket's buffer.
 pub const OUTPUT_SHOWN_BYTES_MIN: usize = 16 * 1024;
 
 /// The output limit of a client class: `client-output-buffer-limit`.
@@ -67,7 +67,7 @@ pub struct AuditFilter {
 /// The options that limit clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientLimits {
-    /// `maxclients`.
+    /// `maxclients`: the most clients that may be connected.
     pub maxclients: usize,
     /// `timeout`: seconds without a request after which a client is closed; 0 for never.
     pub timeout_s: u64,
@@ -79,15 +79,15 @@ pub struct ClientLimits {
     pub auth_failure_delay_ms: u64,
     /// `authentication-timeout`: seconds within which a client must authenticate; 0 for no limit.
     pub authentication_timeout_s: u64,
-    /// `client-query-buffer-limit`, in bytes.
+    /// `client-query-buffer-limit`: the most bytes of a client's unconsumed input.
     pub query_buffer_bytes_max: u64,
     /// `maxmemory-clients`, in bytes; 0 for no limit.
     pub maxmemory_clients_bytes: u64,
-    /// `client-output-buffer-limit normal`.
+    /// `client-output-buffer-limit normal`: the output limit of clients without subscriptions.
     pub output_limit: OutputLimit,
     /// `client-output-buffer-limit replica`, which applies to monitors.
     pub monitor_output_limit: OutputLimit,
-    /// `client-output-buffer-limit pubsub`.
+    /// `client-output-buffer-limit pubsub`: the output limit of clients with subscriptions.
     pub pubsub_output_limit: OutputLimit,
 }
 
@@ -98,17 +98,17 @@ pub struct Settings {
     pub limits: ValueLimits,
     /// `acl-pubsub-default`: the channels of new users.
     pub new_channels: NewChannels,
-    /// `acllog-max-len`.
+    /// `acllog-max-len`: the most entries of ACL LOG.
     pub acl_log_len_max: usize,
     /// `maxmemory`, in bytes; 0 for no limit.
     pub maxmemory_bytes: u64,
-    /// The name of `maxmemory-policy`.
+    /// The value of `maxmemory-policy`, as a name.
     pub maxmemory_policy: &'static str,
     /// True if `maxmemory-policy` counts accesses (LFU) instead of recording their times.
     pub lfu: bool,
     /// The eviction policy; `None` for `noeviction`.
     pub eviction: Option<keyspace::Policy>,
-    /// `maxmemory-samples`.
+    /// `maxmemory-samples`: the number of keys from which eviction chooses one.
     pub maxmemory_samples: usize,
     /// The longest time of one round of eviction, by `maxmemory-eviction-tenacity`; `None` for no
     /// limit.
@@ -119,15 +119,15 @@ pub struct Settings {
     pub lfu_decay_minutes: u32,
     /// `tracking-table-max-keys`: the most keys in the tracking tables.
     pub tracking_keys_max: usize,
-    /// `turn-budget-us`.
+    /// `turn-budget-us`: the time for which a thread runs requests before it sends replies.
     pub turn_budget: Duration,
     /// `import-mode`: no active expiry and no eviction.
     pub import_mode: bool,
     /// `active-expire-effort`, 1 to 10.
     pub active_expire_effort: u32,
-    /// `slowlog-*`, `commandlog-*` and `latency-tracking`.
+    /// `slowlog-*`, `commandlog-*`, `latency-monitor-threshold` and `latency-tracking`.
     pub thresholds: Thresholds,
-    /// `hotkeys-*`.
+    /// `hotkeys-*`: the sampling of commands for the frequency of keys.
     pub key_sampling: Sampling,
     /// `busy-reply-threshold`: a script that runs for longer is busy; `None` for never.
     pub busy_threshold: Option<Duration>,
@@ -135,9 +135,9 @@ pub struct Settings {
     pub lua_bytes_max: Option<usize>,
     /// `stop-writes-on-bgsave-error`; false if no snapshots are configured.
     pub stops_writes_on_save_error: bool,
-    /// `hz`.
+    /// `hz`, which is only shown.
     pub hz: u32,
-    /// `notify-keyspace-events`.
+    /// `notify-keyspace-events`: the keyspace events that are published.
     pub notifications: Notifications,
     /// The limits of clients.
     pub clients: ClientLimits,
@@ -198,16 +198,16 @@ impl Default for Settings {
     }
 }
 
-/// The channels of new users and selectors.
+/// The channels that new users and selectors may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewChannels {
-    /// None.
+    /// No channels.
     None,
-    /// All.
+    /// All channels.
     All,
 }
 
-/// The treatment of checksums.
+/// The treatment of the checksums of payloads and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
     /// Checksums are compared.
@@ -221,14 +221,16 @@ pub enum Checksums {
 pub struct SharedSettings {
     current: RwLock<Arc<Settings>>,
     version: AtomicU64,
-    /// [`ValueLimits::list_plain_len_min`], which is not a configuration option.
+    /// The present value of [`ValueLimits::list_plain_len_min`], which DEBUG sets instead of a
+    /// configuration option.
     list_plain_len_min: AtomicU32,
-    /// [`ValueLimits::skips_checksums`], which is not a configuration option.
+    /// The present value of [`ValueLimits::skips_checksums`], which DEBUG sets instead of a
+    /// configuration option.
     skips_checksums: AtomicBool,
 }
 
 impl SharedSettings {
-    /// Creates the shared settings that the server starts with.
+    /// Creates the shared settings from those that the server starts with.
     pub fn new(settings: Settings) -> Self {
         alloc::keep_resident_close(memory::block_cache_bytes_max(settings.maxmemory_bytes));
         Self {
@@ -288,7 +290,7 @@ impl Settings {
         }
     }
 
-    /// Returns the limits of a request.
+    /// Returns the parser's limits for a request.
     pub fn parse_limits(&self) -> resp::parse::Limits {
         resp::parse::Limits {
             bulk_len_max: self.limits.string_len_bytes_max,

@@ -49,7 +49,7 @@ impl GateSlot {
     pub const BACKGROUND_MAX: usize = 8;
     /// The most scripts that are debugged at the same time.
     pub const DEBUGGERS_MAX: usize = 4;
-    /// The number of slots.
+    /// The number of gate slots for threads that are not I/O threads.
     pub const COUNT: usize = 2 + Self::DEBUGGERS_MAX + Self::BACKGROUND_MAX;
 
     fn number(self) -> usize {
@@ -77,7 +77,8 @@ pub struct Pause {
     pub all: AtomicBool,
 }
 
-/// The states outside the engine for which requests are refused or postponed.
+/// The states of the server, outside the engine, because of which requests are refused or
+/// postponed.
 #[derive(Debug, Default)]
 pub struct ServerState {
     /// True while the data is loaded: only commands that need no data run.
@@ -88,12 +89,12 @@ pub struct ServerState {
     pub save_failed: AtomicBool,
     /// True if the append-only file cannot be written.
     pub log_failed: AtomicBool,
-    /// The system's error text for `log_failed`.
+    /// The system's error text while `log_failed` is true.
     pub log_error: Lock<String>,
 }
 
 impl ServerState {
-    /// Returns true if some requests may have to be refused.
+    /// Returns true if any of these states may cause a refusal or a delay of requests.
     #[inline]
     pub fn may_refuse(&self) -> bool {
         self.is_loading.load(Relaxed)
@@ -102,8 +103,8 @@ impl ServerState {
             | self.is_stopping.load(Relaxed)
     }
 
-    /// Records that the append-only file cannot be written, with the error text, or with `None`
-    /// that it can.
+    /// Records the state of the append-only file. `trouble` is the error text if the file cannot be
+    /// written, `None` if it can.
     pub fn note_log(&self, trouble: Option<&str>) {
         if self.log_failed.load(Relaxed) == trouble.is_some() {
             return;
@@ -118,13 +119,14 @@ impl ServerState {
 pub struct ExpiryStats {
     /// The time that active expiry took, in nanoseconds.
     pub nanos: Counter,
-    /// The number of rounds that ended because their time was used up.
+    /// The number of rounds in which a walk was not complete although more keys were overdue than
+    /// tolerated.
     pub cut_short: Counter,
-    /// The number of removed keys.
+    /// The number of keys that active expiry removed.
     pub keys: Counter,
-    /// The number of removed hash fields.
+    /// The number of hash fields that active expiry removed.
     pub fields: Counter,
-    /// The mean part of the keys with an expiry that had expired when active expiry visited them,
+    /// The fraction of the keys with an expiry that active expiry found expired, as a running mean,
     /// in millionths.
     pub stale_millionths: AtomicU64,
 }
@@ -182,15 +184,15 @@ pub struct Shared {
     pub command_logs: CommandLogs,
     /// The counters of HOTKEYS.
     pub hot_keys: HotKeys,
-    /// The samples of the latency monitor.
+    /// The latency spikes that the latency monitor has recorded.
     pub latency_events: LatencyEvents,
     /// The numbers of error replies by code.
     pub errors: ErrorCounts,
     /// The statistics of active expiry.
     pub expiry: ExpiryStats,
-    /// The time that memory was over its limit.
+    /// The time during which memory was over its limit.
     pub over_limit: OverLimit,
-    /// The used memory after the start of the server, in bytes, which eviction cannot free.
+    /// The used memory after the start of the server, in bytes; eviction cannot free it.
     pub startup_bytes: AtomicU64,
     /// The queue of lazy freed values.
     pub freeing: FreeQueue,
@@ -243,14 +245,14 @@ impl Shared {
         }
     }
 
-    /// Returns the number in the gate of a thread that is not an I/O thread.
+    /// Returns the gate index of a thread that is not an I/O thread.
     pub fn gate_index(&self, slot: GateSlot) -> usize {
         self.threads.len() + slot.number()
     }
 
-    /// Returns true if the writes of the thread with this buffer of the change log must wait: the
-    /// buffer is full, or the running snapshot has too many entries that are not written yet.
-    /// Called once a turn.
+    /// Returns true if the writes of the thread with this buffer of the change log must wait.
+    /// Either the buffer is full, or the running snapshot has too many entries that are not written
+    /// yet.
     #[inline]
     pub fn awaits_room(&self, log_buffer: usize) -> bool {
         self.log.is_full(log_buffer) || self.keyspace.snapshot().is_full()
@@ -279,7 +281,8 @@ impl Shared {
         Sender { clients, threads, pubsub, thread, outbox, position }
     }
 
-    /// Counts an error reply to a blocked client. Called by the I/O thread that ended the wait.
+    /// Counts an error reply to a blocked client. `thread` is the calling I/O thread, which ended
+    /// the wait.
     pub fn count_failure(&self, thread: usize, registered: &Registered, line: &[u8]) {
         let stats = &self.threads[thread].stats;
         stats.errors.add(1);

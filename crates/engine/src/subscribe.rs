@@ -9,7 +9,8 @@ use crate::publish::pubsub::{Kind, PubSub, subscription_bytes};
 use crate::session::Session;
 
 impl Session {
-    /// Subscribes the client to a name. Does nothing if it is already subscribed.
+    /// Subscribes the client to the channel or pattern `name`. Does nothing if the client is
+    /// already subscribed.
     pub fn subscribe(&mut self, pubsub: &PubSub, kind: Kind, name: &[u8]) {
         let is_first = self.subscriptions.is_none();
         let subscriptions = self.subscriptions.get_or_insert_default();
@@ -24,8 +25,9 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// Ends subscriptions, as far as they exist. Before that, writes the messages that were already
-    /// published. Calls `confirm` for each name, with the number of remaining subscriptions.
+    /// Ends the client's subscriptions to `names`, as far as they exist. Before that, writes the
+    /// messages that were already published. Calls `confirm` for each name, with the number of
+    /// remaining subscriptions.
     pub fn unsubscribe(
         &mut self,
         pubsub: &PubSub,
@@ -49,9 +51,9 @@ impl Session {
         }
     }
 
-    /// Writes the waiting messages before a subscription ends. In a transaction, this was done at
-    /// its start; messages that it has itself published since then follow its reply (see
-    /// [`PubSub::keep`]).
+    /// Writes the waiting messages before a subscription ends, unless a transaction runs. A
+    /// transaction wrote them at its start. Messages that the transaction has itself published
+    /// since then follow its reply (see [`PubSub::keep`]).
     fn catch_up_outside_exec(&self, pubsub: &PubSub, reply: &mut Reply<'_>) {
         if !self.in_exec {
             self.catch_up(pubsub, reply);
@@ -63,7 +65,8 @@ impl Session {
         self.saw(pubsub.catch_up(&self.info, self.subscriptions.as_deref(), reply));
     }
 
-    /// Removes a subscription from the session and from its thread's table, if it exists.
+    /// Removes a subscription from the session and from the table of the session's thread, if it
+    /// exists.
     fn forget_subscription(&mut self, pubsub: &PubSub, kind: Kind, name: &[u8]) {
         let Some(subscriptions) = &mut self.subscriptions else { return };
         if !subscriptions.names[kind as usize].remove(name) {
@@ -100,8 +103,8 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// Returns the number of subscriptions for a reply about this kind. Channels and patterns count
-    /// together.
+    /// Returns the number of subscriptions that a confirmation for this kind shows. Channels and
+    /// patterns count together.
     pub fn subscription_count(&self, kind: Kind) -> usize {
         let count = |kind| self.subscriptions.as_ref().map_or(0, |all| all.names[kind as usize].len());
         if kind == Kind::Shard { count(kind) } else { count(Kind::Channel) + count(Kind::Pattern) }
@@ -123,7 +126,7 @@ impl Session {
         self.subscriptions.as_ref().map_or(0, |all| all.names[kind as usize].len()).max(1)
     }
 
-    /// Publishes the number of subscriptions to other threads.
+    /// Publishes the numbers of the client's subscriptions to other threads.
     fn show_subscriptions(&self) {
         for (index, shown) in self.info.subscriptions.iter().enumerate() {
             let count = self.subscriptions.as_ref().map_or(0, |all| all.names[index].len());

@@ -75,14 +75,14 @@ pub enum Verb {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCommand(pub u16);
 
-/// The way to find a command's keys.
+/// The way to find the keys of a command's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPlan {
-    /// No keys.
+    /// The command has no keys.
     None,
-    /// Exactly one key, at this argument index: the most frequent case.
+    /// The command has exactly one key, at this argument index: the most frequent case.
     One(usize),
-    /// By the key specifications.
+    /// The keys are found by the key specifications of the record.
     Specs,
 }
 
@@ -90,11 +90,11 @@ pub enum KeyPlan {
 /// for prefetching: it is derived from the documented arguments and may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberPlan {
-    /// No member, or one that is only found by parsing.
+    /// The command looks up no member, or one that only parsing can find.
     None,
-    /// The argument with this index.
+    /// The member is the argument with this index.
     At(usize),
-    /// The last argument.
+    /// The member is the last argument.
     Last,
 }
 
@@ -113,30 +113,30 @@ impl MemberPlan {
 /// The arguments that name channels, for access control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
-    /// None.
+    /// No argument names a channel.
     None,
-    /// The first argument.
+    /// The first argument is a channel.
     First,
-    /// All arguments.
+    /// All arguments are channels.
     All,
-    /// All arguments, each a pattern of channels.
+    /// All arguments are patterns of channels.
     Patterns,
 }
 
 /// The databases that a command uses, for access control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Databases {
-    /// None.
+    /// The command uses no database.
     None,
     /// The selected database.
     Selected,
     /// All databases.
     All,
-    /// The databases in this number of first arguments.
+    /// The databases that the first arguments name, this many of them.
     Named(usize),
     /// The selected database, and the one in the last argument.
     SelectedAndLast,
-    /// The selected database, and the ones after each word `DB`.
+    /// The selected database, and the databases named after each word `DB`.
     SelectedAndBehindDb,
 }
 
@@ -144,24 +144,24 @@ pub enum Databases {
 pub struct Registered {
     /// The command's record.
     pub command: Command<Runner>,
-    /// The index of the command's counters: `0..CommandTable::id_count`.
+    /// The id of the command, below [`CommandTable::id_count`]: the index of its counters.
     pub id: usize,
     /// The original name in lower case; `container|sub` for a subcommand.
     pub full_name: &'static str,
     /// The way to find the keys.
     pub key_plan: KeyPlan,
-    /// The argument with the member that is looked up.
+    /// The argument with the member that is looked up first, for prefetching.
     pub member_plan: MemberPlan,
-    /// The arguments that name channels.
+    /// The arguments that name channels, for access control.
     pub channels: Channels,
-    /// The databases that the command uses.
+    /// The databases that the command uses, for access control.
     pub databases: Databases,
     /// True if a call with few arguments cannot take long. Such calls may be timed together.
     pub is_short: bool,
     /// The least number of words of a request that sets a lifetime relative to now; `usize::MAX`
     /// for commands that set none.
     pub lifetime_words_min: usize,
-    /// The subcommands.
+    /// The subcommands of a container command; empty for other commands.
     pub subcommands: Vec<&'static Registered>,
 }
 
@@ -211,7 +211,7 @@ impl Hash for Name {
     }
 }
 
-/// Returns up to eight bytes as a number, the first byte lowest.
+/// Packs up to eight bytes into a number, the first byte lowest.
 #[inline]
 fn word_of(bytes: &[u8]) -> u64 {
     if let Some(bytes) = bytes.first_chunk() {
@@ -230,7 +230,7 @@ fn word_of(bytes: &[u8]) -> u64 {
     bytes.first().map_or(0, |&byte| u64::from(byte))
 }
 
-/// Converts all ASCII letters among the bytes to capitals.
+/// Converts all ASCII letters among the eight bytes of `word` to capitals.
 #[inline]
 fn capitals(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
@@ -383,8 +383,8 @@ impl Registered {
         self.subcommands.iter().find(|sub| sub.command.name.as_bytes().eq_ignore_ascii_case(name)).copied()
     }
 
-    /// Returns the subcommand that a request names, or the command itself if it names none.
-    /// O(subcommands).
+    /// Returns the subcommand that a request names, or the command itself if the request names
+    /// none. O(subcommands).
     #[inline]
     pub fn called_by(&'static self, args: &commands::Args<'_>) -> &'static Registered {
         if self.subcommands.is_empty() || args.len() < 2 {
@@ -444,9 +444,9 @@ fn key_plan(command: &Command<Runner>) -> KeyPlan {
     }
 }
 
-/// Returns the least number of words of a request that sets a lifetime. It is derived from the
-/// documented arguments, in which all lifetimes have one of these names. A required one is within
-/// the arity; an optional one follows the word that introduces it.
+/// Returns the least number of words of a request that sets a lifetime relative to now. The
+/// documented arguments of the command determine it: all lifetimes have one of the names below. A
+/// required lifetime is within the arity; an optional one follows the word that introduces it.
 fn lifetime_words_min(command: &Command<Runner>) -> usize {
     let is_lifetime =
         |arg: &Arg| arg.kind == ArgKind::Integer && matches!(arg.name, "seconds" | "milliseconds" | "ttl");

@@ -24,14 +24,15 @@ use crate::stats::{Counter, ThreadStats};
 pub struct Port {
     /// The counters of the thread.
     pub stats: CachePadded<ThreadStats>,
-    /// The number of its connections, including those being passed to it. A new connection is
-    /// assigned to the thread with the lowest number.
+    /// The number of the thread's connections, including those being passed to it. A new connection
+    /// is assigned to the thread with the lowest number.
     pub load: AtomicUsize,
-    /// The messages from other threads for its clients.
+    /// The messages from other threads for this thread's clients.
     inbox: Inbox<Inbound>,
 }
 
-/// The messages that other threads have left for a thread's clients. They are taken every turn.
+/// The messages that other threads have left for a thread's clients. The thread takes them every
+/// turn.
 #[derive(Default)]
 pub struct Inbound {
     /// The replies for blocked clients, at most one for each.
@@ -42,9 +43,10 @@ pub struct Inbound {
 
 /// A client that its thread must close.
 pub struct Killed {
-    /// The connection of the client.
+    /// The connection of the client on its thread.
     pub conn: ConnId,
-    /// The id of the client. By then, the connection may belong to another client.
+    /// The id of the client. When the thread takes this message, the connection may already belong
+    /// to another client.
     pub client: u64,
 }
 
@@ -54,15 +56,16 @@ pub struct Delivery {
     pub conn: ConnId,
     /// The client's id.
     pub client: u64,
-    /// The ticket of its wait.
+    /// The ticket of the client's wait.
     pub ticket: u64,
-    /// The reply; empty if it was sent before, among the messages for a subscriber.
+    /// The reply; empty if it was sent before, among the messages to a client with subscriptions or
+    /// tracking.
     pub reply: ByteQueue,
-    /// The bytes of the reply, wherever it is.
+    /// The length of the reply in bytes, even if it was sent before.
     pub reply_bytes: usize,
     /// The messages that follow the reply.
     pub pushes: ByteQueue,
-    /// The time that the request took to run.
+    /// The time for which the request ran, without the wait.
     pub took: Duration,
     /// The log position that the reply shows.
     pub position: u64,
@@ -118,7 +121,7 @@ impl std::ops::Deref for Threads {
 }
 
 impl Threads {
-    /// Creates the ports of `threads` threads, with counters for `commands` commands.
+    /// Creates the ports of `threads` threads, with counters for `command_count` commands.
     pub fn new(threads: usize, command_count: usize) -> Self {
         let port =
             |_| Port { stats: ThreadStats::new(command_count), load: 0.into(), inbox: Inbox::default() };
@@ -129,7 +132,7 @@ impl Threads {
         }
     }
 
-    /// Returns the counters of an I/O thread, or of the housekeeper.
+    /// Returns the counters of an I/O thread, or of the housekeeper for `None`.
     #[inline]
     pub fn stats(&self, thread: Option<usize>) -> &ThreadStats {
         match thread {
@@ -138,7 +141,8 @@ impl Threads {
         }
     }
 
-    /// Iterates over the counters of all threads.
+    /// Iterates over the counters of all threads, including those of finished replays and debugged
+    /// scripts.
     pub fn all_stats(&self) -> impl Iterator<Item = &ThreadStats> {
         self.iter().map(|port| &*port.stats).chain([&*self.housekeeper, &*self.replays])
     }
@@ -210,7 +214,7 @@ impl Threads {
     /// false if it was already being killed.
     ///
     /// Any thread may call it; a leaf in the lock order. If the client is blocked, the caller must
-    /// end that ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)).
+    /// end its wait ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)).
     pub fn kill(&self, clients: &Clients, client: &ClientInfo, outbox: &Outbox) -> bool {
         let is_first = !client.state.kill_requested.swap(true, Relaxed);
         if is_first {

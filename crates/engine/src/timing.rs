@@ -28,10 +28,11 @@ use crate::wait::BlockedClient;
 const RUN_CALLS_MAX: u64 = 16;
 /// The threshold in nanoseconds below which each command is timed separately.
 const SINGLY_BELOW_NANOS: u64 = 1_000_000;
-/// The least duration of commands after which the clock for commands is read again. A lifetime that
-/// the next command sets is counted from that time.
+/// The least duration of a command, or of commands timed together, after which the time for the
+/// following commands is read again. A lifetime that the next command sets is counted from that
+/// time.
 const STALE_AFTER: Duration = Duration::from_millis(1);
-/// The most arguments of a command that is timed together with others.
+/// The most words of a request that is timed together with others.
 const SHORT_ARGS_MAX: usize = 16;
 
 /// The clock for the commands of one batch.
@@ -39,13 +40,14 @@ pub struct Timing {
     started: Instant,
     since: Instant,
     calls: u64,
-    /// The thresholds of the turn. Read again after commands that may have changed them.
+    /// The thresholds of the command logs, see [`Thresholds::from`]. Read again after commands that
+    /// may have changed them.
     from: [u64; 3],
     together: bool,
 }
 
 impl Timing {
-    /// Starts before the first command of a batch.
+    /// Starts the clock before the first command of a batch.
     pub fn start<C: Clock, H: Host>(engine: &Executor<'_, C, H>) -> Self {
         let now = engine.clock.now();
         let mut timing = Self { started: now, since: now, calls: 0, from: [0; 3], together: false };
@@ -65,13 +67,13 @@ impl Timing {
         self.since
     }
 
-    /// Excludes the time up to `now`, in which the thread ran no commands.
+    /// Excludes the time since the last reading up to `now`, in which the thread ran no commands.
     pub fn skip_to(&mut self, now: Instant) {
         self.started += now - self.since;
         self.since = now;
     }
 
-    /// Returns the total time of all commands.
+    /// Returns the total time of all commands timed so far.
     pub fn total(&self) -> Duration {
         self.since - self.started
     }
@@ -144,7 +146,7 @@ impl Timing {
     ) {
         let now = engine.clock.now();
         if self.calls > 0 {
-            // The commands before it in its run; a run has only calls of one command.
+            // The commands that were timed together before this one; all are calls of one command.
             let calls = std::mem::take(&mut self.calls);
             engine.note_time(registered, now - self.since, calls);
             if engine.settings.thresholds.histograms {
@@ -187,7 +189,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Counts the keys of a command, if one ran, and draws the next command to sample.
+    /// Counts the keys of the command `ran` for `hotkeys-top-k`, if a command ran. Then draws the
+    /// next command to sample.
     #[cold]
     fn sample_keys(&mut self, db: usize, ran: Option<&'static Registered>, args: &Args<'_>) {
         if let Some(registered) = ran.map(|registered| registered.called_by(args)) {
@@ -197,7 +200,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.meter.draw_sample(self.settings.key_sampling, &mut self.rng);
     }
 
-    /// Counts a command for HOTKEYS.
+    /// Counts a command in the session of HOTKEYS.
     #[cold]
     fn note_keys(&mut self, ran: &Ran<'_>, took: Duration) {
         let thread = self.thread();

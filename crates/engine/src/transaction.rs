@@ -39,9 +39,9 @@ pub struct Transaction {
     /// The bytes that count against `client-query-buffer-limit`, as in Redis: the words, and a
     /// pointer for each word.
     query_bytes: usize,
-    /// True if a command was refused, so that EXEC will fail.
+    /// True if a command was refused when it was to be queued, so that EXEC will fail.
     pub(crate) refused: bool,
-    /// The flags of all commands together; `None` without commands.
+    /// The union of the flags of all queued commands; `None` without commands.
     flags: Option<Flags>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Queued {
 }
 
 impl Transaction {
-    /// Returns the flags of all queued commands together.
+    /// Returns the union of the flags of all queued commands.
     pub fn flags(&self) -> Flags {
         self.flags.unwrap_or(Flags::empty())
     }
@@ -67,7 +67,7 @@ impl Transaction {
         self.query_bytes
     }
 
-    /// Queues a command. Returns its memory, in bytes.
+    /// Queues a command. Returns the memory of the queued command, in bytes.
     pub(crate) fn push(&mut self, registered: &'static Registered, args: &Args<'_>) -> usize {
         self.flags = Some(self.flags() | registered.command.flags);
         let queued = Queued { registered, args: OwnedArgs::new(args.from(0)) };
@@ -82,7 +82,8 @@ impl Transaction {
         self.queue.iter().any(|queued| matches!(queued.registered.command.run, Runner::Script(_)))
     }
 
-    /// Returns true if all queued commands name their keys and can run under the locks of these.
+    /// Returns true if all queued commands are data commands that name their keys and can run under
+    /// the locks of these keys.
     pub(crate) fn has_declared_keys(&self, hasher: &Hasher) -> bool {
         self.queue.iter().all(|queued| {
             let command = &queued.registered.command;
@@ -98,14 +99,15 @@ impl Transaction {
 pub struct Watch {
     pub(crate) client: Arc<ClientInfo>,
     pub(crate) keys: Vec<WatchedKey>,
-    /// True if the client's watch has ended, but keys in shards of a busy script could not be
-    /// removed yet.
+    /// True if the client's watch has ended, but its keys have not all been removed from the table
+    /// of watchers.
     is_over: bool,
-    /// The indexes into `keys`, by the hash of the key.
+    /// The indexes of the watched keys in `keys`, by the hash of the key.
     places: HashTable<usize>,
 }
 
-/// The measured bytes of a watched key in the table of watchers and in `places`, besides its name.
+/// The measured bytes of a watched key in the table of watchers and in [`Watch::places`], besides
+/// its name.
 const FOLLOWED_BYTES: usize = 320;
 
 /// A key that a client watches.
@@ -129,9 +131,9 @@ impl Watch {
         self.places.find(key.hash.number(), |&place| is_it(&self.keys[place])).is_some()
     }
 
-    /// Watches a key, unless the client already watches it or its transaction will fail anyway. A
-    /// key that expires at `due_ms` or before counts as missing. The caller holds no shard's lock.
-    /// Returns false if a busy script holds the shard.
+    /// Watches a key, unless the client already watches it or the client's next transaction will
+    /// fail anyway. A key that expires at `due_ms` or before counts as missing. The caller holds no
+    /// shard's lock. Returns false if a busy script holds the shard.
     pub(crate) fn add(
         &mut self,
         (watchers, keyspace): (&Watchers, &Keyspace),
@@ -151,7 +153,7 @@ impl Watch {
         true
     }
 
-    /// Returns true if the client's watch has ended.
+    /// Returns true if the client's watch has ended, but keys may remain in the table of watchers.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
@@ -216,7 +218,7 @@ impl Watch {
 }
 
 impl WatchedKey {
-    /// Returns the bytes of the key, here and in the table of watchers.
+    /// Returns the counted bytes of the key, in this list and in the table of watchers.
     fn len_bytes(&self) -> usize {
         size_of::<Self>() + 2 * self.key.len() + FOLLOWED_BYTES
     }

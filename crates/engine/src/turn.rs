@@ -40,15 +40,16 @@ pub struct Engine<'s, C, H> {
     /// The executor of commands.
     pub executor: Executor<'s, C, H>,
     memory: MemoryLimit,
-    /// True if CLIENT PAUSE, a full change log or a busy script may delay requests in this turn.
+    /// True if requests in this turn may have to be delayed or refused, see
+    /// [`Executor::holds_back`].
     holds_back: bool,
-    /// The replies that wait until values are freed.
+    /// The replies that wait until the values that their requests removed are freed.
     delayed_replies: Vec<DelayedReply>,
 }
 
 /// A reply that waits until the values that its request removed are freed.
 pub struct DelayedReply {
-    /// The connection.
+    /// The connection of the client.
     pub conn: ConnId,
     /// The id of the client.
     pub client: u64,
@@ -62,8 +63,8 @@ pub struct DelayedReply {
 pub enum Outcome {
     /// The request has run or was refused; its reply, if any, was written.
     Done,
-    /// The request was not run. It waits until clients are no longer paused, or its writes may
-    /// continue.
+    /// The request was not run. It stays in the input until clients are no longer paused, or writes
+    /// may continue.
     Postponed,
 }
 
@@ -118,8 +119,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     }
 
     /// Evicts keys and removes tracked keys if this turn's requests have exceeded a limit. Returns
-    /// true if another turn must continue. Must be called before changes are broadcast, so that its
-    /// own invalidations are sent in the same turn.
+    /// true if another turn must continue. Must be called before changes are broadcast, so that the
+    /// invalidations of the removed keys are sent in the same turn.
     pub fn keep_limits(&mut self) -> bool {
         let executor = &mut self.executor;
         let evicts = executor.settings.maxmemory_bytes > 0
@@ -213,8 +214,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
         let behind = std::mem::take(&mut commit.own.behind);
         if session.subscriptions.is_some() && !behind.is_empty() {
-            // After the messages that it published to itself, including keyspace events, which are
-            // in the inbox.
+            // Sent after the messages that the client published to itself, including keyspace
+            // events, which are in the inbox.
             let bytes = behind.as_single().expect("keys are copied into it, not shared");
             sender.push(&session.info, &bytes.into());
         } else {
@@ -295,7 +296,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         Outcome::Done
     }
 
-    /// Returns true if a command needs memory and there is none. Always false outside the gate,
+    /// Returns true if a command must be refused for lack of memory. Always false outside the gate,
     /// where nothing can be evicted and where such commands do not run.
     #[inline]
     fn lacks_memory(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
@@ -304,7 +305,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             && !self.executor.has_memory_for(&mut self.memory, args)
     }
 
-    /// Checks whether there is memory for the writes of a script, and evicts keys if necessary.
+    /// Sets `script_lacks_memory`: determines whether there is memory for the writes of a script or
+    /// transaction, and evicts keys if necessary.
     fn look_at_memory(&mut self, args: &Args<'_>) {
         self.executor.script_lacks_memory = self.executor.settings.maxmemory_bytes > 0
             && self.executor.is_inside
@@ -372,8 +374,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
     }
 
-    /// Checks that a client without all rights may make a request. Writes the error reply if it may
-    /// not.
+    /// Returns true if a client without all rights may make a request. Writes the error reply if it
+    /// may not.
     #[inline(never)]
     fn check_rights(
         &mut self,
@@ -422,7 +424,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         executor.refuse(session.protocol(), error, out);
     }
 
-    /// Replies to a request that is refused.
+    /// Replies with the error of a refused request, and counts the refusal.
     #[cold]
     fn reject(&mut self, session: &mut Session, refused: Refused, out: &mut ByteQueue) {
         let Refused { registered, error } = refused;
@@ -438,7 +440,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
 
     /// Returns true if this command, and so its client, must wait. CLIENT PAUSE delays all
     /// commands, including CLIENT UNPAUSE, or only those that write. A full change log delays those
-    /// that write.
+    /// that write. The end of the server delays all.
     #[cold]
     fn is_held_back(&mut self, session: &mut Session, registered: &Registered, args: &Args<'_>) -> bool {
         let writes = writes(session, registered) && self.executor.may_write(session, registered, args);
@@ -453,7 +455,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     }
 
     /// Refuses a command that a busy script, loading or a failed save prevents, and postpones one
-    /// that must wait. `None` if the command may run.
+    /// that must wait. Returns `None` if the command may run.
     #[cold]
     fn hold_back(
         &mut self,
@@ -474,7 +476,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.is_held_back(session, registered, args).then_some(Outcome::Postponed)
     }
 
-    /// Returns the error for a command during loading, or after a save that failed.
+    /// Returns the error for a command during loading, or for a write or PING while the last save
+    /// has failed or the append-only file cannot be written.
     fn standing_refusal(&self, session: &Session, registered: &Registered) -> Option<CommandError> {
         let (server_state, command) = (&self.shared().server_state, &registered.command);
         if server_state.is_loading.load(Relaxed) && !command.flags.contains(Flags::LOADING) {
@@ -487,10 +490,10 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.executor.disk_refusal()
     }
 
-    /// Returns true if a busy script prevents this command, as far as this is known before its
-    /// locks are requested. If the script owns the keyspace, it prevents all commands except those
-    /// allowed during busy scripts. If it holds shards, commands that name their keys can run on
-    /// other shards.
+    /// Returns true if a busy script prevents this command, as far as this is known before the
+    /// command's locks are requested. If the script owns the keyspace, it prevents all commands
+    /// except those allowed during busy scripts. If it holds shards, commands that name their keys
+    /// can run on other shards.
     fn is_out_of_reach(&self, registered: &Registered) -> bool {
         let names_keys =
             matches!(registered.command.run, Runner::Data(_) | Runner::Transaction(_) | Runner::Script(_));
@@ -517,7 +520,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
     }
 
-    /// Takes the replies that need not wait any more.
+    /// Takes the delayed replies whose values are freed.
     pub fn freed_replies(&mut self) -> Vec<DelayedReply> {
         let Some(first) = self.delayed_replies.iter().map(|delayed| delayed.ticket).min() else {
             return Vec::new();

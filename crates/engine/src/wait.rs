@@ -3,8 +3,8 @@
 //! Beside the keyspace there is one table per shard. Each has a lock of its own, which is taken
 //! under the shard's lock; only the shard's lock comes before it. The longest work under it is one
 //! look-up. The shard counts the followers of its keys (`Shard::has_registrations`), so a write to
-//! a shard without followers pays one load for all of this. A function that reads or changes a
-//! queue takes the shard of the key as proof of the shard's lock.
+//! a shard without followers pays one load for watchers, blocked clients and tracking together. A
+//! function that reads or changes a queue takes the shard of the key as proof of the shard's lock.
 //!
 //! **A blocked client** is one [`BlockedClient`], shared by the queues of all its keys. A thread
 //! that serves it, or ends its wait by timeout or otherwise, does so under the client's `over` lock
@@ -62,22 +62,22 @@ pub struct BlockedClient {
     pub conn: ConnId,
     /// The client's selected database.
     pub db: usize,
-    /// Protocol of the reply.
+    /// The protocol of the reply.
     pub protocol: Protocol,
-    /// True if reads record the access.
+    /// True if reads update the access clocks of keys; false under CLIENT NO-TOUCH.
     pub touch: bool,
     /// True if the client imports data (CLIENT IMPORT-SOURCE). The treatment of expired keys is
-    /// determined when it is served, since `import-mode` may change while it waits.
+    /// determined when the client is served, since `import-mode` may change in the meantime.
     pub is_import_source: bool,
     /// The client's user. Its rights are checked again when it is served.
     pub identity: Identity,
     /// The blocking command.
     pub registered: &'static Registered,
-    /// The reply after the timeout.
+    /// The reply if the wait ends by its timeout.
     pub empty: EmptyReply,
     /// The end of the timeout, in milliseconds of the server's clock; `None` without a timeout.
     pub deadline_ms: Option<u64>,
-    /// The client's request.
+    /// The request as the client sent it.
     pub args: OwnedArgs,
     /// The request that runs when the client is served, if it differs from `args`.
     pub request: Option<OwnedArgs>,
@@ -94,14 +94,15 @@ pub struct BlockedClient {
     pub destinations: Vec<DestinationKey>,
     /// The memory of the wait in bytes, including the entries in the queues.
     pub held_bytes: usize,
-    /// Set once the client was served or its wait has ended; it is then not served again. Set by
-    /// [`BlockedClients::end`] and [`BlockedClients::end_if`].
+    /// The claim on the end of the wait: set once the client was served or its wait has ended. The
+    /// client is then not served again. [`BlockedClients::end`] and [`BlockedClients::end_if`] set
+    /// it.
     pub over: Claim,
 }
 
 impl BlockedClient {
     /// Returns the number of leading keys that the request reads when key number `index` is ready.
-    /// A request for a list or sorted set reads the keys up to that one; a request for streams
+    /// A request for a list or sorted set reads the keys up to that key; a request for streams
     /// reads all.
     fn examined_keys(&self, index: usize) -> usize {
         match self.keys[index].awaited {
@@ -123,12 +124,12 @@ impl BlockedClient {
         !self.destinations.is_empty() || self.examined_keys(index) > self.first_shard_keys
     }
 
-    /// Returns the request that runs when one of the keys is ready.
+    /// Returns the request that runs when the client is served.
     pub fn request(&self) -> &OwnedArgs {
         self.request.as_ref().unwrap_or(&self.args)
     }
 
-    /// Writes the reply for a timeout.
+    /// Writes the reply that the client receives if the wait ends by its timeout.
     pub fn write_empty(&self, protocol: Protocol, out: &mut ByteQueue) {
         self.empty.write_after_waiting(&mut Reply::new(out, protocol));
     }
@@ -159,11 +160,11 @@ pub fn deadline_ms(uptime: Duration, timeout_ms: u64) -> u64 {
     from_ms.saturating_add(timeout_ms).saturating_add(margin_ms)
 }
 
-/// A wait that does not depend on a key.
+/// The command, timeout and empty reply of a wait that does not depend on a key.
 pub struct KeylessWait {
     /// The blocking command.
     pub registered: &'static Registered,
-    /// The reply after the timeout.
+    /// The reply if the wait ends by its timeout.
     pub empty: EmptyReply,
     /// The end of the timeout, in milliseconds of the server's clock; `None` without a timeout.
     pub deadline_ms: Option<u64>,
@@ -179,11 +180,13 @@ pub struct BlockedKey {
     pub awaited: Awaited,
 }
 
-/// The bytes of a blocked client's key here and in the table of queues, besides its name in both.
+/// The bytes that are counted for a key of a blocked client, in [`BlockedKey`] and in the table of
+/// queues, besides its name in both.
 const BLOCKED_KEY_BYTES: usize = size_of::<BlockedKey>() + size_of::<Queues>() + 320;
 
 impl BlockedKey {
-    /// Returns an upper bound of the key's bytes, here and in the table of queues.
+    /// Returns an upper bound of the key's memory in bytes, in this value and in the table of
+    /// queues.
     pub fn held_bytes(&self) -> usize {
         BLOCKED_KEY_BYTES + 2 * self.key.len()
     }
@@ -233,7 +236,7 @@ struct Queues {
     db: usize,
     /// The queues by awaited type, in the order of [`Awaited::ALL`].
     queues: [Queue; Awaited::ALL.len()],
-    /// The number of clients that may need more than this key's shard.
+    /// The number of clients in these queues that may need more than this key's shard.
     multi_shard_clients: usize,
 }
 
@@ -243,13 +246,14 @@ impl Queues {
     }
 }
 
-/// The queues by key name; few databases have the same key.
+/// The queues of one shard by key name, then one for each database; few databases have the same
+/// key.
 type Table = HashMap<Box<[u8]>, Vec<Queues>>;
 
 /// The blocked clients of one thread, by client id.
 type OfThread = HashMap<u64, Arc<BlockedClient>, ahash::RandomState>;
 
-/// All blocked clients.
+/// All blocked clients: by thread, and in the queues of the keys that they wait for.
 pub struct BlockedClients {
     /// The blocked clients by thread. The locks are leaves in the lock order.
     by_thread: Box<[Lock<OfThread>]>,
@@ -258,8 +262,8 @@ pub struct BlockedClients {
     blocked_clients: AtomicUsize,
     blocking_keys: AtomicUsize,
     group_keys: AtomicUsize,
-    /// The clients whose wait has ended but that are still in a queue, each with the number of its
-    /// key. The lock is a leaf in the lock order.
+    /// The clients whose wait has ended but that are still in a queue, each with the index of the
+    /// queue's key in [`BlockedClient::keys`]. The lock is a leaf in the lock order.
     left_behind: Lock<Vec<(Arc<BlockedClient>, usize)>>,
     left_behind_count: AtomicUsize,
 }
@@ -287,14 +291,14 @@ impl BlockedClients {
         client.held.blocked_bytes.store(blocked.held_bytes as u64, Relaxed);
         client.held.blocked_text_bytes.store(blocked.args.text_bytes() as u64, Relaxed);
         self.by_thread[client.thread].lock().insert(client.id, Arc::clone(&blocked));
-        // `end_of` searches the entry after the flag was set, and this reads the flag after the
-        // entry was added, with the table's lock between. So at least one of them ends the wait.
+        // `end_of` reads the entry after the flag was set; this function reads the flag after the
+        // entry was added. The table's lock is between both, so at least one of them ends the wait.
         if client.state.kill_requested.load(Relaxed) {
             self.end(&blocked);
         }
     }
 
-    /// Blocks a client independent of keys. Its thread ends the wait.
+    /// Blocks a client without keys. The client's own thread ends the wait.
     pub fn block_without_keys(&self, session: &mut Session, args: &Args<'_>, wait: KeylessWait) {
         let ticket = self.tickets.fetch_add(1, Relaxed) + 1;
         let args = OwnedArgs::new(args.from(0));
@@ -333,9 +337,9 @@ impl BlockedClients {
         self.by_thread[client.thread].lock().get(&client.id).cloned()
     }
 
-    /// Ends the wait of a client, on its own thread, and removes it from its queues. Queues in
-    /// shards that a busy script holds follow by [`BlockedClients::remove_left_behind`]. The caller
-    /// holds no shard's lock. O(its keys).
+    /// Ends the wait of a client, on its own thread, and removes it from its queues. In queues of
+    /// shards that a busy script holds, the client remains until
+    /// [`BlockedClients::remove_left_behind`]. The caller holds no shard's lock. O(its keys).
     pub fn unblock(&self, keyspace: &Keyspace, client: &ClientInfo) {
         let Some(blocked) = self.by_thread[client.thread].lock().remove(&client.id) else { return };
         client.held.blocked_bytes.store(0, Relaxed);
@@ -358,7 +362,7 @@ impl BlockedClients {
         self.left_behind_count.store(left_behind.len(), Relaxed);
     }
 
-    /// Returns true if clients are in queues although their wait has ended.
+    /// Returns true if clients are still in queues although their wait has ended.
     #[inline]
     pub fn has_left_behind(&self) -> bool {
         self.left_behind_count.load(Relaxed) > 0
@@ -379,9 +383,9 @@ impl BlockedClients {
         }
     }
 
-    /// Ends the wait of a killed client, now or when it begins to wait. No thread may serve it,
-    /// since the element would be lost. The caller holds neither a shard's lock nor that of a
-    /// blocked client.
+    /// Ends the wait of a killed client, now or when it begins to wait. No thread may serve the
+    /// client, since the element would be lost. The caller holds neither a shard's lock nor that of
+    /// a blocked client.
     pub fn end_of(&self, client: &ClientInfo) {
         if let Some(blocked) = self.of(client) {
             self.end(&blocked);
@@ -404,12 +408,14 @@ impl BlockedClients {
         self.blocking_keys.load(Relaxed)
     }
 
-    /// Returns the number of keys whose removal also ends a wait: streams that are read by groups.
+    /// Returns the number of streams for which XREADGROUP clients are blocked. The removal of such
+    /// a key also ends their wait.
     pub fn group_keys(&self) -> usize {
         self.group_keys.load(Relaxed)
     }
 
-    /// Returns the last assigned place. Clients that are queued later have higher places.
+    /// Returns the last assigned place in the queues. Clients that are queued later have higher
+    /// places.
     pub fn last_ticket(&self) -> u64 {
         self.tickets.load(Relaxed)
     }
@@ -461,8 +467,8 @@ impl BlockedClients {
     }
 
     /// Moves a client to the end of its queues, if the shards of all its keys are locked. Otherwise
-    /// it keeps its place: if it were removed from a queue without the lock, a thread that serves
-    /// that queue could miss it. O(its keys).
+    /// the client keeps its place: if it were removed from a queue without the lock, a thread that
+    /// serves that queue could miss the client. O(its keys).
     pub fn requeue(&self, locked: &mut Locked<'_>, waiter: &Arc<BlockedClient>) {
         if !locked.holds(waiter.keys.iter().map(|key| key.hash)) {
             return;
@@ -494,9 +500,9 @@ impl BlockedClients {
         has_blocked_clients
     }
 
-    /// Returns the keys that may be touched by serving clients: for each of `keys`, in any
-    /// database, the first `served_max` clients blocked on it, and those blocked on keys that
-    /// serving them writes. One hash for each shard.
+    /// Returns the keys that may be touched by serving clients of `keys`, in any database. These
+    /// are the keys of the first `served_max` clients blocked on each of them, and of those blocked
+    /// on keys that serving writes. One hash for each shard.
     ///
     /// The result is exact for keys whose shards are locked, if all returned keys are locked and
     /// none of these clients was unblocked. O(keys + examined clients), at most
@@ -537,7 +543,8 @@ impl BlockedClients {
     }
 
     /// Returns the first client in the queues of a key in this shard whose place is in `places`,
-    /// and whose awaited type is in `met`. Also returns the place, and the number of the key.
+    /// and whose awaited type is in `met`. Also returns the client's place, and the index of the
+    /// key in [`BlockedClient::keys`].
     pub fn next_blocked(
         &self,
         _shard: &Shard,
@@ -572,8 +579,8 @@ impl BlockedClients {
         keys
     }
 
-    /// Changes the queues of a key, and creates them if there are none. Removes empty queues
-    /// afterwards.
+    /// Calls `act` with the queues of a key, and creates them before if there are none. Removes
+    /// empty queues afterwards.
     fn with(&self, db: usize, key: &[u8], hash: KeyHash, act: impl FnOnce(&mut Queues)) {
         let mut guard = self.tables[shard_of(hash)].lock();
         let table = guard.get_or_insert_default();

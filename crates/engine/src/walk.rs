@@ -109,8 +109,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         (result, ctx.due)
     }
 
-    /// Records the walker's own changes. Its reply shows a whole database, so it waits for all
-    /// changes so far.
+    /// Adds the walker's own changes to the record of the unit, and ends the unit in the change log
+    /// outside a transaction. The reply shows a whole database, so it waits for all changes so far.
     #[cold]
     fn log_step(&mut self, session: &Session, request: &Request<'_>, unit: Unit) {
         self.commit.record(session.db(), &request.args, None);
@@ -132,8 +132,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Removes a key if it is still expired, under the lock of its shard, and outside a transaction
-    /// ends this unit.
+    /// Removes a key if it is still expired, under the lock of its shard. Outside a transaction,
+    /// this is a unit, which ends here.
     #[cold]
     fn remove_due(&mut self, caller: &Caller<'_>, key: &[u8], unit: Unit) {
         let keyspace = &self.shared().keyspace;

@@ -16,7 +16,7 @@ use structures::lock::Lock;
 
 use crate::client::ClientInfo;
 
-/// The watchers of one key by database; few databases have the same key.
+/// The watchers of one key name, by database; few databases have the same key.
 type OfKey = Vec<(usize, Vec<Arc<ClientInfo>>)>;
 type Table = HashMap<Box<[u8]>, OfKey, ahash::RandomState>;
 

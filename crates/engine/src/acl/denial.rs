@@ -7,36 +7,37 @@ use commands::{Args, CommandError};
 use crate::table::Registered;
 
 /// The reason for which a selector refuses a request, and the index of the refused argument. If
-/// several selectors refuse a request, the greatest reason is reported.
+/// several selectors refuse a request, the reason of the last variant in this list is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
-    /// The index of the argument that names the database; 0 for the selected database.
+    /// The user may not use a database: the index of the argument that names it, 0 for the selected
+    /// database.
     Database(usize),
-    /// The command.
+    /// The user may not run the command.
     Command,
-    /// The index of the argument with the key.
+    /// The user may not access a key: the index of the argument with the key.
     Key(usize),
-    /// The index of the argument with the channel.
+    /// The user may not use a channel: the index of the argument with the channel.
     Channel(usize),
 }
 
 /// The kind of a refusal, as ACL LOG and INFO show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// A database.
+    /// The user may not use a database.
     Database,
-    /// A command.
+    /// The user may not run the command.
     Command,
-    /// A key.
+    /// The user may not access a key.
     Key,
-    /// A channel.
+    /// The user may not use a channel.
     Channel,
-    /// A user name and password.
+    /// An authentication failed: wrong user name or password.
     Auth,
 }
 
 impl Reason {
-    /// Returns the name for ACL LOG.
+    /// Returns the name of this kind in ACL LOG.
     pub const fn name(self) -> &'static str {
         match self {
             Reason::Database => "database",
@@ -48,7 +49,7 @@ impl Reason {
     }
 }
 
-/// The origin of a request.
+/// The origin of a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
     /// A client, outside a transaction.
@@ -60,7 +61,7 @@ pub enum Context {
 }
 
 impl Context {
-    /// Returns the name for ACL LOG.
+    /// Returns the name of this origin in ACL LOG.
     pub const fn name(self) -> &'static str {
         match self {
             Context::TopLevel => "toplevel",
@@ -81,7 +82,8 @@ impl Denial {
         }
     }
 
-    /// Returns the object that ACL LOG shows as refused.
+    /// Returns the object that ACL LOG shows as refused: the key, channel or database argument, or
+    /// the command's name.
     pub fn object<'a>(self, registered: &'static Registered, args: &Args<'a>) -> &'a [u8] {
         match self {
             Denial::Command | Denial::Database(0) => registered.full_name.as_bytes(),
@@ -100,13 +102,13 @@ impl Denial {
         }
     }
 
-    /// Returns the error for a client.
+    /// Returns the error reply for a client outside EXEC.
     #[cold]
     pub fn error(self, user: &[u8], registered: &Registered) -> CommandError {
         CommandError::Bytes([b"NOPERM ".as_slice(), &self.text(user, registered)].concat())
     }
 
-    /// Returns the error for a script.
+    /// Returns the error that a script receives for a refused command.
     #[cold]
     pub fn script_error(self, user: &[u8], registered: &Registered) -> CommandError {
         CommandError::Bytes(

@@ -47,7 +47,7 @@ pub fn rewrite_lines(old: &[u8], users: &[Arc<User>]) -> Vec<u8> {
     text
 }
 
-/// Returns true if the line begins with `#`, as a comment does in a configuration file.
+/// Returns true if the first character of the line that is not white space is `#`.
 fn is_remark(line: &[u8]) -> bool {
     line.trim_ascii_start().starts_with(b"#")
 }
@@ -56,7 +56,7 @@ fn is_remark(line: &[u8]) -> bool {
 /// or comments; ACL SAVE keeps both. O(bytes).
 ///
 /// # Errors
-/// All errors of the file, in one line.
+/// The errors of all lines of the file, joined into one line.
 pub fn parse_users(text: &[u8], file: &str, new: &NewUsers<'_>) -> Result<Vec<User>, String> {
     let mut users: BTreeMap<Box<[u8]>, User> = BTreeMap::new();
     let mut errors = String::new();
@@ -89,7 +89,8 @@ pub fn parse_users(text: &[u8], file: &str, new: &NewUsers<'_>) -> Result<Vec<Us
     Err(errors)
 }
 
-/// Applies the rules of a line and returns its errors; an empty text if there are none.
+/// Applies the rules of a user's line in an ACL file and returns the error texts; an empty text if
+/// there are none. `place` is the file's name and the line number.
 fn apply_line(user: &mut User, words: &[&[u8]], place: &str, new: &NewUsers<'_>) -> String {
     let Ok(rules) = merge_selectors(words.iter().copied()) else {
         return format!("{place}: Unmatched parenthesis in selector definition.");

@@ -14,7 +14,7 @@ pub struct Identity {
     /// The version of the users when this user was last looked up; 0 before the first time.
     version: u64,
     /// The version of the users at which this user has all rights; 0 if it does not have them. A
-    /// request therefore needs one comparison to find that there is nothing to check.
+    /// request of such a user therefore costs one comparison.
     free_at: u64,
     origin: Origin,
     /// True if the session must authenticate before most commands.
@@ -24,10 +24,10 @@ pub struct Identity {
 /// The origin of a session's rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// The session has authenticated.
+    /// The session has authenticated, or has connected while `default` needed no password.
     Authenticated,
-    /// The session is that of `default`, without authentication; valid while `default` needs no
-    /// password.
+    /// The session has not authenticated and has the user `default`. It must authenticate while
+    /// `default` needs a password.
     Connected,
     /// The session is the server's own and has all rights.
     Internal,

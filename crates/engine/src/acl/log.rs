@@ -9,19 +9,20 @@ use super::denial::{Context, Reason};
 const ALIKE_WITHIN_MS: i64 = 60_000;
 /// The number of newest entries that a new refusal is compared with.
 const COMPARED_MAX: usize = 10;
-/// The most bytes of an object that an entry keeps.
+/// The maximum length of the refused object that an entry stores, in bytes; the rest is cut off.
 const OBJECT_LEN_BYTES_MAX: usize = 64 << 10;
 
-/// A refused request or authentication.
+/// A refused request or a failed authentication.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     /// The kind of the refusal.
     pub reason: Reason,
     /// The origin of the request.
     pub context: Context,
-    /// The refused object: a command, key or channel.
+    /// The refused object: a command, key, channel or database; for a failed authentication, the
+    /// command that tried it.
     pub object: Vec<u8>,
-    /// The name of the user whose request was refused.
+    /// The name of the user whose request was refused or who failed to authenticate.
     pub username: Vec<u8>,
     /// The client, in the format of CLIENT LIST.
     pub client: Vec<u8>,

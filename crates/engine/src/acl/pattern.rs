@@ -10,7 +10,7 @@ use stdx::glob::glob_match;
 /// The number of leading bytes that are compared as a number.
 const HEAD_LEN: usize = 8;
 
-/// A key or channel, with its first bytes as a number.
+/// A key or channel, with its first [`HEAD_LEN`] bytes as a number.
 #[derive(Clone, Copy)]
 pub(super) struct Name<'a> {
     bytes: &'a [u8],
@@ -24,7 +24,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Returns the first [`HEAD_LEN`] bytes as a number, padded with zeros.
+/// Returns the first [`HEAD_LEN`] bytes as a little-endian number, padded with zeros.
 #[inline]
 fn head(bytes: &[u8]) -> u64 {
     match bytes.first_chunk() {
@@ -36,25 +36,25 @@ fn head(bytes: &[u8]) -> u64 {
 /// A compiled pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
-    /// The first literal bytes as a number, at most [`HEAD_LEN`] of them.
+    /// The first bytes before any special character as a number, at most [`HEAD_LEN`] of them.
     head: u64,
-    /// The bits of `head` that belong to literal bytes.
+    /// The bits of `head` that belong to such bytes; the other bits are zero.
     head_mask: u64,
     text: Box<[u8]>,
     /// The number of bytes before the first special character.
     literal_len: usize,
-    /// The kind of the part after the literal bytes.
+    /// The kind of the rest of the pattern, after these bytes.
     rest: Rest,
 }
 
-/// The kind of the part of a pattern after its literal bytes.
+/// The kind of the rest of a pattern, from its first special character on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// Nothing.
+    /// The rest is empty: the pattern has no special characters.
     End,
-    /// One or more stars, which match anything.
+    /// The rest is one or more stars, which match anything.
     Any,
-    /// Any other glob.
+    /// The rest is any other glob.
     Glob,
 }
 
@@ -84,8 +84,7 @@ impl Pattern {
         name.head & self.head_mask == self.head && self.matches_behind_head(name.bytes)
     }
 
-    /// Matches the rest of a name whose first literal bytes are known to be equal, up to
-    /// [`HEAD_LEN`] of them.
+    /// Returns true if the pattern matches `name`, whose first bytes were found equal to `head`.
     #[inline]
     fn matches_behind_head(&self, name: &[u8]) -> bool {
         if self.rest == Rest::Any && self.literal_len <= HEAD_LEN {

@@ -39,22 +39,22 @@ pub enum RuleError {
     Unknown,
     /// The text is not a rule.
     Syntax,
-    /// A pattern of keys after all keys were permitted.
+    /// The rule adds a pattern of keys although all keys are already permitted.
     KeysAfterAll,
-    /// A pattern of channels after all channels were permitted.
+    /// The rule adds a pattern of channels although all channels are already permitted.
     ChannelsAfterAll,
-    /// The user has no such password.
+    /// The rule removes a password that the user does not have.
     NoSuchPassword,
     /// The text after `#` or `!` is not a digest.
     BadDigest,
-    /// A first argument after a subcommand: `+cmd|sub|arg`.
+    /// The rule permits a first argument of a subcommand: `+cmd|sub|arg`.
     FirstArgOfSubcommand,
     /// The number of a database is negative or too large.
     DatabaseOutOfRange,
 }
 
 impl RuleError {
-    /// Returns the error text.
+    /// Returns the error text for the client.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Unknown => "Unknown command or category name in ACL",
@@ -80,9 +80,9 @@ impl RuleError {
 /// The reason for which a list of rules cannot be applied to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetError {
-    /// A parenthesis is not closed. Contains the word with the opening parenthesis.
+    /// A parenthesis is not closed. Contains the word that begins with the opening parenthesis.
     Unmatched(Vec<u8>),
-    /// A rule, or a selector in parentheses, is invalid.
+    /// A rule, or a selector in parentheses, is invalid. Contains its text and the reason.
     Rule(Vec<u8>, RuleError),
 }
 
@@ -98,7 +98,7 @@ fn has_spaces(text: &[u8]) -> bool {
 /// Returns the rules, with each selector in parentheses joined into one word.
 ///
 /// # Errors
-/// The word with a parenthesis that is not closed.
+/// The word that begins with a parenthesis which is not closed.
 pub fn merge_selectors<'w>(words: impl IntoIterator<Item = &'w [u8]>) -> Result<Vec<Vec<u8>>, Vec<u8>> {
     let mut merged: Vec<Vec<u8>> = Vec::new();
     let mut open: Option<(&[u8], Vec<u8>)> = None;
@@ -122,7 +122,8 @@ pub fn merge_selectors<'w>(words: impl IntoIterator<Item = &'w [u8]>) -> Result<
 }
 
 impl NewUsers<'_> {
-    /// Creates a new user with the default rights.
+    /// Creates a new user with the defaults of new users: off, no password, no rights except the
+    /// channels of `acl-pubsub-default`.
     pub fn user(&self, name: &[u8]) -> User {
         User { selectors: vec![self.selector()], ..User::new(name) }
     }
@@ -135,7 +136,7 @@ impl NewUsers<'_> {
         selector
     }
 
-    /// Applies rules to a user, in the words of a request.
+    /// Applies the rules in the words of a request to a user, in order.
     ///
     /// # Errors
     /// The first invalid rule. The rules before it have then been applied.

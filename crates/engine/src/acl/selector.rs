@@ -89,7 +89,7 @@ impl Permitted {
     }
 }
 
-/// The rights by one set of rules.
+/// The rights that one set of rules gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     /// True if all commands are permitted, so that the bits need not be checked.
@@ -99,7 +99,7 @@ pub struct Selector {
     commands: CommandSet,
     /// Command ids with a permitted first argument, for commands whose bit is not set.
     first_args: Vec<(usize, Box<[u8]>)>,
-    /// The rules about commands, from which the text is formatted.
+    /// The rules about commands, from which [`Selector::command_text`] formats the text.
     rules: Vec<CommandRule>,
     all_keys: bool,
     keys: Vec<KeyPattern>,

@@ -71,12 +71,13 @@ impl User {
         self.needs_no_password
     }
 
-    /// Returns true if a connection can be this user without a password.
+    /// Returns true if a connection can act as this user without a password: the user is on and
+    /// accepts any password.
     pub fn is_open(&self) -> bool {
         self.is_on && self.needs_no_password
     }
 
-    /// Replaces all passwords by this one. After an empty one the user accepts any password.
+    /// Replaces all passwords by `password`. If it is empty, the user accepts any password.
     pub fn set_only_password(&mut self, password: &[u8]) {
         self.passwords.clear();
         self.needs_no_password = password.is_empty();
@@ -86,7 +87,7 @@ impl User {
     }
 
     /// Returns true if the user can log in with this password. The time does not depend on how many
-    /// bytes of it are right.
+    /// bytes of the password are right.
     pub fn accepts(&self, password: &[u8]) -> bool {
         if !self.is_on || self.needs_no_password {
             return self.is_on;
@@ -104,7 +105,7 @@ impl User {
     /// Checks that the user may make a request.
     ///
     /// # Errors
-    /// The greatest reason of the selectors, see [`Denial`].
+    /// The greatest of the selectors' reasons in the order of [`Denial`].
     #[inline]
     pub fn check(&self, asked: AclRequest<'_>) -> Result<(), Denial> {
         let [first, others @ ..] = &*self.selectors else { return Err(Denial::Command) };
@@ -137,17 +138,17 @@ impl User {
         other.selectors.iter().all(|selector| Selector::has_channels_of(&self.selectors, selector))
     }
 
-    /// Returns true if one of its selectors permits this channel.
+    /// Returns true if one of the user's selectors permits this channel.
     pub(crate) fn permits_channel(&self, name: &[u8]) -> bool {
         self.selectors.iter().any(|selector| selector.permits_channel(name))
     }
 
-    /// Returns true if one of its selectors permits this pattern of channels.
+    /// Returns true if one of the user's selectors permits this pattern of channels.
     pub(crate) fn permits_channel_pattern(&self, pattern: &[u8]) -> bool {
         self.selectors.iter().any(|selector| selector.permits_channel_pattern(pattern))
     }
 
-    /// Returns the flags in the form that ACL LIST shows.
+    /// Returns the user's flags, such as `on` or `nopass`, in the form that ACL LIST shows.
     pub fn flags(&self) -> Vec<&'static str> {
         let mut flags = vec![if self.is_on { "on" } else { "off" }];
         if self.needs_no_password {

@@ -13,7 +13,7 @@ use super::user::{DEFAULT_USER, User};
 /// Users by name; there is always one called `default`.
 pub(super) type UserMap = BTreeMap<Box<[u8]>, Arc<User>>;
 
-/// All users, and the versions by which sessions notice changes.
+/// All users, and the version counters by which sessions notice changes.
 #[derive(Debug)]
 pub struct Users {
     users: RwLock<UserMap>,
@@ -38,8 +38,8 @@ impl Default for Users {
 }
 
 impl Users {
-    /// Applies `requirepass`: sets the only password of the user `default`; without one any
-    /// password is accepted.
+    /// Applies `requirepass`: makes `password` the only password of the user `default`. If it is
+    /// empty, any password is accepted.
     pub fn set_default_password(&self, password: &[u8]) {
         let result: Result<bool, std::convert::Infallible> = self.set(DEFAULT_USER, |old| {
             let mut user = old.cloned().unwrap_or_else(|| User::unrestricted(DEFAULT_USER));
@@ -94,7 +94,7 @@ impl Users {
     /// then has all threads check their sessions ([`closings`](Self::closings)).
     ///
     /// # Errors
-    /// The error of `change`; nothing has changed then.
+    /// The error of `change`; the users are then unchanged.
     pub fn set<E>(
         &self,
         name: &[u8],

@@ -26,7 +26,7 @@ pub(super) struct Header {
     pub first_db: u32,
     /// The database of the unit's last command.
     pub last_db: u32,
-    /// True if its commands must be enclosed in MULTI and EXEC.
+    /// True if the unit's commands must be enclosed in MULTI and EXEC.
     pub is_transaction: bool,
 }
 
@@ -37,11 +37,11 @@ pub struct Chunk {
     pub(super) text: Text,
 }
 
-/// The capacity for headers that an emptied chunk keeps.
+/// The most headers for which an emptied chunk keeps its memory.
 const KEPT_HEADERS_MAX: usize = 1 << 15;
 
 impl Chunk {
-    /// Returns true if it has no records.
+    /// Returns true if the chunk has no records.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.headers.is_empty()
@@ -54,7 +54,7 @@ impl Chunk {
         self.headers.push(Header { end: self.text.end(), ..header });
     }
 
-    /// Removes all records. Keeps the memory up to a limit.
+    /// Removes all records from the chunk. Keeps the memory up to a limit.
     pub(super) fn clear(&mut self) {
         self.headers.clear();
         self.headers.shrink_to(KEPT_HEADERS_MAX);
@@ -67,9 +67,10 @@ impl Chunk {
 #[repr(align(128))]
 pub(super) struct Buffer {
     chunk: Lock<Chunk>,
-    /// The bytes of all records published so far. Written by the buffer's thread only.
+    /// The total bytes of the records that this thread has published. Written by the thread only.
     published_bytes: AtomicU64,
-    /// The bytes of the records merged so far. Written by the owner of the merger's role only.
+    /// The total bytes of this thread's records that were merged. Written by the owner of the
+    /// merger's role only.
     merged_bytes: AtomicU64,
 }
 
@@ -94,14 +95,16 @@ impl Buffer {
         self.published_bytes.store(self.published_bytes.load(Relaxed) + len_bytes, Relaxed);
     }
 
-    /// Returns true if the buffer has records. Only for a merger that has merged all records it has
-    /// taken. It sees all records that a thread published before it requested a merge.
+    /// Returns true if the buffer has records. The caller is the merger and has merged all records
+    /// that it took from this buffer. It sees all records that a thread published before it
+    /// requested a merge.
     #[inline]
     pub fn has_records(&self) -> bool {
         self.published_bytes.load(Relaxed) != self.merged_bytes.load(Relaxed)
     }
 
-    /// Exchanges the records for an empty chunk; does nothing if there are none.
+    /// Exchanges the records in the buffer for the empty `chunk`; does nothing if there are no
+    /// records.
     pub fn take(&self, chunk: &mut Chunk) {
         let mut own = self.chunk.lock();
         if !own.is_empty() {
@@ -109,13 +112,14 @@ impl Buffer {
         }
     }
 
-    /// Returns the bytes that are not merged yet, including those that the merger has taken.
+    /// Returns the bytes of this thread's records that are not merged yet, including those that the
+    /// merger has taken.
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.published_bytes.load(Relaxed).saturating_sub(self.merged_bytes.load(Relaxed)) as usize
     }
 
-    /// Subtracts merged records from the waiting bytes.
+    /// Records that `len_bytes` of this thread's records were merged.
     pub fn merged(&self, len_bytes: usize) {
         self.merged_bytes.store(self.merged_bytes.load(Relaxed) + len_bytes as u64, Relaxed);
     }

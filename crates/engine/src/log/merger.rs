@@ -8,17 +8,17 @@ use super::{Progress, READERS_MAX};
 /// The approximate length in bytes of the part of the stream that readers receive at a time.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// The index of an attached reader.
+/// The index of an attached reader, below [`READERS_MAX`](super::READERS_MAX).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderId(pub(super) usize);
 
-/// A part of the stream.
+/// The bytes of the stream that readers receive at a time.
 pub struct LogBatch<'b> {
-    /// Complete requests of the protocol.
+    /// The commands as complete requests in RESP.
     pub text: &'b Text,
-    /// The offset of the first byte in the stream since the process started, in bytes.
+    /// The offset of the first byte of `text` in the stream since the process started, in bytes.
     pub offset: u64,
-    /// The position of the last unit in this part.
+    /// The position of the last unit in `text`.
     pub position: u64,
 }
 
@@ -31,7 +31,7 @@ pub trait LogReader: Send {
     fn append(&mut self, batch: &LogBatch<'_>) -> u64;
 }
 
-/// The number of bytes that a reader keeps because it cannot pass them on at present. Beyond a
+/// The number of bytes that a reader holds because it cannot pass them on at present. Beyond a
 /// bound, writes wait ([`ChangeLog::is_full`](super::ChangeLog::is_full)).
 #[derive(Clone, Debug, Default)]
 pub struct RetainedBytes(std::sync::Arc<std::sync::atomic::AtomicUsize>);
@@ -54,9 +54,9 @@ impl RetainedBytes {
 #[derive(Default)]
 struct Taken {
     chunk: Chunk,
-    /// The index of the next header.
+    /// The index of the next header to merge in the chunk.
     at: usize,
-    /// The start of the next header's record.
+    /// The start of the record to merge next.
     start: TextEnd,
 }
 
@@ -66,12 +66,13 @@ impl Taken {
     }
 }
 
-/// The state of merging. Owned by one thread at a time.
+/// The state of the merger. Owned by one thread at a time.
 pub(super) struct Merger {
     taken: Box<[Taken]>,
     /// The next position to merge.
     next: u64,
-    /// The selected database of the stream; `None` at the beginning of a part.
+    /// The database that is selected at the end of the stream; `None` if the next record must begin
+    /// with a SELECT.
     selected: Option<u32>,
     readers: [Option<Box<dyn LogReader>>; READERS_MAX],
     out: Text,
@@ -91,7 +92,7 @@ impl Merger {
         }
     }
 
-    /// Returns the progress of the stream.
+    /// Returns the last merged position and the length of the stream.
     pub fn progress(&self) -> Progress {
         Progress { position: self.next - 1, offset_bytes: self.offset }
     }
@@ -106,12 +107,13 @@ impl Merger {
         Some(ReaderId(place))
     }
 
-    /// Begins a new part of the stream: its first command will be a SELECT.
+    /// Begins a new part of the stream, which can be read without the stream before: its first
+    /// command is a SELECT.
     pub fn begin_part(&mut self) {
         self.selected = None;
     }
 
-    /// Removes a reader.
+    /// Removes a reader and returns it.
     pub fn detach(&mut self, id: ReaderId) -> Option<Box<dyn LogReader>> {
         self.readers[id.0].take()
     }
@@ -126,9 +128,9 @@ impl Merger {
         (0..READERS_MAX).filter(|&place| self.readers[place].is_some()).map(ReaderId).collect()
     }
 
-    /// Merges a part of the records in the buffers and passes it to the readers. Returns the
-    /// position that each reader confirms; `None` if there was nothing to merge. O(bytes + records
-    /// × threads).
+    /// Merges records from the buffers, about [`BATCH_BYTES_MAX`] at most, and passes them to the
+    /// readers. Returns the position that each reader confirms; `None` if there was nothing to
+    /// merge. O(bytes + records × threads).
     pub fn run(&mut self, buffers: &[Buffer]) -> Option<impl Iterator<Item = (ReaderId, u64)> + use<>> {
         let from = self.next;
         while self.out.len_bytes() < BATCH_BYTES_MAX && self.merge_some(buffers) {}
@@ -146,7 +148,7 @@ impl Merger {
         Some(confirmed.filter_map(|(place, position)| position.map(|it| (ReaderId(place), it))))
     }
 
-    /// Merges records from one buffer, from the next position on and as far as their positions are
+    /// Merges records from one buffer. They begin with the next position, and their positions are
     /// consecutive. Returns false if no buffer has the next position.
     fn merge_some(&mut self, buffers: &[Buffer]) -> bool {
         let next = self.next;
@@ -174,13 +176,13 @@ impl Merger {
 struct Stream<'m> {
     selected: &'m mut Option<u32>,
     out: &'m mut Text,
-    /// The length in bytes of the records taken so far.
+    /// The bytes of records taken from one buffer so far.
     taken_bytes: usize,
 }
 
 impl Stream<'_> {
-    /// Takes records with consecutive positions from `next` on. Returns the next position after
-    /// them.
+    /// Appends records of `taken` with consecutive positions from `next` on. Returns the position
+    /// after the last of them.
     fn take(&mut self, taken: &mut Taken, mut next: u64) -> u64 {
         // Consecutive records without a command between them are copied together.
         let mut copied = taken.start;
@@ -203,7 +205,7 @@ impl Stream<'_> {
         next
     }
 
-    /// Copies the records taken since the last copy.
+    /// Copies the records of `taken` from `*copied` up to `taken.start`.
     fn copy(&mut self, taken: &Taken, copied: &mut TextEnd) {
         self.taken_bytes += self.out.extend_from(&taken.chunk.text, *copied, taken.start);
         *copied = taken.start;

@@ -74,7 +74,7 @@ pub const PENDING_BYTES_MAX: usize = 64 << 20;
 /// The most readers at a time.
 pub const READERS_MAX: usize = 8;
 
-/// The confirmed position of an unused reader index: it delays no reply.
+/// The position that an unused reader index confirms: it delays no reply.
 const RELEASED_ALL: u64 = u64::MAX;
 
 /// The position of a shard's last change, on a cache line of its own. Written and read under the
@@ -94,24 +94,26 @@ pub struct Progress {
 
 /// The change log, shared by all threads of an engine.
 pub struct ChangeLog {
-    /// True if there is a reader. Changed by exclusive owners only.
+    /// True if there is a reader, so that changes are recorded. Changed by exclusive owners only.
     is_attached: AtomicBool,
     /// The last position that was drawn.
     drawn: crossbeam_utils::CachePadded<AtomicU64>,
     /// The buffers of the I/O threads, then that of the housekeeper.
     buffers: Box<[Buffer]>,
     shards: Box<[ShardPosition]>,
-    /// The position of the last change that was not recorded for single shards but for all.
+    /// The position of the last change that was noted for all shards instead of single ones.
     all_shards: PlainU64,
     merger: Combiner<Merger>,
-    /// The positions up to which the readers permit the release of replies.
+    /// The positions up to which each reader permits the release of replies, by reader index.
     confirmed: Lock<[u64; READERS_MAX]>,
-    /// The minimum of `confirmed`. Set under its lock.
+    /// The minimum of `confirmed`: replies up to this position may be sent. Set under the lock of
+    /// `confirmed`.
     released: Watermark,
     /// The last merged position, for threads that do not have the merger's role.
     merged_position: PlainU64,
     merged_bytes: PlainU64,
-    /// The bytes that the file's reader keeps.
+    /// The number of bytes that the append-only file's reader holds because the file accepts none
+    /// at present.
     kept: RetainedBytes,
 }
 
@@ -216,8 +218,8 @@ impl ChangeLog {
         self.released.get()
     }
 
-    /// Returns true if this thread's writes must wait until its records are merged. Called once a
-    /// turn, before locks are taken.
+    /// Returns true if this thread's writes must wait: too many of its records are not merged yet,
+    /// or the append-only file's reader holds too many bytes. Takes no lock.
     #[inline]
     pub fn is_full(&self, buffer: usize) -> bool {
         self.is_attached()
@@ -225,7 +227,8 @@ impl ChangeLog {
                 || self.kept.get() > PENDING_BYTES_MAX)
     }
 
-    /// Returns the number of bytes that the file's reader keeps.
+    /// Returns the number of bytes that the append-only file's reader holds because the file
+    /// accepts none at present. The reader sets it.
     pub fn kept(&self) -> &RetainedBytes {
         &self.kept
     }
@@ -235,7 +238,8 @@ impl ChangeLog {
         self.buffers.iter().map(Buffer::len_bytes).sum()
     }
 
-    /// Returns the progress of the merge.
+    /// Returns the last merged position and the length of the stream, as the merger has stored
+    /// them.
     pub fn progress(&self) -> Progress {
         Progress {
             position: self.merged_position.load(Relaxed),
@@ -244,7 +248,7 @@ impl ChangeLog {
     }
 
     /// Requests that I/O thread `thread` is woken once `position` is released. Returns false if it
-    /// already is. Called by that thread only, for the lowest position that it waits for.
+    /// is released already. Called by that thread only, for the lowest position that it waits for.
     pub fn wait_for_release(&self, thread: usize, position: u64) -> bool {
         self.released.wait_for(thread, position)
     }
@@ -264,7 +268,7 @@ impl ChangeLog {
         self.merger.run(|merger| self.run(merger, outbox));
     }
 
-    /// Merges everything in the buffers, as the owner of the role.
+    /// Merges everything in the buffers, as the owner of the merger's role.
     fn run(&self, merger: &mut Merger, outbox: &Outbox) {
         while let Some(confirmed) = merger.run(&self.buffers) {
             let Progress { position, offset_bytes } = merger.progress();
@@ -285,7 +289,8 @@ impl ChangeLog {
         self.release(&confirmed, outbox);
     }
 
-    /// Releases the positions that all readers have confirmed.
+    /// Releases the positions that all readers have confirmed. `confirmed` has the position of each
+    /// reader.
     fn release(&self, confirmed: &[u64; READERS_MAX], outbox: &Outbox) {
         let position = confirmed.iter().copied().min().expect("there are places for readers");
         self.released.set(position, |thread| outbox.wake(thread));

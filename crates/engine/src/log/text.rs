@@ -72,7 +72,8 @@ impl Text {
         self.len_bytes() - len_before
     }
 
-    /// Iterates over the text in order: the bytes between shared values, and the values.
+    /// Iterates over the bytes of the text in order, in pieces: the bytes between shared values,
+    /// and each shared value.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.values.iter().map(|(at, _)| *at));
         let ends = self.values.iter().map(|(at, _)| *at).chain(std::iter::once(self.bytes.len()));
@@ -82,7 +83,7 @@ impl Text {
         pieces.flatten().filter(|piece| !piece.is_empty())
     }
 
-    /// Removes everything. Keeps the memory up to a limit.
+    /// Removes everything from the text. Keeps the memory up to a limit.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES_MAX);

@@ -15,9 +15,9 @@ use super::text::{SHARED_BYTES_MIN, Text};
 pub struct UnitRecord {
     text: Text,
     commands: usize,
-    /// The database of the first command.
+    /// The database of the unit's first command.
     first_db: usize,
-    /// The database of the last command.
+    /// The database of the unit's last command.
     last_db: usize,
 }
 
@@ -25,7 +25,7 @@ pub struct UnitRecord {
 /// shards, or those of an exclusive owner's command.
 #[derive(Clone, Copy)]
 pub struct Values<'l, 'k> {
-    /// The locked shards.
+    /// The locked shards; `None` if no value is to be shared.
     pub locked: Option<&'l Locked<'k>>,
     /// The hasher of keys.
     pub hasher: &'l Hasher,
@@ -44,14 +44,14 @@ impl Values<'_, '_> {
 }
 
 impl UnitRecord {
-    /// Returns true if nothing is recorded.
+    /// Returns true if the unit has recorded no command.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.commands == 0
     }
 
-    /// Returns true if it has several commands. These must apply together, between MULTI and EXEC
-    /// as in Redis.
+    /// Returns true if the record has several commands. They must apply together, between MULTI and
+    /// EXEC as in Redis.
     pub(super) fn is_transaction(&self) -> bool {
         self.commands > 1
     }
@@ -61,7 +61,7 @@ impl UnitRecord {
         &self.text
     }
 
-    /// Returns the databases of the first and of the last command.
+    /// Returns the database of the first command and that of the last.
     pub(super) fn dbs(&self) -> (u32, u32) {
         (self.first_db as u32, self.last_db as u32)
     }
@@ -71,7 +71,7 @@ impl UnitRecord {
         self.clear();
     }
 
-    /// Removes all commands.
+    /// Removes all commands from the record.
     pub(super) fn clear(&mut self) {
         self.text.clear();
         self.commands = 0;
@@ -142,7 +142,7 @@ fn encode_header(marker: u8, count: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a SELECT command.
+/// Appends a SELECT command to `out`.
 pub(super) fn encode_select(db: usize, out: &mut Vec<u8>) {
     let mut number = itoa::Buffer::new();
     let db = number.format(db);

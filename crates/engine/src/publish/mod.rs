@@ -14,7 +14,7 @@ pub trait Outputs {
     /// Borrows the output buffer of an open connection.
     fn queue(&mut self, conn: ConnId) -> &mut ByteQueue;
 
-    /// Returns the bytes of a connection's pending output.
+    /// Returns the number of bytes of a connection's pending output.
     fn len_bytes(&mut self, conn: ConnId) -> usize;
 
     /// Records that the last `len_bytes` of the pending output show changes up to `position` of the

@@ -69,13 +69,13 @@ pub enum Kind {
     Shard,
 }
 
-/// The number of subscribers on each thread.
+/// The number of subscribers of one channel or pattern, by thread.
 type Counts = SmallVec<[u32; 8]>;
 
-/// A part of the channels, by name.
+/// A part of a directory: channels by name, each with its numbers of subscribers.
 type Part = Lock<HashMap<Box<[u8]>, Counts>>;
 
-/// The channels that have subscribers.
+/// The channels that have subscribers, in parts with a lock each.
 struct Directory {
     parts: Box<[Part]>,
     len: AtomicUsize,
@@ -134,7 +134,8 @@ impl Publication {
     }
 }
 
-/// The messages in an inbox. One sequence of numbers orders both lists.
+/// The messages in an inbox: published ones and those for single clients. One sequence of numbers
+/// orders both lists.
 #[derive(Default)]
 struct Messages {
     waiting: Vec<(u64, Arc<Publication>)>,
@@ -143,7 +144,7 @@ struct Messages {
     next: u64,
 }
 
-/// A subscriber, in the table of its own thread.
+/// A subscriber of a channel or pattern, in the table of the subscriber's thread.
 struct Subscriber {
     conn: ConnId,
     client: Arc<ClientInfo>,
@@ -160,8 +161,8 @@ struct Inbox {
     messages: Lock<Messages>,
     bytes: AtomicUsize,
     has_messages: AtomicBool,
-    /// The part of [`PubSub::push_bytes`] that is sent with this turn's replies. Written by the
-    /// inbox's own thread.
+    /// The bytes of [`PubSub::push_bytes`] whose messages are sent with this turn's replies.
+    /// Written by the inbox's own thread.
     pushed_bytes: AtomicU64,
     tables: [Lock<Table>; 3],
 }
@@ -178,7 +179,7 @@ impl Inbox {
         len_bytes
     }
 
-    /// Writes a message before the reply of the same client.
+    /// Writes a message for a client into that client's reply, ahead of the reply itself.
     fn write_push(&self, push: Push, reply: &mut Reply<'_>) {
         self.pushed_bytes.fetch_add(push.counted_bytes(), Relaxed);
         push.write(reply);
@@ -191,7 +192,7 @@ pub struct Published {
     /// The number of deliveries. A client is counted once for its channel and once for each
     /// pattern.
     pub receivers: u64,
-    /// True if an inbox is full, so that the publisher must wait.
+    /// True if the inbox of a subscriber's thread is full, so that the publisher must wait.
     pub subscribers_full: bool,
 }
 
@@ -243,7 +244,8 @@ impl PubSub {
         &self.directory(kind).parts[self.hasher.hash_one(channel) as usize % PARTS]
     }
 
-    /// Returns the number of channels with subscribers, without patterns.
+    /// Returns the number of channels of a kind (channels or shard channels) with subscribers.
+    /// Subscribers of patterns do not count.
     pub fn channel_count(&self, kind: Kind) -> usize {
         self.directory(kind).len.load(Relaxed)
     }
@@ -274,7 +276,7 @@ impl PubSub {
         &self.push_bytes
     }
 
-    /// Returns true if publishers must wait.
+    /// Returns true if the inbox of any thread is full, so that publishers must wait.
     pub fn are_subscribers_full(&self) -> bool {
         self.subscribers_full.load(Relaxed) > 0
     }
@@ -345,8 +347,8 @@ impl PubSub {
         (published, wake)
     }
 
-    /// Puts a message into an inbox. Returns two values: true if the thread must be woken, and true
-    /// if the inbox is now full.
+    /// Puts a message into an inbox. Returns two values: true if the inbox's thread must be woken,
+    /// and true if the inbox is now full.
     fn push(&self, thread: usize, publication: Arc<Publication>) -> (bool, bool) {
         let inbox = &self.inboxes[thread];
         let len_bytes = publication.len_bytes();
@@ -465,7 +467,7 @@ impl PubSub {
         Delivered { len_bytes: bytes, were_subscribers_full }
     }
 
-    /// Adds a subscriber. Called on its own thread.
+    /// Adds a subscriber of the channel or pattern `name`. Called on the client's own thread.
     pub(crate) fn add(&self, kind: Kind, name: &[u8], client: &Arc<ClientInfo>) {
         let thread = client.thread;
         let since = match kind {
@@ -509,7 +511,7 @@ impl PubSub {
             let mut out = ByteQueue::new();
             publication.encode(&mut Reply::new(&mut out, client.protocol()));
             let bytes: Arc<[u8]> = out.as_single().expect("names are copied into it, not shared").into();
-            // It has the number of the message, and so keeps its order among the others.
+            // The copy has the number of the message, and so keeps its order among the others.
             let position = publication.position;
             pushes.push((*number, Push::counted(&self.push_bytes, client, &bytes, position)));
         }
@@ -517,7 +519,7 @@ impl PubSub {
     }
 
     /// Removes the client from the channel's subscriber count, so later messages in the inbox are
-    /// not for this client. Called on its own thread.
+    /// not for this client. Called on the client's own thread.
     pub(crate) fn stop_counting(&self, kind: Kind, name: &[u8], client: &ClientInfo) {
         let thread = client.thread;
         let is_last = |counts: &mut Counts| {
@@ -588,8 +590,8 @@ impl PubSub {
         position
     }
 
-    /// Removes a subscriber from its thread's table, after [`Self::stop_counting`]. Called on its
-    /// own thread.
+    /// Removes a subscriber from its thread's table, after [`Self::stop_counting`]. Called on the
+    /// client's own thread.
     pub(crate) fn remove(&self, kind: Kind, name: &[u8], client: &ClientInfo) {
         let mut table = self.inboxes[client.thread].tables[kind as usize].lock();
         if let Some(subscribers) = table.get_mut(name) {
@@ -661,7 +663,7 @@ pub struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// Lists all names of one kind.
+    /// Lists the names of the channels or patterns of one kind to which the client is subscribed.
     pub fn names(&self, kind: Kind) -> impl Iterator<Item = &[u8]> {
         self.names[kind as usize].iter().map(|name| &**name)
     }
@@ -671,7 +673,8 @@ impl Subscriptions {
     }
 }
 
-/// Writes the reply of a command that subscribes or unsubscribes. `word` is its first element.
+/// Writes the confirmation of a command that subscribes or unsubscribes. `word` is the first
+/// element of the reply, `count` the number of remaining subscriptions.
 pub fn write_subscription(reply: &mut Reply<'_>, word: &str, name: Option<&[u8]>, count: usize) {
     reply.push(3);
     reply.bulk(word.as_bytes());

@@ -26,9 +26,9 @@ pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 
 /// A message for one connection.
 pub struct Push {
-    /// The connection.
+    /// The connection that receives the message.
     pub conn: ConnId,
-    /// The client.
+    /// The client of the connection.
     pub client: Arc<ClientInfo>,
     /// The message, in the client's protocol.
     pub bytes: Arc<[u8]>,

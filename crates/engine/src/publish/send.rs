@@ -21,11 +21,13 @@ pub struct Sender<'a> {
     pub threads: &'a Threads,
     /// All subscriptions, and the inboxes.
     pub pubsub: &'a PubSub,
-    /// The sending I/O thread, if any. It checks its own inbox without being woken.
+    /// The index of the sending I/O thread, which checks its own inbox without being woken; `None`
+    /// for other threads.
     pub thread: Option<usize>,
     /// The threads to wake.
     pub outbox: &'a Outbox,
-    /// The log position that the messages show. They are sent once it is released.
+    /// The log position that the messages show. The messages are sent once this position is
+    /// released.
     pub position: u64,
 }
 
@@ -47,9 +49,9 @@ impl Sender<'_> {
         self.hand_over(client, bytes);
     }
 
-    /// Passes a reply to the thread of its client, where it keeps its order among the messages for
-    /// that client. It serves blocked clients with subscriptions or tracking. There is at most one
-    /// for each request, so the limit of waiting bytes does not apply. O(bytes).
+    /// Passes a reply to the thread of its client, where the reply keeps its order among the
+    /// messages for that client. Used for blocked clients with subscriptions or tracking. There is
+    /// at most one reply for each request, so the limit of waiting bytes does not apply. O(bytes).
     #[cold]
     pub fn push_reply(&self, client: &Arc<ClientInfo>, reply: &ByteQueue) {
         let pieces: Vec<_> = reply.io_slices(usize::MAX);

@@ -42,7 +42,7 @@ impl Host for NoHost {
     }
 }
 
-/// A prepared request.
+/// A request whose arguments and lookup are prepared.
 struct Ready<'a> {
     job: Job,
     args: Args<'a>,
@@ -78,7 +78,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         Self { executor, session, settings: Arc::default(), out: ByteQueue::new() }
     }
 
-    /// Returns the threads to wake. The driver wakes them after each slice.
+    /// Returns the threads to wake. The driver wakes them after each [`Slice`].
     pub fn outbox(&self) -> &crate::threads::Outbox {
         &self.executor.commit.outbox
     }

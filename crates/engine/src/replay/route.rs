@@ -14,8 +14,8 @@ use crate::request::RequestKeys;
 use crate::shared::Shared;
 use crate::table::{KeyPlan, Registered, Runner, Verb};
 
-/// The least number of requests in a batch for each meeting; with fewer, the batch runs in one
-/// meeting.
+/// The least number of requests in a batch for each of its meetings. With fewer, the whole batch
+/// runs in one meeting.
 const REQUESTS_PER_MEETING_MIN: usize = 64;
 
 /// A set of lanes, one bit for each.
@@ -24,9 +24,9 @@ type Lanes = u32;
 /// The reason for which a request cannot be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unroutable {
-    /// No command or subcommand has its name.
+    /// No command or subcommand has the name in the request.
     UnknownCommand,
-    /// The number of its arguments is wrong for the command.
+    /// The number of arguments is wrong for the command.
     WrongArity,
 }
 
@@ -37,7 +37,7 @@ pub struct NotRouted {
     pub offset: u64,
     /// The first word of the request.
     pub name: Vec<u8>,
-    /// The reason for which it cannot be run.
+    /// The reason for which the request cannot be run.
     pub why: Unroutable,
 }
 
@@ -63,7 +63,7 @@ pub enum Routed<'a, R> {
     Failed(Failed<'a>),
 }
 
-/// A request and its lanes.
+/// A request and the lanes that it needs.
 struct Place {
     job: Job,
     lanes: Lanes,
@@ -93,8 +93,8 @@ impl<'s> Router<'s> {
     /// O(requests).
     ///
     /// # Errors
-    /// The first request that cannot be run. The requests after it are not routed, and those before
-    /// it in the range are not passed on.
+    /// The first request that cannot be run. The requests after it are not routed. Of those before
+    /// it in the range, only function requests and failed ones were passed on.
     pub fn route<R: Requests>(
         &mut self,
         batch: &Arc<R>,
@@ -185,7 +185,7 @@ impl<'s> Router<'s> {
         lane_of(shard_of(hash), self.lanes)
     }
 
-    /// Returns the lanes of a request that does not have exactly one key.
+    /// Returns the lanes that a request needs if it does not have exactly one key.
     #[inline(never)]
     fn lanes_of(&self, registered: &'static Registered, args: &Args<'_>) -> Lanes {
         let all = (1 << self.lanes) - 1;
@@ -216,10 +216,10 @@ impl<'s> Router<'s> {
 /// The plan of tasks for a batch.
 struct Plan<'a, R> {
     batch: &'a Arc<R>,
-    /// The next jobs of each lane, after its tasks.
+    /// The jobs of each lane that come after the lane's planned tasks.
     jobs: Vec<Vec<Job>>,
     tasks: Vec<Vec<Task<R>>>,
-    /// The jobs of the next meeting, after all other jobs so far.
+    /// The jobs of the meeting that is being planned; they come after all planned jobs and tasks.
     met: Vec<Job>,
     met_lanes: Lanes,
 }

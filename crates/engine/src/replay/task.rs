@@ -15,7 +15,7 @@ pub trait Requests {
     /// Returns the number of requests.
     fn count(&self) -> usize;
 
-    /// Returns the bytes of request `index`, and the spans of its words in them.
+    /// Returns the bytes of request `index`, and the spans of the request's words in these bytes.
     fn request(&self, index: usize) -> (&[u8], &[Span]);
 
     /// Returns the offset of request `index` in the file, in bytes.
@@ -76,7 +76,7 @@ const UNDER_WAY: u32 = 0;
 /// The state of a meeting whose requests have run.
 const OVER: u32 = 1;
 
-/// Requests that wait for all lanes that own one of their keys.
+/// A meeting of lanes: requests that run once all lanes that own one of their keys have arrived.
 pub struct Meeting<R> {
     slice: Slice<R>,
     /// The number of lanes that have not arrived yet.

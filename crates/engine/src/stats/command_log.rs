@@ -22,20 +22,21 @@ pub enum Kind {
     LargeReply = 2,
 }
 
-/// The most arguments that an entry keeps. The last one says how many are missing.
+/// The most arguments that an entry stores. If a command has more, the last stored one says how
+/// many are missing.
 const ARGS_MAX: usize = 32;
 
-/// The most bytes of an argument that an entry keeps, without the note about the missing bytes.
+/// The most bytes of an argument that an entry stores, without the note about the missing bytes.
 const ARG_LEN_BYTES_MAX: usize = 128;
 
-/// A notable command.
+/// An entry about a slow or large command.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The id of the entry; each kind counts its own from 0.
     pub id: u64,
-    /// The time of its end, in Unix seconds.
+    /// The time at which the command ended, in Unix seconds.
     pub unix_s: i64,
-    /// The time in microseconds or the length in bytes, by the kind.
+    /// The time in microseconds or the length in bytes, depending on the kind of the log.
     pub value: u64,
     /// The arguments, cut to the limits.
     pub args: Vec<Vec<u8>>,

@@ -30,7 +30,7 @@ use crate::table::Registered;
 
 /// The clock of one thread's turns, with the calls of the turn in progress.
 pub struct TurnClock {
-    /// The number of the turn; never 0.
+    /// The number of the current turn; never 0.
     number: u64,
     began: Instant,
     ended: Instant,
@@ -41,9 +41,10 @@ pub struct TurnClock {
     /// True if the requests of the current connection may have arrived at any time since
     /// `busy_since`.
     is_late: bool,
-    /// The number of calls by command id, for connections that were on time and for late ones.
+    /// The number of calls in this turn by command id: first from connections that are on time,
+    /// then from late ones.
     calls: Box<[[u32; 2]]>,
-    /// The ids of the commands that have calls.
+    /// The ids of the commands that have calls in this turn.
     called: Vec<usize>,
 }
 
@@ -70,8 +71,8 @@ impl TurnClock {
         self.began = now;
     }
 
-    /// Begins the requests of a connection. `answered` is the turn in which it was last answered, 0
-    /// for never; sets it to the current turn.
+    /// Begins the requests of a connection. `answered` is the number of the turn in which the
+    /// connection was last answered, 0 for never. Sets it to the current turn.
     #[inline]
     pub fn enter(&mut self, answered: &mut u64) {
         self.is_late = self.busy_since.is_some() && *answered + 1 < self.number;

@@ -6,7 +6,8 @@ use std::sync::Mutex;
 
 /// The most different codes that are counted, since scripts could invent any number of them.
 const CODES_MAX: usize = 128;
-/// The last position at which the space after a code may be.
+/// The number of leading bytes of an error line that must include the space after the code. A line
+/// without one counts as code `ERR`.
 const CODE_LEN_MAX: usize = 31;
 
 /// The counts of error replies. The lock is taken only when an error is sent; a leaf in the lock

@@ -31,7 +31,7 @@ fn bucket(nanos: u64) -> usize {
     ((shift << SUB_BITS) as usize) + (nanos >> shift) as usize
 }
 
-/// Returns the largest time of a bucket, in nanoseconds.
+/// Returns the largest time that a bucket counts, in nanoseconds.
 fn upper(bucket: usize) -> u64 {
     let shift = ((bucket >> SUB_BITS) as u32).saturating_sub(1);
     let low = bucket as u64 - (u64::from(shift) << SUB_BITS);

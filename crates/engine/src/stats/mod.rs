@@ -48,11 +48,12 @@ impl Counter {
 /// The counters of one thread for one command.
 #[derive(Debug, Default)]
 pub struct CommandCounters {
-    /// The number of runs.
+    /// The number of times that the command ran.
     pub calls: Counter,
-    /// The time spent, in nanoseconds. `crate::timing` describes the measurement.
+    /// The time for which the command ran, in nanoseconds. `crate::timing` describes the
+    /// measurement.
     pub nanos: Counter,
-    /// The histogram of the times, created by the first run.
+    /// The histogram of the command's running times, created by the first run.
     pub times: OnceLock<Histogram>,
     /// The histogram of the times from the arrival of a request to the sending of its reply, see
     /// `crate::stats::end_to_end`.
@@ -100,9 +101,9 @@ pub struct ThreadStats {
     pub cycles: Counter,
     /// The time of the turns, without waiting for input, in nanoseconds.
     pub cycles_nanos: Counter,
-    /// The part of that time in which requests ran, in nanoseconds.
+    /// The time in which requests ran, a part of `cycles_nanos`, in nanoseconds.
     pub running_nanos: Counter,
-    /// The requests and logins that access control refused.
+    /// The numbers of requests and logins that access control refused.
     pub denied: Denials,
     /// The number of receive calls on connections.
     pub reads: Counter,
@@ -115,11 +116,11 @@ pub struct ThreadStats {
     pub unexpected_errors: Counter,
     /// The counters of script runs.
     pub scripts: ScriptCounters,
-    /// Clients closed because of a limit.
+    /// The numbers of clients closed because of a limit.
     pub disconnections: Disconnections,
 }
 
-/// The requests and logins that access control refused, by reason.
+/// The numbers of requests and logins that access control refused, by reason.
 #[derive(Debug, Default)]
 pub struct Denials {
     /// The number of failed logins.
@@ -137,20 +138,20 @@ pub struct Denials {
 /// The numbers of script runs.
 #[derive(Debug, Default)]
 pub struct ScriptCounters {
-    /// Runs under the locks of their keys.
+    /// The number of runs under the locks of the script's keys.
     pub parallel: Counter,
-    /// Runs as the exclusive owner of the keyspace.
+    /// The number of runs as the exclusive owner of the keyspace.
     pub alone: Counter,
-    /// Runs that were undone because the script had to run again.
+    /// The number of runs that were undone because the script had to run again.
     pub rerun: Counter,
 }
 
 /// The numbers of clients that were closed because of a limit.
 #[derive(Debug, Default)]
 pub struct Disconnections {
-    /// Clients whose output exceeded the limit.
+    /// The number of clients closed because their output exceeded `client-output-buffer-limit`.
     pub output_limit: Counter,
-    /// Clients whose input exceeded the limit.
+    /// The number of clients closed because their input exceeded `client-query-buffer-limit`.
     pub query_limit: Counter,
 }
 
@@ -232,19 +233,19 @@ impl ThreadStats {
     }
 }
 
-/// The thresholds at which commands are logged; `u64::MAX` for never.
+/// The thresholds at which commands and events are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// The thresholds for nanoseconds, bytes of requests and bytes of replies, by
-    /// [`Kind`](command_log::Kind).
+    /// The thresholds of the three command logs, by [`Kind`](command_log::Kind): nanoseconds, bytes
+    /// of requests, bytes of replies; `u64::MAX` for never.
     pub from: [u64; 3],
     /// The least milliseconds of an event that the latency monitor records; 0 for never.
     pub latency_ms: u64,
-    /// The least nanoseconds of a command that the slow log or the latency monitor records.
+    /// The lower one of the thresholds of slow log and latency monitor, in nanoseconds.
     pub noted_nanos: u64,
     /// The most entries of each log, by [`Kind`](command_log::Kind).
     pub len_max: [usize; 3],
-    /// True if histograms are recorded.
+    /// True if histograms of commands' times are recorded (`latency-tracking`).
     pub histograms: bool,
 }
 
@@ -266,7 +267,7 @@ pub struct Ran<'a> {
     pub registered: &'static Registered,
     /// The arguments.
     pub args: &'a Args<'a>,
-    /// The bytes of its request and of its reply.
+    /// The number of bytes of the command's request and of its reply.
     pub bytes: [usize; 2],
     /// The number of calls that were timed together; this command is the last of them.
     pub calls: u64,

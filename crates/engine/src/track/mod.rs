@@ -61,10 +61,11 @@ pub struct OwnMessages {
     pub elsewhere: Vec<(Arc<ClientInfo>, Arc<[u8]>)>,
 }
 
-/// Changed keys, each with the client that last changed it.
+/// Changed keys, each with the id of the client that last changed it.
 type LastWriters = BTreeMap<Arc<[u8]>, u64>;
 
-/// The changed keys with a tracked prefix, by prefix, each with the client that last changed it.
+/// The changed keys that have a tracked prefix, by prefix, each with the id of the client that last
+/// changed it.
 #[derive(Default)]
 pub struct Changed {
     by_prefix: BTreeMap<Arc<[u8]>, LastWriters>,
@@ -72,7 +73,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Returns true if there are so many keys that they should be sent before the turn ends.
+    /// Returns true if the keys take so many bytes that they should be sent before the turn ends.
     pub fn is_full(&self) -> bool {
         self.len_bytes > CHANGED_BYTES_MAX
     }
@@ -130,9 +131,9 @@ pub struct Writer<'a> {
 /// A tracking client, from CLIENT TRACKING ON to OFF, as the tables reference it.
 pub struct TrackingClient {
     client: Arc<ClientInfo>,
-    /// The id of the reader, unique in the life of the process.
+    /// The id of this tracking client in the tables, unique in the life of the process.
     id: u64,
-    /// True if the client no longer tracks. Set under the lock of `shards`.
+    /// True if the client has stopped tracking or disconnected. Set under the lock of `shards`.
     departed: AtomicBool,
     /// The shards whose tables may contain the client, one bit each.
     shards: Lock<[u64; SHARD_COUNT / 64]>,
@@ -148,7 +149,7 @@ impl TrackingClient {
     }
 }
 
-/// The tracking of a session. Used by the client's thread only.
+/// The tracking of one client. Used by the client's thread only.
 pub struct Tracker {
     /// The client as the tables reference it.
     pub reader: Arc<TrackingClient>,
@@ -162,17 +163,17 @@ impl Tracker {
     }
 }
 
-/// A departed client that is still in tables.
+/// A departed client that is still in tables, until the housekeeper has removed it.
 struct DepartingClient {
     reader: Arc<TrackingClient>,
     shards: [u64; SHARD_COUNT / 64],
-    /// The shard to continue at.
+    /// The index of the shard at which removal continues.
     shard: usize,
 }
 
 /// The tracking options of a client.
 pub struct TrackingOptions<'a> {
-    /// The modes of tracking.
+    /// The modes of tracking that the client wants.
     pub mode: Mode,
     /// The id of the client that invalidations are redirected to; 0 for none.
     pub redirect: u64,
@@ -224,7 +225,7 @@ impl Prefixes {
     }
 }
 
-/// The tracking tables, prefixes and clients.
+/// The tracking tables, the tracked prefixes, and the clients that depart.
 pub struct Tracking {
     tables: Box<[Lock<Option<Box<Table>>>]>,
     prefixes: Lock<Prefixes>,
@@ -258,24 +259,26 @@ impl Default for Tracking {
     }
 }
 
-/// The number of items that a departing client's own thread removes. A visited shard counts as one.
+/// The most items (pairs of a key and a reader) that a departing client's own thread removes. A
+/// visited shard counts as one.
 const DEPARTED_AT_ONCE: usize = 64;
 
-/// The number of items that one step of the housekeeper removes.
+/// The most items (pairs of a key and a reader) that one step of the housekeeper removes. A visited
+/// shard counts as one.
 const DEPARTED_PER_STEP: usize = 1024;
 
-/// The most items that are removed while a shard's lock is held.
+/// The most items (pairs of a key and a reader) that are removed while a shard's lock is held.
 const REMOVED_PER_LOCK: usize = 64;
 
-/// The most departed clients that wait for the housekeeper. Above it, the thread of the next
-/// departing client removes its items.
+/// The most departed clients that wait for the housekeeper. If there are as many, the thread of the
+/// next departing client removes that client's items itself.
 const DEPARTING_MAX: usize = 1024;
 
-/// The most bytes of changed keys of one thread that wait for the end of its turn. Above it,
-/// invalidations are sent at once.
+/// The bytes of one thread's changed keys above which their invalidations are sent at once instead
+/// of at the end of the turn.
 const CHANGED_BYTES_MAX: usize = 1 << 20;
 
-/// The bytes of a changed key's entry, besides its name.
+/// The bytes that are counted for a changed key's entry, besides its name.
 const CHANGED_ENTRY_BYTES: usize = 64;
 
 /// The most prefixes that are added or removed while their lock is held.
@@ -287,7 +290,7 @@ impl Tracking {
         self.clients.load(Relaxed)
     }
 
-    /// Returns the number of keys in all tables.
+    /// Returns the number of tracked keys in all tables.
     pub fn keys(&self) -> usize {
         self.keys.load(Relaxed)
     }
@@ -591,7 +594,7 @@ impl Tracking {
 
     /// Removes all keys from the tables after databases were emptied. The caller owns the keyspace
     /// and holds no shard's lock. O(shards + tracked keys). The emptied tables are left to the
-    /// housekeeper; if those of the last flush still exist, they are dropped here.
+    /// housekeeper; those of the last flush are dropped here if they still exist.
     #[cold]
     pub fn forget_all(&self, keyspace: &Keyspace) {
         if self.keys() == 0 {
@@ -611,7 +614,7 @@ impl Tracking {
     }
 
     /// Removes a key other than `key` from the table of a locked shard, because `key` exceeded the
-    /// limit. Invalidates it for its readers, but not for clients in broadcasting mode.
+    /// limit. Notifies the readers of the removed key, but not clients in broadcasting mode.
     #[cold]
     pub fn forget_another(&self, sender: Sender<'_>, shard: &mut Shard, key: Key<'_>, draw: u64) {
         let table = self.tables[key.shard()].lock();
@@ -658,7 +661,8 @@ impl Tracking {
     }
 }
 
-/// Returns the bytes of a client's prefix: in its own list and in the shared one.
+/// Returns the counted bytes of a client's prefix: its entries in the client's own list and in the
+/// shared one.
 fn prefix_bytes(name: &[u8]) -> u64 {
     const OVERHEAD: usize = 2 * size_of::<Box<[u8]>>() + 160;
     (OVERHEAD + 2 * name.len()) as u64
@@ -667,12 +671,12 @@ fn prefix_bytes(name: &[u8]) -> u64 {
 /// The channel on which a RESP2 client receives redirected invalidations.
 const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 
-/// The number of shards visited in one turn to find keys to remove.
+/// The most shards visited in one turn to remove keys beyond the limit, one key in each.
 const REMOVED_PER_TURN: usize = 2 * SHARD_COUNT;
 
 /// An invalidation message, encoded once for all receivers of the same form.
 struct Invalidation<'a> {
-    /// The keys; `None` for all keys.
+    /// The invalidated keys; `None` for all keys.
     keys: Option<&'a [&'a [u8]]>,
     push: Option<Arc<[u8]>>,
     message: Option<Arc<[u8]>>,
@@ -762,7 +766,8 @@ fn notify(
     }
 }
 
-/// Sends a message for `client` to `target`, or keeps it with the writer.
+/// Sends a message about the cache of `client` to `target`. If one of them is the writer, stores
+/// the message in the writer's own messages instead.
 fn send(
     sender: Sender<'_>,
     client: &Arc<ClientInfo>,

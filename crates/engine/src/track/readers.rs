@@ -21,13 +21,14 @@ use ahash::RandomState;
 use hashbrown::HashTable;
 use keyspace::{Key, KeyHash};
 
-/// The end of a list.
+/// The number that stands for the end of a list of items.
 const NONE: u32 = u32::MAX;
 
-/// The number of slots up to which items are never moved together.
+/// The number of slots up to which a slab is never tightened.
 const SLOTS_KEPT: usize = 64;
 
-/// The indexes of the two lists of an item.
+/// The index in [`Item::links`] of the list of a key's items; `OF_READER` is that of the list of a
+/// reader's items.
 const OF_KEY: usize = 0;
 const OF_READER: usize = 1;
 
@@ -44,7 +45,7 @@ struct KeySlot {
     first: u32,
 }
 
-/// A reader of a key.
+/// An item: one reader of one key.
 struct Item<R> {
     key: u32,
     id: u64,
@@ -88,22 +89,23 @@ impl<R> TrackingTable<R> {
         self.keys.len()
     }
 
-    /// Returns the number of pairs.
+    /// Returns the number of items, which are pairs of a key and a reader.
     pub fn item_count(&self) -> usize {
         self.items.len()
     }
 
-    /// Returns true if the reader with this id has any key. O(1).
+    /// Returns true if the reader with this id tracks any key. O(1).
     pub fn has_reader(&self, id: u64) -> bool {
         self.by_reader.contains_key(&id)
     }
 
-    /// Returns true if the reader with this id has this key. O(1).
+    /// Returns true if the reader with this id tracks this key. O(1).
     pub fn contains(&self, key: Key<'_>, id: u64) -> bool {
         self.find_key(key).is_some_and(|key| self.find_item(key, id).is_some())
     }
 
-    /// Adds a new pair. Returns true if no client tracked the key before. O(1) amortised.
+    /// Adds a new pair of a key and a reader. Returns true if no client tracked the key before.
+    /// O(1) amortised.
     pub fn add(&mut self, key: Key<'_>, id: u64, reader: R) -> bool {
         let found = self.find_key(key);
         let at = found.unwrap_or_else(|| {
@@ -182,8 +184,8 @@ impl<R> TrackingTable<R> {
         self.by_pair.find(hash_of_pair(key, id), is_it).copied()
     }
 
-    /// Removes an item. Returns its reader, and true if it was the last item of its key. The key is
-    /// then removed, too.
+    /// Removes an item, and its key if the item was the key's last one. Returns the item's reader,
+    /// and true if the key was removed.
     fn remove_item(&mut self, item: u32) -> (R, bool) {
         let of_key = self.unlink(OF_KEY, item);
         let of_reader = self.unlink(OF_READER, item);
@@ -229,7 +231,8 @@ impl<R> TrackingTable<R> {
         link
     }
 
-    /// Moves all items together if most slots are free. O(1) amortised over the removed items.
+    /// Builds the table anew, without free slots, if most slots are free. O(1) amortised over the
+    /// removed items.
     fn tighten(&mut self) {
         if !self.keys.is_sparse() && !self.items.is_sparse() {
             return;
@@ -262,7 +265,7 @@ fn hash_of_pair(key: u32, id: u64) -> u64 {
     (mixed ^ (mixed >> 32)).wrapping_mul(ODD)
 }
 
-/// Values with numbers. The numbers of removed values are reused.
+/// Values in numbered slots. The numbers of removed values are reused.
 struct Slab<T> {
     slots: Vec<Option<T>>,
     free: Vec<u32>,

@@ -16,9 +16,9 @@ pub struct Kept {
     bytes: Arc<Mutex<Vec<u8>>>,
     /// The lengths of the parts in which the stream arrived.
     piece_lens: Arc<Mutex<Vec<usize>>>,
-    /// The offset of the first byte.
+    /// The stream offset of the first byte that the reader received; `None` before that.
     start: Option<u64>,
-    /// True if it confirms each part at once.
+    /// True if the reader confirms each part as soon as it arrives.
     confirms: bool,
 }
 

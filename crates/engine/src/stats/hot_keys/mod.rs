@@ -59,12 +59,12 @@ struct Session {
     stopped: Option<(i64, Totals)>,
 }
 
-/// The totals of the process, measured by the host.
+/// The totals of the process since its start, measured by the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Processor time in user space.
+    /// The processor time in user space.
     pub user: Duration,
-    /// Processor time in the kernel.
+    /// The processor time in the kernel.
     pub system: Duration,
     /// The bytes received and sent.
     pub net_bytes: u64,
@@ -80,7 +80,7 @@ impl Totals {
     }
 }
 
-/// The counters of one thread.
+/// The counters of one thread for the current or last session.
 struct Part {
     options: SessionOptions,
     cpu_nanos: HeavyHitters,
@@ -89,11 +89,12 @@ struct Part {
     all_bytes: u64,
 }
 
-/// The current or last session.
+/// The current or last session of HOTKEYS, and the counters of `hotkeys-top-k`.
 pub struct HotKeys {
     /// The end of the session, in Unix milliseconds; in the past if none is active.
     until_ms: AtomicI64,
-    /// The lock is a leaf, except that those of the parts are taken under it.
+    /// The current or last session; `None` before the first one and after a reset. The lock is a
+    /// leaf, except that the locks of `parts` are taken under it.
     session: Mutex<Option<Session>>,
     parts: Box<[Lock<Option<Part>>]>,
     /// The counters of `hotkeys-top-k`, which need no session.
@@ -107,7 +108,7 @@ pub struct Report {
     pub options: SessionOptions,
     /// True while the session is active.
     pub active: bool,
-    /// The time of its start, in Unix milliseconds.
+    /// The time at which the session started, in Unix milliseconds.
     pub started_ms: i64,
     /// The time for which commands were counted, in milliseconds.
     pub duration_ms: i64,
@@ -115,13 +116,13 @@ pub struct Report {
     pub all_time: Duration,
     /// The bytes of all commands with keys, sampled or not.
     pub all_bytes: u64,
-    /// The process' time during the session, in user space and in the kernel.
+    /// The processor time of the process during the session, in user space and in the kernel.
     pub process_time: [Duration; 2],
-    /// The bytes over the network during the session.
+    /// The bytes that the process received and sent during the session.
     pub net_bytes: u64,
-    /// The keys by time, in nanoseconds.
+    /// The keys with the most time, in nanoseconds.
     pub by_nanos: Vec<Hitter>,
-    /// The keys by bytes.
+    /// The keys with the most bytes of requests and replies.
     pub by_bytes: Vec<Hitter>,
 }
 
@@ -151,7 +152,8 @@ impl HotKeys {
         self.session.lock().expect("nothing panics while the session is locked")
     }
 
-    /// Starts a session and removes the counts of the last one.
+    /// Starts a session and removes the counts of the last one. `totals` are those of the process
+    /// at present.
     ///
     /// # Errors
     /// A session is active.
@@ -226,8 +228,8 @@ impl HotKeys {
         })
     }
 
-    /// Counts a sampled command of a thread in its current window, if it uses keys. It was sampled
-    /// at a rate of `percent`.
+    /// Counts the keys of a sampled command in the current window of the thread, if the command
+    /// uses keys. `percent` is the percentage of commands that are sampled.
     #[cold]
     pub fn note_sample(
         &self,
@@ -247,8 +249,8 @@ impl HotKeys {
         }
     }
 
-    /// Counts a command of a thread in the session. `draw` returns a random number below its
-    /// argument.
+    /// Counts a command of a thread in the session, if it has keys. `took` is the time of the
+    /// command. `draw` returns a random number below its argument.
     #[cold]
     pub fn note(&self, thread: usize, ran: &Ran<'_>, took: Duration, draw: impl FnOnce(u32) -> u32) {
         let mut keys: SmallVec<[usize; 8]> = SmallVec::new();

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use stdx::heavy_hitters::HeavyHitters;
 use structures::lock::Lock;
 
-/// The number of counters per thread for each key to show.
+/// The number of counters per thread for each key to show; more counters reduce the error.
 const COUNTERS_PER_SHOWN: usize = 8;
 
 /// The bytes of a database's number, which precedes a key's name.
@@ -34,7 +34,7 @@ pub struct Sampling {
     pub shown: usize,
     /// `hotkeys-sampling-percentage`, 1 to 100.
     pub percent: u32,
-    /// `hotkeys-window-seconds`.
+    /// `hotkeys-window-seconds`: the length of a window.
     pub window: Duration,
 }
 
@@ -63,7 +63,7 @@ struct Finished {
     took: Duration,
 }
 
-/// The counters of one thread.
+/// The counters of one thread in the current window.
 struct Part {
     accesses: HeavyHitters,
     samples: u64,
@@ -80,7 +80,8 @@ struct State {
 
 /// The current window and the last one.
 pub struct Windows {
-    /// The lock is taken before those of the parts.
+    /// The options, the start of the current window, and the last window. The lock is taken before
+    /// the locks of `parts`.
     state: Mutex<State>,
     parts: Box<[Lock<Option<Part>>]>,
 }
@@ -131,7 +132,8 @@ impl Windows {
         self.begin(&mut state, now);
     }
 
-    /// Removes a database's keys. O(counters log counters) if keys of other databases remain.
+    /// Removes the keys of a database from the current and the last window. O(counters log
+    /// counters) if keys of other databases remain.
     pub fn forget(&self, db: usize) {
         let mut state = self.state();
         if state.sampling.shown == 0 {
@@ -171,7 +173,8 @@ impl Windows {
         (state.last.samples, state.last.took)
     }
 
-    /// Counts the keys of a command of a thread. It was sampled at a rate of `percent`.
+    /// Counts the keys of a sampled command of a thread. `percent` is the percentage of commands
+    /// that are sampled.
     pub fn note<'k>(&self, thread: usize, percent: u32, db: usize, keys: impl Iterator<Item = &'k [u8]>) {
         let mut locked = self.parts[thread].lock();
         let Some(part) = locked.as_mut().filter(|part| part.percent == percent) else { return };

@@ -18,9 +18,9 @@ pub struct ReportInput {
 /// The statistics of a series of samples.
 struct Figures {
     average_ms: u64,
-    /// The mean of the samples' distances from their average.
+    /// The mean of the samples' distances from their average, in milliseconds.
     deviation_ms: u64,
-    /// Seconds per sample, since the oldest.
+    /// The mean time between samples, from the oldest one until now, in seconds.
     period_s: f64,
 }
 
@@ -35,7 +35,7 @@ impl Figures {
     }
 }
 
-/// Returns advice about the spikes of an event.
+/// Returns the lines of advice about the spikes of an event; none for an unknown event.
 fn advice(event: &str) -> &'static [&'static str] {
     match event {
         "command" => &[
@@ -70,7 +70,7 @@ fn advice(event: &str) -> &'static [&'static str] {
     }
 }
 
-/// Formats the report.
+/// Formats the report about all series of latency spikes.
 pub fn report(all: &[Series], at: ReportInput) -> String {
     if at.threshold_ms == 0 && all.is_empty() {
         return "The latency monitor is off. CONFIG SET latency-monitor-threshold <milliseconds> turns it on.\n"

@@ -15,7 +15,7 @@ const ROWS: u64 = 4;
 const HEIGHTS: [u8; 3] = *b"_o#";
 const FULL: u8 = b'|';
 
-/// Draws the graph.
+/// Draws the graph of a series.
 pub fn graph(series: &Series, now_unix_s: i64) -> String {
     // An event shorter than a millisecond has no height.
     let samples: Vec<Sample> = series.samples.iter().copied().filter(|sample| sample.ms > 0).collect();
@@ -45,7 +45,8 @@ pub fn graph(series: &Series, now_unix_s: i64) -> String {
     text
 }
 
-/// Returns the height of a column, from 0 to below `ROWS × HEIGHTS`.
+/// Returns the height of a sample's column, from 0 to below `ROWS × HEIGHTS`. `low` and `high` are
+/// the shortest and the longest sample in milliseconds.
 fn step(ms: u64, low: u64, high: u64) -> u64 {
     let steps = ROWS * HEIGHTS.len() as u64;
     ((ms - low) * steps / (high - low).max(1)).min(steps - 1)
@@ -60,7 +61,7 @@ fn cell(step: u64, row: u64) -> u8 {
     }
 }
 
-/// Formats an age, in the largest unit that gives at least 1.
+/// Formats an age in seconds, in the largest unit that gives at least 1.
 fn age(seconds: i64) -> String {
     match seconds.max(0) {
         seconds @ ..60 => format!("{seconds}s"),

@@ -22,7 +22,7 @@ pub use graph::graph;
 /// The most samples that a series keeps.
 pub const SAMPLES_MAX: usize = 160;
 
-/// The events whose latency is measured.
+/// The kinds of events whose latency is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A command without the flag FAST, which may take long.
@@ -46,7 +46,7 @@ pub enum Event {
     ReplyRelease,
 }
 
-/// The names of the events, by their number.
+/// The names of the kinds of events, in the order of [`Event`].
 const NAMES: [&str; 9] = [
     "command",
     "fast-command",
@@ -79,7 +79,7 @@ pub struct Series {
     pub max_ms: u64,
 }
 
-/// All series.
+/// The series of all kinds of events; `None` for a kind without spikes.
 #[derive(Debug, Default)]
 pub struct LatencyEvents(Mutex<[Option<Series>; NAMES.len()]>);
 
