@@ -1,5 +1,6 @@
 //! Work of an executor that needs the whole keyspace, and the refusal while a busy script holds it.
 
+use commands::table::Flags;
 use stdx::ByteQueue;
 
 use crate::call::Host;
@@ -8,6 +9,22 @@ use crate::pass::TurnPass;
 use crate::run::Executor;
 use crate::session::{Flow, Session};
 use crate::table::Registered;
+
+/// The effect that a request may have on data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// It may change data, or must be sent to replicas: CLIENT PAUSE WRITE postpones it.
+    MayWrite,
+    /// It changes nothing, or is part of a unit that was checked before.
+    Harmless,
+}
+
+impl Effect {
+    /// Returns the effect that a command with these flags may have.
+    pub fn of(flags: Flags) -> Self {
+        if flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) { Self::MayWrite } else { Self::Harmless }
+    }
+}
 
 /// The reason why a request could not run as the exclusive owner of the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +41,14 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// stops being the owner.
     ///
     /// While the thread waits, other owners may run. If one of them was CLIENT PAUSE, a request
-    /// that `writes` must not run any more.
+    /// that may write must not run any more.
     ///
     /// # Errors
     /// The reason why `work` was not run.
     pub(crate) fn alone<'g, R>(
         &mut self,
         pass: &mut TurnPass<'_, 'g>,
-        writes: bool,
+        effect: Effect,
         work: impl FnOnce(&mut Self, &mut TurnPass<'_, 'g>) -> R,
     ) -> Result<R, NotAlone> {
         self.commit.publish_log();
@@ -40,7 +57,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             pass.keep_ownership();
         }
         let done = pass.alone_unless_busy(|pass| {
-            if writes && self.is_paused_now() {
+            if effect == Effect::MayWrite && self.is_paused_now() {
                 return Err(NotAlone::Paused);
             }
             let done = work(self, pass);

@@ -37,7 +37,7 @@ use stdx::ByteQueue;
 use structures::table::Thin as _;
 
 use crate::acl::{AclRequest, Context, Denial};
-use crate::alone::NotAlone;
+use crate::alone::{Effect, NotAlone};
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::debugging::{ACROSS_DATABASES, Debugged, HARMLESS, Original};
@@ -298,25 +298,17 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             is_read_only: verb.is_read_only() || prepared.traits.contains(ScriptTraits::NO_WRITES),
             further: Vec::new(),
         };
-        // With one I/O thread there is no parallel work, and a script that runs as the exclusive
-        // owner needs no copies.
-        let shares = self.shared().threads.len() > 1
-            && match prepared.known {
-                Known::Nothing => !keys.is_empty(),
-                Known::Shares => true,
-                Known::Alone => false,
-            };
         self.script_refusals = ScriptRefusals::default();
         let mut end = Some(ScriptEnd::Again);
-        let is_debugged = !matches!(self.debugged, Debugged::Not);
-        if shares && !session.in_exec && !self.now.is_monitored && !is_debugged {
+        if !session.in_exec && self.may_share(&prepared, keys) {
             end = self.run_script_sharing(engine, &mut run, session, out, pass);
         }
         if end == Some(ScriptEnd::Again) {
-            let writes = !run.is_read_only && !session.in_exec;
-            end = match self
-                .alone(pass, writes, |it, pass| it.run_script_alone(engine, &run, session, out, pass))
-            {
+            let is_harmless = run.is_read_only || session.in_exec;
+            let effect = if is_harmless { Effect::Harmless } else { Effect::MayWrite };
+            let ran =
+                self.alone(pass, effect, |it, pass| it.run_script_alone(engine, &run, session, out, pass));
+            end = match ran {
                 Err(NotAlone::Paused) => return Ok(self.postpone(session, request.registered)),
                 ran => ran.ok(),
             };
@@ -335,6 +327,20 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             }
             Some(_) => Ok(true),
         }
+    }
+
+    /// Returns true if a script outside a transaction may run in parallel with other threads.
+    #[inline]
+    fn may_share(&self, prepared: &Prepared, keys: &[&[u8]]) -> bool {
+        // With one I/O thread there is no parallel work, and a script that runs as the exclusive
+        // owner needs no copies.
+        let shares = self.shared().threads.len() > 1
+            && match prepared.known {
+                Known::Nothing => !keys.is_empty(),
+                Known::Shares => true,
+                Known::Alone => false,
+            };
+        shares && !self.now.is_monitored && matches!(self.debugged, Debugged::Not)
     }
 
     /// Checks that the flags which a script declares permit it to run now.

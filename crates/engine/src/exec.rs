@@ -14,7 +14,7 @@ use resp::Reply;
 use smallvec::SmallVec;
 use stdx::ByteQueue;
 
-use crate::alone::NotAlone;
+use crate::alone::{Effect, NotAlone};
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::commit::Unit;
@@ -196,8 +196,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         session.info.watched.store(watch.keys.len() as u64, Relaxed);
     }
 
-    /// Handles EXEC. Sets [`Flow::Postponed`] and keeps the transaction if clients were paused while
-    /// the thread waited to own the keyspace.
+    /// Handles EXEC. Sets [`Flow::Postponed`] and keeps the transaction if clients were paused
+    /// while the thread waited to own the keyspace.
     fn exec(
         &mut self,
         session: &mut Session,
@@ -222,11 +222,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         {
             self.exec_locked(session, &transaction, out, pass)
         } else {
-            let writes = transaction.flags().intersects(Flags::WRITE | Flags::MAY_REPLICATE);
+            let effect = Effect::of(transaction.flags());
             let mut ran =
-                self.alone(pass, writes, |it, pass| it.exec_alone(session, &transaction, out, pass));
+                self.alone(pass, effect, |it, pass| it.exec_alone(session, &transaction, out, pass));
             if ran == Err(NotAlone::Paused) && !self.transaction_may_write(&transaction) {
-                ran = self.alone(pass, false, |it, pass| it.exec_alone(session, &transaction, out, pass));
+                ran = self.alone(pass, Effect::Harmless, |it, pass| {
+                    it.exec_alone(session, &transaction, out, pass)
+                });
             }
             if ran == Err(NotAlone::Paused) {
                 session.transaction = Some(transaction);

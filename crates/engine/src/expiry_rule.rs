@@ -4,6 +4,8 @@ use commands::Command;
 use commands::table::Flags;
 use keyspace::view::ExpiredAccess;
 
+use crate::settings::Settings;
+use crate::shared::Pause;
 use crate::table::Runner;
 
 /// The rule by which the commands of a turn treat expired keys and fields.
@@ -20,27 +22,28 @@ pub enum ExpiryRule {
 }
 
 impl ExpiryRule {
-    /// Returns the rule of a turn. A pause takes precedence over `import-mode`.
+    /// Returns the rule of a turn that begins at `now_ms`, in Unix milliseconds. A pause takes
+    /// precedence over `import-mode`.
     #[inline]
-    pub fn of(is_paused: bool, import_mode: bool) -> Self {
-        match (is_paused, import_mode) {
+    pub fn of(pause: &Pause, settings: &Settings, now_ms: i64) -> Self {
+        match (pause.is_on(now_ms), settings.import_mode) {
             (true, _) => Self::Paused,
             (false, true) => Self::Importing,
             (false, false) => Self::Usual,
         }
     }
 
-    /// Returns the treatment of expired keys for a command. `imports` returns true for a client that
-    /// imports data.
+    /// Returns the treatment of expired keys for a command. `imports` returns true for a client
+    /// that imports data.
     #[inline]
     pub fn access(self, command: &Command<Runner>, imports: impl FnOnce() -> bool) -> ExpiredAccess {
-        if self == Self::Usual { ExpiredAccess::Remove } else { self.unusual_access(command, imports()) }
+        if self == Self::Usual { ExpiredAccess::Remove } else { self.unusual_access(command, imports) }
     }
 
     #[cold]
-    fn unusual_access(self, command: &Command<Runner>, imports: bool) -> ExpiredAccess {
+    fn unusual_access(self, command: &Command<Runner>, imports: impl FnOnce() -> bool) -> ExpiredAccess {
         match (self, command.flags.contains(Flags::WRITE)) {
-            _ if imports => ExpiredAccess::Show,
+            _ if imports() => ExpiredAccess::Show,
             (Self::Importing, true) => ExpiredAccess::RemoveOnAccess,
             // A write must not find an expired key in its place. Writes are postponed during a
             // pause, except those that were in progress.

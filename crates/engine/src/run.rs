@@ -34,6 +34,7 @@ use stdx::ByteQueue;
 use structures::claim::Claim;
 use structures::entry::View as EntryView;
 
+use crate::alone::Effect;
 use crate::call::{Call, DataAccess, Host};
 use crate::client::{ClientInfo, Mode};
 use crate::clock::Clock;
@@ -551,8 +552,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         out: &mut ByteQueue,
         pass: &mut TurnPass<'_, '_>,
     ) -> bool {
-        let writes = request.registered.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE);
-        let done = self.alone(pass, writes, |it, _pass| {
+        let done = self.alone(pass, Effect::of(request.registered.command.flags), |it, _pass| {
             let locked = it.shared().keyspace.lock_all();
             it.run_unit(locked, session, handler, request, out)
         });
@@ -955,8 +955,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         } else {
             Access::Lru { clock_s: (now_ms / 1000) as u32 }
         };
-        let is_paused = self.shared().pause.is_on(now_ms);
-        self.now.expiry_rule = ExpiryRule::of(is_paused, self.settings.import_mode);
+        self.now.expiry_rule = ExpiryRule::of(&self.shared().pause, &self.settings, now_ms);
         self.now.is_monitored = self.shared().monitors.any();
         self.commit.now_ms = now_ms;
         self.commit.take_notifications(self.settings.notifications);

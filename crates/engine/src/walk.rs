@@ -15,6 +15,7 @@ use keyspace::view::View;
 use resp::Reply;
 use stdx::ByteQueue;
 
+use crate::alone::Effect;
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::commit::{Held, Unit};
@@ -41,8 +42,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         // A client receives the invalidation of its own FLUSHALL before the reply, except in a
         // transaction.
         self.commit.flush_place = Place::Ahead;
-        let writes = request.registered.command.flags.contains(Flags::WRITE);
-        let done = self.alone(pass, writes, |it, _pass| it.walk(session, walker, request, out, Unit::Own));
+        let effect = Effect::of(request.registered.command.flags);
+        let done = self.alone(pass, effect, |it, _pass| it.walk(session, walker, request, out, Unit::Own));
         self.commit.flush_place = Place::Behind;
         done.unwrap_or_else(|reason| self.give_up(session, request.registered, reason, out))
     }

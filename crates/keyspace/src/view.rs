@@ -47,8 +47,7 @@ pub enum Access {
         /// The present Unix time in seconds, of which the clock has the lower 24 bits.
         clock_s: u32,
     },
-    /// Redis' LFU field: 16 bits of the last access in minutes, and 8 bits of a logarithmic
-    /// counter.
+    /// Redis' LFU field: 16 bits of minutes, and 8 bits of a logarithmic counter.
     Lfu {
         /// The present Unix time in minutes, of which the clock has the lower 16 bits.
         clock_minutes: u32,

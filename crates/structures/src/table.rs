@@ -107,8 +107,7 @@ pub struct Table<E: Thin> {
     depth: u8,
     /// The number of buckets at which a segment splits instead of growing.
     buckets_max: u8,
-    /// The number of segments with the depth of the directory. If there are none, the directory
-    /// halves.
+    /// The number of segments as deep as the directory; if it becomes 0, the directory halves.
     deepest: u32,
     len: usize,
     due_counts: DueCounts,
@@ -199,8 +198,7 @@ impl<E: Thin> Table<E> {
         if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize }
     }
 
-    /// Returns the first directory place of the segment that has the directory place `at`. The
-    /// first place has the segment's counters.
+    /// Returns the first directory place, with the counters, of the segment that has place `at`.
     #[inline]
     fn first_place(&self, at: usize) -> usize {
         at & !((1usize << (self.depth - self.directory[at].depth())) - 1)
@@ -260,15 +258,13 @@ impl<E: Thin> Table<E> {
         (matches != 0 && word & POINTER_MASK != 0).then(|| Borrowed::new(word))
     }
 
-    /// Returns the place of the element with this position and key; `None` if it is not in the
-    /// table. O(1).
+    /// Returns the place of the element with this position and key; `None` if absent. O(1).
     #[inline]
     pub fn find(&self, position: u64, key: &[u8]) -> Option<Place> {
         self.search(position, key).map(|(place, _)| place)
     }
 
-    /// Finds the element with this position and key. Returns its place and the result of `look`,
-    /// called with it. O(1).
+    /// Finds an element by position and key. Returns its place and what `look` returns. O(1).
     #[inline]
     pub fn find_and<R>(&self, position: u64, key: &[u8], look: impl FnOnce(&E) -> R) -> Option<(Place, R)> {
         self.search(position, key).map(|(place, word)| (place, look(&Borrowed::<E>::new(word))))
@@ -321,8 +317,7 @@ impl<E: Thin> Table<E> {
         Borrowed::new(self.word(place))
     }
 
-    /// Borrows the element at `place` mutably. When the borrow ends, the table stores changed
-    /// deadlines. O(1).
+    /// Borrows the element at `place` mutably. The end of the borrow stores deadlines. O(1).
     #[inline]
     pub fn at_mut(&mut self, place: Place) -> BorrowedMut<'_, E> {
         let word = self.word(place);
@@ -484,9 +479,8 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Merges a sparse segment with its buddy of the same depth, if there is one and both fit one
-    /// segment. No element is read: the bit that distinguished the two segments moves from the
-    /// directory into the tag. Returns true if they were merged.
+    /// Merges a sparse segment with its equally deep buddy; returns true if it did. No element is
+    /// read: the bit that distinguished the segments moves from the directory into the tag.
     fn merge(&mut self, first: usize) -> bool {
         let segment = self.directory[first];
         let width = 1 << (self.depth - segment.depth());
@@ -535,9 +529,7 @@ impl<E: Thin> Table<E> {
     /// Visits all elements whose home bucket is at the point `cursor` of the hash space; some may
     /// be just below the point. Returns the next cursor, 0 at the end. Cursors are points of a
     /// 48-bit hash space.
-    ///
-    /// Elements that are in the table from the first call to the last are visited; an element may
-    /// be visited twice. O(bucket).
+    /// Elements in the table from the first call to the last are visited, some twice. O(bucket).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&E)) -> u64 {
         if self.directory.is_empty() {
             return 0;
@@ -571,8 +563,7 @@ impl<E: Thin> Table<E> {
         self.first_places().flat_map(|first| words(&self.directory[first])).map(Borrowed::new)
     }
 
-    /// Draws an element uniformly, with random numbers from `draw`. Returns its place; `None` if
-    /// the table is empty. Expected O(1).
+    /// Draws an element's place uniformly; `None` if the table is empty. Expected O(1).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<Place> {
         self.random_where(draw, POINTER_MASK)
     }

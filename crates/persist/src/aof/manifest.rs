@@ -146,13 +146,11 @@ pub struct Manifest {
 pub struct Generation<'m> {
     /// The base, loaded first; `None` starts with an empty server.
     pub base: Option<&'m Part>,
-    /// The incremental files after the base, in the order in which they are loaded. They lead to
-    /// the present state, or to the state at a restore.
+    /// The incremental files after the base, up to the present or to a restore, in loading order.
     pub incr: Vec<&'m Part>,
     /// True if a restore replaced the state to which these files lead.
     pub is_left_out: bool,
-    /// The time at which a restore replaced the state to which these files lead, in Unix seconds.
-    /// `None` if none did or the time is unknown.
+    /// The Unix time in seconds of that restore; `None` without one, or if it is unknown.
     pub replaced_s: Option<i64>,
 }
 
@@ -278,8 +276,7 @@ pub fn temp_manifest_name(appendfilename: &str) -> String {
 }
 
 /// Returns the name of the file that takes changes while the first base is written, after the
-/// append-only file was turned on. The manifest does not name the file before that base is
-/// complete.
+/// append-only file was turned on. The manifest names it once that base is complete.
 pub fn temp_incr_name(appendfilename: &str) -> String {
     format!("temp-{appendfilename}.incr")
 }
@@ -359,8 +356,7 @@ impl Manifest {
         self.base.iter().chain(&self.incr)
     }
 
-    /// Returns the files to load, in their order; `lens_bytes` are their lengths in the same order.
-    /// O(files).
+    /// Returns the files to load, in order; `lens_bytes` are their lengths in that order. O(files).
     pub fn to_load(&self, lens_bytes: &[u64]) -> Vec<ToLoad<'_>> {
         // A file is empty until the one before it is complete, so the one before it may be torn.
         let last = lens_bytes.iter().rposition(|&len_bytes| len_bytes > 0).unwrap_or(0);
@@ -449,8 +445,7 @@ impl Manifest {
         text
     }
 
-    /// Returns a file with the first number above `seq` whose name is free in the manifest. `name`
-    /// makes a name of a number. A negative `seq` counts as 0, so that the number is at least 1.
+    /// Returns a file with the first number above `seq`, and above 0, whose `name` is free.
     fn free_name(&self, seq: i64, name: impl Fn(i64) -> String) -> Part {
         let parts = self.parts().chain(&self.history);
         let taken: BTreeSet<&str> = parts.map(|part| &part.name[..]).collect();
@@ -475,8 +470,7 @@ impl Manifest {
         self.base_seq = (self.base_seq.max(0)..).find(|seq| !is_there(seq + 1)).expect("one is free");
     }
 
-    /// Skips numbers of incremental files whose files exist according to `has`, although the
-    /// manifest does not name them. O(skipped files).
+    /// Skips numbers of incremental files in the same way; `has` finds files. O(skipped files).
     pub fn skip_unnamed_incrs(&mut self, appendfilename: &str, has: impl Fn(&str) -> bool) {
         let is_taken = |file: String| has(&file) || self.names(&file);
         let is_there = |seq: i64| is_taken(format!("{appendfilename}.{seq}.incr.aof"));
@@ -538,8 +532,7 @@ impl Manifest {
         parts.any(|part| [part.restored_until_s, part.left_out_s].contains(&Some(until_s)))
     }
 
-    /// Sets `replacedat` of the files of the history without that time to `now_s`, in Unix seconds.
-    /// Returns true if there were any.
+    /// Sets missing `replacedat` times of the history to `now_s`. Returns true if one was missing.
     pub fn date_history(&mut self, now_s: i64) -> bool {
         let mut undated = self.history.iter_mut().filter(|part| part.replaced_s.is_none()).peekable();
         let has_some = undated.peek().is_some();
@@ -547,16 +540,14 @@ impl Manifest {
         has_some
     }
 
-    /// Returns true if the oldest file of the history that may expire has expired, or has no time
-    /// yet. Then [`date_history`](Self::date_history) or [`take_expired`](Self::take_expired)
-    /// changes the history. O(files of the history).
+    /// Returns true if [`date_history`](Self::date_history) or
+    /// [`take_expired`](Self::take_expired) would change the history. O(files of the history).
     pub fn has_expired(&self, now_s: i64, ttl_s: i64) -> bool {
         let last = self.history[..self.left_out_from()].last();
         last.is_some_and(|last| last.is_expired(now_s, ttl_s) || last.replaced_s.is_none())
     }
 
-    /// Returns the index in the history of the first file that a restore replaced, or the length of
-    /// the history if there is none.
+    /// Returns the index of the first file that a restore replaced, or the history's length.
     fn left_out_from(&self) -> usize {
         self.history.iter().position(|part| part.left_out_s.is_some()).unwrap_or(self.history.len())
     }

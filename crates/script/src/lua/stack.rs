@@ -55,8 +55,7 @@ pub(crate) struct CallFrame {
 pub(crate) struct Stack {
     pub(super) l: *mut ffi::lua_State,
     context: NonNull<Context>,
-    /// The number of values for which Lua certainly has room. Up to this number a push needs no
-    /// check.
+    /// The number of values for which Lua has room: up to it, a push needs no check.
     spare_top: i32,
 }
 
@@ -668,8 +667,7 @@ impl Stack {
         self.raise_argument(argument, &text)
     }
 
-    /// Ends the script for the reason `stop`: records the reason and the place, and raises an
-    /// error.
+    /// Records the reason `stop` with the place, and raises an error that ends the script.
     pub(crate) fn raise_stop(&self, stop: Stop) -> Raise {
         self.note_stop();
         self.context().stop(stop);
