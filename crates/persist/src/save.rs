@@ -59,7 +59,7 @@ pub enum SaveFormat {
     },
 }
 
-/// The options of a save. For commands only `format` and `functions` are used.
+/// The options of a save. For commands only `format` is used.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
     /// The format of the file.
@@ -76,8 +76,6 @@ pub struct SaveOptions {
     pub usage: Usage,
     /// The facts about the file (AUX fields), by name.
     pub facts: Vec<(&'static str, String)>,
-    /// The libraries of functions, as source text.
-    pub functions: Vec<Box<[u8]>>,
 }
 
 /// The reason why the data cannot be written in the requested version.
@@ -163,6 +161,8 @@ pub struct Progress {
 /// A save in progress, shared by its walkers; see the module.
 pub struct Save {
     options: SaveOptions,
+    /// The source texts of the function libraries at the point of the save.
+    functions: Vec<Arc<[u8]>>,
     version: FileVersion,
     /// The reason why the data cannot be written in this version, if found so far.
     unfit: Lock<Option<Unfit>>,
@@ -233,9 +233,15 @@ impl Walker {
 }
 
 impl Save {
-    /// Begins a save of the keyspace as it is now (the point of the save). `None` if another walk
-    /// is in progress. O(shards).
-    pub fn begin(engine: &Shared, alone: &Exclusive, options: SaveOptions) -> Option<Arc<Self>> {
+    /// Begins a save of the keyspace as it is now (the point of the save). `functions` are the
+    /// source texts of the function libraries, which the caller reads as the owner of `alone`, so
+    /// that they are those of the same point. `None` if another walk is in progress. O(shards).
+    pub fn begin(
+        engine: &Shared,
+        alone: &Exclusive,
+        options: SaveOptions,
+        functions: Vec<Arc<[u8]>>,
+    ) -> Option<Arc<Self>> {
         let snapshot = engine.keyspace.snapshot();
         if !engine.keyspace.fix_snapshot(alone) {
             return None;
@@ -247,12 +253,13 @@ impl Save {
             _ => FileVersion::Redis7Dot4,
         });
         let unfit = match options.format {
-            SaveFormat::Rdb => Self::unfit_at_begin(version, timed_hashes, &options.functions),
+            SaveFormat::Rdb => Self::unfit_at_begin(version, timed_hashes, &functions),
             SaveFormat::Commands { .. } => None,
         };
         let stream = Stream { digest: CRC.digest(), db: None, sized: Vec::new(), owner: None };
         Some(Arc::new(Self {
             options,
+            functions,
             version,
             unfit: Lock::new(unfit),
             keys,
@@ -263,7 +270,7 @@ impl Save {
         }))
     }
 
-    fn unfit_at_begin(version: FileVersion, timed_hashes: usize, functions: &[Box<[u8]>]) -> Option<Unfit> {
+    fn unfit_at_begin(version: FileVersion, timed_hashes: usize, functions: &[Arc<[u8]>]) -> Option<Unfit> {
         if timed_hashes > 0 && !version.has_field_deadlines() {
             return Some(Unfit::FieldDeadlines { hashes: timed_hashes, version: version.number() });
         }
@@ -294,7 +301,7 @@ impl Save {
                 }
             }
         }
-        self.options.functions.iter().for_each(|source| records.function(source));
+        self.functions.iter().for_each(|source| records.function(source));
         self.put(&mut self.stream.lock(), records.buffer(), out, engine.keyspace.snapshot());
     }
 

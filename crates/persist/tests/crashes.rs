@@ -82,10 +82,12 @@ impl Server {
             usage: Usage::None,
             version: None,
             facts: vec![("redis-ver", "8.0.2".to_owned())],
-            functions: vec![b"#!lua name=lib".to_vec().into()],
         };
         let engine = &self.engine;
-        let save = engine.gate.exclusive(|alone| Save::begin(engine, alone, options)).expect("the only one");
+        let save = engine
+            .gate
+            .exclusive(|alone| Save::begin(engine, alone, options, vec![b"#!lua name=lib"[..].into()]))
+            .expect("the only one");
         let at_point = of_keyspace(&engine.keyspace);
         let len_bytes = *rng.pick(&[1, 4096, 1 << 20]);
         let syncing = *rng.pick(&[Syncing::AtEnd, Syncing::Every { len_bytes }]);

@@ -27,7 +27,7 @@ impl ChunkSink for Bytes {
     }
 }
 
-fn options(time_s: Option<i64>, functions: &[&str]) -> SaveOptions {
+fn options(time_s: Option<i64>) -> SaveOptions {
     SaveOptions {
         format: SaveFormat::Commands { time_s },
         version: None,
@@ -35,12 +35,13 @@ fn options(time_s: Option<i64>, functions: &[&str]) -> SaveOptions {
         checksum: true,
         usage: Usage::None,
         facts: vec![("none", "of an RDB file".to_owned())],
-        functions: functions.iter().map(|source| source.as_bytes().into()).collect(),
     }
 }
 
-fn begin(engine: &Shared, options: SaveOptions) -> std::sync::Arc<Save> {
-    let save = engine.gate.exclusive(|alone| Save::begin(engine, alone, options)).expect("the only one");
+fn begin(engine: &Shared, options: SaveOptions, functions: &[&str]) -> std::sync::Arc<Save> {
+    let functions = functions.iter().map(|source| source.as_bytes().into()).collect();
+    let save = engine.gate.exclusive(|alone| Save::begin(engine, alone, options, functions));
+    let save = save.expect("the only one");
     assert_eq!(save.unfit(), None);
     save
 }
@@ -72,7 +73,7 @@ fn written(commands: &[&str]) -> Vec<u8> {
         let reply = player.run(&command.split(' ').collect::<Vec<_>>());
         assert!(!reply.is_error(), "{command}: {reply}");
     }
-    file_of(&engine, &begin(&engine, options(None, &[])), &mut Rng::new(1), |_| ())
+    file_of(&engine, &begin(&engine, options(None), &[]), &mut Rng::new(1), |_| ())
 }
 
 /// Returns the commands of a file after its SELECT, one per line.
@@ -107,8 +108,13 @@ fn a_file_has_its_time_first_then_functions_then_databases() {
     player.run(&["SET", "str", "hello"]);
     player.run(&["SELECT", "11"]);
     player.run(&[&b"SET"[..], b"\r\n", b"\x00\r\n\xff"]);
-    let options = options(Some(1_795_461_845), &["#!lua name=a", "#!lua name=b"]);
-    let file = file_of(&engine, &begin(&engine, options), &mut Rng::new(1), |_| ());
+    let options = options(Some(1_795_461_845));
+    let file = file_of(
+        &engine,
+        &begin(&engine, options, &["#!lua name=a", "#!lua name=b"]),
+        &mut Rng::new(1),
+        |_| (),
+    );
     let expected = b"#TS:1795461845\r\n\
         *3\r\n$8\r\nFUNCTION\r\n$4\r\nLOAD\r\n$12\r\n#!lua name=a\r\n\
         *3\r\n$8\r\nFUNCTION\r\n$4\r\nLOAD\r\n$12\r\n#!lua name=b\r\n\
@@ -297,7 +303,7 @@ fn commands_make_the_keyspace_of_their_point_whatever_changes_meanwhile() {
         let engine = empty_engine(seed);
         let mut player = Player::new(&engine);
         change(&mut player, &mut rng, (500, true));
-        let save = begin(&engine, options((seed % 2 == 0).then_some(7), &["#!lua name=a"]));
+        let save = begin(&engine, options((seed % 2 == 0).then_some(7)), &["#!lua name=a"]);
         let at_point = of_keyspace(&engine.keyspace);
         let file = file_of(&engine, &save, &mut rng, |rng| {
             if rng.percent(10) {
@@ -329,7 +335,7 @@ fn a_real_server_loads_the_commands() {
         let engine = empty_engine(seed);
         change(&mut Player::new(&engine), &mut rng, (700, has_timed_fields));
         let source = "#!lua name=a\nredis.register_function('f', function() return 1 end)";
-        let save = begin(&engine, options(Some(1_700_000_000), &[source]));
+        let save = begin(&engine, options(Some(1_700_000_000)), &[source]);
         let file = file_of(&engine, &save, &mut rng, |_| ());
         let folder = tempfile::tempdir().expect("a scratch folder");
         std::fs::write(folder.path().join("appendonly.aof"), file).expect("written");

@@ -4,10 +4,10 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use engine::shared::GateSlot;
@@ -185,7 +185,7 @@ impl Loading<'_> {
 
     /// Stores the source of a function library. A library that already exists is an error, unless
     /// it may be replaced.
-    fn keep_function(&self, source: Box<[u8]>, file_offset: u64) -> Result<(), LoadError> {
+    fn keep_function(&self, source: Arc<[u8]>, file_offset: u64) -> Result<(), LoadError> {
         let persistence = &self.shared.persistence;
         match self.how.duplicates {
             Duplicates::Replaced => persistence.replace_function(source),

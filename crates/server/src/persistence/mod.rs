@@ -100,7 +100,6 @@ fn save_options_for(shared: &Shared, is_base: &str) -> SaveOptions {
             fact("used-mem", structures::alloc::used_memory_bytes().to_string()),
             fact("aof-base", is_base.to_owned()),
         ],
-        functions: shared.persistence.functions().clone(),
     }
 }
 
@@ -134,7 +133,8 @@ fn fix(
     if state.current.is_some() || shared.persistence.load_failed.load(Relaxed) {
         return None;
     }
-    let save = Save::begin(&shared.engine, alone, options)?;
+    let functions = shared.persistence.functions().clone();
+    let save = Save::begin(&shared.engine, alone, options, functions)?;
     let (since, changes) = (Instant::now(), changes(shared));
     state.current = Some(Current { save: Arc::clone(&save), since, changes, initiator });
     if initiator.is_background() {

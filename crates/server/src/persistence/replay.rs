@@ -266,7 +266,7 @@ impl Replay<'_> {
     fn keep_functions(&self, args: &Args<'_>) {
         let mut functions = self.shared.persistence.functions();
         let name = |source: &[u8]| library_name(source).map(<[u8]>::to_vec);
-        let keep = |functions: &mut Vec<Box<[u8]>>, source: &[u8]| {
+        let keep = |functions: &mut Vec<Arc<[u8]>>, source: &[u8]| {
             functions.retain(|kept| name(kept) != name(source));
             functions.push(source.into());
         };
@@ -545,6 +545,6 @@ mod tests {
         let server = server();
         replay_file(server.shared(), file.path(), ALL).expect("it can be replayed");
         let kept = server.shared().persistence.functions().clone();
-        assert_eq!(kept, [&b"#!lua name=one"[..], b"#!lua name=three"].map(Box::from));
+        assert_eq!(kept, [&b"#!lua name=one"[..], b"#!lua name=three"].map(Arc::from));
     }
 }

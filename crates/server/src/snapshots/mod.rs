@@ -27,7 +27,7 @@ pub struct Persistence {
     lock: Mutex<Option<FolderLock>>,
     /// The sources of the function libraries. Loading fills the list, FUNCTION commands change it,
     /// and saves write it.
-    functions: Mutex<Vec<Box<[u8]>>>,
+    functions: Mutex<Vec<Arc<[u8]>>>,
     /// The version of `functions`: it grows with each access that may change the list.
     functions_version: AtomicU64,
     /// The progress of loading.
@@ -127,7 +127,7 @@ impl Persistence {
     }
 
     /// Locks the libraries of functions, to read or change them.
-    pub(crate) fn functions(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
+    pub(crate) fn functions(&self) -> MutexGuard<'_, Vec<Arc<[u8]>>> {
         self.functions_version.fetch_add(1, Release);
         self.functions.lock().expect("nothing panics while it is locked")
     }
@@ -139,7 +139,7 @@ impl Persistence {
 
     /// Stores the source of a function library. Returns false, and changes nothing, if a library of
     /// the same name is already stored.
-    pub fn add_function(&self, source: Box<[u8]>) -> bool {
+    pub fn add_function(&self, source: Arc<[u8]>) -> bool {
         let mut functions = self.functions();
         let is_new = place_of(&functions, &source).is_none();
         if is_new {
@@ -149,7 +149,7 @@ impl Persistence {
     }
 
     /// Stores the source of a function library. Replaces a library of the same name.
-    pub fn replace_function(&self, source: Box<[u8]>) {
+    pub fn replace_function(&self, source: Arc<[u8]>) {
         let mut functions = self.functions();
         match place_of(&functions, &source) {
             Some(place) => functions[place] = source,
@@ -296,7 +296,7 @@ impl LoadFigures {
 }
 
 /// Returns the index of the library with the same name as the library in `source`.
-fn place_of(functions: &[Box<[u8]>], source: &[u8]) -> Option<usize> {
+fn place_of(functions: &[Arc<[u8]>], source: &[u8]) -> Option<usize> {
     let name = library_name(source);
     functions.iter().position(|other| **other == *source || name.is_some() && library_name(other) == name)
 }

@@ -231,7 +231,7 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
     let (kind, options) = walk::options(number, rng);
     let mut point_end = 0;
     let save = engine.gate.exclusive(|alone| {
-        let save = Save::begin(engine, alone, options)?;
+        let save = Save::begin(engine, alone, options, Vec::new())?;
         match (&follows, &active) {
             (Follows::Named(file, _), Some(active)) => {
                 engine.log.begin_part(alone, &outbox);

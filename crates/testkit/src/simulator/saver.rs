@@ -67,7 +67,7 @@ fn begin(world: &World, rng: &mut Rng) -> Option<Arc<Save>> {
     let (_, options) = options(number, rng);
     let outbox = Outbox::default();
     let begun = engine.gate.exclusive(|alone| {
-        let save = Save::begin(engine, alone, options)?;
+        let save = Save::begin(engine, alone, options, Vec::new())?;
         let contents = of_keyspace(&engine.keyspace);
         let log_len_bytes = world.disk.cut(engine, alone, &outbox);
         saves.state().points.push(Point { contents, log_len_bytes, reported_at: None });

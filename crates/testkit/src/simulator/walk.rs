@@ -27,7 +27,6 @@ pub(super) fn options(number: usize, rng: &mut Rng) -> (BaseKind, SaveOptions) {
         usage: Usage::None,
         version: None,
         facts,
-        functions: Vec::new(),
     };
     let kind = if options.format == SaveFormat::Rdb { BaseKind::Rdb } else { BaseKind::Aof };
     (kind, options)
