@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use keyspace::Keyspace;
-use keyspace::gate::{Gate, SharedPass};
+use keyspace::gate::{ClaimedPass, Gate};
 use structures::lock::Lock;
 
 use crate::acl::Acl;
@@ -39,32 +39,45 @@ pub enum GateSlot {
     /// A thread that runs a debugged script, with an index below
     /// [`DEBUGGERS_MAX`](Self::DEBUGGERS_MAX).
     Debugger(usize),
-    /// A thread that saves or loads, with an index below [`BACKGROUND_MAX`](Self::BACKGROUND_MAX),
-    /// for one short step at a time.
-    Background(usize),
+    /// A walker of a save, with an index below [`WALKERS_MAX`](Self::WALKERS_MAX), for one short
+    /// step at a time.
+    Walker(usize),
+    /// A thread that loads a snapshot, with an index below [`LOADERS_MAX`](Self::LOADERS_MAX), for
+    /// one short step at a time.
+    Loader(usize),
+    /// A replaying lane, with an index below [`LANES_MAX`](Self::LANES_MAX), for one slice
+    /// of requests at a time.
+    Lane(usize),
 }
 
 impl GateSlot {
-    /// The most threads that save or load at the same time.
-    pub const BACKGROUND_MAX: usize = 8;
+    /// The most walkers of saves at the same time.
+    pub const WALKERS_MAX: usize = 8;
+    /// The most threads that load a snapshot at the same time.
+    pub const LOADERS_MAX: usize = 8;
     /// The most scripts that are debugged at the same time.
     pub const DEBUGGERS_MAX: usize = 4;
+    /// The most lanes at the same time.
+    pub const LANES_MAX: usize = 8;
     /// The number of gate slots for threads that are not I/O threads.
-    pub const COUNT: usize = 2 + Self::DEBUGGERS_MAX + Self::BACKGROUND_MAX;
+    pub const COUNT: usize = Self::FIRST_LANE + Self::LANES_MAX;
+
+    const FIRST_DEBUGGER: usize = 2;
+    const FIRST_WALKER: usize = Self::FIRST_DEBUGGER + Self::DEBUGGERS_MAX;
+    const FIRST_LOADER: usize = Self::FIRST_WALKER + Self::WALKERS_MAX;
+    const FIRST_LANE: usize = Self::FIRST_LOADER + Self::LOADERS_MAX;
 
     fn number(self) -> usize {
-        match self {
-            Self::Housekeeper => 0,
-            Self::Metrics => 1,
-            Self::Debugger(index) => {
-                assert!(index < Self::DEBUGGERS_MAX, "there are no more slots");
-                2 + index
-            }
-            Self::Background(index) => {
-                assert!(index < Self::BACKGROUND_MAX, "there are no more slots");
-                2 + Self::DEBUGGERS_MAX + index
-            }
-        }
+        let (first, index, end) = match self {
+            Self::Housekeeper => return 0,
+            Self::Metrics => return 1,
+            Self::Debugger(index) => (Self::FIRST_DEBUGGER, index, Self::FIRST_WALKER),
+            Self::Walker(index) => (Self::FIRST_WALKER, index, Self::FIRST_LOADER),
+            Self::Loader(index) => (Self::FIRST_LOADER, index, Self::FIRST_LANE),
+            Self::Lane(index) => (Self::FIRST_LANE, index, Self::COUNT),
+        };
+        assert!(first + index < end, "there are no more slots");
+        first + index
     }
 }
 
@@ -259,8 +272,11 @@ impl Shared {
     }
 
     /// Enters the gate as a thread that is not an I/O thread.
-    pub fn enter_gate(&self, slot: GateSlot) -> SharedPass<'_> {
-        self.gate.shared(self.gate_index(slot))
+    ///
+    /// # Panics
+    /// If another thread uses the slot.
+    pub fn enter_gate(&self, slot: GateSlot) -> ClaimedPass<'_> {
+        self.gate.shared_claimed(self.gate_index(slot))
     }
 
     /// Returns the start of the server, by the monotonic clock.

@@ -70,9 +70,10 @@
 
 use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use stdx::futex::FutexWord;
 use stdx::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use stdx::sync::{AtomicU32, fence, spins_max};
+use stdx::sync::{AtomicBool, AtomicU32, fence, spins_max};
 use structures::lock::{Guard, Lock};
 
 /// The value of `closed` while there is no exclusive owner.
@@ -127,6 +128,8 @@ enum Occupancy {
 /// protocol.
 pub struct Gate {
     inside: Box<[CachePadded<AtomicU32>]>,
+    /// True for each index that a thread has claimed ([`Gate::shared_claimed`]).
+    claimed: Box<[AtomicBool]>,
     /// The state of the gate: [`OPEN`], [`CLOSED`] or [`CLOSED_BUSY`]. It has a cache line of its
     /// own, because all threads read it at every turn, and only exclusive owners write it.
     closed: CachePadded<FutexWord>,
@@ -161,6 +164,39 @@ pub struct Exclusive {
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
+/// A pass of a thread that claimed its index, see [`Gate::shared_claimed`].
+pub struct ClaimedPass<'g> {
+    // The flag is lowered before the claim ends: fields are dropped in this order.
+    pass: SharedPass<'g>,
+    _claim: Claim<'g>,
+}
+
+impl<'g> Deref for ClaimedPass<'g> {
+    type Target = SharedPass<'g>;
+
+    fn deref(&self) -> &SharedPass<'g> {
+        &self.pass
+    }
+}
+
+impl DerefMut for ClaimedPass<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.pass
+    }
+}
+
+/// A thread's claim of an index.
+struct Claim<'g> {
+    gate: &'g Gate,
+    thread_index: usize,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.gate.claimed[self.thread_index].store(false, Release);
+    }
+}
+
 /// The exclusive ownership itself. Dropping it opens the gate, also after a panic.
 struct Ownership<'g> {
     gate: &'g Gate,
@@ -173,6 +209,7 @@ impl Gate {
     pub fn new(threads_max: usize) -> Self {
         Self {
             inside: (0..threads_max).map(|_| CachePadded::new(AtomicU32::new(OUTSIDE))).collect(),
+            claimed: (0..threads_max).map(|_| AtomicBool::new(false)).collect(),
             closed: CachePadded::new(FutexWord::new(OPEN)),
             left: CachePadded::new(FutexWord::new(0)),
             rejected: CachePadded::new(FutexWord::new(0)),
@@ -213,16 +250,45 @@ impl Gate {
         pass
     }
 
+    /// Enters like [`shared`](Self::shared), as a thread that does not have its index for its whole
+    /// life. While the pass exists, no other thread can claim the index, also while this thread is
+    /// outside. Two threads with one flag would let an exclusive owner in when one of them leaves.
+    ///
+    /// # Panics
+    /// If the index is not below `threads_max`, or another thread has claimed it.
+    pub fn shared_claimed(&self, thread_index: usize) -> ClaimedPass<'_> {
+        let pass = self.try_shared_claimed(thread_index);
+        pass.unwrap_or_else(|| panic!("two threads use index {thread_index} of the gate"))
+    }
+
+    /// Enters like [`shared_claimed`](Self::shared_claimed); `None` if another thread has claimed
+    /// the index.
+    ///
+    /// # Panics
+    /// If the index is not below `threads_max`.
+    pub fn try_shared_claimed(&self, thread_index: usize) -> Option<ClaimedPass<'_>> {
+        let claim = self.claim(thread_index)?;
+        Some(ClaimedPass { pass: self.shared(thread_index), _claim: claim })
+    }
+
+    /// Claims an index; `None` if another thread has claimed it.
+    fn claim(&self, thread_index: usize) -> Option<Claim<'_>> {
+        // Acquire: the last claimer's flag is lowered. Pairs with the Release of its drop.
+        let was_claimed = self.claimed[thread_index].swap(true, Acquire);
+        (!was_claimed).then_some(Claim { gate: self, thread_index })
+    }
+
     /// Returns a pass for a thread that helps the exclusive owner while the owner waits for it. The
     /// pass counts as owner. Of several such threads, only one at a time may do work that needs the
     /// ownership.
     ///
     /// # Panics
-    /// If the index is not below `threads_max`, or inside, or if there is no owner.
-    pub fn for_owner(&self, thread_index: usize) -> SharedPass<'_> {
+    /// If the index is not below `threads_max`, or claimed, or inside, or if there is no owner.
+    pub fn for_owner(&self, thread_index: usize) -> ClaimedPass<'_> {
         self.assert_outside(thread_index);
         assert!(self.closed.load(Relaxed) != OPEN, "nobody owns the keyspace");
-        self.pass(thread_index, GatePosition::Owning)
+        let claim = self.claim(thread_index).expect("one thread has the index");
+        ClaimedPass { pass: self.pass(thread_index, GatePosition::Owning), _claim: claim }
     }
 
     /// Returns a second pass for a thread whose own pass a busy script uses. The second pass stays
@@ -747,6 +813,16 @@ mod tests {
                 gate.exclusive(|_| assert_eq!(entered.load(Relaxed), round));
             }
         });
+    }
+
+    #[test]
+    fn a_claimed_index_cannot_be_claimed_again_until_its_pass_ends() {
+        let gate = Gate::new(2);
+        let first = gate.shared_claimed(1);
+        assert!(gate.try_shared_claimed(1).is_none());
+        assert!(gate.try_shared_claimed(0).is_some());
+        drop(first);
+        assert!(gate.try_shared_claimed(1).is_some());
     }
 
     #[test]

@@ -53,6 +53,14 @@ impl Guarded {
         self.turns[index].step();
     }
 
+    /// Runs a turn of a thread that claims `index`; `None` if another thread has claimed it.
+    fn claimed_turn(&self, index: usize) -> Option<()> {
+        let _pass = self.gate.try_shared_claimed(index)?;
+        self.owners.read();
+        self.turns[index].step();
+        Some(())
+    }
+
     /// Runs a turn of thread `index` that works as the exclusive owner in the middle.
     fn upgrade(&self, index: usize) {
         let mut pass = self.gate.shared(index);
@@ -95,6 +103,31 @@ fn an_owner_and_a_turn_exclude_each_other() {
         guarded.gate.exclusive(|_| guarded.work_alone());
         turn.join().expect("no panic");
         guarded.finished(1, [1, 0]);
+    });
+}
+
+/// A walker, a lane and an owner: threads of several kinds, each with an index of its own.
+#[test]
+fn claimed_passes_exclude_an_owner() {
+    check(Some(2), |guarded| {
+        let walker = spawn(guarded, |guarded| guarded.claimed_turn(0).expect("its own index"));
+        let lane = spawn(guarded, |guarded| guarded.claimed_turn(1).expect("its own index"));
+        guarded.gate.exclusive(|_| guarded.work_alone());
+        [walker, lane].into_iter().for_each(|thread| thread.join().expect("no panic"));
+        guarded.finished(1, [1, 1]);
+    });
+}
+
+/// Of two threads that claim one index, one at a time has it: no change of its pair is lost.
+#[test]
+fn an_index_is_claimed_by_one_thread_at_a_time() {
+    check(Some(3), |guarded| {
+        let guarded_by_other = Arc::clone(guarded);
+        let other = thread::spawn(move || guarded_by_other.claimed_turn(0).is_some());
+        let own = guarded.claimed_turn(0).is_some();
+        let other = other.join().expect("no panic");
+        assert!(own || other, "a free index can be claimed");
+        guarded.finished(0, [u32::from(own) + u32::from(other), 0]);
     });
 }
 

@@ -26,8 +26,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
 use engine::Shared;
 use engine::shared::GateSlot;
+use keyspace::gate::ClaimedPass;
 use keyspace::snapshot::{BigValue, Flushed, HandedOver, Part, Snapshot, Stepped, Work};
-use keyspace::{Exclusive, KeyEntry, Object, SharedPass};
+use keyspace::{Exclusive, KeyEntry, Object};
 use structures::entry::View;
 use structures::lock::Lock;
 
@@ -227,8 +228,8 @@ enum BigState {
 }
 
 impl Walker {
-    fn enter<'e>(&self, engine: &'e Shared) -> Option<SharedPass<'e>> {
-        (self.way == Way::Gate).then(|| engine.enter_gate(GateSlot::Background(self.number)))
+    fn enter<'e>(&self, engine: &'e Shared) -> Option<ClaimedPass<'e>> {
+        (self.way == Way::Gate).then(|| engine.enter_gate(GateSlot::Walker(self.number)))
     }
 }
 

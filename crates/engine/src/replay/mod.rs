@@ -35,8 +35,10 @@ pub use lane::Lane;
 pub use route::{NotRouted, Routed, Router, Unroutable};
 pub use task::{Failed, Job, Meeting, Requests, Slice, Task};
 
+use crate::shared::GateSlot;
+
 /// The most lanes of a replay.
-pub const LANES_MAX: usize = 8;
+pub const LANES_MAX: usize = GateSlot::LANES_MAX;
 
 /// Returns the lane of a shard.
 fn lane_of(shard: usize, lanes: usize) -> usize {

@@ -137,7 +137,7 @@ impl Loading<'_> {
                 Decoded::Empty(key) => self.note_empty(key),
             });
             self.delay(entries.len());
-            let pass = (self.how.way == Way::Gate).then(|| engine.enter_gate(GateSlot::Background(number)));
+            let pass = (self.how.way == Way::Gate).then(|| engine.enter_gate(GateSlot::Loader(number)));
             figures.keys.fetch_add(entries.len() as u64, Relaxed);
             let added = self.add(batch.db(), entries);
             drop(pass);
@@ -352,7 +352,7 @@ pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadMode) -> Result<u64,
     let receiver = Mutex::new(receiver);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let split = std::thread::scope(|scope| {
-        for number in 0..cores.clamp(1, GateSlot::BACKGROUND_MAX) {
+        for number in 0..cores.clamp(1, GateSlot::LOADERS_MAX) {
             let (loading, receiver) = (&loading, &receiver);
             scope.spawn(move || loading.decode(number, receiver));
         }

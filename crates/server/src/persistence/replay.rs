@@ -21,7 +21,7 @@ use commands::Args;
 use engine::replay::{Failed, LANES_MAX, Lane, NotRouted, Routed, Router, Slice, Task};
 use engine::shared::GateSlot;
 use engine::stats::ThreadStats;
-use keyspace::gate::SharedPass;
+use keyspace::gate::ClaimedPass;
 use persist::aof::reader::{AofError, Batch, End, Next, Reader, TornTail, starts_with_rdb};
 use persist::folder::FileError;
 use persist::save::Way;
@@ -164,8 +164,8 @@ impl Replay<'_> {
         stats
     }
 
-    fn pass(&self, number: usize) -> SharedPass<'_> {
-        let (engine, slot) = (&self.shared.engine, GateSlot::Background(number));
+    fn pass(&self, number: usize) -> ClaimedPass<'_> {
+        let (engine, slot) = (&self.shared.engine, GateSlot::Lane(number));
         match self.way {
             Way::Gate => engine.enter_gate(slot),
             Way::Owner => engine.gate.for_owner(engine.gate_index(slot)),
@@ -351,7 +351,7 @@ pub fn replay_file(shared: &Shared, path: &Path, how: ReplayRange) -> Result<Rep
     let replayed = std::thread::scope(|scope| {
         let (spares_sender, spares) = channel();
         let (mut senders, mut threads) = (Vec::new(), Vec::new());
-        for number in 0..cores.clamp(1, LANES_MAX.min(GateSlot::BACKGROUND_MAX)) {
+        for number in 0..cores.clamp(1, LANES_MAX) {
             let (sender, tasks) = sync_channel(BATCHES_WAITING_MAX);
             let (replay, spares) = (&replay, spares_sender.clone());
             let body = move || replay.run_lane(number, &tasks, &spares);

@@ -109,7 +109,7 @@ impl<'s> Replay<'s> {
     }
 
     fn run(&mut self, shared: &Shared, number: usize, slice: &Slice<Batch>) {
-        let mut pass = shared.enter_gate(GateSlot::Background(number));
+        let mut pass = shared.enter_gate(GateSlot::Lane(number));
         let errors = &mut self.errors;
         self.lanes[number].run(slice, &mut pass, |failed| {
             errors.push((failed.offset, failed.error.escape_ascii().to_string()));
@@ -200,7 +200,7 @@ fn replay_on_threads(file: &[u8], lanes: usize) -> Contents {
             scope.spawn(move || {
                 let mut lane = Lane::new(shared, stats, 1, clock);
                 let mut run = |slice: &Slice<Batch>| {
-                    lane.run(slice, &mut shared.enter_gate(GateSlot::Background(number)), |_| ());
+                    lane.run(slice, &mut shared.enter_gate(GateSlot::Lane(number)), |_| ());
                 };
                 for task in tasks.iter().flatten() {
                     match task {

@@ -154,7 +154,7 @@ fn load_snapshot(engine: &Shared, bytes: &[u8]) -> Result<(), String> {
                     }
                 });
                 decoded.map_err(text)?;
-                let _pass = engine.enter_gate(GateSlot::Background(0));
+                let _pass = engine.enter_gate(GateSlot::Loader(0));
                 let added = keyspace.insert_all_absent(batch.db(), entries);
                 added.map_err(|key| format!("{} is there twice", key.key().escape_ascii()))?;
             }
@@ -207,7 +207,7 @@ fn run_lane(engine: &Shared, clock: &ManualClock, number: usize, tasks: Vec<Task
     let mut lane = Lane::new(engine, &stats, number as u64, clock.clone());
     let mut failed = None;
     let mut run = |slice: &Slice<Batch>| {
-        let mut pass = engine.enter_gate(GateSlot::Background(number));
+        let mut pass = engine.enter_gate(GateSlot::Lane(number));
         lane.run(slice, &mut pass, |request| failed = failed.take().or(Some(described(&request))));
         drop(pass);
         drop(lane.outbox().take());
