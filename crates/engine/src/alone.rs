@@ -1,30 +1,14 @@
 //! Work of an executor that needs the whole keyspace, and the refusal while a busy script holds it.
 
-use commands::table::Flags;
 use stdx::ByteQueue;
 
 use crate::call::Host;
+use crate::check::Effect;
 use crate::clock::Clock;
 use crate::pass::TurnPass;
 use crate::run::Executor;
 use crate::session::{Flow, Session};
 use crate::table::Registered;
-
-/// The effect that a request may have on data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// It may change data, or must be sent to replicas: CLIENT PAUSE WRITE postpones it.
-    MayWrite,
-    /// It changes nothing, or is part of a unit that was checked before.
-    Harmless,
-}
-
-impl Effect {
-    /// Returns the effect that a command with these flags may have.
-    pub fn of(flags: Flags) -> Self {
-        if flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) { Self::MayWrite } else { Self::Harmless }
-    }
-}
 
 /// The reason why a request could not run as the exclusive owner of the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,22 @@ use resp::Protocol;
 use crate::session::Session;
 use crate::table::{Registered, Runner, Verb};
 
+/// The effect that a request may have on data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// It may change data, or must be sent to replicas: CLIENT PAUSE WRITE postpones it.
+    MayWrite,
+    /// It changes nothing, or is part of a unit that was checked before.
+    Harmless,
+}
+
+impl Effect {
+    /// Returns the effect that a command with these flags may have.
+    pub fn of(flags: Flags) -> Self {
+        if flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) { Self::MayWrite } else { Self::Harmless }
+    }
+}
+
 /// A request that is refused.
 pub struct Refused {
     /// The command or, if the request names one, its subcommand.

@@ -37,8 +37,9 @@ use stdx::ByteQueue;
 use structures::table::Thin as _;
 
 use crate::acl::{AclRequest, Context, Denial};
-use crate::alone::{Effect, NotAlone};
+use crate::alone::NotAlone;
 use crate::call::Host;
+use crate::check::Effect;
 use crate::clock::Clock;
 use crate::debugging::{ACROSS_DATABASES, Debugged, HARMLESS, Original};
 use crate::images::Images;

@@ -14,8 +14,9 @@ use resp::Reply;
 use smallvec::SmallVec;
 use stdx::ByteQueue;
 
-use crate::alone::{Effect, NotAlone};
+use crate::alone::NotAlone;
 use crate::call::Host;
+use crate::check::Effect;
 use crate::clock::Clock;
 use crate::commit::Unit;
 use crate::pass::TurnPass;

@@ -34,8 +34,8 @@ use stdx::ByteQueue;
 use structures::claim::Claim;
 use structures::entry::View as EntryView;
 
-use crate::alone::Effect;
 use crate::call::{Call, DataAccess, Host};
+use crate::check::Effect;
 use crate::client::{ClientInfo, Mode};
 use crate::clock::Clock;
 use crate::commit::{Commit, Held, ReadyKey, Unit};

@@ -15,8 +15,8 @@ use keyspace::view::View;
 use resp::Reply;
 use stdx::ByteQueue;
 
-use crate::alone::Effect;
 use crate::call::Host;
+use crate::check::Effect;
 use crate::clock::Clock;
 use crate::commit::{Held, Unit};
 use crate::pass::TurnPass;

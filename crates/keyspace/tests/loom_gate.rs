@@ -106,7 +106,7 @@ fn an_owner_and_a_turn_exclude_each_other() {
     });
 }
 
-/// A walker, a lane and an owner: threads of several kinds, each with an index of its own.
+/// Checks a walker, a lane and an owner: threads of several kinds, each with its own index.
 #[test]
 fn claimed_passes_exclude_an_owner() {
     check(Some(2), |guarded| {
@@ -118,7 +118,7 @@ fn claimed_passes_exclude_an_owner() {
     });
 }
 
-/// Of two threads that claim one index, one at a time has it: no change of its pair is lost.
+/// Checks that two threads that claim one index have it one at a time: no change is lost.
 #[test]
 fn an_index_is_claimed_by_one_thread_at_a_time() {
     check(Some(3), |guarded| {
