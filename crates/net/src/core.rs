@@ -1,16 +1,31 @@
 //! The part that both back ends share: the connections, their input and output, and the rules for
 //! reporting the end of a connection.
+//!
+//! ```text
+//!              adopt (a new socket) ──► handshake, if it is encrypted ─┐
+//!   connect ──► Connecting ──► Shaking, if it is encrypted ────────────┼─► Settled ──► Closed
+//!   adopt (a released socket) ─────────────────────────────────────────┘      │
+//!                                                           release ──► Leaving ──► Released
+//! ```
+//! `opening` has the outgoing connections, `leaving` those that move to another loop.
+
+mod leaving;
+mod opening;
 
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use crate::ending::{CloseReason, ConnectError};
 use crate::send::{Sent, send_queue};
-use crate::slab::{Conn, Slab};
+use crate::slab::{Conn, Passage, Slab};
 use crate::sys::span::Span;
 use crate::sys::turn_memory::TurnMemory;
 use crate::tls::{Handshakes, PeerSide, Session, Step};
-use crate::{CloseReason, ConnId, Event, Inputs, LoopOptions, Outputs, Pace, Socket, TlsFailure};
+use crate::{ConnId, Event, Inputs, LoopOptions, Outputs, Pace, Socket, TlsFailure};
+
+pub(crate) use opening::Attempt;
+use opening::{opening_error, take_error};
 
 /// The minimum number of busy connections for a poll to gather requests, that is, to wait briefly
 /// for more than one. With fewer, the peers would notice the delay.
@@ -47,8 +62,12 @@ pub(crate) struct Core {
     ended: Vec<ConnId>,
     /// The connections to report as drained.
     drained: Vec<ConnId>,
-    /// The connections whose handshakes are not complete.
+    /// The connections whose handshakes are not complete, and those that are not connected yet.
     handshakes: Handshakes,
+    /// The connections that are to be released.
+    leaving: Vec<ConnId>,
+    /// The errors of outgoing connections that failed and are not reported yet.
+    connect_errors: Vec<(ConnId, ConnectError)>,
     /// The plaintext of the records that are being opened; empty between two inputs.
     opened: Vec<u8>,
 }
@@ -73,6 +92,8 @@ impl Core {
             ended: Vec::new(),
             drained: Vec::new(),
             handshakes: Handshakes::default(),
+            leaving: Vec::new(),
+            connect_errors: Vec::new(),
             opened: Vec::new(),
         }
     }
@@ -88,13 +109,22 @@ impl Core {
     /// Makes `conn`, which was opened just now, an encrypted connection and begins its handshake.
     pub(crate) fn encrypt(&mut self, conn: ConnId, session: Session) {
         let Some(open) = self.conns.get_mut(conn) else { return };
+        let speaks_first = session.speaks_first();
+        open.tls = Some(Box::new(session));
         self.outputs.seal(conn);
         self.handshakes.begin(conn, Instant::now() + self.options.handshake_time_max);
-        if session.speaks_first() {
-            open.awaits_step = true;
+        if speaks_first {
+            self.make_ready(conn);
+        }
+    }
+
+    /// Queues the handshake of `conn` for its next step.
+    fn make_ready(&mut self, conn: ConnId) {
+        if let Some(open) = self.conns.get_mut(conn)
+            && !std::mem::replace(&mut open.awaits_step, true)
+        {
             self.handshakes.make_ready(conn);
         }
-        open.tls = Some(Box::new(session));
     }
 
     /// Adds the bytes received from `conn` to its input and reports them.
@@ -114,10 +144,7 @@ impl Core {
         let Some(tls) = &mut open.tls else { return };
         if tls.is_handshaking() {
             tls.keep(self.inputs.memory_mut().bytes(span));
-            if !std::mem::replace(&mut open.awaits_step, true) {
-                self.handshakes.make_ready(conn);
-            }
-            return;
+            return self.make_ready(conn);
         }
         if tls.peer_side() == PeerSide::Finished {
             return;
@@ -156,7 +183,8 @@ impl Core {
         let mut after = AfterHandshakes::default();
         if self.handshakes.any_deadline() {
             let conns = &self.conns;
-            let is_over = |conn| !conns.get(conn).is_some_and(Conn::is_handshaking);
+            let is_over =
+                |conn| !conns.get(conn).is_some_and(|open| open.is_handshaking() || open.is_opening());
             for conn in self.handshakes.take_late(Instant::now(), is_over) {
                 self.end(conn, CloseReason::Tls(TlsFailure::HandshakeTimedOut));
             }
@@ -165,7 +193,8 @@ impl Core {
             let Some(conn) = self.handshakes.next_ready() else { return after };
             self.step(conn, events);
             if let Some(open) = self.conns.get_mut(conn)
-                && std::mem::take(&mut open.awaits_turn)
+                && !open.is_leaving()
+                && std::mem::take(&mut open.input_stopped)
                 && open.wants_input()
             {
                 after.resume.push(conn);
@@ -173,7 +202,7 @@ impl Core {
         }
         for conn in self.handshakes.all_ready() {
             if let Some(open) = self.conns.get_mut(conn)
-                && !std::mem::replace(&mut open.awaits_turn, true)
+                && !std::mem::replace(&mut open.input_stopped, true)
             {
                 after.stop.push(conn);
             }
@@ -185,17 +214,28 @@ impl Core {
     fn step(&mut self, conn: ConnId, events: &mut Vec<Event>) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         open.awaits_step = false;
-        let Some(tls) = open.tls.as_mut().filter(|_| open.ending.is_none()) else { return };
+        if open.ending.is_some() || open.is_leaving() {
+            return;
+        }
+        let Some(tls) = &mut open.tls else { return };
         let stepped = tls.step();
         self.outputs.mark_dirty(conn);
         match stepped {
             Ok(Step::Waiting) => {}
             Ok(Step::Done) => {
-                events.push(Event::Secured(conn));
+                events.push(match std::mem::take(&mut open.passage) {
+                    Passage::Shaking => Event::Connected(conn),
+                    _ => Event::Secured(conn),
+                });
                 self.take_rest(conn, events);
             }
             Err(error) => {
-                events.push(Event::HandshakeFailed(conn, error.to_string().into()));
+                let reason = error.to_string().into();
+                if open.is_opening() {
+                    self.connect_errors.push((conn, ConnectError::Handshake(reason)));
+                } else {
+                    events.push(Event::HandshakeFailed(conn, reason));
+                }
                 self.end(conn, CloseReason::Tls(TlsFailure::Handshake));
             }
         }
@@ -243,10 +283,16 @@ impl Core {
     pub(crate) fn send_unsent(&mut self, conn: ConnId) -> Result<Sent, Errno> {
         for _ in 0..UNSENT_PIECES_MAX {
             if self.outputs.is_sealed(conn) {
+                if self.conns.get(conn).is_some_and(Conn::is_leaving) {
+                    return Ok(Sent::Leaving);
+                }
                 self.seal(conn);
             }
             let Some(open) = self.conns.get(conn) else { return Ok(Sent::All) };
             let Some(queue) = self.outputs.unsent_mut(conn) else { return Ok(Sent::All) };
+            if open.is_leaving() {
+                return Ok(Sent::Leaving);
+            }
             match send_queue(open.socket(), queue, self.options.write_len_bytes_max)? {
                 Sent::All => {}
                 stopped => return Ok(stopped),
@@ -343,8 +389,22 @@ impl Core {
     pub(crate) fn report_closed(&mut self, events: &mut Vec<Event>) -> Vec<ConnId> {
         let mut reported = Vec::new();
         self.ended.retain(|&conn| {
-            let Some(open) = self.conns.get_mut(conn) else { return false };
+            let Some(open) = self.conns.get_mut(conn) else {
+                events.extend(take_error(&mut self.connect_errors, conn));
+                return false;
+            };
             let Some(reason) = open.ending else { return false };
+            if open.is_leaving() {
+                // Its end moves to the next loop.
+                return false;
+            }
+            if open.is_opening() && reason != CloseReason::Flushed {
+                let error = take_error(&mut self.connect_errors, conn);
+                let other = || Event::ConnectFailed(conn, opening_error(open.passage, reason));
+                events.push(error.unwrap_or_else(other));
+                reported.push(conn);
+                return false;
+            }
             let unread = self.inputs.is_reported(conn) || self.inputs.is_marked(conn);
             if unread && reason != CloseReason::Flushed {
                 return true;

@@ -23,10 +23,11 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::accept_pauses::AcceptPauses;
-use crate::core::Core;
+use crate::core::{Attempt, Core};
 use crate::send::{Sent, send_queue};
+use crate::slab::Passage;
 use crate::waker::WakerKind;
-use crate::{CloseReason, ConnId, Event, Listener, ListenerId, Socket, Waker};
+use crate::{CloseReason, ConnId, Event, Listener, ListenerId, Waker};
 
 /// The maximum number of kernel events taken in one turn; the next turn takes the rest.
 const KERNEL_EVENTS_PER_TURN_MAX: usize = 1024;
@@ -100,14 +101,38 @@ impl Epoll {
         }
     }
 
-    pub(crate) fn adopt(&mut self, core: &mut Core, socket: Socket) -> io::Result<ConnId> {
-        let fd = socket.as_fd().as_raw_fd();
-        let conn = core.open(socket);
+    /// Begins to watch `conn`, which was opened just now. It is closed on an error.
+    pub(crate) fn watch(&mut self, core: &mut Core, conn: ConnId) -> io::Result<()> {
+        self.begin_watch(core, conn, Interest::READABLE)
+    }
+
+    /// Begins to watch `conn`, which is connecting. It is closed on an error.
+    pub(crate) fn await_connected(&mut self, core: &mut Core, conn: ConnId) -> io::Result<()> {
+        self.begin_watch(core, conn, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    fn begin_watch(&mut self, core: &mut Core, conn: ConnId, interest: Interest) -> io::Result<()> {
+        let Some(open) = core.conns.get_mut(conn) else { return Ok(()) };
+        open.readiness.awaits_writable = interest.is_writable();
+        let fd = open.socket().as_fd().as_raw_fd();
         let token = Token(conn.to_u64() as usize);
-        self.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE).inspect_err(|_| {
+        self.poll.registry().register(&mut SourceFd(&fd), token, interest).inspect_err(|_| {
             core.release(conn);
-        })?;
-        Ok(conn)
+        })
+    }
+
+    /// Continues in the next turn to send the output of `conn` that was left unsent.
+    pub(crate) fn send_soon(&mut self, conn: ConnId) {
+        self.writable.push(conn);
+    }
+
+    /// Stops watching `conn`, which leaves the loop.
+    pub(crate) fn release(&mut self, core: &mut Core, conn: ConnId) {
+        let Some(open) = core.conns.get_mut(conn) else { return };
+        open.readiness.awaits_writable = false;
+        let fd = open.socket().as_fd().as_raw_fd();
+        // It fails only for a descriptor that is not registered.
+        let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
     }
 
     pub(crate) fn poll(
@@ -144,6 +169,7 @@ impl Epoll {
         for conn in core.report_closed(events) {
             self.close(core, conn);
         }
+        core.report_released(events);
         Ok(())
     }
 
@@ -183,13 +209,19 @@ impl Epoll {
                     self.acceptable.push(id);
                 }
             } else {
-                self.note_readiness(core, ConnId::from_u64(token.0 as u64), event);
+                self.note_readiness(core, ConnId::from_u64(token.0 as u64), event, events);
             }
         }
         self.kernel_events = kernel_events;
     }
 
-    fn note_readiness(&mut self, core: &mut Core, conn: ConnId, event: &mio::event::Event) {
+    fn note_readiness(
+        &mut self,
+        core: &mut Core,
+        conn: ConnId,
+        event: &mio::event::Event,
+        events: &mut Vec<Event>,
+    ) {
         let Some(open) = core.conns.get_mut(conn) else { return };
         if event.is_readable() || event.is_read_closed() {
             open.readiness.readable = true;
@@ -202,10 +234,26 @@ impl Epoll {
         let kept = core.options.keeps_half_closed && !event.is_error();
         if event.is_write_closed() && !open.wants_input() && !kept {
             // No input is wanted, so the end would not be found by a receive. The connection is
-            // closed in both directions.
+            // closed in both directions, or could not be opened.
+            if open.passage == Passage::Connecting {
+                return self.note_connected(core, conn, events);
+            }
             core.end(conn, CloseReason::Failed(io::ErrorKind::ConnectionReset));
-        } else if event.is_writable() && core.outputs.is_behind(conn) {
-            self.send_unsent(core, conn);
+        } else if event.is_writable() {
+            if core.outputs.is_behind(conn) {
+                self.send_unsent(core, conn);
+            } else if open.passage == Passage::Connecting {
+                self.note_connected(core, conn, events);
+            }
+        }
+    }
+
+    /// Handles the readiness of a connecting socket.
+    #[cold]
+    fn note_connected(&mut self, core: &mut Core, conn: ConnId, events: &mut Vec<Event>) {
+        if core.try_connected(conn, events) == Attempt::Connected {
+            self.register(core, conn, Interest::READABLE);
+            self.resume_input(core, conn);
         }
     }
 
@@ -304,6 +352,7 @@ impl Epoll {
             Ok(Sent::All) => return core.output_sent(conn),
             Ok(Sent::Blocked) => self.register(core, conn, Interest::READABLE | Interest::WRITABLE),
             Ok(Sent::Limited) => self.writable.push(conn),
+            Ok(Sent::Leaving) => return,
             Err(error) => core.end(conn, CloseReason::Failed(io::Error::from(error).kind())),
         }
         core.await_drained(conn);

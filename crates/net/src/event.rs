@@ -3,10 +3,11 @@
 use std::io;
 use std::time::Duration;
 
-use crate::{ConnId, ListenerId, Socket, TlsFailure};
+use crate::ending::{CloseReason, ConnectError};
+use crate::{ConnId, ListenerId, Socket};
 
-/// An event of the loop. Within one `poll`, a connection's `Data` comes before its `Drained`, and
-/// `Closed` is always the last event of a connection.
+/// An event of the loop. Within one `poll`, a connection's `Data` comes before its `Drained`.
+/// `Closed`, `ConnectFailed` or `Released` is always the last event of a connection.
 #[derive(Debug)]
 pub enum Event {
     /// A new connection of a client. `socket` may be adopted by this loop or by another thread's.
@@ -43,19 +44,15 @@ pub enum Event {
     PeerFinished(ConnId),
     /// The end of the connection; its id is stale from now on. Not reported after `close`.
     Closed(ConnId, CloseReason),
+    /// The success of [`EventLoop::connect`](crate::EventLoop::connect): the peer has accepted, and
+    /// the TLS handshake is complete if there is one.
+    Connected(ConnId),
+    /// The failure of [`EventLoop::connect`](crate::EventLoop::connect). The id is stale.
+    ConnectFailed(ConnId, ConnectError),
+    /// The end of [`EventLoop::release`](crate::EventLoop::release), as the last event of the
+    /// connection in this loop. The socket carries everything that was received and not consumed,
+    /// and everything that was queued and not sent. A loop may adopt it; dropping it closes it.
+    Released(ConnId, Socket),
     /// The use of a [`Waker`](crate::Waker) since the last `poll`.
     Woken,
-}
-
-/// The reason why a connection ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CloseReason {
-    /// The peer closed its side. Everything it sent was reported before.
-    PeerClosed,
-    /// `close_after_flush` was called and all output is sent.
-    Flushed,
-    /// A receive or a send failed.
-    Failed(io::ErrorKind),
-    /// A TLS handshake or a TLS record was invalid, or another failure of TLS.
-    Tls(TlsFailure),
 }

@@ -2,21 +2,22 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::carried::Carried;
 use crate::core::Core;
 use crate::epoll::Epoll;
 use crate::sys::turn_memory::{Arena, TurnMemory};
-use crate::tls::Session;
+use crate::tls::{Session, TlsSide};
 #[cfg(target_os = "linux")]
 use crate::uring::Uring;
 use crate::{
-    Address, Agreed, Backend, BackendChoice, CloseReason, ConnId, Event, Inputs, Listener, ListenerId,
-    LoopOptions, Outputs, Pace, Socket, Waker,
+    Address, Agreed, Backend, BackendChoice, CloseReason, ConnId, ConnectError, Event, Inputs, Listener,
+    ListenerId, LoopOptions, Outputs, Pace, Socket, TlsClient, Waker,
 };
 
 /// An event loop, which owns the connections of one thread. Create it in its thread; only its
-/// [`Waker`]s and the [`Socket`]s that it accepts may move to other threads.
+/// [`Waker`]s and the [`Socket`]s that it accepts or releases may move to other threads.
 ///
 /// ```no_run
 /// use net::{Event, EventLoop, Listener, LoopOptions};
@@ -45,8 +46,10 @@ use crate::{
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct EventLoop {
-    core: Core,
+    /// The back end. It is dropped before `core` closes the sockets: requests that it still submits
+    /// contain their descriptors as numbers, which another thread could use again.
     driver: Driver,
+    core: Core,
     fallback_reason: Option<String>,
 }
 
@@ -73,14 +76,14 @@ impl EventLoop {
         }
         let driver = Driver::Epoll(Box::new(Epoll::new()?));
         let memory = TurnMemory::Arena(Arena::new(options.turn_input_len_bytes_max));
-        Ok(Self { core: Core::new(options.clone(), memory), driver, fallback_reason })
+        Ok(Self { driver, core: Core::new(options.clone(), memory), fallback_reason })
     }
 
     #[cfg(target_os = "linux")]
     fn with_uring(options: &LoopOptions) -> Result<Self, String> {
         let (uring, buffers) = Uring::new(options)?;
         let core = Core::new(options.clone(), TurnMemory::Buffers(buffers));
-        Ok(Self { core, driver: Driver::Uring(Box::new(uring)), fallback_reason: None })
+        Ok(Self { driver: Driver::Uring(Box::new(uring)), core, fallback_reason: None })
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -130,19 +133,112 @@ impl EventLoop {
         }
     }
 
-    /// Adds a socket to this loop; any thread may have accepted it. On an error the socket is
-    /// closed.
+    /// Adds a socket to this loop; the loop of any thread may have accepted or released it. On an
+    /// error the socket is closed.
+    ///
+    /// Unconsumed input of a released connection is reported by the next poll. Its unsent output is
+    /// sent by the next flush, or the next poll if an earlier flush has left it. It is not paused.
     pub fn adopt(&mut self, mut socket: Socket) -> io::Result<ConnId> {
+        if let Some(carried) = socket.take_carried() {
+            return self.adopt_released(socket, *carried);
+        }
         socket.tune(self.core.options.keepalive)?;
         let session = socket.take_tls().map(|side| Session::new(&side));
         let session = session.transpose().map_err(io::Error::other)?;
-        let conn = match &mut self.driver {
-            Driver::Epoll(epoll) => epoll.adopt(&mut self.core, socket)?,
-            #[cfg(target_os = "linux")]
-            Driver::Uring(uring) => uring.adopt(&mut self.core, socket),
-        };
+        let conn = self.core.open(socket);
+        self.watch(conn)?;
         if let Some(session) = session {
             self.core.encrypt(conn, session);
+        }
+        Ok(conn)
+    }
+
+    fn adopt_released(&mut self, socket: Socket, carried: Carried) -> io::Result<ConnId> {
+        let closing = carried.closing;
+        let conn = self.core.open(socket);
+        let is_behind = self.core.arrive(conn, carried);
+        self.watch(conn)?;
+        if is_behind {
+            match &mut self.driver {
+                Driver::Epoll(epoll) => epoll.send_soon(conn),
+                #[cfg(target_os = "linux")]
+                Driver::Uring(uring) => uring.send_soon(conn),
+            }
+        }
+        if closing {
+            self.close_after_flush(conn);
+        }
+        Ok(conn)
+    }
+
+    /// Begins to watch `conn`, which was opened just now. It is closed on an error.
+    fn watch(&mut self, conn: ConnId) -> io::Result<()> {
+        match &mut self.driver {
+            Driver::Epoll(epoll) => epoll.watch(&mut self.core, conn)?,
+            #[cfg(target_os = "linux")]
+            Driver::Uring(uring) => uring.watch(&mut self.core, conn),
+        }
+        Ok(())
+    }
+
+    /// Gives up `conn`, so that another loop can [`adopt`](Self::adopt) it. A following poll
+    /// reports [`Event::Released`] with its socket, which carries the unconsumed input, the unsent
+    /// output (held parts included) and the TLS session. No byte is lost or sent twice.
+    ///
+    /// Until then no other event of `conn` is reported, except `Drained`, and nothing is sent.
+    /// The caller may still append output, consume input, or close it. An end that is found
+    /// meanwhile is reported by the loop that adopts it. A pause is not handed over.
+    ///
+    /// Returns false, and does nothing, for a stale id, for a connection that is being released,
+    /// and for an outgoing one that is not reported as connected. O(connections with events or
+    /// output in this turn).
+    pub fn release(&mut self, conn: ConnId) -> bool {
+        if !self.core.begin_release(conn) {
+            return false;
+        }
+        match &mut self.driver {
+            Driver::Epoll(epoll) => epoll.release(&mut self.core, conn),
+            #[cfg(target_os = "linux")]
+            Driver::Uring(uring) => uring.release(&mut self.core, conn),
+        }
+        self.core.hasten_release(conn);
+        true
+    }
+
+    /// Starts to connect to `to`, as the client's side of an encrypted connection if there is a
+    /// `tls`. Does not wait: a following poll reports `Connected` with the id that this returns, or
+    /// `ConnectFailed`. The `deadline` covers the connection and the TLS handshake.
+    ///
+    /// Output that is queued before is sent after it is connected. [`close`](Self::close) gives the
+    /// attempt up.
+    pub fn connect(&mut self, to: &Address, tls: Option<TlsClient>, deadline: Instant) -> ConnId {
+        match self.begin_connect(to, tls, deadline) {
+            Ok(conn) => conn,
+            Err(error) => self.core.fail_connect(error),
+        }
+    }
+
+    fn begin_connect(
+        &mut self,
+        to: &Address,
+        tls: Option<TlsClient>,
+        deadline: Instant,
+    ) -> Result<ConnId, ConnectError> {
+        let session = tls.map(|client| Session::new(&TlsSide::Client(client))).transpose();
+        let session = session.map_err(|error| ConnectError::Handshake(error.to_string().into()))?;
+        let socket = match to {
+            Address::Tcp(address) => Socket::connect(*address),
+            Address::Unix(path) => Socket::connect_unix(path),
+        };
+        let socket = socket.map_err(ConnectError::Socket)?;
+        socket.tune(self.core.options.keepalive).map_err(ConnectError::Socket)?;
+        let conn = self.core.begin_connect(socket, session, deadline);
+        match &mut self.driver {
+            Driver::Epoll(epoll) => {
+                epoll.await_connected(&mut self.core, conn).map_err(ConnectError::Socket)?;
+            }
+            #[cfg(target_os = "linux")]
+            Driver::Uring(uring) => uring.await_connected(&mut self.core, conn),
         }
         Ok(conn)
     }
@@ -304,6 +400,7 @@ impl EventLoop {
     /// Closes `conn` now and drops its unsent output. No further event of it is reported. Its slot
     /// can be reused from the next `poll` on.
     pub fn close(&mut self, conn: ConnId) {
+        self.core.forget_error(conn);
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.close(&mut self.core, conn),
             #[cfg(target_os = "linux")]
@@ -312,14 +409,19 @@ impl EventLoop {
     }
 
     /// Ignores further input of `conn` and closes it when all its output is sent; then
-    /// `Closed(conn, Flushed)` is reported. During a TLS handshake no output can be sent, so it is
-    /// closed without it.
+    /// `Closed(conn, Flushed)` is reported. Before a connection is open and during a TLS handshake,
+    /// no output can be sent, so it is closed without it. A connection that is being released is
+    /// closed by the loop that adopts it.
     pub fn close_after_flush(&mut self, conn: ConnId) {
         let Some(open) = self.core.conns.get_mut(conn) else { return };
         open.closing = true;
-        let (is_encrypted, is_handshaking) = (open.tls.is_some(), open.is_handshaking());
+        let (is_encrypted, is_leaving) = (open.tls.is_some(), open.is_leaving());
+        let is_handshaking = open.is_handshaking() || open.is_opening();
         self.stop_receiving(conn);
         self.core.inputs.discard(conn);
+        if is_leaving {
+            return;
+        }
         if is_encrypted && !is_handshaking {
             // The peer must receive the alert that ends the data.
             self.core.outputs.mark_dirty(conn);

@@ -10,6 +10,7 @@
 
 use std::time::Instant;
 
+use crate::carried::CarriedInput;
 use crate::sys::span::Span;
 use crate::sys::turn_memory::TurnMemory;
 use crate::{ConnId, Event};
@@ -105,7 +106,7 @@ struct InputSlot {
     pending: Vec<u8>,
     /// The number of consumed bytes at the front of `pending`.
     consumed: usize,
-    /// The number of bytes consumed since the connection was opened.
+    /// The number of bytes consumed since the connection was opened, in all its loops.
     position: u64,
     /// The length of the request announced with `reserve_input`, until the pending bytes are
     /// consumed.
@@ -213,7 +214,7 @@ impl Inputs {
     }
 
     /// Returns the position of the first unconsumed byte of `conn` in its stream: the number of
-    /// bytes consumed since it was opened. O(1).
+    /// bytes consumed since it was opened, in all its loops. O(1).
     #[inline]
     pub fn position(&self, conn: ConnId) -> u64 {
         self.slot(conn).map_or(0, |slot| slot.position)
@@ -239,6 +240,45 @@ impl Inputs {
             self.slots.resize_with(conn.index() + 1, || InputSlot::VACANT);
         }
         self.slots[conn.index()] = InputSlot { generation: conn.generation(), ..InputSlot::VACANT };
+    }
+
+    /// Stops the reports of `conn`, which leaves the loop. From now on its bytes are not in the
+    /// memory of a turn, except those received since [`keep`](Self::keep). O(connections reported
+    /// in this turn).
+    pub(crate) fn stop_reports(&mut self, conn: ConnId) {
+        self.keep(conn);
+        self.reported.retain(|&other| other != conn);
+        if let Some(slot) = self.slot_mut(conn) {
+            // It is not in the list of reported ones, so the end of a turn does not reset this.
+            (slot.reported, slot.marked) = (true, false);
+        }
+    }
+
+    /// Moves the bytes of `conn` out of the memory of the turn.
+    pub(crate) fn keep(&mut self, conn: ConnId) {
+        self.spill(conn);
+        if let Some(slot) = self.slot_mut(conn) {
+            slot.turn = Span::EMPTY;
+        }
+    }
+
+    /// Takes the unconsumed bytes of `conn` and closes it.
+    pub(crate) fn take(&mut self, conn: ConnId) -> CarriedInput {
+        self.keep(conn);
+        let Some(slot) = self.slot_mut(conn) else { return CarriedInput::default() };
+        let slot = std::mem::replace(slot, InputSlot::VACANT);
+        CarriedInput { bytes: slot.pending, consumed: slot.consumed, position: slot.position }
+    }
+
+    /// Gives the unconsumed bytes of another loop to `conn`, which was opened just now. The next
+    /// poll reports them.
+    pub(crate) fn put(&mut self, conn: ConnId, input: CarriedInput) {
+        let Some(slot) = self.slot_mut(conn) else { return };
+        let any = !input.unread().is_empty();
+        (slot.pending, slot.consumed, slot.position) = (input.bytes, input.consumed, input.position);
+        if any {
+            self.mark(conn);
+        }
     }
 
     pub(crate) fn close(&mut self, conn: ConnId) {

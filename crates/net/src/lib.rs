@@ -20,7 +20,9 @@
 #![deny(unsafe_code)]
 
 mod accept_pauses;
+mod carried;
 mod core;
+mod ending;
 mod epoll;
 mod event;
 mod event_loop;
@@ -41,7 +43,8 @@ pub mod tls;
 mod uring;
 mod waker;
 
-pub use event::{CloseReason, Event};
+pub use ending::{CloseReason, ConnectError};
+pub use event::Event;
 pub use event_loop::EventLoop;
 pub use id::ListenerId;
 pub use input::Inputs;

@@ -14,6 +14,7 @@
 use stdx::ByteQueue;
 
 use crate::ConnId;
+use crate::carried::CarriedOutput;
 use crate::held::{Held, split_off};
 
 /// The maximum number of buffers in the pool. Together they have at most 8 MiB, and usually the few
@@ -41,6 +42,7 @@ pub struct Outputs {
 #[derive(Default)]
 struct OutputSlot {
     generation: u32,
+    /// True if the connection is in `Outputs::dirty`, or is stopped.
     dirty: bool,
     /// True if the connection is in `Outputs::behind`.
     noted_behind: bool,
@@ -205,7 +207,7 @@ impl Outputs {
         self.slot(conn).is_some_and(|slot| slot.sealing.is_some())
     }
 
-    /// Adds `conn`, an encrypted connection, to the connections of the next flush.
+    /// Adds `conn` to the connections of the next flush.
     pub(crate) fn mark_dirty(&mut self, conn: ConnId) {
         if let Some(slot) = self.slot_mut(conn)
             && !std::mem::replace(&mut slot.dirty, true)
@@ -259,6 +261,41 @@ impl Outputs {
         let slot = self.slot_mut(conn)?;
         slot.in_flight_len_bytes = slot.unsent.len_bytes();
         Some(std::mem::take(&mut slot.unsent))
+    }
+
+    /// Stops the flushes of `conn`: what is appended stays in its queue. O(connections with output
+    /// in this turn).
+    pub(crate) fn stop(&mut self, conn: ConnId) {
+        if let Some(slot) = self.slot_mut(conn)
+            && std::mem::replace(&mut slot.dirty, true)
+        {
+            self.dirty.retain(|&other| other != conn);
+        }
+    }
+
+    /// Resumes the flushes of a stopped connection, with the next one.
+    pub(crate) fn resume(&mut self, conn: ConnId) {
+        if self.slot(conn).is_some() {
+            self.dirty.push(conn);
+        }
+    }
+
+    /// Takes all output of `conn`, of which the kernel has nothing, and closes it.
+    pub(crate) fn take(&mut self, conn: ConnId) -> CarriedOutput {
+        let Some(slot) = self.slot_mut(conn) else { return CarriedOutput::default() };
+        debug_assert_eq!(slot.in_flight_len_bytes, 0, "the kernel still has bytes");
+        let OutputSlot { unsent, sealing, queue, held, .. } = std::mem::take(slot);
+        CarriedOutput { unsent, sealing, queue, held }
+    }
+
+    /// Gives the output of another loop to `conn`, which was opened just now. The next flush sends
+    /// it. Returns true if a flush of the other loop has left bytes unsent, which are ahead.
+    pub(crate) fn put(&mut self, conn: ConnId, output: CarriedOutput) -> bool {
+        let Some(slot) = self.slot_mut(conn) else { return false };
+        let CarriedOutput { unsent, sealing, queue, held } = output;
+        (slot.unsent, slot.sealing, slot.queue, slot.held) = (unsent, sealing, queue, held);
+        self.mark_dirty(conn);
+        self.is_behind(conn)
     }
 
     pub(crate) fn close(&mut self, conn: ConnId) {

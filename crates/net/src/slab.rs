@@ -28,12 +28,28 @@ pub(crate) struct Conn {
     pub(crate) tls: Option<Box<Session>>,
     /// True if bytes for the TLS handshake have arrived and wait to be processed.
     pub(crate) awaits_step: bool,
-    /// True if the handshake must wait for a later turn; nothing is received meanwhile.
-    pub(crate) awaits_turn: bool,
+    /// True while nothing may be received: a handshake waits for a later turn, or the connection is
+    /// not connected yet or leaves.
+    pub(crate) input_stopped: bool,
+    pub(crate) passage: Passage,
     /// The readiness of the socket, for the epoll back end.
     pub(crate) readiness: Readiness,
     /// The requests to the kernel, for the io_uring back end.
     pub(crate) requests: Requests,
+}
+
+/// The stage of a connection on its way into or out of the loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Passage {
+    /// An ordinary connection of this loop.
+    #[default]
+    Settled,
+    /// An outgoing connection that the peer has not accepted yet.
+    Connecting,
+    /// An outgoing connection whose TLS handshake is in progress.
+    Shaking,
+    /// A connection to be released once the kernel has no request for it.
+    Leaving,
 }
 
 /// The requests of a connection that the kernel has or that are queued for it.
@@ -89,11 +105,22 @@ impl Conn {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Returns true if input is wanted: the connection is not paused, closing, ended or waiting for
-    /// its handshake's turn, and the peer has not finished.
+    /// Returns true if it is to be released.
+    #[inline]
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.passage == Passage::Leaving
+    }
+
+    /// Returns true if it is outgoing and not reported as connected yet.
+    pub(crate) fn is_opening(&self) -> bool {
+        matches!(self.passage, Passage::Connecting | Passage::Shaking)
+    }
+
+    /// Returns true if input is wanted: the connection is not paused, stopped, closing or ended,
+    /// and the peer has not finished.
     #[inline]
     pub(crate) fn wants_input(&self) -> bool {
-        !self.paused && !self.closing && !self.peer_finished && !self.awaits_turn && self.ending.is_none()
+        !self.paused && !self.closing && !self.peer_finished && !self.input_stopped && self.ending.is_none()
     }
 }
 
@@ -111,6 +138,17 @@ impl Slab {
     /// Stores `socket` in a free slot.
     pub(crate) fn insert(&mut self, socket: Socket) -> ConnId {
         self.open_count += 1;
+        self.take_slot(Some(socket))
+    }
+
+    /// Returns an id that is stale from the start, for a connection that could not be opened.
+    pub(crate) fn stale_id(&mut self) -> ConnId {
+        let id = self.take_slot(None);
+        self.released.push(id.index() as u32);
+        id
+    }
+
+    fn take_slot(&mut self, socket: Option<Socket>) -> ConnId {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
             *slot = Conn::open(slot.generation.wrapping_add(1).max(1), socket);
@@ -166,10 +204,10 @@ impl Slab {
 }
 
 impl Conn {
-    fn open(generation: u32, socket: Socket) -> Self {
+    fn open(generation: u32, socket: Option<Socket>) -> Self {
         Self {
             generation,
-            socket: Some(socket),
+            socket,
             ending: None,
             end_parked: false,
             awaits_drained: false,
@@ -178,7 +216,8 @@ impl Conn {
             closing: false,
             tls: None,
             awaits_step: false,
-            awaits_turn: false,
+            input_stopped: false,
+            passage: Passage::Settled,
             readiness: Readiness::default(),
             requests: Requests::default(),
         }

@@ -1,4 +1,5 @@
-//! A connected socket that is not part of a loop yet, with the addresses of both ends.
+//! A connected socket that is not part of a loop, with the addresses of both ends: a new one, or one
+//! that a loop has released.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -10,26 +11,37 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use socket2::{Domain, Protocol, Socket as RawSocket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket as RawSocket, Type};
 
+use crate::carried::Carried;
 use crate::tls::TlsSide;
 use crate::{Address, TlsClient, TlsServer};
 
 /// A connected, non-blocking stream socket. It may move between threads until a loop adopts it.
+///
+/// A socket that a loop has released carries the state of its connection: unconsumed input, unsent
+/// output and the TLS session. If it is dropped, it is closed without the final alert of TLS.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
     peer: Address,
     local: Address,
     tls: Option<TlsSide>,
+    /// The state of a released connection; `None` for a new one.
+    carried: Option<Box<Carried>>,
 }
 
 impl Socket {
+    /// Wraps a socket of which nothing was received or sent.
+    fn unused(fd: OwnedFd, peer: Address, local: Address) -> Self {
+        Self { fd, peer, local, tls: None, carried: None }
+    }
+
     /// Wraps a non-blocking socket that a listener at `listener` accepted. If the peer has already
     /// closed it, the peer's address is unknown and has port 0.
     pub(crate) fn accepted(fd: OwnedFd, listener: &Address) -> Self {
         let Address::Tcp(listening) = listener else {
-            return Self { fd, peer: listener.clone(), local: listener.clone(), tls: None };
+            return Self::unused(fd, listener.clone(), listener.clone());
         };
         let unknown = SocketAddr::new(listening.ip(), 0);
         let peer = rustix::net::getpeername(&fd).ok().flatten();
@@ -42,7 +54,7 @@ impl Socket {
         } else {
             *listening
         };
-        Self { fd, peer: Address::Tcp(peer), local: Address::Tcp(local), tls: None }
+        Self::unused(fd, Address::Tcp(peer), Address::Tcp(local))
     }
 
     /// Starts to connect to `server` without waiting. Output waits until the server has answered,
@@ -57,7 +69,34 @@ impl Socket {
         }
         let local = socket.local_addr()?.as_socket();
         let local = Address::Tcp(local.unwrap_or(SocketAddr::new(server.ip(), 0)));
-        Ok(Self { fd: socket.into(), peer: Address::Tcp(server), local, tls: None })
+        Ok(Self::unused(socket.into(), Address::Tcp(server), local))
+    }
+
+    /// Starts to connect to the Unix socket at `path`, which accepts or refuses at once. As for an
+    /// accepted connection, the path is the address of both ends.
+    ///
+    /// # Errors
+    /// The refusal. It is `WouldBlock` if the listener's backlog is full: the system offers no way
+    /// to wait for room.
+    pub(crate) fn connect_unix(path: &Arc<Path>) -> io::Result<Self> {
+        let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(path)?)?;
+        let address = Address::Unix(Arc::clone(path));
+        Ok(Self::unused(socket.into(), address.clone(), address))
+    }
+
+    /// Returns true if the peer has accepted the connection, false if that is still open.
+    ///
+    /// # Errors
+    /// The reason if the connection could not be opened.
+    pub(crate) fn is_connected(&self) -> io::Result<bool> {
+        sockopt::socket_error(&self.fd)??;
+        match rustix::net::getpeername(&self.fd) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOTCONN) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Makes the socket the client's side of an encrypted connection. The handshake begins once a
@@ -71,9 +110,30 @@ impl Socket {
         Self { tls: server.cloned().map(TlsSide::Server), ..self }
     }
 
-    /// Returns true if the connection will be encrypted.
+    /// Returns true if the connection is encrypted, or will be.
     pub fn is_encrypted(&self) -> bool {
-        self.tls.is_some()
+        self.tls.is_some() || self.carried.as_ref().is_some_and(|carried| carried.session.is_some())
+    }
+
+    /// Gives it the state of the connection that a loop has released.
+    pub(crate) fn carrying(self, carried: Carried) -> Self {
+        Self { carried: Some(Box::new(carried)), ..self }
+    }
+
+    /// Takes the state of a released connection; `None` if it is a new one.
+    pub(crate) fn take_carried(&mut self) -> Option<Box<Carried>> {
+        self.carried.take()
+    }
+
+    /// Returns the bytes that a loop received and its caller did not consume, decrypted. Empty for
+    /// a new socket.
+    pub fn unread(&self) -> &[u8] {
+        self.carried.as_ref().map_or(&[], |carried| carried.input.unread())
+    }
+
+    /// Returns the number of bytes that were queued and not sent.
+    pub fn unsent_len_bytes(&self) -> usize {
+        self.carried.as_ref().map_or(0, |carried| carried.output.len_bytes())
     }
 
     /// Takes the TLS configuration; `None` for a connection that will not be encrypted.
@@ -142,7 +202,7 @@ impl TryFrom<TcpStream> for Socket {
     fn try_from(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let (peer, local) = (Address::Tcp(stream.peer_addr()?), Address::Tcp(stream.local_addr()?));
-        Ok(Self { fd: stream.into(), peer, local, tls: None })
+        Ok(Self::unused(stream.into(), peer, local))
     }
 }
 
@@ -155,6 +215,6 @@ impl TryFrom<UnixStream> for Socket {
             Address::Unix(Arc::from(address.as_pathname().unwrap_or(Path::new(""))))
         };
         let (peer, local) = (path(stream.peer_addr()?), path(stream.local_addr()?));
-        Ok(Self { fd: stream.into(), peer, local, tls: None })
+        Ok(Self::unused(stream.into(), peer, local))
     }
 }

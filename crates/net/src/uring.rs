@@ -15,7 +15,9 @@
 //!   is at its end, its receive is cancelled and armed again; then it reports the end.
 //! - A flush queues one send per connection, which the next poll submits. Output of several pieces,
 //!   or to a Unix socket, is sent by system call instead. Output that a socket does not accept at
-//!   once waits for a poll request.
+//!   once waits for a poll request. So does an outgoing connection until its peer has answered.
+//! - A released connection waits until its requests, which are cancelled, have completed. Bytes
+//!   that arrive until then, and the rest of a cancelled send, are part of what is handed over.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,9 +28,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::accept_pauses::AcceptPauses;
-use crate::core::Core;
+use crate::core::{Attempt, Core};
 use crate::send::{Sent, send_queue};
-use crate::slab::Receive;
+use crate::slab::{Passage, Receive};
 use crate::sys::buffers::{More, ProvidedBuffers};
 use crate::sys::ring::{Completion, Received, Ring, Wait};
 use crate::waker::WakerKind;
@@ -121,10 +123,33 @@ impl Uring {
         }
     }
 
-    pub(crate) fn adopt(&mut self, core: &mut Core, socket: Socket) -> ConnId {
-        let conn = core.open(socket);
+    /// Begins to receive from `conn`, which was opened just now.
+    pub(crate) fn watch(&mut self, core: &mut Core, conn: ConnId) {
         self.arm(core, conn);
-        conn
+    }
+
+    /// Begins to wait until `conn`, which is connecting, is connected or has failed.
+    pub(crate) fn await_connected(&mut self, core: &mut Core, conn: ConnId) {
+        if let Some(open) = core.conns.get_mut(conn) {
+            open.requests.writable = true;
+            self.ring.push_writable(open.socket(), conn);
+        }
+    }
+
+    /// Continues in the next turn to send the output of `conn` that was left unsent.
+    pub(crate) fn send_soon(&mut self, conn: ConnId) {
+        self.writable.push(conn);
+    }
+
+    /// Cancels the requests for `conn`, which leaves the loop.
+    pub(crate) fn release(&mut self, core: &mut Core, conn: ConnId) {
+        self.disarm(core, conn);
+        if core.conns.get(conn).is_some_and(|open| open.requests.writable) {
+            self.ring.cancel_writable(conn);
+        }
+        if core.outputs.in_flight(conn) {
+            self.ring.cancel_sends(conn);
+        }
     }
 
     /// Starts to receive from `conn` if input is wanted and no receive is active.
@@ -241,6 +266,7 @@ impl Uring {
         for conn in core.report_closed(events) {
             self.close(core, conn);
         }
+        core.report_released(events);
         Ok(())
     }
 
@@ -264,6 +290,9 @@ impl Uring {
             Completion::Writable { conn } => {
                 if let Some(open) = core.conns.get_mut(conn) {
                     open.requests.writable = false;
+                    if open.passage == Passage::Connecting {
+                        return self.note_connected(core, conn, events);
+                    }
                     self.send_unsent(core, conn);
                 }
             }
@@ -276,6 +305,16 @@ impl Uring {
                 }
                 events.push(Event::Woken);
             }
+        }
+    }
+
+    /// Handles the writability of a connecting socket.
+    #[cold]
+    fn note_connected(&mut self, core: &mut Core, conn: ConnId, events: &mut Vec<Event>) {
+        match core.try_connected(conn, events) {
+            Attempt::Waiting => self.await_connected(core, conn),
+            Attempt::Connected => self.arm(core, conn),
+            Attempt::Failed => {}
         }
     }
 
@@ -463,6 +502,7 @@ impl Uring {
                 }
             }
             Ok(Sent::Limited) => self.writable.push(conn),
+            Ok(Sent::Leaving) => return,
             Err(error) => core.end(conn, CloseReason::Failed(io::Error::from(error).kind())),
         }
         core.await_drained(conn);
@@ -473,6 +513,8 @@ impl Uring {
         core.outputs.sent(conn, queue);
         match outcome.map_err(|error| (Errno::from_io_error(&error), error)) {
             Ok(_) | Err((Some(Errno::AGAIN | Errno::INTR), _)) => self.send_unsent(core, conn),
+            // The connection leaves, or was closed.
+            Err((Some(Errno::CANCELED), _)) => {}
             Err((_, error)) => core.end(conn, CloseReason::Failed(error.kind())),
         }
     }

@@ -13,11 +13,13 @@ use net::{
     Address, BackendChoice, CloseReason, ConnId, Event, EventLoop, Listener, LoopOptions, Socket, TlsClient,
     TlsFailure, TlsServer, Waker,
 };
-use rustls::crypto::aws_lc_rs::{ALL_CIPHER_SUITES, default_provider};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::{
-    ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConfig, SupportedCipherSuite,
-};
+use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, SupportedCipherSuite};
+
+mod identity;
+
+use identity::Identity;
 
 macro_rules! on_each_backend {
     ($($name:ident,)*) => {
@@ -56,43 +58,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn io_uring_works() -> bool {
     let options = LoopOptions { backend: BackendChoice::IoUring, ..LoopOptions::default() };
     EventLoop::new(&options).inspect_err(|error| println!("skipped: no io_uring here: {error}")).is_ok()
-}
-
-/// A key and a certificate for `localhost`, and the configurations of both sides with them.
-struct Identity {
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivatePkcs8KeyDer<'static>,
-}
-
-impl Identity {
-    fn new() -> Self {
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        Self { chain: vec![made.cert.der().clone()], key: made.signing_key.serialize_der().into() }
-    }
-
-    fn server(&self) -> TlsServer {
-        let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
-        let mut config = builder
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(self.chain.clone(), PrivateKeyDer::Pkcs8(self.key.clone_key()))
-            .unwrap();
-        config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
-        TlsServer::new(config)
-    }
-
-    fn client(&self, suites: &[SupportedCipherSuite]) -> ClientConfig {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.chain[0].clone()).unwrap();
-        let mut provider = default_provider();
-        provider.cipher_suites = suites.to_vec();
-        ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(&[suites[0].version()])
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth()
-    }
 }
 
 /// Returns one suite of each version, and both record layouts of the older one.

@@ -484,6 +484,8 @@ impl<'s> Worker<'s> {
             Event::HandshakeFailed(conn, reason) => self.handshake_failed(conn, &reason),
             // Clients that have finished sending are closed when they are served.
             Event::Woken | Event::PeerFinished(_) => {}
+            // This loop neither releases connections nor opens any.
+            Event::Released(..) | Event::Connected(_) | Event::ConnectFailed(..) => {}
         }
     }
 

@@ -294,6 +294,8 @@ impl Line {
             // A client that cannot be accepted waits until its own timeout. The relay sees no TLS
             // handshakes: encryption is between the client and the server.
             Event::AcceptFailed { .. } | Event::Woken | Event::Secured(_) | Event::HandshakeFailed(..) => {}
+            // The relay moves no connection, and adopts the sockets that it connects.
+            Event::Released(..) | Event::Connected(_) | Event::ConnectFailed(..) => {}
         }
     }
 

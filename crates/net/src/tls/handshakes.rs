@@ -1,11 +1,12 @@
-//! The unfinished handshakes of a loop: their deadlines, and the queue of those that are ready for
-//! their next step.
+//! The unfinished handshakes and outgoing connections of a loop: their deadlines, and the queue of
+//! the handshakes that are ready for their next step.
 //!
 //! A handshake costs as much as hundreds of requests, so a turn continues only a few
 //! ([`LoopOptions::handshakes_per_turn_max`](crate::LoopOptions::handshakes_per_turn_max)). So
 //! however many clients connect, the others wait at most for these few.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::ConnId;
@@ -15,16 +16,21 @@ use crate::ConnId;
 pub(crate) struct Handshakes {
     /// The connections that have received bytes for their handshakes, each once.
     ready: VecDeque<ConnId>,
-    /// The deadlines of handshakes, earliest first. Entries of completed handshakes stay until they
-    /// are at the front.
-    deadlines: VecDeque<(Instant, ConnId)>,
+    /// The deadlines, the earliest on top, each with its connection as a number. Entries of
+    /// completed handshakes stay until they are on top.
+    deadlines: BinaryHeap<Reverse<(Instant, u64)>>,
 }
 
 impl Handshakes {
-    /// Adds a handshake that begins now and must be complete by `deadline`, which must not be
-    /// before an earlier one.
+    /// Adds a handshake or an outgoing connection that must be complete by `deadline`. O(log n).
     pub(crate) fn begin(&mut self, conn: ConnId, deadline: Instant) {
-        self.deadlines.push_back((deadline, conn));
+        self.deadlines.push(Reverse((deadline, conn.to_u64())));
+    }
+
+    /// Returns the deadline of `conn`; `None` if it has none. O(deadlines).
+    pub(crate) fn deadline_of(&self, conn: ConnId) -> Option<Instant> {
+        let mut found = self.deadlines.iter().filter(|Reverse((_, number))| *number == conn.to_u64());
+        found.next().map(|Reverse((deadline, _))| *deadline)
     }
 
     /// Queues `conn` for its next step. Do not call it again before
@@ -55,15 +61,16 @@ impl Handshakes {
         !self.deadlines.is_empty()
     }
 
-    /// Takes the connections whose deadlines have passed. Also removes entries at the front for
+    /// Takes the connections whose deadlines have passed. Also removes the earliest entries for
     /// which `is_over` returns true.
     pub(crate) fn take_late(&mut self, now: Instant, is_over: impl Fn(ConnId) -> bool) -> Vec<ConnId> {
         let mut late = Vec::new();
-        while let Some(&(deadline, conn)) = self.deadlines.front() {
+        while let Some(&Reverse((deadline, number))) = self.deadlines.peek() {
+            let conn = ConnId::from_u64(number);
             if is_over(conn) {
-                self.deadlines.pop_front();
+                self.deadlines.pop();
             } else if deadline <= now {
-                self.deadlines.pop_front();
+                self.deadlines.pop();
                 late.push(conn);
             } else {
                 break;
@@ -74,7 +81,7 @@ impl Handshakes {
 
     /// Returns `timeout`, or the time until the first deadline, if that is shorter.
     pub(crate) fn shorten(&self, timeout: Option<Duration>) -> Option<Duration> {
-        let Some(&(deadline, _)) = self.deadlines.front() else { return timeout };
+        let Some(&Reverse((deadline, _))) = self.deadlines.peek() else { return timeout };
         let left = deadline.saturating_duration_since(Instant::now());
         // The time is rounded up to whole milliseconds, the unit of epoll.
         let left = Duration::from_millis(left.as_millis() as u64 + 1);

@@ -1,0 +1,110 @@
+//! Connections that move to another loop.
+//!
+//! A release stops the flushes, the receives and the reports of a connection, and the back end
+//! cancels the requests that the kernel has for it. Bytes that arrive before the end of a
+//! cancelled receive join the unconsumed input; the rest of a cancelled send becomes unsent again.
+//! Once the kernel has no request left, the slot is freed, and the socket is reported with
+//! everything that belongs to it. The other loop puts each part into its place.
+//!
+//! An end that was found but not reported moves along and is reported by the other loop, after the
+//! input. All other ends are found by the other loop: the end of a stream stays in the socket.
+
+use std::time::Instant;
+
+use super::Core;
+use crate::carried::Carried;
+use crate::ending::CloseReason;
+use crate::slab::{Passage, Receive};
+use crate::tls::PeerSide;
+use crate::{ConnId, Event, Socket};
+
+impl Core {
+    /// Stops `conn`, which is to be released. Returns false for a stale id, for a connection that
+    /// already leaves, and for an outgoing one that is not connected.
+    pub(crate) fn begin_release(&mut self, conn: ConnId) -> bool {
+        let Some(open) = self.conns.get_mut(conn) else { return false };
+        if open.passage != Passage::Settled {
+            return false;
+        }
+        (open.passage, open.input_stopped) = (Passage::Leaving, true);
+        self.inputs.stop_reports(conn);
+        self.outputs.stop(conn);
+        self.leaving.push(conn);
+        true
+    }
+
+    /// Makes the next poll return at once if the kernel has no request for `conn`. Otherwise the
+    /// last completion ends its wait.
+    pub(crate) fn hasten_release(&mut self, conn: ConnId) {
+        if self.is_quiet(conn) {
+            self.ended.push(conn);
+        }
+    }
+
+    /// Returns true if the kernel has no request for `conn`. Always true with epoll.
+    fn is_quiet(&self, conn: ConnId) -> bool {
+        let requests = self.conns.get(conn).map(|open| open.requests).unwrap_or_default();
+        requests.receive == Receive::Idle && !requests.writable && !self.outputs.in_flight(conn)
+    }
+
+    /// Reports the leaving connections for which the kernel has no request, and frees their slots.
+    #[inline]
+    pub(crate) fn report_released(&mut self, events: &mut Vec<Event>) {
+        if !self.leaving.is_empty() {
+            self.release_quiet(events);
+        }
+    }
+
+    #[cold]
+    fn release_quiet(&mut self, events: &mut Vec<Event>) {
+        for conn in std::mem::take(&mut self.leaving) {
+            if self.is_quiet(conn) {
+                // Nothing is reported if the caller has closed it meanwhile.
+                events.extend(self.depart(conn).map(|socket| Event::Released(conn, socket)));
+            } else {
+                self.inputs.keep(conn);
+                self.leaving.push(conn);
+            }
+        }
+    }
+
+    /// Frees the slot of `conn` and returns its socket with its state. `None` for a stale id.
+    fn depart(&mut self, conn: ConnId) -> Option<Socket> {
+        let open = self.conns.get_mut(conn)?;
+        let is_handshaking = open.is_handshaking();
+        let carried = Carried {
+            input: self.inputs.take(conn),
+            output: self.outputs.take(conn),
+            session: open.tls.take(),
+            handshake_deadline: is_handshaking.then(|| self.handshakes.deadline_of(conn)).flatten(),
+            closing: open.closing,
+            ending: open.ending,
+        };
+        Some(self.conns.release(conn)?.carrying(carried))
+    }
+
+    /// Puts the state of a released connection into its place under `conn`, which was opened just
+    /// now. Returns true if sending continues with bytes that a flush of the other loop has left.
+    pub(crate) fn arrive(&mut self, conn: ConnId, carried: Carried) -> bool {
+        let Carried { input, output, session, handshake_deadline, closing, ending } = carried;
+        let Some(open) = self.conns.get_mut(conn) else { return false };
+        open.closing = closing;
+        open.tls = session;
+        let is_handshaking = open.is_handshaking();
+        let is_finished = open.tls.as_ref().is_some_and(|tls| tls.peer_side() == PeerSide::Finished);
+        self.inputs.put(conn, input);
+        let is_behind = self.outputs.put(conn, output);
+        if is_behind {
+            self.await_drained(conn);
+        }
+        if is_handshaking {
+            let deadline = handshake_deadline.unwrap_or(Instant::now() + self.options.handshake_time_max);
+            self.handshakes.begin(conn, deadline);
+            self.make_ready(conn);
+        }
+        if let Some(reason) = ending.or(is_finished.then_some(CloseReason::PeerClosed)) {
+            self.end(conn, reason);
+        }
+        is_behind
+    }
+}

@@ -1,0 +1,111 @@
+//! Outgoing connections, until they are reported as connected or failed.
+//!
+//! A connecting socket becomes writable when the peer has accepted or refused; the socket then says
+//! which. Meanwhile nothing is received, and queued output waits. Then an encrypted connection
+//! performs its handshake like those of clients. One deadline covers both stages. It is stored
+//! beside those of handshakes.
+
+use std::time::Instant;
+
+use super::Core;
+use crate::ending::{CloseReason, ConnectError};
+use crate::slab::Passage;
+use crate::tls::{Session, TlsFailure};
+use crate::{ConnId, Event, Socket};
+
+/// The stage that a connecting socket has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// The peer has not answered.
+    Waiting,
+    /// The peer has accepted: from now on input is received.
+    Connected,
+    /// The attempt has failed.
+    Failed,
+}
+
+impl Core {
+    /// Gives a slot to `socket`, which connects and is encrypted if there is a `session`.
+    pub(crate) fn begin_connect(
+        &mut self,
+        socket: Socket,
+        session: Option<Session>,
+        deadline: Instant,
+    ) -> ConnId {
+        let conn = self.open(socket);
+        if session.is_some() {
+            self.outputs.seal(conn);
+        }
+        self.outputs.stop(conn);
+        self.handshakes.begin(conn, deadline);
+        if let Some(open) = self.conns.get_mut(conn) {
+            (open.passage, open.input_stopped) = (Passage::Connecting, true);
+            open.tls = session.map(Box::new);
+        }
+        conn
+    }
+
+    /// Returns a stale id for an outgoing connection that failed at once. The next poll reports it.
+    #[cold]
+    pub(crate) fn fail_connect(&mut self, error: ConnectError) -> ConnId {
+        let conn = self.conns.stale_id();
+        self.connect_errors.push((conn, error));
+        self.ended.push(conn);
+        conn
+    }
+
+    /// Drops the error of an outgoing connection that the caller has closed.
+    pub(crate) fn forget_error(&mut self, conn: ConnId) {
+        self.connect_errors.retain(|&(failed, _)| failed != conn);
+    }
+
+    /// Asks the socket of `conn`, which is connecting, for the outcome. Reports a plain connection
+    /// as connected, and begins the handshake of an encrypted one.
+    #[cold]
+    pub(crate) fn try_connected(&mut self, conn: ConnId, events: &mut Vec<Event>) -> Attempt {
+        let Some(open) = self.conns.get_mut(conn) else { return Attempt::Failed };
+        match open.socket().is_connected() {
+            Ok(false) => Attempt::Waiting,
+            Ok(true) => {
+                open.input_stopped = false;
+                self.outputs.resume(conn);
+                if open.tls.is_some() {
+                    open.passage = Passage::Shaking;
+                    self.make_ready(conn);
+                } else {
+                    open.passage = Passage::Settled;
+                    events.push(Event::Connected(conn));
+                }
+                Attempt::Connected
+            }
+            Err(error) => {
+                let kind = error.kind();
+                self.connect_errors.push((conn, ConnectError::Socket(error)));
+                self.end(conn, CloseReason::Failed(kind));
+                Attempt::Failed
+            }
+        }
+    }
+}
+
+/// Takes the error of `conn`, as its event.
+pub(super) fn take_error(errors: &mut Vec<(ConnId, ConnectError)>, conn: ConnId) -> Option<Event> {
+    let at = errors.iter().position(|&(failed, _)| failed == conn)?;
+    let (_, error) = errors.swap_remove(at);
+    Some(Event::ConnectFailed(conn, error))
+}
+
+/// Returns the error of an outgoing connection at the stage `passage` that ended for `reason`.
+pub(super) fn opening_error(passage: Passage, reason: CloseReason) -> ConnectError {
+    match reason {
+        CloseReason::Failed(kind) => ConnectError::Socket(kind.into()),
+        CloseReason::Tls(TlsFailure::HandshakeTimedOut) if passage == Passage::Connecting => {
+            ConnectError::TimedOut
+        }
+        CloseReason::Tls(TlsFailure::HandshakeTimedOut) => ConnectError::HandshakeTimedOut,
+        CloseReason::Tls(failure) => ConnectError::Handshake(failure.to_string().into()),
+        CloseReason::PeerClosed | CloseReason::Flushed => {
+            ConnectError::Handshake("the peer closed the connection".into())
+        }
+    }
+}

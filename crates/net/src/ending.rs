@@ -1,0 +1,53 @@
+//! The reasons why connections end, and why outgoing ones could not be opened.
+
+use std::error::Error;
+use std::{fmt, io};
+
+use crate::TlsFailure;
+
+/// The reason why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The peer closed its side. Everything it sent was reported before.
+    PeerClosed,
+    /// `close_after_flush` was called and all output is sent.
+    Flushed,
+    /// A receive or a send failed.
+    Failed(io::ErrorKind),
+    /// A TLS handshake or a TLS record was invalid, or another failure of TLS.
+    Tls(TlsFailure),
+}
+
+/// The reason why an outgoing connection could not be opened.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// The system's error: the peer refused, there is no route or no socket at the path, the
+    /// process has no free descriptor, or the peer reset the connection during the handshake.
+    Socket(io::Error),
+    /// The end of the time limit before the peer had accepted.
+    TimedOut,
+    /// A failed TLS handshake, with its reason.
+    Handshake(Box<str>),
+    /// The end of the time limit during the TLS handshake.
+    HandshakeTimedOut,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectError::Socket(error) => error.fmt(f),
+            ConnectError::TimedOut => f.write_str("the peer did not accept the connection in time"),
+            ConnectError::Handshake(reason) => write!(f, "the TLS handshake failed: {reason}"),
+            ConnectError::HandshakeTimedOut => f.write_str("the TLS handshake took too long"),
+        }
+    }
+}
+
+impl Error for ConnectError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            ConnectError::Socket(error) => Some(error),
+            _ => None,
+        }
+    }
+}
