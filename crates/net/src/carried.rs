@@ -3,7 +3,7 @@
 //! ```text
 //!   loop A ── release ─► socket + Carried ─► adopt ── loop B
 //!              input    received and not consumed, decrypted
-//!              output   queued and not sent: sealed records, their plaintext, the queue, held parts
+//!              output   queued and not sent: sealed records, plaintext, the queue, held parts
 //!              session  keys, sequence numbers, a part of a record, records to send
 //! ```
 //! Nothing is copied except input that is still in the memory of the turn. Bytes in the socket

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::ending::{CloseReason, ConnectError};
 use crate::send::{Sent, send_queue};
-use crate::slab::{Conn, Passage, Slab};
+use crate::slab::{Passage, Slab};
 use crate::sys::span::Span;
 use crate::sys::turn_memory::TurnMemory;
 use crate::tls::{Handshakes, PeerSide, Session, Step};
@@ -283,9 +283,6 @@ impl Core {
     pub(crate) fn send_unsent(&mut self, conn: ConnId) -> Result<Sent, Errno> {
         for _ in 0..UNSENT_PIECES_MAX {
             if self.outputs.is_sealed(conn) {
-                if self.conns.get(conn).is_some_and(Conn::is_leaving) {
-                    return Ok(Sent::Leaving);
-                }
                 self.seal(conn);
             }
             let Some(open) = self.conns.get(conn) else { return Ok(Sent::All) };

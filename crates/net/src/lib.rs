@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   EventLoop (one per thread)
-//!     poll   ── wait, receive ──►  events   Accepted Data Drained Closed Woken
+//!     poll   ── wait, receive ──►  events   Accepted Connected Data Drained Released Closed Woken
 //!     split  ──►  Inputs: unconsumed bytes of a connection, one slice
 //!            └►   Outputs: the queue of replies of a connection
 //!     flush  ── send every queue that is not empty
@@ -15,8 +15,23 @@
 //! The caller uses connections of a TLS listener in the same way: records are decrypted ("opened")
 //! on receipt, and queued bytes are encrypted ("sealed") when they are sent (`tls/`).
 //!
+//! The life of a connection:
+//!
+//! ```text
+//!   Accepted { socket } ─► adopt ─┐                            ┌─► Closed
+//!   connect ─────────► Connected ─┼─► Data, Drained, Data … ───┤
+//!   Released(_, socket) ─► adopt ─┘                            └─ release ─► Released(_, socket)
+//! ```
+//! A connection may move to the loop of another thread at any time. [`EventLoop::release`] takes it
+//! out of its loop, together with the unconsumed input, the unsent output and the TLS session.
+//! [`EventLoop::adopt`] continues it elsewhere: no byte is lost or doubled in either direction.
+//! With io_uring a release waits for the end of cancelled requests, while the loop serves its other
+//! connections; so its result is an event. Outgoing connections ([`EventLoop::connect`]) are opened
+//! without blocking, within a deadline.
+//!
 //! [`EventLoop`] is the interface. `epoll.rs` and `uring.rs` are its two back ends, and `core.rs`
-//! is the state that both share: connections, input, output, TLS. All unsafe code is in `sys/`.
+//! is the state that both share: connections, input, output, TLS, moves. All unsafe code is in
+//! `sys/`.
 #![deny(unsafe_code)]
 
 mod accept_pauses;

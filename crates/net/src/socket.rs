@@ -1,5 +1,5 @@
-//! A connected socket that is not part of a loop, with the addresses of both ends: a new one, or one
-//! that a loop has released.
+//! A connected socket that is not part of a loop, with the addresses of both ends. It is a new one,
+//! or a loop has released it.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};

@@ -108,3 +108,61 @@ impl Core {
         is_behind
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::LoopOptions;
+    use crate::sys::turn_memory::{Arena, TurnMemory};
+
+    fn arrive(core: &mut Core, conn: ConnId, bytes: &[u8], events: &mut Vec<Event>) {
+        let arena = core.inputs.memory_mut().arena_mut();
+        arena.free_mut(bytes.len()).copy_from_slice(bytes);
+        let span = arena.take(bytes.len());
+        core.received(conn, span, events);
+    }
+
+    #[test]
+    fn a_release_waits_for_the_kernel_and_takes_what_arrives_meanwhile() {
+        let mut core = Core::new(LoopOptions::default(), TurnMemory::Arena(Arena::new(1024)));
+        let (near, _far) = UnixStream::pair().expect("a pair");
+        let conn = core.open(near.try_into().expect("a connected socket"));
+        let mut events = Vec::new();
+        arrive(&mut core, conn, b"used up", &mut events);
+        assert!(matches!(events.pop(), Some(Event::Data(_))));
+        core.inputs.consume(conn, 7);
+        assert!(core.begin_release(conn) && !core.begin_release(conn));
+        let request = |core: &mut Core, receive, writable| {
+            let requests = &mut core.conns.get_mut(conn).expect("it is open").requests;
+            (requests.receive, requests.writable) = (receive, writable);
+        };
+        core.outputs.queue(conn).tail_mut().extend_from_slice(b"sending");
+        let sending = core.outputs.take_single(conn).expect("one piece");
+        core.hasten_release(conn);
+        assert!(!core.has_work(), "the last completion wakes the loop");
+        // At first the kernel has only a send, then only a wait, then only a receive.
+        for word in [b"one, ", b"two, "] {
+            core.end_turn();
+            arrive(&mut core, conn, word, &mut events);
+            core.report_released(&mut events);
+        }
+        core.outputs.queue(conn).tail_mut().extend_from_slice(b" queued");
+        core.outputs.sent(conn, sending);
+        request(&mut core, Receive::Idle, true);
+        core.report_released(&mut events);
+        request(&mut core, Receive::Cancelling, false);
+        core.end_turn();
+        arrive(&mut core, conn, b"three", &mut events);
+        core.report_released(&mut events);
+        assert!(events.is_empty(), "{events:?}");
+        request(&mut core, Receive::Idle, false);
+        core.end_turn();
+        core.report_released(&mut events);
+        let Some(Event::Released(released, socket)) = events.pop() else { panic!("it is quiet") };
+        assert!(released == conn && events.is_empty() && core.conns.get(conn).is_none());
+        assert_eq!(socket.unread(), b"one, two, three");
+        assert_eq!(socket.unsent_len_bytes(), 14);
+    }
+}

@@ -20,7 +20,7 @@ use net::{
 /// The number of moves of one test in CI.
 const MOVES: u64 = 3000;
 /// The time after which a silent test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 const LOOPS: usize = 3;
 const CONNECTIONS: usize = 6;
 /// The maximum number of bytes of a connection that are not echoed yet: sometimes more than the
@@ -282,6 +282,7 @@ impl Thread {
     }
 
     fn serve(&mut self, conn: ConnId) {
+        assert!(self.event_loop.is_open(conn), "an event of a connection that has left");
         let Self { event_loop, ends, random, world, .. } = self;
         let end = ends.get_mut(&conn).unwrap();
         let unread = event_loop.inputs().len_bytes(conn);
