@@ -180,7 +180,7 @@ fn serve(
                     arrived.retain(|&other| other != conn);
                 }
                 Event::Released(_, socket) => {
-                    next.send(socket)?;
+                    next.send(*socket)?;
                     next_waker.wake()?;
                 }
                 Event::Woken => {

@@ -279,7 +279,7 @@ impl Core {
     }
 
     /// Sends the bytes that earlier flushes left, and then those appended since. Returns the
-    /// progress.
+    /// progress. Nothing is sent for a connection that leaves the loop; it counts as blocked.
     pub(crate) fn send_unsent(&mut self, conn: ConnId) -> Result<Sent, Errno> {
         for _ in 0..UNSENT_PIECES_MAX {
             if self.outputs.is_sealed(conn) {
@@ -288,7 +288,7 @@ impl Core {
             let Some(open) = self.conns.get(conn) else { return Ok(Sent::All) };
             let Some(queue) = self.outputs.unsent_mut(conn) else { return Ok(Sent::All) };
             if open.is_leaving() {
-                return Ok(Sent::Leaving);
+                return Ok(Sent::Blocked);
             }
             match send_queue(open.socket(), queue, self.options.write_len_bytes_max)? {
                 Sent::All => {}

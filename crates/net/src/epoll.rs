@@ -352,7 +352,6 @@ impl Epoll {
             Ok(Sent::All) => return core.output_sent(conn),
             Ok(Sent::Blocked) => self.register(core, conn, Interest::READABLE | Interest::WRITABLE),
             Ok(Sent::Limited) => self.writable.push(conn),
-            Ok(Sent::Leaving) => return,
             Err(error) => core.end(conn, CloseReason::Failed(io::Error::from(error).kind())),
         }
         core.await_drained(conn);
@@ -371,10 +370,11 @@ impl Epoll {
     }
 
     /// Registers `conn` for input, with or without writability. A registration at once reports the
-    /// readiness of the socket, so no edge is lost in between.
+    /// readiness of the socket, so no edge is lost in between. One that leaves the loop is not
+    /// registered any more.
     fn register(&mut self, core: &mut Core, conn: ConnId, interest: Interest) {
         let awaits = interest.is_writable();
-        let Some(open) = core.conns.get_mut(conn) else { return };
+        let Some(open) = core.conns.get_mut(conn).filter(|open| !open.is_leaving()) else { return };
         if std::mem::replace(&mut open.readiness.awaits_writable, awaits) == awaits {
             return;
         }

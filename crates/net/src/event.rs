@@ -52,7 +52,10 @@ pub enum Event {
     /// The end of [`EventLoop::release`](crate::EventLoop::release), as the last event of the
     /// connection in this loop. The socket carries everything that was received and not consumed,
     /// and everything that was queued and not sent. A loop may adopt it; dropping it closes it.
-    Released(ConnId, Socket),
+    Released(ConnId, Box<Socket>),
     /// The use of a [`Waker`](crate::Waker) since the last `poll`.
     Woken,
 }
+
+// An event is copied when it is handled. The compiler calls a function for larger ones.
+const _: () = assert!(size_of::<Event>() <= 128, "events stay small");

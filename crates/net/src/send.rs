@@ -21,8 +21,6 @@ pub(crate) enum Sent {
     Blocked,
     /// The limit is reached; the socket may accept more.
     Limited,
-    /// The connection leaves the loop, so nothing more is sent.
-    Leaving,
 }
 
 /// Sends from the front of `queue` until about `len_bytes_max` bytes are sent, without waiting.

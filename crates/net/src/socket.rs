@@ -26,15 +26,24 @@ pub struct Socket {
     fd: OwnedFd,
     peer: Address,
     local: Address,
-    tls: Option<TlsSide>,
-    /// The state of a released connection; `None` for a new one.
-    carried: Option<Box<Carried>>,
+    state: State,
+}
+
+/// The state of a socket. It is small because each event of a loop has room for a socket.
+#[derive(Debug)]
+enum State {
+    /// A new socket, not to be encrypted.
+    New,
+    /// A new socket, to be encrypted.
+    Encrypted(TlsSide),
+    /// The socket of a released connection.
+    Released(Box<Carried>),
 }
 
 impl Socket {
     /// Wraps a socket of which nothing was received or sent.
     fn unused(fd: OwnedFd, peer: Address, local: Address) -> Self {
-        Self { fd, peer, local, tls: None, carried: None }
+        Self { fd, peer, local, state: State::New }
     }
 
     /// Wraps a non-blocking socket that a listener at `listener` accepted. If the peer has already
@@ -102,43 +111,68 @@ impl Socket {
     /// Makes the socket the client's side of an encrypted connection. The handshake begins once a
     /// loop has adopted the socket.
     pub fn encrypted(self, client: TlsClient) -> Self {
-        Self { tls: Some(TlsSide::Client(client)), ..self }
+        Self { state: State::Encrypted(TlsSide::Client(client)), ..self }
     }
 
     /// Makes the socket the server's side of an encrypted connection if `server` is `Some`.
     pub(crate) fn with_server(self, server: Option<&TlsServer>) -> Self {
-        Self { tls: server.cloned().map(TlsSide::Server), ..self }
+        let state = server.cloned().map_or(State::New, |server| State::Encrypted(TlsSide::Server(server)));
+        Self { state, ..self }
     }
 
     /// Returns true if the connection is encrypted, or will be.
     pub fn is_encrypted(&self) -> bool {
-        self.tls.is_some() || self.carried.as_ref().is_some_and(|carried| carried.session.is_some())
+        match &self.state {
+            State::New => false,
+            State::Encrypted(_) => true,
+            State::Released(carried) => carried.session.is_some(),
+        }
     }
 
     /// Gives it the state of the connection that a loop has released.
     pub(crate) fn carrying(self, carried: Carried) -> Self {
-        Self { carried: Some(Box::new(carried)), ..self }
+        Self { state: State::Released(Box::new(carried)), ..self }
     }
 
-    /// Takes the state of a released connection; `None` if it is a new one.
+    /// Returns the state of a released connection; `None` for a new one.
+    fn carried(&self) -> Option<&Carried> {
+        match &self.state {
+            State::Released(carried) => Some(carried),
+            _ => None,
+        }
+    }
+
+    /// Takes the state of a released connection; `None` for a new one.
     pub(crate) fn take_carried(&mut self) -> Option<Box<Carried>> {
-        self.carried.take()
+        match std::mem::replace(&mut self.state, State::New) {
+            State::Released(carried) => Some(carried),
+            other => {
+                self.state = other;
+                None
+            }
+        }
     }
 
     /// Returns the bytes that a loop received and its caller did not consume, decrypted. Empty for
     /// a new socket.
     pub fn unread(&self) -> &[u8] {
-        self.carried.as_ref().map_or(&[], |carried| carried.input.unread())
+        self.carried().map_or(&[], |carried| carried.input.unread())
     }
 
     /// Returns the number of bytes that were queued and not sent.
     pub fn unsent_len_bytes(&self) -> usize {
-        self.carried.as_ref().map_or(0, |carried| carried.output.len_bytes())
+        self.carried().map_or(0, |carried| carried.output.len_bytes())
     }
 
     /// Takes the TLS configuration; `None` for a connection that will not be encrypted.
     pub(crate) fn take_tls(&mut self) -> Option<TlsSide> {
-        self.tls.take()
+        match std::mem::replace(&mut self.state, State::New) {
+            State::Encrypted(side) => Some(side),
+            other => {
+                self.state = other;
+                None
+            }
+        }
     }
 
     /// Returns the descriptor of the socket and drops its addresses.

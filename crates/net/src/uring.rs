@@ -497,12 +497,11 @@ impl Uring {
             Ok(Sent::All) => return core.output_sent(conn),
             Ok(Sent::Blocked) => {
                 let Some(open) = core.conns.get_mut(conn) else { return };
-                if !std::mem::replace(&mut open.requests.writable, true) {
+                if !open.is_leaving() && !std::mem::replace(&mut open.requests.writable, true) {
                     self.ring.push_writable(open.socket(), conn);
                 }
             }
             Ok(Sent::Limited) => self.writable.push(conn),
-            Ok(Sent::Leaving) => return,
             Err(error) => core.end(conn, CloseReason::Failed(io::Error::from(error).kind())),
         }
         core.await_drained(conn);

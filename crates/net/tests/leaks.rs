@@ -50,7 +50,7 @@ impl Case {
             assert!(Instant::now() < deadline, "it was never released");
             for event in turn(&mut self.event_loop) {
                 if let Event::Released(_, socket) = event {
-                    return socket;
+                    return *socket;
                 }
             }
         }

@@ -177,7 +177,7 @@ impl Pair {
                     Event::Released(conn, socket) => {
                         assert_eq!(conn, self.conn);
                         assert!(!self.here().is_open(conn));
-                        return socket;
+                        return *socket;
                     }
                     Event::Drained(_) => {}
                     event => panic!("{event:?}"),

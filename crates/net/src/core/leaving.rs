@@ -60,7 +60,7 @@ impl Core {
         for conn in std::mem::take(&mut self.leaving) {
             if self.is_quiet(conn) {
                 // Nothing is reported if the caller has closed it meanwhile.
-                events.extend(self.depart(conn).map(|socket| Event::Released(conn, socket)));
+                events.extend(self.depart(conn).map(|socket| Event::Released(conn, Box::new(socket))));
             } else {
                 self.inputs.keep(conn);
                 self.leaving.push(conn);

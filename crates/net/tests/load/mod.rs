@@ -237,9 +237,9 @@ impl Thread {
                 self.world.moves.fetch_add(1, Ordering::Relaxed);
                 let to = self.random.below(LOOPS);
                 if to == self.index {
-                    self.adopt(socket, end);
+                    self.adopt(*socket, end);
                 } else {
-                    self.world.send(to, Message::Adopt(socket, end));
+                    self.world.send(to, Message::Adopt(*socket, end));
                 }
             }
             Event::Closed(conn, reason) => {
