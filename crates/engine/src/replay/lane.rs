@@ -16,6 +16,7 @@ use crate::acl::Identity;
 use crate::call::{Call, Host};
 use crate::client::{ClientInfo, Place};
 use crate::clock::Clock;
+use crate::expiry_rule::ExpiryRule;
 use crate::fetch::{self, Lookup, Sought};
 use crate::pass::TurnPass;
 use crate::publish::notify::Notifications;
@@ -126,6 +127,7 @@ impl<'s, C: Clock> Lane<'s, C> {
             self.settings = Arc::new(settings);
             self.executor.settings = Arc::clone(&self.settings);
         }
+        self.executor.now.expiry_rule = ExpiryRule::Importing;
         self.executor.now.is_monitored = false;
         self.executor.commit.take_notifications(Notifications::default());
     }
