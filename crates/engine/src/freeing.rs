@@ -136,7 +136,8 @@ impl FreeQueue {
     }
 
     /// Frees values for a thread that owes `unfreed_bytes`, for at most `time` by `clock`. Returns
-    /// the bytes that the thread still owes; 0 if other threads have freed enough.
+    /// the bytes that the thread still owes. Returns 0 if few enough bytes wait to be freed, or if
+    /// other threads are freeing all values that are left.
     #[cold]
     pub fn help(&self, clock: &impl Clock, mut unfreed_bytes: u64, time: Duration) -> u64 {
         let since = clock.now();

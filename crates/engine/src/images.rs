@@ -14,7 +14,8 @@ struct Image {
     entry: Option<KeyEntry>,
 }
 
-/// The images of one run of a script. The memory is reused for the next run.
+/// Copies of the keys that one run of a script changed, made before each change, to undo the run.
+/// The memory is reused for the next run.
 #[derive(Default)]
 pub(crate) struct Images {
     list: Vec<Image>,

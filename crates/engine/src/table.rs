@@ -243,8 +243,9 @@ fn capitals(word: u64) -> u64 {
 }
 
 impl CommandTable {
-    /// Joins the data commands and `others`: the engine's own
-    /// ([`exec::commands`](crate::exec::commands)) and those of the host.
+    /// Creates the table of the data commands and of `others`. In a server, `others` are the
+    /// engine's commands for transactions and scripts ([`exec::commands`](crate::exec::commands),
+    /// [`eval::commands`](crate::eval::commands)) and the commands of the host.
     ///
     /// # Panics
     /// If two commands share a name.

@@ -139,8 +139,8 @@ impl Keyspace {
         self.left(entry)
     }
 
-    /// Gives the snapshot walk the value of an entry that has left the keyspace, if the walk is
-    /// reading that value. Returns the entry, then with an empty value.
+    /// Moves the value of `entry`, which has left the keyspace, to the snapshot walk if the walk
+    /// still needs it. Returns the entry: without its value if that was moved, else unchanged.
     #[inline]
     pub(crate) fn left(&self, mut entry: KeyEntry) -> KeyEntry {
         if self.snapshot.is_under_way() {

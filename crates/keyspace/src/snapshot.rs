@@ -184,7 +184,8 @@ enum BigPlace {
 
 /// The result of a walker's search for a big value.
 enum Sought {
-    /// The value was in the keyspace a moment ago.
+    /// The value was at this place in the keyspace. It may leave the place before its shard is
+    /// locked, so the caller checks again.
     Key(KeyPlace),
     /// The value is outside the keyspace.
     Owned(RemovedObject),
@@ -289,7 +290,8 @@ impl Snapshot {
         self.dbs.lock().clone()
     }
 
-    /// Abandons the walk: its result will be incomplete, and it only clears marks from now on.
+    /// Abandons the walk, so that its result will be incomplete. From now on writers hand over no
+    /// copies, and walkers only clear the marks of entries.
     pub fn abandon(&self) {
         if self.is_under_way() {
             // Relaxed: it does no harm if a writer still keeps a copy.

@@ -90,7 +90,8 @@ struct Activity {
     report_interval_ns: u64,
 }
 
-/// The length of an epoch in turns: long enough for each busy connection to be reported, short
+/// The length of an epoch in turns. The connections with an [`Event::Data`](crate::Event::Data)
+/// are counted in each epoch. It is long enough for each busy connection to have one, and short
 /// enough to follow a change within milliseconds.
 const TURNS_PER_EPOCH: u32 = 32;
 

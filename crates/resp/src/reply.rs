@@ -138,9 +138,9 @@ impl<'a> Reply<'a> {
         tail.extend_from_slice(b"\r\n");
     }
 
-    /// Writes a bulk string of the first `len` bytes of `word`, at most six. The whole string is
-    /// assembled in registers and written with one store. It is for replies of many small elements,
-    /// such as ranges.
+    /// Writes a bulk string of the first `len` bytes of `word`, at most six. The other bytes must
+    /// be zero. The whole string is assembled in registers and written with one store. It is for
+    /// replies of many small elements, such as ranges.
     #[inline]
     fn bulk_word(&mut self, word: u64, len: usize) {
         let header = u64::from(u32::from_le_bytes([b'$', b'0' + len as u8, b'\r', b'\n']));

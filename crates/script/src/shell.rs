@@ -8,7 +8,8 @@
 use crate::lua::{Raise, Returns, Stack, Type};
 
 const READ_ONLY: &[u8] = b"Attempt to modify a readonly table";
-/// The field of a shell's metatable that holds the result of `getmetatable`.
+/// The field that holds the result of `getmetatable`. It is in the metatables of shells, the
+/// read-only stand-ins of tables, and of strings.
 const VISIBLE: &[u8] = b"visible";
 
 /// Replaces the table on top by its shell, and pushes the shell's metatable above it.

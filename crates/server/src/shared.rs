@@ -161,7 +161,7 @@ pub struct Shared {
     pub ports: Vec<Port>,
     /// All options. Its lock is a leaf; the engine's settings are derived from it.
     pub config: Mutex<ConfigStore>,
-    /// The housekeeper's samples.
+    /// The rates that the housekeeper samples: requests, bytes and turns per second.
     pub samples: Samples,
     /// The start time of the server, in Unix seconds.
     pub started_unix_s: i64,

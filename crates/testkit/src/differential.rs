@@ -76,7 +76,8 @@ pub struct Summary {
     pub sequences: u64,
     /// The duration of the run.
     pub elapsed: Duration,
-    /// The commands of the table that one of the servers does not know.
+    /// The commands of the table that were not compared: only one of the servers knows them, or the
+    /// versions differ in their state.
     pub unknown: Vec<String>,
     /// One script for each failure.
     pub failures: Vec<String>,

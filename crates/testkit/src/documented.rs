@@ -124,7 +124,8 @@ struct Argument {
     parts: Vec<Argument>,
 }
 
-/// Returns every command that `client`'s server documents, sorted by name.
+/// Returns every command that `client`'s server documents, sorted by name. A command with
+/// subcommands is replaced by these (`config|get`).
 ///
 /// # Panics
 /// Panics if the server does not answer COMMAND DOCS in Redis' format.

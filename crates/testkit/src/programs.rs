@@ -30,7 +30,7 @@ pub const RAISES: &[u8] = b"!";
 /// The reply of a command that did not run.
 pub const SKIPPED: &[u8] = b"skipped";
 
-/// The Lua text that runs a program.
+/// The Lua script that runs the program in its arguments (`ARGV`) and returns all replies.
 pub const TEXT: &str = "\
 local function weight(value)
   if type(value) == 'string' then

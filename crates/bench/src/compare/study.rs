@@ -26,7 +26,7 @@ const QUICK_ROUNDS: u32 = 2;
 const QUICK_REQUESTS: u64 = 2_000;
 const QUICK_SECONDS: f64 = 0.3;
 
-/// A whole study.
+/// A study, as its TOML file describes it: the engines, the workloads and the number of rounds.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Study {

@@ -7,7 +7,8 @@ use super::selector::AclRequest;
 use super::user::{DEFAULT_USER, User};
 use super::users::Users;
 
-/// The user of a session, and the rights that are known before a request is checked.
+/// The user of a session. It caches if the user has all rights and if the session must
+/// authenticate first, so that most requests need only a short check.
 #[derive(Clone, Debug)]
 pub struct Identity {
     user: Arc<User>,

@@ -21,8 +21,8 @@ pub struct UnitRecord {
     last_db: usize,
 }
 
-/// The shards in which big values are searched, so that they can be shared. They are the locked
-/// shards, or those of an exclusive owner's command.
+/// The shards in which the log searches a key's big value that equals a word of a command. The log
+/// then shares this value instead of copying the word.
 #[derive(Clone, Copy)]
 pub struct Values<'l, 'k> {
     /// The locked shards; `None` if no value is to be shared.

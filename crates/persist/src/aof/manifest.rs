@@ -540,8 +540,8 @@ impl Manifest {
         has_some
     }
 
-    /// Returns true if [`date_history`](Self::date_history) or
-    /// [`take_expired`](Self::take_expired) would change the history. O(files of the history).
+    /// Returns true if the oldest file of the history is due for removal or has no `replacedat`.
+    /// Ignores the first file that a restore replaced and those after it. O(files of the history).
     pub fn has_expired(&self, now_s: i64, ttl_s: i64) -> bool {
         let last = self.history[..self.left_out_from()].last();
         last.is_some_and(|last| last.is_expired(now_s, ttl_s) || last.replaced_s.is_none())

@@ -72,7 +72,7 @@ impl Records {
         }
     }
 
-    /// Writes a piece of the big value.
+    /// Writes the next piece of the big value that `big_head` began.
     pub fn big_part(&mut self, piece: &ValuePart<'_>) {
         match self {
             Records::Rdb(encoder) => encoder.big_part(piece),

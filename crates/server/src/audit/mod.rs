@@ -203,7 +203,7 @@ pub fn run(audit: &Audit) {
     }
 }
 
-/// Returns true if the recorded `events` include calls of this command.
+/// Returns true if calls of this command are of the kinds `events` that the audit log records.
 pub fn notes_command(events: AuditEvents, registered: &Registered) -> bool {
     let command = &registered.command;
     events.contains(AuditEvents::ALL)

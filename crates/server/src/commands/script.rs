@@ -183,7 +183,8 @@ fn script_kill(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), 
     kill(ctx, ScriptKind::Script)
 }
 
-/// Ends the running scripts of a kind.
+/// Handles SCRIPT KILL and FUNCTION KILL: requests the end of all busy scripts of a kind, except
+/// those that have written.
 pub(super) fn kill(ctx: &mut ServerCtx<'_, '_, '_>, kind: ScriptKind) -> Result<(), CommandError> {
     let scripts = &ctx.shared.engine.scripts;
     match scripts.kill(kind) {

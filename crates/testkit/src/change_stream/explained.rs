@@ -7,7 +7,8 @@ use super::{Change, Difference};
 struct Explained {
     /// The name of the script; empty for all scripts.
     script: &'static str,
-    /// The beginning of the change, its name in capitals; empty for all changes of the script.
+    /// The text with which the changes begin, the name in capitals. If empty, all changes of the
+    /// script are meant.
     start: &'static str,
     /// The reason for the difference.
     reason: &'static str,

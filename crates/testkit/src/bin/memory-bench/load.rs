@@ -25,7 +25,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns true if `way` should be measured.
+    /// Returns true if the options select the measurement with this name.
     pub fn wants(&self, way: &str) -> bool {
         self.ways.is_empty() || self.ways.iter().any(|wanted| wanted == way)
     }
