@@ -67,6 +67,8 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::Joi
         if let Err(trouble) = &loaded {
             tracing::error!("{trouble}");
             shared.persistence.load_failed.store(true, Relaxed);
+            // A request in the last turn of a thread must not run on data that was not loaded.
+            shared.engine.server_state.is_stopping.store(true, Relaxed);
             shared.stop();
         }
         shared.persistence.end_loading(&shared.engine);
