@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[macro_use]
+mod back_ends;
 mod endings;
 mod fairness;
 mod held;
@@ -32,19 +34,6 @@ use net::{
 use outgoing::{
     a_connection_begun_by_the_loop_sends_when_it_is_there, a_connection_that_is_refused_is_reported_closed,
 };
-
-macro_rules! on_each_backend {
-    ($($name:ident,)*) => {
-        mod epoll {
-            $(#[test] fn $name() { super::$name(net::BackendChoice::Epoll); })*
-        }
-        mod io_uring {
-            $(#[test] fn $name() {
-                if super::io_uring_works() { super::$name(net::BackendChoice::IoUring); }
-            })*
-        }
-    };
-}
 
 on_each_backend! {
     input_cut_at_every_byte_arrives_whole,
@@ -96,17 +85,6 @@ fn submitted_output_leaves_without_a_poll(backend: BackendChoice) {
         client.read_exact(&mut got).unwrap();
         assert_eq!(got, word.as_bytes());
         served.turn(Duration::ZERO);
-    }
-}
-
-fn io_uring_works() -> bool {
-    let options = LoopOptions { backend: BackendChoice::IoUring, ..LoopOptions::default() };
-    match EventLoop::new(&options) {
-        Ok(_) => true,
-        Err(error) => {
-            println!("skipped: io_uring is not to be had here: {error}");
-            false
-        }
     }
 }
 

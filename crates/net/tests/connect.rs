@@ -15,22 +15,11 @@ use net::{
 use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
 use rustls::pki_types::ServerName;
 
+#[macro_use]
+mod back_ends;
 mod identity;
 
 use identity::Identity;
-
-macro_rules! on_each_backend {
-    ($($name:ident,)*) => {
-        mod epoll {
-            $(#[test] fn $name() { super::$name(net::BackendChoice::Epoll); })*
-        }
-        mod io_uring {
-            $(#[test] fn $name() {
-                if super::io_uring_works() { super::$name(net::BackendChoice::IoUring); }
-            })*
-        }
-    };
-}
 
 on_each_backend! {
     tcp_connects_and_sends_what_was_queued_before,
@@ -53,11 +42,6 @@ on_each_backend! {
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A time limit for attempts that cannot succeed.
 const SHORT: Duration = Duration::from_millis(50);
-
-fn io_uring_works() -> bool {
-    let options = LoopOptions { backend: BackendChoice::IoUring, ..LoopOptions::default() };
-    EventLoop::new(&options).inspect_err(|error| println!("skipped: no io_uring here: {error}")).is_ok()
-}
 
 fn new_loop(backend: BackendChoice) -> EventLoop {
     EventLoop::new(&LoopOptions { backend, ..LoopOptions::default() }).unwrap()

@@ -19,24 +19,13 @@ use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, SupportedCipherSuite};
 
+#[macro_use]
+mod back_ends;
 mod identity;
 mod load;
 
 use identity::Identity;
 use load::{Random, Transport};
-
-macro_rules! on_each_backend {
-    ($($name:ident,)*) => {
-        mod epoll {
-            $(#[test] fn $name() { super::$name(net::BackendChoice::Epoll); })*
-        }
-        mod io_uring {
-            $(#[test] fn $name() {
-                if super::io_uring_works() { super::$name(net::BackendChoice::IoUring); }
-            })*
-        }
-    };
-}
 
 on_each_backend! {
     tcp_moves_under_load,
@@ -61,11 +50,6 @@ on_each_backend! {
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn io_uring_works() -> bool {
-    let options = LoopOptions { backend: BackendChoice::IoUring, ..LoopOptions::default() };
-    EventLoop::new(&options).inspect_err(|error| println!("skipped: no io_uring here: {error}")).is_ok()
-}
 
 /// Returns the preferred suite of a version.
 fn suite(version: &rustls::SupportedProtocolVersion) -> SupportedCipherSuite {

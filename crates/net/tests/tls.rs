@@ -17,22 +17,11 @@ use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, SupportedCipherSuite};
 
+#[macro_use]
+mod back_ends;
 mod identity;
 
 use identity::Identity;
-
-macro_rules! on_each_backend {
-    ($($name:ident,)*) => {
-        mod epoll {
-            $(#[test] fn $name() { super::$name(net::BackendChoice::Epoll); })*
-        }
-        mod io_uring {
-            $(#[test] fn $name() {
-                if super::io_uring_works() { super::$name(net::BackendChoice::IoUring); }
-            })*
-        }
-    };
-}
 
 on_each_backend! {
     every_suite_echoes_every_length,
@@ -54,11 +43,6 @@ on_each_backend! {
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn io_uring_works() -> bool {
-    let options = LoopOptions { backend: BackendChoice::IoUring, ..LoopOptions::default() };
-    EventLoop::new(&options).inspect_err(|error| println!("skipped: no io_uring here: {error}")).is_ok()
-}
 
 /// Returns one suite of each version, and both record layouts of the older one.
 fn suites() -> Vec<SupportedCipherSuite> {
