@@ -6,21 +6,10 @@ use std::time::{Duration, Instant};
 use net::BackendChoice;
 use testkit::{Client, Value, notation};
 
-use crate::support::{connect, info, on_each_back_end, start};
+use crate::support::{ask, check, connect, info, on_each_back_end, start};
 
 /// Time longer than the housekeeper's interval.
 const COMES_BY: Duration = Duration::from_millis(300);
-
-/// Returns a reply in one line, in the notation of scripts.
-fn ask(client: &mut Client, line: &str) -> String {
-    notation::one_line(&client.command(&line.split(' ').collect::<Vec<_>>()))
-}
-
-fn check(client: &mut Client, steps: &[(&str, &str)]) {
-    for (line, expected) in steps {
-        assert_eq!(ask(client, line), *expected, "{line}");
-    }
-}
 
 #[test]
 fn keys_past_their_time_are_seen_by_the_import_source_alone() {

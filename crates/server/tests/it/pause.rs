@@ -4,23 +4,10 @@
 use std::fs;
 use std::time::Duration;
 
-use testkit::{Client, notation};
-
-use crate::support::{connect, info, on_each_back_end};
+use crate::support::{ask, check, connect, info, on_each_back_end};
 
 /// Time longer than the housekeeper's interval.
 const HOUSEKEEPING: Duration = Duration::from_millis(300);
-
-/// Sends a command and returns the reply in one line, in the notation of scripts.
-fn ask(client: &mut Client, line: &str) -> String {
-    notation::one_line(&client.command(&line.split(' ').collect::<Vec<_>>()))
-}
-
-fn check(client: &mut Client, steps: &[(&str, &str)]) {
-    for (line, expected) in steps {
-        assert_eq!(ask(client, line), *expected, "{line}");
-    }
-}
 
 /// Reads of keys and fields that have expired: `k`, the only field of `h`, and field `f` of `g`.
 const READS: &[(&str, &str)] = &[

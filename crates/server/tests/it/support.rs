@@ -9,7 +9,7 @@ use net::{Backend, BackendChoice};
 use rustix::process::{Pid, Signal, kill_process};
 use server::Server;
 use tempfile::TempDir;
-use testkit::{Address, Client, Protocol, ServerProcess, Value, saker};
+use testkit::{Address, Client, Protocol, ServerProcess, Value, notation, saker};
 
 /// The path of the program.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_saker-server");
@@ -128,6 +128,19 @@ pub fn info(client: &mut Client, field: &str) -> u64 {
     let text = String::from_utf8_lossy(&text).into_owned();
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("INFO has {field} as a number"))
+}
+
+/// Sends a command, its words separated by spaces. Returns the reply in one line, in the notation
+/// of scripts.
+pub fn ask(client: &mut Client, line: &str) -> String {
+    notation::one_line(&client.command(&line.split(' ').collect::<Vec<_>>()))
+}
+
+/// Sends commands one after the other and checks their replies, see [`ask`].
+pub fn check(client: &mut Client, steps: &[(&str, &str)]) {
+    for (line, expected) in steps {
+        assert_eq!(ask(client, line), *expected, "{line}");
+    }
 }
 
 /// Connects a client on thread `thread`.

@@ -6,20 +6,10 @@ use std::time::Duration;
 
 use testkit::{Address, Client, Protocol, Value, notation, peer};
 
-use crate::support::{info, on_each_back_end};
+use crate::support::{check, info, on_each_back_end};
 
 /// Time longer than the expiry of the keys in these tests.
 const LIVED: Duration = Duration::from_millis(20);
-
-fn ask(client: &mut Client, line: &str) -> String {
-    notation::one_line(&client.command(&line.split(' ').collect::<Vec<_>>()))
-}
-
-fn check(client: &mut Client, steps: &[(&str, &str)]) {
-    for (line, expected) in steps {
-        assert_eq!(ask(client, line), *expected, "{line}");
-    }
-}
 
 /// Reads the next `count` events, as `event key`, sorted: SCAN and RANDOMKEY visit keys in no
 /// order.
