@@ -108,19 +108,21 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
     // the target, which may be slow.
     shared.wake(&ctx.data.commit.outbox);
     let mut delivery = ctx.pass.outside(|| deliver(&shared.migrations, &order, &parcels));
-    if !order.copy && shared.engine.pause.is_on(unix_ms()) {
-        // The removal would be a change during the pause. Like after a lost reply, the keys are
-        // then on both servers.
-        return Err(CommandError::Line(PAUSED));
-    }
     if !order.copy {
+        // The removal of a key is a change. If clients were paused while this thread was outside
+        // the gate, the keys stay on both servers, as after a lost reply.
+        let is_paused = || shared.engine.pause.is_on(unix_ms());
         parcels =
             parcels.into_iter().zip(&delivery.taken).filter(|(_, taken)| **taken).map(|it| it.0).collect();
-        parcels.retain(|parcel| !parcel.remove_if_unchanged(&mut ctx.data, db));
+        if !is_paused() {
+            parcels.retain(|parcel| !parcel.remove_if_unchanged(&mut ctx.data, db));
+        }
         if !parcels.is_empty() {
             let data = &mut ctx.data;
-            let late =
-                ctx.pass.exclusive(|_alone| resend_changed(data, db, &parcels, &order, &shared.migrations));
+            let late = ctx.pass.exclusive(|_alone| match is_paused() {
+                true => Some(Failure::Paused),
+                false => resend_changed(data, db, &parcels, &order, &shared.migrations),
+            });
             delivery.failure = delivery.failure.or(late);
         }
     }
@@ -130,9 +132,6 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
     }
     Ok(())
 }
-
-const PAUSED: &str =
-    "IOERR clients were paused while the keys were sent: they are on both servers; repeat with REPLACE";
 
 /// The options for connections to other servers.
 struct ConnectionOptions {
@@ -332,6 +331,8 @@ enum Failure {
     Connecting,
     Writing,
     Reading,
+    /// Clients were paused before the keys could be removed.
+    Paused,
     /// The target's error line, without its `-`.
     Refused(Vec<u8>),
 }
@@ -342,6 +343,9 @@ impl From<Failure> for CommandError {
             Failure::Connecting => CommandError::Line("IOERR error or timeout connecting to the client"),
             Failure::Writing => CommandError::Line("IOERR error or timeout writing to target instance"),
             Failure::Reading => CommandError::Line("IOERR error or timeout reading from target instance"),
+            Failure::Paused => CommandError::Line(
+                "IOERR clients were paused while the keys were sent: they are on both servers; repeat with REPLACE",
+            ),
             Failure::Refused(line) => {
                 CommandError::Bytes([b"ERR Target instance replied with error: ", &line[..]].concat())
             }

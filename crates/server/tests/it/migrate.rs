@@ -1,5 +1,6 @@
 //! MIGRATE between servers: Saker to Saker, to a real Redis, and its behaviour after errors.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -9,7 +10,7 @@ use server::Server;
 use testkit::process::free_port;
 use testkit::{Client, Value, peer};
 
-use crate::support::{connect, payload_version, start};
+use crate::support::{connect, connect_on, payload_version, start};
 
 fn ok() -> Value {
     Value::Simple(b"OK".to_vec())
@@ -135,6 +136,26 @@ fn a_target_that_does_not_answer_takes_no_key() {
     drop(silent);
     error_begins(&migrate(&mut here, port, "k 0 50"), "IOERR error or timeout");
     assert_eq!(here.command(&["GET", "k"]), bulk("v"));
+}
+
+#[test]
+fn a_pause_that_begins_while_a_key_is_sent_keeps_the_key() {
+    let source = start(BackendChoice::Auto);
+    // MIGRATE stops the other connections of its thread.
+    let (mut here, mut pausing) = (connect_on(&source, 0), connect_on(&source, 1));
+    here.command(&["SET", "k", "v"]);
+    let target = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = target.local_addr().expect("it is bound").port();
+    let reply = thread::scope(|scope| {
+        let migrating = scope.spawn(|| migrate(&mut here, port, "k 0 30000"));
+        let (mut connection, _) = target.accept().expect("a connection was made");
+        assert!(connection.read(&mut [0; 64]).expect("it sends") > 0);
+        assert_eq!(pausing.command(&["CLIENT", "PAUSE", "1000000", "WRITE"]), ok());
+        connection.write_all(b"+OK\r\n+OK\r\n").expect("it reads");
+        migrating.join().expect("it does not panic")
+    });
+    error_begins(&reply, "IOERR clients were paused while the keys were sent");
+    assert_eq!(pausing.command(&["GET", "k"]), bulk("v"));
 }
 
 #[test]

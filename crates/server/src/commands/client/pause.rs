@@ -65,6 +65,7 @@ fn client_pause(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
     // orders it.
     pause.until_ms.fetch_max(until_ms, Relaxed);
     // After this step, no turn is running that began before the pause, so no write is in progress.
+    // A request that waited to own the keyspace meanwhile checks the pause when it does.
     ctx.pass.exclusive(|_alone| ());
     ctx.reply.ok();
     Ok(())
