@@ -96,7 +96,7 @@ pub fn runs_scripts(session: &Session, registered: &Registered) -> bool {
 
 /// Returns true if CLIENT PAUSE WRITE postpones this command.
 pub fn writes(session: &Session, registered: &Registered) -> bool {
-    flags_of(session, registered).intersects(Flags::WRITE | Flags::MAY_REPLICATE)
+    Effect::of(flags_of(session, registered)) == Effect::MayWrite
 }
 
 /// Returns true if a command reads or writes keys. A monitor may not run such commands.

@@ -16,7 +16,6 @@ use stdx::ByteQueue;
 
 use crate::alone::NotAlone;
 use crate::call::Host;
-use crate::check::Effect;
 use crate::clock::Clock;
 use crate::commit::Unit;
 use crate::pass::TurnPass;
@@ -223,14 +222,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         {
             self.exec_locked(session, &transaction, out, pass)
         } else {
-            let effect = Effect::of(transaction.flags());
-            let mut ran =
-                self.alone(pass, effect, |it, pass| it.exec_alone(session, &transaction, out, pass));
-            if ran == Err(NotAlone::Paused) && !self.transaction_may_write(&transaction) {
-                ran = self.alone(pass, Effect::Harmless, |it, pass| {
-                    it.exec_alone(session, &transaction, out, pass)
-                });
-            }
+            let effect = self.effect_of(&transaction);
+            let ran = self.alone(pass, effect, |it, pass| it.exec_alone(session, &transaction, out, pass));
             if ran == Err(NotAlone::Paused) {
                 session.transaction = Some(transaction);
                 session.info.queued.store(queued, Relaxed);

@@ -2,9 +2,9 @@
 //! scripts may declare that they do not write.
 
 use commands::Args;
-use commands::table::Flags;
 
 use crate::call::Host;
+use crate::check::Effect;
 use crate::clock::Clock;
 use crate::run::Executor;
 use crate::scripting::ScriptTraits;
@@ -20,19 +20,21 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     pub(crate) fn may_write(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
         match (&session.transaction, registered.command.run) {
             (_, Runner::Script(verb)) => self.script_may_write(verb, args),
-            (Some(transaction), Runner::Transaction(Verb::Exec)) => self.transaction_may_write(transaction),
+            (Some(transaction), Runner::Transaction(Verb::Exec)) => {
+                self.effect_of(transaction) == Effect::MayWrite
+            }
             _ => true,
         }
     }
 
-    /// Returns true if a queued command of the transaction may write. O(commands).
-    #[cold]
-    pub(crate) fn transaction_may_write(&mut self, transaction: &Transaction) -> bool {
+    /// Returns the effect that the queued commands of a transaction may have. O(commands).
+    pub(crate) fn effect_of(&mut self, transaction: &Transaction) -> Effect {
         let hasher = self.shared().keyspace.hasher();
-        transaction.queue.iter().any(|queued| match queued.registered.command.run {
+        let writes = transaction.queue.iter().any(|queued| match queued.registered.command.run {
             Runner::Script(verb) => self.script_may_write(verb, &queued.args.args(hasher)),
-            _ => queued.registered.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE),
-        })
+            _ => Effect::of(queued.registered.command.flags) == Effect::MayWrite,
+        });
+        if writes { Effect::MayWrite } else { Effect::Harmless }
     }
 
     /// Returns true if the script that a request names may write, by the flags that the script
