@@ -34,21 +34,19 @@ impl ExpiryRule {
     }
 
     /// Returns the treatment of expired keys for a command. `imports` returns true for a client
-    /// that imports data.
-    #[inline]
-    pub fn access(self, command: &Command<Runner>, imports: impl FnOnce() -> bool) -> ExpiredAccess {
-        if self == Self::Usual { ExpiredAccess::Remove } else { self.unusual_access(command, imports) }
-    }
-
+    /// that imports data. Callers on the hot path handle the usual rule themselves; this function
+    /// is not inlined, so that they are.
     #[cold]
-    fn unusual_access(self, command: &Command<Runner>, imports: impl FnOnce() -> bool) -> ExpiredAccess {
+    #[inline(never)]
+    pub fn access(self, command: &Command<Runner>, imports: impl FnOnce() -> bool) -> ExpiredAccess {
         match (self, command.flags.contains(Flags::WRITE)) {
+            (Self::Usual, _) => ExpiredAccess::Remove,
             _ if imports() => ExpiredAccess::Show,
             (Self::Importing, true) => ExpiredAccess::RemoveOnAccess,
             // A write must not find an expired key in its place. Writes are postponed during a
             // pause, except those that were in progress.
-            (Self::Usual | Self::Paused, true) => ExpiredAccess::Remove,
-            (Self::Usual | Self::Importing | Self::Paused, false) => ExpiredAccess::Hide,
+            (Self::Paused, true) => ExpiredAccess::Remove,
+            (Self::Importing | Self::Paused, false) => ExpiredAccess::Hide,
         }
     }
 

@@ -319,7 +319,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     #[inline]
     pub fn expired_access(&self, client: &ClientInfo, command: &Command<Runner>) -> ExpiredAccess {
         let imports = || self.settings.import_mode && client.choices.import_source.load(Relaxed);
-        self.now.expiry_rule.access(command, imports)
+        let rule = self.now.expiry_rule;
+        if rule == ExpiryRule::Usual { ExpiredAccess::Remove } else { rule.access(command, imports) }
     }
 
     /// Returns the time, in Unix milliseconds, up to which the deadline of a watched key counts as
