@@ -57,8 +57,8 @@ const LARGE_LEN_BYTES_MIN: usize = 1 << 20;
 pub enum LimitState {
     /// Memory is within its limit with the requested reserve, except for a small excess.
     Fits,
-    /// Memory is over its limit, but evictions stop for now: their time in this turn is used up, or
-    /// the change log is full. Later turns continue.
+    /// Memory is over its limit. Later turns continue to evict: the time for it in this turn is
+    /// used up, or the change log is full.
     InProgress,
     /// Memory is over its limit, or a large reserve does not fit, and no key can be evicted.
     Short,

@@ -10,6 +10,7 @@
 //!
 //! ```text
 //!   inside[0] inside[1] …   one padded flag a thread: outside, in a turn, or busy in one
+//!   claimed[0] …            one flag an index that several threads use in turn: one has it
 //!   closed                  an exclusive owner waits, works or is busy; shared callers sleep on it
 //!   left                    counts departures while closed; the exclusive owner sleeps on it
 //!   rejected                counts the callers that wait for the owner; the next owner waits for 0
