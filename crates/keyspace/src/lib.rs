@@ -49,7 +49,8 @@ pub use scan::ScanCursor;
 pub use set::{Set, SetView};
 pub use sizes::{KeySizes, SizeMark};
 pub use stream::{
-    AppendError, Keep, NewId, References, Stream, StreamEntry, StreamId, StreamLimits, StreamRest, TrimEffort,
+    AppendError, Keep, NewId, References, Stream, StreamEntry, StreamId, StreamLimits, StreamRest,
+    StreamTrimmed, TrimEffort,
 };
 pub use string::Str;
 pub use value_size::{Measure, SizedType, ValueSize};

@@ -116,6 +116,12 @@ pub struct StreamTrimmed {
     /// Most of the removed entries, if they are so many that the caller should drop them in the
     /// background.
     pub leftovers: Option<Box<Stream>>,
+    /// The pending entries that [`References::Delete`] acknowledged, each with the index of its
+    /// group, in the order of their IDs.
+    pub acknowledged: Vec<(usize, StreamId)>,
+    /// The removed entries behind an entry that [`References::Acknowledged`] kept, in order. The
+    /// other removed entries were at the front of the stream.
+    pub removed_behind_kept: Vec<StreamId>,
 }
 
 /// The highest number of entries ever added: clients read it as a signed number.
@@ -339,14 +345,14 @@ impl Stream {
     ///
     /// If the stream has groups and `references` is not [`References::Keep`], the entries are
     /// checked and removed one by one, for either effort. This costs O(checked entries × groups log
-    /// n).
+    /// n). Entries removed behind a kept one count as deleted, as if by their IDs.
     pub fn trim(&mut self, keep: Keep, effort: TrimEffort, references: References) -> StreamTrimmed {
         let limit = match effort {
             TrimEffort::Exact | TrimEffort::WholeNodes { entries_max: 0 } => usize::MAX,
             TrimEffort::WholeNodes { entries_max } => entries_max,
         };
         if references != References::Keep && !self.groups.is_empty() {
-            return StreamTrimmed { removed: self.trim_entries(keep, limit, references), leftovers: None };
+            return self.trim_entries(keep, limit, references);
         }
         let before = self.len;
         let mut nodes = 0;
@@ -365,7 +371,7 @@ impl Stream {
         if effort == TrimEffort::Exact {
             self.trim_first_node(keep);
         }
-        StreamTrimmed { removed: before - self.len, leftovers }
+        StreamTrimmed { removed: before - self.len, leftovers, ..StreamTrimmed::default() }
     }
 
     /// Removes `count` nodes from the front. Frees up to `FREED_NODES_MAX` nodes itself; more are
@@ -412,17 +418,18 @@ impl Stream {
     }
 
     /// Removes entries from the front one by one. `references` determines the entries that stay
-    /// because a group needs them. Returns the number removed, at most `limit`. Stops before a node
+    /// because a group needs them. Removes at most `limit`. Stops before a node
     /// with more entries than may still be removed.
-    fn trim_entries(&mut self, keep: Keep, limit: usize, references: References) -> usize {
+    fn trim_entries(&mut self, keep: Keep, limit: usize, references: References) -> StreamTrimmed {
         let read_up_to = match references {
             References::Acknowledged => self.read_by_all(),
             References::Keep | References::Delete => StreamId::MAX,
         };
-        let (mut removed, mut index, mut done) = (0, 0, false);
+        let mut trimmed = StreamTrimmed::default();
+        let (mut index, mut done, mut has_kept) = (0, false, false);
         while let Some(node) = self.nodes.get(index)
             && !done
-            && removed + node.live() <= limit
+            && trimmed.removed + node.live() <= limit
         {
             let mut at = node.start();
             while let Some(entry) = self.nodes[index].at(at) {
@@ -436,17 +443,27 @@ impl Stream {
                     done = true;
                     break;
                 }
-                if deleted || references == References::Acknowledged && is_pending(&self.groups, id) {
+                if deleted {
+                    continue;
+                }
+                if references == References::Acknowledged && is_pending(&self.groups, id) {
+                    has_kept = true;
                     continue;
                 }
                 if references == References::Delete {
-                    for group in &mut self.groups {
-                        group.acknowledge(id);
+                    for (number, group) in self.groups.iter_mut().enumerate() {
+                        if group.acknowledge(id) {
+                            trimmed.acknowledged.push((number, id));
+                        }
                     }
+                }
+                if has_kept {
+                    trimmed.removed_behind_kept.push(id);
+                    self.max_deleted_id = self.max_deleted_id.max(id);
                 }
                 self.nodes.node_mut(index).delete(start);
                 self.len -= 1;
-                removed += 1;
+                trimmed.removed += 1;
             }
             if self.nodes[index].live() == 0 {
                 self.nodes_len_bytes -= self.nodes.remove(index).len_bytes();
@@ -454,7 +471,7 @@ impl Stream {
                 index += 1;
             }
         }
-        removed
+        trimmed
     }
 
     // Walks, which snapshots use.
@@ -784,6 +801,19 @@ mod tests {
                 assert_eq!(pending(&stream), still_pending, "{references:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_trim_returns_the_references_and_the_gaps_that_it_made() {
+        let mut stream = read_by_a_group();
+        let trimmed = stream.trim(Keep::Last(3), TrimEffort::Exact, References::Delete);
+        assert_eq!(trimmed.acknowledged, [2, 4, 5, 6].map(|ms| (0, id(ms, 0))));
+        assert_eq!((trimmed.removed_behind_kept, stream.max_deleted_id()), (vec![], StreamId::MIN));
+        let mut stream = read_by_a_group();
+        let trimmed = stream.trim(Keep::Last(3), TrimEffort::Exact, References::Acknowledged);
+        assert_eq!((trimmed.removed, trimmed.acknowledged), (2, vec![]));
+        // 2-0 is pending, so the removal of 3-0 left a gap.
+        assert_eq!((trimmed.removed_behind_kept, stream.max_deleted_id()), (vec![id(3, 0)], id(3, 0)));
     }
 
     #[test]
