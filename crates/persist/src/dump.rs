@@ -52,6 +52,27 @@ pub fn dump(value: &View<'_, Object>, compression: Compression) -> Vec<u8> {
     sealed(writer.into_sink(), kind.version())
 }
 
+/// Returns the payload for a value in the lowest version of the format, which Redis 5 and all later
+/// servers read. Returns `None` if that version cannot hold the value: fields that expire, or an
+/// element of several GiB. A stream loses what its type of Redis 7 adds: the count of added
+/// entries, the largest deleted ID, and the entries that groups have read. O(bytes).
+pub fn dump_oldest(value: &View<'_, Object>, compression: Compression) -> Option<Vec<u8>> {
+    let kind = FileVersion::Redis5.type_of(value);
+    if kind.version() > FileVersion::Redis5.number() {
+        return None;
+    }
+    let mut writer = Writer::new(vec![kind.number()], compression);
+    write_value(kind, &mut writer, value).ok()?;
+    Some(sealed(writer.into_sink(), FileVersion::Redis5.number()))
+}
+
+/// Returns the version of the format in the footer of a payload, or `None` if it is too short.
+/// O(1).
+pub fn version(payload: &[u8]) -> Option<u16> {
+    let footer = payload.last_chunk::<FOOTER_LEN_BYTES>()?;
+    footer.first_chunk().map(|version| u16::from_le_bytes(*version))
+}
+
 /// Appends this version and the checksum to `value`, which begins with its type, and returns the
 /// payload.
 pub fn sealed(mut value: Vec<u8>, version: u16) -> Vec<u8> {

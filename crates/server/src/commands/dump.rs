@@ -5,10 +5,12 @@
 //! `sanitize-dump-payload` says: an invalid payload could break invariants of the types.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
-use ::commands::{Args, CommandError, Ctx, EventClass};
-use keyspace::{Access, Expiry, Key};
+use ::commands::{Args, CommandError, Ctx, EventClass, RecordWriter};
+use keyspace::{Access, Expiry, HashField, Key, Object, Stream};
 use persist::dump::{self, PayloadError};
-use persist::rdb::{Compression, Value, ValueType};
+use persist::rdb::{Compression, FileVersion, Value, ValueType};
+use structures::entry::View;
+use structures::listpack::element::IntText;
 
 use crate::context::Runner;
 
@@ -120,7 +122,9 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             entry.set_access(access);
         }
         ctx.changed(EventClass::GENERIC, "restore", key);
-        if let (Some(at_ms), false) = (expiry_ms, options.absolute_ttl) {
+        if !is_for_all_peers(args.get(3)) || ctx.limits.skips_checksums {
+            record_value(ctx, args, expiry_ms);
+        } else if let (Some(at_ms), false) = (expiry_ms, options.absolute_ttl) {
             ctx.record(|record| {
                 record.command("RESTORE").word(key.bytes).integer(at_ms).words(args.from(3)).word(b"ABSTTL");
             });
@@ -128,6 +132,68 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     }
     ctx.reply.ok();
     Ok(())
+}
+
+/// Returns true if every server that can apply records reads the version of this payload.
+fn is_for_all_peers(payload: &[u8]) -> bool {
+    dump::version(payload).is_some_and(|version| version <= FileVersion::Redis5.number())
+}
+
+/// Records the value that a RESTORE stored at argument 1: as RESTORE of a payload in the oldest
+/// version, or field by field if fields expire.
+#[cold]
+fn record_value(ctx: &mut Ctx<'_>, args: &Args<'_>, expiry_ms: Option<i64>) {
+    let (key, db) = (args.key(1), ctx.db.index());
+    let compression = if ctx.limits.compresses_dumps { Compression::Lzf } else { Compression::None };
+    ctx.effects.record.replace(db, |record| {
+        let Some(entry) = ctx.db.peek_even_expired(key) else { return };
+        let value = entry.view();
+        let payload = match (dump::dump_oldest(&value, compression), &value) {
+            (None, View::Object(Object::Hash(_))) => None,
+            // The element of a list is too long for servers before Redis 7.
+            (None, _) => Some(dump::dump(&value, compression)),
+            (payload, _) => payload,
+        };
+        if let Some(payload) = payload {
+            record.command("RESTORE").word(key.bytes).integer(expiry_ms.unwrap_or(0)).word(&payload);
+            let is_option = |word: &&[u8]| !word.eq_ignore_ascii_case(b"ABSTTL");
+            record.words(args.from(4).filter(is_option)).words(expiry_ms.map(|_| &b"ABSTTL"[..]));
+            if let View::Object(Object::Stream(stream)) = value {
+                record_progress(record, key.bytes, stream);
+            }
+            return;
+        }
+        if args.from(4).any(|word| word.eq_ignore_ascii_case(b"REPLACE")) {
+            record.command("DEL").word(key.bytes);
+        }
+        if let View::Object(Object::Hash(hash)) = value {
+            hash.fields().for_each(|field| record_field(record, key.bytes, &field));
+        }
+        if let Some(at_ms) = expiry_ms {
+            record.command("PEXPIREAT").word(key.bytes).integer(at_ms);
+        }
+    });
+}
+
+/// Records the state of a stream that [`dump::dump_oldest`] does not keep.
+fn record_progress(record: &mut RecordWriter<'_>, key: &[u8], stream: &Stream) {
+    record.command("XSETID").word(key).id(stream.last_id());
+    record.word(b"ENTRIESADDED").integer(stream.entries_added());
+    record.word(b"MAXDELETEDID").id(stream.max_deleted_id());
+    for group in stream.groups() {
+        record.command("XGROUP").words([b"SETID", key, group.name()]).id(group.last_delivered());
+        record.word(b"ENTRIESREAD").integer(group.entries_read().unwrap_or(-1));
+    }
+}
+
+/// Records a field of a hash with its expiry.
+fn record_field(record: &mut RecordWriter<'_>, key: &[u8], field: &HashField<'_>) {
+    let (mut name, mut value) = (IntText::new(), IntText::new());
+    let (name, value) = (field.name.text(&mut name), field.value.text(&mut value));
+    record.command("HSET").words([key, name, value]);
+    if let Some(at_ms) = field.deadline_ms {
+        record.command("HPEXPIREAT").word(key).integer(at_ms).words([&b"FIELDS"[..], b"1", name]);
+    }
 }
 
 static RESTORE_ASKING: Command<Runner> = Command {
@@ -211,22 +277,31 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use engine::owned_args::OwnedArgs;
+    use keyspace::Keyspace;
     use keyspace::view::{AccessContext, AccessResults, ExpiredAccess};
-    use keyspace::{Keyspace, View};
     use resp::{Protocol, Reply};
     use stdx::ByteQueue;
+    use structures::entry::{Entry, NewValue};
 
     use super::*;
 
+    /// Returns the payload of DUMP for a value.
+    fn dumped(object: Object) -> Vec<u8> {
+        let entry = Entry::new(b"k", NewValue::Object(object), None, 0);
+        dump::dump(&entry.view(), Compression::None)
+    }
+
     /// Returns the commands that RESTORE of a string records, with these options after the payload.
     fn recorded(ttl: &str, options: &[&str]) -> (Vec<String>, bool) {
+        recorded_of(&dumped(Object::Blob(b"value".to_vec().into())), ttl, options)
+    }
+
+    /// Returns the commands that RESTORE of a payload records, and true if the request is recorded.
+    fn recorded_of(payload: &[u8], ttl: &str, options: &[&str]) -> (Vec<String>, bool) {
         let keyspace = Keyspace::new(1, [1, 2, 3, 4]);
         let (mut effects, mut access_results) = (::commands::Changes::default(), AccessResults::default());
         effects.record.is_wanted = true;
-        let object = keyspace::Object::Blob(b"value".to_vec().into());
-        let entry = structures::entry::Entry::new(b"k", structures::entry::NewValue::Object(object), None, 0);
-        let payload = dump::dump(&entry.view(), Compression::None);
-        let words: [&[u8]; 4] = [b"RESTORE", b"k", ttl.as_bytes(), &payload];
+        let words: [&[u8]; 4] = [b"RESTORE", b"k", ttl.as_bytes(), payload];
         let words = words.into_iter().chain(options.iter().map(|word| word.as_bytes()));
         let owned = OwnedArgs::new(words);
         let args = owned.args(keyspace.hasher());
@@ -239,7 +314,7 @@ mod tests {
         let mut locked = keyspace.lock_one(args.key(1).hash);
         let (mut out, limits) = (ByteQueue::new(), ::commands::ValueLimits::default());
         let mut ctx = Ctx {
-            db: View::new(&keyspace, &mut locked, 0, access_context, &mut access_results),
+            db: keyspace::View::new(&keyspace, &mut locked, 0, access_context, &mut access_results),
             reply: Reply::new(&mut out, Protocol::Resp2),
             effects: &mut effects,
             rng: &mut fastrand::Rng::with_seed(1),
@@ -269,5 +344,64 @@ mod tests {
         assert_eq!(recorded("5000", &["ABSTTL"]), (vec![], true));
         // The time is in the past and there was no key, so nothing changed.
         assert_eq!(recorded("500", &["ABSTTL"]), (vec![], false));
+    }
+
+    /// Returns the words of a recorded command, without their lengths.
+    fn words(command: &str) -> Vec<&str> {
+        command.split(' ').skip(1).step_by(2).collect()
+    }
+
+    #[test]
+    fn a_payload_of_a_newer_version_is_recorded_in_the_oldest_one() {
+        let string = dumped(Object::Blob(b"value".to_vec().into()));
+        let bytes = string[..string.len() - 10].to_vec();
+        let (commands, has_request) = recorded_of(&dump::sealed(bytes.clone(), 12), "50", &["REPLACE"]);
+        assert!(!has_request && commands.len() == 1, "{commands:?}");
+        assert!(commands[0].starts_with("$7 RESTORE $1 k $4 1050 "), "{commands:?}");
+        assert!(commands[0].ends_with("$7 REPLACE $6 ABSTTL "), "{commands:?}");
+        let (commands, _) = recorded_of(&dump::sealed(bytes, 12), "0", &[]);
+        let text = String::from_utf8_lossy(&dump::sealed(b"\0\x05value".to_vec(), 9)).into_owned();
+        assert_eq!(commands, [format!("$7 RESTORE $1 k $1 0 $17 {text} ")]);
+    }
+
+    #[test]
+    fn a_hash_whose_fields_expire_is_recorded_field_by_field() {
+        let hasher = keyspace::Hasher::with_seed([1, 2, 3, 4]);
+        let limits = keyspace::PackLimits { entries_max: 9, value_len_bytes_max: 9 };
+        let mut hash = keyspace::Hash::new();
+        for (name, expiry) in [(b"f", Expiry::At(9_000)), (b"g", Expiry::Clear)] {
+            hash.set_with_expiry(keyspace::FieldWrite { name, value: b"1", expiry }, &limits, &hasher);
+        }
+        let payload = dumped(Object::Hash(hash));
+        assert_eq!(dump::version(&payload), Some(12));
+        let (mut commands, has_request) = recorded_of(&payload, "50", &["REPLACE"]);
+        assert!(!has_request && words(&commands[0]) == ["DEL", "k"], "{commands:?}");
+        assert_eq!(words(&commands.pop().expect("an expiry")), ["PEXPIREAT", "k", "1050"]);
+        let mut fields: Vec<_> = commands[1..].iter().map(|command| words(command).join(" ")).collect();
+        fields.sort();
+        assert_eq!(fields, ["HPEXPIREAT k 9000 FIELDS 1 f", "HSET k f 1", "HSET k g 1"]);
+        let (commands, _) = recorded_of(&payload, "0", &[]);
+        assert_eq!(words(&commands[0])[0], "HSET");
+    }
+
+    #[test]
+    fn the_progress_of_a_stream_follows_its_oldest_payload() {
+        let limits = keyspace::StreamLimits { node_bytes_max: 100, node_entries_max: 9 };
+        let id = |ms| keyspace::StreamId { ms, seq: 0 };
+        let mut stream = Stream::new();
+        for ms in 1..=3 {
+            let pair: [&[u8]; 2] = [b"a", b"1"];
+            assert!(stream.append(id(ms), pair.into_iter(), limits).is_ok());
+        }
+        stream.remove(id(2));
+        stream.create_group(b"g", id(1), Some(1)).expect("a new name");
+        let payload = dumped(Object::Stream(Box::new(stream)));
+        let (commands, has_request) = recorded_of(&payload, "0", &[]);
+        assert!(!has_request && words(&commands[0])[0] == "RESTORE", "{commands:?}");
+        let behind: Vec<_> = commands[1..].iter().map(|command| words(command).join(" ")).collect();
+        assert_eq!(
+            behind,
+            ["XSETID k 3-0 ENTRIESADDED 3 MAXDELETEDID 2-0", "XGROUP SETID k g 1-0 ENTRIESREAD 1"]
+        );
     }
 }

@@ -4,9 +4,10 @@
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use engine::commit::Unit;
+use engine::owned_args::OwnedArgs;
 use engine::scripts::ScriptKind;
 use persist::dump;
-use persist::rdb::Compression;
+use persist::rdb::{Compression, FileVersion};
 use script::flags::FLAG_NAMES;
 use stdx::glob;
 
@@ -271,9 +272,23 @@ fn function_restore(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<
         dump::PayloadError::Footer => CommandError::Line("ERR DUMP payload version or checksum are wrong"),
         dump::PayloadError::Format(_) => CommandError::Line("ERR given type is not a function"),
     })?;
-    shared.functions.restore(&shared.persistence, &sources, policy, || record(ctx, args))?;
+    let record = || record_restore(ctx, args, &sources);
+    shared.functions.restore(&shared.persistence, &sources, policy, record)?;
     ctx.reply.ok();
     Ok(())
+}
+
+/// Records FUNCTION RESTORE. The payload gets the version of Redis 7.0 if it has a newer one, which
+/// not all servers with functions read.
+fn record_restore(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>, sources: &[Vec<u8>]) {
+    let is_old = dump::version(args.get(2)).is_some_and(|version| version <= FileVersion::Redis7.number());
+    if is_old && !ctx.settings.limits.skips_checksums {
+        return record(ctx, args);
+    }
+    let payload = dump::dump_functions(sources.iter().map(Vec::as_slice), Compression::Lzf);
+    let words = args.from(0).take(2).chain([&payload[..]]).chain(args.from(3));
+    let words: Vec<&[u8]> = words.collect();
+    record(ctx, &OwnedArgs::new(words.into_iter()).args(args.hasher()));
 }
 
 static FUNCTION_STATS: Command<Runner> = Command {
