@@ -4,8 +4,11 @@
 //! same data. So a record has absolute times instead of relative ones, results instead of random
 //! choices, and no waiting. Most requests are their own record. The effect of some handlers depends
 //! on the clock, on chance or on the encoding of a value. They replace the request with other
-//! commands ([`crate::Ctx::record`]). The forms are those that Redis 8 propagates, so that its
-//! replicas can apply them.
+//! commands ([`crate::Ctx::record`]).
+//!
+//! The forms are those that Redis 6.2 and later and Valkey 7.2 and later apply with the same
+//! result. Requests of a newer server are replaced by older commands. A few have no older form,
+//! such as the expiry of fields: [`forms`] states the versions that they need.
 //!
 //! The engine decides if records are wanted and calls [`ChangeRecord::begin`] before each command.
 //! After the command, when its changes are absorbed, the engine writes in this order:
@@ -19,8 +22,8 @@
 //! A server that applies records must not remove expired keys or fields itself: a DEL or HDEL
 //! follows. In this crate that mode is [`keyspace::view::ExpiredAccess::Show`].
 //!
-//! Some forms of Redis 8.0.2 would lead to other data, or only a replica could apply them. There
-//! the record differs:
+//! Some forms that Redis 8.0.2 propagates would lead to other data, or only a replica or a new
+//! server could apply them. There the record differs:
 //!
 //! - HINCRBYFLOAT of a field with an expiry: HSETEX with KEEPTTL, as in Redis 8.6. HSET clears the
 //!   expiry.
@@ -31,14 +34,21 @@
 //! - A consumer that XREADGROUP, XCLAIM or XAUTOCLAIM created and that got no entry: XGROUP
 //!   CREATECONSUMER.
 //! - XCLAIM and XAUTOCLAIM of deleted entries: one XACK for all, in place of an XCLAIM for each.
-//! - Approximate trims: no LIMIT, because clients may not combine LIMIT with `=`. With ACKED,
-//!   entries that groups need stay in front, so the record always has the length (MAXLEN).
-//! - XDELEX with DELREF of entries that were deleted before: recorded, because it may have
-//!   acknowledged them.
-//! - SORT with STORE, if a pattern names a hash field, or if BY with ALPHA compares texts of other
-//!   keys: its result.
+//! - Approximate trims: no LIMIT, because clients may not combine LIMIT with `=`.
+//! - Trims with DELREF: the same trim without it, and XACK of the entries that were pending. With
+//!   ACKED: a trim to the length at which the entries in front were gone, and XDEL of those removed
+//!   behind an entry that a group needs.
+//! - XDELEX and XACKDEL: XACK and XDEL.
+//! - SET with GET or a condition that compares, and EXPIRE with a condition: without it.
+//! - MSETEX: SET of each key. BITOP with DIFF, DIFF1, ANDOR or ONE: SET of the result.
+//! - GEOSEARCHSTORE and GEORADIUS with STORE: the result. Servers compute distances differently.
+//! - RESTORE of a payload that Redis 6.2 cannot read: RESTORE of an older one, or HSET and
+//!   HPEXPIREAT if fields expire.
+//! - SORT with STORE: its result. Servers read numbers differently, and a pattern may name a field
+//!   that expires.
+//! - Hexadecimal scores and weights: decimal. Valkey 9.1 does not accept the former.
 //! - Ranges by name of sorted sets with several scores, and ranges with a negative offset: by rank.
-//! - HSETEX with NX or XX (Valkey): without NX or XX.
+//! - HSETEX with NX or XX (Valkey): without NX or XX. Without an expiry: HSET.
 //! - BITFIELD whose only SET overflows under FAIL: recorded, because it may have created the key.
 //!
 //! HINCRBY and HPERSIST of a field with an expiry are recorded as sent, as in Redis. If Redis loads
@@ -49,6 +59,8 @@
 
 use keyspace::StreamId;
 use keyspace::stream::IdText;
+
+pub mod forms;
 
 /// The maximum capacity, in bytes, that a cleared record keeps for the next command.
 const KEPT_BYTES_MAX: usize = 64 << 10;

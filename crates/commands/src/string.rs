@@ -9,6 +9,7 @@ use crate::args::Args;
 use crate::collection::record_del;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 mod compare;
@@ -148,6 +149,12 @@ static SET: Command = Command {
         )
         .optional(),
     ],
+    recorded_forms: &[
+        RecordedForm::replaced("IFEQ"),
+        RecordedForm::replaced("IFNE"),
+        RecordedForm::replaced("IFDEQ"),
+        RecordedForm::replaced("IFDNE"),
+    ],
     run: set,
     ..Command::DEFAULT
 };
@@ -173,11 +180,11 @@ fn set(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         return Ok(());
     }
     store(ctx, key, args.get(2), expiry);
+    let is_record = !options.get && !options.condition.has_text();
     match (expiry, options.lifetime) {
-        // The request is recorded as sent.
-        (Expiry::At(_), Lifetime::UnixMilliseconds(_)) => {}
+        (Expiry::At(_), Lifetime::UnixMilliseconds(_)) if is_record => {}
         (Expiry::At(at_ms), _) => record_set_until(ctx, key.bytes, args.get(2), at_ms),
-        _ if options.get => record_without_get(ctx, args),
+        _ if !is_record => record_set(ctx, args, &options),
         _ => {}
     }
     if !options.get {
@@ -202,19 +209,17 @@ fn record_set_until(ctx: &mut Ctx<'_>, key: &[u8], value: &[u8], at_ms: i64) {
     });
 }
 
-/// Records SET without GET, which affects only the reply.
-fn record_without_get(ctx: &mut Ctx<'_>, args: &Args<'_>) {
+/// Records SET of a string without an expiry time. GET affects only the reply; a condition that
+/// compares held. Both are unknown to older servers, GET beside NX.
+fn record_set(ctx: &mut Ctx<'_>, args: &Args<'_>, options: &Options<'_>) {
     ctx.record(|record| {
-        let mut options = args.from(3).peekable();
         let set = record.command("SET").words(args.from(1).take(2));
-        while let Some(option) = options.next() {
-            // The text of a condition may be any word, also GET.
-            if Condition::parse(option, &mut options.clone()).is_some_and(Condition::has_text) {
-                set.word(option).words(options.next());
-            } else if !option.eq_ignore_ascii_case(b"GET") {
-                set.word(option);
-            }
-        }
+        set.words(match options.condition {
+            Condition::Absent => Some(&b"NX"[..]),
+            Condition::Present => Some(&b"XX"[..]),
+            _ => None,
+        });
+        set.words((options.lifetime == Lifetime::Keep).then_some(&b"KEEPTTL"[..]));
     });
 }
 
@@ -512,6 +517,7 @@ static MSETEX: Command = Command {
         )
         .optional(),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: msetex,
     ..Command::DEFAULT
 };
@@ -535,12 +541,16 @@ fn msetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     };
     if stores {
         (2..end).step_by(2).for_each(|index| store(ctx, args.key(index), args.get(index + 1), expiry));
-        if let Expiry::At(at_ms) = expiry {
-            ctx.record(|record| {
-                let pairs = args.from(1).take(end - 1);
-                record.command("MSETEX").words(pairs).word(b"PXAT").integer(at_ms);
-            });
-        }
+        ctx.record(|record| {
+            for index in (2..end).step_by(2) {
+                let set = record.command("SET").word(args.get(index)).word(args.get(index + 1));
+                match expiry {
+                    Expiry::At(at_ms) => _ = set.word(b"PXAT").integer(at_ms),
+                    Expiry::Keep => _ = set.word(b"KEEPTTL"),
+                    Expiry::Clear => {}
+                }
+            }
+        });
     }
     ctx.reply.integer(stores.into());
     Ok(())

@@ -8,6 +8,8 @@
 
 use bitflags::bitflags;
 
+use crate::record::forms::{KnownSince, RecordedForm};
+
 /// The record of one command or subcommand.
 #[derive(Clone, Copy)]
 pub struct Command<H: 'static = crate::Handler> {
@@ -33,6 +35,8 @@ pub struct Command<H: 'static = crate::Handler> {
     pub tips: &'static [&'static str],
     /// The arguments, for COMMAND DOCS.
     pub args: &'static [Arg],
+    /// The forms that Redis 6.2 or Valkey 7.2 does not know, each with its fate in records.
+    pub recorded_forms: &'static [RecordedForm],
     /// The subcommands. The container's own `run` replies to an unknown subcommand.
     pub subcommands: &'static [&'static Command<H>],
     /// The handler.
@@ -54,7 +58,8 @@ impl Run for crate::Walker {
 }
 
 impl<H: Run> Command<H> {
-    /// The defaults of a record: no keys, no tips, no documented arguments, no subcommands.
+    /// The defaults of a record: no keys, no tips, no documented arguments, no recorded forms newer
+    /// than Redis 6.2, no subcommands.
     pub const DEFAULT: Self = Command {
         name: "",
         summary: "",
@@ -67,6 +72,7 @@ impl<H: Run> Command<H> {
         keys: &[],
         tips: &[],
         args: &[],
+        recorded_forms: &[],
         subcommands: &[],
         run: H::UNNAMED,
     };
@@ -100,6 +106,7 @@ impl<H: Copy> Command<H> {
             keys: self.keys,
             tips: self.tips,
             args: self.args,
+            recorded_forms: self.recorded_forms,
             subcommands: Box::leak(subcommands.collect()),
             run: run(self.run),
         }
@@ -124,6 +131,7 @@ impl<H: Copy> Command<H> {
             keys: self.keys,
             tips: self.tips,
             args: self.args,
+            recorded_forms: self.recorded_forms,
             subcommands: &[],
             run,
         }
@@ -144,6 +152,17 @@ impl<H: Copy> Command<H> {
             Arity::Exactly(count) => argument_count == count as usize,
             Arity::AtLeast(count) => argument_count >= count as usize,
         }
+    }
+
+    /// Returns the first versions of Redis and Valkey that can apply a recorded command. `words`
+    /// are those of the record, the name included. O(words × forms).
+    pub fn known_since<'w>(&self, words: impl Iterator<Item = &'w [u8]> + Clone) -> KnownSince {
+        let name = words.clone().nth(1).filter(|_| !self.subcommands.is_empty());
+        let named = |sub: &&&Self| name.is_some_and(|name| name.eq_ignore_ascii_case(sub.name.as_bytes()));
+        let forms = self.subcommands.iter().find(named).map_or(&[][..], |sub| sub.recorded_forms);
+        let marked = self.recorded_forms.iter().chain(forms);
+        let known = marked.filter(|form| form.is_form_of(words.clone())).filter_map(|form| form.known);
+        known.fold(KnownSince::ALL, KnownSince::and)
     }
 
     /// Returns all access-control categories, FAST or SLOW included.

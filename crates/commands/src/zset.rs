@@ -8,7 +8,7 @@ mod range;
 
 use keyspace::Zset;
 use resp::Reply;
-use stdx::number;
+use stdx::number::{self, F64_TEXT_LEN_MAX, format_f64};
 use structures::listpack::element::Element;
 
 use crate::args::Args;
@@ -160,7 +160,11 @@ static ZADD: Command = Command {
 fn zadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (options, first) = AddOptions::parse(args)?;
     let pair = |index| Ok((args.float(first + 2 * index)?, args.get(first + 2 * index + 1)));
-    add_members(ctx, args, options, (args.len() - first) / 2, pair)
+    add_members(ctx, args, options, (args.len() - first) / 2, pair)?;
+    if ctx.effects.record.is_wanted {
+        record_decimals(ctx, args, "ZADD", (first..args.len()).step_by(2));
+    }
+    Ok(())
 }
 
 static ZINCRBY: Command = Command {
@@ -180,7 +184,40 @@ static ZINCRBY: Command = Command {
 /// Handles ZINCRBY: replies with the new score.
 fn zincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let options = AddOptions { incr: true, ..AddOptions::default() };
-    add_members(ctx, args, options, 1, |_| Ok((args.float(2)?, args.get(3))))
+    add_members(ctx, args, options, 1, |_| Ok((args.float(2)?, args.get(3))))?;
+    if ctx.effects.record.is_wanted {
+        record_decimals(ctx, args, "ZINCRBY", 2..3);
+    }
+    Ok(())
+}
+
+/// Records the request with decimal numbers if one of the arguments at these indexes is a
+/// hexadecimal number. Valkey 9.1 does not accept those.
+#[cold]
+pub(super) fn record_decimals(
+    ctx: &mut Ctx<'_>,
+    args: &Args<'_>,
+    name: &str,
+    numbers: impl Iterator<Item = usize> + Clone,
+) {
+    let decimal = |index: usize| {
+        let is_hexadecimal = args.get(index).iter().any(|byte| byte.eq_ignore_ascii_case(&b'x'));
+        args.float(index).ok().filter(|_| is_hexadecimal)
+    };
+    if !numbers.clone().any(|index| decimal(index).is_some()) {
+        return;
+    }
+    ctx.record(|record| {
+        record.command(name);
+        let mut numbers = numbers.peekable();
+        for index in 1..args.len() {
+            let number = numbers.next_if_eq(&index).and_then(decimal);
+            match number {
+                Some(number) => record.word(format_f64(number, &mut [0; F64_TEXT_LEN_MAX]).as_bytes()),
+                None => record.word(args.get(index)),
+            };
+        }
+    });
 }
 
 /// Adds `count` members to the sorted set at argument 1 and replies as ZADD does. `pair` returns
@@ -507,7 +544,7 @@ fn zscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
                 // The score is text on both protocols. As in Redis, its format depends on the
                 // encoding.
                 if packed {
-                    reply.bulk(number::format_f64(score, &mut [0; number::F64_TEXT_LEN_MAX]).as_bytes());
+                    reply.bulk(format_f64(score, &mut [0; F64_TEXT_LEN_MAX]).as_bytes());
                 } else {
                     reply.bulk(number::format_f64_17_digits(score).as_bytes());
                 }

@@ -25,6 +25,7 @@
 
 use std::time::{Duration, Instant};
 
+use commands::record::forms::RecordedForm;
 use commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use commands::{Args, CommandError, Origin};
 use keyspace::gate::SharedPass;
@@ -140,6 +141,8 @@ static FCALL: Command<ScriptVerb> = Command {
         Arg::key("key", 0).multiple().optional(),
         Arg::string("arg").multiple().optional(),
     ],
+    // As for all scripts, the commands that it runs are recorded.
+    recorded_forms: &[RecordedForm::REPLACED],
     run: ScriptVerb::Fcall,
     ..EVAL
 };

@@ -134,6 +134,11 @@ pub(super) enum Logic {
 const BLOCK_LEN_BYTES: usize = 4096;
 
 impl Logic {
+    /// Returns true if Redis before 8.2 and Valkey do not have the operation.
+    pub(super) fn is_newer_than_redis_6(self) -> bool {
+        matches!(self, Logic::Diff | Logic::Diff1 | Logic::AndOr | Logic::One)
+    }
+
     /// Returns the result over all `sources`. It is as long as the longest source. O(bytes of all).
     pub(super) fn apply(self, sources: &[&[u8]]) -> Vec<u8> {
         let len = sources.iter().map(|source| source.len()).max().unwrap_or(0);

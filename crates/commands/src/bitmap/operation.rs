@@ -1,12 +1,13 @@
 //! BITOP: bitwise logic between whole strings.
 
-use keyspace::Expiry;
 use keyspace::string::IntText;
+use keyspace::{Expiry, Key};
 
 use super::bits::Logic;
 use crate::args::{Args, Upper};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static BITOP: Command = Command {
@@ -39,6 +40,12 @@ pub(super) static BITOP: Command = Command {
         Arg::key("destkey", 0),
         Arg::key("key", 1).multiple(),
     ],
+    recorded_forms: &[
+        RecordedForm::replaced("DIFF"),
+        RecordedForm::replaced("DIFF1"),
+        RecordedForm::replaced("ANDOR"),
+        RecordedForm::replaced("ONE"),
+    ],
     run: bitop,
     ..Command::DEFAULT
 };
@@ -57,6 +64,9 @@ fn bitop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     });
     let result = logic.apply(&strings.collect::<Vec<_>>());
     let (destination, len) = (args.key(2), result.len());
+    if logic.is_newer_than_redis_6() {
+        record_result(ctx, destination, &result);
+    }
     if len > 0 {
         ctx.db.set_raw_string(destination, result, Expiry::Clear);
         ctx.changed(EventClass::STRING, "set", destination);
@@ -66,6 +76,19 @@ fn bitop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     }
     ctx.reply.integer(len as i64);
     Ok(())
+}
+
+/// Records the result of an operation that older servers do not know. Must run before the result is
+/// stored.
+fn record_result(ctx: &mut Ctx<'_>, destination: Key<'_>, result: &[u8]) {
+    let db = ctx.db.index();
+    ctx.effects.record.replace(db, |record| {
+        if !result.is_empty() {
+            record.command("SET").word(destination.bytes).word(result);
+        } else if ctx.db.peek_even_expired(destination).is_some() {
+            record.command("DEL").word(destination.bytes);
+        }
+    });
 }
 
 /// Parses the operation and checks its number of sources.

@@ -4,6 +4,7 @@ use crate::args::{Args, Upper};
 use crate::collection::record_del;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// One second in milliseconds: the unit of the commands without the prefix P.
@@ -109,6 +110,12 @@ pub(super) static EXPIRE: Command = Command {
     acl: Acl::KEYSPACE.union(Acl::WRITE),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
     args: &[Arg::key("key", 0), Arg::integer("seconds"), CONDITION],
+    recorded_forms: &[
+        RecordedForm::replaced("NX"),
+        RecordedForm::replaced("XX"),
+        RecordedForm::replaced("GT"),
+        RecordedForm::replaced("LT"),
+    ],
     run: expire,
     ..Command::DEFAULT
 };
@@ -195,9 +202,10 @@ fn set_or_delete(ctx: &mut Ctx<'_>, args: &Args<'_>, at_ms: i64, time: Time) {
     if !ctx.db.is_past(at_ms) {
         ctx.db.set_expiry_ms(key, Some(at_ms));
         ctx.changed(EventClass::GENERIC, "expire", key);
-        if time.is_relative_or_coarse() {
+        if time.is_relative_or_coarse() || args.len() > 3 {
+            // Without conditions: they held, and Redis 6.2 does not know them.
             ctx.record(|record| {
-                record.command("PEXPIREAT").word(key.bytes).integer(at_ms).words(args.from(3));
+                record.command("PEXPIREAT").word(key.bytes).integer(at_ms);
             });
         }
     } else if let Some(entry) = ctx.db.remove(key) {

@@ -164,16 +164,6 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Returns true if the result must be recorded in place of the request, because the request may
-    /// give another result on a replica. With a pattern for a hash field, an expired field may
-    /// still be present there. With BY and ALPHA, members of a set whose weights are equal keep the
-    /// order of their hash table, which may differ.
-    fn needs_result_record(&self) -> bool {
-        let mut patterns = self.by.iter().chain(&self.get);
-        let has_field = patterns.any(|pattern| matches!(pattern, Pattern::Key { field: Some(_), .. }));
-        has_field || self.alphabetic && matches!(self.by, Some(Pattern::Key { .. }))
-    }
-
     /// Returns the indexes of the requested elements among `len` sorted elements.
     fn range(&self, len: usize) -> Range<usize> {
         let start = usize::try_from(self.limit.0).unwrap_or(0).min(len);
@@ -185,7 +175,11 @@ impl<'a> Request<'a> {
 /// The maximum number of elements that one recorded RPUSH pushes.
 const RECORDED_ELEMENTS_MAX: usize = 1024;
 
-/// Records `sorted` as the new value of `key`.
+/// Records `sorted` as the new value of `key`. The request may give another result elsewhere:
+///
+/// - Servers accept different texts as weights: Redis sorts `1e400`, Valkey refuses it.
+/// - A replica may still have an expired field that a pattern names.
+/// - Members of a set whose weights are equal keep the order of their hash table.
 fn record_stored(ctx: &mut Ctx<'_>, key: Key<'_>, sorted: &List) {
     let replaced = ctx.db.peek_even_expired(key).is_some();
     ctx.record(|record| {
@@ -381,9 +375,7 @@ fn sort_elements(ctx: &mut Ctx<'_>, args: &Args<'_>, stores: bool) -> Result<(),
         }
         sorted.push(ListEnd::Back, values.iter().map(Vec::as_slice), limits);
     }
-    if request.needs_result_record() {
-        record_stored(ctx, args.key(store_at), &sorted);
-    }
+    record_stored(ctx, args.key(store_at), &sorted);
     let changes = sorted.len() as u64;
     let stored = StoreEvents { class: EventClass::LIST, event: "sortstore", changes };
     store_result(ctx, args.key(store_at), Object::List(sorted), stored);

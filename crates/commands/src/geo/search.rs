@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use keyspace::zset::ScoreBound;
 use keyspace::{Key, Object, Zset};
 use resp::Reply;
-use stdx::number;
+use stdx::number::{self, F64_TEXT_LEN_MAX, format_f64};
 use stdx::partial_sort::partial_sort;
 use structures::listpack::element::{Element, IntText};
 
@@ -22,6 +22,7 @@ use crate::args::{Args, Upper};
 use crate::collection::{StoreEvents, bulk, store_result, zset_limits};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// The command that searches.
@@ -379,6 +380,7 @@ fn search(ctx: &mut Ctx<'_>, args: &Args<'_>, form: Form) -> Result<(), CommandE
     let event = if form == Form::SearchStore { "geosearchstore" } else { "georadiusstore" };
     let changes = found.len() as u64;
     drop(found);
+    record_stored(ctx, destination, &stored);
     store_result(
         ctx,
         destination,
@@ -386,6 +388,27 @@ fn search(ctx: &mut Ctx<'_>, args: &Args<'_>, form: Form) -> Result<(), CommandE
         StoreEvents { class: EventClass::ZSET, event, changes },
     );
     Ok(())
+}
+
+/// Maximum number of members that one recorded ZADD adds.
+const RECORDED_MEMBERS_MAX: usize = 1024;
+
+/// Records `stored` as the new value of `key`. The same search may find other members elsewhere, or
+/// other distances, since servers compute them differently. Must run before the value is stored.
+fn record_stored(ctx: &mut Ctx<'_>, key: Key<'_>, stored: &Zset) {
+    let db = ctx.db.index();
+    ctx.effects.record.replace(db, |record| {
+        if ctx.db.peek_even_expired(key).is_some() {
+            record.command("DEL").word(key.bytes);
+        }
+        for (number, (member, score)) in stored.iter().enumerate() {
+            if number % RECORDED_MEMBERS_MAX == 0 {
+                record.command("ZADD").word(key.bytes);
+            }
+            record.word(format_f64(score, &mut [0; F64_TEXT_LEN_MAX]).as_bytes());
+            record.word(member.text(&mut IntText::new()));
+        }
+    });
 }
 
 const WITH_POINT: Arg = Arg::word("withcoord", "WITHCOORD").optional();
@@ -479,6 +502,7 @@ pub(super) static GEOSEARCHSTORE: Command = Command {
         COUNT,
         Arg::word("storedist", "STOREDIST").optional(),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: geosearchstore,
     ..Command::DEFAULT
 };
@@ -535,6 +559,7 @@ pub(super) static GEORADIUS: Command = Command {
         ORDER,
         STORE,
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: georadius,
     ..Command::DEFAULT
 };
@@ -606,6 +631,7 @@ pub(super) static GEORADIUSBYMEMBER: Command = Command {
         ORDER,
         STORE,
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: georadiusbymember,
     ..Command::DEFAULT
 };

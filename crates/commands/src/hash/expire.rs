@@ -7,6 +7,7 @@ use crate::args::{Args, Upper};
 use crate::collection::remove_emptied;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::record::forms::{KnownSince, RecordedForm};
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// One second in milliseconds: the unit of the commands without the prefix HP.
@@ -45,6 +46,7 @@ pub(super) static HEXPIRE: Command = Command {
         CONDITION,
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: hexpire,
     ..Command::DEFAULT
 };
@@ -65,6 +67,7 @@ pub(super) static HPEXPIRE: Command = Command {
         CONDITION,
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: hpexpire,
     ..HEXPIRE
 };
@@ -83,6 +86,7 @@ pub(super) static HEXPIREAT: Command = Command {
         CONDITION,
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: hexpireat,
     ..HEXPIRE
 };
@@ -100,6 +104,7 @@ pub(super) static HPEXPIREAT: Command = Command {
         CONDITION,
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
+    recorded_forms: &[RecordedForm::known_since(KnownSince::FIELD_EXPIRY)],
     run: hpexpireat,
     ..HEXPIRE
 };
@@ -334,6 +339,7 @@ pub(super) static HPERSIST: Command = Command {
         Arg::key("key", 0),
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
+    recorded_forms: &[RecordedForm::known_since(KnownSince::FIELD_EXPIRY)],
     run: hpersist,
     ..Command::DEFAULT
 };

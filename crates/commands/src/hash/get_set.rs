@@ -1,6 +1,7 @@
 //! Commands that get or set hash fields together with their expiry.
 
-use keyspace::{Expiry, FieldWrite, Hash};
+use keyspace::{Expiry, FieldWrite, Hash, Object};
+use structures::entry::View as EntryView;
 
 use super::expire::Time;
 use super::{
@@ -11,6 +12,7 @@ use crate::args::{Args, Upper};
 use crate::collection::{hash_limits, remove_emptied};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::record::forms::{KnownSince, RecordedForm};
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static HGETEX: Command = Command {
@@ -39,6 +41,7 @@ pub(super) static HGETEX: Command = Command {
         .optional(),
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: hgetex,
     ..Command::DEFAULT
 };
@@ -122,6 +125,7 @@ pub(super) static HGETDEL: Command = Command {
         Arg::key("key", 0),
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: hgetdel,
     ..Command::DEFAULT
 };
@@ -191,6 +195,11 @@ pub(super) static HSETEX: Command = Command {
             ],
         )
         .token("FIELDS"),
+    ],
+    recorded_forms: &[
+        RecordedForm::known_since(KnownSince::HSETEX),
+        RecordedForm::replaced("NX"),
+        RecordedForm::replaced("XX"),
     ],
     run: hsetex,
     ..Command::DEFAULT
@@ -278,21 +287,33 @@ struct SetRequest {
 
 impl SetRequest {
     /// Records the request with an absolute time, and without NX and XX, which only Valkey has.
+    /// Recorded as HSET if none of the fields expires: older servers do not know HSETEX.
     fn record(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) {
-        if self.key_there.is_none() && !matches!(self.expiry, Expiry::At(_)) {
-            return;
-        }
-        ctx.record(|record| {
-            let hsetex = record.command("HSETEX").word(args.get(1));
+        let (key, db) = (args.key(1), ctx.db.index());
+        ctx.effects.record.replace(db, |record| {
+            let expires = match self.expiry {
+                Expiry::Clear => false,
+                Expiry::At(_) => true,
+                Expiry::Keep => ctx.db.peek(key).is_some_and(|entry| {
+                    let EntryView::Object(Object::Hash(hash)) = entry.view() else { return false };
+                    let find = |field| hash.find(field, args.hasher());
+                    let mut fields = args.from(self.first).step_by(2);
+                    fields.any(|field| find(field).is_some_and(|(_, deadline_ms)| deadline_ms.is_some()))
+                }),
+            };
+            if !expires {
+                record.command("HSET").word(key.bytes).words(args.from(self.first));
+                return;
+            }
+            let hsetex = record.command("HSETEX").word(key.bytes);
             hsetex.words(match self.condition {
                 Condition::None => None,
                 Condition::NoneThere => Some(&b"FNX"[..]),
                 Condition::AllThere => Some(&b"FXX"[..]),
             });
             match self.expiry {
-                Expiry::Clear => {}
-                Expiry::Keep => _ = hsetex.word(b"KEEPTTL"),
                 Expiry::At(at_ms) => _ = hsetex.word(b"PXAT").integer(at_ms),
+                Expiry::Keep | Expiry::Clear => _ = hsetex.word(b"KEEPTTL"),
             }
             hsetex.words(args.from(self.first - 2));
         });

@@ -8,6 +8,7 @@ use crate::args::Args;
 use crate::collection::bulk;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
+use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use crate::wait::{Awaited, BlockingKey, EmptyReply, timeout_seconds};
 
@@ -164,6 +165,7 @@ pub(super) static BLMPOP: Command = Command {
         Arg::one_of("where", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
         Arg::integer("count").token("COUNT").optional(),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: blmpop,
     ..Command::DEFAULT
 };

@@ -9,6 +9,7 @@ use crate::args::Args;
 use crate::collection::bulk;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static LMOVE: Command = Command {
@@ -115,6 +116,7 @@ pub(super) static LMPOP: Command = Command {
         Arg::one_of("where", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
         Arg::integer("count").token("COUNT").optional(),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: lmpop,
     ..Command::DEFAULT
 };

@@ -7,6 +7,7 @@ use super::{named_or_id, no_group_of_key, parse_id};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
+use crate::record::forms::{KnownSince, RecordedForm};
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static XGROUP: Command = Command {
@@ -34,6 +35,9 @@ fn xgroup(_: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::UnknownSubcommand(args.get(1).to_vec(), "XGROUP"))
 }
 
+/// The form of XGROUP CREATE and SETID with the count of entries read.
+const ENTRIES_READ: &[RecordedForm] = &[RecordedForm::with_word("ENTRIESREAD", 5, KnownSince::REDIS_7)];
+
 static XGROUP_CREATE: Command = Command {
     name: "CREATE",
     summary: "Creates a consumer group.",
@@ -51,6 +55,7 @@ static XGROUP_CREATE: Command = Command {
         Arg::word("mkstream", "MKSTREAM").optional(),
         Arg::integer("entriesread").shown_as("entries-read").token("ENTRIESREAD").optional(),
     ],
+    recorded_forms: ENTRIES_READ,
     run: xgroup_create,
     ..Command::DEFAULT
 };
@@ -98,6 +103,7 @@ static XGROUP_SETID: Command = Command {
         Arg::one_of("id-selector", &[Arg::string("id"), Arg::word("new-id", "$")]),
         Arg::integer("entriesread").shown_as("entries-read").token("ENTRIESREAD").optional(),
     ],
+    recorded_forms: ENTRIES_READ,
     run: xgroup_setid,
     ..Command::DEFAULT
 };

@@ -11,6 +11,7 @@ use super::{no_key_or_group, parse_id, reply_entry, reply_id};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
+use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static XACK: Command = Command {
@@ -365,6 +366,7 @@ pub(super) static XAUTOCLAIM: Command = Command {
         Arg::integer("count").token("COUNT").optional(),
         Arg::word("justid", "JUSTID").optional(),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: xautoclaim,
     ..Command::DEFAULT
 };

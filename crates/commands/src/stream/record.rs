@@ -55,6 +55,44 @@ impl GroupChanges {
     }
 }
 
+/// Maximum number of IDs of one recorded XDEL.
+const RECORDED_IDS_MAX: usize = 1024;
+
+/// The entries that a command removed by their IDs, and those that it acknowledged meanwhile.
+/// Recorded as XACK and XDEL: the commands that do both at once are newer than Redis 6.2, and
+/// Valkey has none.
+#[derive(Default)]
+pub(super) struct RemovedEntries {
+    /// The acknowledged entries, each with the index of its group.
+    pub(super) acknowledged: Vec<(usize, StreamId)>,
+    /// The removed entries.
+    pub(super) removed: Vec<StreamId>,
+}
+
+impl RemovedEntries {
+    /// Notes the groups in which an entry is pending, before it is removed from all of them.
+    /// O(groups log n).
+    pub(super) fn note_pending(&mut self, stream: &Stream, id: StreamId) {
+        let pending = stream.groups().enumerate().filter(|(_, group)| group.is_pending(id));
+        self.acknowledged.extend(pending.map(|(number, _)| (number, id)));
+    }
+
+    /// Writes one XACK for each group, then XDEL.
+    pub(super) fn record(&self, record: &mut RecordWriter<'_>, stream: &Stream, key: &[u8]) {
+        for (number, group) in stream.groups().enumerate() {
+            let mut ids = self.acknowledged.iter().filter(|(of, _)| *of == number).peekable();
+            if ids.peek().is_some() {
+                record.command("XACK").words([key, group.name()]);
+                ids.for_each(|&(_, id)| _ = record.id(id));
+            }
+        }
+        for ids in self.removed.chunks(RECORDED_IDS_MAX) {
+            record.command("XDEL").word(key);
+            ids.iter().for_each(|&id| _ = record.id(id));
+        }
+    }
+}
+
 /// Writes a claim of an entry in its present pending state, except the value of LASTID, which the
 /// caller appends.
 fn record_claim(record: &mut RecordWriter<'_>, group: &ConsumerGroup, names: &GroupNames<'_>, id: StreamId) {

@@ -4,9 +4,11 @@ use keyspace::stream::Removal;
 use keyspace::{References, Stream, StreamId};
 
 use super::parse_id;
+use super::record::RemovedEntries;
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static XDEL: Command = Command {
@@ -53,6 +55,7 @@ pub(super) static XDELEX: Command = Command {
     acl: Acl::WRITE.union(Acl::STREAM),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
     args: &[Arg::key("key", 0), CONDITION, IDS],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: xdelex,
     ..Command::DEFAULT
 };
@@ -68,18 +71,23 @@ fn xdelex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     }
     let ids = request.ids(args)?;
     ctx.reply.array(ids.len());
+    let db = ctx.db.index();
     let Some(stream) = ctx.db.write::<Stream>(key)? else { return Ok(()) };
-    let mut removed = 0;
+    let mut gone = RemovedEntries::default();
     for id in ids {
+        if request.references == References::Delete {
+            // Entries deleted earlier may still be pending.
+            gone.note_pending(stream, id);
+        }
         let removal = stream.remove_with(id, request.references);
-        removed += u64::from(removal == Removal::Removed);
+        if removal == Removal::Removed {
+            gone.removed.push(id);
+        }
         ctx.reply.integer(code(removal));
     }
-    if removed > 0 {
-        ctx.changed_by(removed, EventClass::STREAM, "xdel", key);
-    } else if request.references == References::Delete {
-        // Entries deleted earlier may still have been pending.
-        ctx.effects.record.keep_request();
+    ctx.effects.record.replace(db, |record| gone.record(record, stream, key.bytes));
+    if !gone.removed.is_empty() {
+        ctx.changed_by(gone.removed.len() as u64, EventClass::STREAM, "xdel", key);
     }
     Ok(())
 }
@@ -96,6 +104,7 @@ pub(super) static XACKDEL: Command = Command {
     acl: Acl::WRITE.union(Acl::STREAM),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE).union(KeyFlags::DELETE))],
     args: &[Arg::key("key", 0), Arg::string("group"), CONDITION, IDS],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: xackdel,
     ..Command::DEFAULT
 };
@@ -112,23 +121,32 @@ fn xackdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     }
     let ids = request.ids(args)?;
     ctx.reply.array(ids.len());
+    let db = ctx.db.index();
     let Some(stream) = ctx.db.write::<Stream>(key)? else { return Ok(()) };
-    let (mut acknowledged, mut removed) = (0, 0);
+    let number = stream.groups().position(|of| of.name() == group).unwrap_or_default();
+    let (mut acknowledged, mut gone) = (0, RemovedEntries::default());
     for id in ids {
         if !stream.group_mut(group).is_some_and(|group| group.acknowledge(id)) {
             ctx.reply.integer(code(Removal::Missing));
             continue;
         }
         acknowledged += 1;
+        gone.acknowledged.push((number, id));
+        if request.references == References::Delete {
+            gone.note_pending(stream, id);
+        }
         let removal = stream.remove_with(id, request.references);
-        removed += u64::from(removal == Removal::Removed);
+        if removal == Removal::Removed {
+            gone.removed.push(id);
+        }
         // Pending entries that were already deleted from the stream count as removed.
         let is_kept = removal == Removal::Referenced;
         ctx.reply.integer(code(if is_kept { removal } else { Removal::Removed }));
     }
+    ctx.effects.record.replace(db, |record| gone.record(record, stream, key.bytes));
     ctx.changed_silently(acknowledged);
-    if removed > 0 {
-        ctx.changed_by(removed, EventClass::STREAM, "xdel", key);
+    if !gone.removed.is_empty() {
+        ctx.changed_by(gone.removed.len() as u64, EventClass::STREAM, "xdel", key);
     }
     Ok(())
 }

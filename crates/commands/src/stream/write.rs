@@ -1,13 +1,17 @@
 //! Commands that change streams.
 
-use keyspace::{Keep, NewId, ObjectType, References, Stream, StreamId, StreamLimits, TrimEffort};
+use keyspace::{
+    Keep, NewId, ObjectType, References, Stream, StreamId, StreamLimits, StreamTrimmed, TrimEffort,
+};
 
+use super::record::RemovedEntries;
 use super::remove::references_word;
 use super::{IdArgument, parse_id, reply_id};
 use crate::args::Args;
 use crate::ctx::{Changes, Ctx, EventClass};
 use crate::error::CommandError;
 use crate::record::RecordWriter;
+use crate::record::forms::{KnownSince, RecordedForm};
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static XADD: Command = Command {
@@ -47,6 +51,7 @@ pub(super) static XADD: Command = Command {
         Arg::one_of("id-selector", &[Arg::word("auto-id", "*"), Arg::string("id")]),
         Arg::block("data", &[Arg::string("field"), Arg::string("value")]).multiple(),
     ],
+    recorded_forms: REFERENCE_FORMS,
     run: xadd,
     ..Command::DEFAULT
 };
@@ -70,12 +75,14 @@ fn xadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let appended = stream.append(id, args.from(request.fields_at), limits);
     appended.map_err(|_| CommandError::Line("ERR Elements are too large to be stored"))?;
     reply_id(&mut ctx.reply, id);
-    let trimmed = request.trim.map_or(0, |trim| trim_stream(stream, trim, ctx.effects));
+    let trimmed = request.trim.map(|trim| trim_stream(stream, trim, ctx.effects));
     if !request.is_exact() {
-        ctx.effects.record.replace(db, |record| request.record(record, args, stream, id));
+        ctx.effects.record.replace(db, |record| {
+            request.record(record, args, stream, id, &trimmed);
+        });
     }
     ctx.changed(EventClass::STREAM, "xadd", key);
-    if trimmed > 0 {
+    if trimmed.is_some_and(|trimmed| trimmed.removed > 0) {
         ctx.changed_by(0, EventClass::STREAM, "xtrim", key);
     }
     ctx.invalidate_after_events(key);
@@ -115,6 +122,7 @@ pub(super) static XTRIM: Command = Command {
             ],
         ),
     ],
+    recorded_forms: REFERENCE_FORMS,
     run: xtrim,
     ..Command::DEFAULT
 };
@@ -134,11 +142,15 @@ fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, db) = (args.key(1), ctx.db.index());
     let removed = match ctx.db.write::<Stream>(key)? {
         Some(stream) => {
-            let removed = trim_stream(stream, trim, ctx.effects);
-            if removed > 0 && trim.is_approximate() {
+            let trimmed = trim_stream(stream, trim, ctx.effects);
+            let removed = trimmed.removed;
+            if removed > 0 && (trim.is_approximate() || options.references.is_some()) {
                 ctx.effects.record.replace(db, |record| {
-                    record.command("XTRIM").word(key.bytes);
-                    trim.record(record, stream);
+                    if trimmed.removed > trimmed.removed_behind_kept.len() {
+                        record.command("XTRIM").word(key.bytes);
+                        trim.record(record, stream, &trimmed);
+                    }
+                    record_references(record, key.bytes, stream, &trimmed);
                 });
             }
             removed
@@ -168,6 +180,10 @@ pub(super) static XSETID: Command = Command {
         Arg::string("last-id"),
         Arg::integer("entries-added").token("ENTRIESADDED").since("7.0.0").optional(),
         Arg::string("max-deleted-id").token("MAXDELETEDID").since("7.0.0").optional(),
+    ],
+    recorded_forms: &[
+        RecordedForm::with_word("ENTRIESADDED", 3, KnownSince::REDIS_7),
+        RecordedForm::with_word("MAXDELETEDID", 3, KnownSince::REDIS_7),
     ],
     run: xsetid,
     ..Command::DEFAULT
@@ -252,13 +268,19 @@ fn limits(ctx: &Ctx<'_>) -> StreamLimits {
     }
 }
 
-/// Trims the stream and returns the number of removed entries. Many removed entries are lazy freed.
-fn trim_stream(stream: &mut Stream, trim: Trim, effects: &mut Changes) -> usize {
-    let trimmed = stream.trim(trim.keep, trim.effort, trim.references);
-    if let Some(leftovers) = trimmed.leftovers {
+/// Trims the stream and returns what was removed. Many removed entries are lazy freed.
+fn trim_stream(stream: &mut Stream, trim: Trim, effects: &mut Changes) -> StreamTrimmed {
+    let mut trimmed = stream.trim(trim.keep, trim.effort, trim.references);
+    if let Some(leftovers) = trimmed.leftovers.take() {
         effects.lazy_free_object(leftovers.into_object());
     }
-    trimmed.removed
+    trimmed
+}
+
+/// Records the changes of a trim that a trim without DELREF and ACKED does not make.
+fn record_references(record: &mut RecordWriter<'_>, key: &[u8], stream: &Stream, trimmed: &StreamTrimmed) {
+    let (acknowledged, removed) = (trimmed.acknowledged.clone(), trimmed.removed_behind_kept.clone());
+    RemovedEntries { acknowledged, removed }.record(record, stream, key);
 }
 
 /// A parsed request of XADD.
@@ -266,6 +288,8 @@ struct AddRequest {
     id: NewId,
     no_create: bool,
     trim: Option<Trim>,
+    /// True if KEEPREF, DELREF or ACKED is given, with or without a trim.
+    names_references: bool,
     /// The index of the argument that is the first field.
     fields_at: usize,
 }
@@ -274,19 +298,31 @@ impl AddRequest {
     /// Returns true if the request leads to the same entry and the same trim on every copy of the
     /// stream.
     fn is_exact(&self) -> bool {
-        matches!(self.id, NewId::Given(_)) && !self.trim.is_some_and(|trim| trim.is_approximate())
+        matches!(self.id, NewId::Given(_))
+            && !self.names_references
+            && !self.trim.is_some_and(|trim| trim.is_approximate())
     }
 
     /// Records the request with the ID of its entry, and with an exact form of its trim.
-    fn record(&self, record: &mut RecordWriter<'_>, args: &Args<'_>, stream: &Stream, id: StreamId) {
+    fn record(
+        &self,
+        record: &mut RecordWriter<'_>,
+        args: &Args<'_>,
+        stream: &Stream,
+        id: StreamId,
+        trimmed: &Option<StreamTrimmed>,
+    ) {
         let xadd = record.command("XADD").word(args.get(1));
         if self.no_create {
             xadd.word(b"NOMKSTREAM");
         }
-        if let Some(trim) = self.trim {
-            trim.record(xadd, stream);
+        if let (Some(trim), Some(trimmed)) = (self.trim, trimmed) {
+            trim.record(xadd, stream, trimmed);
         }
         xadd.id(id).words(args.from(self.fields_at));
+        if let Some(trimmed) = trimmed {
+            record_references(record, args.get(1), stream, trimmed);
+        }
     }
 
     #[inline]
@@ -319,7 +355,7 @@ impl AddRequest {
         if id == NewId::Given(StreamId::MIN) {
             return Err(CommandError::Line("ERR The ID specified in XADD must be greater than 0-0"));
         }
-        Ok(Self { id, no_create, trim, fields_at: at })
+        Ok(Self { id, no_create, trim, names_references: options.references.is_some(), fields_at: at })
     }
 }
 
@@ -333,6 +369,10 @@ const REFERENCES: Arg = Arg::one_of(
     ],
 )
 .optional();
+
+/// The forms with these words: the record of a trim has none of them.
+const REFERENCE_FORMS: &[RecordedForm] =
+    &[RecordedForm::replaced("KEEPREF"), RecordedForm::replaced("DELREF"), RecordedForm::replaced("ACKED")];
 
 /// A parsed trim.
 #[derive(Clone, Copy)]
@@ -348,29 +388,28 @@ impl Trim {
         matches!(self.effort, TrimEffort::WholeNodes { .. })
     }
 
-    /// Writes the options of an exact trim that leaves the same entries as this trim did.
-    fn record(&self, record: &mut RecordWriter<'_>, stream: &Stream) {
+    /// Returns true if the trim depends on the stream's nodes, or on its consumer groups.
+    fn depends_on_stream(&self) -> bool {
+        self.is_approximate() || self.references == References::Acknowledged
+    }
+
+    /// Writes the options of an exact trim, without regard to references, that leaves the same
+    /// entries as this trim did. It also leaves the entries that this trim removed behind others.
+    fn record(&self, record: &mut RecordWriter<'_>, stream: &Stream, trimmed: &StreamTrimmed) {
         match (self.keep, self.references) {
-            (Keep::Last(count), _) if !self.is_approximate() => {
-                record.words([&b"MAXLEN"[..], b"="]).integer(count);
+            (_, References::Acknowledged) | (Keep::Last(_), _) if self.depends_on_stream() => {
+                let len = stream.len() + trimmed.removed_behind_kept.len();
+                record.words([&b"MAXLEN"[..], b"="]).integer(len);
             }
+            (Keep::Last(count), _) => _ = record.words([&b"MAXLEN"[..], b"="]).integer(count),
             (Keep::From(id), _) if !self.is_approximate() => {
                 record.words([&b"MINID"[..], b"="]).id(id);
-            }
-            // Entries that groups still need may precede the removed ones.
-            (Keep::Last(_), _) | (_, References::Acknowledged) => {
-                record.words([&b"MAXLEN"[..], b"="]).integer(stream.len());
             }
             (Keep::From(_), _) => {
                 let first = if stream.is_empty() { StreamId::MAX } else { stream.first_entry_id() };
                 record.words([&b"MINID"[..], b"="]).id(first);
             }
         }
-        record.words(match self.references {
-            References::Keep => None,
-            References::Delete => Some(&b"DELREF"[..]),
-            References::Acknowledged => Some(&b"ACKED"[..]),
-        });
     }
 }
 

@@ -13,6 +13,7 @@ use super::options::Condition;
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
+use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// The number of hexadecimal digits of a digest.
@@ -106,6 +107,7 @@ pub(super) static DELEX: Command = Command {
         )
         .optional(),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: delex,
     ..Command::DEFAULT
 };
@@ -142,6 +144,7 @@ pub(super) static DELIFEQ: Command = Command {
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RM.union(KeyFlags::DELETE))],
     args: &[Arg::key("key", 0), Arg::string("value")],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: delifeq,
     ..Command::DEFAULT
 };

@@ -12,6 +12,7 @@ use super::options::{AllowedOptions, Lifetime};
 use crate::args::{Args, Upper};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// A parsed request. Numbers are still text, because a later option may decide if they are integers
@@ -192,6 +193,7 @@ pub(super) static INCREX: Command = Command {
         .optional(),
         Arg::word("enx", "ENX").optional(),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: increx,
     ..Command::DEFAULT
 };

@@ -13,7 +13,7 @@ use structures::listpack::element::{Element, IntText};
 use structures::ranked_members::order;
 
 use super::range::store;
-use super::{Scores, begin_members, write_member};
+use super::{Scores, begin_members, record_decimals, write_member};
 use crate::args::Args;
 use crate::collection::zset_limits;
 use crate::ctx::Ctx;
@@ -357,6 +357,11 @@ fn store_result(
         zset.set(&scored.member, scored.score, &limits, args.hasher());
     }
     drop(result);
+    if ctx.effects.record.is_wanted {
+        let options_at = request.count_at + 1 + request.key_count;
+        // The event is named after the command.
+        record_decimals(ctx, args, event, options_at..args.len());
+    }
     store(ctx, args.key(1), zset, event);
     Ok(())
 }

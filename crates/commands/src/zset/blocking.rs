@@ -4,6 +4,7 @@ use super::pop::{End, Layout, MultiPop, Wanted, pop};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
+use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use crate::wait::{Awaited, BlockingKey, EmptyReply, timeout_seconds};
 
@@ -77,6 +78,7 @@ pub(super) static BZMPOP: Command = Command {
         Arg::one_of("where", &[Arg::word("min", "MIN"), Arg::word("max", "MAX")]),
         Arg::integer("count").token("COUNT").optional(),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: bzmpop,
     ..Command::DEFAULT
 };

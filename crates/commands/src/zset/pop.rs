@@ -10,6 +10,7 @@ use crate::args::Args;
 use crate::collection::{begin_pairs, bulk, not_negative, remove_emptied};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// An end of a sorted set.
@@ -178,6 +179,7 @@ pub(super) static ZMPOP: Command = Command {
         Arg::one_of("where", &[Arg::word("min", "MIN"), Arg::word("max", "MAX")]),
         Arg::integer("count").token("COUNT").optional(),
     ],
+    recorded_forms: &[RecordedForm::REPLACED],
     run: zmpop,
     ..Command::DEFAULT
 };

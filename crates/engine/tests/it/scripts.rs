@@ -75,6 +75,7 @@ const SELECT: Command<Runner> = Command {
     keys: &[],
     tips: &[],
     args: &[],
+    recorded_forms: &[],
     subcommands: &[],
     run: Runner::Host(HostCommand(0)),
 };

@@ -105,6 +105,7 @@ const fn subcommand(
         acl: if flags.contains(Flags::ADMIN) { Acl::ADMIN.union(Acl::DANGEROUS) } else { Acl::empty() },
         args,
         complexity: "O(1)",
+        recorded_forms: &[],
         subcommands: &[],
         run: Runner::Server(disabled),
         ..CLUSTER

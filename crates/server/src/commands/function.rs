@@ -1,6 +1,7 @@
 //! FUNCTION: libraries of functions. Libraries are data: they are saved in the data files and
 //! recorded in the change log.
 
+use ::commands::record::forms::{KnownSince, RecordedForm};
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use engine::commit::Unit;
@@ -29,6 +30,8 @@ const FUNCTION_SUB: Command<Runner> = Command {
 };
 /// The ACL categories of subcommands that change libraries.
 const CHANGING: Acl = Acl::SCRIPTING.union(Acl::WRITE);
+/// The forms of subcommands that change libraries: older servers have no functions.
+const RECORDED_SINCE: &[RecordedForm] = &[RecordedForm::known_since(KnownSince::REDIS_7)];
 /// The flags of subcommands that change libraries.
 const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::WRITE);
 
@@ -84,6 +87,7 @@ static FUNCTION_LOAD: Command<Runner> = Command {
     acl: CHANGING,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     args: &[Arg::word("replace", "REPLACE").optional(), Arg::string("function-code")],
+    recorded_forms: RECORDED_SINCE,
     run: Runner::Server(function_load),
     ..FUNCTION_SUB
 };
@@ -112,6 +116,7 @@ static FUNCTION_DELETE: Command<Runner> = Command {
     acl: CHANGING,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     args: &[Arg::string("library-name")],
+    recorded_forms: RECORDED_SINCE,
     run: Runner::Server(function_delete),
     ..FUNCTION_SUB
 };
@@ -133,6 +138,7 @@ static FUNCTION_FLUSH: Command<Runner> = Command {
     acl: CHANGING,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     args: &[Arg::one_of("flush-type", &[Arg::word("async", "ASYNC"), Arg::word("sync", "SYNC")]).optional()],
+    recorded_forms: RECORDED_SINCE,
     run: Runner::Server(function_flush),
     ..FUNCTION_SUB
 };
@@ -247,6 +253,7 @@ static FUNCTION_RESTORE: Command<Runner> = Command {
         )
         .optional(),
     ],
+    recorded_forms: RECORDED_SINCE,
     run: Runner::Server(function_restore),
     ..FUNCTION_SUB
 };

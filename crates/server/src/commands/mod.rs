@@ -93,7 +93,8 @@ pub fn help(ctx: &mut ServerCtx<'_, '_, '_>, container: &str, subcommands: &[(&s
 
 #[cfg(test)]
 mod tests {
-    use ::commands::table::{Flags, Origin};
+    use ::commands::record::forms::{KnownSince, ServerVersion};
+    use ::commands::table::{Arg, Flags, Origin};
     use engine::table::KeyPlan;
 
     use super::*;
@@ -132,6 +133,66 @@ mod tests {
             let writes = command.keys.iter().any(|spec| spec.flags.intersects(written));
             assert_eq!(command.flags.contains(Flags::WRITE), writes, "{}", registered.full_name);
         }
+    }
+
+    /// Returns the tokens of an argument and of all arguments within.
+    fn tokens(arg: &Arg) -> Vec<&'static str> {
+        arg.token.into_iter().chain(arg.args.iter().flat_map(tokens)).collect()
+    }
+
+    /// Returns the tokens of arguments that are newer than Redis 6.2.
+    fn newer_tokens(args: &[Arg]) -> Vec<&'static str> {
+        let of = |arg: &Arg| if is_newer(arg.since) { tokens(arg) } else { newer_tokens(arg.args) };
+        args.iter().flat_map(of).collect()
+    }
+
+    /// Returns true if neither Redis 6.2 nor Valkey 7.2 has what is known since `since`. No version
+    /// means a first version.
+    fn is_newer(since: Option<&str>) -> bool {
+        let since = since.map(|text| ServerVersion::parse(text).expect("it is a version"));
+        since.is_some_and(|since| since > KnownSince::ALL.redis)
+    }
+
+    #[test]
+    fn new_write_commands_and_options_have_a_decision_about_their_records() {
+        let table = table().0;
+        let all = (0..table.id_count()).map(|id| table.by_id(id));
+        let mut undecided = Vec::new();
+        for registered in
+            all.filter(|known| known.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE))
+        {
+            let Command { history, args, recorded_forms: forms, .. } = &registered.command;
+            let has = |word: Option<&str>| forms.iter().any(|form| form.word == word);
+            // A command without keys that was replaced, or is marked, as a whole needs no more.
+            if has(None) && forms.iter().all(|form| form.known.is_none()) {
+                continue;
+            }
+            let mut changes = history.all_changes();
+            if is_newer(Some(history.since)) && !has(None)
+                || changes.any(|(_, (since, _))| is_newer(Some(since))) && forms.is_empty()
+            {
+                undecided.push(registered.full_name.to_owned());
+            }
+            let words = newer_tokens(args).into_iter().filter(|&word| !has(Some(word)));
+            undecided.extend(words.map(|word| format!("{} {word}", registered.full_name)));
+        }
+        assert!(undecided.is_empty(), "set recorded_forms (commands::record::forms) of {undecided:?}");
+    }
+
+    #[test]
+    fn records_need_the_versions_of_their_forms() {
+        let table = table().0;
+        let needs = |line: &str| {
+            let found = table.find(line.split(' ').next().unwrap_or_default().as_bytes()).expect("known");
+            found.command.known_since(line.split(' ').map(str::as_bytes))
+        };
+        assert_eq!(needs("SET k v PXAT 1"), KnownSince::ALL);
+        assert_eq!(needs("XGROUP SETID s g 1-1"), KnownSince::ALL);
+        assert_eq!(needs("xgroup setid s g 1-1 entriesread 1"), KnownSince::REDIS_7);
+        assert_eq!(needs("XSETID s 1 ENTRIESADDED 1 MAXDELETEDID 0-0"), KnownSince::REDIS_7);
+        assert_eq!(needs("FUNCTION FLUSH"), KnownSince::REDIS_7);
+        assert_eq!(needs("HPERSIST h FIELDS 1 f"), KnownSince::FIELD_EXPIRY);
+        assert_eq!(needs("HSETEX h KEEPTTL FIELDS 1 f v"), KnownSince::HSETEX);
     }
 
     #[test]

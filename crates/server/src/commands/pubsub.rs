@@ -1,5 +1,6 @@
 //! The commands of publish/subscribe.
 
+use ::commands::record::forms::{KnownSince, RecordedForm};
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError};
 use engine::publish::pubsub::{Kind, write_subscription};
@@ -219,6 +220,7 @@ static SPUBLISH: Command<Runner> = Command {
     complexity: "O(N)",
     keys: &[KeySpec::at(1, KeyFlags::NOT_KEY)],
     args: &[Arg::string("shardchannel"), Arg::string("message")],
+    recorded_forms: &[RecordedForm::known_since(KnownSince::REDIS_7)],
     run: Runner::Server(spublish),
     ..PUBLISH
 };

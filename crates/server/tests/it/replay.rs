@@ -67,6 +67,7 @@ static SELECT: commands::table::Command<Runner> = commands::table::Command {
     keys: &[],
     tips: &[],
     args: &[],
+    recorded_forms: &[],
     subcommands: &[],
     run: Runner::Host(HostCommand(0)),
 };

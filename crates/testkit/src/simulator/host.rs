@@ -92,6 +92,7 @@ const fn command(name: &'static str, number: u16, arity: Arity, flags: Flags) ->
         keys: &[],
         tips: &[],
         args: &[],
+        recorded_forms: &[],
         subcommands: &[],
         run: Runner::Host(HostCommand(number)),
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Twins, name_of, writers};
+use crate::Command;
 
 /// The cases, with a blank line between them. Each runs in an empty keyspace. `|` separates the
 /// steps of a case (see [`Twins::step`]). Lines that begin with `#` are titles.
@@ -40,14 +41,62 @@ fn with_times(record: &str, now_ms: i64) -> String {
     text
 }
 
-#[test]
-fn records_read_as_what_redis_writes() {
+/// Requests that peers do not know with their expected records, all run in one keyspace.
+const FOR_ALL_PEERS: &str = include_str!("peers.txt");
+
+/// Runs requests with their expected records.
+fn check_records(text: &str) {
     let mut twins = Twins::new();
-    let text = AS_IN_REDIS.replace(";\n  ", "; ");
+    let text = text.replace(";\n  ", "; ");
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (request, expected) = line.split_once(" =>").expect("a request and its record");
         let expected = with_times(expected.trim(), twins.source.now_ms);
         assert_eq!(twins.step(request).1.join("; "), expected, "{request}");
         twins.check(request);
     }
+}
+
+#[test]
+fn records_read_as_what_redis_writes() {
+    check_records(AS_IN_REDIS);
+}
+
+#[test]
+fn records_of_newer_requests_have_forms_that_all_peers_know() {
+    check_records(FOR_ALL_PEERS);
+}
+
+/// Returns the forms that are never recorded: of each command its name, or the words of its
+/// options.
+fn replaced_forms() -> BTreeSet<(&'static str, &'static str)> {
+    let of_command = |command: &'static Command| {
+        let forms = command.recorded_forms.iter().filter(|form| form.known.is_none());
+        forms.map(|form| (command.name, form.word.unwrap_or(command.name)))
+    };
+    crate::all().flat_map(of_command).collect()
+}
+
+#[test]
+fn forms_that_are_replaced_are_requested_and_never_recorded() {
+    let has_form = |line: &str, (name, word): &(&str, &str)| {
+        let mut words = line.split(' ');
+        words.clone().next() == Some(*name) && words.any(|own| own == *word)
+    };
+    let cases = CASES.split("\n\n").filter(|case| !case.starts_with('#'));
+    let steps = cases.flat_map(|case| case.split('|').map(str::trim).chain(["FLUSHALL"]));
+    let requests = FOR_ALL_PEERS.lines().filter_map(|line| line.split_once(" =>")).map(|(line, _)| line);
+    let (mut twins, replaced) = (Twins::new(), replaced_forms());
+    let mut missing = replaced.clone();
+    for line in steps.chain(requests) {
+        let (_, records) = twins.step(line);
+        for record in &records {
+            let found: Vec<_> = replaced.iter().filter(|form| has_form(record, form)).collect();
+            // A field may have the name of an option.
+            assert!(found.is_empty() || record.ends_with(" a DELREF"), "{line}: {record}");
+        }
+        if !records.is_empty() {
+            missing.retain(|form| !has_form(&line.to_uppercase(), form));
+        }
+    }
+    assert!(missing.is_empty(), "no case records a request with these words: {missing:?}");
 }
