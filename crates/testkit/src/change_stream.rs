@@ -15,8 +15,15 @@ use crate::notation;
 
 mod align;
 pub mod explained;
+#[cfg(any(shuttle, feature = "saves"))]
+pub mod forms;
+#[cfg(any(shuttle, feature = "saves"))]
+pub mod peers;
 pub mod recorded;
+#[cfg(any(shuttle, feature = "saves"))]
 pub mod replay;
+#[cfg(any(shuttle, feature = "saves"))]
+mod reported;
 
 pub use align::{Difference, compare};
 

@@ -222,10 +222,12 @@ pub mod peer {
 
     /// Starts the same server as [`start`] with further `options` (`["--cluster-enabled", "yes"]`).
     pub fn start_with(options: &[&str]) -> io::Result<ServerProcess> {
-        match env::var("SAKER_PEER") {
-            Ok(line) => start_command_with(&line, options),
-            Err(_) => start_command_with("redis-server", options),
-        }
+        start_command_with(&command_line(), options)
+    }
+
+    /// Returns the command line of the server that [`start`] starts.
+    pub fn command_line() -> String {
+        env::var("SAKER_PEER").unwrap_or_else(|_| "redis-server".into())
     }
 
     /// Starts the server of the command line `line` (split at spaces), without persistence.
@@ -233,7 +235,8 @@ pub mod peer {
         start_command_with(line, &[])
     }
 
-    fn start_command_with(line: &str, options: &[&str]) -> io::Result<ServerProcess> {
+    /// Starts the server of the command line `line` like [`start_command`], with further `options`.
+    pub fn start_command_with(line: &str, options: &[&str]) -> io::Result<ServerProcess> {
         let command_line: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let common =
             ["--save", "", "--appendonly", "no", "--daemonize", "no", "--enable-debug-command", "yes"];

@@ -1,20 +1,26 @@
-//! Compares Saker's stream of changes with that of a real Redis.
+//! Compares Saker's stream of changes with that of a real Redis, and applies it to real servers.
 //!
-//! `cargo run -p testkit --bin change-stream -- tests/cmd/set.resp` prints the differences between
-//! the two servers' streams after a script. `… -- --replay 20 --seed 1` replays the streams of
-//! random commands into an empty Saker. If the peer (`$SAKER_PEER`) is Redis 8 or newer, it replays
-//! into the peer as well.
+//! `cargo run -p testkit --features saves --bin change-stream -- tests/cmd/set.resp` prints the
+//! differences between the two servers' streams after a script, and applies Saker's stream to
+//! every peer. `… -- --replay 20 --seed 1` applies the streams of random commands to an empty Saker
+//! and to every peer.
+//!
+//! Peers are `$SAKER_PEER`, or `redis-server` from the PATH, and the command lines of `--peer`
+//! (`--peer "valkey-server" --peer "/opt/redis-6.2/bin/redis-server"`). A stream whose forms a peer
+//! is too old for is not applied to it. Streams are compared only with Redis 8 or newer.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use testkit::change_stream::peers::{self, Peer};
 use testkit::change_stream::recorded::RecordedServer;
 use testkit::change_stream::replay;
-use testkit::change_stream::{compare, explained};
+use testkit::change_stream::{Change, Difference, compare, explained, parse};
 use testkit::{Client, script};
 
 /// Compares Saker's stream of changes with that of a real Redis.
@@ -26,6 +32,9 @@ struct Arguments {
     /// The seed of random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// The command line of a real server that applies the streams too; may be repeated.
+    #[arg(long)]
+    peer: Vec<String>,
     /// The scripts (`.resp` files) after which the streams are compared.
     files: Vec<PathBuf>,
 }
@@ -42,43 +51,62 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<usize, Box<dyn Error>> {
-    let mut found = 0;
-    if let Some(seconds) = arguments.replay {
-        let summary = replay::run(arguments.seed, Duration::from_secs(seconds))?;
-        summary.failures.iter().for_each(|failure| println!("{failure}"));
-        println!(
-            "seed {}: {} commands, {} changes in {} streams replayed, {} differences",
-            arguments.seed,
-            summary.commands,
-            summary.changes,
-            summary.streams,
-            summary.failures.len()
-        );
-        return Ok(summary.failures.len());
-    }
-    for path in &arguments.files {
-        let Some(mut redis) = RecordedServer::redis()? else {
-            println!("skipped: the peer is older than Redis 8");
-            return Ok(0);
-        };
-        let mut saker = RecordedServer::saker(&[])?;
-        for server in [&redis, &saker] {
-            let address = server.process.address();
-            // Other tests check the replies.
-            script::run(path, &|protocol| Client::speaking(&address, protocol));
+    let own = testkit::peer::is_available().then(testkit::peer::command_line);
+    let lines: Vec<String> = own.into_iter().chain(arguments.peer.iter().cloned()).collect();
+    match arguments.replay {
+        Some(seconds) => replay_random(arguments.seed, Duration::from_secs(seconds), &lines),
+        None => {
+            let peers: io::Result<Vec<Peer>> = lines.iter().map(|line| Peer::start(line)).collect();
+            let mut peers = peers?;
+            arguments.files.iter().try_fold(0, |found, path| Ok(found + run_script(path, &mut peers)?))
         }
-        let streams = (saker.changes(&mut 0), redis.changes(&mut 0));
-        let (Ok(ours), Ok(theirs)) = streams else {
-            println!("{}: {streams:?}", path.display());
-            found += 1;
-            continue;
-        };
-        let mut differences = compare(&ours, &theirs);
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        differences.retain(|difference| explained::reason(&name, difference).is_none());
-        println!("{}: {} changes, {} differences", path.display(), ours.len(), differences.len());
-        differences.iter().for_each(|difference| println!("{difference}"));
-        found += differences.len();
+    }
+}
+
+/// Applies the streams of random commands. Returns the number of differences.
+fn replay_random(seed: u64, time: Duration, peers: &[String]) -> Result<usize, Box<dyn Error>> {
+    let summary = replay::run(seed, time, peers)?;
+    summary.failures.iter().for_each(|failure| println!("{failure}"));
+    let replay::Summary { commands, changes, streams, failures } = &summary;
+    let found = failures.len();
+    println!(
+        "seed {seed}: {commands} commands, {changes} changes in {streams} streams replayed, {found} differences"
+    );
+    Ok(found)
+}
+
+/// Compares the streams after a script, and applies that of Saker. Returns the number of
+/// differences.
+fn run_script(path: &Path, peers: &mut [Peer]) -> Result<usize, Box<dyn Error>> {
+    let mut saker = RecordedServer::saker(&[])?;
+    // Other tests check the replies.
+    script::run(path, &|protocol| Client::speaking(&saker.process.address(), protocol));
+    let stream = saker.bytes()?;
+    let ours = parse(&stream, 0)?;
+    let (applied, failures) = peers::replay_into_all(peers, &stream, &mut saker.process.connect())?;
+    let mut found = failures.len();
+    failures.iter().for_each(|failure| println!("{failure}"));
+    let differences = compare_with_redis(path, &ours)?;
+    let compared =
+        differences.as_ref().map_or("not compared".into(), |them| format!("{} differences", them.len()));
+    println!("{}: {} changes, applied by {applied} peers, {compared}", path.display(), ours.len());
+    for difference in differences.into_iter().flatten() {
+        println!("{difference}");
+        found += 1;
     }
     Ok(found)
+}
+
+/// Returns the unexplained differences to the stream of the peer. `None` if it is older than Redis
+/// 8, or there is none.
+fn compare_with_redis(path: &Path, ours: &[Change]) -> Result<Option<Vec<Difference>>, Box<dyn Error>> {
+    if !testkit::peer::is_available() {
+        return Ok(None);
+    }
+    let Some(mut redis) = RecordedServer::redis()? else { return Ok(None) };
+    script::run(path, &|protocol| Client::speaking(&redis.process.address(), protocol));
+    let mut differences = compare(ours, &redis.changes(&mut 0)?);
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    differences.retain(|difference| explained::reason(&name, difference).is_none());
+    Ok(Some(differences))
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::{Change, parse};
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::process::{ServerProcess, peer, saker};
 
 /// The oldest major version of Redis whose stream of changes can be compared with Saker's.
@@ -49,9 +49,19 @@ impl RecordedServer {
     /// # Errors
     /// The server does not start.
     pub fn redis() -> io::Result<Option<Self>> {
+        let server = Self::peer(&peer::command_line())?;
+        let major = major_version(&mut server.process.connect());
+        Ok(major.is_some_and(|major| major >= MAJOR_MIN).then_some(server))
+    }
+
+    /// Starts a real Redis or Valkey, by its command line, that writes an append-only file.
+    ///
+    /// # Errors
+    /// The server does not start.
+    pub fn peer(command_line: &str) -> io::Result<Self> {
         // The peer may run with another root folder: its folder is then found through its process.
         let name = format!("changes-{}-{:08x}", std::process::id(), fastrand::u32(..));
-        let process = peer::start_with(&[
+        let options = [
             "--appendonly",
             "yes",
             "--appendfsync",
@@ -64,19 +74,16 @@ impl RecordedServer {
             "/tmp",
             "--appenddirname",
             &name,
-        ])?;
+        ];
+        let process = peer::start_command_with(command_line, &options)?;
         // The root folder of the server, which may be that of a container.
         let root = PathBuf::from(format!("/proc/{}/root", process.pid()));
         let folder = root.join("tmp").join(&name);
         let folder = folder.canonicalize().unwrap_or(folder);
         let file = folder.join("appendonly.aof.1.incr.aof");
         let server = Self { process, file, folder: Some(folder), read_to: 0 };
-        let mut client = server.process.connect();
-        if major_version(&mut client).is_none_or(|major| major < MAJOR_MIN) {
-            return Ok(None);
-        }
-        client.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
-        Ok(Some(server))
+        server.process.connect().command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+        Ok(server)
     }
 
     /// Returns the bytes written since the last call. They include the changes of every command
@@ -108,20 +115,32 @@ impl RecordedServer {
         Ok(changes)
     }
 
-    /// Replaces the content of a Redis by that of `stream`, with DEBUG LOADAOF. Nothing expires
-    /// while Redis loads it.
+    /// Replaces the content of a peer by that of `stream`, with DEBUG LOADAOF. Nothing expires
+    /// while it is loaded. The server then drops the replies, but counts the errors.
     ///
     /// # Errors
-    /// The file cannot be written, or Redis does not accept it.
+    /// The file cannot be written, the server does not accept it, or it refuses a command of it.
     pub fn load(&mut self, stream: &[u8]) -> io::Result<()> {
-        self.process.connect().command(&["PING"]);
+        let mut client = self.process.connect();
+        let failed =
+            |error: ClientError| io::Error::other(format!("the peer ended while it loaded: {error}"));
+        // The file is complete after this turn.
+        client.request(&["PING"]).map_err(failed)?;
         fs::write(&self.file, stream)?;
-        let reply = self.process.connect().command(&["DEBUG", "LOADAOF"]);
+        client.request(&["CONFIG", "RESETSTAT"]).map_err(failed)?;
+        let reply = client.request(&["DEBUG", "LOADAOF"]).map_err(failed)?;
         if reply.is_error() {
-            Err(io::Error::other(format!("DEBUG LOADAOF answered {reply}")))
-        } else {
-            Ok(())
+            return Err(io::Error::other(format!("DEBUG LOADAOF answered {reply}")));
         }
+        let info = client.request(&["INFO", "errorstats"]).map_err(failed)?;
+        let info = String::from_utf8_lossy(info.as_bytes().unwrap_or_default()).into_owned();
+        if info.contains("errorstat_") {
+            let log = self.process.log();
+            let lines: Vec<&str> = log.lines().filter(|line| line.contains("AOF")).collect();
+            let last = lines.iter().rev().take(6).rev().copied().collect::<Vec<_>>().join("\n    ");
+            return Err(io::Error::other(format!("errors while it loaded: {info}\n    {last}")));
+        }
+        Ok(())
     }
 }
 

@@ -11,13 +11,17 @@ use std::fmt::Write;
 use std::io;
 use std::time::{Duration, Instant};
 
+use commands::record::forms::KnownSince;
 use resp::{Value, encode_request};
 
+use super::forms::versions_for;
+use super::peers::Peer;
 use super::recorded::RecordedServer;
+use super::reported::reported;
 use super::{Change, parse};
 use crate::client::Client;
 use crate::differential::{Args, Grammar, Kind};
-use crate::notation::{command_line, one_line};
+use crate::notation::one_line;
 use crate::process::{ServerProcess, saker};
 use crate::rng::Rng;
 
@@ -26,9 +30,6 @@ const CONNECTIONS: usize = 3;
 
 /// Number of commands that each connection sends before the stream is replayed.
 const COMMANDS_PER_CONNECTION: usize = 250;
-
-/// Number of databases that are read to show a difference.
-const DATABASES: u32 = 4;
 
 /// Percentage of commands that are taken from [`TIME_DEPENDENT`].
 const MORTAL_PERCENT: usize = 12;
@@ -112,6 +113,41 @@ const TIME_DEPENDENT: &[&str] = &[
     "FLUSHDB",
 ];
 
+/// Requests with forms that peers do not know, which the grammar of the differential test lacks.
+const NEWER: &[&str] = &[
+    "SET s% % IFEQ %",
+    "SET s% % IFNE % PX 5%00",
+    "SET s% % IFNE % GET KEEPTTL",
+    "SET s% % NX GET",
+    "SET s% % GET PXAT 9999999999999",
+    "MSETEX 2 s% % s% % XX EX 100",
+    "PEXPIREAT s% 9999999999% GT",
+    "EXPIRE l% 10% NX",
+    "EXPIRE z% 10% LT",
+    "BITOP DIFF s% s% s%",
+    "BITOP DIFF1 s% s% s%",
+    "BITOP ANDOR s% s% s%",
+    "BITOP ONE s% s% nothing",
+    "BITOP ONE s% nothing nobody",
+    "GEOADD z% 13.361389 38.115556 a 15.087269 37.502669 b 2%.35 4%.85 c",
+    "GEOSEARCHSTORE z% z% BYPOLYGON 3 10 35 20 35 15 45",
+    "GEOSEARCHSTORE z% z% FROMLONLAT 15 37 BYRADIUS 3000 KM STOREDIST",
+    "GEORADIUS z% 15 37 2000 km COUNT % ANY STORE z%",
+    "XADD x% DELREF * f v",
+    "XADD x% MAXLEN 1% DELREF * f v",
+    "XADD x% MINID ~ 3 ACKED * f v",
+    "XADD x% MAXLEN 1% ACKED * f v",
+    "XTRIM x% MAXLEN 1% DELREF",
+    "XTRIM x% MAXLEN % ACKED",
+    "XTRIM x% MAXLEN ~ % DELREF",
+    "XACK x% g1 %-%",
+    "XDELEX x% DELREF IDS 2 %-% %-0",
+    "XACKDEL x% g1 DELREF IDS 2 %-% %-0",
+    "HSETEX h% KEEPTTL FIELDS 1 f% %",
+    "HSETEX h% FIELDS 2 f% % f1 %",
+    "FUNCTION LOAD REPLACE \"#!lua name=lib%\\nredis.register_function('f%', function() end)\"",
+];
+
 /// The commands of [`TIME_DEPENDENT`] whose records Redis applies differently after a field has
 /// expired. While it loads, HPERSIST ignores an expired field and HINCRBY begins at 0. Its own
 /// append-only files have the same problem. Streams for Redis do not contain these commands.
@@ -130,9 +166,44 @@ pub struct Summary {
     pub failures: Vec<String>,
 }
 
+/// The commands that set or change the expiry of fields. Valkey before 9.0 has no such expiry, so
+/// the streams that it applies do not contain them.
+const FIELD_EXPIRY: &[&str] =
+    &["HEXPIRE", "HPEXPIRE", "HEXPIREAT", "HPEXPIREAT", "HPERSIST", "HGETEX", "HSETEX"];
+
+/// The servers that apply a stream beside Saker.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Audience {
+    /// None: every command may run.
+    Saker,
+    /// The peers on which fields expire.
+    FieldExpiry,
+    /// All peers.
+    All,
+}
+
+impl Audience {
+    /// Returns true if streams for these servers may contain the command. `line` is its beginning,
+    /// the name first.
+    fn permits(self, line: &str) -> bool {
+        let name = line.split(' ').next().unwrap_or_default();
+        (self == Self::Saker || !is_loaded_otherwise(line))
+            && (self != Self::All || !FIELD_EXPIRY.contains(&name))
+    }
+
+    /// Returns true if this peer applies the streams.
+    fn includes(self, peer: &Peer) -> bool {
+        match self {
+            Self::Saker => false,
+            Self::FieldExpiry => peer.version().knows(KnownSince::HSETEX),
+            Self::All => true,
+        }
+    }
+}
+
 /// A server into which streams are replayed.
 enum Target {
-    Redis(RecordedServer),
+    Peer(Peer),
     Saker(ServerProcess),
 }
 
@@ -140,22 +211,29 @@ impl Target {
     /// Replaces the server's content by that of `stream`.
     fn replay(&mut self, stream: &[u8], changes: &[Change]) -> io::Result<()> {
         match self {
-            Self::Redis(server) => server.load(stream),
+            Self::Peer(peer) => peer.replay(stream),
             Self::Saker(server) => pipe(server, stream, changes),
         }
     }
 
     fn connect(&self) -> Client {
         match self {
-            Self::Redis(server) => server.process.connect(),
+            Self::Peer(peer) => peer.connect(),
             Self::Saker(server) => server.connect(),
         }
     }
 
-    fn name(&self) -> &'static str {
+    fn name(&self) -> String {
         match self {
-            Self::Redis(_) => "Redis",
-            Self::Saker(_) => "Saker",
+            Self::Peer(peer) => peer.version().to_string(),
+            Self::Saker(_) => "Saker".into(),
+        }
+    }
+
+    fn is_for(&self, audience: Audience) -> bool {
+        match self {
+            Self::Peer(peer) => audience.includes(peer),
+            Self::Saker(_) => true,
         }
     }
 }
@@ -200,23 +278,19 @@ const SETTINGS: &[&[&[&str]]] = &[
     ],
 ];
 
-/// Runs random commands for `time`, starting from `seed`, and replays their streams.
+/// Runs random commands for `time`, starting from `seed`, and replays their streams into a Saker
+/// and into the peers with these command lines.
 ///
 /// # Errors
 /// A server does not start, or ends.
-pub fn run(seed: u64, time: Duration) -> io::Result<Summary> {
+pub fn run(seed: u64, time: Duration, peers: &[String]) -> io::Result<Summary> {
     let start = Instant::now();
-    let redis = if crate::peer::is_available() { RecordedServer::redis()? } else { None };
     let into_saker = saker::start(&["--enable-debug-command", "yes", "--import-mode", "yes"])?;
     into_saker.connect().command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
     let mut targets = vec![Target::Saker(into_saker)];
-    let mut unknown = Vec::new();
-    if let Some(redis) = redis {
-        unknown = unknown_to(&mut redis.process.connect());
-        targets.push(Target::Redis(redis));
+    for line in peers {
+        targets.push(Target::Peer(Peer::start(line)?));
     }
-    let grammar =
-        Grammar::new(|name| !LEFT_OUT.contains(&name) && !unknown.iter().any(|unknown| unknown == name));
     let mut source = RecordedServer::saker(&["--io-threads", "2"])?;
     let mut summary = Summary::default();
     let mut seeds = Rng::new(seed);
@@ -224,9 +298,15 @@ pub fn run(seed: u64, time: Duration) -> io::Result<Summary> {
     while start.elapsed() < time && summary.failures.len() < 3 {
         let mut rng = Rng::new(seeds.next_u64());
         let settings = SETTINGS[summary.streams as usize % SETTINGS.len()];
-        let for_redis = targets.len() > 1 && rng.percent(50);
+        let audiences = if peers.is_empty() {
+            &[Audience::Saker][..]
+        } else {
+            &[Audience::Saker, Audience::FieldExpiry, Audience::All]
+        };
+        let audience = *rng.pick(audiences);
+        let grammar = Grammar::new(|name| !LEFT_OUT.contains(&name) && audience.permits(name));
         let lines: Vec<&str> =
-            TIME_DEPENDENT.iter().copied().filter(|line| !for_redis || !is_loaded_otherwise(line)).collect();
+            TIME_DEPENDENT.iter().chain(NEWER).copied().filter(|line| audience.permits(line)).collect();
         let mut source_of_commands = Commands { grammar: &grammar, mortal: &lines, clock: 0, rng };
         send_all(&source.process, settings, &mut source_of_commands, &mut summary)?;
         let mut stream = Vec::new();
@@ -236,16 +316,29 @@ pub fn run(seed: u64, time: Duration) -> io::Result<Summary> {
         db = changes.last().map_or(db, |change| change.db);
         summary.changes += changes.len() as u64;
         summary.streams += 1;
+        let known = versions_for(&changes).unwrap_or_else(|error| {
+            summary.failures.push(format!("seed {seed}, stream {}: {error}", summary.streams));
+            KnownSince::ALL
+        });
         let wanted = source.process.connect().command(&["DEBUG", "DIGEST"]);
-        for target in targets.iter_mut().filter(|target| for_redis || matches!(target, Target::Saker(_))) {
-            let refused = target.replay(&stream, &changes).err();
-            let same = target.connect().command(&["DEBUG", "DIGEST"]) == wanted;
+        for target in targets.iter_mut().filter(|target| target.is_for(audience)) {
+            let mut refused = target.replay(&stream, &changes).err().map(|error| error.to_string());
+            if let Target::Peer(peer) = &target
+                && !peer.version().knows(known)
+            {
+                refused.get_or_insert_with(|| "the stream has a form that is newer".into());
+            }
+            let mut from = source.process.connect();
+            let same = match &target {
+                Target::Peer(peer) => peer.has_data_of(&mut from),
+                Target::Saker(server) => server.connect().command(&["DEBUG", "DIGEST"]) == wanted,
+            };
             if !same || refused.is_some() {
                 let mut text = format!("seed {seed}, stream {}, into {}\n", summary.streams, target.name());
                 if let Some(error) = refused {
                     writeln!(text, "  {error}").expect("writing to a string cannot fail");
                 }
-                text += &reported(&mut source.process.connect(), &mut target.connect(), &changes);
+                text += &reported(&mut from, &mut target.connect(), &changes);
                 summary.failures.push(text);
             }
         }
@@ -327,82 +420,4 @@ impl Commands<'_> {
 
 fn digit(rng: &mut Rng) -> char {
     *rng.pick(&['1', '2', '3'])
-}
-
-/// Returns the commands of the grammar that a server does not know.
-fn unknown_to(client: &mut Client) -> Vec<String> {
-    let is_unknown =
-        |reply: Value| matches!(reply, Value::Error(text) if text.starts_with(b"ERR unknown command"));
-    let names = Grammar::names();
-    let mut unknown = Vec::new();
-    for name in names {
-        client.command(&["RESET"]);
-        if is_unknown(client.command(&[name])) {
-            unknown.push(name.to_string());
-        }
-    }
-    unknown
-}
-
-/// Returns the keys that differ, with their changes in the stream.
-fn reported(source: &mut Client, target: &mut Client, changes: &[Change]) -> String {
-    let mut out = String::new();
-    for db in 0..DATABASES {
-        let (ours, theirs) = (content(source, db), content(target, db));
-        let mut keys: Vec<_> = ours.iter().chain(&theirs).map(|(key, _)| key.clone()).collect();
-        keys.sort();
-        keys.dedup();
-        for key in keys {
-            let of = |side: &[(Vec<u8>, String)]| {
-                side.iter().find(|(name, _)| *name == key).map(|it| it.1.clone())
-            };
-            let (ours, theirs) = (of(&ours), of(&theirs));
-            if ours == theirs {
-                continue;
-            }
-            let shown = command_line(std::slice::from_ref(&key));
-            let mut line = |text: String| writeln!(out, "{text}").expect("writing to a string cannot fail");
-            line(format!("  database {db}, key {shown}:"));
-            line(format!("    source: {}", ours.unwrap_or_else(|| "-".into())));
-            line(format!("    replayed: {}", theirs.unwrap_or_else(|| "-".into())));
-            let concerns = |change: &&Change| {
-                change.words[1..].contains(&key)
-                    || matches!(&*change.name(), "SWAPDB" | "FLUSHDB" | "FLUSHALL")
-            };
-            for change in changes.iter().filter(concerns) {
-                line(format!("      {change}"));
-            }
-        }
-    }
-    out
-}
-
-/// Returns each key of a database, with its expiry, digest and value in one line.
-fn content(client: &mut Client, db: u32) -> Vec<(Vec<u8>, String)> {
-    client.command(&["SELECT", &db.to_string()]);
-    let keys = client.command(&["KEYS", "*"]);
-    let Value::Array(keys) = keys else { return Vec::new() };
-    let keys = keys.iter().filter_map(Value::as_bytes).map(<[u8]>::to_vec);
-    keys.map(|key| {
-        let mut line = String::new();
-        let kind = client.command(&[b"TYPE", &key[..]]);
-        let reads: &[&str] = match &kind {
-            Value::Simple(kind) if kind == b"string" => &["GET %"],
-            Value::Simple(kind) if kind == b"list" => &["LRANGE % 0 -1"],
-            Value::Simple(kind) if kind == b"hash" => &["HGETALL %"],
-            Value::Simple(kind) if kind == b"set" => &["SORT % ALPHA"],
-            Value::Simple(kind) if kind == b"zset" => &["ZRANGE % 0 -1 WITHSCORES"],
-            Value::Simple(kind) if kind == b"stream" => &["XINFO STREAM % FULL COUNT 0"],
-            _ => &[],
-        };
-        for read in ["PEXPIRETIME %", "DEBUG DIGEST-VALUE %"].iter().chain(reads) {
-            let words: Vec<Vec<u8>> = read
-                .split(' ')
-                .map(|word| if word == "%" { key.clone() } else { word.as_bytes().to_vec() })
-                .collect();
-            write!(line, "{} ", one_line(&client.command(&words))).expect("writing to a string cannot fail");
-        }
-        (key, line)
-    })
-    .collect()
 }

@@ -1,0 +1,161 @@
+//! Real servers that apply streams: every peer that is new enough must do so without an error, and
+//! then have the same data.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use commands::record::forms::KnownSince;
+use resp::Value;
+
+use super::forms::{PeerVersion, versions_for};
+use super::recorded::RecordedServer;
+use super::reported::reported;
+use super::{Change, parse};
+use crate::client::Client;
+
+/// The number of databases of a server.
+const DATABASES: u32 = 16;
+
+/// The time, in milliseconds, in which two servers are read.
+const SOON_MS: i64 = 10_000;
+
+/// A real server that applies streams.
+#[derive(Debug)]
+pub struct Peer {
+    server: RecordedServer,
+    version: PeerVersion,
+}
+
+impl Peer {
+    /// Starts the server of a command line.
+    ///
+    /// # Errors
+    /// The server does not start, or does not state its version.
+    pub fn start(command_line: &str) -> io::Result<Self> {
+        let server = RecordedServer::peer(command_line)?;
+        let version = PeerVersion::of(&mut server.process.connect());
+        let version = version.ok_or_else(|| io::Error::other(format!("no version from {command_line}")))?;
+        Ok(Self { server, version })
+    }
+
+    /// Returns the version of the server.
+    pub fn version(&self) -> PeerVersion {
+        self.version
+    }
+
+    /// Opens a new connection.
+    pub fn connect(&self) -> Client {
+        self.server.process.connect()
+    }
+
+    /// Returns true if the server has the same data as `source`, by `DEBUG DIGEST`. In Valkey the
+    /// digest depends on the clock if fields expire. Then the data is compared that does not expire
+    /// soon.
+    pub fn has_data_of(&self, source: &mut Client) -> bool {
+        let mut own = self.connect();
+        if own.command(&["DEBUG", "DIGEST"]) == source.command(&["DEBUG", "DIGEST"]) {
+            return true;
+        }
+        let has_other_digest = matches!(self.version, PeerVersion::Valkey(_));
+        if !has_other_digest || !self.version.knows(KnownSince::FIELD_EXPIRY) {
+            return false;
+        }
+        let from_ms = time_ms(source) + SOON_MS;
+        (0..DATABASES)
+            .all(|db| lasting_content(&mut own, db, from_ms) == lasting_content(source, db, from_ms))
+    }
+
+    /// Replaces the content of the server by that of `stream`.
+    ///
+    /// # Errors
+    /// The server refuses the stream, or one of its commands.
+    pub fn replay(&mut self, stream: &[u8]) -> io::Result<()> {
+        self.server.load(stream)
+    }
+}
+
+/// Returns the time of a server, in Unix milliseconds.
+fn time_ms(client: &mut Client) -> i64 {
+    let reply = client.command(&["TIME"]);
+    let Value::Array(parts) = &reply else { return 0 };
+    let number = |at: usize| -> i64 {
+        let text = parts.get(at).and_then(Value::as_bytes).unwrap_or_default();
+        stdx::number::parse_i64(text).unwrap_or(0)
+    };
+    number(0) * 1000 + number(1) / 1000
+}
+
+/// Returns the keys of a database with their expiry and value. Keys and fields that expire before
+/// `from_ms` are left out.
+fn lasting_content(client: &mut Client, db: u32, from_ms: i64) -> BTreeMap<Vec<u8>, String> {
+    client.command(&["SELECT", &db.to_string()]);
+    let keys = bulks(&client.command(&["KEYS", "*"]));
+    let contents = keys.into_iter().filter_map(|key| {
+        let expiry = client.command(&[b"PEXPIRETIME", &key[..]]);
+        let value = if client.command(&[b"TYPE", &key[..]]).to_string() == "hash" {
+            lasting_fields(client, &key, from_ms)?
+        } else {
+            client.command(&[&b"DEBUG"[..], b"DIGEST-VALUE", &key]).to_string()
+        };
+        is_lasting(&expiry, from_ms).then(|| (key, format!("{expiry} {value}")))
+    });
+    contents.collect()
+}
+
+/// Returns the fields of a hash with their values and times. `None` if there are none.
+fn lasting_fields(client: &mut Client, key: &[u8], from_ms: i64) -> Option<String> {
+    let pairs = bulks(&client.command(&[b"HGETALL", key]));
+    let fields: Vec<&[u8]> = pairs.iter().step_by(2).map(Vec::as_slice).collect();
+    let count = fields.len().to_string();
+    let request = [&b"HPEXPIRETIME"[..], key, b"FIELDS", count.as_bytes()].into_iter().chain(fields);
+    let reply = client.command(&request.collect::<Vec<_>>());
+    let Value::Array(times) = reply else { return None };
+    let lasting = pairs.chunks(2).zip(&times).filter(|(_, time)| is_lasting(time, from_ms));
+    let mut lines: Vec<String> = lasting.map(|(pair, time)| format!("{pair:?} {time}")).collect();
+    lines.sort();
+    (!lines.is_empty()).then(|| lines.join(", "))
+}
+
+/// Returns true if a time in Unix milliseconds is no earlier than `from_ms`, or means never.
+fn is_lasting(time: &Value, from_ms: i64) -> bool {
+    matches!(time, Value::Integer(ms) if *ms == -1 || *ms >= from_ms)
+}
+
+/// Returns the bulk strings of an array.
+fn bulks(array: &Value) -> Vec<Vec<u8>> {
+    let Value::Array(values) = array else { return Vec::new() };
+    values.iter().filter_map(Value::as_bytes).map(<[u8]>::to_vec).collect()
+}
+
+/// Applies the stream of the whole data of `source` to each peer that knows all of its forms.
+/// Returns the number of these peers, and a text for each failure.
+///
+/// # Errors
+/// The stream is malformed.
+pub fn replay_into_all(
+    peers: &mut [Peer],
+    stream: &[u8],
+    source: &mut Client,
+) -> io::Result<(usize, Vec<String>)> {
+    let changes: Vec<Change> = parse(stream, 0).map_err(io::Error::other)?;
+    let known = match versions_for(&changes) {
+        Ok(known) => known,
+        Err(error) => return Ok((0, vec![error])),
+    };
+    let (mut count, mut failures) = (0, Vec::new());
+    for peer in peers.iter_mut().filter(|peer| peer.version.knows(known)) {
+        count += 1;
+        if let Err(error) = peer.replay(stream) {
+            failures.push(format!("{}: {error}", peer.version));
+            continue;
+        }
+        if !peer.has_data_of(source) {
+            failures.push(format!(
+                "{}: other data\n{}",
+                peer.version,
+                reported(source, &mut peer.connect(), &changes)
+            ));
+        }
+    }
+    Ok((count, failures))
+}
