@@ -337,8 +337,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Returns the caller for a request of this client. `mode` is the action if the command finds
-    /// no data.
-    #[inline]
+    /// no data. Always inlined, because most callers need only some of the fields.
+    #[inline(always)]
     pub fn caller<'a>(&self, session: &'a Session, request: &Request<'_>, mode: BlockingMode) -> Caller<'a> {
         Caller {
             client: session.id,
