@@ -302,15 +302,21 @@ unsafe fn reallocate_large(block: *mut u8, layout: Layout, size_new: usize) -> *
     }
     // SAFETY: the caller passes a size that makes a layout with the alignment.
     let layout_new = unsafe { Layout::from_size_align_unchecked(size_new, layout.align()) };
+    // The old block does not count while it is copied, which may take milliseconds. Otherwise
+    // another thread could find memory over its limit and evict keys.
+    let old_bytes = counted_bytes(layout.size()) as i64;
+    count(-old_bytes);
     // SAFETY: sizes are not zero.
     let moved = unsafe { CountingAllocator.alloc(layout_new) };
     if moved.is_null() {
+        count(old_bytes);
         return moved;
     }
     // SAFETY: two blocks of at least that many bytes, of which one is new.
     unsafe { std::ptr::copy_nonoverlapping(block, moved, layout.size().min(size_new)) };
     // SAFETY: the caller gives the block up if we return another.
     unsafe { CountingAllocator.dealloc(block, layout) };
+    count(old_bytes);
     moved
 }
 
