@@ -214,7 +214,7 @@ impl Harness {
             (command.db, words_of(&bytes))
         };
         let record = &self.effects.record;
-        let mut commands: Vec<_> = record.commands().map(decoded).collect();
+        let mut commands: Vec<_> = record.expired().chain(record.commands()).map(decoded).collect();
         if record.has_request(self.effects.changes) {
             commands.push((self.db, words.iter().map(|word| word.to_vec()).collect()));
         }

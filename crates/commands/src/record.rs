@@ -13,9 +13,10 @@
 //! The engine decides if records are wanted and calls [`ChangeRecord::begin`] before each command.
 //! After the command, when its changes are absorbed, the engine writes in this order:
 //!
-//! 1. [`ChangeRecord::commands`]: DEL for each key that the command found expired, then HDEL for
-//!    each field that it found expired and the commands that replace the request,
-//! 2. the request as it was sent, if [`ChangeRecord::has_request`] returns true.
+//! 1. [`ChangeRecord::expired`]: DEL for each key that the command found expired, then HDEL for
+//!    each field that it found expired,
+//! 2. [`ChangeRecord::commands`]: the commands that replace the request,
+//! 3. the request as it was sent, if [`ChangeRecord::has_request`] returns true.
 //!
 //! DEL of an expired key always comes first: a key expires before the command uses it.
 //!
@@ -167,6 +168,7 @@ pub struct ChangeRecord {
     /// record the request.
     fields_expired: u64,
     expired_keys: Commands,
+    expired_fields: Commands,
     commands: Commands,
 }
 
@@ -178,19 +180,27 @@ impl ChangeRecord {
             self.request = RequestForm::IfChanged;
             (self.changes_before, self.fields_expired) = (changes, 0);
             self.expired_keys.clear();
+            self.expired_fields.clear();
             self.commands.clear();
         }
+    }
+
+    /// Returns the removals of the keys and fields that the command found expired. They apply
+    /// before [`ChangeRecord::commands`].
+    pub fn expired(&self) -> impl Iterator<Item = RecordedCommand<'_>> {
+        self.expired_keys.iter().chain(self.expired_fields.iter())
     }
 
     /// Returns the recorded commands, beside the request or in place of it, in the order in which
     /// they apply.
     pub fn commands(&self) -> impl Iterator<Item = RecordedCommand<'_>> {
-        self.expired_keys.iter().chain(self.commands.iter())
+        self.commands.iter()
     }
 
-    /// Returns the number of commands that [`ChangeRecord::commands`] yields. O(1).
+    /// Returns the number of commands that [`ChangeRecord::expired`] and [`ChangeRecord::commands`]
+    /// yield. O(1).
     pub fn command_count(&self) -> usize {
-        self.expired_keys.ends.len() + self.commands.ends.len()
+        self.expired_keys.ends.len() + self.expired_fields.ends.len() + self.commands.ends.len()
     }
 
     /// Returns true if records are wanted and the request itself is recorded, after
@@ -241,13 +251,13 @@ impl ChangeRecord {
         }
     }
 
-    /// Records HDEL of an expired field, ahead of the commands that are recorded later. The caller
+    /// Records HDEL of an expired field, ahead of the commands that replace the request. The caller
     /// must count the removal as one change.
     #[inline]
     pub fn field_expired(&mut self, db: usize, key: &[u8], field: &[u8]) {
         if self.is_wanted {
             self.fields_expired += 1;
-            RecordWriter { commands: &mut self.commands, db }.command("HDEL").word(key).word(field);
+            RecordWriter { commands: &mut self.expired_fields, db }.command("HDEL").word(key).word(field);
         }
     }
 }

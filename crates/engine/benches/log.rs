@@ -8,7 +8,9 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use engine::log::ChangeLog;
 use engine::log::buffer::Chunk;
+use engine::log::level::Released;
 use engine::log::merger::{LogBatch, LogReader};
+use engine::log::target::{LogTarget, Targets};
 use engine::threads::Outbox;
 use keyspace::Hasher;
 use keyspace::gate::Gate;
@@ -25,14 +27,15 @@ const DRAWN: usize = 100_000;
 struct Discarding;
 
 impl LogReader for Discarding {
-    fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
-        batch.position
+    fn append(&mut self, batch: &LogBatch<'_>) -> Released {
+        Released::at(batch.position)
     }
 }
 
 fn log() -> ChangeLog {
     let log = ChangeLog::new(2);
-    Gate::new(1).exclusive(|alone| log.attach(alone, Box::new(Discarding), &Outbox::default()));
+    Gate::new(1)
+        .exclusive(|alone| log.attach(alone, (Box::new(Discarding), LogTarget::File), &Outbox::default()));
     log
 }
 
@@ -43,7 +46,7 @@ fn append(bencher: Bencher<'_, '_>) {
     bencher.counter(ItemsCount::new(DRAWN)).with_inputs(Chunk::default).bench_refs(|chunk| {
         let args = Args::new(REQUEST, &SPANS, &hasher);
         for change in 0..DRAWN {
-            log.append_request(chunk, 0, &args);
+            log.append_request(chunk, 0, &args, Targets::all());
             if change % CHANGES == 0 {
                 *chunk = Chunk::default();
             }
@@ -59,7 +62,7 @@ fn append_publish_and_merge(bencher: Bencher<'_, '_>) {
     let mut chunk = Chunk::default();
     bencher.counter(ItemsCount::new(CHANGES)).bench_local(|| {
         for change in 0..CHANGES {
-            log.append_request(&mut chunk, 0, &args);
+            log.append_request(&mut chunk, 0, &args, Targets::all());
             if change % 16 == 15 {
                 log.publish(0, &mut chunk);
             }

@@ -33,9 +33,11 @@ use keyspace::view::AccessResults;
 use keyspace::{Key, Keyspace, Locked, Shard};
 
 use crate::log::buffer::Chunk;
+use crate::log::target::Targets;
 use crate::log::text::SHARED_BYTES_MIN;
 use crate::log::unit::{UnitRecord, Values};
 use crate::publish::notify::{self, Notifications};
+use crate::publish::pubsub::{Kind, Published};
 use crate::publish::send::Sender;
 use crate::shared::Shared;
 use crate::threads::Outbox;
@@ -125,9 +127,14 @@ pub struct Commit<'s> {
     /// The log position that the last ended unit shows. It is the unit's own position or, if the
     /// unit changed nothing, that of the last change to the shards that it used. Messages carry it.
     pub position: u64,
-    /// True while the changes of this thread are not recorded in the change log. Either they are
-    /// replayed from a file that already has them, or a script has disabled it (`redis.set_repl`).
+    /// True while the changes of this thread are not recorded in the change log, because they are
+    /// replayed from a file that already has them.
     pub is_unrecorded: bool,
+    /// The targets to which a running script sends its commands (`redis.set_repl`); all targets
+    /// otherwise. The removal of expired keys and fields goes to all targets nevertheless.
+    pub propagation: Targets,
+    /// The targets for which changes are recorded at present.
+    targets: Targets,
     /// The record of the current unit.
     unit: UnitRecord,
     /// The records of ended units that are not published yet.
@@ -164,6 +171,8 @@ impl<'s> Commit<'s> {
             flush_place: Place::Behind,
             position: 0,
             is_unrecorded: false,
+            propagation: Targets::all(),
+            targets: Targets::empty(),
             unit: UnitRecord::default(),
             chunk: Chunk::default(),
             awaits_merge: false,
@@ -188,7 +197,8 @@ impl<'s> Commit<'s> {
     /// recorded.
     #[inline]
     pub fn begin_record(&mut self) -> bool {
-        let is_wanted = self.shared.log.is_attached() && !self.is_unrecorded;
+        self.targets = if self.is_unrecorded { Targets::empty() } else { self.shared.log.targets() };
+        let is_wanted = !self.targets.is_empty();
         self.effects.record.is_wanted = is_wanted;
         self.effects.record.begin(self.effects.changes);
         is_wanted
@@ -202,8 +212,16 @@ impl<'s> Commit<'s> {
             self.record_commands(locked);
         }
         if self.effects.record.has_request(self.effects.changes) {
+            self.record_request(db, args, locked);
+        }
+    }
+
+    /// Adds a request to the unit's record, for the targets that the running script has chosen.
+    fn record_request(&mut self, db: usize, args: &Args<'_>, locked: Option<&Locked<'_>>) {
+        let targets = self.targets & self.propagation;
+        if !targets.is_empty() {
             let values = Values { locked, hasher: self.shared.keyspace.hasher() };
-            self.unit.push_request(db, args, values);
+            self.unit.push_request(db, args, targets, values);
         }
     }
 
@@ -213,8 +231,14 @@ impl<'s> Commit<'s> {
     #[cold]
     pub fn record_commands(&mut self, locked: Option<&Locked<'_>>) {
         let values = Values { locked, hasher: self.shared.keyspace.hasher() };
-        let commands = self.effects.record.commands();
-        commands.for_each(|command| self.unit.push_command(&command, values));
+        let Self { unit, targets, propagation, .. } = self;
+        for command in self.effects.record.expired() {
+            unit.push_command(&command, *targets, values);
+        }
+        let chosen = *targets & *propagation;
+        for command in self.effects.record.commands().filter(|_| !chosen.is_empty()) {
+            unit.push_command(&command, chosen, values);
+        }
     }
 
     /// Ends a unit of one command in the change log. Same effect as [`Commit::record`] and
@@ -228,7 +252,7 @@ impl<'s> Commit<'s> {
         }
         let log = &self.shared.log;
         self.position = if record.has_request(self.effects.changes) {
-            let position = log.append_request(&mut self.chunk, db, args);
+            let position = log.append_request(&mut self.chunk, db, args, self.targets);
             log.note_change(locked.numbers(), position);
             position
         } else {
@@ -269,6 +293,25 @@ impl<'s> Commit<'s> {
         }
         self.position = log.drawn();
         self.note_changed_position();
+    }
+
+    /// Publishes the message of PUBLISH or SPUBLISH (`args`) and records the command for replicas:
+    /// as a unit of its own, or as part of a transaction or script, whose client owns the keyspace.
+    /// A unit of its own draws its position under the lock of the channel, so replicas publish the
+    /// messages of a channel in the order of this server.
+    pub fn publish(&mut self, (db, unit): (usize, Unit), kind: Kind, args: &Args<'_>) -> Published {
+        self.begin_record();
+        let targets = self.targets & self.propagation & Targets::REPLICAS;
+        let sender = self.shared.sender(self.thread, &self.outbox, self.position);
+        let Self { shared, chunk, unit: whole, .. } = self;
+        let record = || match unit {
+            Unit::Own => drop(shared.log.append_request(chunk, db, args, targets)),
+            Unit::Transaction => {
+                let values = Values { locked: None, hasher: shared.keyspace.hasher() };
+                whole.push_request(db, args, targets, values);
+            }
+        };
+        sender.publish(kind, (args.get(1), args.get(2)), (!targets.is_empty()).then_some(record))
     }
 
     /// Begins a script that may be undone, under its locks. Until [`Commit::mark_watchers`], the

@@ -44,6 +44,7 @@ use crate::check::Effect;
 use crate::clock::Clock;
 use crate::debugging::{ACROSS_DATABASES, Debugged, HARMLESS, Original};
 use crate::images::Images;
+use crate::log::target::Targets;
 use crate::owned_args::OwnedArgs;
 use crate::pass::TurnPass;
 use crate::request::Request;
@@ -52,8 +53,8 @@ use crate::run::{Executor, lock_blocked_clients_keys};
 use crate::script_buffers::ScriptBuffers;
 use crate::script_refusals::ScriptRefusals;
 use crate::scripting::{
-    Debugging, Known, Lesson, NoSuchCall, Prepared, Propagation, ScriptCall, ScriptCommands, ScriptEnd,
-    ScriptEngine, ScriptServerState, ScriptTraits, Source, Stop,
+    Debugging, Known, Lesson, NoSuchCall, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine,
+    ScriptServerState, ScriptTraits, Source, Stop,
 };
 use crate::scripts::{Script, ScriptName};
 use crate::session::Session;
@@ -438,7 +439,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let end = commands.run(engine, &run.call, out);
         let RunningScript { locked, is_busy, needs, has_written, is_cut_off, mut buffers, used, .. } =
             commands;
-        self.commit.is_unrecorded = false;
+        self.commit.propagation = Targets::all();
         let mut locked = locked.expect("it ran under locks");
         session.in_exec = false;
         if is_busy {
@@ -488,7 +489,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let end = commands.run(engine, &run.call, out);
         let RunningScript { is_cut_off, buffers, shares, .. } = commands;
         self.script_buffers = buffers.trim();
-        self.commit.is_unrecorded = false;
+        self.commit.propagation = Targets::all();
         if shares && end == ScriptEnd::Replied && run.prepared.known == Known::Nothing {
             engine.learn(Lesson::Shares);
         }
@@ -969,8 +970,8 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
         self.was_refused
     }
 
-    fn propagate(&mut self, to: Propagation) {
-        self.executor.commit.is_unrecorded = to == Propagation::Nowhere;
+    fn propagate(&mut self, to: Targets) {
+        self.executor.commit.propagation = to;
     }
 
     fn may_run(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall> {

@@ -9,6 +9,7 @@ use commands::CommandError;
 use resp::Protocol;
 use stdx::ByteQueue;
 
+use crate::log::target::Targets;
 use crate::scripts::ScriptKind;
 
 /// The script that a request names.
@@ -180,8 +181,9 @@ pub trait ScriptCommands {
     /// The script must end at once, for the reason in [`Stop`].
     fn interrupt(&mut self, server: ScriptServerState) -> Result<(), Stop>;
 
-    /// Sets the destination of the script's following writes, until the script ends.
-    fn propagate(&mut self, to: Propagation);
+    /// Sets the targets to which the script's following commands are recorded, until the script
+    /// ends.
+    fn propagate(&mut self, to: Targets);
 
     /// Returns true if the script's user may run this command.
     ///
@@ -197,15 +199,6 @@ pub enum NoSuchCall {
     Command,
     /// The number of arguments is wrong for the command.
     Arity,
-}
-
-/// The destination of a script's writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Propagation {
-    /// The writes change the data and are recorded in the change log.
-    Log,
-    /// The writes change only the data and are not recorded.
-    Nowhere,
 }
 
 /// The mode that a client has set by SCRIPT DEBUG.

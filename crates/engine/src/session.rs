@@ -11,6 +11,7 @@ use stdx::ConnId;
 
 use crate::acl::{Identity, IdentityState, User, Users};
 use crate::client::{ClientInfo, SESSION_BYTES};
+use crate::log::level::Level;
 use crate::publish::monitor::Monitors;
 use crate::publish::pubsub::{Kind, Subscriptions};
 use crate::scripting::Debugging;
@@ -95,6 +96,8 @@ pub struct Session {
     pub watch: Option<Box<Watch>>,
     /// The subscriptions; `None` for none.
     pub subscriptions: Option<Box<Subscriptions>>,
+    /// The level that the changes shown by the client's replies must reach before these are sent.
+    pub level: Level,
     /// The highest log position that the client's replies and messages show.
     observed_position: Cell<u64>,
 }
@@ -122,12 +125,13 @@ impl Session {
             transaction: None,
             watch: None,
             subscriptions: None,
+            level: Level::default(),
             observed_position: Cell::new(0),
         }
     }
 
     /// Returns the highest log position that the client's replies and messages show. They are sent
-    /// once this position is released.
+    /// once this position is released: replies at [`Session::level`].
     #[inline]
     pub fn observed_position(&self) -> u64 {
         self.observed_position.get()

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use engine::log::ChangeLog;
+use engine::log::level::Level;
 use engine::log::merger::ReaderId;
 use persist::aof::files::Files;
 use persist::aof::writer::{self, Writer};
@@ -25,9 +27,8 @@ pub struct AppendOnly {
     pub(crate) gathers_units: AtomicU64,
     /// Mean time of a write with its sync, in microseconds.
     pub(crate) sync_us: RunningMean,
-    /// The log position up to which all changes are synced or, with `appendfsync no`, written. It
-    /// is valid only while changes are written to a file.
-    pub(crate) synced: AtomicU64,
+    /// The synced log position of which the clients in WAITAOF were told last.
+    pub(crate) announced_sync: AtomicU64,
     /// Number of clients that wait in WAITAOF for a sync.
     pub(crate) waiters: AtomicU64,
     /// Extra time of each write, in microseconds: DEBUG AOF-FLUSH-SLEEP, for tests.
@@ -164,9 +165,10 @@ impl AppendOnly {
         self.state().active.clone()
     }
 
-    /// Returns true if changes are written to a file and all changes up to `position` are synced.
-    pub fn has_synced(&self, position: u64) -> bool {
-        self.active().is_some() && self.synced.load(Acquire) >= position
+    /// Returns true if changes are written to a file and all changes of the log up to `position`
+    /// are synced or, with `appendfsync no`, written.
+    pub fn has_synced(&self, log: &ChangeLog, position: u64) -> bool {
+        self.active().is_some() && log.released(Level::Synced) >= position
     }
 
     /// Returns true while a rewrite is in progress.

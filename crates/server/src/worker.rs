@@ -54,6 +54,7 @@ use std::time::{Duration, Instant};
 
 use engine::batch::Batch;
 use engine::log::ChangeLog;
+use engine::log::level::Level;
 use engine::publish::Outputs;
 use engine::run::Executor;
 use engine::session::{Flow, Session};
@@ -127,9 +128,9 @@ impl Outputs for NetOutputs<'_> {
 
     #[inline]
     fn shows(&mut self, conn: ConnId, len_bytes: usize, position: u64) {
-        if position > self.log.released() {
+        if position > self.log.released(Level::Written) {
             let from_bytes = self.outputs.queue(conn).len_bytes().saturating_sub(len_bytes);
-            self.release.mark(conn, from_bytes, position);
+            self.release.mark(conn, from_bytes, (position, Level::Written));
         }
     }
 }

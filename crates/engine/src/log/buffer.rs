@@ -12,22 +12,59 @@ use std::sync::atomic::AtomicU64;
 use stdx::sync::Ordering::Relaxed;
 use structures::lock::Lock;
 
+use super::NO_SLOT;
+use super::target::Targets;
 use super::text::{Text, TextEnd};
 
-/// The data about a unit's record that the merger needs.
+/// The data about a segment that the merger needs. A segment is the part of a unit's record that
+/// goes to the same targets: consecutive commands. Nearly all units have one segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     /// The unit's position.
     pub position: u64,
-    /// The end of the unit's record in [`Chunk::text`]. The record begins at the end of the one
-    /// before.
+    /// The end of the segment in [`Chunk::text`]. The segment begins at the end of the one before.
     pub end: TextEnd,
-    /// The database of the unit's first command.
+    /// The database of the segment's first command.
     pub first_db: u32,
-    /// The database of the unit's last command.
+    /// The database of the segment's last command.
     pub last_db: u32,
-    /// True if the unit's commands must be enclosed in MULTI and EXEC.
-    pub is_transaction: bool,
+    /// The cluster slot of the segment's keys; [`NO_SLOT`] for none or several.
+    pub slot: u16,
+    /// The targets of the segment.
+    pub targets: Targets,
+    /// The targets of the whole unit.
+    pub unit_targets: Targets,
+    /// The position of the segment in its unit.
+    pub part: UnitPart,
+}
+
+/// The position of a segment in its unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnitPart {
+    /// The unit is one command.
+    Whole,
+    /// The segment is part of a unit of several commands, which must be enclosed in MULTI and EXEC.
+    /// More segments follow.
+    Inner,
+    /// The segment is the last one, or the only one, of a unit of several commands.
+    Last,
+}
+
+impl Header {
+    /// Creates the header of a unit that is one command in database `db`. The end is set later.
+    #[inline]
+    pub fn of_command(position: u64, db: u32, targets: Targets) -> Self {
+        Self {
+            position,
+            end: TextEnd::default(),
+            first_db: db,
+            last_db: db,
+            slot: NO_SLOT,
+            targets,
+            unit_targets: targets,
+            part: UnitPart::Whole,
+        }
+    }
 }
 
 /// The records of one thread, in the order of their positions.
@@ -47,7 +84,7 @@ impl Chunk {
         self.headers.is_empty()
     }
 
-    /// Appends the record of a unit, which `write` writes. Sets `header.end`. O(bytes).
+    /// Appends a segment, which `write` writes. Sets `header.end`. O(bytes).
     #[inline]
     pub(super) fn append(&mut self, header: Header, write: impl FnOnce(&mut Text)) {
         write(&mut self.text);
@@ -85,9 +122,7 @@ impl Buffer {
             let Chunk { headers, text } = &mut *own;
             let start = text.end();
             text.extend_from(&chunk.text, TextEnd::default(), chunk.text.end());
-            let moved =
-                |end: TextEnd| TextEnd { bytes: end.bytes + start.bytes, values: end.values + start.values };
-            headers.extend(chunk.headers.iter().map(|it| Header { end: moved(it.end), ..*it }));
+            headers.extend(chunk.headers.iter().map(|it| Header { end: start + it.end, ..*it }));
         }
         drop(own);
         chunk.clear();

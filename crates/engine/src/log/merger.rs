@@ -1,9 +1,11 @@
 //! The merger: combines the threads' records into one stream, in the order of their positions.
 
-use super::buffer::{Buffer, Chunk, Header};
+use super::buffer::{Buffer, Chunk, Header, UnitPart};
+use super::level::Released;
+use super::target::{LogTarget, Targets};
 use super::text::{Text, TextEnd};
 use super::unit::encode_select;
-use super::{Progress, READERS_MAX};
+use super::{NO_SLOT, Progress, READERS_MAX};
 
 /// The approximate length in bytes of the part of the stream that readers receive at a time.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -12,23 +14,66 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderId(pub(super) usize);
 
-/// The bytes of the stream that readers receive at a time.
+/// The most marks for which the merger keeps memory between batches.
+const KEPT_MARKS_MAX: usize = 1 << 15;
+
+/// The end of a piece of the stream: a record, or a command that the merger wrote. The piece begins
+/// at the end of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The end of the piece in the batch's text.
+    pub end: TextEnd,
+    /// The position of the unit that the piece belongs to. The pieces of a unit follow one another
+    /// and are in one batch.
+    pub position: u64,
+    /// The cluster slot of the record's keys; [`NO_SLOT`] for none or several, and for a command of
+    /// the merger.
+    pub slot: u16,
+    /// The targets of the piece.
+    pub targets: Targets,
+    /// True if the merger wrote the piece: SELECT, MULTI or EXEC.
+    pub is_framing: bool,
+}
+
+/// The part of the stream that readers receive at a time.
 pub struct LogBatch<'b> {
-    /// The commands as complete requests in RESP.
+    /// The commands of all targets as complete requests in RESP.
     pub text: &'b Text,
-    /// The offset of the first byte of `text` in the stream since the process started, in bytes.
+    /// The ends of the pieces of `text`, in order.
+    pub marks: &'b [Mark],
+    /// The offset of the first byte of `text` in the stream of all targets since the process
+    /// started, in bytes.
     pub offset: u64,
     /// The position of the last unit in `text`.
     pub position: u64,
 }
 
+impl<'b> LogBatch<'b> {
+    /// Iterates over the bytes for a target in order, in pieces of any length. O(marks).
+    pub fn bytes_for(&self, target: LogTarget) -> impl Iterator<Item = &'b [u8]> {
+        let (text, mut marks) = (self.text, self.marks);
+        let mut end = TextEnd::default();
+        let is_for = move |mark: &Mark| mark.targets.contains(target.into());
+        let runs = std::iter::from_fn(move || {
+            let (skipped, from) = marks.split_at(marks.iter().position(is_for)?);
+            let (run, behind) = from.split_at(from.iter().position(|it| !is_for(it)).unwrap_or(from.len()));
+            let start = skipped.last().map_or(end, |mark| mark.end);
+            end = run.last().map_or(start, |mark| mark.end);
+            marks = behind;
+            Some((start, end))
+        });
+        runs.flat_map(move |(start, end)| text.pieces_between(start, end))
+    }
+}
+
 /// A reader of the stream: a file, a backlog, a feed. The merging thread calls it outside the gate,
 /// without locks.
 pub trait LogReader: Send {
-    /// Takes the next part of the stream. Returns the position up to which this reader permits the
-    /// release of replies; [`u64::MAX`] if replies need not wait for it. The reader may confirm
-    /// higher positions later ([`ChangeLog::confirm`](super::ChangeLog::confirm)).
-    fn append(&mut self, batch: &LogBatch<'_>) -> u64;
+    /// Takes the next part of the stream, of which [`LogBatch::bytes_for`] returns the bytes for
+    /// the reader's target. Returns the positions up to which this reader permits the release of
+    /// replies; [`Released::ALL`] if replies need not wait for it. The reader may confirm higher
+    /// positions later ([`ChangeLog::confirm`](super::ChangeLog::confirm)).
+    fn append(&mut self, batch: &LogBatch<'_>) -> Released;
 }
 
 /// The number of bytes that a reader holds because it cannot pass them on at present. Beyond a
@@ -66,16 +111,37 @@ impl Taken {
     }
 }
 
+/// The database that is selected at the end of the stream of each target; `None` if the next record
+/// must begin with a SELECT.
+#[derive(Clone, Copy, Default)]
+struct Selected([Option<u32>; LogTarget::ALL.len()]);
+
+impl Selected {
+    /// Returns those of the targets for which another database is selected.
+    #[inline]
+    fn others(&self, targets: Targets, db: u32) -> Targets {
+        let others = LogTarget::ALL.into_iter().filter(|&target| self.0[target as usize] != Some(db));
+        targets & others.fold(Targets::empty(), |others, target| others | target.into())
+    }
+
+    /// Sets the database that is selected for the targets.
+    #[inline]
+    fn set(&mut self, targets: Targets, db: u32) {
+        for target in LogTarget::ALL.into_iter().filter(|&target| targets.contains(target.into())) {
+            self.0[target as usize] = Some(db);
+        }
+    }
+}
+
 /// The state of the merger. Owned by one thread at a time.
 pub(super) struct Merger {
     taken: Box<[Taken]>,
     /// The next position to merge.
     next: u64,
-    /// The database that is selected at the end of the stream; `None` if the next record must begin
-    /// with a SELECT.
-    selected: Option<u32>,
-    readers: [Option<Box<dyn LogReader>>; READERS_MAX],
+    selected: Selected,
+    readers: [Option<(Box<dyn LogReader>, LogTarget)>; READERS_MAX],
     out: Text,
+    marks: Vec<Mark>,
     offset: u64,
 }
 
@@ -85,9 +151,10 @@ impl Merger {
         Self {
             taken: (0..buffers).map(|_| Taken::default()).collect(),
             next: 1,
-            selected: None,
+            selected: Selected::default(),
             readers: Default::default(),
             out: Text::default(),
+            marks: Vec::new(),
             offset: 0,
         }
     }
@@ -99,28 +166,29 @@ impl Merger {
 
     /// Adds a reader of everything after position `cut`. Everything up to `cut` must be merged.
     /// Returns `None` if there are too many readers.
-    pub fn attach(&mut self, reader: Box<dyn LogReader>, cut: u64) -> Option<ReaderId> {
+    pub fn attach(&mut self, reader: (Box<dyn LogReader>, LogTarget), cut: u64) -> Option<ReaderId> {
         debug_assert_eq!(self.next, cut + 1, "all that was drawn is merged");
         let place = self.readers.iter().position(Option::is_none)?;
+        self.begin_part(reader.1);
         self.readers[place] = Some(reader);
-        self.begin_part();
         Some(ReaderId(place))
     }
 
-    /// Begins a new part of the stream, which can be read without the stream before: its first
-    /// command is a SELECT.
-    pub fn begin_part(&mut self) {
-        self.selected = None;
+    /// Begins a new part of a target's stream, which can be read without the stream before: its
+    /// first command is a SELECT.
+    pub fn begin_part(&mut self, target: LogTarget) {
+        self.selected.0[target as usize] = None;
     }
 
     /// Removes a reader and returns it.
     pub fn detach(&mut self, id: ReaderId) -> Option<Box<dyn LogReader>> {
-        self.readers[id.0].take()
+        self.readers[id.0].take().map(|(reader, _)| reader)
     }
 
-    /// Returns true if there is a reader.
-    pub fn has_readers(&self) -> bool {
-        self.readers.iter().any(Option::is_some)
+    /// Returns the targets of the readers.
+    pub fn targets(&self) -> Targets {
+        let targets = self.readers.iter().flatten().map(|&(_, target)| target.into());
+        targets.fold(Targets::empty(), Targets::union)
     }
 
     /// Lists the readers.
@@ -129,23 +197,26 @@ impl Merger {
     }
 
     /// Merges records from the buffers, about [`BATCH_BYTES_MAX`] at most, and passes them to the
-    /// readers. Returns the position that each reader confirms; `None` if there was nothing to
+    /// readers. Returns the positions that each reader confirms; `None` if there was nothing to
     /// merge. O(bytes + records × threads).
-    pub fn run(&mut self, buffers: &[Buffer]) -> Option<impl Iterator<Item = (ReaderId, u64)> + use<>> {
+    pub fn run(&mut self, buffers: &[Buffer]) -> Option<impl Iterator<Item = (ReaderId, Released)> + use<>> {
         let from = self.next;
         while self.out.len_bytes() < BATCH_BYTES_MAX && self.merge_some(buffers) {}
         if self.next == from {
             return None;
         }
-        let batch = LogBatch { text: &self.out, offset: self.offset, position: self.next - 1 };
+        let (text, marks) = (&self.out, &self.marks[..]);
+        let batch = LogBatch { text, marks, offset: self.offset, position: self.next - 1 };
         let mut confirmed = [None; READERS_MAX];
         for (reader, confirmed) in self.readers.iter_mut().zip(&mut confirmed) {
-            *confirmed = reader.as_mut().map(|reader| reader.append(&batch));
+            *confirmed = reader.as_mut().map(|(reader, _)| reader.append(&batch));
         }
         self.offset += self.out.len_bytes() as u64;
         self.out.clear();
+        self.marks.clear();
+        self.marks.shrink_to(KEPT_MARKS_MAX);
         let confirmed = confirmed.into_iter().enumerate();
-        Some(confirmed.filter_map(|(place, position)| position.map(|it| (ReaderId(place), it))))
+        Some(confirmed.filter_map(|(place, positions)| positions.map(|it| (ReaderId(place), it))))
     }
 
     /// Merges records from one buffer. They begin with the next position, and their positions are
@@ -162,7 +233,8 @@ impl Merger {
                 buffer.take(&mut taken.chunk);
             }
             if taken.front().is_some_and(|front| front.position == next) {
-                let mut stream = Stream { selected: &mut self.selected, out: &mut self.out, taken_bytes: 0 };
+                let Self { selected, out, marks, .. } = self;
+                let mut stream = Stream { selected, out, marks, copied: taken.start, taken_bytes: 0 };
                 self.next = stream.take(taken, next);
                 buffer.merged(stream.taken_bytes);
                 return true;
@@ -172,11 +244,15 @@ impl Merger {
     }
 }
 
-/// The end of the stream, while records are appended to it.
+/// The end of the stream, while records of one buffer are appended to it.
 struct Stream<'m> {
-    selected: &'m mut Option<u32>,
+    selected: &'m mut Selected,
     out: &'m mut Text,
-    /// The bytes of records taken from one buffer so far.
+    marks: &'m mut Vec<Mark>,
+    /// The end of the records that are already copied. Consecutive records without a command
+    /// between them are copied together.
+    copied: TextEnd,
+    /// The bytes of records taken from the buffer so far.
     taken_bytes: usize,
 }
 
@@ -184,40 +260,69 @@ impl Stream<'_> {
     /// Appends records of `taken` with consecutive positions from `next` on. Returns the position
     /// after the last of them.
     fn take(&mut self, taken: &mut Taken, mut next: u64) -> u64 {
-        // Consecutive records without a command between them are copied together.
-        let mut copied = taken.start;
         while let Some(&header) = taken.front()
             && header.position == next
-            && self.out.len_bytes() + (taken.start.bytes - copied.bytes) < BATCH_BYTES_MAX
+            && self.out.len_bytes() + (taken.start.bytes - self.copied.bytes) < BATCH_BYTES_MAX
         {
-            if header.is_transaction || *self.selected != Some(header.first_db) {
-                self.copy(taken, &mut copied);
-                self.begin(&header);
+            match header.part {
+                UnitPart::Whole => self.take_segment(taken, &header),
+                UnitPart::Inner | UnitPart::Last => self.take_transaction(taken, &header),
             }
-            *self.selected = Some(header.last_db);
-            (taken.start, taken.at, next) = (header.end, taken.at + 1, next + 1);
-            if header.is_transaction {
-                self.copy(taken, &mut copied);
-                self.out.bytes.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
-            }
+            next += 1;
         }
-        self.copy(taken, &mut copied);
+        self.copy(taken);
         next
     }
 
-    /// Copies the records of `taken` from `*copied` up to `taken.start`.
-    fn copy(&mut self, taken: &Taken, copied: &mut TextEnd) {
-        self.taken_bytes += self.out.extend_from(&taken.chunk.text, *copied, taken.start);
-        *copied = taken.start;
+    /// Takes a segment, with the SELECT that must precede it.
+    #[inline]
+    fn take_segment(&mut self, taken: &mut Taken, header: &Header) {
+        let others = self.selected.others(header.targets, header.first_db);
+        if !others.is_empty() {
+            self.select(taken, header, others);
+        }
+        self.selected.set(header.targets, header.last_db);
+        (taken.start, taken.at) = (header.end, taken.at + 1);
+        let Header { position, slot, targets, .. } = *header;
+        let end = self.out.end() + (header.end - self.copied);
+        self.marks.push(Mark { end, position, slot, targets, is_framing: false });
     }
 
-    /// Writes the MULTI and SELECT that must precede a record.
-    fn begin(&mut self, header: &Header) {
-        if header.is_transaction {
-            self.out.bytes.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+    /// Takes all segments of a unit of several commands, of which `first` is the first, between
+    /// MULTI and EXEC.
+    #[cold]
+    fn take_transaction(&mut self, taken: &mut Taken, first: &Header) {
+        self.copy(taken);
+        self.frame(first, first.unit_targets, |out| out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n"));
+        let mut header = *first;
+        loop {
+            self.take_segment(taken, &header);
+            match taken.front() {
+                Some(&next) if header.part == UnitPart::Inner => header = next,
+                _ => break,
+            }
         }
-        if *self.selected != Some(header.first_db) {
-            encode_select(header.first_db as usize, &mut self.out.bytes);
-        }
+        self.copy(taken);
+        self.frame(first, first.unit_targets, |out| out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n"));
+    }
+
+    /// Writes SELECT before a segment, for the targets that have another database selected.
+    #[cold]
+    fn select(&mut self, taken: &Taken, header: &Header, targets: Targets) {
+        self.copy(taken);
+        self.frame(header, targets, |out| encode_select(header.first_db as usize, out));
+    }
+
+    /// Writes a command of the merger that belongs to the unit of `header`.
+    fn frame(&mut self, header: &Header, targets: Targets, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.out.bytes);
+        let (end, position) = (self.out.end(), header.position);
+        self.marks.push(Mark { end, position, slot: NO_SLOT, targets, is_framing: true });
+    }
+
+    /// Copies the records of `taken` that are not copied yet, up to `taken.start`.
+    fn copy(&mut self, taken: &Taken) {
+        self.taken_bytes += self.out.extend_from(&taken.chunk.text, self.copied, taken.start);
+        self.copied = taken.start;
     }
 }

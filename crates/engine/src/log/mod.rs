@@ -21,14 +21,22 @@
 //! and no waiting for threads that change nothing. A position that is drawn but not yet in a buffer
 //! ends the merge; its thread merges soon.
 //!
+//! **Targets** ([`target`]). Each command goes to the append-only file, to replicas, or to both. A
+//! reader belongs to one target and skips the other records. The databases that SELECT must choose
+//! are tracked for each target, because a target may have missed the last change of database. A
+//! unit of several commands is enclosed in MULTI and EXEC for all of its targets, as in Redis, even
+//! for a target that gets only one of them. A target that gets none gets no MULTI and EXEC either;
+//! Redis sends it these two.
+//!
 //! **Merging** ([`merger`]) is a role that a thread takes at the end of its turn if it is free; no
 //! thread waits for it. A thread that finds it taken leaves a request, which the owner of the role
 //! finds when it gives the role up. The merger writes SELECT, MULTI and EXEC, and counts the bytes
 //! of the stream.
 //!
-//! **Release of replies.** A reply that shows a change waits until the log has reached the change's
-//! position: [`ChangeLog::released`]. Each shard has the position of its last change, so a reply
-//! waits only for the changes of the shards that its request used.
+//! **Release of replies.** A reply that shows a change waits until the change's position has
+//! reached the [`Level`](level::Level) that the reply requires: [`ChangeLog::released`]. Each shard
+//! has the position of its last change, so a reply waits only for the changes of the shards that
+//! its request used.
 //!
 //! **Readers** are attached and detached by the exclusive owner of the keyspace. No unit is in
 //! progress then, and all drawn positions are in their buffers, which are merged first. The cut is
@@ -46,7 +54,9 @@
 //! buffers' locks, which are leaves; the lock of the confirmed positions is also a leaf.
 
 pub mod buffer;
+pub mod level;
 pub mod merger;
+pub mod target;
 pub mod text;
 pub mod unit;
 
@@ -56,14 +66,15 @@ use commands::Args;
 use keyspace::gate::Exclusive;
 use keyspace::key::SHARD_COUNT;
 use stdx::sync::Ordering::Relaxed;
-use stdx::sync::{AtomicBool, AtomicU64};
+use stdx::sync::{AtomicU8, AtomicU64};
 use structures::combiner::Combiner;
 use structures::lock::Lock;
 use structures::watermark::Watermark;
 
 use self::buffer::{Buffer, Chunk, Header};
+use self::level::{Level, Released};
 use self::merger::{LogReader, Merger, ReaderId, RetainedBytes};
-use self::text::TextEnd;
+use self::target::{LogTarget, Targets};
 use self::unit::UnitRecord;
 use crate::threads::Outbox;
 
@@ -74,8 +85,8 @@ pub const PENDING_BYTES_MAX: usize = 64 << 20;
 /// The most readers at a time.
 pub const READERS_MAX: usize = 8;
 
-/// The position that an unused reader index confirms: it delays no reply.
-const RELEASED_ALL: u64 = u64::MAX;
+/// The slot of a record whose keys have no cluster slot, or several.
+pub const NO_SLOT: u16 = u16::MAX;
 
 /// The position of a shard's last change, on a cache line of its own. Written and read under the
 /// shard's lock.
@@ -94,8 +105,9 @@ pub struct Progress {
 
 /// The change log, shared by all threads of an engine.
 pub struct ChangeLog {
-    /// True if there is a reader, so that changes are recorded. Changed by exclusive owners only.
-    is_attached: AtomicBool,
+    /// The [`Targets`] of the readers, as bits. Changes are recorded for these targets. Changed by
+    /// exclusive owners only.
+    targets: AtomicU8,
     /// The last position that was drawn.
     drawn: crossbeam_utils::CachePadded<AtomicU64>,
     /// The buffers of the I/O threads, then that of the housekeeper.
@@ -105,10 +117,10 @@ pub struct ChangeLog {
     all_shards: PlainU64,
     merger: Combiner<Merger>,
     /// The positions up to which each reader permits the release of replies, by reader index.
-    confirmed: Lock<[u64; READERS_MAX]>,
-    /// The minimum of `confirmed`: replies up to this position may be sent. Set under the lock of
-    /// `confirmed`.
-    released: Watermark,
+    confirmed: Lock<[Released; READERS_MAX]>,
+    /// The minimum of `confirmed` for each [`Level`]: replies up to this position may be sent if
+    /// they wait for that level. Set under the lock of `confirmed`.
+    released: [Watermark; Level::ALL.len()],
     /// The last merged position, for threads that do not have the merger's role.
     merged_position: PlainU64,
     merged_bytes: PlainU64,
@@ -121,26 +133,32 @@ impl ChangeLog {
     /// Creates a log without readers, for `threads` I/O threads and a housekeeper.
     pub fn new(threads: usize) -> Self {
         Self {
-            is_attached: AtomicBool::new(false),
+            targets: AtomicU8::new(Targets::empty().bits()),
             drawn: AtomicU64::new(0).into(),
             buffers: (0..=threads).map(|_| Buffer::default()).collect(),
             shards: (0..SHARD_COUNT).map(|_| ShardPosition::default()).collect(),
             all_shards: 0.into(),
             merger: Combiner::new(Merger::new(threads + 1)),
-            confirmed: Lock::new([RELEASED_ALL; READERS_MAX]),
-            released: Watermark::new(threads, RELEASED_ALL),
+            confirmed: Lock::new([Released::ALL; READERS_MAX]),
+            released: Level::ALL.map(|level| Watermark::new(threads, Released::ALL.get(level))),
             merged_position: 0.into(),
             merged_bytes: 0.into(),
             kept: RetainedBytes::default(),
         }
     }
 
-    /// Returns true if changes are recorded. Called at the start of each unit, inside the gate or
-    /// as the exclusive owner. One load.
+    /// Returns the targets for which changes are recorded. Called at the start of each unit, inside
+    /// the gate or as the exclusive owner. One load.
+    #[inline]
+    pub fn targets(&self) -> Targets {
+        // Relaxed: only exclusive owners change it, and the gate orders them and the units.
+        Targets::from_bits_retain(self.targets.load(Relaxed))
+    }
+
+    /// Returns true if changes are recorded. Called as [`ChangeLog::targets`] is.
     #[inline]
     pub fn is_attached(&self) -> bool {
-        // Relaxed: only exclusive owners change it, and the gate orders them and the units.
-        self.is_attached.load(Relaxed)
+        !self.targets().is_empty()
     }
 
     /// Returns the last drawn position. The current unit of an exclusive owner will get the next
@@ -158,24 +176,16 @@ impl ChangeLog {
     /// Empties the record. The caller holds all locks of the unit. O(bytes).
     pub fn append(&self, chunk: &mut Chunk, unit: &mut UnitRecord) -> u64 {
         let position = self.draw();
-        let (first_db, last_db) = unit.dbs();
-        let (end, is_transaction) = (TextEnd::default(), unit.is_transaction());
-        let header = Header { position, end, first_db, last_db, is_transaction };
-        let record = unit.text();
-        chunk.append(header, |text| {
-            text.extend_from(record, TextEnd::default(), record.end());
-        });
-        unit.clear();
+        unit.move_to(chunk, position);
         position
     }
 
     /// Appends a unit as [`ChangeLog::append`] does. The unit is a single request without big words
     /// that is its own record.
     #[inline]
-    pub fn append_request(&self, chunk: &mut Chunk, db: usize, args: &Args<'_>) -> u64 {
-        let (position, db) = (self.draw(), db as u32);
-        let end = TextEnd::default();
-        let header = Header { position, end, first_db: db, last_db: db, is_transaction: false };
+    pub fn append_request(&self, chunk: &mut Chunk, db: usize, args: &Args<'_>, targets: Targets) -> u64 {
+        let position = self.draw();
+        let header = Header::of_command(position, db as u32, targets);
         chunk.append(header, |text| args.encode(&mut text.bytes));
         position
     }
@@ -212,10 +222,11 @@ impl ChangeLog {
         shards.map(|shard| self.shards[shard].0.load(Relaxed)).fold(all, u64::max)
     }
 
-    /// Returns the position up to which replies and messages may be sent.
+    /// Returns the position up to which replies and messages may be sent if they wait for this
+    /// level.
     #[inline]
-    pub fn released(&self) -> u64 {
-        self.released.get()
+    pub fn released(&self, level: Level) -> u64 {
+        self.released[level as usize].get()
     }
 
     /// Returns true if this thread's writes must wait: too many of its records are not merged yet,
@@ -247,10 +258,11 @@ impl ChangeLog {
         }
     }
 
-    /// Requests that I/O thread `thread` is woken once `position` is released. Returns false if it
-    /// is released already. Called by that thread only, for the lowest position that it waits for.
-    pub fn wait_for_release(&self, thread: usize, position: u64) -> bool {
-        self.released.wait_for(thread, position)
+    /// Requests that I/O thread `thread` is woken once `position` is released for this level.
+    /// Returns false if it is released already. Called by that thread only, for the lowest position
+    /// that it waits for at this level.
+    pub fn wait_for_release(&self, level: Level, thread: usize, position: u64) -> bool {
+        self.released[level as usize].wait_for(thread, position)
     }
 
     /// Merges the records of all threads and passes them to the readers. If another thread is
@@ -281,36 +293,41 @@ impl ChangeLog {
     /// Records the positions up to which readers permit the release of replies, and wakes the
     /// threads that wait for them. Any thread may call it. A reader that confirms later than it
     /// takes bytes calls it at that time. O(threads).
-    pub fn confirm(&self, positions: impl IntoIterator<Item = (ReaderId, u64)>, outbox: &Outbox) {
+    pub fn confirm(&self, positions: impl IntoIterator<Item = (ReaderId, Released)>, outbox: &Outbox) {
         let mut confirmed = self.confirmed.lock();
-        for (ReaderId(reader), position) in positions {
-            confirmed[reader] = confirmed[reader].max(position);
+        for (ReaderId(reader), positions) in positions {
+            confirmed[reader] = confirmed[reader].max(positions);
         }
         self.release(&confirmed, outbox);
     }
 
-    /// Releases the positions that all readers have confirmed. `confirmed` has the position of each
-    /// reader.
-    fn release(&self, confirmed: &[u64; READERS_MAX], outbox: &Outbox) {
-        let position = confirmed.iter().copied().min().expect("there are places for readers");
-        self.released.set(position, |thread| outbox.wake(thread));
+    /// Releases the positions that all readers have confirmed. `confirmed` has the positions of
+    /// each reader.
+    fn release(&self, confirmed: &[Released; READERS_MAX], outbox: &Outbox) {
+        let released = confirmed.iter().copied().fold(Released::ALL, Released::min);
+        for (level, watermark) in Level::ALL.into_iter().zip(&self.released) {
+            // A level that does not advance costs one load.
+            if watermark.get() != released.get(level) {
+                watermark.set(released.get(level), |thread| outbox.wake(thread));
+            }
+        }
     }
 
-    /// Attaches a reader at an exact cut: it receives everything that is appended from now on.
-    /// Returns `None` if there are already [`READERS_MAX`]. The caller owns the keyspace.
+    /// Attaches a reader at an exact cut: it receives everything that is appended for `target` from
+    /// now on. Returns `None` if there are already [`READERS_MAX`]. The caller owns the keyspace.
     pub fn attach(
         &self,
         _alone: &Exclusive,
-        reader: Box<dyn LogReader>,
+        (reader, target): (Box<dyn LogReader>, LogTarget),
         outbox: &Outbox,
     ) -> Option<ReaderId> {
         self.with_merger(outbox, |merger| {
             // No thread is inside the gate, so everything drawn is merged.
             let cut = self.drawn();
-            let id = merger.attach(reader, cut)?;
-            self.is_attached.store(true, Relaxed);
+            let id = merger.attach((reader, target), cut)?;
+            self.targets.store(merger.targets().bits(), Relaxed);
             let mut confirmed = self.confirmed.lock();
-            confirmed[id.0] = cut;
+            confirmed[id.0] = Released::at(cut);
             self.release(&confirmed, outbox);
             Some(id)
         })
@@ -321,17 +338,17 @@ impl ChangeLog {
     pub fn detach(&self, _alone: &Exclusive, id: ReaderId, outbox: &Outbox) -> Option<Box<dyn LogReader>> {
         self.with_merger(outbox, |merger| {
             let reader = merger.detach(id)?;
-            self.is_attached.store(merger.has_readers(), Relaxed);
-            self.confirm([(id, RELEASED_ALL)], outbox);
+            self.targets.store(merger.targets().bits(), Relaxed);
+            self.confirm([(id, Released::ALL)], outbox);
             Some(reader)
         })
     }
 
-    /// Passes everything appended so far to the readers, and begins a new part of the stream with
-    /// its own SELECT. The new part can be read without the part before. The caller owns the
-    /// keyspace.
-    pub fn begin_part(&self, _alone: &Exclusive, outbox: &Outbox) {
-        self.with_merger(outbox, Merger::begin_part);
+    /// Passes everything appended so far to the readers, and begins a new part of the stream of
+    /// `target` with its own SELECT. The new part can be read without the part before. The caller
+    /// owns the keyspace.
+    pub fn begin_part(&self, _alone: &Exclusive, target: LogTarget, outbox: &Outbox) {
+        self.with_merger(outbox, |merger| merger.begin_part(target));
     }
 
     /// Lists the attached readers, after they have received everything published.

@@ -8,6 +8,7 @@
 //! stream shares this string instead of copying it. A later write to the key copies it first, as it
 //! does while a pending reply shares it. Elements of collections are always copied.
 
+use std::ops::{Add, Sub};
 use std::sync::Arc;
 
 use keyspace::object::Blob;
@@ -28,12 +29,28 @@ pub struct Text {
 }
 
 /// A position in a text.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TextEnd {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextEnd {
     /// The number of bytes before the position.
     pub bytes: usize,
     /// The number of shared values before the position.
     pub values: usize,
+}
+
+impl Add for TextEnd {
+    type Output = Self;
+
+    fn add(self, behind: Self) -> Self {
+        Self { bytes: self.bytes + behind.bytes, values: self.values + behind.values }
+    }
+}
+
+impl Sub for TextEnd {
+    type Output = Self;
+
+    fn sub(self, start: Self) -> Self {
+        Self { bytes: self.bytes - start.bytes, values: self.values - start.values }
+    }
 }
 
 impl Text {
@@ -50,7 +67,7 @@ impl Text {
 
     /// Returns the end of the text.
     #[inline]
-    pub(super) fn end(&self) -> TextEnd {
+    pub fn end(&self) -> TextEnd {
         TextEnd { bytes: self.bytes.len(), values: self.values.len() }
     }
 
@@ -75,9 +92,15 @@ impl Text {
     /// Iterates over the bytes of the text in order, in pieces: the bytes between shared values,
     /// and each shared value.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(0).chain(self.values.iter().map(|(at, _)| *at));
-        let ends = self.values.iter().map(|(at, _)| *at).chain(std::iter::once(self.bytes.len()));
-        let values = self.values.iter().map(|(_, value)| Some(&value[..])).chain(std::iter::once(None));
+        self.pieces_between(TextEnd::default(), self.end())
+    }
+
+    /// Iterates over the bytes of a part of the text as [`Text::pieces`] does.
+    pub fn pieces_between(&self, from: TextEnd, to: TextEnd) -> impl Iterator<Item = &[u8]> {
+        let values = &self.values[from.values..to.values];
+        let starts = std::iter::once(from.bytes).chain(values.iter().map(|(at, _)| *at));
+        let ends = values.iter().map(|(at, _)| *at).chain(std::iter::once(to.bytes));
+        let values = values.iter().map(|(_, value)| Some(&value[..])).chain(std::iter::once(None));
         let between = starts.zip(ends).map(|(start, end)| &self.bytes[start..end]);
         let pieces = between.zip(values).flat_map(|(bytes, value)| [Some(bytes), value]);
         pieces.flatten().filter(|piece| !piece.is_empty())

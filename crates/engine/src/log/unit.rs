@@ -8,16 +8,33 @@ use keyspace::object::Blob;
 use keyspace::{Hasher, Key, Locked, Object};
 use structures::entry::View;
 
-use super::text::{SHARED_BYTES_MIN, Text};
+use super::buffer::{Chunk, Header, UnitPart};
+use super::target::Targets;
+use super::text::{SHARED_BYTES_MIN, Text, TextEnd};
 
 /// The record of a unit: commands in the form of requests. Used by its own thread only.
+///
+/// Consecutive commands with the same targets are one segment. A SELECT stands between commands of
+/// different databases in a segment; the merger writes those between segments.
 #[derive(Default)]
 pub struct UnitRecord {
     text: Text,
     commands: usize,
-    /// The database of the unit's first command.
+    /// The segments before the current one.
+    ended: Vec<Segment>,
+    /// The segment to which commands are added.
+    current: Segment,
+}
+
+/// Consecutive commands with the same targets.
+#[derive(Clone, Copy, Default)]
+struct Segment {
+    /// The end of the segment in the unit's text. Not set in the current segment.
+    end: TextEnd,
+    targets: Targets,
+    /// The database of the first command.
     first_db: usize,
-    /// The database of the unit's last command.
+    /// The database of the last command.
     last_db: usize,
 }
 
@@ -50,20 +67,31 @@ impl UnitRecord {
         self.commands == 0
     }
 
-    /// Returns true if the record has several commands. They must apply together, between MULTI and
-    /// EXEC as in Redis.
-    pub(super) fn is_transaction(&self) -> bool {
-        self.commands > 1
-    }
-
-    /// Returns the commands, with a SELECT between those of different databases.
-    pub(super) fn text(&self) -> &Text {
-        &self.text
-    }
-
-    /// Returns the database of the first command and that of the last.
-    pub(super) fn dbs(&self) -> (u32, u32) {
-        (self.first_db as u32, self.last_db as u32)
+    /// Moves the record to the end of `chunk`, as the unit of this position. Several commands must
+    /// apply together: between MULTI and EXEC, as in Redis. O(bytes).
+    pub(super) fn move_to(&mut self, chunk: &mut Chunk, position: u64) {
+        let last = Segment { end: self.text.end(), ..self.current };
+        let segments = || self.ended.iter().chain(std::iter::once(&last));
+        let unit_targets = segments().fold(Targets::empty(), |all, segment| all | segment.targets);
+        let mut start = TextEnd::default();
+        for (at, segment) in segments().enumerate() {
+            let part = match (self.commands > 1, at == self.ended.len()) {
+                (false, _) => UnitPart::Whole,
+                (true, false) => UnitPart::Inner,
+                (true, true) => UnitPart::Last,
+            };
+            let header = Header {
+                last_db: segment.last_db as u32,
+                unit_targets,
+                part,
+                ..Header::of_command(position, segment.first_db as u32, segment.targets)
+            };
+            chunk.append(header, |text| {
+                text.extend_from(&self.text, start, segment.end);
+            });
+            start = segment.end;
+        }
+        self.clear();
     }
 
     /// Removes the record of a unit that was undone.
@@ -72,15 +100,16 @@ impl UnitRecord {
     }
 
     /// Removes all commands from the record.
-    pub(super) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.text.clear();
+        self.ended.clear();
         self.commands = 0;
     }
 
-    /// Adds a request that is its own record.
+    /// Adds a request that is its own record, for these targets.
     #[inline]
-    pub fn push_request(&mut self, db: usize, args: &Args<'_>, values: Values<'_, '_>) {
-        self.begin_command(db);
+    pub fn push_request(&mut self, db: usize, args: &Args<'_>, targets: Targets, values: Values<'_, '_>) {
+        self.begin_command(db, targets);
         if args.input_len_bytes() < SHARED_BYTES_MIN {
             args.encode(&mut self.text.bytes);
         } else {
@@ -88,9 +117,9 @@ impl UnitRecord {
         }
     }
 
-    /// Adds a command that a handler recorded.
-    pub fn push_command(&mut self, command: &RecordedCommand<'_>, values: Values<'_, '_>) {
-        self.begin_command(command.db);
+    /// Adds a command that a handler recorded, for these targets.
+    pub fn push_command(&mut self, command: &RecordedCommand<'_>, targets: Targets, values: Values<'_, '_>) {
+        self.begin_command(command.db, targets);
         if command.bulks.len() < SHARED_BYTES_MIN {
             command.encode(&mut self.text.bytes);
         } else {
@@ -100,13 +129,16 @@ impl UnitRecord {
     }
 
     #[inline]
-    fn begin_command(&mut self, db: usize) {
+    fn begin_command(&mut self, db: usize, targets: Targets) {
         if self.commands == 0 {
-            self.first_db = db;
-        } else if self.last_db != db {
+            self.current = Segment { targets, first_db: db, ..Segment::default() };
+        } else if self.current.targets != targets {
+            self.ended.push(Segment { end: self.text.end(), ..self.current });
+            self.current = Segment { targets, first_db: db, ..Segment::default() };
+        } else if self.current.last_db != db {
             encode_select(db, &mut self.text.bytes);
         }
-        self.last_db = db;
+        self.current.last_db = db;
         self.commands += 1;
     }
 

@@ -82,7 +82,7 @@ pub fn publish(sender: Sender<'_>, notifications: Notifications, event: &KeyEven
         channel.clear();
         channel.extend_from_slice(format!("{prefix}@{db}__:").as_bytes());
         channel.extend_from_slice(name);
-        sender.publish(Kind::Channel, &channel, payload);
+        sender.publish(Kind::Channel, (&channel, payload), None::<fn()>);
     };
     if notifications.keyspace {
         publish("__keyspace", key, event.as_bytes());

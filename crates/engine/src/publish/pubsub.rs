@@ -298,21 +298,26 @@ impl PubSub {
     }
 
     /// Publishes a message that shows changes up to `position`. Returns its receivers, and the
-    /// threads to wake. O(threads), and a comparison with each pattern.
+    /// threads to wake. Calls `record` under the channel's lock, so that messages are recorded in
+    /// the order in which subscribers receive them. O(threads), and a comparison with each pattern.
     pub(super) fn publish(
         &self,
         kind: Kind,
         (channel, payload): (&[u8], &[u8]),
         position: u64,
+        record: Option<impl FnOnce()>,
     ) -> (Published, SmallVec<[usize; 8]>) {
         let mut published = Published { receivers: 0, subscribers_full: false };
         let patterns = kind == Kind::Channel && self.pattern_count() > 0;
         let mut wake: SmallVec<[usize; 8]> = SmallVec::new();
-        if self.channel_count(kind) == 0 && !patterns {
+        if self.channel_count(kind) == 0 && !patterns && record.is_none() {
             return (published, wake);
         }
         {
             let part = self.part(kind, channel).lock();
+            if let Some(record) = record {
+                record();
+            }
             let mut words: Option<[Arc<[u8]>; 2]> = None;
             let mut tell = |counts: &Counts, pattern: Option<&Arc<[u8]>>| {
                 let [channel, payload] = words.get_or_insert_with(|| [channel.into(), payload.into()]);

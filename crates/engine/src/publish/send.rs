@@ -66,9 +66,10 @@ impl Sender<'_> {
         }
     }
 
-    /// Publishes a message on a channel.
-    pub fn publish(&self, kind: Kind, channel: &[u8], payload: &[u8]) -> Published {
-        let (published, wake) = self.pubsub.publish(kind, (channel, payload), self.position);
+    /// Publishes a message on a channel. `record` records the message for replicas, under the lock
+    /// of the channel.
+    pub fn publish(&self, kind: Kind, message: (&[u8], &[u8]), record: Option<impl FnOnce()>) -> Published {
+        let (published, wake) = self.pubsub.publish(kind, message, self.position, record);
         for thread in wake.into_iter().filter(|thread| self.thread != Some(*thread)) {
             self.outbox.wake(thread);
         }

@@ -4,14 +4,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::Shared;
+use engine::log::level::{Level, Released};
 use engine::log::merger::{LogBatch, LogReader, ReaderId};
+use engine::log::target::LogTarget;
 use engine::settings::Settings;
 use engine::threads::Outbox;
 
 use crate::driver::{Thread, expire_round, shared};
 
 /// A reader that keeps the stream, and confirms it up to a position that the test sets.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Kept {
     bytes: Arc<Mutex<Vec<u8>>>,
     /// The lengths of the parts in which the stream arrived.
@@ -20,18 +22,26 @@ pub struct Kept {
     start: Option<u64>,
     /// True if the reader confirms each part as soon as it arrives.
     confirms: bool,
+    target: LogTarget,
 }
 
 impl LogReader for Kept {
-    fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
+    fn append(&mut self, batch: &LogBatch<'_>) -> Released {
         let mut bytes = self.bytes.lock().expect("no panic");
         let start = *self.start.get_or_insert(batch.offset);
-        assert_eq!(batch.offset - start, bytes.len() as u64, "offsets count bytes");
-        for piece in batch.text.pieces() {
+        assert!(batch.offset - start >= bytes.len() as u64, "offsets count the bytes of all targets");
+        for piece in batch.bytes_for(self.target) {
             bytes.extend_from_slice(piece);
             self.piece_lens.lock().expect("no panic").push(piece.len());
         }
-        if self.confirms { batch.position } else { 0 }
+        Released::at(if self.confirms { batch.position } else { 0 })
+    }
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        let (bytes, piece_lens) = Default::default();
+        Self { bytes, piece_lens, start: None, confirms: false, target: LogTarget::File }
     }
 }
 
@@ -41,7 +51,8 @@ impl Kept {
     }
 
     pub fn attach(&self, shared: &Shared) -> ReaderId {
-        let attach = |alone: &_| shared.log.attach(alone, Box::new(self.clone()), &Outbox::default());
+        let attach =
+            |alone: &_| shared.log.attach(alone, (Box::new(self.clone()), self.target), &Outbox::default());
         shared.gate.exclusive(attach).expect("there is room for readers")
     }
 
@@ -90,7 +101,7 @@ fn the_stream_has_the_changes_of_all_threads_in_their_order() {
         "SET n 2.5 KEEPTTL",
     ];
     assert_eq!(kept.commands(&shared), expected);
-    assert_eq!(shared.log.released(), 5);
+    assert_eq!(shared.log.released(Level::Written), 5);
     assert_eq!(shared.log.pending_bytes(), 0);
 }
 
@@ -107,12 +118,12 @@ fn each_reader_begins_at_its_cut_with_the_selected_database() {
     thread.run(client, "SET b 1");
     // The second reader has confirmed only the position of its cut, after the first change.
     assert_eq!(second.commands(&shared), ["SELECT 0", "SET b 1"]);
-    assert_eq!(shared.log.released(), 1);
+    assert_eq!(shared.log.released(Level::Written), 1);
     let detach = |id| shared.gate.exclusive(|alone| shared.log.detach(alone, id, &Outbox::default()));
-    assert!(detach(second_id).is_some() && shared.log.released() == 2);
+    assert!(detach(second_id).is_some() && shared.log.released(Level::Written) == 2);
     thread.run(client, "SET c 1");
     assert!(detach(first_id).is_some() && detach(first_id).is_none());
-    assert_eq!((shared.log.is_attached(), shared.log.released()), (false, u64::MAX));
+    assert_eq!((shared.log.is_attached(), shared.log.released(Level::Written)), (false, u64::MAX));
     thread.run(client, "SET unseen 1");
     assert_eq!(first.commands(&shared), ["SELECT 0", "SET a 1", "SELECT 0", "SET b 1", "SET c 1"]);
     assert_eq!(second.commands(&shared), ["SELECT 0", "SET b 1"]);
@@ -127,7 +138,7 @@ fn a_part_begins_with_its_own_select() {
     kept.attach(&shared);
     thread.run(client, "SET a 1");
     thread.run(client, "SET b 1");
-    shared.gate.exclusive(|alone| shared.log.begin_part(alone, &Outbox::default()));
+    shared.gate.exclusive(|alone| shared.log.begin_part(alone, LogTarget::File, &Outbox::default()));
     thread.run(client, "SET c 1");
     assert_eq!(kept.commands(&shared), ["SELECT 0", "SET a 1", "SET b 1", "SELECT 0", "SET c 1"]);
 }
@@ -170,7 +181,7 @@ fn a_client_sees_the_position_of_what_it_touched() {
     assert_eq!(two.deliveries(), [(reader, "*2|$4|jobs|$1|x|".to_owned())]);
     two.run(other, "DBSIZE");
     assert_eq!(two.session(other).observed_position(), 4, "the push, and the pop of the blocked client");
-    assert!(shared.log.wait_for_release(0, 2) && shared.log.released() == 0);
+    assert!(shared.log.wait_for_release(Level::Written, 0, 2) && shared.log.released(Level::Written) == 0);
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod busy;
 mod client_eviction;
 mod driver;
 mod log;
+mod log_targets;
 mod memory_limit;
 mod scripts;
 mod undeclared;

@@ -34,7 +34,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use engine::log::level::Released;
 use engine::log::merger::LogBatch;
+use engine::log::target::LogTarget;
 
 use crate::commands::append_time_annotation;
 use crate::folder::{FileError, LogFile, Unwritten};
@@ -172,14 +174,24 @@ pub struct Figures {
 /// The state after a call of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// The log position up to which replies may be sent.
+    /// The log position up to which replies may be sent that do not require a sync themselves.
     pub confirmed: u64,
+    /// The log position up to which everything is synced. With the policy [`SyncPolicy::Never`],
+    /// written changes count as synced.
+    pub safe: u64,
     /// True if [`Writer::next`] would return a job now.
     pub has_job: bool,
     /// The number of pending bytes.
     pub kept_bytes: usize,
     /// The number of log units whose replies wait for a job that is not in progress yet.
     pub waiting_units: u64,
+}
+
+impl Appended {
+    /// Returns the positions up to which replies may be sent.
+    pub fn released(&self) -> Released {
+        Released::new(self.confirmed, self.safe)
+    }
 }
 
 /// A write or sync that one thread performs outside the lock.
@@ -348,7 +360,7 @@ impl Writer {
             len_bytes: state.last_len_bytes(),
             kept_bytes: state.kept_bytes(),
             synced_position: state.synced,
-            safe_position: if state.policy == SyncPolicy::Never { state.written } else { state.synced },
+            safe_position: state.safe(),
             is_syncing: state.working.is_some_and(|working| working.syncs),
             trouble: state.trouble.clone(),
             ..state.figures.clone()
@@ -390,7 +402,19 @@ impl State {
         self.targets.back_mut().expect("there is a file")
     }
 
+    /// Returns the log position up to which everything is synced, or counts as synced.
+    fn safe(&self) -> u64 {
+        if self.policy == SyncPolicy::Never { self.written } else { self.synced }
+    }
+
     fn append(&mut self, batch: &LogBatch<'_>, now: Moment) -> Appended {
+        if batch.bytes_for(LogTarget::File).next().is_none() {
+            // All records of the batch are for replicas.
+            self.last().pending_position = batch.position;
+            self.pass_over_others();
+            self.confirm_lagging(batch.position, now);
+            return self.appended(now);
+        }
         let stamp = self.stamp(now);
         let is_free = self.working.is_none()
             && self.trouble.is_none()
@@ -401,12 +425,12 @@ impl State {
         last.pending_position = batch.position;
         if !is_free {
             last.pending.extend_from_slice(&stamp);
-            batch.text.pieces().for_each(|piece| last.pending.extend_from_slice(piece));
+            batch.bytes_for(LogTarget::File).for_each(|bytes| last.pending.extend_from_slice(bytes));
             self.confirm_lagging(batch.position, now);
         } else {
             // These bytes were merged while a sync was in progress.
             let kept = std::mem::take(&mut last.pending);
-            let mut pieces = [&kept[..], &stamp[..]].into_iter().chain(batch.text.pieces());
+            let mut pieces = [&kept[..], &stamp[..]].into_iter().chain(batch.bytes_for(LogTarget::File));
             let failed = pieces.find_map(|piece| last.write(piece).err().map(|it| (it, piece)));
             match failed {
                 None => {
@@ -422,6 +446,28 @@ impl State {
             }
         }
         self.appended(now)
+    }
+
+    /// Advances over positions whose records are not for the file, if nothing before them is
+    /// pending.
+    fn pass_over_others(&mut self) {
+        let is_idle = self.working.is_none() && self.trouble.is_none() && self.targets.len() == 1;
+        let last = self.last();
+        let (position, is_synced) = (last.pending_position, last.synced_bytes == last.len_bytes);
+        if !is_idle || !last.pending.is_empty() {
+            return;
+        }
+        self.written = position;
+        if is_synced {
+            self.synced = position;
+        }
+        self.confirm_safe();
+    }
+
+    /// Permits the replies whose changes are written, or synced if the policy requires it.
+    fn confirm_safe(&mut self) {
+        let is_strict = self.policy == SyncPolicy::Always && self.syncs == Syncs::Done;
+        self.confirmed = self.confirmed.max(if is_strict { self.synced } else { self.written });
     }
 
     /// Implements [`Writer::finish`], with the lock held.
@@ -517,7 +563,7 @@ impl State {
         let has_job = self.working.is_none() && may_try && (kept_bytes > 0 || self.targets.len() > 1);
         let appended = self.last().pending_position;
         let waiting_units = appended.saturating_sub(self.confirmed.max(self.job_position));
-        Appended { confirmed: self.confirmed, has_job, kept_bytes, waiting_units }
+        Appended { confirmed: self.confirmed, safe: self.safe(), has_job, kept_bytes, waiting_units }
     }
 
     fn fail(&mut self, trouble: FileError, now: Moment) {
@@ -632,12 +678,8 @@ impl State {
             Some(trouble) => self.fail(trouble, now),
             None => {
                 self.trouble = None;
-                let safe = if self.policy == SyncPolicy::Always && self.syncs == Syncs::Done {
-                    self.synced
-                } else {
-                    self.written
-                };
-                self.confirmed = self.confirmed.max(safe);
+                self.confirm_safe();
+                self.pass_over_others();
                 if self.kept_bytes() == 0 {
                     self.lag_ends();
                 } else if let Some(since_ms) = &mut self.lags_since_ms {

@@ -10,7 +10,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use engine::log::merger::LogBatch;
+use engine::log::NO_SLOT;
+use engine::log::merger::{LogBatch, Mark};
+use engine::log::target::Targets;
 use engine::log::text::Text;
 use persist::aof::files::{Files, Kept, NewBase};
 use persist::aof::manifest::BaseKind;
@@ -224,8 +226,7 @@ impl Life<'_> {
         (0..1 + self.rng.below(4)).for_each(|_| self.stream.add(&mut self.rng));
         let text = Text::of(self.stream.bytes[from..].to_vec());
         let position = self.stream.last() - self.before;
-        let batch = LogBatch { text: &text, offset: 0, position };
-        let appended = self.writer.append(&batch, self.now);
+        let appended = append_for(&self.writer, Targets::all(), (&text, position), self.now);
         self.note(appended);
     }
 
@@ -492,10 +493,16 @@ impl LogFile for LateError {
     }
 }
 
+/// Appends a batch of one record for these targets.
+fn append_for(writer: &Writer, targets: Targets, (text, position): (&Text, u64), now: Moment) -> Appended {
+    let mark = Mark { end: text.end(), position, slot: NO_SLOT, targets, is_framing: false };
+    writer.append(&LogBatch { text, marks: &[mark], offset: 0, position }, now)
+}
+
 /// Appends a unit and returns the state of the writer.
 fn append_unit(writer: &Writer, now: Moment) -> Appended {
     let text = Text::of(b"*1\r\n$4\r\nPING\r\n".to_vec());
-    writer.append(&LogBatch { text: &text, offset: 0, position: 1 }, now)
+    append_for(writer, Targets::all(), (&text, 1), now)
 }
 
 /// Runs the next job and calls `amid` during it. Returns the position up to which replies may be
@@ -564,7 +571,7 @@ impl LogFile for Small {
 
 fn append(writer: &Writer, text: &str, position: u64, now: Moment) -> Appended {
     let text = Text::of(text.as_bytes().to_vec());
-    writer.append(&LogBatch { text: &text, offset: 0, position }, now)
+    append_for(writer, Targets::all(), (&text, position), now)
 }
 
 /// Runs all jobs that are ready.
@@ -680,5 +687,36 @@ fn names_are_free_although_files_lie_behind_those_of_a_history_that_is_gone() {
     assert_eq!(files.manifest().incr[0].name, "a.aof.3.incr.aof");
     for name in ["a.aof.3.base.rdb", "a.aof.2.incr.aof"] {
         assert_eq!(folder.file(name).as_deref(), Some(&b"whose"[..]));
+    }
+}
+
+/// Checks that a record for replicas only, which writes nothing, holds no replies back: with any
+/// policy, also if a job of earlier records ends after it.
+#[test]
+fn records_for_replicas_are_passed_over() {
+    for policy in [SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never] {
+        let file = Arc::new(Small::default());
+        file.syncs.store(true, Relaxed);
+        file.room_bytes.store(100, Relaxed);
+        let writer = Writer::new(Arc::clone(&file) as Arc<dyn LogFile>, 0, policy, 0);
+        let now = Moment { clock_ms: 5_000, unix_s: 5 };
+        let replicas_only = |position| {
+            let text = Text::of(b"*1\r\n$4\r\nPING\r\n".to_vec());
+            append_for(&writer, Targets::REPLICAS, (&text, position), now)
+        };
+        let appended = replicas_only(1);
+        assert_eq!((appended.confirmed, appended.safe, appended.has_job), (1, 1, false), "{policy:?}");
+        append(&writer, "record", 2, now);
+        let Next::Job(job) = writer.next(now) else {
+            assert_eq!(policy, SyncPolicy::Never);
+            assert_eq!(writer.appended(now).safe, 2, "a written change counts as synced");
+            continue;
+        };
+        // The job began before this record.
+        let appended = replicas_only(3);
+        assert!(appended.safe < 3, "{policy:?}");
+        let appended = writer.done(job.run(), now);
+        assert_eq!((appended.confirmed, appended.safe), (3, 3), "{policy:?}");
+        assert_eq!(*file.bytes.lock().expect("no panic"), b"record");
     }
 }

@@ -161,10 +161,12 @@ const HELP: &[(&str, &[&str])] = &[
         &["Delays each write of the thread that syncs the append-only file by this time."],
     ),
     (
-        "CHANGE-LOG (DISCARD|FILE <path>|MANUAL|CONFIRM|OFF)",
+        "CHANGE-LOG (DISCARD|FILE <path>|MANUAL) [REPLICAS] | CONFIRM [WRITTEN] | LEVEL (WRITTEN|SYNCED) | OFF",
         &[
             "Attaches a reader to the change log. DISCARD discards all changes, FILE writes them to a file,",
-            "MANUAL holds replies back until CONFIRM. OFF detaches all readers.",
+            "MANUAL holds replies back until CONFIRM. REPLICAS: the reader gets what replicas get, instead",
+            "of the records for the append-only file. LEVEL sets the level that this client's replies wait",
+            "for. OFF detaches all readers.",
         ],
     ),
     ("CHANGE-REPL-ID", &["Generates a new replication ID."]),

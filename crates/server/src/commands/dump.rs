@@ -326,7 +326,12 @@ mod tests {
         assert!(restore(&mut ctx, &args).is_ok());
         drop(ctx);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace("\r\n", " ");
-        let commands = effects.record.commands().map(|command| text(command.bulks)).collect();
+        let commands = effects
+            .record
+            .expired()
+            .chain(effects.record.commands())
+            .map(|command| text(command.bulks))
+            .collect();
         (commands, effects.record.has_request(effects.changes))
     }
 

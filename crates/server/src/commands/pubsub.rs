@@ -62,7 +62,8 @@ fn unsubscribe_from(
 /// Publishes a message, and replies with the number of its receivers. If the subscribers' queues
 /// are full, the client waits before its next request.
 fn publish_to(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>, kind: Kind) -> Result<(), CommandError> {
-    let published = ctx.data.commit.sender().publish(kind, args.get(1), args.get(2));
+    let unit = (ctx.session.db(), ctx.data.unit);
+    let published = ctx.data.commit.publish(unit, kind, args);
     if published.subscribers_full && ctx.session.flow == Flow::Running {
         ctx.session.flow = Flow::AwaitingSubscribers;
     }

@@ -47,7 +47,7 @@ fn waitaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
             "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
         ));
     }
-    let is_synced = shared.append_only.has_synced(ctx.session.observed_position());
+    let is_synced = shared.append_only.has_synced(&shared.engine.log, ctx.session.observed_position());
     let is_enough = replicas == 0 && (local == 0 || is_synced);
     if is_enough || ctx.session.in_exec {
         ctx.reply.array(2);

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use engine::log::level::Level;
 use engine::publish::pubsub::Kind;
 use engine::stats::histogram::Times;
 use engine::stats::{Counter, Denials, ThreadStats};
@@ -155,8 +156,9 @@ pub fn change_log(shared: &Shared, fields: &mut Fields) {
     fields.add("change_log_active", u8::from(is_attached));
     fields.add("change_log_position", log.drawn());
     // Without a reader no reply waits.
-    let released = if is_attached { log.released().min(log.drawn()) } else { log.drawn() };
-    fields.add("change_log_released_position", released);
+    let released = |level| if is_attached { log.released(level).min(log.drawn()) } else { log.drawn() };
+    fields.add("change_log_released_position", released(Level::Written));
+    fields.add("change_log_synced_position", released(Level::Synced));
     fields.add("change_log_offset", merged.offset_bytes);
     fields.add("change_log_pending_bytes", log.pending_bytes());
     let waits = || shared.ports.iter().map(|port| &port.reply_waits);

@@ -398,6 +398,11 @@ pub const FIELDS: &[Field] = &[
          can be sent.",
     ),
     counter(
+        "change_log_synced_position",
+        "change_log_synced_units",
+        "Commands and transactions of the change log that are synced to the disk.",
+    ),
+    counter(
         "change_log_offset",
         "change_log_stream_bytes",
         "Bytes that the change log has passed to its readers.",

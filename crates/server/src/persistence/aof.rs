@@ -14,15 +14,17 @@
 use std::fs;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
+use engine::log::level::{Level, Released};
 use engine::log::merger::{LogBatch, LogReader, RetainedBytes};
+use engine::log::target::LogTarget;
 use engine::threads::Outbox;
 use keyspace::Exclusive;
 use persist::aof::files::{Files, Kept, NewBase, is_part_name};
 use persist::aof::manifest::{BaseKind, manifest_name};
-use persist::aof::writer::{self, Appended, Done, Job, Moment, Next, SyncPolicy, Syncs, Times, Writer};
+use persist::aof::writer::{Appended, Done, Job, Moment, Next, SyncPolicy, Syncs, Times, Writer};
 use persist::folder::{self, FileError, Folder as _, LogFile, Place, Syncing, Target, Unsaved};
 use persist::save::{Save, Way};
 
@@ -73,7 +75,7 @@ struct AofReader {
 }
 
 impl LogReader for AofReader {
-    fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
+    fn append(&mut self, batch: &LogBatch<'_>) -> Released {
         let mut appended = self.writer.append(batch, moment(self.started));
         if appended.has_job && self.syncs_at_once() {
             appended = self.write_and_sync().unwrap_or(appended);
@@ -82,7 +84,7 @@ impl LogReader for AofReader {
         if appended.has_job && appended.waiting_units >= self.append_only.gathers_units.load(Relaxed) {
             self.append_only.signal.set();
         }
-        appended.confirmed
+        appended.released()
     }
 }
 
@@ -165,10 +167,9 @@ fn wait_for_group_commit(append_only: &AppendOnly, units: u64, appended: Appende
 /// Releases replies after a job, and reports errors. Also called between jobs, because a write of
 /// another thread may have failed, or a new base may have ended a failure.
 fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
-    shared.engine.log.confirm([(active.reader, appended.confirmed)], outbox);
+    shared.engine.log.confirm([(active.reader, appended.released())], outbox);
     shared.wake(outbox);
-    let figures = active.writer.figures();
-    note_synced(shared, &figures);
+    note_synced(shared);
     note_error(shared, active);
     if active.writer.needs_rewrite() {
         tracing::warn!(
@@ -201,13 +202,12 @@ fn system_words(trouble: &FileError) -> &str {
     trouble.0.find(" (os error ").map_or(&trouble.0, |at| &trouble.0[..at])
 }
 
-/// Publishes the synced log position for WAITAOF, and resumes the clients that wait for a sync.
-/// Without syncs, written changes count as synced, as in Redis.
-fn note_synced(shared: &Shared, figures: &writer::Figures) {
+/// Resumes the clients that wait in WAITAOF if more changes are synced than at the last call.
+fn note_synced(shared: &Shared) {
     let append_only = &shared.append_only;
-    if append_only.synced.swap(figures.safe_position, AcqRel) != figures.safe_position
-        && append_only.waiters.load(Relaxed) > 0
-    {
+    let synced = shared.engine.log.released(Level::Synced);
+    // Relaxed: only the thread that syncs calls this function.
+    if append_only.announced_sync.swap(synced, Relaxed) != synced && append_only.waiters.load(Relaxed) > 0 {
         shared.broadcast(|| Message::Resume);
     }
 }
@@ -376,8 +376,15 @@ fn attach(
         started: shared.engine.started(),
         append_only: Arc::clone(&shared.append_only),
     };
-    let reader = shared.engine.log.attach(alone, Box::new(reader), outbox)?;
+    let reader = shared.engine.log.attach(alone, (Box::new(reader), LogTarget::File), outbox)?;
     Some(Active { writer, reader })
+}
+
+/// Lets a writer run without syncs until its base is complete, because its file is useless until
+/// then. Replies do not wait for them.
+fn await_base(shared: &Shared, attached: &Active) {
+    attached.writer.set_up(SyncPolicy::EverySecond, times(&shared.config()));
+    attached.writer.set_syncs(Syncs::Resting);
 }
 
 /// The result of a request for a rewrite.
@@ -624,16 +631,12 @@ fn rewrite_files(
             (IncrTarget::Named(file, _), Some(active)) => {
                 // The changes before the point are merged before the writer switches to the new
                 // file.
-                shared.engine.log.begin_part(alone, &outbox);
+                shared.engine.log.begin_part(alone, LogTarget::File, &outbox);
                 left_len_bytes = active.writer.turn_to(Arc::clone(file));
             }
             (IncrTarget::Unnamed(file), _) if save.is_some() => {
                 attached = attach(shared, alone, Arc::clone(file), 0, &outbox);
-                // No reply waits for a sync of this file, because the file is useless until its
-                // base is complete.
-                if let Some(attached) = &attached {
-                    attached.writer.set_up(SyncPolicy::Never, times(&shared.config()));
-                }
+                attached.iter().for_each(|attached| await_base(shared, attached));
             }
             _ => {}
         }
@@ -701,6 +704,7 @@ fn finish(
     }
     if let Some(attached) = &attached {
         set_up(shared, &attached.writer);
+        attached.writer.set_syncs(Syncs::Done);
     }
     if let (IncrTarget::Named(file, _), Some(active)) = (&follows, shared.append_only.active()) {
         // The base contains the earlier changes that could not be written. So the writer has no
@@ -840,7 +844,7 @@ pub fn finish_all(shared: &Shared) -> Result<(), FileError> {
     shared.engine.log.readers(&outbox);
     let result = active.writer.finish();
     if result.is_ok() {
-        let position = active.writer.figures().synced_position;
+        let position = Released::at(active.writer.figures().synced_position);
         shared.engine.log.confirm([(active.reader, position)], &outbox);
     }
     shared.wake(&outbox);

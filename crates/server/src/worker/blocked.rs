@@ -143,7 +143,7 @@ impl Worker<'_> {
                 continue;
             };
             let asks_for_replicas = !waiter.args.args(self.shared.engine.keyspace.hasher()).is(2, "0");
-            if asks_for_replicas || !append_only.has_synced(position) {
+            if asks_for_replicas || !append_only.has_synced(&self.shared.engine.log, position) {
                 self.awaiting_sync.push((conn, ticket));
             } else if self.shared.engine.blocked.end(&waiter) {
                 append_only.waiters.fetch_sub(1, Relaxed);
@@ -164,8 +164,8 @@ impl Worker<'_> {
             // arrive.
             if self.shared.engine.blocked.end(&waiter) {
                 let position = self.session(conn).map_or(0, |session| session.observed_position());
-                let is_safe =
-                    waiter.empty == EmptyReply::TwoZeros && self.shared.append_only.has_synced(position);
+                let is_safe = waiter.empty == EmptyReply::TwoZeros
+                    && self.shared.append_only.has_synced(&self.shared.engine.log, position);
                 let reply = |protocol, out: &mut ByteQueue| match is_safe {
                     true => write_safe(protocol, out),
                     false => waiter.write_empty(protocol, out),

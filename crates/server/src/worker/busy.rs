@@ -19,6 +19,7 @@
 use std::time::{Duration, Instant};
 
 use engine::batch::{ConnTurn, ParsedRequest};
+use engine::log::level::Level;
 use engine::pass::{Meanwhile, TurnPass};
 use engine::session::Flow;
 use engine::turn::Outcome;
@@ -40,9 +41,11 @@ struct Attendant<'w, 's> {
     worker: &'w mut Worker<'s>,
     /// The connection whose script runs.
     conn: ConnId,
-    /// The log position that the script's client has seen, and the length in bytes of the client's
-    /// output queue before the visit. Output after this length depends on the position.
-    seen: (u64, usize),
+    /// The log position that the script's client has seen, and the level that its replies wait for.
+    seen: (u64, Level),
+    /// The length in bytes of the client's output queue before the visit. Output after this length
+    /// depends on the position.
+    from_bytes: usize,
     next_turns: &'w [ConnTurn<Visit>],
     /// The time of the next turn for the other connections; `None` before the first one.
     due: Option<Instant>,
@@ -53,9 +56,9 @@ impl Attendant<'_, '_> {
     /// Starts to serve the other connections, because the script has become busy.
     #[cold]
     fn begin(&mut self) {
-        let (position, from_bytes) = self.seen;
-        if position > self.worker.shared.engine.log.released() {
-            self.worker.release.mark(self.conn, from_bytes, position);
+        let (position, level) = self.seen;
+        if position > self.worker.shared.engine.log.released(level) {
+            self.worker.release.mark(self.conn, self.from_bytes, self.seen);
         }
         self.worker.attends = true;
         self.worker.net.pause_input(self.conn);
@@ -102,9 +105,10 @@ impl<'s> Worker<'s> {
         let stand_in = self.stand_in.take().expect("scripts of a thread run one after the other");
         let mut engine = std::mem::replace(&mut self.engine, stand_in);
         let session = &mut visited.client.session;
-        let seen = (session.observed_position(), visited.from_bytes);
-        let next_turns = visited.next_turns;
-        let mut attendant = Attendant { worker: self, conn, seen, next_turns, due: None, events: Vec::new() };
+        let seen = (session.observed_position(), session.level);
+        let (from_bytes, next_turns) = (visited.from_bytes, visited.next_turns);
+        let (due, events) = (None, Vec::new());
+        let mut attendant = Attendant { worker: self, conn, seen, from_bytes, next_turns, due, events };
         let mut turn_pass = TurnPass::attended_by(pass, &mut attendant);
         let outcome = engine.run_attended(session, &request, &mut out, &mut turn_pass);
         let was_attended = attendant.due.is_some();

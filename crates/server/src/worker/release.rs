@@ -1,5 +1,6 @@
 //! Replies and messages that wait until the change log has released the changes that they show.
-//! Output shows a log position if it depends on changes up to that position.
+//! Output shows a log position if it depends on changes up to that position. A reply waits for the
+//! [`Level`] that its client requires, a message for [`Level::Written`].
 //!
 //! ```text
 //!   output appended that shows an unreleased position ─► mark
@@ -7,11 +8,12 @@
 //!                                   not released      ─► held back in `net`, filed by position
 //!   thread woken: position released                   ─► part sent with this flush, in order
 //! ```
-//! All output of a connection after its first mark in a turn is one part. The position of a part is
-//! the largest one of the connection's marks in that turn. **Order:** the position of a part is at
-//! least that of the part before it. Parts with the same position are released in the order of
-//! their numbers. So the parts of a connection are sent in order. Output without a mark that
-//! follows a part is sent after that part.
+//! All output of a connection after its first mark in a turn is one part. The position and level of
+//! a part are the largest ones of the connection's marks in that turn. **Order:** the position and
+//! the level of a part are at least those of the part before it. A synced position is also written,
+//! and parts of lower levels are released first. Parts with the same position and level are
+//! released in the order of their numbers. So the parts of a connection are sent in order. Output
+//! without a mark that follows a part is sent after that part.
 //!
 //! **Bound:** once a connection has [`PARTS_PER_CONN_MAX`] parts, further output is added to its
 //! last part. The bytes of parts count as unsent for every limit.
@@ -21,6 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use engine::log::ChangeLog;
+use engine::log::level::{Level, Released};
 use engine::session::Session;
 use net::{ConnId, Outputs};
 
@@ -34,27 +37,42 @@ const PARTS_PER_CONN_MAX: u32 = 16;
 type PartKey = (u64, u64);
 
 /// The held output of an I/O thread's connections (see the module).
-#[derive(Default)]
 pub(super) struct ReleaseQueue {
     /// The marks of this turn, in the order in which the output was appended.
     marks: Vec<Mark>,
-    /// The largest log position of this turn's marks; 0 without marks.
-    marked_position: u64,
-    parts: BTreeMap<PartKey, Part>,
+    /// The largest log position of this turn's marks for each level; 0 without marks.
+    marked: Released,
+    /// The held parts of each level.
+    parts: [BTreeMap<PartKey, Part>; Level::ALL.len()],
     /// The number that the next part gets.
     next_number: u64,
     /// The number of held parts and the last part of each connection, by the connection's index.
     conns: Vec<HeldConn>,
-    /// The log position whose release will wake this thread; `None` without held parts.
-    awaited_position: Option<u64>,
+    /// The log position whose release will wake this thread, for each level; `None` without held
+    /// parts of the level.
+    awaited_positions: [Option<u64>; Level::ALL.len()],
+}
+
+impl Default for ReleaseQueue {
+    fn default() -> Self {
+        Self {
+            marks: Vec::new(),
+            marked: Released::at(0),
+            parts: Default::default(),
+            next_number: 0,
+            conns: Vec::new(),
+            awaited_positions: [None; Level::ALL.len()],
+        }
+    }
 }
 
 /// A mark: the output in the connection's queue after its first `from_bytes` shows this log
-/// position.
+/// position, and waits for this level.
 struct Mark {
     conn: ConnId,
     from_bytes: usize,
     position: u64,
+    level: Level,
 }
 
 struct Part {
@@ -62,11 +80,12 @@ struct Part {
     since: Instant,
 }
 
-/// The number of held parts of a connection, and the key of its last part.
+/// The number of held parts of a connection, and the level and key of its last part.
 #[derive(Clone, Copy, Default)]
 struct HeldConn {
     generation: u32,
     parts: u32,
+    last_level: Level,
     last: PartKey,
 }
 
@@ -74,7 +93,7 @@ impl ReleaseQueue {
     /// Returns true if no output is held and none is marked.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.marks.is_empty() && self.parts.is_empty()
+        self.marks.is_empty() && self.parts.iter().all(BTreeMap::is_empty)
     }
 
     /// Marks the output after the first `from_bytes` of a client's queue, to be held back until the
@@ -83,19 +102,21 @@ impl ReleaseQueue {
     #[inline]
     pub(super) fn mark_observed(&mut self, session: &Session, from_bytes: usize, log: &ChangeLog) {
         let position = session.observed_position();
-        if position > log.released() {
-            self.mark(session.conn, from_bytes, position);
+        if position > log.released(session.level) {
+            self.mark(session.conn, from_bytes, (position, session.level));
         }
     }
 
     /// Marks the output in the queue of `conn` after its first `from_bytes`. The output shows
-    /// changes up to `position`, which is not released.
+    /// changes up to a position that is not released for its level.
     #[cold]
-    pub(super) fn mark(&mut self, conn: ConnId, from_bytes: usize, position: u64) {
-        self.marked_position = self.marked_position.max(position);
+    pub(super) fn mark(&mut self, conn: ConnId, from_bytes: usize, (position, level): (u64, Level)) {
+        self.marked.raise(level, position);
         match self.marks.last_mut() {
-            Some(last) if last.conn == conn => last.position = last.position.max(position),
-            _ => self.marks.push(Mark { conn, from_bytes, position }),
+            Some(last) if last.conn == conn => {
+                (last.position, last.level) = (last.position.max(position), last.level.max(level));
+            }
+            _ => self.marks.push(Mark { conn, from_bytes, position, level }),
         }
     }
 
@@ -110,76 +131,106 @@ impl ReleaseQueue {
         thread: usize,
         waits: &ReplyWaits,
     ) -> Option<Duration> {
-        let mut released = log.released();
-        if self.marked_position <= released && self.parts.is_empty() {
+        if self.parts.iter().all(BTreeMap::is_empty)
+            && Level::ALL.into_iter().all(|level| self.marked.get(level) <= log.released(level))
+        {
             self.marks.clear();
+            self.marked = Released::at(0);
             return None;
         }
         let now = Instant::now();
-        self.hold_marked(outputs, released, now);
+        self.hold_marked(outputs, log, now);
+        let mut longest = None;
+        for level in Level::ALL {
+            longest = longest.max(self.release_level(level, outputs, (log, thread), (now, waits)));
+        }
+        waits.waiting.store(self.part_count() as u64, Relaxed);
+        longest
+    }
+
+    fn part_count(&self) -> usize {
+        self.parts.iter().map(BTreeMap::len).sum()
+    }
+
+    /// Releases the parts of a level whose positions are released, and requests that `thread` is
+    /// woken for the next one. Returns the longest wait of a released part.
+    fn release_level(
+        &mut self,
+        level: Level,
+        outputs: &mut Outputs,
+        (log, thread): (&ChangeLog, usize),
+        times: (Instant, &ReplyWaits),
+    ) -> Option<Duration> {
         let mut longest = None;
         loop {
-            longest = longest.max(self.release(outputs, released, now, waits));
-            let Some((&(first, _), _)) = self.parts.first_key_value() else {
-                self.awaited_position = None;
-                break;
+            longest = longest.max(self.release(level, outputs, log.released(level), times));
+            let Some((&(first, _), _)) = self.parts[level as usize].first_key_value() else {
+                self.awaited_positions[level as usize] = None;
+                return longest;
             };
             // A thread that releases the awaited position after the check above wakes this thread.
-            if self.awaited_position == Some(first) {
-                break;
+            if self.awaited_positions[level as usize] == Some(first) {
+                return longest;
             }
-            if log.wait_for_release(thread, first) {
-                self.awaited_position = Some(first);
-                break;
+            let waits = log.wait_for_release(level, thread, first);
+            self.awaited_positions[level as usize] = waits.then_some(first);
+            if waits {
+                return longest;
             }
-            self.awaited_position = None;
-            released = log.released();
         }
-        waits.waiting.store(self.parts.len() as u64, Relaxed);
-        longest
     }
 
     /// Turns the marked output into parts. Output is not held if its position is released and its
     /// connection has no parts.
-    fn hold_marked(&mut self, outputs: &mut Outputs, released: u64, now: Instant) {
+    fn hold_marked(&mut self, outputs: &mut Outputs, log: &ChangeLog, now: Instant) {
         let first_number = self.next_number;
-        self.marked_position = 0;
-        for Mark { conn, from_bytes, position } in std::mem::take(&mut self.marks) {
+        self.marked = Released::at(0);
+        for Mark { conn, from_bytes, position, level } in std::mem::take(&mut self.marks) {
             let held = self.held(conn);
-            let HeldConn { parts, last, .. } = *held;
-            if parts > 0 && position <= last.0 || parts == 0 && position <= released {
+            let HeldConn { parts, last, last_level, .. } = *held;
+            if parts > 0 && position <= last.0 && level <= last_level
+                || parts == 0 && position <= log.released(level)
+            {
                 continue;
             }
+            // Both are 0 without parts.
+            let (position, level) = (position.max(last.0), level.max(last_level));
             if parts > 0 && (last.1 >= first_number || parts >= PARTS_PER_CONN_MAX) {
-                held.last.0 = position;
-                let part = self.parts.remove(&last).expect("a connection's last part is filed");
-                self.parts.insert((position, last.1), part);
+                (held.last.0, held.last_level) = (position, level);
+                let part = self.parts[last_level as usize].remove(&last).expect("the last part is filed");
+                self.parts[level as usize].insert((position, last.1), part);
                 continue;
             }
             let len_bytes = outputs.queue(conn).len_bytes().saturating_sub(from_bytes);
             if !outputs.hold(conn, len_bytes) {
                 continue;
             }
-            let key = (position, self.next_number);
-            *self.held(conn) = HeldConn { generation: conn.generation(), parts: parts + 1, last: key };
-            self.parts.insert(key, Part { conn, since: now });
+            let last = (position, self.next_number);
+            *self.held(conn) =
+                HeldConn { generation: conn.generation(), parts: parts + 1, last_level: level, last };
+            self.parts[level as usize].insert(last, Part { conn, since: now });
             self.next_number += 1;
         }
     }
 
-    /// Releases all parts whose log position is at most `released`. Returns the longest wait of a
-    /// released part. O(parts released × log parts).
+    /// Releases all parts of a level whose log position is at most `released`. Returns the longest
+    /// wait of a released part. O(parts released × log parts).
     fn release(
         &mut self,
+        level: Level,
         outputs: &mut Outputs,
         released: u64,
-        now: Instant,
-        waits: &ReplyWaits,
+        (now, waits): (Instant, &ReplyWaits),
     ) -> Option<Duration> {
         let mut longest = None;
-        while let Some(first) = self.parts.first_entry().filter(|first| first.key().0 <= released) {
+        let parts = &mut self.parts[level as usize];
+        while let Some(first) = parts.first_entry().filter(|first| first.key().0 <= released) {
             let Part { conn, since } = first.remove();
-            self.held(conn).parts -= 1;
+            let held = &mut self.conns[conn.index()];
+            held.parts -= 1;
+            if held.parts == 0 {
+                (held.last, held.last_level) = Default::default();
+            }
             outputs.release(conn);
             let waited = now - since;
             waits.note(waited);
@@ -206,8 +257,8 @@ impl ReleaseQueue {
     pub(super) fn forget(&mut self, conn: ConnId, waits: &ReplyWaits) {
         if self.held(conn).parts > 0 {
             self.held(conn).parts = 0;
-            self.parts.retain(|_, part| part.conn != conn);
-            waits.waiting.store(self.parts.len() as u64, Relaxed);
+            self.parts.iter_mut().for_each(|parts| parts.retain(|_, part| part.conn != conn));
+            waits.waiting.store(self.part_count() as u64, Relaxed);
         }
         self.marks.retain(|mark| mark.conn != conn);
     }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use commands::CommandError;
+use engine::log::target::Targets;
 use engine::scripting::{
-    Lesson, Prepared, Propagation, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptServerState,
-    ScriptTraits, Source,
+    Lesson, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptServerState, ScriptTraits,
+    Source,
 };
 use engine::scripts::ScriptKind;
 use resp::Protocol;
@@ -335,8 +336,9 @@ impl Commands for Server<'_> {
     }
 
     fn set_repl(&mut self, repl: Repl) {
-        // Only the append-only file reads the change log: there are no replicas.
-        let to = if repl.aof { Propagation::Log } else { Propagation::Nowhere };
+        let mut to = Targets::empty();
+        to.set(Targets::FILE, repl.aof);
+        to.set(Targets::REPLICAS, repl.replicas);
         self.commands.propagate(to);
     }
 

@@ -48,6 +48,7 @@ mod persistence;
 mod pubsub;
 mod queue;
 mod replay;
+mod replica_stream;
 mod replies_wait;
 mod requests;
 mod restore;

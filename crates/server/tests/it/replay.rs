@@ -12,7 +12,9 @@ use engine::batch::Incoming;
 use engine::call::{Call, Host};
 use engine::client::{ClientInfo, Place};
 use engine::clock::{Clock, ManualClock};
+use engine::log::level::Released;
 use engine::log::merger::{LogBatch, LogReader};
+use engine::log::target::LogTarget;
 use engine::owned_args::OwnedArgs;
 use engine::replay::{LANES_MAX, Lane, Meeting, NotRouted, Routed, Router, Slice, Task, Unroutable};
 use engine::request::RequestKeys;
@@ -354,10 +356,10 @@ fn any_number_of_lanes_makes_of_a_file_what_one_makes_of_it() {
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
 impl LogReader for Kept {
-    fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
+    fn append(&mut self, batch: &LogBatch<'_>) -> Released {
         let mut bytes = self.0.lock().expect("no panic");
-        batch.text.pieces().for_each(|piece| bytes.extend_from_slice(piece));
-        batch.position
+        batch.bytes_for(LogTarget::File).for_each(|piece| bytes.extend_from_slice(piece));
+        Released::at(batch.position)
     }
 }
 
@@ -366,7 +368,7 @@ fn logged(seed: u64) -> (Contents, Vec<u8>) {
     let (shared, clock) = engine();
     let rng = &mut Rng::new(seed);
     let bytes = Arc::default();
-    let kept = || Box::new(Kept(Arc::clone(&bytes)));
+    let kept = || (Box::new(Kept(Arc::clone(&bytes))) as _, LogTarget::File);
     shared
         .gate
         .exclusive(|alone| shared.log.attach(alone, kept(), &Outbox::default()))

@@ -112,6 +112,38 @@ fn what_shows_an_unconfirmed_write_waits_and_nothing_else() {
 }
 
 #[test]
+fn a_reply_waits_for_the_level_that_its_client_requires() {
+    on_each_back_end(|server| {
+        let mut reader = Reader::attach(server);
+        let (mut lax, mut strict) = (connect(server), connect(server));
+        assert_eq!(strict.command(&["DEBUG", "CHANGE-LOG", "LEVEL", "SYNCED"]), ok());
+        send(&mut lax, &[&["SET", "key", "value"]]);
+        reader.wait_for_waiting(1);
+        send(&mut strict, &[&["GET", "key"]]);
+        reader.wait_for_waiting(2);
+        assert_eq!(reader.0.command(&["DEBUG", "CHANGE-LOG", "CONFIRM", "WRITTEN"]), ok());
+        assert_eq!(read(&mut lax), ok());
+        assert!(!has_reply(&mut strict));
+        reader.wait_for_waiting(1);
+        assert!(
+            info(&mut reader.0, "change_log_synced_position") < info(&mut reader.0, "change_log_position")
+        );
+        // What follows on the connection keeps its order, though it requires less.
+        send(
+            &mut strict,
+            &[&["DEBUG", "CHANGE-LOG", "LEVEL", "WRITTEN"], &["INCR", "number"], &["ECHO", "behind"]],
+        );
+        reader.wait_for("change_log_position", 2);
+        assert_eq!(reader.0.command(&["DEBUG", "CHANGE-LOG", "CONFIRM", "WRITTEN"]), ok());
+        assert!(!has_reply(&mut strict));
+        reader.confirm();
+        let replies: Vec<Value> = (0..4).map(|_| read(&mut strict)).collect();
+        assert_eq!(replies, [bulk("value"), ok(), Value::Integer(1), bulk("behind")]);
+        reader.wait_for_waiting(0);
+    });
+}
+
+#[test]
 fn replies_of_a_connection_keep_their_order() {
     on_each_back_end(|server| {
         let mut reader = Reader::attach(server);

@@ -5,7 +5,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use ::commands::{Args, CommandError};
+use engine::log::level::{Level, Released};
 use engine::log::merger::{LogBatch, LogReader};
+use engine::log::target::LogTarget;
 
 use crate::context::ServerCtx;
 
@@ -13,8 +15,8 @@ use crate::context::ServerCtx;
 struct Discarding;
 
 impl LogReader for Discarding {
-    fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
-        batch.position
+    fn append(&mut self, batch: &LogBatch<'_>) -> Released {
+        Released::at(batch.position)
     }
 }
 
@@ -23,8 +25,8 @@ impl LogReader for Discarding {
 struct Manual;
 
 impl LogReader for Manual {
-    fn append(&mut self, _batch: &LogBatch<'_>) -> u64 {
-        0
+    fn append(&mut self, _batch: &LogBatch<'_>) -> Released {
+        Released::at(0)
     }
 }
 
@@ -33,70 +35,83 @@ impl LogReader for Manual {
 struct Writing {
     file: File,
     path: PathBuf,
+    target: LogTarget,
     /// True after a failed write; all further batches are dropped.
     has_failed: bool,
 }
 
 impl LogReader for Writing {
-    fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
+    fn append(&mut self, batch: &LogBatch<'_>) -> Released {
         if !self.has_failed
-            && let Err(error) = batch.text.pieces().try_for_each(|piece| self.file.write_all(piece))
+            && let Err(error) = batch.bytes_for(self.target).try_for_each(|piece| self.file.write_all(piece))
         {
             self.has_failed = true;
             tracing::error!(path = %self.path.display(), %error, "DEBUG CHANGE-LOG FILE stopped: cannot \
                 write to the file");
         }
-        batch.position
+        Released::at(batch.position)
     }
 }
 
-/// Handles DEBUG CHANGE-LOG (DISCARD | FILE path | MANUAL | CONFIRM | OFF).
+/// Handles DEBUG CHANGE-LOG (DISCARD | FILE path | MANUAL) [REPLICAS], which attaches a reader of
+/// the records for the append-only file, or for replicas; CONFIRM [WRITTEN]; LEVEL (WRITTEN |
+/// SYNCED), the level that this client's replies wait for; and OFF, which detaches all readers.
 pub(super) fn change_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.session.in_exec {
         return Err(CommandError::Line("ERR DEBUG CHANGE-LOG cannot be part of a transaction"));
     }
-    if args.len() == 3 && args.is(2, "CONFIRM") {
-        confirm(ctx);
-        return Ok(());
+    let is = |at: usize, word: &str| at < args.len() && args.is(at, word);
+    match args.len() {
+        3 if is(2, "CONFIRM") => confirm(ctx, Released::at),
+        4 if is(2, "CONFIRM") && is(3, "WRITTEN") => confirm(ctx, |position| Released::new(position, 0)),
+        3 if is(2, "OFF") => detach_all(ctx),
+        4 if is(2, "LEVEL") && is(3, "WRITTEN") => ctx.session.level = Level::Written,
+        4 if is(2, "LEVEL") && is(3, "SYNCED") => ctx.session.level = Level::Synced,
+        _ => attach(ctx, args)?,
     }
-    let reader: Option<Box<dyn LogReader>> = match args.len() {
-        3 if args.is(2, "DISCARD") => Some(Box::new(Discarding)),
-        3 if args.is(2, "MANUAL") => Some(Box::new(Manual)),
-        3 if args.is(2, "OFF") => None,
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn attach(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let is_for_replicas = args.is(args.len() - 1, "REPLICAS");
+    let target = if is_for_replicas { LogTarget::Replicas } else { LogTarget::File };
+    let reader: Box<dyn LogReader> = match args.len() - usize::from(is_for_replicas) {
+        3 if args.is(2, "DISCARD") => Box::new(Discarding),
+        3 if args.is(2, "MANUAL") => Box::new(Manual),
         4 if args.is(2, "FILE") => {
             let path = PathBuf::from(String::from_utf8_lossy(args.get(3)).into_owned());
             let file = File::create(&path).map_err(|error| {
                 let path = path.display().to_string();
                 CommandError::quoting("ERR creating ", path.as_bytes(), &format!(" failed: {error}"))
             })?;
-            Some(Box::new(Writing { file, path, has_failed: false }))
+            Box::new(Writing { file, path, target, has_failed: false })
         }
         _ => return Err(CommandError::Syntax),
     };
     let (log, outbox) = (&ctx.shared.engine.log, &ctx.data.commit.outbox);
-    let is_done = ctx.pass.exclusive(|alone| match reader {
-        Some(reader) => log.attach(alone, reader, outbox).is_some(),
-        None => {
-            for reader in log.readers(outbox) {
-                log.detach(alone, reader, outbox);
-            }
-            true
-        }
-    });
-    if !is_done {
-        return Err(CommandError::Line("ERR the change log has its maximum number of readers"));
+    match ctx.pass.exclusive(|alone| log.attach(alone, (reader, target), outbox)) {
+        Some(_) => Ok(()),
+        None => Err(CommandError::Line("ERR the change log has its maximum number of readers")),
     }
-    ctx.reply.ok();
-    Ok(())
 }
 
-/// Confirms all changes that were appended so far, for all readers.
-fn confirm(ctx: &mut ServerCtx<'_, '_, '_>) {
+fn detach_all(ctx: &mut ServerCtx<'_, '_, '_>) {
+    let (log, outbox) = (&ctx.shared.engine.log, &ctx.data.commit.outbox);
+    ctx.pass.exclusive(|alone| {
+        for reader in log.readers(outbox) {
+            log.detach(alone, reader, outbox);
+        }
+    });
+}
+
+/// Confirms all changes that were appended so far, for all readers. `released` returns the
+/// confirmed positions for the last position.
+fn confirm(ctx: &mut ServerCtx<'_, '_, '_>, released: fn(u64) -> Released) {
     let (log, outbox) = (&ctx.shared.engine.log, &ctx.data.commit.outbox);
     // Every drawn position is in a buffer, and `readers` merges the buffers.
     ctx.pass.exclusive(|_alone| {
-        let (readers, drawn) = (log.readers(outbox), log.drawn());
-        log.confirm(readers.into_iter().map(|reader| (reader, drawn)), outbox);
+        let (readers, confirmed) = (log.readers(outbox), released(log.drawn()));
+        log.confirm(readers.into_iter().map(|reader| (reader, confirmed)), outbox);
     });
-    ctx.reply.ok();
 }

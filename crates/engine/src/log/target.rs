@@ -1,0 +1,36 @@
+//! The destinations of records: the append-only file, and replicas.
+//!
+//! Nearly all records go to both. PUBLISH goes to replicas only, and a script chooses the targets
+//! of its writes with `redis.set_repl`.
+
+/// A destination of the stream. Each reader receives the records of one target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    /// The append-only file.
+    File,
+    /// Replicas.
+    Replicas,
+}
+
+impl LogTarget {
+    /// All targets, in the order of their indexes.
+    pub const ALL: [Self; 2] = [Self::File, Self::Replicas];
+}
+
+bitflags::bitflags! {
+    /// A set of targets.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Targets: u8 {
+        /// The append-only file.
+        const FILE = 1 << LogTarget::File as u8;
+        /// Replicas.
+        const REPLICAS = 1 << LogTarget::Replicas as u8;
+    }
+}
+
+impl From<LogTarget> for Targets {
+    #[inline]
+    fn from(target: LogTarget) -> Self {
+        Self::from_bits_retain(1 << target as u8)
+    }
+}
