@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::clock::{Clock as _, ManualClock};
+use engine::log::level::Released;
 use engine::log::merger::{LogBatch, LogReader, RetainedBytes};
+use engine::log::target::LogTarget;
 use engine::threads::Outbox;
 use keyspace::Exclusive;
 use persist::aof::files::{Files, Kept, NewBase};
@@ -46,13 +48,13 @@ fn moment((clock, started): &(ManualClock, Instant)) -> Moment {
 }
 
 impl LogReader for AofReader {
-    fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
+    fn append(&mut self, batch: &LogBatch<'_>) -> Released {
         let appended = self.writer.append(batch, moment(&self.clock));
         self.kept.set(appended.kept_bytes);
         if appended.has_job {
             self.poll.wake();
         }
-        appended.confirmed
+        appended.released()
     }
 }
 
@@ -133,7 +135,7 @@ fn note(world: &World, aof: &Aof, active: &Active, appended: Appended, outbox: &
         drop(state);
         world.wake_aof();
     }
-    world.engine.log.confirm([(active.reader, appended.confirmed)], outbox);
+    world.engine.log.confirm([(active.reader, appended.released())], outbox);
     world.wake(outbox);
 }
 
@@ -155,7 +157,8 @@ fn attach(
         clock: (world.clock.clone(), world.engine.started()),
         poll: Arc::clone(&world.kernel.ports[world.aof_port()].poll),
     };
-    let reader = log.attach(alone, Box::new(reader), outbox).expect("there is room for it");
+    let reader =
+        log.attach(alone, (Box::new(reader), LogTarget::File), outbox).expect("there is room for it");
     Active { writer, reader }
 }
 
@@ -234,13 +237,14 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
         let save = Save::begin(engine, alone, options, Vec::new())?;
         match (&follows, &active) {
             (Follows::Named(file, _), Some(active)) => {
-                engine.log.begin_part(alone, &outbox);
+                engine.log.begin_part(alone, LogTarget::File, &outbox);
                 active.writer.turn_to(Arc::clone(file));
             }
             (Follows::Unnamed(file), _) => {
                 let unnamed = attach(world, aof, alone, (Arc::clone(file), 0), &outbox);
-                // No reply waits for a sync: without its base the file is useless.
-                unnamed.writer.set_up(SyncPolicy::Never, aof.state().times);
+                // Replies do not wait for a sync: without its base the file is useless.
+                unnamed.writer.set_up(SyncPolicy::EverySecond, aof.state().times);
+                unnamed.writer.set_syncs(Syncs::Resting);
                 attached = Some(unnamed);
             }
             _ => {}

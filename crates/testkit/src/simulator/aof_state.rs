@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::log::ChangeLog;
+use engine::log::level::Level;
 use engine::log::merger::ReaderId;
 use persist::aof::files::Files;
 use persist::aof::writer::{SyncPolicy, Syncs, Times, Writer};
@@ -147,7 +148,7 @@ impl Aof {
 
     /// Returns true if work is pending that needs time or a working disk to complete.
     pub fn is_behind(&self, log: &ChangeLog) -> bool {
-        if log.released() < log.drawn() {
+        if log.released(Level::Written) < log.drawn() {
             return true;
         }
         let state = self.state();
@@ -162,7 +163,7 @@ impl Aof {
 
     /// Describes the state of an append-only file that does not recover.
     pub fn described(&self, log: &ChangeLog) -> String {
-        let positions = [log.progress().position, log.released(), log.drawn()];
+        let positions = [log.progress().position, log.released(Level::Written), log.drawn()];
         let state = self.state();
         let figures = state.active.as_ref().map(|active| active.writer.figures());
         let State { is_wanted, is_scheduled, is_working, policy, syncs, .. } = &*state;

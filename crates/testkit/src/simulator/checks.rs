@@ -3,11 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
+use engine::log::level::Level;
+use engine::log::target::{LogTarget, Targets};
 use engine::threads::Outbox;
 
 use super::network::{Crash, Outcome};
 use super::replay::{Contents, Inspector, expire_all, replay};
+use super::replica::check_order;
 use super::scenario::Scenario;
+use super::scripted_client::ScriptedClient;
+use super::targeted::is_for;
 use super::world::World;
 use crate::linearizability::{History, Operation, check, check_prefix};
 use crate::sequential::keys_of;
@@ -26,6 +31,9 @@ pub(super) fn check_engine(world: &World, outcome: &Outcome) {
     if world.engine.log.is_attached() {
         the_log_is_the_data(world);
     }
+    if world.engine.log.targets().contains(Targets::REPLICAS) {
+        messages_are_in_order(world, outcome);
+    }
     for crash in &outcome.crashes {
         if let Err(finding) = acknowledged_changes_are_there(crash, outcome) {
             world.find(format!("after a crash at {}: {finding}", crash.step));
@@ -38,7 +46,7 @@ pub(super) fn check_engine(world: &World, outcome: &Outcome) {
 fn acknowledged_changes_are_there(crash: &Crash, outcome: &Outcome) -> Result<(), String> {
     let (replica, clock) = replay(&crash.left)?;
     let mut inspector = Inspector::new(&replica, &clock);
-    for scripted_client in &outcome.players {
+    for scripted_client in outcome.players.iter().filter(|client| client.level == Level::Synced) {
         for key in scripted_client.increments.keys() {
             let received = scripted_client
                 .received
@@ -114,21 +122,41 @@ fn events_are_complete(world: &World, outcome: &Outcome) {
     }
 }
 
-/// Checks that the replayed log equals the data, including expiries.
+/// Checks that the replayed log equals the data, including expiries, for each target.
 fn the_log_is_the_data(world: &World) {
     expire_all(&world.engine, &world.clock);
     let outbox = Outbox::default();
     world.engine.log.merge(&outbox);
     world.disk.sync(&world.engine, &outbox);
-    match replay(&world.disk.synced()) {
-        Ok((replica, clock)) => {
-            let expected = Inspector::new(&world.engine, &world.clock).contents();
-            let replayed = Inspector::new(&replica, &clock).contents();
-            if let Some(difference) = difference(&expected, &replayed) {
-                world.find(format!("the replayed log is not the data: {difference}"));
+    replays_to_the_data(world, LogTarget::File, &world.disk.synced());
+    if world.engine.log.targets().contains(Targets::REPLICAS) {
+        replays_to_the_data(world, LogTarget::Replicas, &world.replica.stream());
+    }
+}
+
+/// Checks that the stream of a target leads to the data, except the keys that are not for it.
+fn replays_to_the_data(world: &World, target: LogTarget, stream: &[u8]) {
+    let (replica, clock) = match replay(stream) {
+        Ok(replayed) => replayed,
+        Err(finding) => return world.find(format!("{target:?}: {finding}")),
+    };
+    let mut expected = Inspector::new(&world.engine, &world.clock).contents();
+    expected.retain(|(_, key), _| is_for(target, key));
+    let replayed = Inspector::new(&replica, &clock).contents();
+    if let Some(difference) = difference(&expected, &replayed) {
+        world.find(format!("the replayed log for {target:?} is not the data: {difference}"));
+    }
+}
+
+/// Checks that replicas get published messages in the order in which listeners got them.
+fn messages_are_in_order(world: &World, outcome: &Outcome) {
+    let published = world.replica.published();
+    for (at, scripted_client) in outcome.players.iter().enumerate() {
+        for received in &scripted_client.messages {
+            if let Err(finding) = check_order(&published, received) {
+                world.find(format!("client {at}: {finding}"));
             }
         }
-        Err(finding) => world.find(finding),
     }
 }
 
@@ -158,7 +186,7 @@ pub(super) fn check_histories(
         findings.push(format!("no order of the commands explains the replies:\n{counterexample}"));
     }
     for (step, reads) in crashes {
-        let mut history = history_at(&history, *step);
+        let mut history = history_at(&history, *step, &outcome.players);
         history.extend_from_slice(reads);
         if let Err(counterexample) = check_prefix(&history, u64::MAX - 1) {
             let what = "what clients were told is not what the disk holds";
@@ -169,13 +197,13 @@ pub(super) fn check_histories(
 }
 
 /// Returns the history as of a step. Operations that were not answered by then may have taken
-/// effect or not.
+/// effect or not. The same is true of those of clients whose replies do not wait for a sync.
 ///
 /// The log has a separate unit for a blocked client, after that of the client that serves it. A
 /// crash between the two leaves the element in its list, and no client has received a different
 /// answer. So a blocking command counts as a command that pops an existing element at one instant
 /// of its time.
-fn history_at(history: &[Operation], step: u64) -> History {
+fn history_at(history: &[Operation], step: u64, players: &[ScriptedClient]) -> History {
     let mut at_the_step = History::new();
     // The begin and the end of a wait follow each other.
     let mut begun = 0;
@@ -193,7 +221,9 @@ fn history_at(history: &[Operation], step: u64) -> History {
             }
             _ => {}
         }
-        if operation.returned > step {
+        let sent = |player: &&ScriptedClient| player.sent(&operation);
+        let is_durable = players.iter().find(sent).is_none_or(|player| player.level == Level::Synced);
+        if operation.returned > step || !is_durable {
             operation.returned = u64::MAX;
         }
         if operation.invoked <= step {

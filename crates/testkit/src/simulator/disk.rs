@@ -1,52 +1,36 @@
-//! The disk for the change log: a reader of the log that accepts bytes at once and confirms them
-//! when they are synced, at random times. A crash keeps the synced bytes and cuts the rest at any
-//! byte.
+//! The disk for the change log: a reader of the log that accepts bytes at once, writes them at
+//! random times and syncs them later. It confirms both. A crash keeps the synced bytes and cuts the
+//! rest at any byte.
 //!
 //! Together with an append-only file the disk is a tape ([`Disk::recorded_stream`]): it records the
 //! stream of all lives, and no reply waits for it.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use engine::Shared;
+use engine::log::level::{Level, Released};
 use engine::log::merger::{LogBatch, LogReader, ReaderId};
+use engine::log::target::LogTarget;
 use engine::threads::Outbox;
 use keyspace::Exclusive;
-use resp::Value;
-use resp::decode::decode;
 
+use super::units::{ends_of_units, units_for};
 use crate::Rng;
 
 /// The stream, and its synced part.
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
+    /// The offset of the next batch in the log of all targets.
+    offset: u64,
     position: u64,
+    written_position: u64,
     synced_bytes: usize,
     synced_position: u64,
     reader: Option<ReaderId>,
     /// The state of a tape, `None` for a disk: the tape's length at the start of this life, and the
     /// ends of this life's units.
     recorded_stream: Option<(usize, Vec<usize>)>,
-}
-
-/// Returns the ends of the units in a part of the stream that begins after `from` bytes.
-fn ends_of_units(bytes: &[u8], from: usize) -> Vec<usize> {
-    let (mut at, mut is_within, mut ends) = (0, false, Vec::new());
-    while let Some((request, len_bytes)) = decode(&bytes[at..]).expect("the log's text can be read") {
-        at += len_bytes;
-        let Value::Array(words) = request else { panic!("not a request: {request}") };
-        match words.first().and_then(Value::as_bytes) {
-            Some(b"MULTI") => is_within = true,
-            Some(b"EXEC") => is_within = false,
-            // A SELECT belongs to the unit after it.
-            Some(b"SELECT") => continue,
-            _ => {}
-        }
-        if !is_within {
-            ends.push(from + at);
-        }
-    }
-    ends
 }
 
 /// The disk or tape of the change log: see the module. Its lock is a leaf and not a yield point.
@@ -57,20 +41,26 @@ pub(super) struct Disk(Mutex<Stream>);
 pub(super) struct DiskReader(pub std::sync::Arc<Disk>);
 
 impl LogReader for DiskReader {
-    fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
+    fn append(&mut self, batch: &LogBatch<'_>) -> Released {
         let mut stream = self.0.stream();
         let from = stream.bytes.len();
-        let before = stream.recorded_stream.as_ref().map_or(0, |(before, _)| *before);
-        assert_eq!(batch.offset, (from - before) as u64, "the stream has no gaps");
+        assert_eq!(batch.offset, stream.offset, "the stream has no gaps");
+        stream.offset += batch.text.len_bytes() as u64;
         assert!(batch.position > stream.position, "positions rise");
-        batch.text.pieces().for_each(|piece| stream.bytes.extend_from_slice(piece));
+        batch.bytes_for(LogTarget::File).for_each(|piece| stream.bytes.extend_from_slice(piece));
         stream.position = batch.position;
         let Stream { bytes, recorded_stream, .. } = &mut *stream;
-        let Some((_, ends)) = recorded_stream else { return stream.synced_position };
-        ends.extend(ends_of_units(&bytes[from..], from));
+        let new_ends = ends_of_units(&bytes[from..], from);
+        assert_eq!(new_ends.len(), units_for(batch, LogTarget::File), "each position for the file is a unit");
+        let Some((_, ends)) = recorded_stream else {
+            return Released::new(stream.written_position, stream.synced_position);
+        };
+        ends.extend(new_ends);
+        // Without replicas and scripts that choose targets, all records are for the file.
         assert_eq!(ends.len() as u64, batch.position, "each position is a unit");
+        stream.written_position = stream.position;
         (stream.synced_bytes, stream.synced_position) = (stream.bytes.len(), stream.position);
-        u64::MAX
+        Released::ALL
     }
 }
 
@@ -102,7 +92,7 @@ impl Disk {
         len_bytes == *before || ends.binary_search(&len_bytes).is_ok()
     }
 
-    fn stream(&self) -> std::sync::MutexGuard<'_, Stream> {
+    fn stream(&self) -> MutexGuard<'_, Stream> {
         self.0.lock().expect("nothing panics while it is locked")
     }
 
@@ -131,21 +121,37 @@ impl Disk {
         stream.synced_position < stream.position
     }
 
-    /// Syncs all written bytes, and confirms them.
+    /// Writes all accepted bytes, and confirms them.
+    pub fn write(&self, shared: &Shared, outbox: &Outbox) {
+        let mut stream = self.stream();
+        stream.written_position = stream.position;
+        self.confirm(stream, shared, outbox);
+    }
+
+    /// Writes and syncs all accepted bytes, and confirms them.
     pub fn sync(&self, shared: &Shared, outbox: &Outbox) {
         let mut stream = self.stream();
         stream.synced_bytes = stream.bytes.len();
-        stream.synced_position = stream.position;
-        let (reader, position) = (stream.reader, stream.position);
+        (stream.written_position, stream.synced_position) = (stream.position, stream.position);
+        self.confirm(stream, shared, outbox);
+    }
+
+    fn confirm(&self, stream: MutexGuard<'_, Stream>, shared: &Shared, outbox: &Outbox) {
+        let positions = Released::new(stream.written_position, stream.synced_position);
+        let reader = stream.reader;
         drop(stream);
         if let Some(reader) = reader {
-            shared.log.confirm([(reader, position)], outbox);
+            shared.log.confirm([(reader, positions)], outbox);
         }
     }
 
-    /// Returns the position up to which nothing can be lost.
-    pub fn synced_position(&self) -> u64 {
-        self.stream().synced_position
+    /// Returns the position up to which everything has reached this level.
+    pub fn reached(&self, level: Level) -> u64 {
+        let stream = self.stream();
+        match level {
+            Level::Written => stream.written_position,
+            Level::Synced => stream.synced_position,
+        }
     }
 
     /// Returns the synced bytes.

@@ -105,7 +105,7 @@ pub(super) static COMMANDS: &[Command<Runner>] = &[
     command("HELLO", 2, Arity::Exactly(2), Flags::FAST),
     command("SUBSCRIBE", 3, Arity::AtLeast(2), Flags::PUBSUB.union(Flags::SUBSCRIPTION)),
     command("PSUBSCRIBE", 4, Arity::AtLeast(2), Flags::PUBSUB.union(Flags::SUBSCRIPTION)),
-    command("PUBLISH", 5, Arity::Exactly(3), Flags::PUBSUB),
+    command("PUBLISH", 5, Arity::Exactly(3), Flags::PUBSUB.union(Flags::MAY_REPLICATE)),
     // Stands for CLIENT TRACKING ON.
     command("TRACKING", 6, Arity::AtLeast(1), Flags::FAST),
     // Stands for CLIENT PAUSE ms WRITE.
@@ -136,7 +136,8 @@ impl Host for SimulatedHost {
             3 => subscribe(shared, &mut call, args, (Kind::Channel, "subscribe")),
             4 => subscribe(shared, &mut call, args, (Kind::Pattern, "psubscribe")),
             5 => {
-                let published = call.data.commit.sender().publish(Kind::Channel, args.get(1), args.get(2));
+                let unit = (call.session.db(), call.data.unit);
+                let published = call.data.commit.publish(unit, Kind::Channel, args);
                 if published.subscribers_full && call.session.flow == Flow::Running {
                     call.session.flow = Flow::AwaitingSubscribers;
                 }

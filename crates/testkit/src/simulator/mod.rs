@@ -26,9 +26,12 @@
 //! - Every client that waits for a reply receives one, or is blocked on a key that does not exist.
 //! - A keyspace event comes after its change. Messages of one publisher arrive in order and none is
 //!   lost. A client-side cache receives an invalidation for every change of its content.
-//! - The replayed log equals the data, expiries of keys and fields included. No record fails.
-//! - A reply that was sent is on the disk. After a crash, one order of commands explains the
-//!   content of the disk and the replies that clients received.
+//! - The replayed log equals the data, expiries of keys and fields included. No record fails. The
+//!   same is true of the stream for replicas, also if scripts write for one target only. Replicas
+//!   get published messages in the order of the subscribers ([`replica`]).
+//! - A reply that was sent is on the disk: written or synced, as its client requires. After a
+//!   crash, one order of commands explains the content of the disk and the replies that clients
+//!   received.
 //! - At each operation of a failing disk, a kill or a power failure leaves append-only files that
 //!   hold a prefix of the log. It consists of whole units and contains everything that
 //!   `appendfsync` promised by then. A server that loads these files continues with this data
@@ -52,6 +55,7 @@ mod load;
 mod network;
 mod points;
 mod replay;
+mod replica;
 mod saver;
 mod saves;
 pub mod scenario;
@@ -59,7 +63,9 @@ mod schedule;
 mod scripted_client;
 mod scripts;
 pub mod shrink;
+mod targeted;
 mod thread;
+mod units;
 mod walk;
 mod world;
 
@@ -68,7 +74,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::clock::Clock as _;
-use engine::threads::Outbox;
+use engine::log::target::LogTarget;
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
 use self::aof_state::{Aof, Promise};
@@ -195,9 +201,11 @@ fn begin(world: &Arc<World>, scenario: &Scenario, rng: &mut Rng) -> Result<(), S
         }
     };
     let reader = Box::new(DiskReader(Arc::clone(&world.disk)));
-    let log = &world.engine.log;
-    let attached = world.engine.gate.exclusive(|alone| log.attach(alone, reader, &Outbox::default()));
+    let attached = world.attach(reader, LogTarget::File);
     world.disk.attached(attached.expect("it is the first reader"));
+    if scenario.log == Log::Disk {
+        world.attach(Box::new(world.replica.clone()), LogTarget::Replicas).expect("there is room for it");
+    }
     match (&world.aof, found) {
         (Some(aof), Some(found)) => aof::open(world, aof, found, rng),
         _ => Ok(()),

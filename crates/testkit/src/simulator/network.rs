@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use engine::clock::Clock;
+use engine::log::level::Level;
 use engine::settings::Settings;
 use engine::shared::GateSlot;
 use engine::threads::Outbox;
@@ -53,6 +54,8 @@ enum Action {
     ToClient(usize),
     /// Time passes.
     Tick,
+    /// The disk writes what it has accepted.
+    Write,
     /// The disk syncs.
     Sync,
     /// The memory limit is set to one byte, which any data exceeds, or is removed. The eviction
@@ -169,7 +172,7 @@ impl<'w> Network<'w> {
             has_received: false,
         };
         for (number, scripted_client) in scenario.players.iter().enumerate() {
-            let link = network.connect();
+            let link = network.connect(scripted_client.level);
             network.seats.push(ConnectedClient {
                 scripted_client: ScriptedClient::new(number, scripted_client),
                 link,
@@ -178,9 +181,10 @@ impl<'w> Network<'w> {
         network
     }
 
-    /// Opens a new connection to any thread.
-    fn connect(&mut self) -> Link {
+    /// Opens a new connection to any thread. Its replies wait for this level.
+    fn connect(&mut self, level: Level) -> Link {
         self.links += 1;
+        self.world.set_level(self.links, level);
         let (id, thread) = (self.links, self.rng.below(self.world.threads()));
         self.world.kernel.ports[thread].poll.post(Event::Connected(id));
         Link { id, thread, to_server: Vec::new(), to_client: Vec::new(), decoding: Vec::new() }
@@ -245,7 +249,7 @@ impl<'w> Network<'w> {
         }
         let is_behind = self.world.disk.is_behind();
         if is_behind && (possible.is_empty() || self.rng.below(self.sync_rarity) == 0) {
-            possible.push(Action::Sync);
+            possible.push(if self.rng.percent(50) { Action::Sync } else { Action::Write });
         }
         if possible.is_empty() {
             return None;
@@ -312,6 +316,11 @@ impl<'w> Network<'w> {
                 self.receive(at);
             }
             Action::Tick => self.world.advance(Duration::from_millis(1 + self.rng.below(3) as u64)),
+            Action::Write => {
+                let outbox = Outbox::default();
+                self.world.disk.write(&self.world.engine, &outbox);
+                self.world.wake(&outbox);
+            }
             Action::Sync => {
                 let outbox = Outbox::default();
                 self.world.disk.sync(&self.world.engine, &outbox);
@@ -386,7 +395,7 @@ impl<'w> Network<'w> {
     }
 
     fn reconnect(&mut self, at: usize) {
-        let new = self.connect();
+        let new = self.connect(self.seats[at].scripted_client.level);
         let old = std::mem::replace(&mut self.seats[at].link, new);
         self.world.kernel.ports[old.thread].poll.post(Event::Closed(old.id));
         self.seats[at].scripted_client.reconnected();

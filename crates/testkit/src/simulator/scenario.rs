@@ -3,11 +3,13 @@
 
 use std::fmt;
 
+use engine::log::level::Level;
 use engine::publish::notify::Notifications;
 use engine::settings::Settings;
 use persist::aof::writer::{SyncPolicy, Times};
 use resp::Value;
 
+use super::targeted::targeted_script;
 use crate::history::scripts::{Reach, length, script};
 use crate::history::sessions::{Call, Script};
 use crate::history::{Choices, Mix, Recording};
@@ -102,6 +104,15 @@ pub struct ScriptedClient {
     pub role: Role,
     /// The steps in order.
     pub steps: Vec<Step>,
+    /// The level that the client's replies wait for. With an append-only file it is always
+    /// [`Level::Written`], because its policy determines the meaning of that level.
+    pub level: Level,
+}
+
+impl ScriptedClient {
+    fn new(role: Role, steps: Vec<Step>) -> Self {
+        Self { role, steps, level: Level::Written }
+    }
 }
 
 /// The destination of the change log.
@@ -283,6 +294,15 @@ impl Scenario {
             Kind::Everything if has_saves => with_long_words(players, &mut rng),
             _ => players,
         };
+        let players = match log {
+            Log::Disk => with_levels(players, &mut rng),
+            _ => players,
+        };
+        // The files of other scenarios hold no keys of single targets.
+        let players = match (kind, log) {
+            (Kind::Everything, Log::Disk) if !has_saves => with_targets(players, &mut rng),
+            _ => players,
+        };
         Self { seed, schedule, kind, threads, log, has_saves, players }
     }
 
@@ -301,7 +321,7 @@ impl Scenario {
         let part = |scripted_client: &ScriptedClient| {
             let len = scripted_client.steps.len();
             let steps = scripted_client.steps[life * len / lives..(life + 1) * len / lives].to_vec();
-            ScriptedClient { role: scripted_client.role, steps }
+            ScriptedClient { steps, ..*scripted_client }
         };
         let players = self.players.iter().map(part).collect();
         let other = |seed: u64| seed.wrapping_add(life as u64 * 0x9e37_79b9);
@@ -364,7 +384,7 @@ fn single_keys(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<ScriptedCl
             sent += commands.len();
             all.push(Step::Pipeline(commands));
         }
-        ScriptedClient { role: Role::Plain, steps: with_reconnections(all, rng) }
+        ScriptedClient::new(Role::Plain, with_reconnections(all, rng))
     };
     (0..clients).map(scripted_client).collect()
 }
@@ -385,7 +405,7 @@ fn sessions(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<ScriptedClien
             }
         };
         let all = (0..steps).map(step).collect();
-        ScriptedClient { role: Role::Plain, steps: with_reconnections(all, rng) }
+        ScriptedClient::new(Role::Plain, with_reconnections(all, rng))
     };
     (0..clients).map(scripted_client).collect()
 }
@@ -407,7 +427,7 @@ fn queues(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
             // enough for the others.
             pushes.extend(keys);
         }
-        players.push(ScriptedClient { role: Role::Plain, steps: steps_of_one });
+        players.push(ScriptedClient::new(Role::Plain, steps_of_one));
     }
     rng.shuffle(&mut pushes);
     let mut steps_of_pusher = Vec::new();
@@ -421,7 +441,7 @@ fn queues(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
             _ => Step::Pipeline(vec![push]),
         });
     }
-    players.push(ScriptedClient { role: Role::Plain, steps: steps_of_pusher });
+    players.push(ScriptedClient::new(Role::Plain, steps_of_pusher));
     players
 }
 
@@ -511,7 +531,7 @@ fn everything(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
                 _ => Step::Pipeline(vec![commands.swap_remove(0)]),
             });
         }
-        ScriptedClient { role: Role::Plain, steps: all }
+        ScriptedClient::new(Role::Plain, all)
     };
     (0..clients).map(scripted_client).collect()
 }
@@ -532,6 +552,28 @@ fn with_long_words(mut players: Vec<ScriptedClient>, rng: &mut Rng) -> Vec<Scrip
     players
 }
 
+/// Lets most clients wait until their changes are synced.
+fn with_levels(mut players: Vec<ScriptedClient>, rng: &mut Rng) -> Vec<ScriptedClient> {
+    for scripted_client in &mut players {
+        if rng.percent(70) {
+            scripted_client.level = Level::Synced;
+        }
+    }
+    players
+}
+
+/// Adds scripts that write for single targets of the change log.
+fn with_targets(mut players: Vec<ScriptedClient>, rng: &mut Rng) -> Vec<ScriptedClient> {
+    for step in players.iter_mut().flat_map(|scripted_client| &mut scripted_client.steps) {
+        if let Step::Pipeline(commands) | Step::Transaction(commands, _) = step
+            && rng.percent(20)
+        {
+            commands.insert(rng.below(commands.len() + 1), targeted_script(rng));
+        }
+    }
+    players
+}
+
 fn listeners(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
     let Size { clients, steps, keys, scripts_percent } = size;
     let scripted_client = |client| {
@@ -545,7 +587,7 @@ fn listeners(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
                 Role::Cache => forms.command(&["GET q", "GET q", "GET q", "SET q v"]),
             }])
         });
-        ScriptedClient { role, steps: all.collect() }
+        ScriptedClient::new(role, all.collect())
     };
     (0..clients + 1).map(scripted_client).collect()
 }
@@ -586,7 +628,8 @@ impl fmt::Display for Scenario {
         let saves = if *has_saves { ", with saves" } else { "" };
         writeln!(f, "{kind:?}, {threads} threads, {disk}{saves}; seed {seed}, schedule {schedule}")?;
         for (client, scripted_client) in self.players.iter().enumerate() {
-            writeln!(f, "client {client} ({:?}):", scripted_client.role)?;
+            let ScriptedClient { role, level, .. } = scripted_client;
+            writeln!(f, "client {client} ({role:?}, {level:?}):")?;
             scripted_client.steps.iter().try_for_each(|step| writeln!(f, "    {step}"))?;
         }
         Ok(())

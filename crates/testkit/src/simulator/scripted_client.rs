@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use engine::log::level::Level;
 use resp::Value;
 
 use super::scenario::{self, Args, Role, Sending, Step};
@@ -50,6 +51,10 @@ pub(super) struct ScriptedClient {
     pub increments: BTreeMap<Vec<u8>, i64>,
     /// The step and the key of each increment event that a [`Role::Listener`] received.
     pub received: Vec<(u64, Vec<u8>)>,
+    /// The published messages that the client received, by session.
+    pub messages: Vec<Vec<Vec<u8>>>,
+    /// The level that the client's replies wait for.
+    pub level: Level,
     /// The number of the last message of each publisher.
     published: BTreeMap<Vec<u8>, u64>,
 }
@@ -67,6 +72,8 @@ impl ScriptedClient {
             cache: BTreeMap::new(),
             increments: BTreeMap::new(),
             received: Vec::new(),
+            messages: vec![Vec::new()],
+            level: scripted_client.level,
             published: BTreeMap::new(),
         };
         scripted_client.introduce();
@@ -214,6 +221,11 @@ impl ScriptedClient {
         Ok(())
     }
 
+    /// Returns true if this client sent the operation, in any of its sessions.
+    pub fn sent(&self, operation: &Operation) -> bool {
+        operation.client % SESSIONS_MAX == self.number
+    }
+
     /// Handles a push message.
     pub fn pushed(&mut self, parts: &[Value], now: u64) -> Result<Received, String> {
         let words: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes().unwrap_or_default()).collect();
@@ -233,6 +245,7 @@ impl ScriptedClient {
                 }
             }
             [b"message", _, message] => {
+                self.messages.last_mut().expect("there is a session").push(message.to_vec());
                 let text = String::from_utf8_lossy(message);
                 let (publisher, number) = text.split_once(':').unwrap_or_default();
                 let number = number.parse().unwrap_or(0);
@@ -249,6 +262,7 @@ impl ScriptedClient {
     /// Handles a new connection.
     pub fn reconnected(&mut self) {
         self.sessions += 1;
+        self.messages.push(Vec::new());
         self.cache.clear();
         self.introduce();
     }

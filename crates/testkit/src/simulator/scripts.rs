@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 
 use commands::CommandError;
+use engine::log::target::Targets;
 use engine::scripting::{
     self, Learned, Lesson, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptServerState,
     ScriptTraits, Source, Stop,
@@ -134,7 +135,12 @@ impl Commands for Server<'_> {
 
     fn log(&mut self, _: LogLevel, _: &[u8]) {}
 
-    fn set_repl(&mut self, _: Repl) {}
+    fn set_repl(&mut self, repl: Repl) {
+        let mut to = Targets::empty();
+        to.set(Targets::FILE, repl.aof);
+        to.set(Targets::REPLICAS, repl.replicas);
+        self.commands.propagate(to);
+    }
 
     fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall> {
         self.commands.may_run(words).map_err(|error| match error {

@@ -13,6 +13,7 @@ use engine::acl::Identity;
 use engine::batch::{Batch, ConnTurn, Source};
 use engine::client::{ClientInfo, Place};
 use engine::clock::{Clock, ManualClock};
+use engine::log::level::Level;
 use engine::publish::Outputs;
 use engine::run::Executor;
 use engine::session::{Flow, ReplyMode, Session};
@@ -36,6 +37,8 @@ struct Output {
     /// Marks in the order of the bytes: an end in the queue, and the position up to which the bytes
     /// before it show changes.
     marks: VecDeque<(usize, u64)>,
+    /// The level that all output waits for.
+    level: Level,
 }
 
 impl Output {
@@ -196,10 +199,10 @@ impl<'w> IoThread<'w> {
         world.wake(&self.engine.executor.commit.outbox);
         world.engine.log.merge(&self.engine.executor.commit.outbox);
         world.wake(&self.engine.executor.commit.outbox);
-        let released = world.engine.log.released();
-        let mut first_held = None;
+        let mut first_held = [None; Level::ALL.len()];
         for at in 0..self.clients.len() {
-            first_held = [first_held, self.send_to(at, released)].into_iter().flatten().min();
+            let held = &mut first_held[self.outputs.0[at].level as usize];
+            *held = [*held, self.send_to(at)].into_iter().flatten().min();
         }
         let now = world.clock.now();
         let executor = &mut self.engine.executor;
@@ -207,21 +210,28 @@ impl<'w> IoThread<'w> {
         executor.free_displaced_values(|clock| clock.now() - now);
         world.wake(&self.engine.executor.commit.outbox);
         world.engine.pubsub.note_sent(self.index);
-        first_held.is_none_or(|position| world.engine.log.wait_for_release(self.index, position))
+        // Both levels are requested, even if the thread may not sleep because of one of them.
+        let waits = |level: Level| {
+            let wait = |position| world.engine.log.wait_for_release(level, self.index, position);
+            first_held[level as usize].is_none_or(wait)
+        };
+        Level::ALL.map(waits).into_iter().all(|waits| waits)
     }
 
     /// Sends the released output of one connection. Returns the position whose release the first
     /// held-back byte waits for; `None` if no byte is held back.
-    fn send_to(&mut self, at: usize, released: u64) -> Option<u64> {
+    fn send_to(&mut self, at: usize) -> Option<u64> {
         let world = self.world;
         let client = self.clients[at].as_ref()?;
         let (link, closes) = (client.session.conn.generation(), client.session.flow == Flow::Closing);
         let output = &mut self.outputs.0[at];
+        let level = output.level;
+        let released = world.engine.log.released(level);
         let (bytes, shown) = output.take_released(released);
         let first_held = output.marks.front().map(|&(_, position)| position);
         let closed = closes && first_held.is_none();
-        if shown > world.disk.synced_position() && released != u64::MAX {
-            world.find(format!("a reply left that shows position {shown}, which the disk may still lose"));
+        if shown > world.disk.reached(level) && released != u64::MAX {
+            world.find(format!("a reply left that shows position {shown}, which is not {level:?} yet"));
         }
         if let Some(aof) = world.aof.as_ref().filter(|_| !bytes.is_empty()) {
             aof.note_sent(&world.disk, shown);
@@ -302,7 +312,8 @@ impl<'w> IoThread<'w> {
             is_ready: false,
         };
         self.clients[at] = Some(Box::new(client));
-        self.outputs.0[at] = Output::default();
+        let level = self.world.level(link);
+        self.outputs.0[at] = Output { level, ..Output::default() };
         self.links.insert(link, conn);
     }
 

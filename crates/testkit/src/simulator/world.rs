@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use engine::Shared;
 use engine::clock::{Clock, ManualClock};
+use engine::log::level::Level;
+use engine::log::merger::{LogReader, ReaderId};
+use engine::log::target::LogTarget;
 use engine::settings::Settings;
 use engine::shared::Start;
 use engine::table::CommandTable;
@@ -21,6 +24,7 @@ use super::disk::Disk;
 use super::host::{COMMANDS, PauseCheck, SimulatedHost};
 use super::kernel::{Kernel, LinkId, Message};
 use super::points::Points;
+use super::replica::Replica;
 use super::saves::Saves;
 use super::scenario::Scenario;
 use super::scripts::ScriptFacts;
@@ -41,6 +45,9 @@ pub(super) struct World {
     pub kernel: Kernel,
     pub clock: ManualClock,
     pub disk: Arc<Disk>,
+    pub replica: Replica,
+    /// The level that the replies on each link wait for.
+    levels: Mutex<BTreeMap<LinkId, Level>>,
     pub saves: Saves,
     pub aof: Option<Aof>,
     /// The points of the bases of all lives.
@@ -116,6 +123,8 @@ impl World {
             points: life.points,
             lessons: ScriptFacts::default(),
             pause: Arc::default(),
+            replica: Replica::default(),
+            levels: Mutex::default(),
             steps: AtomicU64::new(0),
             waits: Mutex::default(),
             findings: Mutex::default(),
@@ -134,6 +143,22 @@ impl World {
         let now_ms = self.clock.unix_time().as_millis() as i64;
         let left_ms = u64::try_from(self.engine.pause.until_ms.load(Relaxed) - now_ms).ok()?;
         (left_ms > 0).then(|| self.uptime_ms() + left_ms + 1)
+    }
+
+    /// Attaches a reader to the change log.
+    pub fn attach(&self, reader: Box<dyn LogReader>, target: LogTarget) -> Option<ReaderId> {
+        let log = &self.engine.log;
+        self.engine.gate.exclusive(|alone| log.attach(alone, (reader, target), &Outbox::default()))
+    }
+
+    /// Sets the level that the replies on a new link wait for.
+    pub fn set_level(&self, link: LinkId, level: Level) {
+        self.levels.lock().expect("nothing panics while it is locked").insert(link, level);
+    }
+
+    /// Returns the level that the replies on a link wait for.
+    pub fn level(&self, link: LinkId) -> Level {
+        self.levels.lock().expect("nothing panics while it is locked")[&link]
     }
 
     /// Returns the number of I/O threads.

@@ -1,0 +1,76 @@
+//! The stream that replicas would receive, beside the one on the disk.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use engine::log::level::Released;
+use engine::log::merger::{LogBatch, LogReader};
+use engine::log::target::LogTarget;
+use resp::Value;
+use resp::decode::decode;
+
+use super::units::{ends_of_units, units_for};
+
+/// The received stream. Its lock is a leaf and not a yield point.
+#[derive(Clone, Default)]
+pub(super) struct Replica(Arc<Mutex<Vec<u8>>>);
+
+impl LogReader for Replica {
+    fn append(&mut self, batch: &LogBatch<'_>) -> Released {
+        let mut stream = self.0.lock().expect("nothing panics while it is locked");
+        let from = stream.len();
+        batch.bytes_for(LogTarget::Replicas).for_each(|bytes| stream.extend_from_slice(bytes));
+        assert_eq!(
+            ends_of_units(&stream[from..], from).len(),
+            units_for(batch, LogTarget::Replicas),
+            "each position for replicas is a unit"
+        );
+        Released::ALL
+    }
+}
+
+impl Replica {
+    /// Returns the received stream.
+    pub fn stream(&self) -> Vec<u8> {
+        self.0.lock().expect("nothing panics while it is locked").clone()
+    }
+
+    /// Returns the published messages in their order.
+    pub fn published(&self) -> Vec<Vec<u8>> {
+        let (stream, mut at, mut published) = (self.stream(), 0, Vec::new());
+        while let Ok(Some((request, len_bytes))) = decode(&stream[at..]) {
+            at += len_bytes;
+            if let Value::Array(words) = request
+                && let [command, _, message] = &words[..]
+                && command.as_bytes() == Some(b"PUBLISH")
+            {
+                published.extend(message.as_bytes().map(<[u8]>::to_vec));
+            }
+        }
+        published
+    }
+}
+
+/// Checks that a listener received messages in the order of the replicas' stream. `received` are
+/// the messages of one session.
+///
+/// # Errors
+/// A message that came out of this order, or that replicas do not get.
+pub(super) fn check_order(published: &[Vec<u8>], received: &[Vec<u8>]) -> Result<(), String> {
+    let places: BTreeMap<&[u8], usize> =
+        published.iter().enumerate().map(|(place, message)| (&message[..], place)).collect();
+    let mut last = None;
+    for message in received {
+        let Some(&place) = places.get(&message[..]) else {
+            return Err(format!("message {} is not in the replicas' stream", message.escape_ascii()));
+        };
+        if last.is_some_and(|last| last >= place) {
+            return Err(format!(
+                "message {} has another place in the replicas' stream",
+                message.escape_ascii()
+            ));
+        }
+        last = Some(place);
+    }
+    Ok(())
+}
