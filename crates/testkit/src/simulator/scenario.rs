@@ -584,7 +584,7 @@ fn listeners(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
                 Role::Plain if forms.rng.percent(scripts_percent) => forms.call(WRITERS_IN_SCRIPTS, &[], 100),
                 Role::Plain => forms.command(WRITERS),
                 Role::Listener => forms.command(&["GET c"]),
-                Role::Cache => forms.command(&["GET q", "GET q", "GET q", "SET q v"]),
+                Role::Cache => forms.command(&["GET q", "GET q", "GET q", "SET q v", "PUBLISH news n"]),
             }])
         });
         ScriptedClient::new(role, all.collect())
