@@ -48,29 +48,34 @@ pub struct LogBatch<'b> {
     pub position: u64,
 }
 
-impl<'b> LogBatch<'b> {
-    /// Iterates over the bytes for a target in order, in pieces of any length. O(marks).
-    pub fn bytes_for(&self, target: LogTarget) -> impl Iterator<Item = &'b [u8]> {
-        let (text, mut marks) = (self.text, self.marks);
-        let mut end = TextEnd::default();
-        let is_for = move |mark: &Mark| mark.targets.contains(target.into());
-        let runs = std::iter::from_fn(move || {
-            let (skipped, from) = marks.split_at(marks.iter().position(is_for)?);
-            let (run, behind) = from.split_at(from.iter().position(|it| !is_for(it)).unwrap_or(from.len()));
-            let start = skipped.last().map_or(end, |mark| mark.end);
-            end = run.last().map_or(start, |mark| mark.end);
-            marks = behind;
-            Some((start, end))
-        });
-        runs.flat_map(move |(start, end)| text.pieces_between(start, end))
+impl LogBatch<'_> {
+    /// Returns true if the batch has a piece for the target. O(1) if the first piece is for it.
+    #[inline]
+    pub fn has_bytes_for(&self, target: LogTarget) -> bool {
+        self.marks.iter().any(|mark| mark.targets.contains(target.into()))
+    }
+
+    /// Calls `take` with the bytes for a target in order, in parts of any length. O(marks) besides
+    /// the calls.
+    pub fn for_each_part(&self, target: LogTarget, mut take: impl FnMut(&[u8])) {
+        // Consecutive pieces for the target are passed together.
+        let (mut start, mut end) = (TextEnd::default(), TextEnd::default());
+        for mark in self.marks {
+            if !mark.targets.contains(target.into()) {
+                self.text.for_each_part((start, end), &mut take);
+                start = mark.end;
+            }
+            end = mark.end;
+        }
+        self.text.for_each_part((start, end), take);
     }
 }
 
 /// A reader of the stream: a file, a backlog, a feed. The merging thread calls it outside the gate,
 /// without locks.
 pub trait LogReader: Send {
-    /// Takes the next part of the stream, of which [`LogBatch::bytes_for`] returns the bytes for
-    /// the reader's target. Returns the positions up to which this reader permits the release of
+    /// Takes the next part of the stream, of which [`LogBatch::for_each_part`] passes on the bytes
+    /// for the reader's target. Returns the positions up to which this reader permits the release of
     /// replies; [`Released::ALL`] if replies need not wait for it. The reader may confirm higher
     /// positions later ([`ChangeLog::confirm`](super::ChangeLog::confirm)).
     fn append(&mut self, batch: &LogBatch<'_>) -> Released;
@@ -120,8 +125,11 @@ impl Selected {
     /// Returns those of the targets for which another database is selected.
     #[inline]
     fn others(&self, targets: Targets, db: u32) -> Targets {
-        let others = LogTarget::ALL.into_iter().filter(|&target| self.0[target as usize] != Some(db));
-        targets & others.fold(Targets::empty(), |others, target| others | target.into())
+        let mut others = Targets::empty();
+        for target in LogTarget::ALL {
+            others.set(target.into(), self.0[target as usize] != Some(db));
+        }
+        targets & others
     }
 
     /// Sets the database that is selected for the targets.

@@ -89,21 +89,20 @@ impl Text {
         self.len_bytes() - len_before
     }
 
-    /// Iterates over the bytes of the text in order, in pieces: the bytes between shared values,
-    /// and each shared value.
-    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        self.pieces_between(TextEnd::default(), self.end())
-    }
-
-    /// Iterates over the bytes of a part of the text as [`Text::pieces`] does.
-    pub fn pieces_between(&self, from: TextEnd, to: TextEnd) -> impl Iterator<Item = &[u8]> {
-        let values = &self.values[from.values..to.values];
-        let starts = std::iter::once(from.bytes).chain(values.iter().map(|(at, _)| *at));
-        let ends = values.iter().map(|(at, _)| *at).chain(std::iter::once(to.bytes));
-        let values = values.iter().map(|(_, value)| Some(&value[..])).chain(std::iter::once(None));
-        let between = starts.zip(ends).map(|(start, end)| &self.bytes[start..end]);
-        let pieces = between.zip(values).flat_map(|(bytes, value)| [Some(bytes), value]);
-        pieces.flatten().filter(|piece| !piece.is_empty())
+    /// Calls `take` with the bytes between two positions in order: the bytes between shared values,
+    /// and each shared value. O(values) besides the calls.
+    pub fn for_each_part(&self, (from, to): (TextEnd, TextEnd), mut take: impl FnMut(&[u8])) {
+        let mut start = from.bytes;
+        for (at, value) in &self.values[from.values..to.values] {
+            if *at > start {
+                take(&self.bytes[start..*at]);
+            }
+            take(value);
+            start = *at;
+        }
+        if to.bytes > start {
+            take(&self.bytes[start..to.bytes]);
+        }
     }
 
     /// Removes everything from the text. Keeps the memory up to a limit.

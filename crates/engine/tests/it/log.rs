@@ -30,10 +30,10 @@ impl LogReader for Kept {
         let mut bytes = self.bytes.lock().expect("no panic");
         let start = *self.start.get_or_insert(batch.offset);
         assert!(batch.offset - start >= bytes.len() as u64, "offsets count the bytes of all targets");
-        for piece in batch.bytes_for(self.target) {
-            bytes.extend_from_slice(piece);
-            self.piece_lens.lock().expect("no panic").push(piece.len());
-        }
+        batch.for_each_part(self.target, |part| {
+            bytes.extend_from_slice(part);
+            self.piece_lens.lock().expect("no panic").push(part.len());
+        });
         Released::at(if self.confirms { batch.position } else { 0 })
     }
 }

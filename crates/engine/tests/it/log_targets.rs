@@ -26,9 +26,9 @@ struct Lines {
 impl LogReader for Lines {
     fn append(&mut self, batch: &LogBatch<'_>) -> Released {
         let mut text = self.text.lock().expect("no panic");
-        for bytes in batch.bytes_for(self.target) {
-            text.push_str(std::str::from_utf8(bytes).expect("the words are text"));
-        }
+        batch.for_each_part(self.target, |part| {
+            text.push_str(std::str::from_utf8(part).expect("the words are text"));
+        });
         let mut positions = self.positions.lock().expect("no panic");
         for mark in batch.marks.iter().filter(|mark| mark.targets.contains(self.target.into())) {
             assert!(mark.is_framing || mark.slot == NO_SLOT);

@@ -408,7 +408,7 @@ impl State {
     }
 
     fn append(&mut self, batch: &LogBatch<'_>, now: Moment) -> Appended {
-        if batch.bytes_for(LogTarget::File).next().is_none() {
+        if !batch.has_bytes_for(LogTarget::File) {
             // All records of the batch are for replicas.
             self.last().pending_position = batch.position;
             self.pass_over_others();
@@ -425,24 +425,23 @@ impl State {
         last.pending_position = batch.position;
         if !is_free {
             last.pending.extend_from_slice(&stamp);
-            batch.bytes_for(LogTarget::File).for_each(|bytes| last.pending.extend_from_slice(bytes));
+            batch.for_each_part(LogTarget::File, |part| last.pending.extend_from_slice(part));
             self.confirm_lagging(batch.position, now);
         } else {
             // These bytes were merged while a sync was in progress.
             let kept = std::mem::take(&mut last.pending);
-            let mut pieces = [&kept[..], &stamp[..]].into_iter().chain(batch.bytes_for(LogTarget::File));
-            let failed = pieces.find_map(|piece| last.write(piece).err().map(|it| (it, piece)));
-            match failed {
+            let mut trouble = None;
+            let mut write = |part: &[u8]| last.write_unless(&mut trouble, part);
+            write(&kept);
+            write(&stamp);
+            batch.for_each_part(LogTarget::File, write);
+            match trouble {
                 None => {
                     self.written = batch.position;
                     self.confirmed = self.confirmed.max(batch.position);
                     self.lag_ends();
                 }
-                Some((Unwritten { written_bytes, trouble }, piece)) => {
-                    last.pending.extend_from_slice(&piece[written_bytes..]);
-                    pieces.for_each(|piece| last.pending.extend_from_slice(piece));
-                    self.fail(trouble, now);
-                }
+                Some(trouble) => self.fail(trouble, now),
             }
         }
         self.appended(now)
@@ -703,6 +702,23 @@ impl Target {
             Err(unwritten) => unwritten.written_bytes,
         } as u64;
         written
+    }
+
+    /// Writes bytes if everything before them could be written. Otherwise, and what this write
+    /// leaves, they are pending.
+    #[inline]
+    fn write_unless(&mut self, trouble: &mut Option<FileError>, bytes: &[u8]) {
+        let mut written_bytes = 0;
+        if trouble.is_none() {
+            match self.write(bytes) {
+                Ok(()) => return,
+                Err(unwritten) => {
+                    written_bytes = unwritten.written_bytes;
+                    *trouble = Some(unwritten.trouble);
+                }
+            }
+        }
+        self.pending.extend_from_slice(&bytes[written_bytes..]);
     }
 
     /// Inserts bytes before the pending ones.

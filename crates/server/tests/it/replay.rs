@@ -358,7 +358,7 @@ struct Kept(Arc<Mutex<Vec<u8>>>);
 impl LogReader for Kept {
     fn append(&mut self, batch: &LogBatch<'_>) -> Released {
         let mut bytes = self.0.lock().expect("no panic");
-        batch.bytes_for(LogTarget::File).for_each(|piece| bytes.extend_from_slice(piece));
+        batch.for_each_part(LogTarget::File, |part| bytes.extend_from_slice(part));
         Released::at(batch.position)
     }
 }

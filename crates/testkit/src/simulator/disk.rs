@@ -47,7 +47,7 @@ impl LogReader for DiskReader {
         assert_eq!(batch.offset, stream.offset, "the stream has no gaps");
         stream.offset += batch.text.len_bytes() as u64;
         assert!(batch.position > stream.position, "positions rise");
-        batch.bytes_for(LogTarget::File).for_each(|piece| stream.bytes.extend_from_slice(piece));
+        batch.for_each_part(LogTarget::File, |part| stream.bytes.extend_from_slice(part));
         stream.position = batch.position;
         let Stream { bytes, recorded_stream, .. } = &mut *stream;
         let new_ends = ends_of_units(&bytes[from..], from);

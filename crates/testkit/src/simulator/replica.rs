@@ -19,7 +19,7 @@ impl LogReader for Replica {
     fn append(&mut self, batch: &LogBatch<'_>) -> Released {
         let mut stream = self.0.lock().expect("nothing panics while it is locked");
         let from = stream.len();
-        batch.bytes_for(LogTarget::Replicas).for_each(|bytes| stream.extend_from_slice(bytes));
+        batch.for_each_part(LogTarget::Replicas, |part| stream.extend_from_slice(part));
         assert_eq!(
             ends_of_units(&stream[from..], from).len(),
             units_for(batch, LogTarget::Replicas),

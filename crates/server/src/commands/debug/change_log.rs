@@ -42,13 +42,15 @@ struct Writing {
 
 impl LogReader for Writing {
     fn append(&mut self, batch: &LogBatch<'_>) -> Released {
-        if !self.has_failed
-            && let Err(error) = batch.bytes_for(self.target).try_for_each(|piece| self.file.write_all(piece))
-        {
-            self.has_failed = true;
-            tracing::error!(path = %self.path.display(), %error, "DEBUG CHANGE-LOG FILE stopped: cannot \
-                write to the file");
-        }
+        batch.for_each_part(self.target, |part| {
+            if !self.has_failed
+                && let Err(error) = self.file.write_all(part)
+            {
+                self.has_failed = true;
+                tracing::error!(path = %self.path.display(), %error, "DEBUG CHANGE-LOG FILE stopped: \
+                    cannot write to the file");
+            }
+        });
         Released::at(batch.position)
     }
 }
