@@ -74,8 +74,8 @@ impl LogBatch<'_> {
 /// A reader of the stream: a file, a backlog, a feed. The merging thread calls it outside the gate,
 /// without locks.
 pub trait LogReader: Send {
-    /// Takes the next part of the stream, of which [`LogBatch::for_each_part`] passes on the bytes
-    /// for the reader's target. Returns the positions up to which this reader permits the release of
+    /// Takes the next part of the stream. [`LogBatch::for_each_part`] passes on the bytes for the
+    /// reader's target. Returns the positions up to which this reader permits the release of
     /// replies; [`Released::ALL`] if replies need not wait for it. The reader may confirm higher
     /// positions later ([`ChangeLog::confirm`](super::ChangeLog::confirm)).
     fn append(&mut self, batch: &LogBatch<'_>) -> Released;

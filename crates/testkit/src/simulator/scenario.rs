@@ -580,11 +580,14 @@ fn listeners(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
         let role = [Role::Listener, Role::Cache, Role::Plain][client % 3];
         let mut forms = Forms { rng, keys, client, values: 0, published: 0 };
         let all = (0..steps).map(|_| {
+            if role != Role::Listener && forms.rng.percent(15) {
+                return Step::Pipeline((0..4).map(|_| forms.command(&["PUBLISH news n"])).collect());
+            }
             Step::Pipeline(vec![match role {
                 Role::Plain if forms.rng.percent(scripts_percent) => forms.call(WRITERS_IN_SCRIPTS, &[], 100),
                 Role::Plain => forms.command(WRITERS),
                 Role::Listener => forms.command(&["GET c"]),
-                Role::Cache => forms.command(&["GET q", "GET q", "GET q", "SET q v", "PUBLISH news n"]),
+                Role::Cache => forms.command(&["GET q", "GET q", "GET q", "SET q v"]),
             }])
         });
         ScriptedClient::new(role, all.collect())
