@@ -129,6 +129,10 @@ fn differs(change: Change, listener: Listener) -> Option<(&'static str, Reason)>
         (Change::FieldExpiryActiveAll, Listener::ChangeLog) => {
             ("HDEL k b a; loads to the same", Reason("fields that expire at once are one record"))
         }
+        (Change::SortStore, Listener::ChangeLog) => (
+            "MULTI, DEL k, RPUSH k old, EXEC; loads to the same",
+            Reason("a sort is recorded by its result, which every server applies in the same way"),
+        ),
         (Change::Loading, Listener::ChangesSinceSave) => {
             ("0", Reason("the RDB file does not hold what DEBUG LOADAOF loads"))
         }

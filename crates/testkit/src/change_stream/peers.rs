@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use commands::record::forms::KnownSince;
+use commands::record::forms::{KnownSince, ServerVersion};
 use resp::Value;
 
 use super::forms::{PeerVersion, versions_for};
@@ -15,6 +15,9 @@ use crate::client::Client;
 
 /// The number of databases of a server.
 const DATABASES: u32 = 16;
+
+/// The first Redis that writes scores in their shortest form. `DEBUG DIGEST` depends on it.
+const SHORTEST_SCORES: ServerVersion = ServerVersion::new(7, 2);
 
 /// The time, in milliseconds, in which two servers are read.
 const SOON_MS: i64 = 10_000;
@@ -49,20 +52,20 @@ impl Peer {
     }
 
     /// Returns true if the server has the same data as `source`, by `DEBUG DIGEST`. In Valkey the
-    /// digest depends on the clock if fields expire. Then the data is compared that does not expire
-    /// soon.
+    /// digest depends on the clock if fields expire, and in Redis before 7.2 on another text of
+    /// scores. Then the data is compared that does not expire soon.
     pub fn has_data_of(&self, source: &mut Client) -> bool {
         let mut own = self.connect();
         if own.command(&["DEBUG", "DIGEST"]) == source.command(&["DEBUG", "DIGEST"]) {
             return true;
         }
-        let has_other_digest = matches!(self.version, PeerVersion::Valkey(_));
-        if !has_other_digest || !self.version.knows(KnownSince::FIELD_EXPIRY) {
-            return false;
-        }
+        let has_other_digest = match self.version {
+            PeerVersion::Valkey(_) => self.version.knows(KnownSince::FIELD_EXPIRY),
+            PeerVersion::Redis(version) => version < SHORTEST_SCORES,
+        };
         let from_ms = time_ms(source) + SOON_MS;
-        (0..DATABASES)
-            .all(|db| lasting_content(&mut own, db, from_ms) == lasting_content(source, db, from_ms))
+        let content = |client: &mut Client, db| lasting_content(client, db, (self.version, from_ms));
+        has_other_digest && (0..DATABASES).all(|db| content(&mut own, db) == content(source, db))
     }
 
     /// Replaces the content of the server by that of `stream`.
@@ -85,21 +88,33 @@ fn time_ms(client: &mut Client) -> i64 {
     number(0) * 1000 + number(1) / 1000
 }
 
-/// Returns the keys of a database with their expiry and value. Keys and fields that expire before
-/// `from_ms` are left out.
-fn lasting_content(client: &mut Client, db: u32, from_ms: i64) -> BTreeMap<Vec<u8>, String> {
+/// Returns the keys of a database with their expiry and value, as far as a server of this version
+/// can tell them. Keys and fields that expire before `from_ms` are left out.
+fn lasting_content(
+    client: &mut Client,
+    db: u32,
+    (version, from_ms): (PeerVersion, i64),
+) -> BTreeMap<Vec<u8>, String> {
     client.command(&["SELECT", &db.to_string()]);
     let keys = bulks(&client.command(&["KEYS", "*"]));
     let contents = keys.into_iter().filter_map(|key| {
         let expiry = client.command(&[b"PEXPIRETIME", &key[..]]);
-        let value = if client.command(&[b"TYPE", &key[..]]).to_string() == "hash" {
-            lasting_fields(client, &key, from_ms)?
-        } else {
-            client.command(&[&b"DEBUG"[..], b"DIGEST-VALUE", &key]).to_string()
+        let value = match client.command(&[b"TYPE", &key[..]]).to_string().as_str() {
+            "hash" if version.knows(KnownSince::FIELD_EXPIRY) => lasting_fields(client, &key, from_ms)?,
+            "zset" => scores(client, &key),
+            _ => client.command(&[&b"DEBUG"[..], b"DIGEST-VALUE", &key]).to_string(),
         };
         is_lasting(&expiry, from_ms).then(|| (key, format!("{expiry} {value}")))
     });
     contents.collect()
+}
+
+/// Returns the members of a sorted set with their scores, independent of the text of a score.
+fn scores(client: &mut Client, key: &[u8]) -> String {
+    let pairs = bulks(&client.command(&[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"]));
+    let score = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<f64>().ok();
+    let lines = pairs.chunks(2).map(|pair| format!("{:?} {:?}", pair[0], score(&pair[1])));
+    lines.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the fields of a hash with their values and times. `None` if there are none.
