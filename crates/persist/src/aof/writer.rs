@@ -518,6 +518,12 @@ impl State {
         // All writes so far were to the earlier files.
         self.trouble = None;
         self.needs_rewrite = false;
+        self.old_files_end();
+    }
+
+    /// Updates the positions after the last old file was dropped.
+    fn old_files_end(&mut self) {
+        self.pass_over_others();
         if self.kept_bytes() == 0 {
             self.lag_ends();
         }
@@ -627,6 +633,7 @@ impl State {
         let Done { job, written, synced } = done;
         let Working { undoes, began_ms, is_obsolete, .. } = self.working.take().expect("a job was under way");
         if is_obsolete {
+            self.old_files_end();
             return self.appended(now);
         }
         let Self { targets, .. } = self;

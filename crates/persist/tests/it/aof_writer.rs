@@ -499,6 +499,12 @@ fn append_for(writer: &Writer, targets: Targets, (text, position): (&Text, u64),
     writer.append(&LogBatch { text, marks: &[mark], offset: 0, position }, now)
 }
 
+/// Appends a unit whose record is for replicas only.
+fn append_for_replicas(writer: &Writer, position: u64, now: Moment) -> Appended {
+    let text = Text::of(b"*1\r\n$4\r\nPING\r\n".to_vec());
+    append_for(writer, Targets::REPLICAS, (&text, position), now)
+}
+
 /// Appends a unit and returns the state of the writer.
 fn append_unit(writer: &Writer, now: Moment) -> Appended {
     let text = Text::of(b"*1\r\n$4\r\nPING\r\n".to_vec());
@@ -700,10 +706,7 @@ fn records_for_replicas_are_passed_over() {
         file.room_bytes.store(100, Relaxed);
         let writer = Writer::new(Arc::clone(&file) as Arc<dyn LogFile>, 0, policy, 0);
         let now = Moment { clock_ms: 5_000, unix_s: 5 };
-        let replicas_only = |position| {
-            let text = Text::of(b"*1\r\n$4\r\nPING\r\n".to_vec());
-            append_for(&writer, Targets::REPLICAS, (&text, position), now)
-        };
+        let replicas_only = |position| append_for_replicas(&writer, position, now);
         let appended = replicas_only(1);
         assert_eq!((appended.confirmed, appended.safe, appended.has_job), (1, 1, false), "{policy:?}");
         append(&writer, "record", 2, now);
@@ -718,5 +721,44 @@ fn records_for_replicas_are_passed_over() {
         let appended = writer.done(job.run(), now);
         assert_eq!((appended.confirmed, appended.safe), (3, 3), "{policy:?}");
         assert_eq!(*file.bytes.lock().expect("no panic"), b"record");
+    }
+}
+
+/// Checks that a record for replicas only is passed over in a new file once the base is in place.
+/// The base comes before the end of the old file's job, or after a failed one.
+#[test]
+fn records_for_replicas_are_passed_over_when_a_base_replaces_the_old_file() {
+    for policy in [SyncPolicy::Always, SyncPolicy::EverySecond] {
+        for is_amid in [true, false] {
+            let [old, new, newer] = [is_amid, true, true].map(|syncs| {
+                Arc::new(Small { room_bytes: 100.into(), syncs: syncs.into(), ..Small::default() })
+            });
+            let mut now = Moment { clock_ms: 5_000, unix_s: 5 };
+            let writer = Writer::new(old, 0, policy, 0);
+            append(&writer, "old", 1, now);
+            let file: Arc<dyn LogFile> = new.clone();
+            writer.turn_to(Arc::clone(&file));
+            let Next::Job(job) = writer.next(now) else { panic!("the old file is synced") };
+            append_for_replicas(&writer, 2, now);
+            if is_amid {
+                writer.base_is_in(&file);
+                append_for_replicas(&writer, 3, now);
+                writer.done(job.run(), now);
+            } else {
+                append_for_replicas(&writer, 3, now);
+                writer.done(job.run(), now);
+                writer.base_is_in(&file);
+            }
+            let appended = writer.appended(now);
+            let what = format!("{policy:?}, amid {is_amid}");
+            assert_eq!((appended.confirmed, appended.safe, appended.has_job), (3, 3, false), "{what}");
+            // The time of a lag begins again with the next file.
+            now.clock_ms += 5_000;
+            writer.turn_to(newer.clone());
+            append(&writer, "newer", 4, now);
+            assert_eq!(writer.figures().delayed, 0, "{what}");
+            work(&writer, now);
+            assert_eq!(writer.appended(now).confirmed, 4, "{what}");
+        }
     }
 }
