@@ -25,9 +25,13 @@
 //!
 //! **Errors.** Parts that could not be written stay pending, and the write is tried again every
 //! [`RETRY_MS`]. Meanwhile their replies wait and the server rejects writes. After a failed sync
-//! the content of the disk is unknown. Under `always` all bytes since the last sync are cut off the
-//! file and written again. Otherwise the file counts as damaged until the base is rewritten
-//! ([`Writer::needs_rewrite`]).
+//! the content of the disk is unknown. Under `always` the bytes of the job are cut off the file and
+//! written again, if everything before them is synced. Otherwise the file counts as damaged until
+//! the base is rewritten ([`Writer::needs_rewrite`]).
+//!
+//! A later sync of a damaged file may succeed although bytes are missing, because the kernel may
+//! have dropped them at the failed sync. So nothing more counts as synced until the new base is in
+//! place. Under `always`, replies then wait for this base, and the server rejects writes.
 //!
 //! This module uses no thread and no clock: the work to do outside the lock is a [`Job`].
 
@@ -96,6 +100,8 @@ struct Target {
     file: Arc<dyn LogFile>,
     /// The number of bytes in the file, without those that a job is writing.
     len_bytes: u64,
+    /// The log position at the start of the file.
+    start_position: u64,
     /// The number of bytes of the file that are synced.
     synced_bytes: u64,
     /// True if the file may have more than `len_bytes`. The bytes after `len_bytes` are cut off
@@ -120,8 +126,10 @@ struct State {
     working: Option<Working>,
     /// The log position up to which everything is written.
     written: u64,
-    /// The log position up to which everything is synced.
+    /// The log position up to which everything is synced, if there is no damage.
     synced: u64,
+    /// The changes that may be lost because of failed syncs; `None` if there are none.
+    damage: Option<Damage>,
     /// The log position up to which replies may be sent.
     confirmed: u64,
     /// The start of the last sync, in milliseconds of the monotonic clock.
@@ -136,6 +144,15 @@ struct State {
     retry_at_ms: u64,
     needs_rewrite: bool,
     figures: Figures,
+}
+
+/// The effect of failed syncs: written changes that may be lost.
+struct Damage {
+    /// The log position after the last of these changes.
+    end: u64,
+    /// The log position up to which everything is synced nevertheless.
+    synced: u64,
+    trouble: FileError,
 }
 
 /// The state of a job in progress.
@@ -167,8 +184,11 @@ pub struct Figures {
     pub delayed: u64,
     /// True while a sync is in progress.
     pub is_syncing: bool,
-    /// The current error; `None` if writing works.
+    /// The current error; `None` if writing works. With the policy [`SyncPolicy::Always`], the
+    /// error of a failed sync stays until a new base has the changes that may be lost.
     pub trouble: Option<FileError>,
+    /// True if written changes may be lost because a sync has failed. Only a new base ends this.
+    pub is_damaged: bool,
 }
 
 /// The state after a call of the writer.
@@ -267,6 +287,7 @@ impl Writer {
             working: None,
             written: position,
             synced: position,
+            damage: None,
             confirmed: position,
             sync_began_ms: 0,
             lags_since_ms: None,
@@ -313,7 +334,7 @@ impl Writer {
     }
 
     /// Records that a synced base with all changes up to the start of `file` is in place. Bytes
-    /// still to be written to earlier files are dropped, and their errors are cleared.
+    /// still to be written to earlier files are dropped, and their errors and damage are cleared.
     pub fn base_is_in(&self, file: &Arc<dyn LogFile>) {
         self.state().base_is_in(file);
     }
@@ -359,15 +380,17 @@ impl Writer {
         Figures {
             len_bytes: state.last_len_bytes(),
             kept_bytes: state.kept_bytes(),
-            synced_position: state.synced,
+            synced_position: state.synced(),
             safe_position: state.safe(),
             is_syncing: state.working.is_some_and(|working| working.syncs),
-            trouble: state.trouble.clone(),
+            trouble: state.trouble().cloned(),
+            is_damaged: state.damage.is_some(),
             ..state.figures.clone()
         }
     }
 
-    /// Returns true, only once, if written changes may be lost because a sync has failed.
+    /// Returns true if a sync has failed and written changes may be lost. Returns true only once
+    /// for a failed sync; [`Figures::is_damaged`] stays true until a new base is in place.
     pub fn needs_rewrite(&self) -> bool {
         std::mem::take(&mut self.state().needs_rewrite)
     }
@@ -378,6 +401,7 @@ impl Target {
         Self {
             file,
             len_bytes,
+            start_position: position,
             synced_bytes: len_bytes,
             is_dirty: false,
             pending: Vec::new(),
@@ -402,9 +426,32 @@ impl State {
         self.targets.back_mut().expect("there is a file")
     }
 
+    /// Returns the log position up to which everything is synced.
+    fn synced(&self) -> u64 {
+        self.damage.as_ref().map_or(self.synced, |damage| damage.synced)
+    }
+
     /// Returns the log position up to which everything is synced, or counts as synced.
     fn safe(&self) -> u64 {
-        if self.policy == SyncPolicy::Never { self.written } else { self.synced }
+        if self.policy == SyncPolicy::Never { self.written } else { self.synced() }
+    }
+
+    /// Returns true if replies wait for syncs.
+    fn is_strict(&self) -> bool {
+        self.policy == SyncPolicy::Always && self.syncs == Syncs::Done
+    }
+
+    /// Returns the error that delays replies.
+    fn trouble(&self) -> Option<&FileError> {
+        let damage = self.damage.as_ref().filter(|_| self.is_strict());
+        self.trouble.as_ref().or(damage.map(|damage| &damage.trouble))
+    }
+
+    /// Records that a sync of written changes up to the log position `end` has failed.
+    fn damage(&mut self, end: u64, trouble: &FileError) {
+        let synced = self.synced();
+        self.damage = Some(Damage { end, synced, trouble: trouble.clone() });
+        self.needs_rewrite = true;
     }
 
     fn append(&mut self, batch: &LogBatch<'_>, now: Moment) -> Appended {
@@ -465,8 +512,8 @@ impl State {
 
     /// Permits the replies whose changes are written, or synced if the policy requires it.
     fn confirm_safe(&mut self) {
-        let is_strict = self.policy == SyncPolicy::Always && self.syncs == Syncs::Done;
-        self.confirmed = self.confirmed.max(if is_strict { self.synced } else { self.written });
+        let safe = if self.is_strict() { self.synced() } else { self.written };
+        self.confirmed = self.confirmed.max(safe);
     }
 
     /// Implements [`Writer::finish`], with the lock held.
@@ -490,12 +537,12 @@ impl State {
             let position = front.pending_position;
             self.written = position;
             if let Err(trouble) = front.file.sync() {
-                self.needs_rewrite = true;
+                self.damage(position, &trouble);
                 return Err(trouble);
             }
             front.synced_bytes = front.len_bytes;
             self.synced = position;
-            self.confirmed = self.confirmed.max(position);
+            self.confirm_safe();
             if is_last {
                 return Ok(());
             }
@@ -506,18 +553,25 @@ impl State {
     /// Implements [`Writer::base_is_in`], with the lock held.
     fn base_is_in(&mut self, file: &Arc<dyn LogFile>) {
         let is_it = |target: &Target| std::ptr::addr_eq(Arc::as_ptr(&target.file), Arc::as_ptr(file));
-        let Some(at @ 1..) = self.targets.iter().position(is_it) else { return };
-        let position = self.targets[at - 1].pending_position;
-        self.targets.drain(..at);
+        let Some(at) = self.targets.iter().position(is_it) else { return };
+        let position = self.targets[at].start_position;
         self.written = self.written.max(position);
         self.synced = self.synced.max(position);
         self.confirmed = self.confirmed.max(position);
-        if let Some(working) = &mut self.working {
-            working.is_obsolete = true;
+        self.damage.take_if(|damage| damage.end <= position);
+        if let Some(damage) = &mut self.damage {
+            damage.synced = damage.synced.max(position);
         }
-        // All writes so far were to the earlier files.
-        self.trouble = None;
-        self.needs_rewrite = false;
+        self.needs_rewrite &= self.damage.is_some();
+        if at > 0 {
+            self.targets.drain(..at);
+            if let Some(working) = &mut self.working {
+                working.is_obsolete = true;
+            }
+            // All writes so far were to the earlier files.
+            self.trouble = None;
+        }
+        self.confirm_safe();
         self.old_files_end();
     }
 
@@ -583,7 +637,7 @@ impl State {
         if self.trouble.is_some() && now.clock_ms < self.retry_at_ms {
             return Next::At(self.retry_at_ms);
         }
-        let is_over = self.targets.len() > 1;
+        let (is_over, is_strict) = (self.targets.len() > 1, self.is_strict());
         let front = self.targets.front_mut().expect("there is a file");
         let has_pending = !front.pending.is_empty();
         let is_behind = has_pending || front.synced_bytes < front.len_bytes;
@@ -597,7 +651,6 @@ impl State {
         };
         // If the options have changed, replies may still wait for a sync that is not required any
         // more. An empty job releases them.
-        let is_strict = self.policy == SyncPolicy::Always && self.syncs == Syncs::Done;
         let holds_written = self.confirmed < front.pending_position && !is_strict;
         if !has_pending && !syncs && !holds_written {
             return match self.policy {
@@ -659,7 +712,7 @@ impl State {
                 front.len_bytes += job.bytes.len() as u64;
                 front.is_dirty = false;
                 self.written = self.written.max(job.position);
-                self.needs_rewrite = true;
+                self.damage(job.position, &trouble);
                 Some(trouble)
             }
             (Ok(()), synced) => {

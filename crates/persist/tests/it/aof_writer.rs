@@ -17,7 +17,7 @@ use engine::log::text::Text;
 use persist::aof::files::{Files, Kept, NewBase};
 use persist::aof::manifest::BaseKind;
 use persist::aof::reader::{End, Next as Part, Reader};
-use persist::aof::writer::{Appended, Done, Job, Moment, Next, SyncPolicy, Syncs, Times, Writer};
+use persist::aof::writer::{Appended, Done, Figures, Job, Moment, Next, SyncPolicy, Syncs, Times, Writer};
 use persist::folder::{FileError, Folder, LogFile, Unwritten, create_temporary};
 use testkit::Rng;
 use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};
@@ -254,12 +254,17 @@ impl Life<'_> {
         }
     }
 
-    fn turn(&mut self) {
-        let Ok(file) = self.files.begin_incr(&self.folder) else { return };
+    /// Turns to a new file. Returns its number and the file, if it could be begun.
+    fn turn(&mut self) -> Option<(i64, Arc<dyn LogFile>)> {
+        let file = self.files.begin_incr(&self.folder).ok()?;
         self.writer.turn_to(Arc::clone(&file));
         (self.lags, self.turns) = (true, true);
-        if self.rng.percent(60) {
-            let seq = self.files.last_incr().expect("it was begun");
+        Some((self.files.last_incr().expect("it was begun"), file))
+    }
+
+    /// Turns to a new file at the point of a rewrite, whose base is taken later.
+    fn begin_rewrite(&mut self) {
+        if let Some((seq, file)) = self.turn() {
             self.rewrite = Some((self.stream.last(), seq, file));
         }
     }
@@ -299,7 +304,8 @@ impl Life<'_> {
                 self.now.clock_ms += self.rng.below(700) as u64;
                 self.now.unix_s = (self.now.clock_ms / 1000) as i64;
             }
-            82..85 => self.turn(),
+            82..85 if self.rng.percent(60) => self.begin_rewrite(),
+            82..85 => drop(self.turn()),
             85..89 => self.take_base(),
             89 if !self.is_steady => {
                 self.policy = *self.rng.pick(&POLICIES);
@@ -319,8 +325,10 @@ impl Life<'_> {
                     self.is_damaged |= self.writer.needs_rewrite();
                     self.rewrite = self.rewrite.take().filter(|_| !self.is_damaged);
                 } else {
-                    self.confirmed = position;
                     self.promise(|promise| (promise.killed, promise.powerless) = (position, position));
+                    let appended = self.writer.appended(self.now);
+                    assert!(appended.confirmed + self.before == position || self.is_damaged);
+                    self.note(appended);
                 }
             }
             93 if self.rng.percent(20) => {
@@ -336,6 +344,18 @@ impl Life<'_> {
     /// Ends the faults: from now on the disk works, and everything is completed.
     fn recover(&mut self) {
         self.folder.plan(Plan::Never);
+        self.complete();
+        if self.writer.figures().is_damaged {
+            self.begin_rewrite();
+            self.take_base();
+            self.complete();
+        }
+        let Figures { kept_bytes, trouble, is_damaged, .. } = self.writer.figures();
+        assert_eq!((kept_bytes, trouble, is_damaged), (0, None, false), "it recovers");
+        assert_eq!(self.confirmed, self.stream.last(), "seed {}: all replies have left", self.seed);
+    }
+
+    fn complete(&mut self) {
         for _ in 0..40 {
             self.now.clock_ms += 1000;
             self.work();
@@ -343,9 +363,6 @@ impl Life<'_> {
         if self.running.is_some() {
             (0..2).for_each(|_| self.work());
         }
-        let figures = self.writer.figures();
-        assert_eq!((figures.kept_bytes, figures.trouble), (0, None), "it recovers");
-        assert_eq!(self.confirmed, self.stream.last(), "seed {}: all replies have left", self.seed);
     }
 }
 
@@ -656,6 +673,92 @@ fn a_sync_that_fails_delays_replies_with_always_and_asks_for_a_rewrite_otherwise
         assert_eq!(&*file.bytes.lock().expect("no panic"), b"onetwo", "{policy:?}");
         assert_eq!(writer.needs_rewrite(), needs_rewrite, "{policy:?}");
     }
+}
+
+/// Creates a file with a failing sync, a written change that is not synced, and a writer whose sync
+/// failed and whose next sync succeeded.
+fn damaged_writer(policy: SyncPolicy, now: &mut Moment) -> Writer {
+    let file = Arc::new(Small { room_bytes: 100.into(), ..Small::default() });
+    let writer = Writer::new(file.clone(), 0, SyncPolicy::Never, 0);
+    append(&writer, "one", 1, *now);
+    writer.set_up(policy, Times::Left);
+    work(&writer, *now);
+    assert!(writer.figures().trouble.is_some() && writer.needs_rewrite(), "{policy:?}");
+    file.syncs.store(true, Relaxed);
+    now.clock_ms += 1000;
+    work(&writer, *now);
+    writer
+}
+
+/// Checks that changes do not count as synced after a failed sync, even if later syncs succeed,
+/// until a base with these changes is in place: before or after the old file is complete.
+#[test]
+fn a_sync_after_a_failed_one_promises_nothing_until_the_base_is_in() {
+    for policy in [SyncPolicy::Always, SyncPolicy::EverySecond] {
+        for is_complete in [true, false] {
+            let what = format!("{policy:?}, complete {is_complete}");
+            let is_strict = policy == SyncPolicy::Always;
+            let mut now = Moment { clock_ms: 5000, unix_s: 5 };
+            let writer = damaged_writer(policy, &mut now);
+            let check = |position, now| {
+                let figures = writer.figures();
+                assert_eq!((figures.synced_position, figures.safe_position), (0, 0), "{what}");
+                assert_eq!((figures.is_damaged, figures.trouble.is_some()), (true, is_strict), "{what}");
+                let Appended { confirmed, safe, .. } = writer.appended(now);
+                assert_eq!((confirmed, safe), (if is_strict { 1 } else { position }, 0), "{what}");
+            };
+            check(1, now);
+            append_for_replicas(&writer, 2, now);
+            check(2, now);
+            append(&writer, "two", 3, now);
+            now.clock_ms += 1000;
+            work(&writer, now);
+            check(3, now);
+            writer.finish().expect("this sync works");
+            check(3, now);
+            assert!(matches!(writer.next(now), Next::Nothing), "{what}");
+            let new = Arc::new(Small { room_bytes: 100.into(), syncs: true.into(), ..Small::default() });
+            let file: Arc<dyn LogFile> = new.clone();
+            writer.turn_to(Arc::clone(&file));
+            if is_complete {
+                work(&writer, now);
+                append(&writer, "new", 4, now);
+                now.clock_ms += 1000;
+                work(&writer, now);
+                check(4, now);
+            } else {
+                append_for_replicas(&writer, 4, now);
+            }
+            writer.base_is_in(&file);
+            let Figures { synced_position, is_damaged, trouble, .. } = writer.figures();
+            assert_eq!((synced_position, is_damaged, trouble), (4, false, None), "{what}");
+            assert_eq!(writer.appended(now).confirmed, 4, "{what}");
+            assert!(!writer.needs_rewrite(), "{what}");
+        }
+    }
+}
+
+/// Checks that a base does not end the damage of the file that follows it.
+#[test]
+fn a_base_does_not_replace_changes_after_its_point_whose_sync_failed() {
+    let mut now = Moment { clock_ms: 5000, unix_s: 5 };
+    let writer = damaged_writer(SyncPolicy::EverySecond, &mut now);
+    let new = Arc::new(Small { room_bytes: 100.into(), syncs: true.into(), ..Small::default() });
+    let file: Arc<dyn LogFile> = new.clone();
+    writer.turn_to(Arc::clone(&file));
+    work(&writer, now);
+    append(&writer, "new", 2, now);
+    new.syncs.store(false, Relaxed);
+    now.clock_ms += 1000;
+    work(&writer, now);
+    writer.base_is_in(&file);
+    let Figures { synced_position, is_damaged, .. } = writer.figures();
+    assert_eq!((synced_position, is_damaged), (1, true), "the base has the first change");
+    assert!(writer.needs_rewrite());
+    new.syncs.store(true, Relaxed);
+    now.clock_ms += 1000;
+    work(&writer, now);
+    assert_eq!((writer.figures().synced_position, writer.figures().trouble), (1, None));
 }
 
 #[test]

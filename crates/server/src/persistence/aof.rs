@@ -796,8 +796,8 @@ fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
     shared.engine.log.kept().set(0);
 }
 
-/// Begins a rewrite if one is scheduled, awaited or due by the growth of the file. The housekeeper
-/// calls this function in each round.
+/// Begins a rewrite if one is scheduled, awaited, due by the growth of the file, or necessary after
+/// a failed sync. The housekeeper calls this function in each round.
 pub fn rewrite_if_due(shared: &Arc<Shared>) {
     if shared.engine.server_state.is_loading.load(Relaxed) || shared.persistence.state().current.is_some() {
         return;
@@ -812,6 +812,7 @@ pub fn rewrite_if_due(shared: &Arc<Shared>) {
         return;
     }
     let (is_on, awaits_base) = (figures.writer.is_some(), shared.append_only.state().awaits_base);
+    let is_damaged = figures.writer.is_some_and(|writer| writer.is_damaged);
     let base = figures.base_len_bytes.max(1);
     let growth = figures.len_bytes.saturating_mul(100) / base;
     let has_grown =
@@ -819,7 +820,7 @@ pub fn rewrite_if_due(shared: &Arc<Shared>) {
     if has_grown && may_try {
         tracing::info!("Starting automatic rewriting of AOF on {}% growth", growth - 100);
     }
-    if figures.is_scheduled || (may_try && (has_grown || awaits_base)) {
+    if figures.is_scheduled || (may_try && (has_grown || awaits_base || is_damaged)) {
         rewrite_in_background(shared);
     }
 }
@@ -844,8 +845,8 @@ pub fn finish_all(shared: &Shared) -> Result<(), FileError> {
     shared.engine.log.readers(&outbox);
     let result = active.writer.finish();
     if result.is_ok() {
-        let position = Released::at(active.writer.figures().synced_position);
-        shared.engine.log.confirm([(active.reader, position)], &outbox);
+        let released = active.writer.appended(shared.moment()).released();
+        shared.engine.log.confirm([(active.reader, released)], &outbox);
     }
     shared.wake(&outbox);
     result
