@@ -63,6 +63,8 @@ impl RunningMean {
 pub(crate) struct State {
     /// The writer; `None` if changes are not written to a file.
     pub active: Option<Active>,
+    /// The writer of a file whose first base is not complete yet; `None` if there is none.
+    pub baseless: Option<Active>,
     /// The manifest and its files; `None` if they were not read yet, or while a thread rewrites
     /// them or removes history files.
     pub files: Option<Files>,
@@ -151,6 +153,16 @@ impl State {
     pub(crate) fn forget_failures(&mut self) {
         self.record.failures = 0;
         self.retry_at = None;
+    }
+
+    /// Returns the writer that gets the changes, even if its file has no base yet.
+    pub(crate) fn attached(&self) -> Option<&Active> {
+        self.active.as_ref().or(self.baseless.as_ref())
+    }
+
+    /// Returns true if `active` still gets the changes.
+    pub(crate) fn is_attached(&self, active: &Active) -> bool {
+        self.attached().is_some_and(|attached| Arc::ptr_eq(&attached.writer, &active.writer))
     }
 }
 

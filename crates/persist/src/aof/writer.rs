@@ -643,16 +643,17 @@ impl State {
         let is_behind = has_pending || front.synced_bytes < front.len_bytes;
         let syncs_rest = self.syncs == Syncs::Resting && !is_over;
         let syncs = match self.policy {
-            _ if is_over || self.trouble.is_some() => true,
+            _ if is_over => true,
             _ if syncs_rest => false,
+            _ if self.trouble.is_some() => true,
             SyncPolicy::Always => is_behind,
             SyncPolicy::EverySecond => is_behind && now.clock_ms >= self.sync_began_ms + SYNC_INTERVAL_MS,
             SyncPolicy::Never => false,
         };
         // If the options have changed, replies may still wait for a sync that is not required any
-        // more. An empty job releases them.
+        // more. An empty job releases them. After an error, an empty job shows that writing works.
         let holds_written = self.confirmed < front.pending_position && !is_strict;
-        if !has_pending && !syncs && !holds_written {
+        if !has_pending && !syncs && !holds_written && self.trouble.is_none() {
             return match self.policy {
                 SyncPolicy::EverySecond if is_behind && !syncs_rest => {
                     Next::At(self.sync_began_ms + SYNC_INTERVAL_MS)

@@ -761,6 +761,34 @@ fn a_base_does_not_replace_changes_after_its_point_whose_sync_failed() {
     assert_eq!((writer.figures().synced_position, writer.figures().trouble), (1, None));
 }
 
+/// Checks that an error of a write or sync ends without a sync while syncs rest.
+#[test]
+fn nothing_is_synced_after_an_error_while_syncs_rest() {
+    for policy in [SyncPolicy::Always, SyncPolicy::EverySecond] {
+        for fails_sync in [false, true] {
+            let room_bytes = if fails_sync { 100 } else { 3 };
+            let file = Arc::new(Small { room_bytes: room_bytes.into(), ..Small::default() });
+            let mut now = Moment { clock_ms: 5000, unix_s: 5 };
+            let writer = Writer::new(file.clone(), 0, policy, 0);
+            let syncs = if fails_sync { Syncs::Done } else { Syncs::Resting };
+            writer.set_syncs(syncs);
+            append(&writer, "change", 1, now);
+            work(&writer, now);
+            let what = format!("{policy:?}, fails sync {fails_sync}");
+            assert!(writer.figures().trouble.is_some(), "{what}");
+            writer.set_syncs(Syncs::Resting);
+            file.room_bytes.store(100, Relaxed);
+            file.syncs.store(true, Relaxed);
+            now.clock_ms += 1000;
+            work(&writer, now);
+            let Figures { synced_position, trouble, .. } = writer.figures();
+            assert_eq!((synced_position, trouble), (0, None), "{what}");
+            assert_eq!(writer.appended(now).confirmed, 1, "{what}");
+            assert_eq!(&*file.bytes.lock().expect("no panic"), b"change", "{what}");
+        }
+    }
+}
+
 #[test]
 fn a_look_whether_a_file_can_be_begun_leaves_what_a_rewrite_writes() {
     let folder = SimulatedFolder::new(1);

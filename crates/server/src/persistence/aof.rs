@@ -123,7 +123,8 @@ pub fn run(shared: &Shared) {
     let append_only = &shared.append_only;
     // Acquire: pairs with the swap in `Shared::stop`.
     while !shared.stopping.load(Acquire) {
-        let Some(active) = shared.append_only.active() else {
+        let attached = append_only.state().attached().cloned();
+        let Some(active) = attached else {
             shared.append_only.signal.wait(IDLE_LOOK);
             continue;
         };
@@ -132,7 +133,7 @@ pub fn run(shared: &Shared) {
                 let units = job.units();
                 let done = timed(append_only, job);
                 let appended = active.writer.done(done, shared.moment());
-                shared.engine.log.kept().set(appended.kept_bytes);
+                note_kept(shared, &active, appended);
                 note(shared, &active, appended, &outbox);
                 wait_for_group_commit(append_only, units, appended);
             }
@@ -179,13 +180,22 @@ fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     }
 }
 
+/// Records the number of pending bytes after a job.
+fn note_kept(shared: &Shared, active: &Active, appended: Appended) {
+    // The lock is held to the end of the function, for the same reason as in `note_error`.
+    let state = shared.append_only.state();
+    if state.is_attached(active) {
+        shared.engine.log.kept().set(appended.kept_bytes);
+    }
+}
+
 /// Makes the engine refuse write commands while the file cannot be written, and accept them again
 /// afterwards.
 fn note_error(shared: &Shared, active: &Active) {
     // The lock is held to the end of the function. So no other thread turns the file off in
     // between, after which there would be no error to report.
     let state = shared.append_only.state();
-    if !state.active.as_ref().is_some_and(|now| Arc::ptr_eq(&now.writer, &active.writer)) {
+    if !state.is_attached(active) {
         return;
     }
     let (trouble, server_state) = (active.writer.figures().trouble, &shared.engine.server_state);
@@ -637,6 +647,7 @@ fn rewrite_files(
             (IncrTarget::Unnamed(file), _) if save.is_some() => {
                 attached = attach(shared, alone, Arc::clone(file), 0, &outbox);
                 attached.iter().for_each(|attached| await_base(shared, attached));
+                shared.append_only.state().baseless = attached.clone();
             }
             _ => {}
         }
@@ -715,6 +726,7 @@ fn finish(
         let mut state = shared.append_only.state();
         if let Some(attached) = attached {
             state.active = Some(attached);
+            state.baseless = None;
             state.awaits_base = false;
         }
         state.restored_until_s = None;
@@ -789,11 +801,13 @@ pub fn remove_history_if_due(shared: &Arc<Shared>) {
 /// the server tries again later.
 fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
     let Some(attached) = attached else { return };
+    shared.append_only.state().baseless = None;
     let outbox = Outbox::default();
     shared.engine.gate.exclusive(|alone| drop(shared.engine.log.detach(alone, attached.reader, &outbox)));
     shared.wake(&outbox);
-    // The file has no writer now, so no bytes are kept for it.
+    // The file has no writer now, so no bytes are kept for it, and it has no error.
     shared.engine.log.kept().set(0);
+    shared.engine.server_state.note_log(None);
 }
 
 /// Begins a rewrite if one is scheduled, awaited, due by the growth of the file, or necessary after

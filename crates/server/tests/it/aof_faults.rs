@@ -224,6 +224,36 @@ fn it_is_turned_on_though_rewrites_have_failed_and_while_others_are_under_way() 
     assert_eq!(start_in(folder.path(), ON).connect().command(&["DBSIZE"]), Value::Integer(1001));
 }
 
+#[test]
+fn a_reply_leaves_when_the_disk_has_room_again_while_the_first_base_is_written() {
+    let folder = folder();
+    let server = start_in(folder.path(), &[]);
+    let (mut writer, mut other) = (server.connect(), server.connect());
+    ok(&mut other, &["DEBUG", "POPULATE", "1000"]);
+    ok(&mut other, &["CONFIG", "SET", "rdb-key-save-delay", "1000000"]);
+    ok(&mut other, &["CONFIG", "SET", "appendonly", "yes"]);
+    await_field(&mut other, "aof_rewrite_in_progress", "1");
+    let incr = files_of(folder.path()).join("temp-appendonly.aof.incr");
+    let since = Instant::now();
+    while !fs::metadata(&incr).is_ok_and(|file| file.len() > 0) {
+        ok(&mut writer, &["SET", "k", "1"]);
+        assert!(since.elapsed() < WITHIN, "the file gets the changes");
+    }
+    limit_files(&server, Some(1));
+    send(&mut writer, &["SET", "waits", "1"]);
+    await_field(&mut other, "aof_last_write_status", "err");
+    check_refused(&mut other);
+    limit_files(&server, None);
+    assert_eq!(writer.read().expect("a reply").to_string(), "OK");
+    await_field(&mut other, "aof_last_write_status", "ok");
+    assert_eq!(persistence(&mut other, "aof_rewrite_in_progress"), "1");
+    ok(&mut other, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    await_rewrite(&mut other);
+    await_written(&mut other);
+    kill(server);
+    assert_eq!(start_in(folder.path(), ON).connect().command(&["DBSIZE"]), Value::Integer(1002));
+}
+
 /// Waits until changes are written.
 fn await_written(client: &mut Client) {
     let since = Instant::now();
