@@ -226,10 +226,11 @@ impl ReleaseQueue {
         let parts = &mut self.parts[level as usize];
         while let Some(first) = parts.first_entry().filter(|first| first.key().0 <= released) {
             let Part { conn, since } = first.remove();
-            let held = &mut self.conns[conn.index()];
-            held.parts -= 1;
-            if held.parts == 0 {
-                (held.last, held.last_level) = Default::default();
+            if let Some(held) = existing(&mut self.conns, conn) {
+                held.parts -= 1;
+                if held.parts == 0 {
+                    (held.last, held.last_level) = Default::default();
+                }
             }
             outputs.release(conn);
             let waited = now - since;
@@ -255,11 +256,45 @@ impl ReleaseQueue {
     /// Removes all marks and parts of a closed connection. O(parts).
     #[cold]
     pub(super) fn forget(&mut self, conn: ConnId, waits: &ReplyWaits) {
-        if self.held(conn).parts > 0 {
-            self.held(conn).parts = 0;
+        if let Some(held) = existing(&mut self.conns, conn)
+            && held.parts > 0
+        {
+            held.parts = 0;
             self.parts.iter_mut().for_each(|parts| parts.retain(|_, part| part.conn != conn));
             waits.waiting.store(self.part_count() as u64, Relaxed);
         }
         self.marks.retain(|mark| mark.conn != conn);
+    }
+}
+
+/// Returns the record of the held parts of `conn`; `None` if there is none, or if it is that of
+/// another connection with the same index.
+#[inline]
+fn existing(conns: &mut [HeldConn], conn: ConnId) -> Option<&mut HeldConn> {
+    conns.get_mut(conn.index()).filter(|held| held.generation == conn.generation())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks that a part and the end of an earlier connection do not change the record of the
+    /// connection that now has its index.
+    #[test]
+    fn an_earlier_connection_does_not_change_the_record_of_a_later_one() {
+        let [earlier, later] = [1, 2].map(|generation| ConnId::new(0, generation));
+        let (mut queue, waits, now) = (ReleaseQueue::default(), ReplyWaits::default(), Instant::now());
+        for (conn, position) in [(earlier, 5), (later, 6)] {
+            let last = (position, position);
+            queue.held(conn).parts += 1;
+            queue.held(conn).last = last;
+            queue.parts[Level::Written as usize].insert(last, Part { conn, since: now });
+        }
+        queue.release(Level::Written, &mut Outputs::default(), 5, (now, &waits));
+        assert_eq!((queue.part_count(), queue.held(later).parts), (1, 1));
+        queue.forget(earlier, &waits);
+        assert_eq!((queue.part_count(), queue.held(later).parts, queue.held(later).last), (1, 1, (6, 6)));
+        queue.release(Level::Written, &mut Outputs::default(), 6, (now, &waits));
+        assert_eq!((queue.part_count(), queue.held(later).parts), (0, 0));
     }
 }
