@@ -166,7 +166,7 @@ const HELP: &[(&str, &[&str])] = &[
             "Attaches a reader to the change log. DISCARD discards all changes, FILE writes them to a file,",
             "MANUAL holds replies back until CONFIRM. REPLICAS: the reader gets what replicas get, instead",
             "of the records for the append-only file. LEVEL sets the level that this client's replies wait",
-            "for. OFF detaches all readers.",
+            "for. OFF detaches all readers. CONFIRM and OFF do not affect the append-only file.",
         ],
     ),
     ("CHANGE-REPL-ID", &["Generates a new replication ID."]),

@@ -14,7 +14,7 @@ use crate::append_only::{
     ON, WITHIN, await_field, await_rewrite, files_of, folder, kill, lay_out, ok, persistence, refusal,
     requests, start_in,
 };
-use crate::support::{BINARY, pid};
+use crate::support::{BINARY, info, pid};
 
 const INCR: &str = "appendonly.aof.1.incr.aof";
 
@@ -252,6 +252,27 @@ fn a_reply_leaves_when_the_disk_has_room_again_while_the_first_base_is_written()
     await_written(&mut other);
     kill(server);
     assert_eq!(start_in(folder.path(), ON).connect().command(&["DBSIZE"]), Value::Integer(1002));
+}
+
+/// Checks that DEBUG CHANGE-LOG CONFIRM and OFF do not confirm changes in place of the file.
+#[test]
+fn readers_for_tests_do_not_confirm_changes_of_the_file() {
+    let folder = folder();
+    let server = start_in(folder.path(), &[ON, &["--appendfsync", "always"]].concat());
+    let (mut writer, mut other) = (server.connect(), server.connect());
+    ok(&mut writer, &["SET", "early", "1"]);
+    ok(&mut other, &["DEBUG", "CHANGE-LOG", "MANUAL"]);
+    ok(&mut other, &["DEBUG", "AOF-FLUSH-SLEEP", "60000000"]);
+    send(&mut writer, &["SET", "waits", "1"]);
+    let since = Instant::now();
+    while info(&mut other, "change_log_position") < 2 {
+        assert!(since.elapsed() < WITHIN, "the change is made");
+    }
+    ok(&mut other, &["DEBUG", "CHANGE-LOG", "CONFIRM"]);
+    assert_eq!(info(&mut other, "change_log_synced_position"), 1);
+    ok(&mut other, &["DEBUG", "CHANGE-LOG", "OFF"]);
+    assert_eq!(info(&mut other, "change_log_synced_position"), 1);
+    kill(server);
 }
 
 /// Waits until changes are written.

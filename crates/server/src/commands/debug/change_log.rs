@@ -6,10 +6,12 @@ use std::path::PathBuf;
 
 use ::commands::{Args, CommandError};
 use engine::log::level::{Level, Released};
-use engine::log::merger::{LogBatch, LogReader};
+use engine::log::merger::{LogBatch, LogReader, ReaderId};
 use engine::log::target::LogTarget;
+use engine::threads::Outbox;
 
 use crate::context::ServerCtx;
+use crate::shared::Shared;
 
 /// A reader of the change log that discards all changes and confirms them at once.
 struct Discarding;
@@ -57,7 +59,8 @@ impl LogReader for Writing {
 
 /// Handles DEBUG CHANGE-LOG (DISCARD | FILE path | MANUAL) [REPLICAS], which attaches a reader of
 /// the records for the append-only file, or for replicas; CONFIRM [WRITTEN]; LEVEL (WRITTEN |
-/// SYNCED), the level that this client's replies wait for; and OFF, which detaches all readers.
+/// SYNCED), the level that this client's replies wait for; and OFF, which detaches all readers
+/// except that of the append-only file.
 pub(super) fn change_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.session.in_exec {
         return Err(CommandError::Line("ERR DEBUG CHANGE-LOG cannot be part of a transaction"));
@@ -98,22 +101,30 @@ fn attach(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
     }
 }
 
+/// Lists the attached readers, after they have received everything published, without the reader of
+/// the append-only file.
+fn other_readers(shared: &Shared, outbox: &Outbox) -> impl Iterator<Item = ReaderId> {
+    let readers = shared.engine.log.readers(outbox);
+    let of_file = shared.append_only.state().attached().map(|attached| attached.reader);
+    readers.into_iter().filter(move |&reader| Some(reader) != of_file)
+}
+
 fn detach_all(ctx: &mut ServerCtx<'_, '_, '_>) {
     let (log, outbox) = (&ctx.shared.engine.log, &ctx.data.commit.outbox);
     ctx.pass.exclusive(|alone| {
-        for reader in log.readers(outbox) {
+        for reader in other_readers(ctx.shared, outbox) {
             log.detach(alone, reader, outbox);
         }
     });
 }
 
-/// Confirms all changes that were appended so far, for all readers. `released` returns the
-/// confirmed positions for the last position.
+/// Confirms all changes that were appended so far, for all readers except that of the append-only
+/// file. `released` returns the confirmed positions for the last position.
 fn confirm(ctx: &mut ServerCtx<'_, '_, '_>, released: fn(u64) -> Released) {
     let (log, outbox) = (&ctx.shared.engine.log, &ctx.data.commit.outbox);
     // Every drawn position is in a buffer, and `readers` merges the buffers.
     ctx.pass.exclusive(|_alone| {
-        let (readers, confirmed) = (log.readers(outbox), released(log.drawn()));
-        log.confirm(readers.into_iter().map(|reader| (reader, confirmed)), outbox);
+        let (readers, confirmed) = (other_readers(ctx.shared, outbox), released(log.drawn()));
+        log.confirm(readers.map(|reader| (reader, confirmed)), outbox);
     });
 }
