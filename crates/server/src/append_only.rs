@@ -178,7 +178,9 @@ impl AppendOnly {
     }
 
     /// Returns true if changes are written to a file and all changes of the log up to `position`
-    /// are synced or, with `appendfsync no`, written.
+    /// are synced or, with `appendfsync no`, written. Changes that were written with
+    /// `appendfsync no` count as synced also after a change of the option, because the position of
+    /// the log never goes back.
     pub fn has_synced(&self, log: &ChangeLog, position: u64) -> bool {
         self.active().is_some() && log.released(Level::Synced) >= position
     }

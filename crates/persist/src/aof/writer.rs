@@ -197,7 +197,8 @@ pub struct Appended {
     /// The log position up to which replies may be sent that do not require a sync themselves.
     pub confirmed: u64,
     /// The log position up to which everything is synced. With the policy [`SyncPolicy::Never`],
-    /// written changes count as synced.
+    /// written changes count as synced. So the position may go back after a change of the policy;
+    /// the change log keeps the highest one that was confirmed.
     pub safe: u64,
     /// True if [`Writer::next`] would return a job now.
     pub has_job: bool,
