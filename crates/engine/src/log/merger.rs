@@ -48,7 +48,7 @@ pub struct LogBatch<'b> {
     pub position: u64,
 }
 
-impl LogBatch<'_> {
+impl<'b> LogBatch<'b> {
     /// Returns true if the batch has a piece for the target. O(1) if the first piece is for it.
     #[inline]
     pub fn has_bytes_for(&self, target: LogTarget) -> bool {
@@ -57,7 +57,7 @@ impl LogBatch<'_> {
 
     /// Calls `take` with the bytes for a target in order, in parts of any length. O(marks) besides
     /// the calls.
-    pub fn for_each_part(&self, target: LogTarget, mut take: impl FnMut(&[u8])) {
+    pub fn for_each_part(&self, target: LogTarget, mut take: impl FnMut(&'b [u8])) {
         // Consecutive pieces for the target are passed together.
         let (mut start, mut end) = (TextEnd::default(), TextEnd::default());
         for mark in self.marks {

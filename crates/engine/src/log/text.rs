@@ -91,7 +91,7 @@ impl Text {
 
     /// Calls `take` with the bytes between two positions in order: the bytes between shared values,
     /// and each shared value. O(values) besides the calls.
-    pub fn for_each_part(&self, (from, to): (TextEnd, TextEnd), mut take: impl FnMut(&[u8])) {
+    pub fn for_each_part<'t>(&'t self, (from, to): (TextEnd, TextEnd), mut take: impl FnMut(&'t [u8])) {
         let mut start = from.bytes;
         for (at, value) in &self.values[from.values..to.values] {
             if *at > start {

@@ -54,6 +54,8 @@ pub const LAG_BYTES_MAX: usize = 16 << 20;
 pub const SYNC_INTERVAL_MS: u64 = 1000;
 /// The time between two attempts after an error, in milliseconds.
 pub const RETRY_MS: u64 = 1000;
+/// The length, in bytes, from which a part of a batch is written on its own and not copied.
+const OWN_WRITE_BYTES_MIN: usize = 16 << 10;
 /// The maximum capacity, in bytes, of an empty buffer that is kept for reuse.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
@@ -476,14 +478,10 @@ impl State {
             batch.for_each_part(LogTarget::File, |part| last.pending.extend_from_slice(part));
             self.confirm_lagging(batch.position, now);
         } else {
-            // These bytes were merged while a sync was in progress.
-            let kept = std::mem::take(&mut last.pending);
-            let mut trouble = None;
-            let mut write = |part: &[u8]| last.write_unless(&mut trouble, part);
-            write(&kept);
-            write(&stamp);
-            batch.for_each_part(LogTarget::File, write);
-            match trouble {
+            let mut gather = Gather::new(last);
+            gather.add(&stamp);
+            batch.for_each_part(LogTarget::File, |part| gather.add(part));
+            match gather.end() {
                 None => {
                     self.written = batch.position;
                     self.confirmed = self.confirmed.max(batch.position);
@@ -786,5 +784,61 @@ impl Target {
     /// Inserts bytes before the pending ones.
     fn put_back(&mut self, bytes: &[u8]) {
         self.pending.splice(0..0, bytes.iter().copied());
+    }
+}
+
+/// The parts of a batch on their way to the file. Short ones are written together, because records
+/// for replicas only may separate them. A batch of one part is not copied.
+struct Gather<'t, 'p> {
+    target: &'t mut Target,
+    /// The bytes that were pending before, and copied parts.
+    gathered: Vec<u8>,
+    /// A part that is not copied; empty if there are gathered bytes.
+    single: &'p [u8],
+    trouble: Option<FileError>,
+}
+
+impl<'t, 'p> Gather<'t, 'p> {
+    /// Begins with the pending bytes, which were merged while a sync was in progress.
+    fn new(target: &'t mut Target) -> Self {
+        let gathered = std::mem::take(&mut target.pending);
+        Self { target, gathered, single: &[], trouble: None }
+    }
+
+    #[inline]
+    fn add(&mut self, part: &'p [u8]) {
+        if self.gathered.is_empty() && self.single.is_empty() {
+            self.single = part;
+        } else {
+            self.add_behind(part);
+        }
+    }
+
+    /// Adds a part that is not the first one.
+    #[inline(never)]
+    fn add_behind(&mut self, part: &'p [u8]) {
+        if part.len().max(self.single.len()) >= OWN_WRITE_BYTES_MIN {
+            self.write();
+            self.single = part;
+        } else {
+            self.gathered.extend_from_slice(std::mem::take(&mut self.single));
+            self.gathered.extend_from_slice(part);
+        }
+    }
+
+    fn write(&mut self) {
+        self.target.write_unless(&mut self.trouble, &self.gathered);
+        self.gathered.clear();
+        self.target.write_unless(&mut self.trouble, std::mem::take(&mut self.single));
+    }
+
+    /// Writes the last bytes. Returns the error of a write; the bytes that are not written are
+    /// pending again.
+    fn end(mut self) -> Option<FileError> {
+        self.write();
+        if self.trouble.is_none() && self.gathered.capacity() <= KEPT_BYTES_MAX {
+            self.target.pending = self.gathered;
+        }
+        self.trouble
     }
 }

@@ -789,6 +789,79 @@ fn nothing_is_synced_after_an_error_while_syncs_rest() {
     }
 }
 
+/// A file that records its writes, and fails after some of them.
+struct Writes {
+    writes: std::sync::Mutex<Vec<Vec<u8>>>,
+    writes_max: usize,
+}
+
+impl LogFile for Writes {
+    fn append(&self, bytes: &[u8]) -> Result<(), Unwritten> {
+        let mut writes = self.writes.lock().expect("no panic");
+        if writes.len() == self.writes_max {
+            return Err(Unwritten { written_bytes: 0, trouble: FileError("full".to_owned()) });
+        }
+        writes.push(bytes.to_vec());
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), FileError> {
+        Ok(())
+    }
+
+    fn cut(&self, _len_bytes: u64) -> Result<(), FileError> {
+        Ok(())
+    }
+}
+
+/// Checks that short records are written together if records for replicas separate them. After an
+/// error, the records that are not written stay pending in their order.
+#[test]
+fn records_between_those_for_replicas_are_written_together() {
+    let long = "l".repeat(20_000);
+    let cases: [(&[&str], &[&str]); 6] = [
+        (&["a"], &["a"]),
+        (&["a", "b", "c"], &["abc"]),
+        (&[&long, "b", "c"], &[&long, "bc"]),
+        (&["a", "b", &long, "c"], &["ab", &long, "c"]),
+        (&["a", &long, &long], &["a", &long, &long]),
+        (&[&long], &[&long]),
+    ];
+    for (records, writes) in cases {
+        for writes_max in 0..=writes.len() {
+            let file = Arc::new(Writes { writes: Default::default(), writes_max });
+            let writer = Writer::new(file.clone(), 0, SyncPolicy::Never, 0);
+            let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+            for (at, record) in records.iter().enumerate() {
+                for (targets, record) in [(Targets::all(), *record), (Targets::REPLICAS, "replicas")] {
+                    bytes.extend_from_slice(record.as_bytes());
+                    ends.push((targets, Text::of(bytes.clone()).end(), at as u64 + 1));
+                }
+            }
+            let mark =
+                |&(targets, end, position)| Mark { end, position, slot: NO_SLOT, targets, is_framing: false };
+            let marks: Vec<Mark> = ends.iter().map(mark).collect();
+            let position = records.len() as u64;
+            writer.append(&LogBatch { text: &Text::of(bytes), marks: &marks, offset: 0, position }, NOW);
+            let what = format!("{} records, {writes_max} writes", records.len());
+            assert_eq!(
+                *file.writes.lock().expect("no panic"),
+                writes[..writes_max].iter().map(|write| write.as_bytes()).collect::<Vec<_>>(),
+                "{what}"
+            );
+            let left: usize = writes[writes_max..].iter().map(|write| write.len()).sum();
+            assert_eq!(writer.figures().kept_bytes, left, "{what}");
+            assert_eq!(writer.figures().trouble.is_some(), writes_max < writes.len(), "{what}");
+            if let Next::Job(job) = writer.next(Moment { clock_ms: 9000, unix_s: 9 }) {
+                file.writes.lock().expect("no panic").clear();
+                writer.done(job.run(), NOW);
+                let written = file.writes.lock().expect("no panic").concat();
+                assert!(writes_max == 0 || written == writes[writes_max..].concat().as_bytes(), "{what}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_look_whether_a_file_can_be_begun_leaves_what_a_rewrite_writes() {
     let folder = SimulatedFolder::new(1);
