@@ -84,6 +84,16 @@ impl Keyspace {
         true
     }
 
+    /// Starts a snapshot walk that visits no key, for a save without data. Returns false if another
+    /// walk is in progress. O(shards).
+    pub fn fix_empty_snapshot(&self, _alone: &Exclusive) -> bool {
+        if self.snapshot.is_under_way() {
+            return false;
+        }
+        self.snapshot.fix(vec![DbSize::default(); self.db_count]);
+        true
+    }
+
     /// Calls `visit` with the next keys of `part` (a database's keys in one shard) in the snapshot
     /// walk, about `entries_max`. Big values are not visited here, but queued for
     /// [`Keyspace::walk_big`]. The caller must be inside the gate. O(entries), with the shard

@@ -26,7 +26,8 @@
 //!
 //! **End.** After all parts are walked, writers hand over no more copies, so the remaining work is
 //! finite. [`Snapshot::next_work`] returns it, and then [`Work::Done`]. An abandoned walk continues
-//! to clear marks, and nothing is handed over to it.
+//! to clear marks, and nothing is handed over to it. A flush of all data ends a walk in the same
+//! way, but big values that were begun are still visited to their ends.
 //!
 //! Lock order: the locks here come after those of shards, and no two of them are held together.
 
@@ -55,8 +56,11 @@ const HANDED_OVER_BYTES_MUCH: usize = HANDED_OVER_BYTES_MAX / 2;
 const IDLE: u32 = 0;
 /// The phase of a walk for which writers keep copies of changed entries.
 const KEEPING: u32 = 1;
-/// The phase of a walk that only clears marks.
+/// The phase of an abandoned walk, which only clears marks.
 const CLEARING: u32 = 2;
+/// The phase of a walk that a flush of all data ended: like [`CLEARING`], but every key visited so
+/// far was visited whole.
+const FLUSHED: u32 = 3;
 
 /// The slot of a database that had no key at the start of the walk, or that was flushed since.
 const NO_SLOT: u32 = u32::MAX;
@@ -70,8 +74,8 @@ const STEP_BUCKETS_MAX: usize = 256;
 /// A walk over the keyspace in its state at one moment, or the state without a walk. See the
 /// module.
 pub struct Snapshot {
-    /// The phase: [`IDLE`], [`KEEPING`] or [`CLEARING`]. The exclusive owner writes it at the
-    /// start; later [`abandon`](Self::abandon) and [`end`](Self::end) do.
+    /// The phase: [`IDLE`], [`KEEPING`], [`CLEARING`] or [`FLUSHED`]. The exclusive owner writes it
+    /// at the start; later [`abandon`](Self::abandon), a flush and [`end`](Self::end) do.
     phase: CachePadded<AtomicU32>,
     /// By shard, under its lock: the progress of the walk in the shard.
     cursors: Box<[AtomicU64]>,
@@ -293,17 +297,27 @@ impl Snapshot {
     /// Abandons the walk, so that its result will be incomplete. From now on writers hand over no
     /// copies, and walkers only clear the marks of entries.
     pub fn abandon(&self) {
-        if self.is_under_way() {
-            // Relaxed: it does no harm if a writer still keeps a copy.
-            self.phase.store(CLEARING, Relaxed);
-        }
+        self.stop_keeping(CLEARING);
     }
 
-    /// Records that all databases were flushed, and abandons the walk. As in Redis, a flush of all
-    /// data ends a save.
+    /// Enters a phase in which nothing is handed over, unless the walk is in one or has ended.
+    fn stop_keeping(&self, phase: u32) {
+        // Relaxed: it does no harm if a writer still keeps a copy. The exchange fails if the walk
+        // ends at the same time, so that no phase is left over for the time without a walk.
+        let _ = self.phase.compare_exchange(KEEPING, phase, Relaxed, Relaxed);
+    }
+
+    /// Records that all databases were flushed, and ends the walk early. As in Redis, a flush of
+    /// all data ends a save.
     pub(crate) fn note_flushed_all(&self) {
         self.flushed_all.store(true, Relaxed);
-        self.abandon();
+        self.stop_keeping(FLUSHED);
+    }
+
+    /// Returns true if a flush of all data ended the walk in progress early. Every key visited is
+    /// then in its state at the start of the walk, but some keys are not visited.
+    pub fn is_cut_by_flush(&self) -> bool {
+        self.phase.load(Relaxed) == FLUSHED
     }
 
     /// Returns true if all databases were flushed since the last call of this function.
@@ -730,7 +744,8 @@ impl Snapshot {
     #[cold]
     fn miss(&self, ticket: u32) -> Stepped {
         debug_assert!(!self.is_preserved_for(), "a big value does not get lost");
-        self.abandon();
+        // This phase replaces any other one, because the value was visited only in part.
+        self.phase.store(CLEARING, Relaxed);
         self.put_back(ticket, None)
     }
 

@@ -435,6 +435,13 @@ impl Walked {
 
     fn check(&mut self, at_point: &Contents, seed: u64) {
         assert_eq!(self.shown.len(), at_point.len(), "seed {seed}: each key once");
+        self.check_shown(at_point, seed);
+    }
+
+    /// Checks that what was shown is a part of `at_point`, each key at most once.
+    fn check_shown(&mut self, at_point: &Contents, seed: u64) {
+        let names: std::collections::BTreeSet<_> = self.shown.iter().map(|(key, _)| key).collect();
+        assert_eq!(names.len(), self.shown.len(), "seed {seed}: no key twice");
         for (key, content) in self.shown.drain(..) {
             let expected = &at_point[&key];
             assert!(*expected == content, "seed {seed}: {key:?} is {content:?}, not {expected:?}");
@@ -481,6 +488,7 @@ fn change_stream(stream: &mut Stream, rng: &mut Rng) {
 fn a_walk_shows_the_keyspace_of_its_point_whatever_happens_meanwhile() {
     let seeds = std::env::var("SNAPSHOT_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let first = std::env::var("SNAPSHOT_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let (mut cuts, mut cuts_in_big) = (0, 0);
     for seed in first..first + seeds {
         let mut walked = Walked::new(seed);
         for round in 0..3 {
@@ -489,6 +497,7 @@ fn a_walk_shows_the_keyspace_of_its_point_whatever_happens_meanwhile() {
             walked.fix();
             let pace = [0, 1, 3][walked.rng.usize(0..3)];
             let abandoned = walked.rng.u32(0..4) == 0;
+            let flushed = walked.rng.u32(0..4) == 0;
             let mut steps = 0;
             while !walked.step() {
                 (0..pace).filter(|_| steps % 3 == 0).for_each(|_| walked.change());
@@ -496,17 +505,27 @@ fn a_walk_shows_the_keyspace_of_its_point_whatever_happens_meanwhile() {
                 if abandoned && steps == 700 {
                     walked.keyspace.snapshot().abandon();
                 }
+                if flushed && steps == 500 {
+                    walked.keyspace.empty_dbs(0..DBS, drop);
+                    cuts += usize::from(walked.keyspace.snapshot().is_cut_by_flush());
+                    cuts_in_big += usize::from(walked.big.is_some());
+                }
             }
             let is_whole = walked.keyspace.snapshot().is_preserved_for();
+            let is_cut = walked.keyspace.snapshot().is_cut_by_flush();
             assert_eq!(walked.keyspace.snapshot().held_len_bytes(), 0);
             walked.keyspace.snapshot().end();
             walked.check_sizes(seed);
-            if is_whole {
-                walked.check(&at_point, seed);
+            match is_whole {
+                true => walked.check(&at_point, seed),
+                false if is_cut => walked.check_shown(&at_point, seed),
+                false => {}
             }
             assert!(round < 3);
         }
     }
+    assert!(cuts >= seeds as usize / 4, "{cuts} walks were cut by a flush");
+    assert!(seeds < 60 || cuts_in_big > 0, "a flush came in the middle of a big value");
 }
 
 #[test]
