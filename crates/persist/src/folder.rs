@@ -306,9 +306,7 @@ pub fn save_into(
             return Err(trouble.into());
         }
     };
-    save.write_head(engine, &file);
-    drive(&file);
-    match save.finish(engine, &file) {
+    match save.write_into(engine, &file, drive) {
         Ok(_) => file.put_in_place(&name, place).map_err(Unsaved::from),
         Err(Failed) => {
             let trouble = file.discard().or(save.unfit().map(|unfit| FileError(unfit.to_string())));
@@ -321,9 +319,8 @@ pub fn save_into(
 /// walkers until all are done.
 pub fn give_up(save: &Save, engine: &Shared, drive: impl FnOnce(&(dyn ChunkSink + Sync))) {
     save.abandon(engine);
-    drive(&Nowhere);
     // The result is an error, as expected; the call ends the walk.
-    let _ = save.finish(engine, &Nowhere);
+    let _ = save.write_into(engine, &Nowhere, drive);
 }
 
 /// The sink of an abandoned save, which rejects all bytes.

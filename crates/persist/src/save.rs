@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use bitflags::bitflags;
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
 use engine::Shared;
 use engine::shared::GateSlot;
@@ -60,11 +61,36 @@ pub enum SaveFormat {
     },
 }
 
-/// The options of a save. For commands only `format` is used.
+bitflags! {
+    /// The contents of a file.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Contents: u8 {
+        /// The keys of all databases.
+        const DATA = 1;
+        /// The libraries of functions.
+        const FUNCTIONS = 2;
+    }
+}
+
+/// The result of a save during which all data is flushed (FLUSHALL).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFlush {
+    /// The save is abandoned, as in Redis: the file is useless.
+    Abandon,
+    /// The file ends early, without the keys that were not written yet. This serves readers that
+    /// apply the flush too, such as replicas.
+    EndEarly,
+}
+
+/// The options of a save. For commands only `format`, `contents` and `on_flush` are used.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
     /// The format of the file.
     pub format: SaveFormat,
+    /// The contents of the file.
+    pub contents: Contents,
+    /// The result of the save if all data is flushed meanwhile.
+    pub on_flush: OnFlush,
     /// The version of the format. `None` is the lowest one of Redis 7.2 and later that has all
     /// types of the data. So every server that supports the data can read the file, including
     /// Valkey.
@@ -162,6 +188,8 @@ pub struct Progress {
 /// A save in progress, shared by its walkers; see the module.
 pub struct Save {
     options: SaveOptions,
+    /// The facts that were added after the begin.
+    more_facts: Lock<Vec<(&'static str, String)>>,
     /// The source texts of the function libraries at the point of the save.
     functions: Vec<Arc<[u8]>>,
     version: FileVersion,
@@ -237,6 +265,8 @@ impl Save {
     /// Begins a save of the keyspace as it is now (the point of the save). `functions` are the
     /// source texts of the function libraries, which the caller reads as the owner of `alone`, so
     /// that they are those of the same point. `None` if another walk is in progress. O(shards).
+    ///
+    /// Contents that the options exclude do not count as [unfit](Self::unfit) for the version.
     pub fn begin(
         engine: &Shared,
         alone: &Exclusive,
@@ -244,9 +274,14 @@ impl Save {
         functions: Vec<Arc<[u8]>>,
     ) -> Option<Arc<Self>> {
         let snapshot = engine.keyspace.snapshot();
-        if !engine.keyspace.fix_snapshot(alone) {
+        let is_fixed = match options.contents.contains(Contents::DATA) {
+            true => engine.keyspace.fix_snapshot(alone),
+            false => engine.keyspace.fix_empty_snapshot(alone),
+        };
+        if !is_fixed {
             return None;
         }
+        let functions = if options.contents.contains(Contents::FUNCTIONS) { functions } else { Vec::new() };
         let keys = snapshot.dbs().iter().map(|(_, size)| size.keys as u64).sum();
         let timed_hashes = snapshot.dbs().iter().map(|(_, size)| size.field_expires).sum();
         let version = options.version.unwrap_or(match timed_hashes {
@@ -260,6 +295,7 @@ impl Save {
         let stream = Stream { digest: CRC.digest(), db: None, sized: Vec::new(), owner: None };
         Some(Arc::new(Self {
             options,
+            more_facts: Lock::new(Vec::new()),
             functions,
             version,
             unfit: Lock::new(unfit),
@@ -281,9 +317,21 @@ impl Save {
 
     /// Returns the reason why the data cannot be written in this version, as far as it is known. If
     /// there is one directly after [`Self::begin`], the caller must [abandon](Self::abandon) the
-    /// save.
+    /// save or [take it back](Self::take_back).
     pub fn unfit(&self) -> Option<Unfit> {
         *self.unfit.lock()
+    }
+
+    /// Ends the save without a file, in the same exclusive section as [`Self::begin`]. No walker is
+    /// needed, because no entry is marked yet.
+    pub fn take_back(&self, engine: &Shared, _alone: &Exclusive) {
+        self.failed.store(true, Relaxed);
+        engine.keyspace.snapshot().end();
+    }
+
+    /// Adds facts about the file, before [`Self::write_head`].
+    pub fn add_facts(&self, facts: impl IntoIterator<Item = (&'static str, String)>) {
+        self.more_facts.lock().extend(facts);
     }
 
     /// Writes the part of the file before all keys. Call it once, before any walker's first step.
@@ -292,7 +340,7 @@ impl Save {
         match &mut records {
             Records::Rdb(encoder) => {
                 encoder.magic();
-                for (name, value) in &self.options.facts {
+                for (name, value) in self.options.facts.iter().chain(&*self.more_facts.lock()) {
                     encoder.aux(name.as_bytes(), value.as_bytes());
                 }
             }
@@ -566,13 +614,30 @@ impl Save {
         snapshot.abandon();
     }
 
+    /// Writes the whole file, and ends the walk of the keyspace in any case. `drive` steps the
+    /// walkers until all are done.
+    ///
+    /// # Errors
+    /// If the file could not be written, or was abandoned.
+    pub fn write_into<S: ChunkSink + Sync>(
+        &self,
+        engine: &Shared,
+        out: &S,
+        drive: impl FnOnce(&(dyn ChunkSink + Sync)),
+    ) -> Result<Progress, Failed> {
+        self.write_head(engine, out);
+        drive(out);
+        self.finish(engine, out)
+    }
+
     /// Ends the file after all walkers are done. Then the next save can begin.
     ///
     /// # Errors
     /// If the file could not be written, or was abandoned.
     pub fn finish(&self, engine: &Shared, out: &dyn ChunkSink) -> Result<Progress, Failed> {
         let snapshot = engine.keyspace.snapshot();
-        if !snapshot.is_preserved_for() {
+        let ends_early = self.options.on_flush == OnFlush::EndEarly && snapshot.is_cut_by_flush();
+        if !snapshot.is_preserved_for() && !ends_early {
             // The walk was ended early, for example by FLUSHALL: the file is incomplete.
             self.fail(snapshot);
         }

@@ -22,7 +22,7 @@ use persist::load::{
     ByteSource, DecodeOptions, Decoded, LoadOptions, Part, Splitter, Unsupported, decode_batch,
 };
 use persist::rdb::{Compression, Rules, Usage, VersionCheck};
-use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Way};
+use persist::save::{self, ChunkSink, OnFlush, Save, SaveFormat, SaveOptions, Step, Way};
 use testkit::Rng;
 use testkit::contents::{Contents, difference, of_file, of_keyspace};
 use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};
@@ -77,6 +77,8 @@ impl Server {
         let mut rng = Rng::new(seed);
         let options = SaveOptions {
             format: *rng.pick(&[SaveFormat::Rdb, SaveFormat::Commands { time_s: Some(1) }]),
+            contents: save::Contents::all(),
+            on_flush: OnFlush::Abandon,
             compression: *rng.pick(&[Compression::None, Compression::Lzf]),
             checksum: true,
             usage: Usage::None,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use engine::Shared;
 use persist::commands::append_time_annotation;
 use persist::rdb::{Compression, Usage};
-use persist::save::{ChunkSink, Failed, Save, SaveFormat, SaveOptions, Step, Way};
+use persist::save::{ChunkSink, Contents, Failed, OnFlush, Save, SaveFormat, SaveOptions, Step, Way};
 use testkit::contents::{difference, of_file, of_keyspace};
 use testkit::replay::{Player, empty_engine};
 use testkit::{Rng, Value, peer};
@@ -30,6 +30,8 @@ impl ChunkSink for Bytes {
 fn options(time_s: Option<i64>) -> SaveOptions {
     SaveOptions {
         format: SaveFormat::Commands { time_s },
+        contents: Contents::all(),
+        on_flush: OnFlush::Abandon,
         version: None,
         compression: Compression::Lzf,
         checksum: true,

@@ -5,3 +5,4 @@ mod aof_writer;
 mod commands;
 mod files;
 mod payloads;
+mod saves;

@@ -19,7 +19,7 @@ use keyspace::Exclusive;
 use persist::aof::manifest::BaseKind;
 use persist::folder::{self, FileError, Place, Syncing, Target, Unsaved};
 use persist::rdb::{Compression, Usage};
-use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Walker, Way};
+use persist::save::{ChunkSink, Contents, OnFlush, Save, SaveFormat, SaveOptions, Step, Walker, Way};
 use persist::schedule::Reason;
 
 use self::file_times::date_files;
@@ -86,6 +86,8 @@ fn save_options_for(shared: &Shared, is_base: &str) -> SaveOptions {
     let fact = |name, value: String| (name, value);
     SaveOptions {
         format: SaveFormat::Rdb,
+        contents: Contents::all(),
+        on_flush: OnFlush::Abandon,
         version: match options::RDB_VERSION.of(&store) {
             RdbVersion::Auto => None,
             RdbVersion::Fixed(version) => Some(version),

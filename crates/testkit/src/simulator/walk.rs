@@ -3,7 +3,7 @@
 
 use persist::aof::manifest::BaseKind;
 use persist::rdb::{Compression, Usage};
-use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Way};
+use persist::save::{self, ChunkSink, OnFlush, Save, SaveFormat, SaveOptions, Step, Way};
 
 use super::replay::replay;
 use super::world::World;
@@ -22,6 +22,8 @@ pub(super) fn options(number: usize, rng: &mut Rng) -> (BaseKind, SaveOptions) {
     let facts = vec![(NUMBER, number.to_string())];
     let options = SaveOptions {
         format: *rng.pick(&[SaveFormat::Rdb, commands]),
+        contents: save::Contents::all(),
+        on_flush: OnFlush::Abandon,
         compression: *rng.pick(&[Compression::None, Compression::Lzf]),
         checksum: true,
         usage: Usage::None,

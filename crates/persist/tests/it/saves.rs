@@ -1,0 +1,244 @@
+//! Tests of saves that write only a part of the data: those that a flush ends early, and those
+//! whose contents are restricted.
+
+use std::sync::Arc;
+
+use engine::Shared;
+use persist::load::{Part, Splitter};
+use persist::rdb::{Compression, FileVersion, Usage};
+use persist::save::{
+    ChunkSink, Contents, Failed, OnFlush, Save, SaveFormat, SaveOptions, Step, Unfit, Walker, Way,
+};
+use testkit::Rng;
+use testkit::contents::{STRICT, of_file, of_keyspace};
+use testkit::replay::{Player, empty_engine};
+
+/// A sink that collects the bytes of a file.
+#[derive(Default)]
+struct Bytes(std::sync::Mutex<Vec<u8>>);
+
+impl Bytes {
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.lock().expect("nobody panicked"))
+    }
+}
+
+impl ChunkSink for Bytes {
+    fn append(&self, bytes: &[u8]) -> Result<(), Failed> {
+        self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+fn options(contents: Contents, on_flush: OnFlush) -> SaveOptions {
+    SaveOptions {
+        format: SaveFormat::Rdb,
+        contents,
+        on_flush,
+        version: None,
+        compression: Compression::None,
+        checksum: true,
+        usage: Usage::None,
+        facts: vec![("first", "1".to_owned())],
+    }
+}
+
+fn begin(engine: &Shared, options: SaveOptions) -> Arc<Save> {
+    let functions = vec![b"#!lua name=lib"[..].into()];
+    engine.gate.exclusive(|alone| Save::begin(engine, alone, options, functions)).expect("the only one")
+}
+
+/// Fills two databases with small keys, and with big values that are written in pieces.
+fn fill(engine: &Shared) {
+    let mut player = Player::new(engine);
+    for db in ["0", "3"] {
+        player.run(&["SELECT", db]);
+        for number in 0..2000 {
+            player.run(&["SET", &format!("key{number}"), "value"]);
+        }
+        for number in 0..8 {
+            for member in 0..3000 {
+                player.run(&[
+                    "SADD",
+                    &format!("set{number}"),
+                    &format!("member{member}-{}", "x".repeat(100)),
+                ]);
+            }
+        }
+    }
+}
+
+/// Steps random walkers until all are done, at most `steps_max` times.
+fn step(
+    save: &Save,
+    engine: &Shared,
+    (walkers, out): (&mut Vec<Walker>, &Bytes),
+    (rng, steps_max): (&mut Rng, usize),
+) {
+    for _ in 0..steps_max {
+        if walkers.is_empty() {
+            return;
+        }
+        let at = rng.below(walkers.len());
+        if save.step(engine, &mut walkers[at], out) == Step::Done {
+            walkers.remove(at);
+        }
+    }
+}
+
+/// Saves, with a flush of all data after `steps` steps. Returns the result, the bytes and the
+/// number of bytes that were written before the flush.
+fn save_with_flush(
+    engine: &Shared,
+    on_flush: OnFlush,
+    (rng, steps): (&mut Rng, usize),
+) -> (Result<(), Failed>, Vec<u8>, usize) {
+    let save = begin(engine, options(Contents::all(), on_flush));
+    let out = Bytes::default();
+    save.write_head(engine, &out);
+    let mut walkers: Vec<_> = (0..1 + rng.below(3)).map(|number| save.walker(number, Way::Gate)).collect();
+    step(&save, engine, (&mut walkers, &out), (rng, steps));
+    let before = out.0.lock().expect("nobody panicked").len();
+    let mut player = Player::new(engine);
+    player.run(&["FLUSHALL"]);
+    player.run(&["SET", "later", "value"]);
+    step(&save, engine, (&mut walkers, &out), (rng, usize::MAX));
+    let result = save.finish(engine, &out).map(|_| ());
+    assert_eq!(save.has_failed(), result.is_err());
+    (result, out.take(), before)
+}
+
+#[test]
+fn a_flush_ends_a_file_early_or_abandons_it() {
+    let engine = empty_engine(1);
+    let mut sizes = std::collections::BTreeSet::new();
+    for seed in 0..24 {
+        fill(&engine);
+        let at_point = of_keyspace(&engine.keyspace);
+        let mut rng = Rng::new(seed);
+        let steps = rng.below(3000);
+        let (result, bytes, before) = save_with_flush(&engine, OnFlush::EndEarly, (&mut rng, steps));
+        assert_eq!(result, Ok(()), "seed {seed}");
+        let file = of_file(&bytes[..], engine.keyspace.hasher())
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        for (key, value) in &file.keys {
+            assert_eq!(at_point.get(key), Some(value), "seed {seed}: {key:?}");
+        }
+        assert!(bytes.len() > before, "seed {seed}: at least the end is written after the flush");
+        sizes.insert(file.keys.len());
+        // A later walk can begin, and the flush leaves no mark.
+        let (result, _, _) = save_with_flush(&engine, OnFlush::Abandon, (&mut rng, 10));
+        assert_eq!(result, Err(Failed), "seed {seed}");
+    }
+    assert!(sizes.len() > 12, "the flushes come at different moments: {sizes:?}");
+}
+
+#[test]
+fn a_flush_in_the_middle_of_a_big_value_leaves_it_whole() {
+    let engine = empty_engine(1);
+    let mut player = Player::new(&engine);
+    for member in 0..20_000 {
+        player.run(&["SADD", "big", &format!("member{member}-{}", "x".repeat(100))]);
+    }
+    let at_point = of_keyspace(&engine.keyspace);
+    // The value has about 2 MB, so a part of it is in the file before the flush.
+    let mut rng = Rng::new(1);
+    let save = begin(&engine, options(Contents::all(), OnFlush::EndEarly));
+    let out = Bytes::default();
+    save.write_head(&engine, &out);
+    let mut walkers = vec![save.walker(0, Way::Gate), save.walker(1, Way::Gate)];
+    while out.0.lock().expect("nobody panicked").len() < 500_000 {
+        step(&save, &engine, (&mut walkers, &out), (&mut rng, 1));
+    }
+    assert_eq!(save.progress().keys_done, 0, "it is not complete");
+    player.run(&["FLUSHALL"]);
+    player.run(&["SADD", "big", "another"]);
+    step(&save, &engine, (&mut walkers, &out), (&mut rng, usize::MAX));
+    assert!(save.finish(&engine, &out).is_ok());
+    let file = of_file(&out.take()[..], engine.keyspace.hasher()).expect("a whole file");
+    assert_eq!(file.keys, at_point);
+}
+
+#[test]
+fn an_abandoned_save_fails_even_if_a_flush_follows() {
+    let engine = empty_engine(1);
+    fill(&engine);
+    let save = begin(&engine, options(Contents::all(), OnFlush::EndEarly));
+    let (out, mut rng) = (Bytes::default(), Rng::new(1));
+    save.write_head(&engine, &out);
+    let mut walkers = vec![save.walker(0, Way::Gate)];
+    step(&save, &engine, (&mut walkers, &out), (&mut rng, 100));
+    Player::new(&engine).run(&["FLUSHALL"]);
+    save.abandon(&engine);
+    step(&save, &engine, (&mut walkers, &out), (&mut rng, usize::MAX));
+    assert_eq!(save.finish(&engine, &out), Err(Failed));
+}
+
+/// Returns the number of keys and of libraries in the file of a save with these contents.
+fn counts_of(engine: &Shared, contents: Contents) -> (usize, usize) {
+    let save = begin(engine, options(contents, OnFlush::EndEarly));
+    save.add_facts([("second", "2".to_owned())]);
+    let (out, mut rng) = (Bytes::default(), Rng::new(1));
+    let mut steps = 0;
+    let done = save.write_into(engine, &out, |_| {
+        let mut walkers = vec![save.walker(0, Way::Gate)];
+        while !walkers.is_empty() {
+            step(&save, engine, (&mut walkers, &out), (&mut rng, 1));
+            // Writers change keys meanwhile; a save without data keeps no copy of them.
+            Player::new(engine).run(&["APPEND", "key1", "x"]);
+            steps += 1;
+        }
+    });
+    let bytes = out.take();
+    assert_eq!(done.map(|progress| progress.keys_done == progress.keys), Ok(true));
+    assert!(contents.contains(Contents::DATA) || steps == 1, "{steps} steps without data");
+    let file = of_file(&bytes[..], engine.keyspace.hasher()).expect("a whole file");
+    assert_eq!(file.facts.get(&b"first"[..]).map(|value| &value[..]), Some(&b"1"[..]));
+    assert_eq!(file.facts.get(&b"second"[..]).map(|value| &value[..]), Some(&b"2"[..]));
+    let mut splitter = Splitter::open(&bytes[..], STRICT, 16).expect("a file");
+    let mut functions = 0;
+    loop {
+        match splitter.next_part().expect("a whole file") {
+            Part::End => return (file.keys.len(), functions),
+            Part::Function(_) => functions += 1,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_file_has_the_requested_contents() {
+    let engine = empty_engine(1);
+    fill(&engine);
+    let keys = of_keyspace(&engine.keyspace).len();
+    assert_eq!(counts_of(&engine, Contents::empty()), (0, 0));
+    assert_eq!(counts_of(&engine, Contents::FUNCTIONS), (0, 1));
+    assert_eq!(counts_of(&engine, Contents::DATA), (keys, 0));
+    assert_eq!(counts_of(&engine, Contents::all()), (keys, 1));
+}
+
+#[test]
+fn only_the_requested_contents_must_fit_the_version() {
+    let engine = empty_engine(1);
+    let mut player = Player::new(&engine);
+    player.run(&["HSET", "hash", "field", "value"]);
+    player.run(&["HPEXPIREAT", "hash", "9000000000000", "FIELDS", "1", "field"]);
+    let unfit = |contents, version| {
+        let options = SaveOptions { version: Some(version), ..options(contents, OnFlush::EndEarly) };
+        engine.gate.exclusive(|alone| {
+            let functions = vec![b"#!lua name=lib"[..].into()];
+            let save =
+                Save::begin(&engine, alone, options, functions).expect("the earlier ones were taken back");
+            save.take_back(&engine, alone);
+            assert!(save.has_failed());
+            save.unfit()
+        })
+    };
+    let fields = Unfit::FieldDeadlines { hashes: 1, version: 11 };
+    assert_eq!(unfit(Contents::all(), FileVersion::Redis7Dot2), Some(fields));
+    assert_eq!(unfit(Contents::FUNCTIONS, FileVersion::Redis7Dot2), None);
+    assert_eq!(unfit(Contents::FUNCTIONS, FileVersion::Redis5), Some(Unfit::Functions { version: 9 }));
+    assert_eq!(unfit(Contents::empty(), FileVersion::Redis5), None);
+    // Another walk sees the keyspace as before.
+    assert_eq!(counts_of(&engine, Contents::DATA).0, 1);
+}
