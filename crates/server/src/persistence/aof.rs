@@ -506,7 +506,9 @@ pub fn cancel_rewrite(shared: &Shared) -> bool {
     }
     tracing::info!("Killing running AOF rewrite child: its result is no longer needed");
     loop {
-        if let Some(current) = &shared.persistence.state().current {
+        if let Some(current) = &shared.persistence.state().current
+            && current.initiator == SaveInitiator::AofRewrite
+        {
             current.save.abandon(&shared.engine);
         }
         if !shared.append_only.is_rewriting() {
