@@ -1,0 +1,166 @@
+//! Cohorts: the replicas that share a snapshot. All replicas that wait and can read the same file
+//! get it from one walk over the data.
+
+use std::collections::BTreeMap;
+
+use crate::framing::Framing;
+use crate::handshake::{Capabilities, Handshake, SnapshotContents};
+use crate::primary::Primary;
+use crate::replica::Phase;
+
+/// The first version of Valkey that reads its own format of snapshots.
+const VALKEY_FORMAT_SINCE: u32 = 9;
+
+/// The server that reads a snapshot, as far as it decides about the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SnapshotReader {
+    /// A server that announced no version: any Redis, a tool, or an old Valkey.
+    Unknown,
+    /// Valkey before 9.0, which reads the format of Redis 7.2.
+    ValkeyBefore9,
+    /// Valkey 9.0 or later, which reads Valkey's own format.
+    Valkey9,
+}
+
+impl SnapshotReader {
+    fn of(handshake: &Handshake) -> Self {
+        match handshake.version {
+            None => Self::Unknown,
+            Some((major, ..)) if major >= VALKEY_FORMAT_SINCE => Self::Valkey9,
+            Some(_) => Self::ValkeyBefore9,
+        }
+    }
+}
+
+/// The choice whether snapshots are sent while they are written (`repl-diskless-sync`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// Snapshots are sent while they are written.
+    Diskless,
+    /// Snapshots are sent once they are complete.
+    Complete,
+}
+
+impl Transfer {
+    /// Returns the framing for a replica.
+    pub fn framing(self, handshake: &Handshake) -> Framing {
+        match self {
+            Transfer::Diskless if handshake.capabilities.contains(Capabilities::EOF) => Framing::EndMark,
+            _ => Framing::Length,
+        }
+    }
+}
+
+/// The options that decide about the begin of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CohortOptions {
+    /// The transfer.
+    pub transfer: Transfer,
+    /// The time to wait for more replicas, in milliseconds (`repl-diskless-sync-delay`).
+    pub delay_ms: u64,
+    /// The number of waiting replicas at which a snapshot begins without delay; 0 for none
+    /// (`repl-diskless-sync-max-replicas`).
+    pub replicas_max: usize,
+}
+
+/// Replicas that share a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cohort {
+    /// The servers that read it.
+    pub reader: SnapshotReader,
+    /// The contents.
+    pub contents: SnapshotContents,
+    /// The ids of the replicas' clients, with the framing for each.
+    pub replicas: Vec<(u64, Framing)>,
+}
+
+/// The wait of a possible cohort.
+struct Waiting {
+    cohort: Cohort,
+    since_ms: u64,
+    /// True if a replica gets a complete snapshot, for which there is no delay.
+    is_urgent: bool,
+}
+
+/// Returns the cohort whose snapshot is to begin now: the one that waits longest, if its delay is
+/// over. O(replicas).
+pub fn due(primary: &Primary, options: CohortOptions, now_ms: u64) -> Option<Cohort> {
+    let mut waiting: BTreeMap<_, Waiting> = BTreeMap::new();
+    for (client, replica) in primary.replicas() {
+        let Phase::AwaitsSnapshot { since_ms } = replica.phase else { continue };
+        let (reader, contents) = (SnapshotReader::of(&replica.handshake), replica.handshake.contents);
+        let framing = options.transfer.framing(&replica.handshake);
+        let entry = waiting.entry((reader, contents)).or_insert_with(|| Waiting {
+            cohort: Cohort { reader, contents, replicas: Vec::new() },
+            since_ms,
+            is_urgent: false,
+        });
+        entry.cohort.replicas.push((client, framing));
+        entry.since_ms = entry.since_ms.min(since_ms);
+        entry.is_urgent |= framing == Framing::Length;
+    }
+    let is_due = |it: &Waiting| {
+        it.is_urgent
+            || now_ms.saturating_sub(it.since_ms) >= options.delay_ms
+            || options.replicas_max > 0 && it.cohort.replicas.len() >= options.replicas_max
+    };
+    let due = waiting.into_values().filter(is_due);
+    due.min_by_key(|it| it.since_ms).map(|it| it.cohort)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::ReplId;
+    use crate::replica::{Dialect, Replica};
+
+    const OPTIONS: CohortOptions =
+        CohortOptions { transfer: Transfer::Diskless, delay_ms: 5000, replicas_max: 0 };
+
+    fn add(primary: &mut Primary, client: u64, words: &[(&str, &str)], now_ms: u64) {
+        let mut handshake = Handshake::default();
+        for (option, value) in words {
+            handshake.set(option.as_bytes(), value.as_bytes()).expect("it is valid");
+        }
+        primary.add(client, Replica::new(handshake, Dialect::Psync, String::new(), now_ms));
+    }
+
+    fn clients(cohort: Option<Cohort>) -> Vec<u64> {
+        cohort.map_or(Vec::new(), |cohort| cohort.replicas.into_iter().map(|(client, _)| client).collect())
+    }
+
+    #[test]
+    fn replicas_that_read_the_same_wait_for_one_another() {
+        let mut primary = Primary::new(ReplId::NONE);
+        let eof = ("capa", "eof");
+        add(&mut primary, 1, &[eof], 0);
+        add(&mut primary, 2, &[eof, ("version", "9.0.1")], 1000);
+        add(&mut primary, 3, &[eof], 4999);
+        assert_eq!(due(&primary, OPTIONS, 4999), None);
+        assert_eq!(clients(due(&primary, OPTIONS, 5000)), [1, 3]);
+        assert_eq!(clients(due(&primary, CohortOptions { replicas_max: 2, ..OPTIONS }, 4999)), [1, 3]);
+        primary.set_phase(1, Phase::Online, 0);
+        primary.remove(3, 0);
+        let cohort = due(&primary, OPTIONS, 6000).expect("it is due");
+        assert_eq!(
+            (cohort.reader, &cohort.replicas[..]),
+            (SnapshotReader::Valkey9, &[(2, Framing::EndMark)][..])
+        );
+    }
+
+    #[test]
+    fn a_complete_snapshot_begins_at_once() {
+        let mut primary = Primary::new(ReplId::NONE);
+        add(&mut primary, 1, &[("version", "8.1.1")], 0);
+        let cohort = due(&primary, OPTIONS, 0).expect("it is due");
+        assert_eq!(
+            (cohort.reader, cohort.replicas),
+            (SnapshotReader::ValkeyBefore9, vec![(1, Framing::Length)])
+        );
+        let mut primary = Primary::new(ReplId::NONE);
+        add(&mut primary, 1, &[("capa", "eof"), ("rdb-filter-only", "functions")], 0);
+        let complete = CohortOptions { transfer: Transfer::Complete, ..OPTIONS };
+        let cohort = due(&primary, complete, 0).expect("it is due");
+        assert_eq!((cohort.contents, cohort.replicas[0].1), (SnapshotContents::FUNCTIONS, Framing::Length));
+    }
+}

@@ -1,0 +1,228 @@
+//! The properties that a replica announces with REPLCONF before it synchronises.
+
+use bitflags::bitflags;
+use stdx::number::parse_i64;
+
+/// The longest announced address, in bytes, as in Redis.
+const ADDRESS_LEN_MAX: usize = 255;
+
+bitflags! {
+    /// The capabilities of a replica (`REPLCONF capa`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub struct Capabilities: u8 {
+        /// The replica finds the end of a snapshot by a mark, without its length.
+        const EOF = 1 << 0;
+        /// The replica accepts a new replication ID with `+CONTINUE`.
+        const PSYNC2 = 1 << 1;
+    }
+}
+
+bitflags! {
+    /// The contents of a snapshot (`REPLCONF rdb-filter-only`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub struct SnapshotContents: u8 {
+        /// Keys.
+        const DATA = 1 << 0;
+        /// Libraries of functions.
+        const FUNCTIONS = 1 << 1;
+    }
+}
+
+/// The version of a Valkey server: major, minor, patch. Redis announces none.
+pub type Version = (u32, u32, u32);
+
+/// The properties that a replica has announced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handshake {
+    /// The port on which the replica listens; 0 if it is not announced.
+    pub listening_port: u16,
+    /// The address at which the replica can be reached; empty for that of its connection.
+    pub ip_address: Vec<u8>,
+    /// The capabilities.
+    pub capabilities: Capabilities,
+    /// The version of the replica's server; `None` if it is not announced.
+    pub version: Option<Version>,
+    /// The purpose of the connection.
+    pub purpose: Purpose,
+    /// The contents of the snapshot.
+    pub contents: SnapshotContents,
+}
+
+/// The purpose of a replica's connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// To follow the stream after the snapshot.
+    #[default]
+    Follow,
+    /// To get a snapshot only (`redis-cli --rdb`).
+    SnapshotOnly,
+}
+
+impl Default for Handshake {
+    fn default() -> Self {
+        Self {
+            listening_port: 0,
+            ip_address: Vec::new(),
+            capabilities: Capabilities::empty(),
+            version: None,
+            purpose: Purpose::Follow,
+            contents: SnapshotContents::all(),
+        }
+    }
+}
+
+/// The error of an invalid property. Its text is the one of Redis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HandshakeError {
+    /// The option does not exist.
+    Unrecognized(Vec<u8>),
+    /// The value is not an integer.
+    NotAnInteger,
+    /// The value is an integer outside the range.
+    OutOfRange,
+    /// The value is an integer, but neither 0 nor 1.
+    NotASwitch,
+    /// The address is too long.
+    AddressTooLong {
+        /// The length of the address in bytes.
+        len_bytes: usize,
+    },
+    /// The filter of the snapshot is not known.
+    UnsupportedFilter(Vec<u8>),
+    /// The version is not three numbers.
+    InvalidVersion,
+}
+
+impl HandshakeError {
+    /// Returns the error reply, without its `-` and line end. Unprintable bytes stay as they are.
+    pub fn reply(&self) -> Vec<u8> {
+        let with = |text: &[u8], value: &[u8]| [text, value].concat();
+        match self {
+            Self::Unrecognized(option) => with(b"ERR Unrecognized REPLCONF option: ", option),
+            Self::NotAnInteger => b"ERR value is not an integer or out of range".to_vec(),
+            Self::OutOfRange => b"ERR value is out of range".to_vec(),
+            Self::NotASwitch => b"ERR value is out of range, value must between 0 and 1".to_vec(),
+            Self::AddressTooLong { len_bytes } => {
+                format!("ERR REPLCONF ip-address provided by replica instance is too long: {len_bytes} bytes")
+                    .into_bytes()
+            }
+            Self::UnsupportedFilter(filter) => with(b"ERR Unsupported rdb-filter-only option: ", filter),
+            Self::InvalidVersion => b"ERR Unrecognized version format".to_vec(),
+        }
+    }
+}
+
+fn integer(value: &[u8]) -> Result<i64, HandshakeError> {
+    parse_i64(value).ok_or(HandshakeError::NotAnInteger)
+}
+
+impl Handshake {
+    /// Sets the property that REPLCONF `option` announces. Unknown capabilities are ignored.
+    ///
+    /// # Errors
+    /// If the option or its value is invalid. The earlier properties stay.
+    pub fn set(&mut self, option: &[u8], value: &[u8]) -> Result<(), HandshakeError> {
+        match option.to_ascii_lowercase().as_slice() {
+            b"listening-port" => {
+                self.listening_port =
+                    u16::try_from(integer(value)?).map_err(|_| HandshakeError::OutOfRange)?;
+            }
+            b"ip-address" if value.len() > ADDRESS_LEN_MAX => {
+                return Err(HandshakeError::AddressTooLong { len_bytes: value.len() });
+            }
+            b"ip-address" => self.ip_address = value.to_vec(),
+            b"capa" => match value.to_ascii_lowercase().as_slice() {
+                b"eof" => self.capabilities |= Capabilities::EOF,
+                b"psync2" => self.capabilities |= Capabilities::PSYNC2,
+                _ => {}
+            },
+            b"rdb-only" => match integer(value)? {
+                0 => self.purpose = Purpose::Follow,
+                1 => self.purpose = Purpose::SnapshotOnly,
+                _ => return Err(HandshakeError::NotASwitch),
+            },
+            b"rdb-filter-only" => self.contents = contents(value)?,
+            b"version" => self.version = Some(version(value).ok_or(HandshakeError::InvalidVersion)?),
+            _ => return Err(HandshakeError::Unrecognized(option.to_vec())),
+        }
+        Ok(())
+    }
+}
+
+/// Parses the words of `rdb-filter-only`, which list the contents to include.
+fn contents(words: &[u8]) -> Result<SnapshotContents, HandshakeError> {
+    let mut contents = SnapshotContents::empty();
+    for word in words.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {
+        match word.to_ascii_lowercase().as_slice() {
+            b"functions" => contents |= SnapshotContents::FUNCTIONS,
+            _ => return Err(HandshakeError::UnsupportedFilter(word.to_vec())),
+        }
+    }
+    Ok(contents)
+}
+
+fn version(text: &[u8]) -> Option<Version> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut parts = text.split('.').map(str::parse);
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor)), Some(Ok(patch)), None) => Some((major, minor, patch)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(pairs: &[(&str, &str)]) -> Result<Handshake, HandshakeError> {
+        let mut handshake = Handshake::default();
+        for (option, value) in pairs {
+            handshake.set(option.as_bytes(), value.as_bytes())?;
+        }
+        Ok(handshake)
+    }
+
+    #[test]
+    fn a_valkey_replica_announces_itself() {
+        let replica = after(&[
+            ("listening-port", "6380"),
+            ("capa", "eof"),
+            ("CAPA", "psync2"),
+            ("capa", "dual-channel"),
+            ("version", "9.1.2"),
+        ]);
+        let replica = replica.expect("all are valid");
+        assert_eq!((replica.listening_port, replica.version), (6380, Some((9, 1, 2))));
+        assert_eq!((replica.capabilities, replica.purpose), (Capabilities::all(), Purpose::Follow));
+        assert_eq!(replica.contents, SnapshotContents::all());
+    }
+
+    #[test]
+    fn a_client_may_ask_for_functions_only() {
+        let tool = after(&[("rdb-only", "1"), ("rdb-filter-only", "functions")]).expect("valid");
+        assert_eq!((tool.purpose, tool.contents), (Purpose::SnapshotOnly, SnapshotContents::FUNCTIONS));
+        let none = after(&[("rdb-filter-only", "")]).expect("valid");
+        assert_eq!(none.contents, SnapshotContents::empty());
+    }
+
+    #[test]
+    fn invalid_properties_are_errors() {
+        let long = "a".repeat(256);
+        for (option, value, reply) in [
+            ("listening-port", "x", "ERR value is not an integer or out of range"),
+            ("listening-port", "65536", "ERR value is out of range"),
+            ("rdb-only", "2", "ERR value is out of range, value must between 0 and 1"),
+            ("rdb-filter-only", "functions keys", "ERR Unsupported rdb-filter-only option: keys"),
+            ("version", "9.1", "ERR Unrecognized version format"),
+            ("nothing", "1", "ERR Unrecognized REPLCONF option: nothing"),
+            (
+                "ip-address",
+                &long,
+                "ERR REPLCONF ip-address provided by replica instance is too long: 256 bytes",
+            ),
+        ] {
+            let error = after(&[(option, value)]).expect_err("it is invalid");
+            assert_eq!(String::from_utf8_lossy(&error.reply()), reply);
+        }
+    }
+}

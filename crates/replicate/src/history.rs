@@ -1,0 +1,97 @@
+//! Replication IDs. An ID names a history of the data: two servers with the same ID and the same
+//! offset have the same data.
+//!
+//! A server has up to two IDs: that of its own history, and that of the history which its own
+//! continues. The second one is valid up to the offset at which the own history began. A replica
+//! of the former primary can therefore continue with the promoted one.
+
+use std::fmt;
+
+/// The number of hex digits of an ID.
+pub const REPL_ID_LEN: usize = 40;
+
+/// A replication ID: 40 hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReplId([u8; REPL_ID_LEN]);
+
+impl ReplId {
+    /// The ID that INFO shows if there is none.
+    pub const NONE: Self = Self([b'0'; REPL_ID_LEN]);
+
+    /// Returns the ID with these digits, in lower case; `None` unless they are 40 printable ASCII
+    /// characters.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let digits: [u8; REPL_ID_LEN] = text.to_ascii_lowercase().try_into().ok()?;
+        digits.iter().all(u8::is_ascii_graphic).then_some(Self(digits))
+    }
+
+    /// Returns an ID of these random bits.
+    pub fn of_bits(high: u64, middle: u64, low: u32) -> Self {
+        let text = format!("{high:016x}{middle:016x}{low:08x}");
+        Self::parse(text.as_bytes()).expect("these are 40 hex digits")
+    }
+
+    /// Returns the digits.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("the digits are ASCII")
+    }
+}
+
+impl fmt::Display for ReplId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for ReplId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The IDs of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct History {
+    /// The ID of the server's own history.
+    pub id: ReplId,
+    /// The ID of the history which the own one continues, and the offset at which the own one
+    /// began. `None` if it continues none.
+    pub second: Option<(ReplId, u64)>,
+}
+
+impl History {
+    /// Creates a history that continues no other.
+    pub fn new(id: ReplId) -> Self {
+        Self { id, second: None }
+    }
+
+    /// Returns true if a replica that has the history `id` up to `offset` has a prefix of this
+    /// history.
+    pub fn continues(&self, id: ReplId, offset: u64) -> bool {
+        id == self.id || self.second.is_some_and(|(second, end)| id == second && offset <= end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_forty_characters() {
+        let id = ReplId::of_bits(1, u64::MAX, 7);
+        assert_eq!(id.to_string(), "0000000000000001ffffffffffffffff00000007");
+        assert_eq!(ReplId::parse(id.as_str().as_bytes()), Some(id));
+        for wrong in [&b"?"[..], &[b'a'; 39], &[b'a'; 41], &[b' '; 40], &[0xFF; 40]] {
+            assert_eq!(ReplId::parse(wrong), None);
+        }
+    }
+
+    #[test]
+    fn the_second_id_is_valid_up_to_its_end() {
+        let [own, former, other] = [1, 2, 3].map(|number| ReplId::of_bits(number, 0, 0));
+        let history = History { id: own, second: Some((former, 100)) };
+        assert!(history.continues(own, 1_000_000) && history.continues(former, 100));
+        assert!(!history.continues(former, 101) && !history.continues(other, 0));
+        assert!(!History::new(own).continues(former, 0));
+    }
+}

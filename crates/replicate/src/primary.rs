@@ -1,0 +1,493 @@
+//! The state of a primary: its history, its backlog and its replicas.
+
+use std::collections::BTreeMap;
+
+use crate::backlog::{Backlog, Piece};
+use crate::framing::Framing;
+use crate::handshake::Purpose;
+use crate::history::{History, ReplId};
+use crate::replica::{Phase, Replica};
+
+/// The answer to a request for synchronisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resync {
+    /// The stream continues at the replica's offset.
+    Continue {
+        /// The offset of the next byte to send.
+        from: u64,
+    },
+    /// The replica needs a snapshot.
+    Full(FullReason),
+}
+
+/// The reason for a full synchronisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FullReason {
+    /// The replica has no data of this history and knows it (`PSYNC ? -1`).
+    Requested,
+    /// The replica has another history.
+    OtherHistory,
+    /// The backlog does not have the replica's offset.
+    NotInBacklog,
+}
+
+/// The next step after a replica's snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterSnapshot {
+    /// The connection is closed once all is sent.
+    Close,
+    /// Nothing is sent before the first acknowledgement.
+    AwaitAck,
+    /// The stream follows.
+    Stream,
+}
+
+/// The limit of the bytes that a replica has still to read, as `client-output-buffer-limit
+/// replica` sets it. 0 stands for no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputLimit {
+    /// The number of bytes beyond which the replica is disconnected at once.
+    pub hard_bytes: u64,
+    /// The number of bytes beyond which the replica is disconnected after `soft_ms`.
+    pub soft_bytes: u64,
+    /// The time for which `soft_bytes` may be exceeded, in milliseconds.
+    pub soft_ms: u64,
+}
+
+/// A primary; see the module. The replicas are known by the ids of their clients.
+#[derive(Debug)]
+pub struct Primary {
+    history: History,
+    /// The end of the stream while there is no backlog.
+    offset: u64,
+    backlog: Option<Backlog>,
+    replicas: BTreeMap<u64, Replica>,
+    /// The time since which there is a backlog and no replica, in milliseconds.
+    idle_since_ms: Option<u64>,
+    /// The limit of the bytes that a replica has still to read.
+    limit: OutputLimit,
+    /// The log position after whose bytes an acknowledgement is to be requested; `None` for none.
+    ack_due_at: Option<u64>,
+}
+
+/// The request of an acknowledgement, as a command of the stream.
+const GETACK: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n";
+
+impl Primary {
+    /// Creates a primary without replicas and backlog.
+    pub fn new(id: ReplId) -> Self {
+        Self {
+            history: History::new(id),
+            offset: 0,
+            backlog: None,
+            replicas: BTreeMap::new(),
+            idle_since_ms: None,
+            limit: OutputLimit::default(),
+            ack_due_at: None,
+        }
+    }
+
+    /// Returns the replication IDs.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Changes the replication ID. Replicas that know the former one need a snapshot.
+    pub fn renew_id(&mut self, id: ReplId) {
+        self.history = History::new(id);
+    }
+
+    /// Returns the backlog; `None` while the stream is not recorded.
+    pub fn backlog(&self) -> Option<&Backlog> {
+        self.backlog.as_ref()
+    }
+
+    /// Returns the offset of the end of the stream.
+    pub fn end(&self) -> u64 {
+        self.backlog.as_ref().map_or(self.offset, Backlog::end)
+    }
+
+    /// Begins to record the stream. Changes before this were not counted, so the history gets a
+    /// new ID. The caller owns the keyspace.
+    pub fn open_backlog(&mut self, limit_bytes: u64, id: ReplId) {
+        self.renew_id(id);
+        self.backlog = Some(Backlog::new(limit_bytes, self.offset));
+        self.idle_since_ms = None;
+    }
+
+    /// Stops to record the stream. Further changes are not counted, so the history gets a new ID
+    /// at once: no server may continue at an offset that stands still while the data change. The
+    /// caller owns the keyspace.
+    pub fn close_backlog(&mut self, id: ReplId) {
+        self.offset = self.end();
+        self.backlog = None;
+        self.renew_id(id);
+    }
+
+    /// Sets the number of bytes that the backlog keeps for replicas that reconnect.
+    pub fn set_backlog_limit(&mut self, limit_bytes: u64) {
+        if let Some(backlog) = self.backlog.as_mut().filter(|it| it.limit_bytes() != limit_bytes) {
+            backlog.set_limit(limit_bytes);
+        }
+    }
+
+    /// Sets the limit of the bytes that a replica has still to read.
+    pub fn set_output_limit(&mut self, limit: OutputLimit) {
+        self.limit = limit;
+    }
+
+    /// Appends bytes to the stream, if it is recorded. What a replica beyond the hard limit has
+    /// still to read is given up at once, so the memory is bounded by the limit.
+    pub fn append(&mut self, bytes: &[u8]) {
+        let Some(backlog) = &mut self.backlog else { return };
+        backlog.append(bytes);
+        if self.limit.hard_bytes > 0 && backlog.behind_bytes() > self.limit.hard_bytes {
+            self.give_up();
+        }
+    }
+
+    /// Gives up the replicas that are beyond the hard limit.
+    #[cold]
+    fn give_up(&mut self) {
+        let Some(backlog) = self.backlog.as_ref().filter(|_| self.limit.hard_bytes > 0) else { return };
+        let (end, hard_bytes) = (backlog.end(), self.limit.hard_bytes.max(backlog.limit_bytes()));
+        for replica in self.replicas.values_mut().filter(|replica| replica.holds_backlog()) {
+            if end.saturating_sub(replica.cursor) > hard_bytes {
+                replica.phase = Phase::OverLimit;
+            }
+        }
+        self.update_needed();
+    }
+
+    /// Records that the stream up to its present end has all changes up to the log's `position`.
+    pub fn note_position(&mut self, position: u64) {
+        if let Some(backlog) = &mut self.backlog {
+            backlog.note_position(position);
+            if self.ack_due_at.take_if(|due| *due <= position).is_some() {
+                self.append(GETACK);
+            }
+        }
+    }
+
+    /// Requests an acknowledgement from all replicas (`REPLCONF GETACK *`), as soon as the stream
+    /// has all changes up to the log's `position`.
+    pub fn request_ack(&mut self, position: u64) {
+        let noted = self.backlog.as_ref().and_then(|backlog| backlog.position_at(u64::MAX));
+        self.ack_due_at = Some(self.ack_due_at.unwrap_or(0).max(position));
+        if let Some(noted) = noted {
+            self.note_position(noted);
+        }
+    }
+
+    /// Returns the answer to `PSYNC id next`. `next` is the 1-based offset of the next byte.
+    pub fn resync(&self, id: &[u8], next: i64) -> Resync {
+        let Some(id) = ReplId::parse(id) else { return Resync::Full(FullReason::Requested) };
+        let Some(from) = next.checked_sub(1).and_then(|from| u64::try_from(from).ok()) else {
+            return Resync::Full(FullReason::NotInBacklog);
+        };
+        if !self.history.continues(id, from) {
+            return Resync::Full(FullReason::OtherHistory);
+        }
+        match self.backlog.as_ref().is_some_and(|backlog| backlog.has(from)) {
+            true => Resync::Continue { from },
+            false => Resync::Full(FullReason::NotInBacklog),
+        }
+    }
+
+    /// Adds a replica.
+    pub fn add(&mut self, client: u64, replica: Replica) {
+        self.replicas.insert(client, replica);
+        self.idle_since_ms = None;
+        self.update_needed();
+    }
+
+    /// Removes a replica that has disconnected.
+    pub fn remove(&mut self, client: u64, now_ms: u64) {
+        self.replicas.remove(&client);
+        if self.replicas.is_empty() && self.backlog.is_some() {
+            self.idle_since_ms = Some(now_ms);
+        }
+        self.update_needed();
+    }
+
+    /// Returns a replica.
+    pub fn replica(&self, client: u64) -> Option<&Replica> {
+        self.replicas.get(&client)
+    }
+
+    /// Iterates over the replicas with the ids of their clients, in the order of ids.
+    pub fn replicas(&self) -> impl Iterator<Item = (u64, &Replica)> {
+        self.replicas.iter().map(|(&client, replica)| (client, replica))
+    }
+
+    /// Returns true if there is no replica.
+    pub fn has_no_replicas(&self) -> bool {
+        self.replicas.is_empty()
+    }
+
+    /// Sets the phase of a replica, and the offset of the next byte to send to it.
+    pub fn set_phase(&mut self, client: u64, phase: Phase, cursor: u64) {
+        if let Some(replica) = self.replicas.get_mut(&client) {
+            (replica.phase, replica.cursor) = (phase, cursor);
+            self.update_needed();
+        }
+    }
+
+    /// Continues after the whole snapshot of a replica was sent. Returns the next step on its
+    /// connection.
+    pub fn snapshot_sent(&mut self, client: u64, framing: Framing) -> AfterSnapshot {
+        let replica = self.replicas.get_mut(&client).filter(|replica| replica.phase != Phase::OverLimit);
+        let Some(replica) = replica else { return AfterSnapshot::Close };
+        let (phase, next) = match (replica.handshake.purpose, framing) {
+            (Purpose::SnapshotOnly, _) => (Phase::SnapshotSent, AfterSnapshot::Close),
+            // A replica finds the mark at the end of what it has read. It must not read more.
+            (Purpose::Follow, Framing::EndMark) => (Phase::AwaitsAck, AfterSnapshot::AwaitAck),
+            (Purpose::Follow, Framing::Length) => (Phase::Online, AfterSnapshot::Stream),
+        };
+        replica.phase = phase;
+        self.update_needed();
+        next
+    }
+
+    /// Returns the next bytes for a replica that is online, at most `max_bytes`, and counts them
+    /// as sent.
+    pub fn take_for(&mut self, client: u64, max_bytes: usize) -> Vec<Piece> {
+        let (Some(replica), Some(backlog)) = (self.replicas.get_mut(&client), &mut self.backlog) else {
+            return Vec::new();
+        };
+        if !replica.is_online() || replica.cursor >= backlog.end() || max_bytes == 0 {
+            return Vec::new();
+        }
+        let pieces = backlog.read(replica.cursor, max_bytes);
+        replica.cursor += pieces.iter().map(|piece| piece.as_ref().len() as u64).sum::<u64>();
+        self.update_needed();
+        pieces
+    }
+
+    /// Tells the backlog the lowest offset that a replica still needs. O(replicas).
+    fn update_needed(&mut self) {
+        if let Some(backlog) = &mut self.backlog {
+            let held = self.replicas.values().filter(|replica| replica.holds_backlog());
+            backlog.set_needed_from(held.map(|replica| replica.cursor).min().unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Records a sign of life of a replica that loads its snapshot: a newline.
+    pub fn note_alive(&mut self, client: u64, now_ms: u64) {
+        if let Some(replica) = self.replicas.get_mut(&client) {
+            replica.acked_ms = now_ms;
+        }
+    }
+
+    /// Records an acknowledgement. A replica that has its snapshot is online from then on. Returns
+    /// true if it became online just now. An offset that was never sent counts as the last one
+    /// sent.
+    pub fn acknowledge(&mut self, client: u64, acked: u64, synced: Option<u64>, now_ms: u64) -> bool {
+        let Some(replica) = self.replicas.get_mut(&client) else { return false };
+        replica.acked_ms = now_ms;
+        let becomes_online = replica.phase == Phase::AwaitsAck;
+        if becomes_online {
+            replica.phase = Phase::Online;
+        }
+        if !replica.is_online() {
+            return false;
+        }
+        let (acked, synced) = (acked.min(replica.cursor), synced.unwrap_or(0).min(replica.cursor));
+        replica.acked = replica.acked.max(acked);
+        replica.synced = replica.synced.max(synced);
+        if let Some(backlog) = &self.backlog {
+            let at = |offset| backlog.position_at(offset).unwrap_or(0);
+            replica.acked_position = replica.acked_position.max(at(acked));
+            replica.synced_position = replica.synced_position.max(at(synced));
+        }
+        becomes_online
+    }
+
+    /// Returns the number of replicas that have acknowledged all changes up to a position.
+    pub fn count_acked(&self, position: u64) -> usize {
+        self.replicas.values().filter(|it| it.is_online() && it.acked_position >= position).count()
+    }
+
+    /// Returns the number of replicas that have synced all changes up to a position to their
+    /// append-only files.
+    pub fn count_synced(&self, position: u64) -> usize {
+        self.replicas.values().filter(|it| it.is_online() && it.synced_position >= position).count()
+    }
+
+    /// Returns the number of replicas that are online and have sent an acknowledgement within
+    /// `lag_max_s` seconds, for `min-replicas-to-write`.
+    pub fn count_good(&self, now_ms: u64, lag_max_s: u64) -> usize {
+        self.replicas.values().filter(|it| it.is_online() && it.lag_s(now_ms) <= lag_max_s).count()
+    }
+
+    /// Returns the replicas to disconnect because they had too much to read: more than the hard
+    /// limit, or more than the soft one for its time. A limit below the size of the backlog counts
+    /// as that size, because the backlog is kept anyway.
+    pub fn over_limit(&mut self, now_ms: u64) -> Vec<u64> {
+        self.give_up();
+        let Some(backlog) = &self.backlog else { return Vec::new() };
+        let (end, soft_bytes) = (backlog.end(), self.limit.soft_bytes.max(backlog.limit_bytes()));
+        let has_soft = self.limit.soft_bytes > 0;
+        for replica in self.replicas.values_mut().filter(|replica| replica.holds_backlog()) {
+            let exceeds = has_soft && end.saturating_sub(replica.cursor) > soft_bytes;
+            let since = &mut replica.over_soft_limit_since_ms;
+            *since = exceeds.then(|| since.unwrap_or(now_ms));
+            if since.is_some_and(|since| now_ms.saturating_sub(since) > self.limit.soft_ms) {
+                replica.phase = Phase::OverLimit;
+            }
+        }
+        self.update_needed();
+        let over = self.replicas.iter().filter(|(_, replica)| replica.phase == Phase::OverLimit);
+        over.map(|(&client, _)| client).collect()
+    }
+
+    /// Returns true if the backlog has had no replica for `ttl_ms`; 0 stands for ever.
+    pub fn is_backlog_due(&self, ttl_ms: u64, now_ms: u64) -> bool {
+        let since = self.idle_since_ms.filter(|_| ttl_ms > 0 && self.replicas.is_empty());
+        since.is_some_and(|since| now_ms.saturating_sub(since) > ttl_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handshake::Handshake;
+    use crate::replica::Dialect;
+
+    const LIMIT: OutputLimit = OutputLimit { hard_bytes: 1000, soft_bytes: 200, soft_ms: 50 };
+
+    fn id(number: u64) -> ReplId {
+        ReplId::of_bits(number, 0, 0)
+    }
+
+    fn replica() -> Replica {
+        Replica::new(Handshake::default(), Dialect::Psync, "127.0.0.1".to_owned(), 0)
+    }
+
+    fn primary() -> Primary {
+        let mut primary = Primary::new(id(1));
+        primary.open_backlog(100, id(2));
+        primary
+    }
+
+    fn text(pieces: &[Piece]) -> Vec<u8> {
+        pieces.iter().flat_map(|piece| piece.as_ref().to_vec()).collect()
+    }
+
+    #[test]
+    fn a_replica_gets_nothing_of_the_stream_before_its_first_acknowledgement() {
+        let mut primary = primary();
+        primary.append(b"before");
+        primary.add(7, replica());
+        primary.set_phase(7, Phase::ReceivesSnapshot, primary.end());
+        primary.append(b"during");
+        assert!(primary.take_for(7, 100).is_empty());
+        assert_eq!(primary.snapshot_sent(7, Framing::EndMark), AfterSnapshot::AwaitAck);
+        assert!(primary.take_for(7, 100).is_empty());
+        assert!(primary.acknowledge(7, 6, None, 1));
+        assert_eq!(text(&primary.take_for(7, 4)), b"duri");
+        assert_eq!(text(&primary.take_for(7, 100)), b"ng");
+        assert!(primary.take_for(7, 100).is_empty() && !primary.acknowledge(7, 12, None, 2));
+    }
+
+    #[test]
+    fn acknowledgements_count_up_to_the_position_of_their_bytes() {
+        let mut primary = primary();
+        primary.add(7, replica());
+        primary.set_phase(7, Phase::Online, 0);
+        for position in 1..=3 {
+            primary.append(b"12345");
+            primary.note_position(position);
+        }
+        assert_eq!(primary.count_acked(0), 1);
+        // It cannot have received bytes that were not sent.
+        primary.acknowledge(7, 15, Some(15), 1);
+        assert_eq!((primary.count_acked(1), primary.count_synced(1)), (0, 0));
+        primary.take_for(7, 100);
+        primary.acknowledge(7, 9, Some(5), 1);
+        assert_eq!((primary.count_acked(1), primary.count_acked(2), primary.count_synced(1)), (1, 0, 1));
+        primary.acknowledge(7, 15, None, 1);
+        assert_eq!((primary.count_acked(3), primary.count_synced(2)), (1, 0));
+        assert_eq!((primary.count_good(5_000, 10), primary.count_good(12_002, 10)), (1, 0));
+    }
+
+    #[test]
+    fn an_acknowledgement_is_requested_behind_the_changes_that_it_is_for() {
+        let mut primary = primary();
+        primary.append(b"one");
+        primary.note_position(1);
+        primary.request_ack(2);
+        assert_eq!(primary.end(), 3);
+        primary.append(b"two");
+        primary.note_position(2);
+        assert_eq!(primary.end(), 6 + GETACK.len() as u64);
+        primary.note_position(3);
+        primary.request_ack(1);
+        assert_eq!(primary.end(), 6 + 2 * GETACK.len() as u64);
+        // The bytes of the request belong to no change.
+        let backlog = primary.backlog().expect("it is open");
+        assert_eq!(backlog.position_at(6 + GETACK.len() as u64), Some(3));
+    }
+
+    #[test]
+    fn the_stream_continues_only_in_its_history_and_backlog() {
+        let mut primary = primary();
+        primary.append(&[b'x'; 5000]);
+        let end = primary.end() as i64;
+        let psync = |primary: &Primary, id: ReplId, next| primary.resync(id.as_str().as_bytes(), next);
+        assert_eq!(psync(&primary, id(2), end + 1), Resync::Continue { from: end as u64 });
+        for (next, reason) in [
+            (end + 2, FullReason::NotInBacklog),
+            (1, FullReason::NotInBacklog),
+            (0, FullReason::NotInBacklog),
+            (-1, FullReason::NotInBacklog),
+            (i64::MIN, FullReason::NotInBacklog),
+        ] {
+            assert_eq!(psync(&primary, id(2), next), Resync::Full(reason), "{next}");
+        }
+        assert_eq!(psync(&primary, id(1), end + 1), Resync::Full(FullReason::OtherHistory));
+        assert_eq!(primary.resync(b"?", -1), Resync::Full(FullReason::Requested));
+        // While changes are not counted, no offset is valid, also after the stream begins again.
+        primary.close_backlog(id(3));
+        assert_eq!(primary.end() as i64, end);
+        assert_eq!(psync(&primary, id(2), end + 1), Resync::Full(FullReason::OtherHistory));
+        assert_eq!(psync(&primary, id(3), end + 1), Resync::Full(FullReason::NotInBacklog));
+        primary.open_backlog(100, id(4));
+        assert_eq!(psync(&primary, id(3), end + 1), Resync::Full(FullReason::OtherHistory));
+        assert_eq!(psync(&primary, id(4), end + 1), Resync::Continue { from: end as u64 });
+    }
+
+    #[test]
+    fn replicas_over_their_limits_are_listed() {
+        let mut primary = primary();
+        primary.add(7, replica());
+        primary.append(&[b'x'; 500]);
+        primary.set_output_limit(LIMIT);
+        assert!(primary.over_limit(0).is_empty(), "it awaits a snapshot");
+        primary.set_phase(7, Phase::ReceivesSnapshot, primary.end());
+        primary.append(&[b'x'; 201]);
+        assert!(primary.over_limit(0).is_empty() && primary.over_limit(50).is_empty());
+        assert_eq!(primary.over_limit(51), [7]);
+        primary.add(7, replica());
+        primary.set_phase(7, Phase::Online, primary.end() - 200);
+        assert!(primary.over_limit(60).is_empty(), "the time begins again");
+        primary.append(&[b'x'; 801]);
+        let backlog = primary.backlog().expect("it is open");
+        assert_eq!(backlog.behind_bytes(), 0, "nothing is kept for it");
+        assert_eq!(primary.over_limit(60), [7]);
+        primary.set_phase(7, Phase::Online, primary.end());
+        primary.set_output_limit(OutputLimit::default());
+        primary.append(&[b'x'; 10_000]);
+        assert!(primary.over_limit(1_000_000).is_empty());
+    }
+
+    #[test]
+    fn a_backlog_without_replicas_is_kept_for_its_time() {
+        let mut primary = primary();
+        primary.add(7, replica());
+        assert!(!primary.is_backlog_due(100, 1_000_000));
+        primary.remove(7, 1000);
+        assert!(!primary.is_backlog_due(100, 1100) && primary.is_backlog_due(100, 1101));
+        assert!(!primary.is_backlog_due(0, u64::MAX));
+    }
+}

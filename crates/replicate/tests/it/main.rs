@@ -1,0 +1,3 @@
+//! Tests of replication's decisions as a whole.
+
+mod links;
