@@ -138,6 +138,9 @@ pub struct State {
     pub postponed: AtomicBool,
     /// True if the client is a monitor (MONITOR).
     pub monitoring: AtomicBool,
+    /// True if the client is a replica, whose connection has left its I/O thread. Set by
+    /// [`Threads::mark_replica`](crate::threads::Threads::mark_replica).
+    pub(crate) replica: AtomicBool,
 }
 
 /// The state of a client for other threads. Times are milliseconds of the server's monotonic clock.
@@ -145,7 +148,7 @@ pub struct State {
 pub struct ClientInfo {
     /// The id of the client, which is also the id of its session.
     pub id: u64,
-    /// The index of the client's I/O thread.
+    /// The index of the client's I/O thread; for a replica, of the thread that accepted it.
     pub thread: usize,
     /// The client's connection on that thread.
     pub conn: ConnId,
@@ -215,6 +218,11 @@ impl ClientInfo {
     /// Returns true if the client has subscriptions: CLIENT LIST shows it with type `pubsub`.
     pub fn is_subscriber(&self) -> bool {
         self.subscriptions.iter().any(|count| count.load(Relaxed) > 0)
+    }
+
+    /// Returns true if the client is a replica: its connection belongs to no I/O thread.
+    pub fn is_replica(&self) -> bool {
+        self.state.replica.load(Relaxed)
     }
 
     /// Adds to the bytes sent to the client. Only the client's own thread calls it, so a plain load

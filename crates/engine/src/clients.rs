@@ -69,12 +69,24 @@ impl Clients {
         self.lock().by_id.insert(info.id, info);
     }
 
-    /// Removes a client. Returns true if it was registered. O(log n).
-    pub fn remove(&self, id: u64) -> bool {
+    /// Removes a client, and returns it if it was registered. O(log n).
+    pub fn remove(&self, id: u64) -> Option<Arc<ClientInfo>> {
         let mut registry = self.lock();
-        let Some(client) = registry.by_id.remove(&id) else { return false };
+        let client = registry.by_id.remove(&id)?;
         self.set_counted(&mut registry, &client, 0);
-        true
+        Some(client)
+    }
+
+    /// Marks a client as a replica, if it is registered; otherwise it has been killed, and the
+    /// result is false. The memory of replicas is not counted, and they are not evicted. O(log n).
+    pub(crate) fn mark_replica(&self, client: &ClientInfo) -> bool {
+        let mut registry = self.lock();
+        let is_registered = registry.by_id.contains_key(&client.id);
+        if is_registered {
+            self.set_counted(&mut registry, client, 0);
+            client.state.replica.store(true, Relaxed);
+        }
+        is_registered
     }
 
     /// Returns the client with this id. O(log n).
@@ -87,7 +99,7 @@ impl Clients {
         self.lock().by_id.values().cloned().collect()
     }
 
-    /// Returns the number of clients.
+    /// Returns the number of clients, including replicas.
     pub fn count(&self) -> usize {
         self.lock().by_id.len()
     }
@@ -97,7 +109,7 @@ impl Clients {
         self.memory_bytes.load(Relaxed)
     }
 
-    /// Counts the memory that a client holds now, unless the client has been removed. Any thread
+    /// Counts the memory that a client holds now, unless it was removed or is a replica. Any thread
     /// may call it. O(1) and without the lock if nothing has changed, else O(log n). If several
     /// threads count one client at the same time, an older figure may remain until the next count.
     pub fn count_memory(&self, client: &ClientInfo) {
@@ -105,7 +117,7 @@ impl Clients {
             return;
         }
         let mut registry = self.lock();
-        if registry.by_id.contains_key(&client.id) {
+        if registry.by_id.contains_key(&client.id) && !client.is_replica() {
             self.set_counted(&mut registry, client, client.memory_bytes());
         }
     }

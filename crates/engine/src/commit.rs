@@ -127,6 +127,8 @@ pub struct Commit<'s> {
     /// The log position that the last ended unit shows. It is the unit's own position or, if the
     /// unit changed nothing, that of the last change to the shards that it used. Messages carry it.
     pub position: u64,
+    /// The log position of the last ended unit if it has a record, else 0.
+    pub own_position: u64,
     /// True while the changes of this thread are not recorded in the change log, because they are
     /// replayed from a file that already has them.
     pub is_unrecorded: bool,
@@ -170,6 +172,7 @@ impl<'s> Commit<'s> {
             now_ms: 0,
             flush_place: Place::Behind,
             position: 0,
+            own_position: 0,
             is_unrecorded: false,
             propagation: Targets::all(),
             targets: Targets::empty(),
@@ -254,8 +257,10 @@ impl<'s> Commit<'s> {
         self.position = if record.has_request(self.effects.changes) {
             let position = log.append_request(&mut self.chunk, db, args, self.targets);
             log.note_change(locked.numbers(), position);
+            self.own_position = position;
             position
         } else {
+            self.own_position = 0;
             log.last_change(locked.numbers())
         };
         self.note_changed_position();
@@ -273,10 +278,12 @@ impl<'s> Commit<'s> {
     pub fn log_change_of<S: Iterator<Item = usize>>(&mut self, shards: impl Fn() -> S) {
         let log = &self.shared.log;
         self.position = if self.unit.is_empty() {
+            self.own_position = 0;
             log.last_change(shards())
         } else {
             let position = log.append(&mut self.chunk, &mut self.unit);
             log.note_change(shards(), position);
+            self.own_position = position;
             position
         };
         self.note_changed_position();
@@ -288,8 +295,9 @@ impl<'s> Commit<'s> {
     #[cold]
     pub fn log_unit_alone(&mut self) {
         let log = &self.shared.log;
+        self.own_position = 0;
         if !self.unit.is_empty() {
-            log.append(&mut self.chunk, &mut self.unit);
+            self.own_position = log.append(&mut self.chunk, &mut self.unit);
         }
         self.position = log.drawn();
         self.note_changed_position();
@@ -303,9 +311,9 @@ impl<'s> Commit<'s> {
         self.begin_record();
         let targets = self.targets & self.propagation & Targets::REPLICAS;
         let sender = self.shared.sender(self.thread, &self.outbox, self.position);
-        let Self { shared, chunk, unit: whole, .. } = self;
+        let Self { shared, chunk, unit: whole, own_position, .. } = self;
         let record = || match unit {
-            Unit::Own => drop(shared.log.append_request(chunk, db, args, targets)),
+            Unit::Own => *own_position = shared.log.append_request(chunk, db, args, targets),
             Unit::Transaction => {
                 let values = Values { locked: None, hasher: shared.keyspace.hasher() };
                 whole.push_request(db, args, targets, values);

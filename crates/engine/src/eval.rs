@@ -360,7 +360,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                     "ERR Can not execute a script with write flag using *_ro command.",
                 ));
             }
-            if let Some(error) = self.disk_refusal() {
+            if let Some(error) = self.write_refusal() {
                 return Err(error);
             }
         }
@@ -452,6 +452,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if is_wanted {
             self.commit.log_unit(&locked);
             session.saw(self.commit.position);
+            session.wrote(self.commit.own_position);
         }
         if self.commit.is_pending() {
             self.commit.release(session.id);
@@ -502,6 +503,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             if shared.log.is_attached() {
                 self.commit.log_unit_alone();
                 session.saw(self.commit.position);
+                session.wrote(self.commit.own_position);
             }
             if self.commit.is_pending() {
                 self.commit.release(session.id);
@@ -747,8 +749,10 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         if flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) && self.run.is_read_only {
             return Err(CommandError::Line("ERR Write commands are not allowed from read-only scripts."));
         }
+        // Redis checks this for the first write only: the script must not stop in the middle.
         if flags.contains(Flags::WRITE)
-            && let Some(error) = self.executor.disk_refusal()
+            && !self.has_written
+            && let Some(error) = self.executor.write_refusal()
         {
             return Err(error);
         }

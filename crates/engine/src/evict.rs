@@ -22,6 +22,9 @@
 //! beside it. As in Redis, the other arguments may exceed the limit while the command runs. A
 //! request that would not fit even with no key left is rejected before anything is evicted.
 //!
+//! The replication stream counts up to the size of the backlog. What slow replicas keep beyond it
+//! does not count, as in Redis: each evicted key would make it larger.
+//!
 //! Memory that waits to be freed in the background counts as free while it is little. If used
 //! memory is nevertheless over the limit by more than [`slack`], a thread short of memory first
 //! helps to free it.
@@ -178,7 +181,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             let pushes = shared.pubsub.push_bytes().load(Relaxed);
             // Memory that a save holds does not count, as in Redis, where another process takes it.
             let kept = shared.keyspace.snapshot().held_len_bytes() as u64;
-            let held = used.saturating_sub(pending).saturating_sub(pushes).saturating_sub(kept);
+            let streamed = shared.server_state.replica_buffer_bytes.load(Relaxed);
+            let held = used.saturating_sub(pending + pushes + kept + streamed);
             if held + reserve_bytes <= limit {
                 return LimitState::Fits;
             }
@@ -261,5 +265,8 @@ pub fn is_exceeded(shared: &Shared) -> bool {
         && settings.eviction.is_some()
         && !shared.server_state.is_loading.load(Relaxed)
         && alloc::used_memory_bytes() as u64
-            > limit + shared.freeing.pending_bytes() + shared.pubsub.push_bytes().load(Relaxed)
+            > limit
+                + shared.freeing.pending_bytes()
+                + shared.pubsub.push_bytes().load(Relaxed)
+                + shared.server_state.replica_buffer_bytes.load(Relaxed)
 }

@@ -278,6 +278,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if self.commit.effects.record.is_wanted {
             self.commit.log_unit(&locked);
             session.saw(self.commit.position);
+            session.wrote(self.commit.own_position);
         }
         self.end_transaction(locked, session);
         Some(true)
@@ -328,6 +329,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if shared.log.is_attached() {
             self.commit.log_unit_alone();
             session.saw(self.commit.position);
+            session.wrote(self.commit.own_position);
         }
         self.end_transaction(shared.keyspace.lock_none(), session);
         true

@@ -87,6 +87,7 @@ pub mod turn;
 pub mod wait;
 pub mod walk;
 pub mod watch;
+mod write_refusal;
 
 pub use clock::Clock;
 pub use shared::Shared;

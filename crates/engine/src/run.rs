@@ -430,27 +430,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns the error for writes after a save that failed, or while the append-only file cannot
-    /// be written.
-    pub(crate) fn disk_refusal(&self) -> Option<CommandError> {
-        let server_state = &self.shared().server_state;
-        let is_refused = server_state.save_failed.load(Relaxed) && self.settings.stops_writes_on_save_error;
-        if !is_refused && server_state.log_failed.load(Relaxed) {
-            let trouble = server_state.log_error.lock();
-            return Some(CommandError::quoting(
-                "MISCONF Errors writing to the AOF file: ",
-                trouble.as_bytes(),
-                "",
-            ));
-        }
-        is_refused.then_some(CommandError::Line(
-            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. \
-             Commands that may modify the data set are disabled, because this instance is configured to report \
-             errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check \
-             the Redis logs for details about the RDB error.",
-        ))
-    }
-
     /// Counts a failed command, and replies with its error.
     #[cold]
     pub fn fail(
@@ -574,6 +553,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if self.commit.effects.record.is_wanted {
             self.commit.log_command(caller.db, &request.args, &locked);
             session.saw(self.commit.position);
+            session.wrote(self.commit.own_position);
         }
         if self.commit.is_pending() || self.commit.effects.wait.is_some() || self.now.is_monitored {
             self.end_unit(locked, session, request);
@@ -630,6 +610,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if unit == Unit::Own {
             // The command's messages must not be sent before the changes that its client has seen.
             self.commit.position = session.observed_position();
+            self.commit.own_position = 0;
         }
         let call = Call {
             settings: &self.settings,
@@ -652,6 +633,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             out.truncate(before);
         }
         session.saw(self.commit.position);
+        session.wrote(self.commit.own_position);
         match result {
             Ok(()) => true,
             Err(error) => {
@@ -964,8 +946,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Returns true if requests may have to be delayed or refused. The reasons are CLIENT PAUSE, a
-    /// full change log, too many unwritten entries of a snapshot, a busy script, loading, a failed
-    /// save, and the end of the server.
+    /// full change log, too many unwritten entries of a snapshot, a busy script and loading. Others
+    /// are a failed save, too few replicas, and the end of the server.
     #[inline]
     pub fn holds_back(&self) -> bool {
         self.shared().pause.is_on(self.now.unix_ms)

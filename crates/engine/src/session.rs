@@ -54,6 +54,9 @@ pub enum Flow {
     Debugging,
     /// Waits because the client's address has tried to log in too often. The input is kept.
     AwaitingLogin,
+    /// The connection moves to the thread of replication, because the client asked for the
+    /// replication stream. The input is kept.
+    Leaving,
     /// No more requests run: the connection is closed once its replies are sent.
     Closing,
 }
@@ -100,6 +103,8 @@ pub struct Session {
     pub level: Level,
     /// The highest log position that the client's replies and messages show.
     observed_position: Cell<u64>,
+    /// The log position of the client's last change.
+    written_position: Cell<u64>,
 }
 
 // `ClientInfo::memory_bytes` counts a session without access to its type.
@@ -127,6 +132,7 @@ impl Session {
             subscriptions: None,
             level: Level::default(),
             observed_position: Cell::new(0),
+            written_position: Cell::new(0),
         }
     }
 
@@ -141,6 +147,17 @@ impl Session {
     #[inline]
     pub fn saw(&self, position: u64) {
         self.observed_position.set(self.observed_position.get().max(position));
+    }
+
+    /// Returns the log position of the client's last change, which WAIT waits for; 0 for none.
+    pub fn written_position(&self) -> u64 {
+        self.written_position.get()
+    }
+
+    /// Records the log position of the client's own change. 0 stands for no change.
+    #[inline]
+    pub fn wrote(&self, position: u64) {
+        self.written_position.set(self.written_position.get().max(position));
     }
 
     // State for other threads is stored in `info` only. Relaxed: only this thread writes it.

@@ -85,8 +85,8 @@ pub struct ClientLimits {
     pub maxmemory_clients_bytes: u64,
     /// `client-output-buffer-limit normal`: the output limit of clients without subscriptions.
     pub output_limit: OutputLimit,
-    /// `client-output-buffer-limit replica`, which applies to monitors.
-    pub monitor_output_limit: OutputLimit,
+    /// `client-output-buffer-limit replica`, which also applies to monitors.
+    pub replica_output_limit: OutputLimit,
     /// `client-output-buffer-limit pubsub`: the output limit of clients with subscriptions.
     pub pubsub_output_limit: OutputLimit,
 }
@@ -157,7 +157,7 @@ impl Default for ClientLimits {
             query_buffer_bytes_max: 1 << 30,
             maxmemory_clients_bytes: 0,
             output_limit: OutputLimit::default(),
-            monitor_output_limit: OutputLimit {
+            replica_output_limit: OutputLimit {
                 hard_bytes: 256 << 20,
                 soft_bytes: 64 << 20,
                 soft_seconds: 60,

@@ -81,13 +81,15 @@ impl GateSlot {
     }
 }
 
-/// The state of CLIENT PAUSE.
+/// The pause of clients: CLIENT PAUSE, or a shutdown that waits for replicas.
 #[derive(Debug, Default)]
 pub struct Pause {
     /// The end of the pause, in Unix milliseconds; a time in the past without a pause.
     pub until_ms: AtomicI64,
-    /// True if all commands are paused, false if only writes are.
+    /// True if CLIENT PAUSE concerns all commands, false if only writes.
     pub all: AtomicBool,
+    /// True while a shutdown waits for replicas: writes are paused without a time limit.
+    pub for_shutdown: AtomicBool,
 }
 
 /// The states of the server, outside the engine, because of which requests are refused or
@@ -104,6 +106,11 @@ pub struct ServerState {
     pub log_failed: AtomicBool,
     /// The system's error text while `log_failed` is true.
     pub log_error: Lock<String>,
+    /// True if fewer replicas follow than `min-replicas-to-write` demands.
+    pub lacks_replicas: AtomicBool,
+    /// Bytes of the replication stream that are kept only for slow replicas. They do not count
+    /// against `maxmemory`: deleting keys would enlarge the stream.
+    pub replica_buffer_bytes: AtomicU64,
 }
 
 impl ServerState {
@@ -113,6 +120,7 @@ impl ServerState {
         self.is_loading.load(Relaxed)
             | self.save_failed.load(Relaxed)
             | self.log_failed.load(Relaxed)
+            | self.lacks_replicas.load(Relaxed)
             | self.is_stopping.load(Relaxed)
     }
 
@@ -219,7 +227,20 @@ impl Pause {
     /// Returns true if clients are paused at `now_ms`, in Unix milliseconds.
     #[inline]
     pub fn is_on(&self, now_ms: i64) -> bool {
-        self.until_ms.load(Relaxed) > now_ms
+        (self.until_ms.load(Relaxed) > now_ms) | self.for_shutdown.load(Relaxed)
+    }
+
+    /// Returns true if all commands are paused at `now_ms`, in Unix milliseconds.
+    pub fn is_on_for_all(&self, now_ms: i64) -> bool {
+        self.until_ms.load(Relaxed) > now_ms && self.all.load(Relaxed)
+    }
+
+    /// Returns the time until the pause ends, in milliseconds; 0 or less without a pause.
+    pub fn left_ms(&self, now_ms: i64) -> i64 {
+        match self.for_shutdown.load(Relaxed) {
+            true => i64::MAX,
+            false => self.until_ms.load(Relaxed).saturating_sub(now_ms),
+        }
     }
 }
 

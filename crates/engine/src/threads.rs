@@ -214,7 +214,9 @@ impl Threads {
     /// false if it was already being killed.
     ///
     /// Any thread may call it; a leaf in the lock order. If the client is blocked, the caller must
-    /// end its wait ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)).
+    /// end its wait ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)). If the
+    /// client is a replica after the call, the caller must have the owner of the connection close
+    /// it.
     pub fn kill(&self, clients: &Clients, client: &ClientInfo, outbox: &Outbox) -> bool {
         let is_first = !client.state.kill_requested.swap(true, Relaxed);
         if is_first {
@@ -245,9 +247,19 @@ impl Threads {
 
     /// Removes a client from the registry, if it is registered. It no longer counts as connected.
     pub fn unregister(&self, clients: &Clients, client: &ClientInfo) {
-        if clients.remove(client.id) {
+        if clients.remove(client.id).is_some_and(|client| !client.is_replica()) {
             self[client.thread].load.fetch_sub(1, Relaxed);
         }
+    }
+
+    /// Marks a client as a replica, when its connection leaves its I/O thread. Returns false if the
+    /// client has been killed meanwhile; its connection must then be closed.
+    pub fn mark_replica(&self, clients: &Clients, client: &ClientInfo) -> bool {
+        let is_marked = clients.mark_replica(client);
+        if is_marked {
+            self[client.thread].load.fetch_sub(1, Relaxed);
+        }
+        is_marked
     }
 
     fn leave_kill(&self, client: &ClientInfo, outbox: &Outbox) {

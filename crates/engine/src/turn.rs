@@ -445,7 +445,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     fn is_held_back(&mut self, session: &mut Session, registered: &Registered, args: &Args<'_>) -> bool {
         let writes = writes(session, registered) && self.executor.may_write(session, registered, args);
         let pause = &self.shared().pause;
-        let is_paused = pause.is_on(self.executor.now.unix_ms) && (writes || pause.all.load(Relaxed));
+        let now_ms = self.executor.now.unix_ms;
+        let is_paused = (writes && pause.is_on(now_ms)) || pause.is_on_for_all(now_ms);
         if is_paused || self.shared().server_state.is_stopping.load(Relaxed) {
             session.flow = Flow::Postponed;
         } else if writes && self.executor.commit.awaits_room() {
@@ -454,8 +455,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         session.flow != Flow::Running
     }
 
-    /// Refuses a command that a busy script, loading or a failed save prevents, and postpones one
-    /// that must wait. Returns `None` if the command may run.
+    /// Refuses a command that a busy script, loading, a failed save or a lack of replicas prevents,
+    /// and postpones one that must wait. Returns `None` if the command may run.
     #[cold]
     fn hold_back(
         &mut self,
@@ -476,18 +477,17 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.is_held_back(session, registered, args).then_some(Outcome::Postponed)
     }
 
-    /// Returns the error for a command during loading, or for a write or PING while the last save
-    /// has failed or the append-only file cannot be written.
+    /// Returns the error for a command during loading, or for a write with too few replicas. Also
+    /// returns the error for a write or PING while the disk cannot be written.
     fn standing_refusal(&self, session: &Session, registered: &Registered) -> Option<CommandError> {
         let (server_state, command) = (&self.shared().server_state, &registered.command);
         if server_state.is_loading.load(Relaxed) && !command.flags.contains(Flags::LOADING) {
             return Some(CommandError::Line("LOADING Redis is loading the dataset in memory"));
         }
-        let needs_disk = flags_of(session, registered).contains(Flags::WRITE) || command.name == "PING";
-        if !needs_disk {
-            return None;
+        if flags_of(session, registered).contains(Flags::WRITE) {
+            return self.executor.write_refusal();
         }
-        self.executor.disk_refusal()
+        (command.name == "PING").then(|| self.executor.disk_refusal())?
     }
 
     /// Returns true if a busy script prevents this command, as far as this is known before the

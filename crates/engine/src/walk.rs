@@ -119,6 +119,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         if unit == Unit::Own {
             self.commit.log_unit_alone();
             session.saw(self.commit.position);
+            session.wrote(self.commit.own_position);
         }
     }
 

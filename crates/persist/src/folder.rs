@@ -278,12 +278,22 @@ pub fn temporary_base_name(pid: u32) -> String {
     format!("temp-rewriteaof-bg-{pid}.aof")
 }
 
-/// Returns the process whose save left this file, if the name is one of [`temporary_name`] or
-/// [`temporary_base_name`]. The file may be removed if that process has ended.
+/// Returns the name of temporary file `number` of a process for the full syncs of replicas.
+pub fn temporary_sync_name(pid: u32, number: u64) -> String {
+    format!("temp-repl-{pid}-{number}.rdb")
+}
+
+/// Returns the process that left this file, if the name is one of [`temporary_name`],
+/// [`temporary_base_name`] or [`temporary_sync_name`]. The file may be removed if that process has
+/// ended.
 pub fn writer_pid(name: &str) -> Option<u32> {
     let of_snapshot = |name: &str| name.strip_prefix("temp-")?.strip_suffix(".rdb")?.parse().ok();
     let of_base = || name.strip_prefix("temp-rewriteaof-bg-")?.strip_suffix(".aof")?.parse().ok();
-    of_snapshot(name).or_else(of_base)
+    let of_sync = || {
+        let (pid, number) = name.strip_prefix("temp-repl-")?.strip_suffix(".rdb")?.split_once('-')?;
+        number.parse::<u64>().ok().and(pid.parse().ok())
+    };
+    of_snapshot(name).or_else(of_base).or_else(of_sync)
 }
 
 /// Writes a save to a file, and ends its walk of the keyspace in any case. `drive` steps the save's

@@ -187,7 +187,7 @@ fn live(shared: &Shared, thread: usize, limit_bytes: u64) -> Fates {
         }
         if client.state.kill_requested.load(Relaxed) || rng.u8(..20) == 0 {
             let hangs_up = shared.clients.remove(client.id);
-            let fate = if hangs_up { &mut fates.hung_up } else { &mut fates.evicted };
+            let fate = if hangs_up.is_some() { &mut fates.hung_up } else { &mut fates.evicted };
             fate.push(fates.connected.swap_remove(at));
         }
     }
@@ -224,4 +224,21 @@ fn the_sum_is_exact_whatever_threads_do_at_once() {
     assert_eq!(sum(shared), alive.iter().map(|client| client.memory_bytes()).sum::<u64>());
     alive.iter().for_each(|client| disconnect(shared, client));
     assert_eq!((sum(shared), left(shared)), (0, vec![]));
+}
+
+#[test]
+fn replicas_are_neither_counted_nor_evicted() {
+    let (shared, _) = driver::shared(2, Settings::default());
+    let [replica, client] = [50_000, 1_000].map(|bytes| connect(&shared, 1, bytes));
+    shared.threads[1].load.fetch_add(2, Relaxed);
+    set_limit(&shared, 0, &Outbox::default(), 1 << 20);
+    assert_eq!(sum(&shared), replica.memory_bytes() + client.memory_bytes());
+    assert!(shared.threads.mark_replica(&shared.clients, &replica) && replica.is_replica());
+    assert_eq!((sum(&shared), shared.threads[1].load.load(Relaxed)), (client.memory_bytes(), 1));
+    set_limit(&shared, 0, &Outbox::default(), 1);
+    assert_eq!(left(&shared), [replica.id]);
+    assert!(shared.threads.kill(&shared.clients, &replica, &Outbox::default()));
+    assert_eq!((left(&shared), shared.threads[1].load.load(Relaxed)), (vec![], 0));
+    // A client that was killed before cannot become a replica.
+    assert!(!shared.threads.mark_replica(&shared.clients, &client) && !client.is_replica());
 }
