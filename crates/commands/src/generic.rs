@@ -14,7 +14,6 @@ use crate::walk::Walker;
 mod expire;
 mod flush;
 mod object;
-mod replicas;
 mod scan;
 pub(crate) mod sort;
 mod transfer;
@@ -44,7 +43,6 @@ pub static COMMANDS: &[&Command] = &[
     &object::OBJECT,
     &sort::SORT,
     &sort::SORT_RO,
-    &replicas::WAIT,
 ];
 
 /// The records of the generic commands that work on whole databases.

@@ -25,6 +25,9 @@ use crate::listen::{Listeners, listen, retry_while_in_use};
 use crate::login_delays::LoginDelays;
 use crate::metrics;
 use crate::oidc::{self, Oidc};
+use crate::random::{random_repl_id, random_u64};
+use crate::replicas::good_replicas::update_good_replicas;
+use crate::replication::Replication;
 use crate::scripting::cache::ScriptCache;
 use crate::scripting::debugging::Debuggers;
 use crate::scripting::functions::Functions;
@@ -264,6 +267,7 @@ impl Builder {
         shared.supervisor = self.supervisor.unwrap_or("no");
         let shared = Arc::new(shared);
         shared.engine.startup_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
+        update_good_replicas(&shared, shared.uptime_ms());
         let host = ServerHost::new(Arc::clone(&shared), handlers);
         if self.found == Found::Loaded {
             // This comes before the I/O threads can serve any client.
@@ -379,9 +383,9 @@ fn shared(
         config: store.into(),
         samples: Samples::default(),
         started_unix_s: unix_ms() / 1000,
-        run_id: random_id(),
+        run_id: random_repl_id().to_string(),
         supervisor: "no",
-        repl_id: random_id().into(),
+        replication: Arc::new(Replication::new(random_repl_id())),
         migrations: ConnectionPool::default(),
         persistence: Persistence::new(unix_ms() / 1000),
         append_only: Arc::default(),
@@ -540,6 +544,7 @@ impl Server {
         for thread in self.threads.drain(..) {
             join(thread);
         }
+        self.shared.replication.join();
         crate::persistence::wait_for_end(&self.shared);
         if self.shared.audit.is_on() {
             // The audit log ends last, because the other threads may write events until they have
@@ -559,19 +564,4 @@ fn join(thread: JoinHandle<()>) {
     if thread.join().is_err() {
         tracing::error!("a thread of the server panicked");
     }
-}
-
-/// Returns 40 random hex digits.
-fn random_id() -> String {
-    format!("{:016x}{:016x}{:08x}", random_u64(), random_u64(), random_u64() as u32)
-}
-
-/// Returns a random number that clients cannot predict: a hash with the standard library's random
-/// keys.
-fn random_u64() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    let state = std::collections::hash_map::RandomState::new();
-    let mut hasher = state.build_hasher();
-    hasher.write_usize(&raw const state as usize);
-    hasher.finish()
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use engine::client::{ClientInfo, Mode};
 use net::Address;
 
+use crate::replication::table::unread_bytes;
 use crate::shared::Shared;
 
 /// Formats one client as CLIENT LIST shows it, with a line end. If the client itself runs the
@@ -30,8 +31,8 @@ pub fn client_line(shared: &Shared, client: &ClientInfo, own: &[&[u8]]) -> Strin
     // The recorded input may already include this request, or a part of it.
     let noted = client.held.pending_input_bytes.load(Relaxed);
     let unread = noted.max(request.len() as u64);
-    let (unsent, chunks) =
-        (client.held.pending_output_bytes.load(Relaxed), client.held.pending_output_chunks.load(Relaxed));
+    let (unsent, chunks) = unsent(shared, client);
+    let stream_bytes = if client.is_replica() { unsent } else { 0 };
     let (in_buffer, in_list) = if chunks > 0 { (0, unsent) } else { (unsent, 0) };
     let tracks = client.tracking.mode().contains(Mode::ON);
     let capabilities = if client.choices.handles_redirects.load(Relaxed) { "r" } else { "" };
@@ -60,7 +61,7 @@ pub fn client_line(shared: &Shared, client: &ClientInfo, own: &[&[u8]]) -> Strin
         buffer = client.held.output_buffer_bytes.load(Relaxed),
         peak = client.held.output_peak_bytes.load(Relaxed),
         // The client's own thread may have consumed the recorded input meanwhile.
-        total = client.memory_bytes() + (unread - noted),
+        total = client.memory_bytes() + (unread - noted) + stream_bytes,
         events = if unsent > 0 { "rw" } else { "r" },
         user = text(&names.user),
         redir = if tracks { client.tracking.redirect() as i64 } else { -1 },
@@ -74,11 +75,23 @@ pub fn client_line(shared: &Shared, client: &ClientInfo, own: &[&[u8]]) -> Strin
     )
 }
 
+/// Returns the number of bytes that are not sent to a client yet, and the number of their chunks.
+/// Those of a replica are in the backlog, which all replicas share.
+fn unsent(shared: &Shared, client: &ClientInfo) -> (u64, u64) {
+    if client.is_replica() {
+        let bytes = unread_bytes(&shared.replication.primary(), client.id);
+        return (bytes, u64::from(bytes > 0));
+    }
+    let held = &client.held;
+    (held.pending_output_bytes.load(Relaxed), held.pending_output_chunks.load(Relaxed))
+}
+
 /// Returns the flag letters of a client's type and state; empty where Redis shows `N`.
 pub fn flags(client: &ClientInfo) -> String {
     let tracking = client.tracking.mode();
     let letters = [
         (client.state.monitoring.load(Relaxed), 'O'),
+        (client.is_replica(), 'S'),
         (client.is_subscriber(), 'P'),
         (client.queued.load(Relaxed) > 0, 'x'),
         (client.state.postponed.load(Relaxed) || client.held.blocked_bytes.load(Relaxed) > 0, 'b'),

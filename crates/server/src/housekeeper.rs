@@ -13,6 +13,7 @@ use engine::threads::Outbox;
 
 use crate::context::{ServerHost, SystemClock, unix_ms};
 use crate::process::{HugePages, set_huge_pages};
+use crate::replicas::good_replicas::update_good_replicas;
 use crate::shared::{Message, Shared};
 
 /// Time between two rounds.
@@ -70,7 +71,7 @@ fn remove_departed(engine: &engine::Shared) -> bool {
 struct Housekeeper {
     expiry: ActiveExpiry,
     idle: IdleTime,
-    rates: [Vec<u64>; 5],
+    rates: [Vec<u64>; 7],
     rounds: u64,
     huge_pages: HugePages,
 }
@@ -111,6 +112,7 @@ impl Housekeeper {
         self.expiry.begin_round(&shared.engine, self.idle.percent(Instant::now(), turns_nanos));
         if self.rounds.is_multiple_of(ROUNDS_PER_SECOND) {
             crate::persistence::aof::remove_history_if_due(shared);
+            update_good_replicas(shared, shared.uptime_ms());
             let clients = &shared.engine.settings.get().clients;
             if clients.timeout_s > 0 || clients.authentication_timeout_s > 0 || shared.oidc.is_some() {
                 shared.broadcast(|| Message::CloseIdle);
@@ -155,6 +157,8 @@ impl Housekeeper {
             shared.engine.threads.sum(|stats| &stats.processed),
             shared.engine.threads.sum(|stats| &stats.input_bytes),
             shared.engine.threads.sum(|stats| &stats.output_bytes),
+            shared.replication.figures.input_bytes.load(Relaxed),
+            shared.replication.figures.output_bytes.load(Relaxed),
             shared.engine.threads.sum(|stats| &stats.cycles),
             shared.engine.threads.sum(|stats| &stats.cycles_nanos),
         ];
@@ -163,6 +167,8 @@ impl Housekeeper {
             &samples.ops_per_second,
             &samples.input_bytes_per_second,
             &samples.output_bytes_per_second,
+            &samples.replication_input_bytes_per_second,
+            &samples.replication_output_bytes_per_second,
             &samples.cycles_per_second,
             &samples.cycles_nanos_per_second,
         ];

@@ -17,6 +17,7 @@ use crate::config::ConfigStore;
 use crate::connection_pool::ConnectionPool;
 use crate::login_delays::LoginDelays;
 use crate::oidc::Oidc;
+use crate::replication::Replication;
 use crate::scripting::cache::ScriptCache;
 use crate::scripting::debugging::Debuggers;
 use crate::scripting::functions::Functions;
@@ -136,6 +137,10 @@ pub struct Samples {
     pub input_bytes_per_second: AtomicU64,
     /// Output to clients in bytes per second, over the last 1.5 seconds.
     pub output_bytes_per_second: AtomicU64,
+    /// Bytes per second received from replicas and primaries, over the last 1.5 seconds.
+    pub replication_input_bytes_per_second: AtomicU64,
+    /// Bytes per second sent to replicas and primaries, over the last 1.5 seconds.
+    pub replication_output_bytes_per_second: AtomicU64,
     /// Turns of all I/O threads per second, over the last 1.5 seconds.
     pub cycles_per_second: AtomicU64,
     /// Total time of the turns of all I/O threads in nanoseconds per second, over the last 1.5
@@ -175,9 +180,8 @@ pub struct Shared {
     pub run_id: String,
     /// The name of the supervisor that started the process, for INFO; `no` without one.
     pub supervisor: &'static str,
-    /// The replication id, which names the history of the data: 40 hex digits. Its lock is a
-    /// leaf.
-    pub repl_id: Mutex<String>,
+    /// The state of replication.
+    pub replication: Arc<Replication>,
     /// Open connections for MIGRATE.
     pub migrations: ConnectionPool,
     /// The state of snapshots and of loading, and the source texts of the function libraries.
@@ -236,11 +240,6 @@ impl Shared {
         let all = self.listening();
         let mut ports = all.iter().filter(|listening| wanted(listening)).filter_map(Listening::tcp);
         ports.next().map_or(0, |address| address.port())
-    }
-
-    /// Locks the replication id for reading or writing.
-    pub fn repl_id(&self) -> MutexGuard<'_, String> {
-        self.repl_id.lock().expect("nothing panics while the replication id is locked")
     }
 
     /// Returns the milliseconds since the server started, monotonic.

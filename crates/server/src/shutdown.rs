@@ -1,4 +1,4 @@
-//! The options of a shutdown, and the shutdown request of a signal, which can be cancelled.
+//! The options of a shutdown, and the shutdown request, which can be cancelled.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -11,6 +11,8 @@ pub struct ShutdownOptions {
     pub forbids_save: bool,
     /// True if the server must end even if the data cannot be saved.
     pub by_force: bool,
+    /// True if the server does not wait for replicas.
+    pub at_once: bool,
 }
 
 impl ShutdownOptions {
@@ -27,8 +29,7 @@ impl ShutdownOptions {
             b"save" => self.saves = true,
             b"nosave" => self.forbids_save = true,
             b"force" => self.by_force = true,
-            // There are no replicas to wait for.
-            b"now" => {}
+            b"now" => self.at_once = true,
             _ => return false,
         }
         true
@@ -40,7 +41,8 @@ impl ShutdownOptions {
     }
 }
 
-/// The shutdown request of a signal. It can be aborted until the shutdown has begun.
+/// The shutdown request of a signal, or of SHUTDOWN that waits for replicas. It can be aborted
+/// until the shutdown has begun.
 #[derive(Debug, Default)]
 pub struct ShutdownRequest {
     state: Mutex<State>,
@@ -53,6 +55,8 @@ struct State {
     /// True after the shutdown of the pending request has begun.
     has_begun: bool,
     last_number: u64,
+    /// The clients of SHUTDOWN that wait for the end of a request: its number and the client's id.
+    clients: Vec<(u64, u64)>,
 }
 
 impl ShutdownRequest {
@@ -100,6 +104,26 @@ impl ShutdownRequest {
         }
     }
 
+    /// Requests a shutdown for a client that waits for its end. Returns the number of the request,
+    /// or `None` if the client has joined a pending one.
+    pub fn ask_for(&self, client: u64) -> Option<u64> {
+        let mut state = self.state();
+        let is_new = state.pending.is_none();
+        if is_new {
+            state.last_number += 1;
+            state.pending = Some(state.last_number);
+        }
+        let number = state.last_number;
+        state.clients.push((number, client));
+        is_new.then_some(number)
+    }
+
+    /// Takes the clients that wait for the end of request `number`.
+    pub fn take_clients(&self, number: u64) -> Vec<u64> {
+        let mut state = self.state();
+        state.clients.extract_if(.., |(request, _)| *request == number).map(|(_, client)| client).collect()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it is locked")
     }
@@ -126,6 +150,17 @@ mod tests {
         assert_eq!(request.ask(), None);
         request.give_up(number);
         assert!(!request.is_pending() && request.ask().is_some());
+    }
+
+    #[test]
+    fn clients_wait_for_the_request_that_they_joined() {
+        let request = ShutdownRequest::default();
+        let first = request.ask_for(7).expect("none is pending");
+        assert_eq!(request.ask_for(8), None);
+        assert!(request.abort());
+        let second = request.ask_for(9).expect("none is pending");
+        assert_eq!((request.take_clients(first), request.take_clients(first)), (vec![7, 8], vec![]));
+        assert_eq!(request.take_clients(second), [9]);
     }
 
     /// Checks a thread that slept while its request was aborted and replaced by another: it

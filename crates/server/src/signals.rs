@@ -10,7 +10,7 @@ use std::time::Duration;
 use server::config::table::process::{SHUTDOWN_ON_SIGINT, SHUTDOWN_ON_SIGTERM};
 use server::logging;
 use server::persistence;
-use server::persistence::shutdown::{Ending, FinalSave, last_work};
+use server::persistence::shutdown::run_request;
 use server::shared::Shared;
 use server::shutdown::ShutdownOptions;
 use server::supervisor::Supervisor;
@@ -73,15 +73,7 @@ fn end(shared: &Shared, request: u64, wish: ShutdownOptions) {
     if !requests.is_wanted(request) {
         return;
     }
-    let end = |work: FinalSave| work.run(shared, wish, || requests.begin(request));
-    match last_work(shared, wish).map_or(Ending::Failed, end) {
-        Ending::Ready => shared.stop(),
-        Ending::Aborted => {}
-        Ending::Failed => {
-            tracing::warn!("Errors trying to shut down the server. Check the logs for more information.");
-            requests.give_up(request);
-        }
-    }
+    run_request(shared, request, wish);
 }
 
 /// Reopens the log file and the audit log. A closing terminal sends SIGHUP too, so without a log

@@ -32,6 +32,7 @@
 //! | `debugged`, `debugger` | clients that debug their scripts, and the threads of these |
 //! | `release` | output that waits for the change log |
 //! | `request_checks` | delayed login attempts, the audit log |
+//! | `leaving` | connections that move to the thread of replication |
 //! | `figures` | the statistics of a client that other threads see |
 
 mod blocked;
@@ -40,6 +41,7 @@ mod clients;
 mod debugged;
 mod debugger;
 mod figures;
+mod leaving;
 mod limits;
 mod release;
 mod request_checks;
@@ -68,6 +70,7 @@ use self::blocked::Timeouts;
 use self::figures::{note_output, note_unsent};
 use self::limits::OverSoftLimit;
 use self::release::ReleaseQueue;
+use crate::commands::wait::Wanted;
 use crate::context::{ServerHost, SystemClock, unix_ms};
 use crate::run_queue::{RunQueue, Visit};
 use crate::scripting::debugging::Link;
@@ -156,8 +159,10 @@ pub struct Worker<'s> {
     awaiting_log: Vec<ConnId>,
     /// The links between this thread's clients and the debuggers of their scripts.
     debugged: Vec<Arc<Link>>,
-    /// Clients blocked in WAITAOF, with the tickets of their waits.
-    awaiting_sync: Vec<(ConnId, u64)>,
+    /// Clients blocked in WAIT or WAITAOF, with the tickets of their waits.
+    awaiting_copies: Vec<(ConnId, u64, Wanted)>,
+    /// Connections that move to the thread of replication once their held output is sent.
+    leaving: Vec<ConnId>,
     /// Sessions postponed by CLIENT PAUSE.
     postponed: Vec<ConnId>,
     /// Delayed login attempts: the time until which each waits, and its connection.
@@ -201,7 +206,8 @@ impl<'s> Worker<'s> {
             timeouts: Timeouts::default(),
             release: ReleaseQueue::default(),
             awaiting_log: Vec::new(),
-            awaiting_sync: Vec::new(),
+            awaiting_copies: Vec::new(),
+            leaving: Vec::new(),
             debugged: Vec::new(),
             postponed: Vec::new(),
             awaiting_login: Vec::new(),
@@ -276,6 +282,9 @@ impl<'s> Worker<'s> {
         self.take_messages();
         if !self.debugged.is_empty() {
             self.send_for_debuggers();
+        }
+        if !self.leaving.is_empty() {
+            self.leave_all();
         }
         self.take_publications();
         for event in events.drain(..) {
@@ -380,7 +389,7 @@ impl<'s> Worker<'s> {
             return Some(BUSY_RETRY);
         }
         let pause = (!self.postponed.is_empty()).then(|| {
-            let left_ms = self.shared.engine.pause.until_ms.load(Relaxed) - unix_ms();
+            let left_ms = self.shared.engine.pause.left_ms(unix_ms());
             Duration::from_millis(left_ms.clamp(0, 1000) as u64)
         });
         let wait = self.timeouts.first_ms().map(|deadline_ms| {
@@ -390,7 +399,9 @@ impl<'s> Worker<'s> {
         let closed_clients = (!self.closed_clients.is_empty()).then_some(BUSY_RETRY);
         let log_full = (!self.awaiting_log.is_empty()).then_some(LOG_FULL_SLEEP);
         // A sync may end between this check and the sleep.
-        let sync = (!self.awaiting_sync.is_empty()).then_some(LOG_FULL_SLEEP);
+        let awaits_sync =
+            !self.awaiting_copies.is_empty() && self.shared.append_only.waiters.load(Relaxed) > 0;
+        let sync = awaits_sync.then_some(LOG_FULL_SLEEP);
         let login = self.awaiting_login.iter().map(|(until_ms, _)| *until_ms).min().map(|until_ms| {
             Duration::from_millis(until_ms).saturating_sub(self.shared.engine.started.elapsed())
         });
@@ -422,9 +433,7 @@ impl<'s> Worker<'s> {
         if !self.awaiting_login.is_empty() {
             self.resume_logins();
         }
-        if !self.postponed.is_empty()
-            && self.shared.engine.pause.until_ms.load(Relaxed) <= self.engine.executor.now.unix_ms
-        {
+        if !self.postponed.is_empty() && !self.shared.engine.pause.is_on(self.engine.executor.now.unix_ms) {
             for conn in std::mem::take(&mut self.postponed) {
                 self.resume(conn, Flow::Postponed);
             }
@@ -485,8 +494,9 @@ impl<'s> Worker<'s> {
             Event::HandshakeFailed(conn, reason) => self.handshake_failed(conn, &reason),
             // Clients that have finished sending are closed when they are served.
             Event::Woken | Event::PeerFinished(_) => {}
-            // This loop neither releases connections nor opens any.
-            Event::Released(..) | Event::Connected(_) | Event::ConnectFailed(..) => {}
+            Event::Released(conn, socket) => self.left(conn, *socket),
+            // This loop opens no connections.
+            Event::Connected(_) | Event::ConnectFailed(..) => {}
         }
     }
 

@@ -23,6 +23,7 @@ use crate::config::{apply, rewrite};
 use crate::context::Runner;
 use crate::context::ServerCtx;
 use crate::persistence::aof::{self, Unprepared};
+use crate::replicas::good_replicas::update_good_replicas;
 use crate::shared::{Message, Shared};
 use crate::start_error::StartError;
 use crate::{limits, listen, logging, tls, users};
@@ -267,6 +268,7 @@ fn follow_up(ctx: &mut ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
                 );
                 ctx.shared.broadcast(|| Message::CountClients);
             }
+            FollowUp::GoodReplicas => update_good_replicas(ctx.shared, ctx.shared.uptime_ms()),
             FollowUp::DefaultPassword => {
                 let password = security::REQUIREPASS.of(&ctx.shared.config()).to_vec();
                 ctx.shared.engine.acl.users.set_default_password(&password);
@@ -330,6 +332,7 @@ fn config_resetstat(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result
     ctx.shared.engine.errors.reset();
     ctx.shared.engine.over_limit.reset();
     ctx.shared.engine.freeing.reset_stats();
+    ctx.shared.replication.figures.reset();
     ctx.shared.rejected_connections.store(0, Relaxed);
     ctx.shared.ports.iter().for_each(|port| port.reply_waits.reset());
     ctx.reply.ok();

@@ -22,6 +22,7 @@ use crate::config::rewrite::Added;
 use crate::config::table::security;
 use crate::context::Runner;
 use crate::context::ServerCtx;
+use crate::random::random_repl_id;
 
 mod change_log;
 mod digest;
@@ -252,8 +253,7 @@ fn skip_checksums(ctx: &mut ServerCtx<'_, '_, '_>, skips: &[u8]) {
 /// Handles DEBUG CHANGE-REPL-ID: draws a new replication id.
 fn change_repl_id(ctx: &mut ServerCtx<'_, '_, '_>) {
     tracing::info!("the replication id changes because of DEBUG CHANGE-REPL-ID");
-    let (a, b, c) = (ctx.rng.u64(..), ctx.rng.u64(..), ctx.rng.u32(..));
-    *ctx.shared.repl_id() = format!("{a:016x}{b:016x}{c:08x}");
+    ctx.shared.replication.primary().renew_id(random_repl_id());
     ctx.reply.ok();
 }
 

@@ -160,9 +160,9 @@ fn memory_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
     integer(reply, "peak.allocated", figures.peak);
     integer(reply, "total.allocated", figures.used);
     integer(reply, "startup.allocated", figures.startup);
-    integer(reply, "replication.backlog", 0);
+    integer(reply, "replication.backlog", figures.stream.backlog);
     integer(reply, "replica.fullsync.buffer", 0);
-    integer(reply, "clients.slaves", 0);
+    integer(reply, "clients.slaves", figures.stream.beyond);
     integer(reply, "clients.normal", figures.clients);
     for name in ["cluster.links", "aof.buffer", "lua.caches", "functions.caches", "script.VMs"] {
         integer(reply, name, 0);

@@ -26,11 +26,12 @@ pub mod migrate;
 pub mod module;
 pub mod monitor;
 pub mod pubsub;
+pub mod replication;
 pub mod save;
 pub mod script;
 pub mod server;
 pub mod slowlog;
-pub mod waitaof;
+pub mod wait;
 
 /// Returns all server commands.
 pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
@@ -51,8 +52,9 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
         module::COMMANDS,
         monitor::COMMANDS,
         pubsub::COMMANDS,
+        replication::COMMANDS,
         save::COMMANDS,
-        waitaof::COMMANDS,
+        wait::COMMANDS,
         function::COMMANDS,
         script::COMMANDS,
         server::COMMANDS,

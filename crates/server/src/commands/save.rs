@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
+use ::commands::wait::EmptyReply;
 use ::commands::{Args, CommandError};
 use engine::session::{Flow, ReplyMode};
+use engine::wait::KeylessWait;
 
 use crate::context::{Runner, ServerCtx};
-use crate::persistence::shutdown::{Ending, last_work};
+use crate::persistence::last_acks::must_wait;
+use crate::persistence::shutdown::{Ending, SHUTDOWN_ERROR, last_work, run_request};
 use crate::persistence::{self, aof};
 use crate::shutdown::ShutdownOptions;
 use crate::snapshots::{BeginResult, Cancelled};
@@ -156,6 +159,18 @@ fn lastsave(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Com
     Ok(())
 }
 
+/// Requests a shutdown that waits for replicas, on a thread of its own, and blocks the client until
+/// the server ends or the request is given up. A request that is pending already is joined.
+fn wait_with_request(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>, wish: ShutdownOptions) {
+    let shared = ctx.shared;
+    let wait = KeylessWait { registered: ctx.registered, empty: EmptyReply::NullArray, deadline_ms: None };
+    shared.engine.blocked.block_without_keys(ctx.session, args, wait);
+    if let Some(request) = shared.shutdown_request.ask_for(ctx.session.id) {
+        let shared = Arc::clone(shared);
+        std::thread::spawn(move || run_request(&shared, request, wish));
+    }
+}
+
 static SHUTDOWN: Command<Runner> = Command {
     name: "SHUTDOWN",
     summary: "Saves the data if configured, and stops the server.",
@@ -207,7 +222,11 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
     }
     tracing::info!(client = ctx.session.id, "User requested shutdown...");
     let shared = ctx.shared;
-    const FAILED: CommandError = CommandError::Line("ERR Errors trying to SHUTDOWN. Check logs.");
+    const FAILED: CommandError = CommandError::Line(SHUTDOWN_ERROR);
+    if must_wait(shared, wish) {
+        wait_with_request(ctx, args, wish);
+        return Ok(());
+    }
     let work = last_work(shared, wish).ok_or(FAILED)?;
     if wish.forbids_save && !work.is_nothing() && !ctx.pass.is_inside() {
         // A script is busy, perhaps on this thread, which must continue so that the script can end.

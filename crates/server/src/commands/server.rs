@@ -6,6 +6,7 @@ use ::commands::{Args, CommandError};
 use crate::REDIS_VERSION;
 use crate::context::Runner;
 use crate::context::ServerCtx;
+use crate::replication::table::{Row, rows};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LOLWUT, &ROLE, &TIME];
@@ -78,12 +79,24 @@ static ROLE: Command<Runner> = Command {
     run: Runner::Server(role),
     ..Command::DEFAULT
 };
-/// Handles ROLE: the server is a primary at offset 0 without replicas.
+/// Handles ROLE: replies with `master`, the offset, and the replicas that are online. Each has its
+/// address, port and acknowledged offset.
 fn role(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let (offset, rows) = {
+        let primary = ctx.shared.replication.primary();
+        (primary.end(), rows(&primary, ctx.shared.uptime_ms()))
+    };
+    let online: Vec<&Row> = rows.iter().filter(|row| row.is_online).collect();
     ctx.reply.array(3);
     ctx.reply.bulk(b"master");
-    ctx.reply.integer(0);
-    ctx.reply.array(0);
+    ctx.reply.integer(offset as i64);
+    ctx.reply.array(online.len());
+    for Row { ip, port, offset, .. } in online {
+        ctx.reply.array(3);
+        ctx.reply.bulk(ip.as_bytes());
+        ctx.reply.bulk_integer(i64::from(*port));
+        ctx.reply.bulk_integer(*offset as i64);
+    }
     Ok(())
 }
 

@@ -180,7 +180,7 @@ pub fn settings(store: &ConfigStore) -> Settings {
             query_buffer_bytes_max: clients::CLIENT_QUERY_BUFFER_LIMIT.of(store),
             maxmemory_clients_bytes: client_memory_limit(store, maxmemory_bytes),
             output_limit: output_limit(output_limits, 0),
-            monitor_output_limit: output_limit(output_limits, 1),
+            replica_output_limit: output_limit(output_limits, 1),
             pubsub_output_limit: output_limit(output_limits, 2),
         },
     }

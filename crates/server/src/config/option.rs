@@ -113,6 +113,8 @@ pub enum FollowUp {
     AppendOnly,
     /// Sets the password of the user `default`.
     DefaultPassword,
+    /// Counts the good replicas again, for `min-replicas-to-write`.
+    GoodReplicas,
 }
 
 /// The kind of file that an option's value names.

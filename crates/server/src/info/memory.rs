@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use structures::alloc;
 
 use super::Fields;
+use crate::replication::memory::StreamMemory;
 use crate::shared::Shared;
 
 /// The memory statistics at one time, in bytes.
@@ -25,10 +26,13 @@ pub struct MemoryFigures {
     pub active: u64,
     /// The estimated size of all databases' tables, without keys and values.
     pub tables: u64,
-    /// `used` without the memory of the start, of clients and of tables.
+    /// `used` without the memory of the start, of clients, of the replication stream and of tables.
     pub dataset: u64,
-    /// The memory of clients: sessions, buffers, queued commands, watched keys and subscriptions.
+    /// The memory of clients without replicas: sessions, buffers, queued commands, watched keys and
+    /// subscriptions.
     pub clients: u64,
+    /// The memory of the replication stream.
+    pub stream: StreamMemory,
     /// The memory of the machine.
     pub system: u64,
 }
@@ -38,7 +42,9 @@ impl MemoryFigures {
     pub fn now(shared: &Shared) -> Self {
         let used = alloc::used_memory_bytes() as u64;
         let clients = shared.engine.clients.all();
-        let clients = clients.iter().map(|client| client.memory_bytes()).sum();
+        let clients = clients.iter().filter(|client| !client.is_replica());
+        let clients = clients.map(|client| client.memory_bytes()).sum();
+        let stream = StreamMemory::of(&shared.replication.primary());
         let startup = shared.engine.startup_bytes.load(Relaxed);
         let dbs = 0..shared.engine.keyspace.db_count();
         let tables = dbs.map(|db| shared.engine.keyspace.table_bytes(db) as u64).sum();
@@ -51,8 +57,9 @@ impl MemoryFigures {
             heap_rss,
             active: (alloc::committed_bytes() as u64).min(heap_rss),
             tables,
-            dataset: used.saturating_sub(startup + clients + tables),
+            dataset: used.saturating_sub(startup + clients + stream.total() + tables),
             clients,
+            stream,
             system: crate::process::system_memory_bytes(),
         }
     }
@@ -155,13 +162,12 @@ pub fn memory(shared: &Shared, fields: &mut Fields) {
     }
     let pending = shared.engine.freeing.pending_bytes() + shared.engine.pubsub.push_bytes().load(Relaxed);
     let kept = shared.engine.keyspace.snapshot().held_len_bytes() as u64;
-    fields.add("mem_not_counted_for_evict", pending + kept);
-    fields.zeros(&[
-        "mem_replication_backlog",
-        "mem_total_replication_buffers",
-        "mem_replica_full_sync_buffer",
-        "mem_clients_slaves",
-    ]);
+    let streamed = shared.engine.server_state.replica_buffer_bytes.load(Relaxed);
+    fields.add("mem_not_counted_for_evict", pending + kept + streamed);
+    fields.add("mem_replication_backlog", figures.stream.backlog);
+    fields.add("mem_total_replication_buffers", figures.stream.total());
+    fields.add("mem_replica_full_sync_buffer", 0);
+    fields.add("mem_clients_slaves", figures.stream.beyond);
     fields.add("mem_clients_normal", figures.clients);
     fields.zeros(&["mem_cluster_links", "mem_aof_buffer"]);
     fields.add("mem_allocator", alloc::allocator_name());

@@ -12,6 +12,7 @@ use engine::shared::GateSlot;
 use crate::shared::Shared;
 
 mod memory;
+mod replication;
 mod server;
 mod stats;
 
@@ -51,7 +52,7 @@ pub static SECTIONS: &[Section] = &[
     Section::new("threads", "Threads", server::threads),
     Section::new("stats", "Stats", stats::stats),
     Section::new("changelog", "Changelog", stats::change_log),
-    Section::new("replication", "Replication", server::replication),
+    Section::new("replication", "Replication", replication::replication),
     Section::new("tls", "TLS", server::tls).on_demand(),
     Section::new("cpu", "CPU", server::cpu),
     Section::new("modules", "Modules", |_, _| ()),

@@ -98,7 +98,7 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
     let clients = shared.engine.clients.all();
     let largest =
         |value: fn(&ClientInfo) -> u64| clients.iter().map(|client| value(client)).max().unwrap_or(0);
-    fields.add("connected_clients", clients.len());
+    fields.add("connected_clients", clients.iter().filter(|client| !client.is_replica()).count());
     fields.add("cluster_connections", 0);
     fields.add("maxclients", shared.engine.settings.get().clients.maxclients);
     let input = largest(|client| client.held.pending_input_bytes.load(Relaxed));
@@ -123,7 +123,12 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
         true => "all",
         false => "write",
     };
-    fields.add("paused_reason", if paused_ms == 0 { "none" } else { "client_pause" });
+    let (reason, actions) = match (paused_ms, shared.engine.pause.for_shutdown.load(Relaxed)) {
+        (0, false) => ("none", "none"),
+        (0, true) => ("shutdown_in_progress", "write"),
+        (_, _) => ("client_pause", actions),
+    };
+    fields.add("paused_reason", reason);
     fields.add("paused_actions", actions);
     fields.add("paused_timeout_milliseconds", paused_ms);
 }
@@ -233,20 +238,6 @@ pub fn threads(shared: &Shared, fields: &mut Fields) {
             ),
         );
     }
-}
-
-/// Writes the Replication section.
-pub fn replication(shared: &Shared, fields: &mut Fields) {
-    fields.add("role", "master");
-    fields.add("connected_slaves", 0);
-    fields.add("master_failover_state", "no-failover");
-    fields.add("master_replid", shared.repl_id());
-    fields.add("master_replid2", "0".repeat(40));
-    fields.add("master_repl_offset", 0);
-    fields.add("second_repl_offset", -1);
-    fields.add("repl_backlog_active", 0);
-    fields.add("repl_backlog_size", 1 << 20);
-    fields.zeros(&["repl_backlog_first_byte_offset", "repl_backlog_histlen"]);
 }
 
 /// Writes the CPU section, as the kernel accounts for this process.

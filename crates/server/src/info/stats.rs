@@ -29,7 +29,10 @@ const SIZE_FIELDS: [(SizedType, &str); 5] = [
 /// Writes the Stats section.
 pub fn stats(shared: &Shared, fields: &mut Fields) {
     requests(shared, fields);
-    fields.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
+    let replication = &shared.replication.figures;
+    fields.add("sync_full", replication.sync_full.load(Relaxed));
+    fields.add("sync_partial_ok", replication.sync_partial_ok.load(Relaxed));
+    fields.add("sync_partial_err", replication.sync_partial_err.load(Relaxed));
     expired(shared, fields);
     evicted(shared, fields);
     fields.add("keyspace_hits", shared.engine.threads.sum(|stats| &stats.hits));
@@ -100,11 +103,15 @@ fn requests(shared: &Shared, fields: &mut Fields) {
     fields.add("instantaneous_ops_per_sec", samples.ops_per_second.load(Relaxed));
     fields.add("total_net_input_bytes", shared.engine.threads.sum(|stats| &stats.input_bytes));
     fields.add("total_net_output_bytes", shared.engine.threads.sum(|stats| &stats.output_bytes));
-    fields.zeros(&["total_net_repl_input_bytes", "total_net_repl_output_bytes"]);
+    let replication = &shared.replication.figures;
+    fields.add("total_net_repl_input_bytes", replication.input_bytes.load(Relaxed));
+    fields.add("total_net_repl_output_bytes", replication.output_bytes.load(Relaxed));
     fields.add("instantaneous_input_kbps", kbps(samples.input_bytes_per_second.load(Relaxed)));
     fields.add("instantaneous_output_kbps", kbps(samples.output_bytes_per_second.load(Relaxed)));
-    fields.add("instantaneous_input_repl_kbps", "0.00");
-    fields.add("instantaneous_output_repl_kbps", "0.00");
+    let (input, output) =
+        (&samples.replication_input_bytes_per_second, &samples.replication_output_bytes_per_second);
+    fields.add("instantaneous_input_repl_kbps", kbps(input.load(Relaxed)));
+    fields.add("instantaneous_output_repl_kbps", kbps(output.load(Relaxed)));
     fields.add("rejected_connections", shared.rejected_connections.load(Relaxed));
 }
 

@@ -204,7 +204,7 @@ pub const FIELDS: &[Field] = &[
         "mem_not_counted_for_evict",
         "mem_not_counted_for_evict_bytes",
         "Used memory that does not count against maxmemory: removed values not freed yet, pushed \
-         messages, and data held for a snapshot.",
+         messages, data held for a snapshot, and stream kept for slow replicas.",
     ),
     gauge("mem_clients_normal", "mem_clients_normal_bytes", "Memory for requests and replies of clients."),
     gauge(
@@ -431,6 +431,46 @@ pub const FIELDS: &[Field] = &[
          RESETSTAT.",
     )
     .per(1e6),
+    // Replication.
+    gauge("connected_slaves", "connected_replicas", "Replicas that follow this server or begin to."),
+    counter("master_repl_offset", "replication_stream_bytes", "Offset of the end of the replication stream."),
+    gauge(
+        "repl_backlog_active",
+        "replication_backlog_active",
+        "1 while the server records the replication stream for replicas, else 0.",
+    ),
+    gauge(
+        "repl_backlog_histlen",
+        "replication_backlog_bytes",
+        "Part of the replication stream that is kept for replicas that reconnect or are slow.",
+    ),
+    gauge(
+        "mem_replication_backlog",
+        "mem_replication_backlog_bytes",
+        "Memory of the replication stream, up to the size of the backlog (option repl-backlog-size).",
+    ),
+    gauge(
+        "mem_clients_slaves",
+        "mem_replica_buffers_bytes",
+        "Memory of the replication stream beyond the size of the backlog, kept for slow replicas.",
+    ),
+    counter("total_net_repl_input_bytes", "net_replication_input_bytes", "Bytes received from replicas."),
+    counter("total_net_repl_output_bytes", "net_replication_output_bytes", "Bytes sent to replicas."),
+    counter(
+        "sync_full",
+        "replication_full_syncs",
+        "Synchronisations of replicas that began with a snapshot of all data.",
+    ),
+    counter(
+        "sync_partial_ok",
+        "replication_partial_syncs",
+        "Reconnections of replicas that continued in the stream without a snapshot.",
+    ),
+    counter(
+        "sync_partial_err",
+        "replication_partial_syncs_refused",
+        "Reconnections of replicas that needed a snapshot, because the backlog lacked their offset.",
+    ),
     // The keyspace, expiry and eviction.
     counter("keyspace_hits", "keyspace_hits", "Key lookups of read commands that found a key."),
     counter("keyspace_misses", "keyspace_misses", "Key lookups of read commands that found no key."),
@@ -516,8 +556,8 @@ pub const FIELDS: &[Field] = &[
     ),
 ];
 
-/// The fields of INFO that exist only while the server loads its data.
-pub const WHILE_LOADING: &[Field] = &[
+/// The fields of INFO that exist only while the server loads its data, or with certain options.
+pub const AT_TIMES: &[Field] = &[
     gauge(
         "loading_total_bytes",
         "loading_total_bytes",
@@ -527,6 +567,11 @@ pub const WHILE_LOADING: &[Field] = &[
         "loading_loaded_bytes",
         "loading_loaded_bytes",
         "Bytes of the file that are already loaded; absent at other times.",
+    ),
+    gauge(
+        "min_slaves_good_slaves",
+        "good_replicas",
+        "Replicas that follow within min-replicas-max-lag; absent unless min-replicas-to-write is set.",
     ),
 ];
 
@@ -603,6 +648,27 @@ pub const PARTS: &[Parts] = &[
     },
 ];
 
+/// The offset that a replica has acknowledged.
+pub const REPLICA_OFFSET: Metric = labelled(
+    Kind::Gauge,
+    "replica_offset_bytes",
+    &["replica"],
+    "Last offset in the replication stream that a replica has acknowledged.",
+);
+/// The bytes of the stream that a replica has not acknowledged.
+pub const REPLICA_LAG_BYTES: Metric = labelled(
+    Kind::Gauge,
+    "replica_lag_bytes",
+    &["replica"],
+    "Part of the replication stream that a replica has not acknowledged yet.",
+);
+/// The time since a replica's last acknowledgement.
+pub const REPLICA_LAG_SECONDS: Metric = labelled(
+    Kind::Gauge,
+    "replica_lag_seconds",
+    &["replica"],
+    "Time since the last acknowledgement of a replica that follows the stream.",
+);
 /// The texts of INFO, as labels.
 pub const INFO: Metric = labelled(
     Kind::Info,
@@ -675,6 +741,9 @@ pub const MAX_FDS: Metric = metric(
 /// The metrics that are not fields of INFO, and those that combine many fields.
 pub const OTHERS: &[&Metric] = &[
     &INFO,
+    &REPLICA_OFFSET,
+    &REPLICA_LAG_BYTES,
+    &REPLICA_LAG_SECONDS,
     &KEY_SIZES,
     &REQUEST_SECONDS,
     &COMMAND_SECONDS,
@@ -689,12 +758,7 @@ pub const OTHERS: &[&Metric] = &[
 /// Returns all metrics.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     let of_parts = std::iter::once(&COMMANDS).chain(PARTS).flat_map(|parts| parts.fields);
-    FIELDS
-        .iter()
-        .chain(WHILE_LOADING)
-        .chain(of_parts)
-        .map(|field| &field.metric)
-        .chain(OTHERS.iter().copied())
+    FIELDS.iter().chain(AT_TIMES).chain(of_parts).map(|field| &field.metric).chain(OTHERS.iter().copied())
 }
 
 /// Numbers of INFO that have no metric, grouped by the reason.
@@ -716,6 +780,8 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
             "hotkeys_last_window_samples",
             "hotkeys_last_window_duration_ms",
             "master_replid",
+            "master_replid2",
+            "second_repl_offset",
             "repl_backlog_size",
         ],
     ),
@@ -732,6 +798,10 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
             "instantaneous_ops_per_sec",
             "instantaneous_input_kbps",
             "instantaneous_output_kbps",
+            "instantaneous_input_repl_kbps",
+            "instantaneous_output_repl_kbps",
+            "mem_total_replication_buffers",
+            "repl_backlog_first_byte_offset",
             "instantaneous_eventloop_cycles_per_sec",
             "instantaneous_eventloop_duration_usec",
             "io_threaded_reads_processed",
@@ -769,10 +839,7 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
             "cluster_connections",
             "allocator_muzzy",
             "used_memory_vm_functions",
-            "mem_replication_backlog",
-            "mem_total_replication_buffers",
             "mem_replica_full_sync_buffer",
-            "mem_clients_slaves",
             "mem_cluster_links",
             "mem_aof_buffer",
             "mem_overhead_db_hashtable_rehashing",
@@ -781,13 +848,6 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
             "current_cow_size_age",
             "module_fork_in_progress",
             "module_fork_last_cow_size",
-            "total_net_repl_input_bytes",
-            "total_net_repl_output_bytes",
-            "instantaneous_input_repl_kbps",
-            "instantaneous_output_repl_kbps",
-            "sync_full",
-            "sync_partial_ok",
-            "sync_partial_err",
             "latest_fork_usec",
             "total_forks",
             "slave_expires_tracked_keys",
@@ -799,13 +859,6 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
             "current_active_defrag_time",
             "reply_buffer_shrinks",
             "reply_buffer_expands",
-            "connected_slaves",
-            "master_replid2",
-            "master_repl_offset",
-            "second_repl_offset",
-            "repl_backlog_active",
-            "repl_backlog_first_byte_offset",
-            "repl_backlog_histlen",
             "used_cpu_sys_children",
             "used_cpu_user_children",
         ],

@@ -1,5 +1,7 @@
 //! Conversion of INFO's fields to a page of metrics; `catalog.rs` maps fields to metrics.
 
+use std::collections::BTreeSet;
+
 use engine::shared::GateSlot;
 use engine::stats::histogram::Times;
 use engine::stats::{CommandCounters, Counter};
@@ -9,6 +11,7 @@ use super::page::{Page, float};
 use crate::config::choices::PerCommand;
 use crate::config::table::network;
 use crate::info;
+use crate::replication::table::{Row, rows};
 use crate::shared::Shared;
 
 /// The limits of histograms, in nanoseconds: two in each power of ten from 10 µs to 1 s, and 10 s.
@@ -55,6 +58,7 @@ pub fn page(shared: &Shared, slot: GateSlot) -> Page {
     });
     let words: Vec<(&str, &str)> = words.iter().map(|(name, value)| (&**name, &**value)).collect();
     page.add(&catalog::INFO, &words, "1");
+    replicas(&mut page, &rows(&shared.replication.primary(), shared.uptime_ms()));
     times(&mut page, shared, per_command);
     process(&mut page, shared);
     page
@@ -62,7 +66,7 @@ pub fn page(shared: &Shared, slot: GateSlot) -> Page {
 
 /// Returns the fields of INFO that consist of one number.
 fn fields() -> impl Iterator<Item = &'static Field> {
-    catalog::FIELDS.iter().chain(catalog::WHILE_LOADING)
+    catalog::FIELDS.iter().chain(catalog::AT_TIMES)
 }
 
 /// Adds a value of INFO, converted to the metric's unit. Adds no sample if the text is not a value.
@@ -114,6 +118,21 @@ fn key_sizes(page: &mut Page, name: &str, value: &str) {
     let kind = kind.trim_end_matches("_sizes").trim_end_matches("_items");
     for (size, count) in value.split(',').filter_map(|part| part.split_once('=')) {
         page.add(&catalog::KEY_SIZES, &[("db", db), ("type", kind), ("size", size)], count);
+    }
+}
+
+/// Adds the progress of each replica that follows the stream. Replicas with the same address and
+/// port cannot be told apart, so only the first one has samples.
+fn replicas(page: &mut Page, rows: &[Row]) {
+    let mut names = BTreeSet::new();
+    for row in rows.iter().filter(|row| row.is_online) {
+        let name = row.name();
+        if names.insert(name.clone()) {
+            let labels = [("replica", &*name)];
+            page.add(&catalog::REPLICA_OFFSET, &labels, &row.offset.to_string());
+            page.add(&catalog::REPLICA_LAG_BYTES, &labels, &row.behind_bytes.to_string());
+            page.add(&catalog::REPLICA_LAG_SECONDS, &labels, &row.lag_s.to_string());
+        }
     }
 }
 

@@ -31,6 +31,8 @@ use crate::snapshots::{BeginResult, Current, DataFolder, SaveInitiator, folder_p
 
 pub mod aof;
 mod file_times;
+pub mod full_sync;
+pub mod last_acks;
 pub mod loading;
 pub mod replay;
 pub mod restore;
@@ -48,7 +50,7 @@ const SYNC_STEP_BYTES: usize = 32 << 20;
 const WALKERS_MAX: usize = 4;
 
 /// Returns the save options for a snapshot file.
-fn save_options(shared: &Shared) -> SaveOptions {
+pub(crate) fn save_options(shared: &Shared) -> SaveOptions {
     save_options_for(shared, "0")
 }
 
@@ -113,7 +115,7 @@ pub fn changes(shared: &Shared) -> u64 {
 /// Fixes the point of a save: the save contains the data of this moment. Returns `None` if another
 /// save is in progress or the data could not be loaded. A rewrite in progress also prevents a save,
 /// except one by the exclusive owner. The caller is the exclusive owner.
-fn fix(
+pub(crate) fn fix(
     shared: &Shared,
     alone: &Exclusive,
     options: SaveOptions,
@@ -122,7 +124,10 @@ fn fix(
     let rewrites = shared.append_only.state();
     if matches!(
         initiator,
-        SaveInitiator::Background | SaveInitiator::AfterFlush | SaveInitiator::Foreground { way: Way::Gate }
+        SaveInitiator::Background
+            | SaveInitiator::AfterFlush
+            | SaveInitiator::Replicas
+            | SaveInitiator::Foreground { way: Way::Gate }
     ) && rewrites.rewrite.is_some()
     {
         // A rewrite is in progress: it will soon fix its point, or has fixed it.
@@ -139,7 +144,7 @@ fn fix(
     let save = Save::begin(&shared.engine, alone, options, functions)?;
     let (since, changes) = (Instant::now(), changes(shared));
     state.current = Some(Current { save: Arc::clone(&save), since, changes, initiator });
-    if initiator.is_background() {
+    if initiator.is_background() && initiator != SaveInitiator::Replicas {
         state.record.begun(unix_ms() / 1000);
     }
     Some(save)
@@ -319,7 +324,7 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
 }
 
 /// Runs the walk of a save to its end, with one walker for each core, at most [`WALKERS_MAX`].
-fn run_walkers(shared: &Shared, save: &Save, out: &(dyn ChunkSink + Sync), way: Way) {
+pub(crate) fn run_walkers(shared: &Shared, save: &Save, out: &(dyn ChunkSink + Sync), way: Way) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for number in 1..cores.min(WALKERS_MAX) {

@@ -2,11 +2,16 @@
 //! request state.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
+use engine::threads::{Delivery, Outbox};
 use keyspace::Exclusive;
 use persist::save::Way;
+use resp::Reply;
+use stdx::ByteQueue;
 
 use super::file_times::date_files;
+use super::last_acks::{WaitEnd, log_replicas, resume_writes, wait_for_replicas};
 use super::{aof, save_here, wait_for_end};
 use crate::shared::Shared;
 use crate::shutdown::ShutdownOptions;
@@ -19,10 +24,65 @@ pub struct FinalSave {
     appends: bool,
 }
 
-/// Cancels the background save, and returns the data that must still be written. Returns `None` if
-/// the server must not end now: the first base of its append-only file is incomplete, and the
-/// shutdown is not forced.
+/// Runs the shutdown request with this number, unless it is aborted first: waits for replicas,
+/// writes the data and stops the server. Otherwise the clients that wait for the request get an
+/// error. The calling thread is outside the gate.
+pub fn run_request(shared: &Shared, request: u64, wish: ShutdownOptions) {
+    let requests = &shared.shutdown_request;
+    let save = || {
+        let run = |work: FinalSave| work.run(shared, wish, || requests.begin(request));
+        last_work(shared, wish).map_or(Ending::Failed, run)
+    };
+    let ending = match wait_for_replicas(shared, wish, || requests.is_wanted(request)) {
+        WaitEnd::Over => save(),
+        WaitEnd::Aborted => Ending::Aborted,
+    };
+    if ending == Ending::Ready {
+        return shared.stop();
+    }
+    if ending == Ending::Failed {
+        tracing::warn!("Errors trying to shut down the server. Check the logs for more information.");
+        requests.give_up(request);
+    }
+    if !requests.is_pending() {
+        resume_writes(shared);
+    }
+    let outbox = Outbox::default();
+    for client in requests.take_clients(request) {
+        end_wait_with_error(shared, client, &outbox);
+    }
+    shared.wake(&outbox);
+}
+
+/// Sends the error of a failed or aborted SHUTDOWN to a client that waits for it.
+fn end_wait_with_error(shared: &Shared, client: u64, outbox: &Outbox) {
+    let engine::Shared { clients, blocked, threads, .. } = &shared.engine;
+    let waiter = clients.get(client).and_then(|client| blocked.of(&client));
+    let Some(waiter) = waiter.filter(|waiter| blocked.end(waiter)) else { return };
+    shared.engine.count_failure(waiter.thread, waiter.registered, SHUTDOWN_ERROR.as_bytes());
+    let mut reply = ByteQueue::new();
+    Reply::new(&mut reply, waiter.protocol).error(SHUTDOWN_ERROR);
+    let delivery = Delivery {
+        conn: waiter.conn,
+        client: waiter.client,
+        ticket: waiter.ticket,
+        reply_bytes: reply.len_bytes(),
+        reply,
+        pushes: ByteQueue::new(),
+        took: Duration::ZERO,
+        position: 0,
+    };
+    threads.deliver(waiter.thread, delivery, outbox);
+}
+
+/// The error of SHUTDOWN when the server does not end.
+pub const SHUTDOWN_ERROR: &str = "ERR Errors trying to SHUTDOWN. Check logs.";
+
+/// Logs the replicas that lack changes, cancels the background save, and returns the data that must
+/// still be written. Returns `None` if the server must not end now: the first base of its
+/// append-only file is incomplete, and the shutdown is not forced.
 pub fn last_work(shared: &Shared, wish: ShutdownOptions) -> Option<FinalSave> {
+    log_replicas(shared);
     if shared.persistence.cancel(&shared.engine) == Cancelled::InProgress {
         tracing::warn!("There is a child saving an .rdb. Killing it!");
     }

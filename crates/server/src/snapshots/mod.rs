@@ -44,11 +44,12 @@ pub struct Persistence {
 pub(crate) struct State {
     /// The results of saves.
     pub record: SaveRecord,
-    /// The save in progress, or the rewrite that has fixed its point; `None` if there is none.
+    /// The save or full sync in progress, or the rewrite that has fixed its point; `None` if there
+    /// is none.
     pub current: Option<Current>,
 }
 
-/// A save or a rewrite in progress.
+/// A save, a rewrite or a full sync in progress.
 #[derive(Clone)]
 pub(crate) struct Current {
     pub save: Arc<Save>,
@@ -77,12 +78,14 @@ pub(crate) enum SaveInitiator {
     },
     /// A rewrite of the append-only file.
     AofRewrite,
+    /// A full sync of replicas. No thread waits for it, and it writes no data file.
+    Replicas,
 }
 
 impl SaveInitiator {
     /// Returns true if no thread waits for the save.
     pub fn is_background(self) -> bool {
-        matches!(self, Self::Background | Self::AfterFlush)
+        matches!(self, Self::Background | Self::AfterFlush | Self::Replicas)
     }
 }
 
@@ -181,10 +184,11 @@ impl Persistence {
         Figures { record: state.record.clone(), current }
     }
 
-    /// Returns true while a background save is in progress. A save after a flush does not count,
-    /// because another save may replace it.
+    /// Returns true while a background save or a full sync is in progress. A save after a flush
+    /// does not count, because another save may replace it.
     pub fn is_saving(&self) -> bool {
-        self.state().current.as_ref().is_some_and(|current| current.initiator == SaveInitiator::Background)
+        let counts = |initiator| matches!(initiator, SaveInitiator::Background | SaveInitiator::Replicas);
+        self.state().current.as_ref().is_some_and(|current| counts(current.initiator))
     }
 
     /// Schedules a save, to begin as soon as possible.
@@ -192,7 +196,8 @@ impl Persistence {
         self.state().record.is_scheduled = true;
     }
 
-    /// Cancels the background save in progress; if there is none, cancels the scheduled save.
+    /// Cancels the background save or the full sync in progress; if there is none, cancels the
+    /// scheduled save.
     /// Returns the kind of the cancelled save, and does not wait for its end.
     pub fn cancel(&self, engine: &engine::Shared) -> Cancelled {
         let mut state = self.state();

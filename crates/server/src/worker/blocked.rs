@@ -8,12 +8,15 @@ use std::time::Duration;
 use commands::EmptyReply;
 use engine::session::{Flow, ReplyMode};
 use engine::threads::{Inbound, Killed};
+use engine::wait::BlockedClient;
 use net::ConnId;
 use resp::{Protocol, Reply};
 use stdx::ByteQueue;
 
 use super::figures::note_output;
 use super::{Worker, session_of};
+use crate::commands::wait::Wanted;
+use crate::shared::Shared;
 
 /// The deadlines of blocked clients, soonest first.
 #[derive(Debug, Default)]
@@ -58,23 +61,21 @@ impl Timeouts {
     }
 }
 
-/// Writes the reply to WAITAOF after a sync: 1 for this server, and 0 replicas.
-fn write_safe(protocol: Protocol, out: &mut ByteQueue) {
-    let mut reply = Reply::new(out, protocol);
-    reply.array(2);
-    reply.integer(1);
-    reply.integer(0);
+/// Returns the copies that a client of WAIT or WAITAOF waits for; `None` for other blocked clients.
+fn wanted_copies(waiter: &BlockedClient, shared: &Shared) -> Option<Wanted> {
+    let waits = matches!(waiter.empty, EmptyReply::Zero | EmptyReply::TwoZeros);
+    waits.then(|| Wanted::of(&waiter.args.args(shared.engine.keyspace.hasher())))
 }
 
 impl Worker<'_> {
-    /// Records the deadline of a client that has just blocked. Adds a client of WAITAOF to the
-    /// clients that wait for a sync.
+    /// Records the deadline of a client that has just blocked. Adds a client of WAIT or WAITAOF to
+    /// the clients that wait for copies.
     pub(super) fn settle_blocked(&mut self, conn: ConnId) {
         let Some(session) = session_of(&self.clients, conn) else { return };
         if let Some(blocked) = self.shared.engine.blocked.of(&session.info) {
             self.timeouts.add(blocked.deadline_ms, blocked.ticket, conn);
-            if blocked.empty == EmptyReply::TwoZeros {
-                self.awaiting_sync.push((conn, blocked.ticket));
+            if let Some(wanted) = wanted_copies(&blocked, self.shared) {
+                self.awaiting_copies.push((conn, blocked.ticket, wanted));
             }
         }
     }
@@ -101,6 +102,7 @@ impl Worker<'_> {
             let awaits = blocked.is_some_and(|blocked| blocked.ticket == delivery.ticket);
             if session.id == delivery.client && awaits {
                 session.saw(delivery.position);
+                session.wrote(delivery.position);
                 let info = Arc::clone(&session.info);
                 let ahead_bytes = delivery.reply_bytes - delivery.reply.len_bytes();
                 let reply = |_, out: &mut ByteQueue| out.append(delivery.reply);
@@ -120,34 +122,34 @@ impl Worker<'_> {
     /// WAITAOF, or a timeout. Also closes killed clients.
     pub(super) fn end_waits(&mut self) {
         self.take_inbound();
-        if !self.awaiting_sync.is_empty() {
-            self.end_syncs();
+        if !self.awaiting_copies.is_empty() {
+            self.end_copied();
         }
         if !self.timeouts.is_empty() {
             self.end_timeouts();
         }
     }
 
-    /// Answers clients of WAITAOF whose writes are synced and that wait for no replicas. Clients
-    /// that wait for replicas stay blocked until their timeout, because there are none.
+    /// Answers clients of WAIT and WAITAOF whose changes have enough copies.
     #[cold]
-    fn end_syncs(&mut self) {
-        let append_only = Arc::clone(&self.shared.append_only);
-        for (conn, ticket) in std::mem::take(&mut self.awaiting_sync) {
+    fn end_copied(&mut self) {
+        let shared = self.shared;
+        for (conn, ticket, wanted) in std::mem::take(&mut self.awaiting_copies) {
             let blocked =
-                self.session(conn).map(|session| (session.observed_position(), Arc::clone(&session.info)));
-            let waiter = blocked.as_ref().and_then(|(_, info)| self.shared.engine.blocked.of(info));
+                self.session(conn).map(|session| (wanted.position(session), Arc::clone(&session.info)));
+            let waiter = blocked.as_ref().and_then(|(_, info)| shared.engine.blocked.of(info));
             let waiter = waiter.filter(|waiter| waiter.ticket == ticket);
             let (Some((position, _)), Some(waiter)) = (blocked, waiter) else {
-                append_only.waiters.fetch_sub(1, Relaxed);
+                wanted.uncount(shared);
                 continue;
             };
-            let asks_for_replicas = !waiter.args.args(self.shared.engine.keyspace.hasher()).is(2, "0");
-            if asks_for_replicas || !append_only.has_synced(&self.shared.engine.log, position) {
-                self.awaiting_sync.push((conn, ticket));
-            } else if self.shared.engine.blocked.end(&waiter) {
-                append_only.waiters.fetch_sub(1, Relaxed);
-                self.end_wait(conn, Duration::ZERO, 0, write_safe);
+            let copies = wanted.copies(shared, position);
+            if !wanted.has_enough(copies) {
+                self.awaiting_copies.push((conn, ticket, wanted));
+            } else if shared.engine.blocked.end(&waiter) {
+                wanted.uncount(shared);
+                let reply = |protocol, out: &mut ByteQueue| copies.write(&mut Reply::new(out, protocol));
+                self.end_wait(conn, Duration::ZERO, 0, reply);
             }
         }
     }
@@ -163,12 +165,15 @@ impl Worker<'_> {
             // If `end` returns false, another thread has just served the client, and its reply will
             // arrive.
             if self.shared.engine.blocked.end(&waiter) {
-                let position = self.session(conn).map_or(0, |session| session.observed_position());
-                let is_safe = waiter.empty == EmptyReply::TwoZeros
-                    && self.shared.append_only.has_synced(&self.shared.engine.log, position);
-                let reply = |protocol, out: &mut ByteQueue| match is_safe {
-                    true => write_safe(protocol, out),
-                    false => waiter.write_empty(protocol, out),
+                let shared = self.shared;
+                let wanted = wanted_copies(&waiter, shared);
+                let copies = self
+                    .session(conn)
+                    .zip(wanted)
+                    .map(|(session, wanted)| wanted.copies(shared, wanted.position(session)));
+                let reply = |protocol, out: &mut ByteQueue| match copies {
+                    Some(copies) => copies.write(&mut Reply::new(out, protocol)),
+                    None => waiter.write_empty(protocol, out),
                 };
                 self.end_wait(conn, Duration::ZERO, 0, reply);
             }

@@ -243,12 +243,15 @@ impl Worker<'_> {
             blocked.end(&blocked_by);
             self.timeouts.remove(blocked_by.deadline_ms, blocked_by.ticket);
         }
+        self.shared.replication.arrivals.forget(session.id);
         session.drop_transaction();
         session.unsubscribe_all(pubsub, None);
         session.stop_monitoring(monitors);
         session.info.state.gone.store(true, Relaxed);
         self.engine.executor.stats().clients.sub(1);
-        threads.unregister(clients, &session.info);
+        if !session.info.is_replica() {
+            threads.unregister(clients, &session.info);
+        }
         self.closed_clients.push(client);
         self.give_up_keys();
     }

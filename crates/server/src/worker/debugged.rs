@@ -44,6 +44,7 @@ impl Worker<'_> {
             let Some(session) = self.session(conn) else { continue };
             if let Some(position) = output.ended {
                 session.saw(position);
+                session.wrote(position);
                 session.flow = Flow::Closing;
             }
             note_output(&self.engine, &link.client, output.bytes.len_bytes());

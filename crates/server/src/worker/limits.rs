@@ -85,7 +85,7 @@ impl Worker<'_> {
         let limit = if session.identity.must_authenticate() {
             UNAUTHENTICATED_OUTPUT_LIMIT
         } else if session.is_monitor() {
-            settings.clients.monitor_output_limit
+            settings.clients.replica_output_limit
         } else if session.subscriptions.is_some() {
             settings.clients.pubsub_output_limit
         } else {

@@ -288,6 +288,7 @@ impl Worker<'_> {
             Flow::Running => {}
             Flow::Blocked => self.settle_blocked(conn),
             Flow::Debugging => self.begin_debugging(conn),
+            Flow::Leaving => self.leave(conn),
             Flow::Closing => {
                 // Set before the last reply is sent: clients that redirect invalidations to this
                 // client must see that it is closing.

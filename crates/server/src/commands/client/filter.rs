@@ -54,12 +54,17 @@ enum What<'a> {
 enum ClientType {
     Normal,
     Pubsub,
-    Other,
+    Replica,
+    Primary,
 }
 
 impl ClientType {
     fn of(client: &ClientInfo) -> Self {
-        if client.is_subscriber() { ClientType::Pubsub } else { ClientType::Normal }
+        match () {
+            () if client.is_replica() => ClientType::Replica,
+            () if client.is_subscriber() => ClientType::Pubsub,
+            () => ClientType::Normal,
+        }
     }
 }
 
@@ -281,7 +286,8 @@ fn client_type(name: &[u8]) -> Result<ClientType, CommandError> {
     match name.to_ascii_lowercase().as_slice() {
         b"normal" => Ok(ClientType::Normal),
         b"pubsub" => Ok(ClientType::Pubsub),
-        b"master" | b"primary" | b"slave" | b"replica" => Ok(ClientType::Other),
+        b"slave" | b"replica" => Ok(ClientType::Replica),
+        b"master" | b"primary" => Ok(ClientType::Primary),
         _ => Err(CommandError::quoting("ERR Unknown client type '", name, "'")),
     }
 }

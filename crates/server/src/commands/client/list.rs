@@ -171,8 +171,8 @@ fn client_kill(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
 }
 
 /// Closes a client. The client that runs this command is closed after its reply. Any other client
-/// is removed from the list of clients at once, and its thread closes it. Returns false if that
-/// other client was already being killed, so that it is not counted again.
+/// is removed from the list of clients at once, and the thread with its connection closes it.
+/// Returns false if that other client was already being killed, so that it is not counted again.
 fn kill(ctx: &mut ServerCtx<'_, '_, '_>, client: &ClientInfo) -> bool {
     if client.id == ctx.session.id {
         ctx.session.flow = Flow::Closing;
@@ -180,6 +180,9 @@ fn kill(ctx: &mut ServerCtx<'_, '_, '_>, client: &ClientInfo) -> bool {
     }
     let engine::Shared { threads, clients, blocked, .. } = &ctx.shared.engine;
     let first = threads.kill(clients, client, &ctx.data.commit.outbox);
+    if first && client.is_replica() {
+        ctx.shared.replication.kill(client.id);
+    }
     blocked.end_of(client);
     first
 }

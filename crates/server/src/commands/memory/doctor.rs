@@ -40,7 +40,7 @@ pub fn report(figures: &MemoryFigures, around: DoctorInput) -> String {
 
 fn findings(figures: &MemoryFigures, around: DoctorInput) -> Vec<String> {
     let mut findings = Vec::new();
-    let MemoryFigures { used, peak, rss, heap_rss, active, clients, system, .. } = *figures;
+    let MemoryFigures { used, peak, rss, heap_rss, active, clients, stream, system, .. } = *figures;
     if peak > used + used / 2 {
         findings.push(format!(
             "Peak: the server once used {}, {:.1} times what it uses now. Memory of that time may still be \
@@ -69,6 +69,13 @@ fn findings(figures: &MemoryFigures, around: DoctorInput) -> Vec<String> {
             format_memory(clients / around.clients.max(1))
         ));
     }
+    if stream.beyond > WORTH_BYTES_MIN {
+        findings.push(format!(
+            "Replicas: {} of the replication stream are kept for slow replicas, beyond repl-backlog-size. INFO \
+             replication shows whose (offset, lag).",
+            format_memory(stream.beyond)
+        ));
+    }
     if around.pending_bytes > WORTH_BYTES_MIN {
         findings.push(format!(
             "Freeing: {} wait to be freed in the background. They will be, soon.",
@@ -92,6 +99,7 @@ fn findings(figures: &MemoryFigures, around: DoctorInput) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replication::memory::StreamMemory;
 
     const GOOD: MemoryFigures = MemoryFigures {
         used: 100 << 20,
@@ -103,6 +111,7 @@ mod tests {
         tables: 10 << 20,
         dataset: 80 << 20,
         clients: 1 << 20,
+        stream: StreamMemory { backlog: 1 << 20, beyond: 0 },
         system: 1 << 30,
     };
     const CALM: DoctorInput = DoctorInput { clients: 10, pending_bytes: 0, limit_bytes: 0, evicts: false };
@@ -123,6 +132,8 @@ mod tests {
         let gaps = MemoryFigures { active: 150 << 20, heap_rss: 150 << 20, rss: 152 << 20, ..GOOD };
         check(gaps, CALM, &["Fragmentation"]);
         check(MemoryFigures { rss: 140 << 20, ..GOOD }, CALM, &["Overhead of the process"]);
+        let stream = StreamMemory { beyond: 6 << 20, ..GOOD.stream };
+        check(MemoryFigures { stream, ..GOOD }, CALM, &["Replicas"]);
         check(MemoryFigures { clients: 10 << 20, ..GOOD }, CALM, &["Clients"]);
         check(MemoryFigures { clients: 10 << 20, ..GOOD }, DoctorInput { clients: 1000, ..CALM }, &[]);
         check(GOOD, DoctorInput { pending_bytes: 6 << 20, ..CALM }, &["Freeing"]);

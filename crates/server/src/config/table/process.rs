@@ -36,13 +36,7 @@ pub static OPTIONS: &[&Opt] = &[
     &SUPERVISED.opt,
     &SHUTDOWN_ON_SIGINT.opt,
     &SHUTDOWN_ON_SIGTERM.opt,
-    &Opt::integer(
-        "shutdown-timeout",
-        "10",
-        INT,
-        "The maximum time, in seconds, to wait for replicas at shutdown.",
-    )
-    .accepted("Saker has no replication yet"),
+    &SHUTDOWN_TIMEOUT.opt,
     &Opt::flag("set-proc-title", "yes", "Show the server's address and mode in the process title.")
         .at_start()
         .accepted(NO_TITLE),
@@ -171,5 +165,14 @@ pub static SHUTDOWN_ON_SIGTERM: Handle<[Vec<u8>]> = Opt::new(
     "default",
     "The options of SHUTDOWN that SIGTERM uses: `default`, or a combination of `save`, `nosave`, \
          `now` and `force`.",
+)
+.typed();
+
+/// `shutdown-timeout`: the seconds for which a shutdown waits for replicas; 0 for no wait.
+pub static SHUTDOWN_TIMEOUT: Handle<u64> = Opt::integer(
+    "shutdown-timeout",
+    "10",
+    INT,
+    "The maximum time, in seconds, to wait for replicas at shutdown.",
 )
 .typed();

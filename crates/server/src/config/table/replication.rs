@@ -2,7 +2,7 @@
 
 use super::NO_REPLICATION;
 use crate::config::handle::Handle;
-use crate::config::option::{ANY, BYTES, INT, Opt, PORT, POSITIVE_INT};
+use crate::config::option::{ANY, BYTES, FollowUp, INT, OnChange, Opt, PORT, POSITIVE_INT};
 use crate::config::value::Kind;
 use crate::config::words;
 
@@ -64,46 +64,14 @@ pub static OPTIONS: &[&Opt] = &[
          sync.",
     )
     .accepted(NO_REPLICATION),
-    &Opt::integer(
-        "min-replicas-to-write",
-        "0",
-        INT,
-        "The number of connected replicas below which writes are refused.",
-    )
-    .also(&["min-slaves-to-write"])
-    .accepted(NO_REPLICATION),
-    &Opt::integer(
-        "min-replicas-max-lag",
-        "10",
-        INT,
-        "The time, in seconds, after which a replica that sends nothing does not count for \
-         `min-replicas-to-write`.",
-    )
-    .also(&["min-slaves-max-lag"])
-    .accepted(NO_REPLICATION),
-    &Opt::memory(
-        "repl-backlog-size",
-        "1048576",
-        (1, i64::MAX as u64),
-        "The size of the replication backlog, in bytes.",
-    )
-    .accepted(NO_REPLICATION),
-    &Opt::integer(
-        "repl-backlog-ttl",
-        "3600",
-        ANY,
-        "The time, in seconds, for which the replication backlog is kept without a replica.",
-    )
-    .accepted(NO_REPLICATION),
+    &MIN_REPLICAS_TO_WRITE.opt,
+    &MIN_REPLICAS_MAX_LAG.opt,
+    &REPL_BACKLOG_SIZE.opt,
+    &REPL_BACKLOG_TTL.opt,
     &Opt::flag("repl-mptcp", "no", "Connect to the primary with Multipath TCP.")
         .at_start()
         .accepted(NO_REPLICATION),
-    &Opt::flag(
-        "repl-disable-tcp-nodelay",
-        "no",
-        "Send to replicas in fewer, larger packets (no TCP_NODELAY).",
-    )
-    .accepted(NO_REPLICATION),
+    &REPL_DISABLE_TCP_NODELAY.opt,
     &Opt::choice(
         "repl-diskless-load",
         "disabled",
@@ -111,37 +79,11 @@ pub static OPTIONS: &[&Opt] = &[
         "The condition for loading a snapshot directly from the connection to the primary.",
     )
     .accepted(NO_REPLICATION),
-    &Opt::flag("repl-diskless-sync", "yes", "Send a snapshot to replicas without writing it to disk.")
-        .accepted(NO_REPLICATION),
-    &Opt::integer(
-        "repl-diskless-sync-delay",
-        "5",
-        INT,
-        "The time, in seconds, to wait for more replicas before a diskless sync starts.",
-    )
-    .accepted(NO_REPLICATION),
-    &Opt::integer(
-        "repl-diskless-sync-max-replicas",
-        "0",
-        INT,
-        "The number of waiting replicas at which a diskless sync starts without delay.",
-    )
-    .accepted(NO_REPLICATION),
-    &Opt::integer(
-        "repl-ping-replica-period",
-        "10",
-        POSITIVE_INT,
-        "The interval, in seconds, of pings from the primary to its replicas.",
-    )
-    .also(&["repl-ping-slave-period"])
-    .accepted(NO_REPLICATION),
-    &Opt::integer(
-        "repl-timeout",
-        "60",
-        POSITIVE_INT,
-        "The time without traffic, in seconds, after which a replication link counts as failed.",
-    )
-    .accepted(NO_REPLICATION),
+    &REPL_DISKLESS_SYNC.opt,
+    &REPL_DISKLESS_SYNC_DELAY.opt,
+    &REPL_DISKLESS_SYNC_MAX_REPLICAS.opt,
+    &REPL_PING_REPLICA_PERIOD.opt,
+    &REPL_TIMEOUT.opt,
     &Opt::flag(
         "dual-channel-replication-enabled",
         "no",
@@ -164,5 +106,98 @@ pub static IMPORT_MODE: Handle<bool> = Opt::flag(
     "no",
     "Do not expire or evict keys while data is imported. A client with CLIENT IMPORT-SOURCE can \
          access expired keys; for other clients they count as missing.",
+)
+.typed();
+
+/// `min-replicas-to-write`: the number of good replicas below which writes are refused; 0 for no
+/// limit.
+pub static MIN_REPLICAS_TO_WRITE: Handle<usize> = Opt::integer(
+    "min-replicas-to-write",
+    "0",
+    INT,
+    "The number of connected replicas below which writes are refused.",
+)
+.also(&["min-slaves-to-write"])
+.on_change(OnChange::FollowUp(FollowUp::GoodReplicas))
+.typed();
+
+/// `min-replicas-max-lag`: the seconds without an acknowledgement after which a replica is no
+/// longer good; 0 turns `min-replicas-to-write` off.
+pub static MIN_REPLICAS_MAX_LAG: Handle<u64> = Opt::integer(
+    "min-replicas-max-lag",
+    "10",
+    INT,
+    "The time, in seconds, after which a replica that sends nothing does not count for \
+         `min-replicas-to-write`.",
+)
+.also(&["min-slaves-max-lag"])
+.on_change(OnChange::FollowUp(FollowUp::GoodReplicas))
+.typed();
+
+/// `repl-backlog-size`: the bytes of the stream that are kept for replicas that reconnect.
+pub static REPL_BACKLOG_SIZE: Handle<u64> = Opt::memory(
+    "repl-backlog-size",
+    "1048576",
+    (1, i64::MAX as u64),
+    "The size of the replication backlog, in bytes.",
+)
+.typed();
+
+/// `repl-backlog-ttl`: the seconds for which the backlog is kept without a replica; 0 for ever.
+pub static REPL_BACKLOG_TTL: Handle<u64> = Opt::integer(
+    "repl-backlog-ttl",
+    "3600",
+    ANY,
+    "The time, in seconds, for which the replication backlog is kept without a replica.",
+)
+.typed();
+
+/// `repl-disable-tcp-nodelay`: true if the kernel may delay small packets to replicas.
+pub static REPL_DISABLE_TCP_NODELAY: Handle<bool> = Opt::flag(
+    "repl-disable-tcp-nodelay",
+    "no",
+    "Send to replicas in fewer, larger packets (no TCP_NODELAY).",
+)
+.typed();
+
+/// `repl-diskless-sync`: true if snapshots for replicas are not written to a named file.
+pub static REPL_DISKLESS_SYNC: Handle<bool> =
+    Opt::flag("repl-diskless-sync", "yes", "Send a snapshot to replicas without writing it to disk.").typed();
+
+/// `repl-diskless-sync-delay`: the seconds to wait for more replicas before a full sync.
+pub static REPL_DISKLESS_SYNC_DELAY: Handle<u64> = Opt::integer(
+    "repl-diskless-sync-delay",
+    "5",
+    INT,
+    "The time, in seconds, to wait for more replicas before a diskless sync starts.",
+)
+.typed();
+
+/// `repl-diskless-sync-max-replicas`: the number of waiting replicas at which a full sync
+/// starts at once; 0 for none.
+pub static REPL_DISKLESS_SYNC_MAX_REPLICAS: Handle<usize> = Opt::integer(
+    "repl-diskless-sync-max-replicas",
+    "0",
+    INT,
+    "The number of waiting replicas at which a diskless sync starts without delay.",
+)
+.typed();
+
+/// `repl-ping-replica-period`: the seconds between pings to replicas.
+pub static REPL_PING_REPLICA_PERIOD: Handle<u64> = Opt::integer(
+    "repl-ping-replica-period",
+    "10",
+    POSITIVE_INT,
+    "The interval, in seconds, of pings from the primary to its replicas.",
+)
+.also(&["repl-ping-slave-period"])
+.typed();
+
+/// `repl-timeout`: the seconds without traffic after which a link counts as failed.
+pub static REPL_TIMEOUT: Handle<u64> = Opt::integer(
+    "repl-timeout",
+    "60",
+    POSITIVE_INT,
+    "The time without traffic, in seconds, after which a replication link counts as failed.",
 )
 .typed();

@@ -1,0 +1,151 @@
+//! The snapshot of a full sync: the data at one point of the replication stream, as an RDB file in
+//! a [`Spool`].
+//!
+//! The walk over the keyspace is that of a save, and only one is in progress at a time: a save, a
+//! rewrite of the append-only file or a full sync. While it runs, commands and INFO show it as a
+//! background save, as Redis shows the child process of a diskless sync. Its result changes neither
+//! the time nor the status of the last save.
+//!
+//! A flush of all data ends the file early ([`OnFlush::EndEarly`]): the flush follows in the
+//! stream, so the missing keys would be removed anyway.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use keyspace::Exclusive;
+use persist::folder::{FileError, Unsaved, give_up};
+use persist::rdb::FileVersion;
+use persist::save::{Contents, Failed, OnFlush, Progress, Save, SaveOptions, Unfit, Way};
+
+use super::{fix, run_walkers, save_options};
+use crate::replication::spool::Spool;
+use crate::shared::Shared;
+use crate::snapshots::SaveInitiator;
+
+/// The file that replicas request.
+pub struct SnapshotRequest {
+    /// The version of the format; `None` for that of `rdb-version`.
+    pub version: Option<FileVersion>,
+    /// The contents of the file.
+    pub contents: Contents,
+    /// The destination of the file. If all its readers are dropped, the walk is abandoned.
+    pub spool: Arc<Spool>,
+}
+
+/// The facts about the point of a full sync, which are written into the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PointFacts {
+    /// The database that is selected in the stream.
+    pub stream_db: usize,
+    /// The replication ID.
+    pub id: String,
+    /// The offset in the stream.
+    pub offset_bytes: u64,
+}
+
+/// The result of a request for a full sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeginResult {
+    /// The walk has begun. Its bytes and its end arrive in the spool.
+    Started,
+    /// Nothing has begun, because of a save, a rewrite, loading, or the end of the server. The
+    /// caller tries again later.
+    Busy,
+    /// Nothing has begun: the data cannot be written in the requested version.
+    Unfit(Unfit),
+}
+
+/// Begins a full sync. If it begins, `at_point` is called at its point, in the exclusive section;
+/// it returns the facts about this point. Otherwise it is not called. The caller is outside the
+/// gate.
+pub fn begin(
+    shared: &Arc<Shared>,
+    request: SnapshotRequest,
+    at_point: &mut dyn FnMut(&Exclusive) -> PointFacts,
+) -> BeginResult {
+    let SnapshotRequest { version, contents, spool } = request;
+    let options = save_options(shared);
+    let version = version.or(options.version);
+    let options = SaveOptions { version, contents, on_flush: OnFlush::EndEarly, ..options };
+    let begun = shared.engine.gate.exclusive(|alone| {
+        let save = fix_point(shared, alone, options)?;
+        let PointFacts { stream_db, id, offset_bytes } = at_point(alone);
+        save.add_facts([
+            ("repl-stream-db", stream_db.to_string()),
+            ("repl-id", id),
+            ("repl-offset", offset_bytes.to_string()),
+        ]);
+        Ok(save)
+    });
+    match begun {
+        Ok(save) => {
+            write_in_background(shared, save, spool);
+            BeginResult::Started
+        }
+        Err(refused) => refused,
+    }
+}
+
+/// Fixes the point of a full sync.
+///
+/// # Errors
+/// The result of a request that cannot begin.
+fn fix_point(shared: &Shared, alone: &Exclusive, options: SaveOptions) -> Result<Arc<Save>, BeginResult> {
+    let server_state = &shared.engine.server_state;
+    let is_ending = server_state.is_stopping.load(Relaxed) || shared.stopping.load(Relaxed);
+    if is_ending || server_state.is_loading.load(Relaxed) {
+        return Err(BeginResult::Busy);
+    }
+    let save = fix(shared, alone, options, SaveInitiator::Replicas).ok_or(BeginResult::Busy)?;
+    let Some(unfit) = save.unfit() else { return Ok(save) };
+    save.take_back(&shared.engine, alone);
+    shared.persistence.state().current = None;
+    shared.persistence.ended.notify_all();
+    Err(BeginResult::Unfit(unfit))
+}
+
+/// Starts the thread that writes the file.
+fn write_in_background(shared: &Arc<Shared>, save: Arc<Save>, spool: Arc<Spool>) {
+    tracing::info!("Background RDB transfer started");
+    let (thread_shared, thread_save, thread_spool) =
+        (Arc::clone(shared), Arc::clone(&save), Arc::clone(&spool));
+    let body = move || {
+        let (shared, save, spool) = (&*thread_shared, &*thread_save, &*thread_spool);
+        let written = save.write_into(&shared.engine, spool, |out| run_walkers(shared, save, out, Way::Gate));
+        end(shared, spool, result_of(save, written));
+    };
+    if let Err(error) = std::thread::Builder::new().name("repl-sync".to_owned()).spawn(body) {
+        // The thread cannot be created, but the walk has begun and must be ended.
+        give_up(&save, &shared.engine, |out| run_walkers(shared, &save, out, Way::Gate));
+        end(shared, &spool, Err(FileError(error.to_string()).into()));
+    }
+}
+
+fn result_of(save: &Save, written: Result<Progress, Failed>) -> Result<(), Unsaved> {
+    match (written, save.unfit()) {
+        (Ok(_), _) => Ok(()),
+        (Err(Failed), Some(unfit)) => Err(FileError(unfit.to_string()).into()),
+        // The spool knows the reason if it has failed, and keeps it.
+        (Err(Failed), None) => Err(Unsaved::Cancelled),
+    }
+}
+
+/// Ends the full sync: the next save can begin, and the readers get the end.
+fn end(shared: &Shared, spool: &Spool, result: Result<(), Unsaved>) {
+    let persistence = &shared.persistence;
+    let mut state = persistence.state();
+    if let Some(current) = state.current.take() {
+        state.record.last_took_s = Some(current.since.elapsed().as_secs());
+    }
+    drop(state);
+    persistence.ended.notify_all();
+    spool.end(result);
+    match spool.failure() {
+        None => tracing::info!("The snapshot for replicas is complete"),
+        Some(Unsaved::Cancelled) => tracing::warn!("Background transfer terminated by signal 10"),
+        Some(Unsaved::Failed(trouble)) => tracing::warn!("Background transfer error: {trouble}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! The wait of a shutdown for replicas: they acknowledge the last changes before the server ends.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use crate::config::table::process::SHUTDOWN_TIMEOUT;
+use crate::replication::table::{Row, rows};
+use crate::shared::{Message, Shared};
+use crate::shutdown::ShutdownOptions;
+
+/// Interval of the checks for acknowledgements.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The end of the wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitEnd {
+    /// The shutdown continues: all replicas have all changes, or the time is over.
+    Over,
+    /// The shutdown was aborted.
+    Aborted,
+}
+
+/// Returns the replicas that have to acknowledge changes.
+fn followers(shared: &Shared) -> Vec<Row> {
+    let mut rows = rows(&shared.replication.primary(), shared.uptime_ms());
+    rows.retain(|row| row.acknowledges);
+    rows
+}
+
+/// Returns true if a shutdown with these options would wait for replicas now.
+pub fn must_wait(shared: &Shared, wish: ShutdownOptions) -> bool {
+    let position = shared.engine.log.drawn();
+    !wish.at_once
+        && SHUTDOWN_TIMEOUT.of(&shared.config()) > 0
+        && followers(shared).iter().any(|row| !row.has_acked(position))
+}
+
+/// Pauses writes until all replicas have acknowledged all changes, at most for `shutdown-timeout`.
+/// Does nothing if they have already. `is_wanted` returns false after the shutdown was aborted. The
+/// calling thread is outside the gate. If the server does not end after all, the caller calls
+/// [`resume_writes`].
+pub fn wait_for_replicas(shared: &Shared, wish: ShutdownOptions, is_wanted: impl Fn() -> bool) -> WaitEnd {
+    if !must_wait(shared, wish) {
+        return WaitEnd::Over;
+    }
+    tracing::info!("Waiting for replicas before shutting down.");
+    let deadline = Instant::now() + Duration::from_secs(SHUTDOWN_TIMEOUT.of(&shared.config()));
+    // Relaxed: a thread may notice the pause a turn later. The exclusive step below orders it.
+    shared.engine.pause.for_shutdown.store(true, Relaxed);
+    if !shared.engine.scripts.is_any_busy() {
+        // After this step, no turn is running that began before the pause, so no write is in
+        // progress.
+        shared.engine.gate.exclusive(|_| ());
+    }
+    let position = shared.engine.log.drawn();
+    shared.replication.request_ack(position);
+    while followers(shared).iter().any(|row| !row.has_acked(position)) && Instant::now() < deadline {
+        if !is_wanted() {
+            return WaitEnd::Aborted;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    WaitEnd::Over
+}
+
+/// Ends the pause of a shutdown that was aborted or has failed.
+pub fn resume_writes(shared: &Shared) {
+    if shared.engine.pause.for_shutdown.swap(false, Relaxed) {
+        shared.broadcast(|| Message::Resume);
+    }
+}
+
+/// Logs the replicas that lack changes at the shutdown, and how many have all.
+pub fn log_replicas(shared: &Shared) {
+    let position = shared.engine.log.drawn();
+    let rows = rows(&shared.replication.primary(), shared.uptime_ms());
+    let lagging: Vec<&Row> = rows.iter().filter(|row| !row.has_acked(position)).collect();
+    for row in &lagging {
+        let (name, Row { behind_bytes, lag_s, state, .. }) = (row.name(), row);
+        tracing::info!(
+            "Lagging replica {name} reported offset {behind_bytes} behind master, lag={lag_s}, state={state}."
+        );
+    }
+    if !rows.is_empty() {
+        let (in_sync, all) = (rows.len() - lagging.len(), rows.len());
+        tracing::info!("{in_sync} of {all} replicas are in sync when shutting down.");
+    }
+}

@@ -1,0 +1,90 @@
+//! The begin of a snapshot for a cohort of replicas: its point in the stream, its version, its
+//! spool.
+
+use std::sync::Arc;
+
+use engine::threads::Outbox;
+use keyspace::Exclusive;
+use persist::rdb::FileVersion;
+use persist::save::Contents;
+use replicate::cohort::{Cohort, SnapshotReader};
+use replicate::handshake::SnapshotContents;
+use replicate::history::ReplId;
+use replicate::replica::Phase;
+
+use super::stream;
+use crate::config::choices::RdbVersion;
+use crate::config::table::{persistence, replication as options};
+use crate::persistence::full_sync::{self, PointFacts, SnapshotRequest};
+use crate::replication::messages::{Begun, NotBegun, Point};
+use crate::replication::spool::Spool;
+use crate::shared::Shared;
+use crate::snapshots::folder_path;
+
+/// Begins the snapshot of a cohort. Waits for the keyspace.
+///
+/// # Errors
+/// If it cannot begin now, or not for these replicas.
+pub(super) fn begin(shared: &Arc<Shared>, cohort: &Cohort) -> Result<Begun, NotBegun> {
+    let (folder, limit_bytes, version) = {
+        let store = shared.config();
+        let version = match persistence::RDB_VERSION.of(&store) {
+            RdbVersion::Fixed(version) => Some(version),
+            RdbVersion::Auto => match cohort.reader {
+                SnapshotReader::Unknown => None,
+                SnapshotReader::ValkeyBefore9 => Some(FileVersion::Redis7Dot2),
+                SnapshotReader::Valkey9 => Some(FileVersion::Valkey9),
+            },
+        };
+        (folder_path(&store), options::REPL_BACKLOG_SIZE.of(&store), version)
+    };
+    let notified = Arc::clone(&shared.replication);
+    let (spool, readers) = Spool::new(folder, cohort.replicas.len(), Box::new(move || notified.notify()));
+    let request = SnapshotRequest { version, contents: contents(cohort.contents), spool };
+    let (outbox, mut point) = (Outbox::default(), None);
+    let begun = full_sync::begin(shared, request, &mut |alone| {
+        point = begin_point(shared, cohort, (alone, limit_bytes), &outbox);
+        let (id, offset_bytes) = point.map_or((ReplId::NONE, 0), |point| (point.id, point.offset));
+        PointFacts { stream_db: 0, id: id.to_string(), offset_bytes }
+    });
+    shared.wake(&outbox);
+    let replicas = || cohort.replicas.iter().map(|&(client, _)| client).collect();
+    match (begun, point) {
+        (full_sync::BeginResult::Busy, _) => Err(NotBegun::Busy),
+        (full_sync::BeginResult::Started, Some(point)) => {
+            let readers = cohort.replicas.iter().zip(readers);
+            let readers = readers.map(|(&(client, framing), reader)| (client, framing, reader)).collect();
+            Ok(Begun { point, readers })
+        }
+        (full_sync::BeginResult::Started, None) => {
+            let reason = "the change log has too many readers".to_owned();
+            Err(NotBegun::Failed { replicas: replicas(), reason })
+        }
+        (full_sync::BeginResult::Unfit(unfit), _) => {
+            Err(NotBegun::Failed { replicas: replicas(), reason: unfit.to_string() })
+        }
+    }
+}
+
+/// Fixes the point of a snapshot in the stream: from it on, the backlog keeps the stream for the
+/// replicas of the cohort. The caller owns the keyspace.
+fn begin_point(
+    shared: &Shared,
+    cohort: &Cohort,
+    (alone, limit_bytes): (&Exclusive, u64),
+    outbox: &Outbox,
+) -> Option<Point> {
+    let offset = stream::begin_part(shared, alone, limit_bytes, outbox)?;
+    let mut primary = shared.replication.primary();
+    for &(client, _) in &cohort.replicas {
+        primary.set_phase(client, Phase::ReceivesSnapshot, offset);
+    }
+    Some(Point { id: primary.history().id, offset })
+}
+
+fn contents(wanted: SnapshotContents) -> Contents {
+    let mut contents = Contents::empty();
+    contents.set(Contents::DATA, wanted.contains(SnapshotContents::DATA));
+    contents.set(Contents::FUNCTIONS, wanted.contains(SnapshotContents::FUNCTIONS));
+    contents
+}

@@ -1,0 +1,68 @@
+//! The reader of the change log that appends the stream of replicas to the backlog.
+
+use std::sync::Arc;
+
+use engine::log::level::Released;
+use engine::log::merger::{LogBatch, LogReader};
+use engine::log::target::LogTarget;
+use engine::threads::Outbox;
+use keyspace::Exclusive;
+
+use crate::random::random_repl_id;
+use crate::replication::Replication;
+use crate::shared::Shared;
+
+/// The reader; see the module.
+struct StreamReader(Arc<Replication>);
+
+impl LogReader for StreamReader {
+    fn append(&mut self, batch: &LogBatch<'_>) -> Released {
+        let mut primary = self.0.primary();
+        batch.for_each_part(LogTarget::Replicas, |part| primary.append(part));
+        primary.note_position(batch.position);
+        drop(primary);
+        self.0.notify();
+        Released::ALL
+    }
+}
+
+/// Begins a part of the stream that can be read without the part before: its first command is a
+/// SELECT. Returns its offset. If the stream is not recorded yet, it is from now on. The caller
+/// owns the keyspace. Returns `None` if the change log has no room for a reader.
+pub fn begin_part(shared: &Shared, alone: &Exclusive, limit_bytes: u64, outbox: &Outbox) -> Option<u64> {
+    let (replication, log) = (&shared.replication, &shared.engine.log);
+    let mut reader = replication.reader();
+    if reader.is_some() {
+        log.begin_part(alone, LogTarget::Replicas, outbox);
+        return Some(replication.primary().end());
+    }
+    replication.primary().open_backlog(limit_bytes, random_repl_id());
+    let stream = Box::new(StreamReader(Arc::clone(replication)));
+    *reader = log.attach(alone, (stream, LogTarget::Replicas), outbox);
+    let mut primary = replication.primary();
+    if reader.is_none() {
+        primary.close_backlog(random_repl_id());
+        return None;
+    }
+    // The snapshot has all changes up to here.
+    primary.note_position(log.drawn());
+    Some(primary.end())
+}
+
+/// Stops to record the stream if it has had no replica for `ttl_ms`. Replicas that come back later
+/// need a full synchronisation. The caller owns the keyspace.
+pub fn end_if_due(shared: &Shared, alone: &Exclusive, ttl_ms: u64, outbox: &Outbox) {
+    let replication = &shared.replication;
+    let mut reader = replication.reader();
+    if replication.primary().is_backlog_due(ttl_ms, shared.uptime_ms())
+        && let Some(id) = reader.take()
+    {
+        // The reader takes what was appended so far; nothing is counted afterwards.
+        shared.engine.log.detach(alone, id, outbox);
+        replication.primary().close_backlog(random_repl_id());
+        tracing::info!(
+            "Replication backlog freed after {} seconds without connected replicas.",
+            ttl_ms / 1000
+        );
+    }
+}

@@ -1,0 +1,623 @@
+//! The thread `repl`: it owns the connections of replicas. It sends them snapshots and the stream,
+//! takes their acknowledgements, and begins snapshots. It waits for no other thread.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use engine::client::ClientInfo;
+use engine::threads::Outbox;
+use net::{Address, BackendChoice, ConnId, Event, EventLoop, LoopOptions, Socket};
+use replicate::cohort::{Cohort, CohortOptions, Transfer, due};
+use replicate::framing::Framing;
+use replicate::handshake::{Capabilities, Purpose};
+use replicate::primary::{AfterSnapshot, FullReason, Resync};
+use replicate::replica::{Dialect, Phase, Replica};
+use resp::parse::Progress;
+use stdx::mailbox::Mailbox;
+
+use super::good_replicas::update_good_replicas;
+use super::link::{Link, Queued, SnapshotOutput, take_acks};
+use super::{cohort_sync, stream};
+use crate::config::table::replication as options;
+use crate::random::random_repl_id;
+use crate::replication::PING;
+use crate::replication::arrivals::SyncRequest;
+use crate::replication::memory::output_limit;
+use crate::replication::messages::{Arrival, Begun, Message, NotBegun, Point};
+use crate::shared::{Message as WorkerMessage, Shared};
+
+/// The number of unsent bytes of a replica up to which more is queued.
+const WINDOW_BYTES: usize = 1 << 20;
+/// The capacity of the mailbox.
+const MESSAGES_MAX: usize = 4096;
+/// The time between two rounds of regular work.
+const ROUND: Duration = Duration::from_millis(100);
+/// The time for which changes are gathered after some were sent, unless a client waits for
+/// acknowledgements. Each send costs a system call and a wake-up of the replica.
+const GATHER: Duration = Duration::from_millis(1);
+
+/// Hands a connection over to the thread, which starts if it does not run yet.
+pub fn adopt(shared: &Arc<Shared>, socket: Socket, info: Arc<ClientInfo>, request: SyncRequest) {
+    let arrival = Box::new(Arrival { socket, info, request });
+    let id = arrival.info.id;
+    let sent = start(shared).and_then(|()| {
+        let mailbox = shared.replication.mailbox.get();
+        mailbox
+            .ok_or_else(|| "no mailbox".to_owned())?
+            .send(Message::Adopt(arrival))
+            .map_err(|_| "busy".to_owned())
+    });
+    if let Err(error) = sent {
+        tracing::warn!("Cannot serve a replica: {error}");
+        shared.engine.clients.remove(id);
+    }
+}
+
+/// Starts the thread unless it runs.
+fn start(shared: &Arc<Shared>) -> Result<(), String> {
+    let mut thread = shared.replication.thread.lock().expect("nothing panics while it is locked");
+    if thread.is_some() || shared.stopping.load(Acquire) {
+        return Ok(());
+    }
+    let (sender, ready) = mpsc::channel();
+    let thread_shared = Arc::clone(shared);
+    let body = move || match EventLoop::new(&loop_options()) {
+        Ok(net) => {
+            let waker = net.waker();
+            thread_shared.replication.set_waker(waker.clone());
+            // A failed wake-up leaves the thread asleep until its next round.
+            let mailbox = Mailbox::new(MESSAGES_MAX, move || drop(waker.wake()));
+            let _ = thread_shared.replication.mailbox.set(mailbox);
+            let _ = sender.send(Ok(()));
+            ReplicationThread::new(&thread_shared, net).run();
+        }
+        Err(error) => drop(sender.send(Err(error.to_string()))),
+    };
+    let spawned = std::thread::Builder::new().name("repl".to_owned()).spawn(body);
+    let spawned = spawned.map_err(|error| error.to_string())?;
+    let started = ready.recv().unwrap_or_else(|_| Err("the thread has ended".to_owned()));
+    *thread = started.is_ok().then_some(spawned);
+    started
+}
+
+/// Returns the options of the thread's loop. It has few connections, which send little.
+fn loop_options() -> LoopOptions {
+    LoopOptions {
+        backend: BackendChoice::Epoll,
+        turn_input_len_bytes_max: 256 << 10,
+        gather_us_max: 0,
+        ..LoopOptions::default()
+    }
+}
+
+/// The thread; see the module.
+struct ReplicationThread<'s> {
+    shared: &'s Arc<Shared>,
+    mailbox: &'s Mailbox<Message>,
+    net: EventLoop,
+    /// The connections, by the ids of their clients.
+    links: BTreeMap<u64, Link>,
+    /// The clients of the connections.
+    clients: HashMap<ConnId, u64>,
+    /// True while a snapshot is about to begin.
+    is_beginning: bool,
+    next_round: Instant,
+    rounds: u64,
+    /// The end of the stream and the time when it was last seen to have advanced, for pings.
+    last_ping_ms: u64,
+}
+
+/// The number of rounds in a second.
+const ROUNDS_PER_SECOND: u64 = 10;
+
+impl<'s> ReplicationThread<'s> {
+    fn new(shared: &'s Arc<Shared>, net: EventLoop) -> Self {
+        Self {
+            shared,
+            mailbox: shared.replication.mailbox.get().expect("it was set before"),
+            net,
+            links: BTreeMap::new(),
+            clients: HashMap::new(),
+            is_beginning: false,
+            next_round: Instant::now() + ROUND,
+            rounds: 0,
+            last_ping_ms: shared.uptime_ms(),
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.shared.uptime_ms()
+    }
+
+    /// Runs until the server stops.
+    fn run(mut self) {
+        let mut events = Vec::new();
+        // Acquire: pairs with the swap in `Shared::stop`.
+        while !self.shared.stopping.load(Acquire) {
+            let left = self.next_round.saturating_duration_since(Instant::now());
+            let timeout = if self.mailbox.prepare_sleep() { left } else { Duration::ZERO };
+            let polled = self.net.poll(Some(timeout), &mut events);
+            self.mailbox.awake();
+            if let Err(error) = polled {
+                tracing::error!(%error, "the event loop of replication failed");
+                std::thread::sleep(ROUND);
+            }
+            while let Some(message) = self.mailbox.receive() {
+                self.take(message);
+            }
+            for event in events.drain(..) {
+                self.handle(event);
+            }
+            if Instant::now() >= self.next_round {
+                self.next_round = Instant::now() + ROUND;
+                self.round();
+            }
+            let has_fed = self.feed_all();
+            self.net.flush();
+            if has_fed && self.shared.replication.waiters.load(Relaxed) == 0 {
+                // No client waits for an acknowledgement, so gathering costs nobody any time.
+                std::thread::sleep(GATHER);
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Adopt(arrival) => self.adopt(*arrival),
+            Message::SyncBegun(result) => self.begun(result),
+            // All links are fed in each turn, and the loop checks for the stop.
+            Message::Feed | Message::Stop => {}
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Data(conn) => self.received(conn),
+            Event::Closed(conn, _) => self.closed(conn),
+            // All links are fed in each turn.
+            Event::Drained(_) | Event::Woken => {}
+            Event::Accepted { .. }
+            | Event::AcceptFailed { .. }
+            | Event::Secured(_)
+            | Event::HandshakeFailed(..)
+            | Event::PeerFinished(_)
+            | Event::Connected(_)
+            | Event::ConnectFailed(..)
+            | Event::Released(..) => {}
+        }
+    }
+
+    /// Takes over a connection, and answers its request.
+    fn adopt(&mut self, Arrival { socket, info, request }: Arrival) {
+        if self.shared.engine.clients.get(info.id).is_none() {
+            // It was killed on its way.
+            return;
+        }
+        let conn = match self.net.adopt(socket) {
+            Ok(conn) => conn,
+            Err(error) => {
+                tracing::warn!(%error, "Cannot serve a replica");
+                self.shared.engine.clients.remove(info.id);
+                return;
+            }
+        };
+        let peer_ip = match &info.peer {
+            Address::Tcp(address) => address.ip().to_string(),
+            Address::Unix(path) => path.display().to_string(),
+        };
+        let replica = Replica::new(request.handshake.clone(), request.dialect, peer_ip, self.now_ms());
+        let name = name_of(&replica);
+        let client = info.id;
+        self.clients.insert(conn, client);
+        let link = Link {
+            conn,
+            info,
+            name,
+            snapshot: None,
+            progress_ms: self.now_ms(),
+            progress: Progress::default(),
+        };
+        tracing::info!("Replica {} asks for synchronization", link.name);
+        self.links.insert(client, link);
+        self.answer(client, replica, &request);
+    }
+
+    /// Adds a replica. Its stream continues if possible; otherwise it waits for a snapshot.
+    fn answer(&mut self, client: u64, replica: Replica, request: &SyncRequest) {
+        let shared = self.shared;
+        let link = &self.links[&client];
+        let mut primary = shared.replication.primary();
+        let resync = match replica.handshake.purpose {
+            Purpose::Follow => primary.resync(&request.id, request.next),
+            Purpose::SnapshotOnly => Resync::Full(FullReason::Requested),
+        };
+        let is_psync2 = replica.handshake.capabilities.contains(Capabilities::PSYNC2);
+        let (history, end) = (*primary.history(), primary.end());
+        primary.add(client, replica);
+        if let Resync::Continue { from } = resync {
+            primary.set_phase(client, Phase::Online, from);
+        }
+        drop(primary);
+        let figures = &shared.replication.figures;
+        match resync {
+            Resync::Continue { from } => {
+                figures.sync_partial_ok.fetch_add(1, Relaxed);
+                tracing::info!(
+                    "Partial resynchronization request from {} accepted. Sending {} bytes of backlog starting from offset {}.",
+                    link.name,
+                    end - from,
+                    request.next
+                );
+                let line = match is_psync2 {
+                    true => format!("+CONTINUE {}\r\n", history.id),
+                    false => "+CONTINUE\r\n".to_owned(),
+                };
+                self.net.output(link.conn).tail_mut().extend_from_slice(line.as_bytes());
+                self.acknowledged();
+            }
+            Resync::Full(reason) => {
+                if request.dialect == Dialect::Psync && reason != FullReason::Requested {
+                    figures.sync_partial_err.fetch_add(1, Relaxed);
+                }
+                log_full(link, reason, request, &history);
+                self.begin_due();
+            }
+        }
+    }
+
+    /// Takes the requests of a replica.
+    fn received(&mut self, conn: ConnId) {
+        let Some(&client) = self.clients.get(&conn) else { return };
+        let Some(link) = self.links.get_mut(&client) else { return };
+        let inputs = self.net.inputs();
+        let (input, position) = (inputs.bytes(conn), inputs.position(conn));
+        match take_acks(input, position, &mut link.progress) {
+            Err(error) => {
+                tracing::warn!("Protocol error from replica {}: {error}", link.name);
+                self.disconnect(client);
+            }
+            Ok((done_bytes, ack)) => {
+                self.net.consume(conn, done_bytes);
+                self.shared.replication.figures.input_bytes.fetch_add(done_bytes as u64, Relaxed);
+                link.info.traffic.last_active_ms.store(self.shared.uptime_ms(), Relaxed);
+                if let Some(replconf) = self.shared.engine.table.find(b"replconf") {
+                    link.info.traffic.last_command.store(replconf.id as u64 + 1, Relaxed);
+                }
+                let now_ms = self.shared.uptime_ms();
+                link.progress_ms = now_ms;
+                if ack.is_none() && done_bytes > 0 {
+                    // Replicas send newlines while they load.
+                    self.shared.replication.primary().note_alive(client, now_ms);
+                }
+                if let Some(ack) = ack {
+                    let becomes_online =
+                        self.shared.replication.primary().acknowledge(client, ack.acked, ack.synced, now_ms);
+                    if becomes_online {
+                        tracing::info!("Synchronization with replica {} succeeded", self.links[&client].name);
+                    }
+                    self.acknowledged();
+                }
+            }
+        }
+    }
+
+    /// Lets the clients that wait for replicas look again, and counts the good replicas.
+    fn acknowledged(&self) {
+        update_good_replicas(self.shared, self.now_ms());
+        if self.shared.replication.waiters.load(Relaxed) > 0 {
+            self.shared.broadcast(|| WorkerMessage::Resume);
+        }
+    }
+
+    /// Removes a replica whose connection has ended.
+    fn closed(&mut self, conn: ConnId) {
+        let Some(client) = self.clients.remove(&conn) else { return };
+        let Some(link) = self.links.remove(&client) else { return };
+        tracing::info!("Connection with replica {} lost.", link.name);
+        self.shared.replication.primary().remove(client, self.now_ms());
+        self.shared.engine.clients.remove(client);
+        self.acknowledged();
+    }
+
+    /// Closes the connection of a replica.
+    fn disconnect(&mut self, client: u64) {
+        if let Some(link) = self.links.get(&client) {
+            let conn = link.conn;
+            self.net.close(conn);
+            self.closed(conn);
+        }
+    }
+
+    /// Queues for each replica what it can get now. Returns true if a replica got some bytes.
+    fn feed_all(&mut self) -> bool {
+        // AcqRel: pairs with the swap in `notify`. A change appended before that swap is seen
+        // below; a later one sends a message.
+        self.shared.replication.notified.swap(false, AcqRel);
+        let mut has_fed = false;
+        for client in self.links.keys().copied().collect::<Vec<u64>>() {
+            has_fed |= self.feed(client);
+        }
+        has_fed
+    }
+
+    fn feed(&mut self, client: u64) -> bool {
+        let Some(link) = self.links.get_mut(&client) else { return false };
+        let outputs = self.net.split().1;
+        let before = outputs.len_bytes(link.conn);
+        if before >= WINDOW_BYTES {
+            return false;
+        }
+        let out = outputs.queue(link.conn);
+        if link.snapshot.is_some() {
+            self.feed_snapshot(client);
+        } else {
+            for piece in self.shared.replication.primary().take_for(client, WINDOW_BYTES - before) {
+                match piece {
+                    replicate::backlog::Piece::Copied(bytes) => out.tail_mut().extend_from_slice(&bytes),
+                    replicate::backlog::Piece::Shared(part) => out.push_shared(Arc::new(part)),
+                }
+            }
+        }
+        let Some(link) = self.links.get(&client) else { return true };
+        let fed_bytes = self.net.split().1.len_bytes(link.conn).saturating_sub(before);
+        self.shared.replication.note_output(fed_bytes);
+        fed_bytes > 0
+    }
+
+    /// Queues the next part of the snapshot of a replica.
+    fn feed_snapshot(&mut self, client: u64) {
+        let now_ms = self.now_ms();
+        let Some(link) = self.links.get_mut(&client) else { return };
+        let Some(snapshot) = &mut link.snapshot else { return };
+        let out = self.net.output(link.conn);
+        let before = out.len_bytes();
+        let queued = snapshot.queue(out, WINDOW_BYTES);
+        if out.len_bytes() > before {
+            link.progress_ms = now_ms;
+        }
+        match queued {
+            Ok(Queued::Part) => {}
+            Ok(Queued::Whole(framing)) => self.snapshot_sent(client, framing),
+            Err(error) => {
+                tracing::warn!("The snapshot for replica {} failed: {error:?}", link.name);
+                self.disconnect(client);
+            }
+        }
+    }
+
+    /// Continues after all of a replica's snapshot is queued.
+    fn snapshot_sent(&mut self, client: u64, framing: Framing) {
+        let Some(link) = self.links.get_mut(&client) else { return };
+        link.snapshot = None;
+        let next = self.shared.replication.primary().snapshot_sent(client, framing);
+        match next {
+            AfterSnapshot::Close => {
+                tracing::info!("Snapshot sent to {}, which asked for nothing else", link.name);
+                self.net.close_after_flush(link.conn);
+            }
+            AfterSnapshot::AwaitAck => {}
+            AfterSnapshot::Stream => {
+                tracing::info!("Synchronization with replica {} succeeded", link.name);
+                self.acknowledged();
+            }
+        }
+    }
+
+    /// Begins the snapshot of the cohort that is due, if no other is about to begin.
+    fn begin_due(&mut self) {
+        if self.is_beginning {
+            return;
+        }
+        let options = cohort_options(self.shared);
+        let cohort = due(&self.shared.replication.primary(), options, self.now_ms());
+        if let Some(cohort) = cohort {
+            self.begin(cohort, options);
+        }
+    }
+
+    fn begin(&mut self, cohort: Cohort, options: CohortOptions) {
+        self.is_beginning = true;
+        let target = match options.transfer {
+            Transfer::Diskless => "replicas sockets",
+            Transfer::Complete => "disk",
+        };
+        let shared = Arc::clone(self.shared);
+        let body = move || {
+            let result = cohort_sync::begin(&shared, &cohort);
+            if result.is_ok() {
+                tracing::info!("Starting BGSAVE for SYNC with target: {target}");
+            }
+            if let Some(mailbox) = shared.replication.mailbox.get() {
+                // The thread empties its mailbox in each turn. A full one means that it has ended.
+                let _ = mailbox.send(Message::SyncBegun(result));
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("repl-sync".to_owned()).spawn(body) {
+            tracing::warn!(%error, "Cannot start a snapshot for replicas");
+            self.is_beginning = false;
+        }
+    }
+
+    /// Answers the replicas of a cohort after the point of their snapshot.
+    fn begun(&mut self, result: Result<Begun, NotBegun>) {
+        self.is_beginning = false;
+        match result {
+            Ok(Begun { point, readers }) => {
+                for (client, framing, reader) in readers {
+                    self.answer_full(client, point, SnapshotOutput::new(reader, framing, random_mark()));
+                }
+            }
+            // Another walk over the data is in progress: the next round tries again.
+            Err(NotBegun::Busy) => {}
+            Err(NotBegun::Failed { replicas, reason }) => {
+                tracing::warn!("Cannot write a snapshot that the replicas can read: {reason}");
+                for client in replicas {
+                    if let Some(link) = self.links.get(&client) {
+                        let line = format!("-ERR {reason}\r\n");
+                        self.net.output(link.conn).tail_mut().extend_from_slice(line.as_bytes());
+                        self.net.close_after_flush(link.conn);
+                        self.shared.replication.primary().set_phase(client, Phase::SnapshotSent, 0);
+                    }
+                }
+            }
+        }
+    }
+
+    fn answer_full(&mut self, client: u64, point: Point, snapshot: SnapshotOutput) {
+        let now_ms = self.now_ms();
+        let Some(link) = self.links.get_mut(&client) else { return };
+        let dialect = self.shared.replication.primary().replica(client).map(|replica| replica.dialect);
+        let Some(dialect) = dialect else { return };
+        self.shared.replication.figures.sync_full.fetch_add(1, Relaxed);
+        if dialect == Dialect::Psync {
+            let line = format!("+FULLRESYNC {} {}\r\n", point.id, point.offset);
+            self.net.output(link.conn).tail_mut().extend_from_slice(line.as_bytes());
+        }
+        (link.snapshot, link.progress_ms) = (Some(snapshot), now_ms);
+    }
+
+    /// Does the regular work.
+    fn round(&mut self) {
+        self.rounds += 1;
+        for client in self.shared.replication.take_kills() {
+            self.disconnect(client);
+        }
+        self.begin_due();
+        let limit = output_limit(&self.shared.engine.settings.get().clients);
+        let now_ms = self.now_ms();
+        let over = {
+            let mut primary = self.shared.replication.primary();
+            primary.set_output_limit(limit);
+            primary.over_limit(now_ms)
+        };
+        for client in over {
+            if let Some(link) = self.links.get(&client) {
+                tracing::warn!(
+                    "Client {} (replica) scheduled to be closed ASAP for overcoming of output buffer limits.",
+                    link.name
+                );
+            }
+            self.disconnect(client);
+        }
+        self.shared.replication.update_memory(&self.shared.engine.server_state);
+        if self.rounds.is_multiple_of(ROUNDS_PER_SECOND) {
+            self.second();
+        }
+    }
+
+    /// Does the work of each second: pings, signs of life, timeouts, the size of the backlog.
+    fn second(&mut self) {
+        let now_ms = self.now_ms();
+        let (ping_ms, timeout_ms, backlog_bytes, ttl_ms) = {
+            let store = self.shared.config();
+            let ms = |seconds: u64| seconds.saturating_mul(1000);
+            (
+                ms(options::REPL_PING_REPLICA_PERIOD.of(&store)),
+                ms(options::REPL_TIMEOUT.of(&store)),
+                options::REPL_BACKLOG_SIZE.of(&store),
+                ms(options::REPL_BACKLOG_TTL.of(&store)),
+            )
+        };
+        let replication = &self.shared.replication;
+        replication.primary().set_backlog_limit(backlog_bytes);
+        if !self.links.is_empty() && now_ms.saturating_sub(self.last_ping_ms) >= ping_ms {
+            self.last_ping_ms = now_ms;
+            replication.primary().append(PING);
+        }
+        let mut timed_out = Vec::new();
+        for (&client, link) in &self.links {
+            let primary = replication.primary();
+            let Some(replica) = primary.replica(client) else { continue };
+            let (phase, dialect, acked_ms) = (replica.phase, replica.dialect, replica.acked_ms);
+            drop(primary);
+            let is_awaiting = link.snapshot.as_ref().is_none_or(SnapshotOutput::is_awaited);
+            match phase {
+                Phase::AwaitsSnapshot { .. } | Phase::ReceivesSnapshot if is_awaiting => {
+                    self.net.output(link.conn).tail_mut().push(b'\n');
+                }
+                Phase::ReceivesSnapshot | Phase::SnapshotSent | Phase::AwaitsAck | Phase::OverLimit => {
+                    if now_ms.saturating_sub(link.progress_ms) > timeout_ms {
+                        timed_out.push((client, "full sync"));
+                    }
+                }
+                Phase::Online if dialect == Dialect::Psync => {
+                    if now_ms.saturating_sub(acked_ms) > timeout_ms {
+                        timed_out.push((client, "streaming sync"));
+                    }
+                }
+                Phase::Online | Phase::AwaitsSnapshot { .. } => {}
+            }
+        }
+        for (client, during) in timed_out {
+            tracing::warn!("Disconnecting timedout replica ({during}): {}", self.links[&client].name);
+            self.disconnect(client);
+        }
+        update_good_replicas(self.shared, self.now_ms());
+        self.end_stream_if_due(ttl_ms);
+    }
+
+    /// Frees the backlog if it has had no replica for too long.
+    fn end_stream_if_due(&self, ttl_ms: u64) {
+        if !self.shared.replication.primary().is_backlog_due(ttl_ms, self.now_ms()) {
+            return;
+        }
+        // A thread of its own waits for the keyspace.
+        let shared = Arc::clone(self.shared);
+        let body = move || {
+            let outbox = Outbox::default();
+            shared.engine.gate.exclusive(|alone| stream::end_if_due(&shared, alone, ttl_ms, &outbox));
+            shared.wake(&outbox);
+        };
+        // If it cannot be started, the next second tries again.
+        drop(std::thread::Builder::new().name("repl-end".to_owned()).spawn(body));
+    }
+}
+
+/// Returns the options that decide about the begin of a snapshot.
+fn cohort_options(shared: &Shared) -> CohortOptions {
+    let store = shared.config();
+    CohortOptions {
+        transfer: match options::REPL_DISKLESS_SYNC.of(&store) {
+            true => Transfer::Diskless,
+            false => Transfer::Complete,
+        },
+        delay_ms: options::REPL_DISKLESS_SYNC_DELAY.of(&store).saturating_mul(1000),
+        replicas_max: options::REPL_DISKLESS_SYNC_MAX_REPLICAS.of(&store),
+    }
+}
+
+/// Returns 40 random characters.
+fn random_mark() -> [u8; 40] {
+    let id = random_repl_id();
+    id.as_str().as_bytes().try_into().expect("an id has 40 digits")
+}
+
+/// Returns the address of a replica with its announced port, for the log.
+fn name_of(replica: &Replica) -> String {
+    match replica.handshake.listening_port {
+        0 => format!("{}:<unknown-replica-port>", replica.address()),
+        port => format!("{}:{port}", replica.address()),
+    }
+}
+
+/// Logs the reason for a full synchronisation.
+fn log_full(link: &Link, reason: FullReason, request: &SyncRequest, history: &replicate::history::History) {
+    let name = &link.name;
+    match reason {
+        FullReason::Requested => tracing::info!("Full resync requested by replica {name}"),
+        FullReason::OtherHistory => tracing::info!(
+            "Partial resynchronization not accepted: Replication ID mismatch (Replica asked for '{}', my \
+             replication IDs are '{}' and '{}')",
+            String::from_utf8_lossy(&request.id),
+            history.id,
+            history.second.map_or(replicate::history::ReplId::NONE, |(id, _)| id)
+        ),
+        FullReason::NotInBacklog => tracing::info!(
+            "Unable to partial resync with replica {name} for lack of backlog (Replica request was: {}).",
+            request.next
+        ),
+    }
+}

@@ -1,0 +1,78 @@
+//! Handshakes and requests of replicas whose connections still belong to I/O threads.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard};
+
+use replicate::handshake::Handshake;
+use replicate::replica::Dialect;
+
+/// A request for synchronisation.
+#[derive(Clone, Debug)]
+pub struct SyncRequest {
+    /// The announced properties.
+    pub handshake: Handshake,
+    /// The command.
+    pub dialect: Dialect,
+    /// The replication ID of PSYNC; `?` if the replica has no data.
+    pub id: Vec<u8>,
+    /// The 1-based offset of the next byte of PSYNC; -1 if the replica has no data.
+    pub next: i64,
+}
+
+/// The properties and the request of a connection.
+#[derive(Debug, Default)]
+struct Entry {
+    handshake: Handshake,
+    request: Option<(Dialect, Vec<u8>, i64)>,
+}
+
+/// The handshakes and requests, by the ids of the clients. The lock is a leaf.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    entries: Mutex<HashMap<u64, Entry>>,
+    /// The number of entries, so that the end of other connections costs one load.
+    count: AtomicUsize,
+}
+
+impl Arrivals {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
+        self.entries.lock().expect("nothing panics while arrivals are locked")
+    }
+
+    /// Calls `change` with the handshake of a client.
+    pub fn with_handshake<R>(&self, client: u64, change: impl FnOnce(&mut Handshake) -> R) -> R {
+        let mut entries = self.lock();
+        let result = change(&mut entries.entry(client).or_default().handshake);
+        self.count.store(entries.len(), Relaxed);
+        result
+    }
+
+    /// Records the request of a client, whose connection then moves.
+    pub fn ask(&self, client: u64, dialect: Dialect, (id, next): (Vec<u8>, i64)) {
+        let mut entries = self.lock();
+        entries.entry(client).or_default().request = Some((dialect, id, next));
+        self.count.store(entries.len(), Relaxed);
+    }
+
+    /// Takes the request of a client whose connection has left its loop.
+    pub fn take(&self, client: u64) -> Option<SyncRequest> {
+        let Entry { handshake, request } = self.remove(client)?;
+        request.map(|(dialect, id, next)| SyncRequest { handshake, dialect, id, next })
+    }
+
+    /// Removes the handshake of a client that has disconnected. One load for all others.
+    pub fn forget(&self, client: u64) {
+        if self.count.load(Relaxed) > 0 {
+            self.remove(client);
+        }
+    }
+
+    fn remove(&self, client: u64) -> Option<Entry> {
+        let mut entries = self.lock();
+        let entry = entries.remove(&client);
+        self.count.store(entries.len(), Relaxed);
+        entry
+    }
+}

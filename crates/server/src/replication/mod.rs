@@ -1,0 +1,167 @@
+//! Replication: the connection between the decisions of the crate `replicate` and this server's
+//! threads, sockets and files.
+//!
+//! ```text
+//!   I/O thread: REPLCONF, PSYNC ─► the connection leaves its loop ─► thread "repl" adopts it
+//!   threads merge the log ─► StreamReader ─► backlog ─► thread "repl" ─► replicas
+//!   thread "repl": a cohort is due ─► thread "repl-sync": the point, the walk ─► spool ─► replicas
+//! ```
+//! The connections of replicas do not stay with the I/O threads, which sleep while a script owns
+//! the keyspace: replicas would get no pings, and their acknowledgements would wait.
+//!
+//! | Module | Part |
+//! |---|---|
+//! | this one | the shared state |
+//! | [`arrivals`] | handshakes and requests for synchronisation, before a connection moves |
+//! | [`requests`] | requests of other threads to the thread `repl` |
+//! | [`messages`] | the messages to that thread |
+//! | [`table`], [`memory`] | replicas and the memory of the stream, as INFO shows them |
+//! | [`spool`] | the snapshot between its writer and the replicas |
+//!
+//! The threads are in [`crate::replicas`], the walk of a full sync in
+//! [`crate::persistence::full_sync`].
+
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::thread::JoinHandle;
+
+use engine::log::merger::ReaderId;
+use replicate::history::ReplId;
+use replicate::primary::Primary;
+use stdx::mailbox::Mailbox;
+
+use self::arrivals::Arrivals;
+use self::messages::Message;
+
+pub mod arrivals;
+pub mod memory;
+pub mod messages;
+mod requests;
+pub mod spool;
+pub mod table;
+
+/// The sign of life of an idle primary, as a command of the stream.
+pub const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+
+/// The state of replication that all threads share.
+pub struct Replication {
+    primary: Mutex<Primary>,
+    /// The reader of the change log; `None` while the stream is not recorded. Changed by exclusive
+    /// owners of the keyspace.
+    reader: Mutex<Option<ReaderId>>,
+    /// The handshakes and requests of connections that have not moved to the thread `repl`.
+    pub arrivals: Arrivals,
+    requests: requests::Requests,
+    /// The mailbox of the thread `repl`, which runs from the first request of a replica on.
+    pub(crate) mailbox: OnceLock<Mailbox<Message>>,
+    /// The thread `repl`, to be joined at the end of the server. Also the lock for its start.
+    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
+    /// True if the thread `repl` was told about new bytes and has not looked at them yet.
+    pub(crate) notified: AtomicBool,
+    /// The number of clients that wait in WAIT or WAITAOF for replicas.
+    pub waiters: AtomicU64,
+    /// The statistics.
+    pub figures: Figures,
+}
+
+/// The statistics of replication, for INFO.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// The number of full synchronisations of replicas.
+    pub sync_full: AtomicU64,
+    /// The number of partial synchronisations of replicas.
+    pub sync_partial_ok: AtomicU64,
+    /// The number of requests for a partial synchronisation that needed a full one.
+    pub sync_partial_err: AtomicU64,
+    /// The number of bytes sent to replicas.
+    pub output_bytes: AtomicU64,
+    /// The number of bytes received from replicas.
+    pub input_bytes: AtomicU64,
+}
+
+impl Figures {
+    /// Resets the statistics, for CONFIG RESETSTAT.
+    pub fn reset(&self) {
+        let Self { sync_full, sync_partial_ok, sync_partial_err, output_bytes, input_bytes } = self;
+        for figure in [sync_full, sync_partial_ok, sync_partial_err, output_bytes, input_bytes] {
+            figure.store(0, Relaxed);
+        }
+    }
+}
+
+impl Replication {
+    /// Creates the state of a primary without replicas.
+    pub fn new(id: ReplId) -> Self {
+        Self {
+            primary: Primary::new(id).into(),
+            reader: Mutex::default(),
+            arrivals: Arrivals::default(),
+            requests: requests::Requests::default(),
+            mailbox: OnceLock::new(),
+            thread: Mutex::default(),
+            notified: AtomicBool::new(false),
+            waiters: AtomicU64::new(0),
+            figures: Figures::default(),
+        }
+    }
+
+    /// Locks the history, the backlog and the table of replicas. The lock is a leaf: it is held
+    /// for short times, and no other lock is taken under it.
+    pub fn primary(&self) -> MutexGuard<'_, Primary> {
+        self.primary.lock().expect("nothing panics while replication is locked")
+    }
+
+    /// Locks the reader of the change log. Only exclusive owners of the keyspace change it.
+    pub fn reader(&self) -> MutexGuard<'_, Option<ReaderId>> {
+        self.reader.lock().expect("nothing panics while the reader is locked")
+    }
+
+    /// Tells the thread `repl` that there is something to send. Cheap if it knows already.
+    pub fn notify(&self) {
+        // AcqRel: pairs with the swap in `thread`, which comes before the look at the backlog.
+        if !self.notified.swap(true, AcqRel)
+            && let Some(mailbox) = self.mailbox.get()
+        {
+            // If the mailbox is full, the thread is awake and looks at everything.
+            let _ = mailbox.send(Message::Feed);
+        }
+    }
+
+    /// Requests an acknowledgement from all replicas for all changes up to a position of the change
+    /// log.
+    pub fn request_ack(&self, position: u64) {
+        self.primary().request_ack(position);
+        self.notify();
+    }
+
+    /// Returns the number of replicas that have acknowledged all changes up to a position of the
+    /// change log.
+    pub fn count_acked(&self, position: u64) -> i64 {
+        self.primary().count_acked(position) as i64
+    }
+
+    /// Returns the number of replicas that have synced all changes up to a position of the change
+    /// log.
+    pub fn count_synced(&self, position: u64) -> i64 {
+        self.primary().count_synced(position) as i64
+    }
+
+    /// Stops the thread `repl` and waits for its end. The server is stopping.
+    pub fn join(&self) {
+        if let Some(mailbox) = self.mailbox.get() {
+            let _ = mailbox.send(Message::Stop);
+        }
+        let thread = self.thread.lock().expect("nothing panics while it is locked").take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the replication thread panicked");
+        }
+    }
+
+    /// Counts bytes that are sent to replicas.
+    pub fn note_output(&self, len_bytes: usize) {
+        self.figures.output_bytes.fetch_add(len_bytes as u64, Relaxed);
+    }
+}

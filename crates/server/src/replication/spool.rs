@@ -1,0 +1,500 @@
+//! The spool of a full sync: the bytes of one RDB file on their way from the writer to several
+//! replicas.
+//!
+//! ```text
+//!   writer ─► [ block … block ][ block … block ] ─► reader 1, near the end: from memory
+//!              └ in files      └ in memory       ─► reader 2, far behind: from the files
+//! ```
+//! Each reader reads at its own pace, and the slowest never slows the writer. The writer is the
+//! walk over the keyspace: writers of keys wait for it, so it must not wait for a socket. The
+//! newest blocks are in memory, up to [`Limits::memory_bytes`]. Older ones that a reader still
+//! needs are in temporary files without names, in the data folder. Blocks that no reader needs any
+//! more are dropped. A file is closed, which frees its space, with its last block.
+//!
+//! The lock is a leaf, and no file is written or read while it is held. An error of a file ends the
+//! spool for all readers, because what follows would have a gap.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use persist::folder::{FileError, Unsaved, temporary_sync_name};
+use persist::save::{ChunkSink, Failed};
+use stdx::byte_queue::SharedBytes;
+
+/// Sizes of a spool.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// The bytes of blocks in memory above which the oldest are moved to a file.
+    memory_bytes: usize,
+    /// The maximum length of a block in bytes.
+    block_bytes: usize,
+    /// The length of a file, in bytes, from which the next file is begun.
+    file_bytes: u64,
+}
+
+/// The sizes of all spools of a server.
+const LIMITS: Limits = Limits { memory_bytes: 32 << 20, block_bytes: 256 << 10, file_bytes: 256 << 20 };
+
+/// A function that is called when a reader that found nothing can go on.
+pub type OnProgress = Box<dyn Fn() + Send + Sync>;
+
+/// A queue of bytes with one writer and a fixed set of readers; see the module.
+pub struct Spool {
+    state: Mutex<State>,
+    files: Box<dyn SpoolFiles>,
+    limits: Limits,
+    on_progress: OnProgress,
+}
+
+/// The next bytes for a reader.
+pub enum Piece {
+    /// These bytes.
+    Bytes(SharedBytes),
+    /// No bytes yet. The writer's next bytes, or its end, cause a call of [`OnProgress`].
+    Pending,
+    /// No more bytes: the reader has read the whole file.
+    End,
+}
+
+/// A reader of a spool. Dropping it frees what only this reader needs.
+pub struct SpoolReader {
+    spool: Arc<Spool>,
+    number: usize,
+}
+
+/// The state of a spool.
+struct State {
+    /// The blocks that a reader still needs, in order without gaps. Those in files come first.
+    blocks: VecDeque<Block>,
+    /// The number of bytes appended so far.
+    len_bytes: u64,
+    /// The number of bytes of the blocks in memory.
+    memory_bytes: usize,
+    /// The position of each reader; `None` if it was dropped.
+    cursors: Vec<Option<Cursor>>,
+    /// The file to which blocks are moved; `None` if no block is in it.
+    segment: Option<Segment>,
+    /// The result of the writer, once it has ended.
+    end: Option<Result<(), Unsaved>>,
+}
+
+/// A part of the bytes.
+struct Block {
+    /// The position of its first byte in the spool.
+    at: u64,
+    len_bytes: usize,
+    place: Place,
+}
+
+impl Block {
+    fn end(&self) -> u64 {
+        self.at + self.len_bytes as u64
+    }
+}
+
+/// The place of a block's bytes.
+enum Place {
+    Memory(Arc<Vec<u8>>),
+    File {
+        file: Arc<dyn SpoolFile>,
+        /// The position of the block in the file.
+        at: u64,
+    },
+}
+
+/// The progress of a reader.
+#[derive(Clone, Copy)]
+struct Cursor {
+    at: u64,
+    /// True if the reader has found no bytes, and `on_progress` was not called since.
+    is_waiting: bool,
+}
+
+/// A file and its length.
+#[derive(Clone)]
+struct Segment {
+    file: Arc<dyn SpoolFile>,
+    len_bytes: u64,
+}
+
+/// A temporary file of a spool.
+trait SpoolFile: Send + Sync {
+    /// Writes all bytes at this position.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
+    /// Fills the buffer from this position.
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()>;
+}
+
+/// A source of temporary files.
+trait SpoolFiles: Send + Sync {
+    /// Creates an empty file, which ends when it is dropped.
+    fn create(&self) -> io::Result<Arc<dyn SpoolFile>>;
+}
+
+/// Temporary files without names in this folder.
+struct UnnamedFiles(PathBuf);
+
+impl SpoolFiles for UnnamedFiles {
+    fn create(&self) -> io::Result<Arc<dyn SpoolFile>> {
+        let mut options = File::options();
+        options.read(true).write(true).mode(0o600);
+        #[cfg(target_os = "linux")]
+        {
+            let unnamed = rustix::fs::OFlags::TMPFILE.bits() as i32;
+            if let Ok(file) = options.clone().custom_flags(unnamed).open(&self.0) {
+                return Ok(Arc::new(file));
+            }
+        }
+        // Not all file systems have files without names.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = temporary_sync_name(std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = self.0.join(name);
+        let file = options.create_new(true).open(&path)?;
+        std::fs::remove_file(&path)?;
+        Ok(Arc::new(file))
+    }
+}
+
+impl SpoolFile for File {
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.write_all_at(bytes, at)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, at)
+    }
+}
+
+/// A part of a block in memory.
+struct Slice {
+    block: Arc<Vec<u8>>,
+    from: usize,
+    to: usize,
+}
+
+impl AsRef<[u8]> for Slice {
+    fn as_ref(&self) -> &[u8] {
+        &self.block[self.from..self.to]
+    }
+}
+
+/// The bytes that a reader reads next.
+enum Found {
+    Memory(Slice),
+    File { file: Arc<dyn SpoolFile>, at: u64, len_bytes: usize },
+    Pending,
+    End,
+}
+
+impl State {
+    fn new(reader_count: usize) -> Self {
+        Self {
+            blocks: VecDeque::new(),
+            len_bytes: 0,
+            memory_bytes: 0,
+            cursors: vec![Some(Cursor { at: 0, is_waiting: false }); reader_count],
+            segment: None,
+            end: None,
+        }
+    }
+
+    fn has_readers(&self) -> bool {
+        self.cursors.iter().any(Option::is_some)
+    }
+
+    /// Appends bytes to the last block while it has room, and then in a new block. There are no
+    /// more than `block_bytes` of them.
+    fn push(&mut self, mut bytes: &[u8], block_bytes: usize) {
+        self.len_bytes += bytes.len() as u64;
+        self.memory_bytes += bytes.len();
+        if let Some(last) = self.blocks.back_mut()
+            && let Place::Memory(held) = &mut last.place
+            // A reader may be sending the block.
+            && let Some(held) = Arc::get_mut(held)
+        {
+            let (here, rest) = bytes.split_at(bytes.len().min(block_bytes - held.len()));
+            held.extend_from_slice(here);
+            last.len_bytes += here.len();
+            bytes = rest;
+        }
+        if !bytes.is_empty() {
+            let mut held = Vec::with_capacity(block_bytes);
+            held.extend_from_slice(bytes);
+            let (at, len_bytes) = (self.len_bytes - bytes.len() as u64, bytes.len());
+            self.blocks.push_back(Block { at, len_bytes, place: Place::Memory(Arc::new(held)) });
+        }
+    }
+
+    /// Returns true if a reader waits; it then counts as called.
+    fn take_waiting(&mut self) -> bool {
+        let mut is_any = false;
+        for cursor in self.cursors.iter_mut().flatten() {
+            is_any |= std::mem::take(&mut cursor.is_waiting);
+        }
+        is_any
+    }
+
+    /// Finds the next bytes of a reader, at most `bytes_max`.
+    fn find(&mut self, number: usize, bytes_max: usize) -> Result<Found, Unsaved> {
+        if let Some(Err(unsaved)) = &self.end {
+            return Err(unsaved.clone());
+        }
+        let cursor = self.cursors[number].as_mut().expect("the reader exists");
+        if cursor.at == self.len_bytes {
+            cursor.is_waiting = self.end.is_none();
+            return Ok(if cursor.is_waiting { Found::Pending } else { Found::End });
+        }
+        let block = &self.blocks[self.blocks.partition_point(|block| block.end() <= cursor.at)];
+        let from = (cursor.at - block.at) as usize;
+        let len_bytes = bytes_max.max(1).min(block.len_bytes - from);
+        Ok(match &block.place {
+            Place::Memory(held) => {
+                Found::Memory(Slice { block: Arc::clone(held), from, to: from + len_bytes })
+            }
+            Place::File { file, at } => {
+                Found::File { file: Arc::clone(file), at: at + from as u64, len_bytes }
+            }
+        })
+    }
+
+    /// Records that a reader has read this number of bytes. Returns what nobody needs any more, to
+    /// be dropped outside the lock.
+    fn advance(&mut self, number: usize, len_bytes: usize) -> Unneeded {
+        self.cursors[number].as_mut().expect("the reader exists").at += len_bytes as u64;
+        self.take_unneeded()
+    }
+
+    /// Takes the blocks that no reader needs, and the file if no block is in it.
+    fn take_unneeded(&mut self) -> Unneeded {
+        let needed_from = self.cursors.iter().flatten().map(|cursor| cursor.at).min();
+        let is_failed = matches!(self.end, Some(Err(_)));
+        let is_needed = |block: &Block| !is_failed && needed_from.is_some_and(|from| block.end() > from);
+        let mut blocks = Vec::new();
+        while self.blocks.front().is_some_and(|block| !is_needed(block)) {
+            let block = self.blocks.pop_front().expect("there is one");
+            if let Place::Memory(_) = block.place {
+                self.memory_bytes -= block.len_bytes;
+            }
+            blocks.push(block);
+        }
+        // The files' blocks come first, so none is left if the first block is in memory.
+        let is_in_file = |block: &Block| matches!(block.place, Place::File { .. });
+        let segment = self.segment.take_if(|_| !self.blocks.front().is_some_and(is_in_file));
+        Unneeded { _blocks: blocks, _segment: segment }
+    }
+
+    /// Returns the oldest block in memory, with the present file, if there are too many bytes in
+    /// memory.
+    fn oldest_above(&self, memory_bytes: usize) -> Option<(u64, Arc<Vec<u8>>, Option<Segment>)> {
+        if self.memory_bytes <= memory_bytes {
+            return None;
+        }
+        let oldest = self.blocks.partition_point(|block| matches!(block.place, Place::File { .. }));
+        let block = self.blocks.get(oldest)?;
+        let Place::Memory(held) = &block.place else { return None };
+        Some((block.at, Arc::clone(held), self.segment.clone()))
+    }
+
+    /// Records that the block at this position was written at the end of the file. It may be
+    /// unneeded by now. Returns what nobody needs any more.
+    fn moved(&mut self, at: u64, segment: Segment) -> Unneeded {
+        let place = self.blocks.partition_point(|block| block.at < at);
+        if let Some(block) = self.blocks.get_mut(place).filter(|block| block.at == at) {
+            let file = Arc::clone(&segment.file);
+            block.place = Place::File { file, at: segment.len_bytes };
+            let len_bytes = segment.len_bytes + block.len_bytes as u64;
+            self.memory_bytes -= block.len_bytes;
+            self.segment = Some(Segment { len_bytes, ..segment });
+        }
+        self.take_unneeded()
+    }
+}
+
+/// Blocks and a file that nobody needs. Dropping them frees memory and the space of files.
+struct Unneeded {
+    _blocks: Vec<Block>,
+    _segment: Option<Segment>,
+}
+
+impl Spool {
+    /// Creates a spool with its readers. Its files are created in `folder` when they are needed.
+    /// `on_progress` is called without a lock, by the writer's thread.
+    pub fn new(
+        folder: PathBuf,
+        reader_count: usize,
+        on_progress: OnProgress,
+    ) -> (Arc<Self>, Vec<SpoolReader>) {
+        Self::with_files(Box::new(UnnamedFiles(folder)), LIMITS, (reader_count, on_progress))
+    }
+
+    fn with_files(
+        files: Box<dyn SpoolFiles>,
+        limits: Limits,
+        (reader_count, on_progress): (usize, OnProgress),
+    ) -> (Arc<Self>, Vec<SpoolReader>) {
+        let state = Mutex::new(State::new(reader_count));
+        let spool = Arc::new(Self { state, files, limits, on_progress });
+        let reader = |number| SpoolReader { spool: Arc::clone(&spool), number };
+        let readers = (0..reader_count).map(reader).collect();
+        (spool, readers)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Returns true while there is a reader.
+    pub fn has_readers(&self) -> bool {
+        self.state().has_readers()
+    }
+
+    /// Returns the length of the whole file in bytes, once the writer has written all of it.
+    pub fn total_len_bytes(&self) -> Option<u64> {
+        let state = self.state();
+        matches!(state.end, Some(Ok(()))).then_some(state.len_bytes)
+    }
+
+    /// Returns the error that ended the spool, if it has ended so.
+    pub fn failure(&self) -> Option<Unsaved> {
+        self.state().end.clone().and_then(Result::err)
+    }
+
+    /// Returns the number of bytes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.state().memory_bytes
+    }
+
+    /// Ends the writer's part. An error drops all bytes, and every reader gets it. The first end
+    /// counts, so an error of a file is not replaced by the error that results from it.
+    pub fn end(&self, result: Result<(), Unsaved>) {
+        let (is_awaited, unneeded) = {
+            let mut state = self.state();
+            if state.end.is_some() {
+                return;
+            }
+            state.end = Some(result);
+            (state.take_waiting(), state.take_unneeded())
+        };
+        drop(unneeded);
+        if is_awaited {
+            (self.on_progress)();
+        }
+    }
+
+    /// Appends at most one block's length of bytes.
+    fn push(&self, bytes: &[u8]) -> Result<(), Failed> {
+        let is_awaited = {
+            let mut state = self.state();
+            if state.end.is_some() || !state.has_readers() {
+                return Err(Failed);
+            }
+            state.push(bytes, self.limits.block_bytes);
+            state.take_waiting()
+        };
+        if is_awaited {
+            (self.on_progress)();
+        }
+        Ok(())
+    }
+
+    /// Moves the oldest blocks to a file while there are too many bytes in memory.
+    fn spill(&self) -> io::Result<()> {
+        loop {
+            let oldest = self.state().oldest_above(self.limits.memory_bytes);
+            let Some((at, held, segment)) = oldest else { return Ok(()) };
+            let segment = match segment.filter(|segment| segment.len_bytes < self.limits.file_bytes) {
+                Some(segment) => segment,
+                None => Segment { file: self.files.create()?, len_bytes: 0 },
+            };
+            segment.file.write_at(&held, segment.len_bytes)?;
+            let unneeded = self.state().moved(at, segment);
+            drop(unneeded);
+        }
+    }
+
+    /// Ends the spool because a temporary file cannot be used.
+    fn fail(&self, action: &str, error: &io::Error) -> Unsaved {
+        let unsaved = Unsaved::Failed(FileError(format!(
+            "cannot {action} the temporary file of a full sync, in 'dir': {error}"
+        )));
+        self.end(Err(unsaved.clone()));
+        unsaved
+    }
+}
+
+impl ChunkSink for Spool {
+    fn append(&self, bytes: &[u8]) -> Result<(), Failed> {
+        for part in bytes.chunks(self.limits.block_bytes) {
+            self.push(part)?;
+            if let Err(error) = self.spill() {
+                self.fail("write", &error);
+                return Err(Failed);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SpoolReader {
+    /// Returns the next bytes, at most `bytes_max`. Blocks only while it reads a file.
+    ///
+    /// # Errors
+    /// If the file was not written to its end, or cannot be read back. All later calls fail too.
+    pub fn next(&mut self, bytes_max: usize) -> Result<Piece, Unsaved> {
+        let (slice, unneeded) = {
+            let mut state = self.spool.state();
+            match state.find(self.number, bytes_max)? {
+                Found::Pending => return Ok(Piece::Pending),
+                Found::End => return Ok(Piece::End),
+                Found::File { file, at, len_bytes } => {
+                    drop(state);
+                    return self.read_back(&*file, at, len_bytes);
+                }
+                Found::Memory(slice) => {
+                    let unneeded = state.advance(self.number, slice.to - slice.from);
+                    (slice, unneeded)
+                }
+            }
+        };
+        drop(unneeded);
+        Ok(Piece::Bytes(Arc::new(slice)))
+    }
+
+    fn read_back(&mut self, file: &dyn SpoolFile, at: u64, len_bytes: usize) -> Result<Piece, Unsaved> {
+        let mut bytes = vec![0; len_bytes];
+        file.read_at(&mut bytes, at).map_err(|error| self.spool.fail("read", &error))?;
+        let unneeded = self.spool.state().advance(self.number, len_bytes);
+        drop(unneeded);
+        Ok(Piece::Bytes(Arc::new(bytes)))
+    }
+
+    /// Returns the number of bytes read so far.
+    pub fn read_bytes(&self) -> u64 {
+        self.spool.state().cursors[self.number].map_or(0, |cursor| cursor.at)
+    }
+
+    /// Returns the spool.
+    pub fn spool(&self) -> &Arc<Spool> {
+        &self.spool
+    }
+}
+
+impl Drop for SpoolReader {
+    fn drop(&mut self) {
+        let unneeded = {
+            let mut state = self.spool.state();
+            state.cursors[self.number] = None;
+            state.take_unneeded()
+        };
+        drop(unneeded);
+    }
+}
+
+#[cfg(test)]
+mod tests;

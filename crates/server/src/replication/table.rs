@@ -1,0 +1,67 @@
+//! The replicas as INFO, ROLE and the log show them.
+
+use replicate::handshake::Purpose;
+use replicate::primary::Primary;
+use replicate::replica::{Dialect, Replica};
+
+/// A replica at one time. Its fields are those of a line of INFO.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The address.
+    pub ip: String,
+    /// The port on which the replica listens.
+    pub port: u16,
+    /// The name of the phase.
+    pub state: &'static str,
+    /// True if the replica follows the stream.
+    pub is_online: bool,
+    /// The last acknowledged offset.
+    pub offset: u64,
+    /// The time since the last acknowledgement, in seconds.
+    pub lag_s: u64,
+    /// The bytes between the last acknowledged offset and the end of the stream.
+    pub behind_bytes: u64,
+    /// The last position of the change log that is acknowledged.
+    pub acked_position: u64,
+    /// True if the replica follows the stream with PSYNC, or will. Others acknowledge nothing.
+    pub acknowledges: bool,
+}
+
+/// Returns the replicas that INFO shows, in the order in which they connected. `now_ms` is the time
+/// of the clock of the table.
+pub fn rows(primary: &Primary, now_ms: u64) -> Vec<Row> {
+    let end = primary.end();
+    let row = |(_, replica): (u64, &Replica)| {
+        Some(Row {
+            ip: replica.address(),
+            port: replica.handshake.listening_port,
+            state: replica.phase.name()?,
+            is_online: replica.phase.name() == Some("online"),
+            offset: replica.acked,
+            lag_s: replica.lag_s(now_ms),
+            behind_bytes: end.saturating_sub(replica.acked),
+            acked_position: replica.acked_position,
+            acknowledges: replica.dialect == Dialect::Psync && replica.handshake.purpose == Purpose::Follow,
+        })
+    };
+    primary.replicas().filter_map(row).collect()
+}
+
+impl Row {
+    /// Returns the replica's name in the log.
+    pub fn name(&self) -> String {
+        format!("{}:{}", self.ip, self.port)
+    }
+
+    /// Returns true if the replica has acknowledged all changes up to a position of the change log.
+    pub fn has_acked(&self, position: u64) -> bool {
+        self.is_online && self.acked_position >= position
+    }
+}
+
+/// Returns the bytes of the stream that a replica has still to read; 0 if it does not follow the
+/// stream.
+pub fn unread_bytes(primary: &Primary, client: u64) -> u64 {
+    let replica = primary.replica(client).filter(|replica| replica.holds_backlog());
+    replica.map_or(0, |replica| primary.end().saturating_sub(replica.cursor))
+}
