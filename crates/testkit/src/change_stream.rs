@@ -23,7 +23,7 @@ pub mod recorded;
 #[cfg(any(shuttle, feature = "saves"))]
 pub mod replay;
 #[cfg(any(shuttle, feature = "saves"))]
-mod reported;
+pub(crate) mod reported;
 
 pub use align::{Difference, compare};
 

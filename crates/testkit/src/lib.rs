@@ -23,6 +23,8 @@ pub mod programs;
 pub mod queue;
 #[cfg(any(shuttle, feature = "saves"))]
 pub mod replay;
+#[cfg(any(shuttle, feature = "saves"))]
+pub mod replication;
 pub mod rng;
 pub mod script;
 pub mod sequential;

@@ -3,6 +3,7 @@
 //! Each server has a free loopback port, no persistence and a scratch folder. It is killed when its
 //! handle is dropped. It is ready when it answers a PING, which is tried in a bounded loop.
 
+use std::collections::VecDeque;
 use std::env;
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,6 +12,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,7 +54,11 @@ impl ServerProcess {
         Err(last.expect("at least one attempt is made"))
     }
 
-    fn start_on(command_line: &[OsString], port: u16, options: &[String]) -> io::Result<Self> {
+    /// Starts `command_line` like [`Self::start`], on a given port.
+    ///
+    /// # Errors
+    /// The server does not start, or the port is taken.
+    pub fn start_on(command_line: &[OsString], port: u16, options: &[String]) -> io::Result<Self> {
         let (program, args) = command_line
             .split_first()
             .ok_or_else(|| io::Error::other("the command line of the server is empty"))?;
@@ -192,13 +198,30 @@ pub fn schedstat_seconds(path: &Path) -> io::Result<f64> {
 /// CI.
 const FREE_PORTS: Range<u16> = 31_400..32_768;
 
+/// The number of ports that are not returned again by this process for a while: their servers may
+/// not listen yet.
+const RECENT_PORTS: usize = 256;
+
+/// The ports returned last.
+static RECENT: Mutex<VecDeque<u16>> = Mutex::new(VecDeque::new());
+
 /// Returns a port that is free on the loopback. It stays free unless another process asks for this
 /// very port.
 pub fn free_port() -> io::Result<u16> {
+    let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let port = fastrand::u16(FREE_PORTS);
+        if recent.contains(&port) {
+            continue;
+        }
         match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-            Ok(_) => return Ok(port),
+            Ok(_) => {
+                recent.push_back(port);
+                if recent.len() > RECENT_PORTS {
+                    recent.pop_front();
+                }
+                return Ok(port);
+            }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(error),
         }

@@ -1,7 +1,7 @@
 //! Real servers that apply streams: every peer that is new enough must do so without an error, and
 //! then have the same data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use commands::record::forms::{KnownSince, ServerVersion};
@@ -51,21 +51,9 @@ impl Peer {
         self.server.process.connect()
     }
 
-    /// Returns true if the server has the same data as `source`, by `DEBUG DIGEST`. In Valkey the
-    /// digest depends on the clock if fields expire, and in Redis before 7.2 on another text of
-    /// scores. Then the data is compared that does not expire soon.
+    /// Returns true if the server has the same data as `source`, see [`has_same_data`].
     pub fn has_data_of(&self, source: &mut Client) -> bool {
-        let mut own = self.connect();
-        if own.command(&["DEBUG", "DIGEST"]) == source.command(&["DEBUG", "DIGEST"]) {
-            return true;
-        }
-        let has_other_digest = match self.version {
-            PeerVersion::Valkey(_) => self.version.knows(KnownSince::FIELD_EXPIRY),
-            PeerVersion::Redis(version) => version < SHORTEST_SCORES,
-        };
-        let from_ms = time_ms(source) + SOON_MS;
-        let content = |client: &mut Client, db| lasting_content(client, db, (self.version, from_ms));
-        has_other_digest && (0..DATABASES).all(|db| content(&mut own, db) == content(source, db))
+        has_same_data(self.version, &mut self.connect(), source)
     }
 
     /// Replaces the content of the server by that of `stream`.
@@ -75,6 +63,49 @@ impl Peer {
     pub fn replay(&mut self, stream: &[u8]) -> io::Result<()> {
         self.server.load(stream)
     }
+}
+
+/// Returns true if `own`, a server of this version, has the same data as `source`, by `DEBUG
+/// DIGEST`. In Valkey the digest depends on the clock if fields expire, and in Redis before 7.2 on
+/// another text of scores. Then the data is compared that does not expire soon.
+pub fn has_same_data(version: PeerVersion, own: &mut Client, source: &mut Client) -> bool {
+    if own.command(&["DEBUG", "DIGEST"]) == source.command(&["DEBUG", "DIGEST"]) {
+        return true;
+    }
+    let has_other_digest = match version {
+        PeerVersion::Valkey(_) => version.knows(KnownSince::FIELD_EXPIRY),
+        PeerVersion::Redis(version) => version < SHORTEST_SCORES,
+    };
+    let from_ms = time_ms(source) + SOON_MS;
+    let content = |client: &mut Client, db| lasting_content(client, db, (version, from_ms));
+    has_other_digest && (0..DATABASES).all(|db| content(own, db) == content(source, db))
+}
+
+/// Maximum number of keys in the text of a difference, and of bytes of one of their values.
+const KEYS_SHOWN_MAX: usize = 5;
+const VALUE_SHOWN_BYTES: usize = 200;
+
+/// Returns the first keys whose values differ between `own`, a server of this version, and
+/// `source`.
+pub fn differing_keys(version: PeerVersion, own: &mut Client, source: &mut Client) -> String {
+    let from_ms = time_ms(source) + SOON_MS;
+    let mut lines = Vec::new();
+    for db in 0..DATABASES {
+        let [ours, theirs] =
+            [&mut *own, &mut *source].map(|client| lasting_content(client, db, (version, from_ms)));
+        let keys: BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
+        let differing = keys.into_iter().filter(|key| ours.get(*key) != theirs.get(*key));
+        for key in differing.take(KEYS_SHOWN_MAX) {
+            let kind = source.command(&[b"TYPE", &key[..]]);
+            let [ours, theirs] = [&ours, &theirs].map(|side| {
+                let value = side.get(key).map_or("-", String::as_str);
+                value.chars().take(VALUE_SHOWN_BYTES).collect::<String>()
+            });
+            let key = key.escape_ascii();
+            lines.push(format!("  database {db}, key {key}, {kind}\n    source: {theirs}\n    own: {ours}"));
+        }
+    }
+    lines.join("\n")
 }
 
 /// Returns the time of a server, in Unix milliseconds.

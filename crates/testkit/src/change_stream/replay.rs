@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use commands::record::forms::KnownSince;
 use resp::{Value, encode_request};
 
-use super::forms::versions_for;
+use super::forms::{PeerVersion, versions_for};
 use super::peers::Peer;
 use super::recorded::RecordedServer;
 use super::reported::reported;
@@ -304,10 +304,7 @@ pub fn run(seed: u64, time: Duration, peers: &[String]) -> io::Result<Summary> {
             &[Audience::Saker, Audience::FieldExpiry, Audience::All]
         };
         let audience = *rng.pick(audiences);
-        let grammar = Grammar::new(|name| !LEFT_OUT.contains(&name) && audience.permits(name));
-        let lines: Vec<&str> =
-            TIME_DEPENDENT.iter().chain(NEWER).copied().filter(|line| audience.permits(line)).collect();
-        let mut source_of_commands = Commands { grammar: &grammar, mortal: &lines, clock: 0, rng };
+        let mut source_of_commands = Commands::new(audience, rng);
         send_all(&source.process, settings, &mut source_of_commands, &mut summary)?;
         let mut stream = Vec::new();
         encode_request(&["SELECT", &db.to_string()], &mut stream);
@@ -350,7 +347,7 @@ pub fn run(seed: u64, time: Duration, peers: &[String]) -> io::Result<Summary> {
 fn send_all(
     server: &ServerProcess,
     settings: &[&[&str]],
-    commands: &mut Commands<'_>,
+    commands: &mut Commands,
     summary: &mut Summary,
 ) -> io::Result<()> {
     let lost = |error: crate::ClientError| io::Error::other(error.to_string());
@@ -375,7 +372,7 @@ fn send_all(
         for client in &mut clients {
             let mut bytes = Vec::new();
             for _ in 0..50 {
-                encode_request(&commands.next(), &mut bytes);
+                encode_request(&commands.next_command(), &mut bytes);
             }
             summary.commands += 50;
             client.send(&bytes).map_err(lost)?;
@@ -396,22 +393,36 @@ fn is_loaded_otherwise(line: &str) -> bool {
     LOADED_OTHERWISE_BY_REDIS.iter().any(|start| line.starts_with(start))
 }
 
-/// The source of a stream's commands.
-struct Commands<'g> {
-    grammar: &'g Grammar,
-    /// The lines of [`TIME_DEPENDENT`] to use.
-    mortal: &'g [&'static str],
+/// The source of a stream's random commands.
+#[derive(Debug)]
+pub struct Commands {
+    grammar: Grammar,
+    /// The lines of [`TIME_DEPENDENT`] and [`NEWER`] to use.
+    mortal: Vec<&'static str>,
     /// The counter for the ids of streams.
     clock: u64,
     rng: Rng,
 }
 
-impl Commands<'_> {
-    fn next(&mut self) -> Args {
+impl Commands {
+    fn new(audience: Audience, rng: Rng) -> Self {
+        let grammar = Grammar::new(|name| !LEFT_OUT.contains(&name) && audience.permits(name));
+        let lines = TIME_DEPENDENT.iter().chain(NEWER).copied();
+        Self { grammar, mortal: lines.filter(|line| audience.permits(line)).collect(), clock: 0, rng }
+    }
+
+    /// Creates a source of commands whose records a real server of this version can apply.
+    pub fn for_version(version: PeerVersion, rng: Rng) -> Self {
+        let has_fields = version.knows(KnownSince::HSETEX);
+        Self::new(if has_fields { Audience::FieldExpiry } else { Audience::All }, rng)
+    }
+
+    /// Returns the next command.
+    pub fn next_command(&mut self) -> Args {
         if !self.rng.percent(MORTAL_PERCENT) {
             return self.grammar.command(Kind::Sessions, &mut self.clock, &mut self.rng);
         }
-        let line = *self.rng.pick(self.mortal);
+        let line = *self.rng.pick(&self.mortal);
         let filled: String =
             line.chars().map(|letter| if letter == '%' { digit(&mut self.rng) } else { letter }).collect();
         stdx::quoted::split_quoted(filled.as_bytes()).expect("the table is well quoted")

@@ -12,7 +12,7 @@ use crate::notation::{command_line, one_line};
 const DATABASES: u32 = 4;
 
 /// Returns the keys that differ, with their changes in the stream.
-pub(super) fn reported(source: &mut Client, target: &mut Client, changes: &[Change]) -> String {
+pub(crate) fn reported(source: &mut Client, target: &mut Client, changes: &[Change]) -> String {
     let mut out = String::new();
     for db in 0..DATABASES {
         let (ours, theirs) = (content(source, db), content(target, db));

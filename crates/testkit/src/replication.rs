@@ -1,0 +1,67 @@
+//! Replicas of a server under test: real servers that follow it, connections that speak a replica's
+//! protocol by hand, and a proxy between both sides that cuts, slows down and corrupts.
+//!
+//! All waits end by a condition, with a bound of [`WITHIN`]. A failed wait panics with the state of
+//! both sides.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use resp::Value;
+
+use crate::client::Client;
+
+pub mod link;
+pub mod load;
+pub mod proxy;
+pub mod replica;
+
+pub use link::{Link, Psync, Snapshot};
+pub use proxy::Proxy;
+pub use replica::{Replica, SyncCounts};
+
+/// Maximum time until a condition becomes true.
+pub const WITHIN: Duration = Duration::from_secs(60);
+
+/// Pause between two checks of a condition.
+const POLL: Duration = Duration::from_millis(2);
+
+/// Returns true if the condition becomes true in time.
+pub fn happens(mut is_so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + WITHIN;
+    while !is_so() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        thread::sleep(POLL);
+    }
+    true
+}
+
+/// Returns a section of INFO.
+pub fn info(client: &mut Client, section: &str) -> String {
+    let reply = client.command(&["INFO", section]);
+    String::from_utf8_lossy(reply.as_bytes().unwrap_or_default()).into_owned()
+}
+
+/// Returns the value of a field of INFO; empty if there is none.
+pub fn field(client: &mut Client, section: &str, name: &str) -> String {
+    let text = info(client, section);
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.unwrap_or_default().to_owned()
+}
+
+/// Returns the number in a field of INFO; 0 if there is none.
+pub fn number(client: &mut Client, section: &str, name: &str) -> u64 {
+    field(client, section, name).parse().unwrap_or(0)
+}
+
+/// Runs a command whose reply must not be an error.
+///
+/// # Panics
+/// Panics with the error.
+pub fn run(client: &mut Client, words: &[&str]) -> Value {
+    let reply = client.command(words);
+    assert!(!reply.is_error(), "{words:?} was answered {reply}");
+    reply
+}

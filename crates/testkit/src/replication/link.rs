@@ -1,0 +1,243 @@
+//! A connection that speaks a replica's protocol by hand.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use resp::{Value, decode, encode_request};
+
+/// Maximum time of a read.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Length of the mark behind a snapshot of unknown length.
+const MARK_BYTES: usize = 40;
+
+/// The answer to PSYNC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Psync {
+    /// A snapshot follows.
+    Full {
+        /// The replication ID.
+        id: String,
+        /// The offset of the snapshot.
+        offset: u64,
+    },
+    /// The stream goes on at the requested offset, with an ID for connections that know PSYNC2.
+    Continues(Option<String>),
+    /// Any other line.
+    Other(String),
+}
+
+/// A snapshot that was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// True if it ended with a mark, false if its length came first.
+    pub has_mark: bool,
+    /// The file.
+    pub bytes: Vec<u8>,
+}
+
+/// A connection to a primary.
+#[derive(Debug)]
+pub struct Link {
+    stream: TcpStream,
+    /// The received bytes that are not returned yet.
+    input: Vec<u8>,
+    /// The number of empty lines before the last answer.
+    empty_lines: usize,
+    /// The bytes of the stream so far.
+    streamed: Vec<u8>,
+}
+
+impl Link {
+    /// Connects to `port` on the loopback.
+    ///
+    /// # Panics
+    /// Panics when nothing listens.
+    pub fn connect(port: u16) -> Self {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the primary listens");
+        stream.set_nodelay(true).expect("it is a socket");
+        stream.set_read_timeout(Some(READ_TIMEOUT)).expect("the timeout is not zero");
+        Self { stream, input: Vec::new(), empty_lines: 0, streamed: Vec::new() }
+    }
+
+    /// Returns the port of this end. The link states it as its listening port, so that INFO of the
+    /// primary names the link.
+    pub fn local_port(&self) -> u16 {
+        self.stream.local_addr().expect("it is a socket").port()
+    }
+
+    /// Sends a request.
+    ///
+    /// # Panics
+    /// Panics when the connection is closed.
+    pub fn send(&mut self, words: &[&str]) {
+        let mut bytes = Vec::new();
+        encode_request(words, &mut bytes);
+        self.stream.write_all(&bytes).expect("the connection is open");
+    }
+
+    /// Sends a request and returns the line of its answer.
+    pub fn ask(&mut self, words: &[&str]) -> String {
+        self.send(words);
+        self.line()
+    }
+
+    /// Introduces the replica as Redis does, with these capabilities.
+    ///
+    /// # Panics
+    /// Panics when a request is not accepted.
+    pub fn introduce(&mut self, capabilities: &[&str]) {
+        assert_eq!(self.ask(&["PING"]), "+PONG");
+        let port = self.local_port().to_string();
+        assert_eq!(self.ask(&["REPLCONF", "listening-port", &port]), "+OK");
+        if !capabilities.is_empty() {
+            let mut words = vec!["REPLCONF"];
+            capabilities.iter().for_each(|capability| words.extend(["capa", capability]));
+            assert_eq!(self.ask(&words), "+OK");
+        }
+    }
+
+    /// Sends PSYNC and returns the answer.
+    pub fn psync(&mut self, id: &str, offset: i64) -> Psync {
+        let line = self.ask(&["PSYNC", id, &offset.to_string()]);
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["+FULLRESYNC", id, offset] if id.len() == MARK_BYTES => match offset.parse() {
+                Ok(offset) => Psync::Full { id: id.into(), offset },
+                Err(_) => Psync::Other(line),
+            },
+            ["+CONTINUE"] => Psync::Continues(None),
+            ["+CONTINUE", id] => Psync::Continues(Some(id.into())),
+            _ => Psync::Other(line),
+        }
+    }
+
+    /// Returns the next line that is not empty, without its end. Primaries send empty lines while a
+    /// snapshot is made.
+    pub fn line(&mut self) -> String {
+        self.empty_lines = 0;
+        loop {
+            let end = loop {
+                match self.input.iter().position(|&byte| byte == b'\n') {
+                    Some(end) => break end,
+                    None => self.receive().unwrap_or_else(|error| panic!("no line: {error}")),
+                }
+            };
+            let line: Vec<u8> = self.input.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if !line.is_empty() {
+                return line;
+            }
+            self.empty_lines += 1;
+        }
+    }
+
+    /// Returns the number of empty lines before the last line.
+    pub fn empty_lines(&self) -> usize {
+        self.empty_lines
+    }
+
+    /// Reads a snapshot.
+    ///
+    /// # Panics
+    /// Panics when the primary sends anything else.
+    pub fn snapshot(&mut self) -> Snapshot {
+        let line = self.line();
+        let start = line.strip_prefix('$').unwrap_or_else(|| panic!("no snapshot but {line:?}"));
+        let Some(mark) = start.strip_prefix("EOF:") else {
+            let len_bytes: usize = start.parse().expect("the length of the snapshot");
+            return Snapshot { has_mark: false, bytes: self.take(len_bytes) };
+        };
+        assert_eq!(mark.len(), MARK_BYTES, "{line}");
+        let mut searched = 0;
+        loop {
+            let found = self.input[searched..].windows(MARK_BYTES).position(|part| part == mark.as_bytes());
+            if let Some(at) = found {
+                let bytes = self.take(searched + at);
+                self.take(MARK_BYTES);
+                return Snapshot { has_mark: true, bytes };
+            }
+            searched = self.input.len().saturating_sub(MARK_BYTES);
+            self.receive().expect("the mark comes");
+        }
+    }
+
+    /// Acknowledges the stream up to `offset`.
+    pub fn acknowledge(&mut self, offset: u64) {
+        self.send(&["REPLCONF", "ACK", &offset.to_string()]);
+    }
+
+    /// Returns the next command of the stream, its words as text.
+    ///
+    /// # Panics
+    /// Panics when the connection ends, or no command comes.
+    pub fn command(&mut self) -> Vec<String> {
+        loop {
+            if let Some((value, len_bytes)) = decode(&self.input).expect("the stream is well formed") {
+                self.streamed.extend(self.input.drain(..len_bytes));
+                let Value::Array(words) = value else { panic!("no command but {value}") };
+                let text =
+                    |word: &Value| String::from_utf8_lossy(word.as_bytes().expect("a word")).into_owned();
+                return words.iter().map(text).collect();
+            }
+            self.receive().expect("the stream goes on");
+        }
+    }
+
+    /// Returns the next commands of the stream up to the one with these words, each in one line.
+    /// PINGs are left out: a primary sends them when it likes.
+    pub fn commands_up_to(&mut self, last: &[&str]) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            let command = self.command();
+            if command.len() == 1 && command[0].eq_ignore_ascii_case("ping") {
+                continue;
+            }
+            lines.push(command.join(" "));
+            if command == last {
+                return lines;
+            }
+        }
+    }
+
+    /// Returns the bytes of all commands of the stream that were returned so far.
+    pub fn streamed(&self) -> &[u8] {
+        &self.streamed
+    }
+
+    /// Returns the next `len_bytes` bytes.
+    ///
+    /// # Panics
+    /// Panics when they do not come.
+    pub fn take(&mut self, len_bytes: usize) -> Vec<u8> {
+        while self.input.len() < len_bytes {
+            self.receive().expect("the bytes come");
+        }
+        self.input.drain(..len_bytes).collect()
+    }
+
+    /// Returns true if nothing comes within `time`. A server that sends nothing always passes.
+    pub fn is_silent_for(&mut self, time: Duration) -> bool {
+        self.stream.set_read_timeout(Some(time)).expect("the timeout is not zero");
+        let received = self.receive();
+        self.stream.set_read_timeout(Some(READ_TIMEOUT)).expect("the timeout is not zero");
+        self.input.is_empty() && received.is_err()
+    }
+
+    /// Reads until the primary closes the connection. Returns the bytes before.
+    pub fn rest(&mut self) -> Vec<u8> {
+        while self.receive().is_ok() {}
+        std::mem::take(&mut self.input)
+    }
+
+    fn receive(&mut self) -> io::Result<()> {
+        let mut chunk = [0; 16 * 1024];
+        let len_bytes = self.stream.read(&mut chunk)?;
+        if len_bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.input.extend_from_slice(&chunk[..len_bytes]);
+        Ok(())
+    }
+}
