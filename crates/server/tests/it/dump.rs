@@ -6,13 +6,15 @@ use testkit::{Client, Value, peer};
 
 use crate::support::{connect, payload_version, start, start_in, version_of};
 
-type Command = Vec<Vec<u8>>;
+/// The words of a request.
+pub type Command = Vec<Vec<u8>>;
 
 /// Number of values of each type in a run.
 const VALUES_PER_TYPE: usize = 12;
 /// Number of elements of the largest values.
 const ELEMENTS_MAX: usize = 700;
-const TYPES: [&str; 8] = ["string", "list", "intset", "set", "hash", "expiring hash", "zset", "stream"];
+/// The types of values that [`value`] generates.
+pub const TYPES: [&str; 8] = ["string", "list", "intset", "set", "hash", "expiring hash", "zset", "stream"];
 
 /// Generates a text: often a number, sometimes long, sometimes compressible.
 fn text(rng: &mut Rng) -> Vec<u8> {
@@ -38,7 +40,7 @@ fn words(words: &[&str]) -> Command {
 }
 
 /// Generates commands that create a value of one type at `key`.
-fn value(kind: &str, key: &str, rng: &mut Rng) -> Vec<Command> {
+pub fn value(kind: &str, key: &str, rng: &mut Rng) -> Vec<Command> {
     let count = 1 + if rng.percent(50) { rng.below(6) } else { rng.below(ELEMENTS_MAX) };
     let mut many = |name: &str, element: &dyn Fn(&mut Rng) -> Command| {
         let mut command = words(&[name, key]);
