@@ -1,6 +1,7 @@
-//! `cargo xtask plant`: a check that the simulator finds bugs. Each patch of
+//! `cargo xtask plant`: a check that the simulators find bugs. Each patch of
 //! `crates/testkit/planted` puts one bug into a copy of the committed sources, and the simulator
-//! must find it.
+//! must find it. The bugs of `crates/replicate/planted` must be found by the simulated links of
+//! that crate's tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,10 @@ pub fn run(session: &Session, arguments: &PlantArguments) -> Result<bool> {
         }
         tree.git(&["checkout", "--quiet", "."])?;
         tree.git(&["apply", &patch.to_string_lossy()])?;
+        if patch.starts_with(session.root.join(LINKS_FOLDER)) {
+            all_found &= links_find(&tree, &target, &name)?;
+            continue;
+        }
         let mut command = Command::new(build(&tree.path, &target)?);
         command.args(["--seconds", &arguments.seconds.to_string()]);
         command.args(["--seed", &arguments.seed.to_string(), "--no-shrinking"]);
@@ -60,10 +65,30 @@ pub fn run(session: &Session, arguments: &PlantArguments) -> Result<bool> {
     Ok(all_found)
 }
 
-/// Returns the paths of the patches that plant bugs, sorted by name.
+/// The folder of the bugs that simulated links must find.
+const LINKS_FOLDER: &str = "crates/replicate/planted";
+
+/// Runs the simulated links on the tree with a bug. Returns true if they find it.
+fn links_find(tree: &Tree<'_>, target: &Path, name: &str) -> Result<bool> {
+    let mut command = Command::new("cargo");
+    command.current_dir(&tree.path).env("CARGO_TARGET_DIR", target);
+    command.args(["test", "--quiet", "--package", "replicate", "--test", "it", "links"]);
+    let output = command.output().context("cannot start cargo")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let found = text.lines().find(|line| line.contains(" fails, after "));
+    println!("{name}: {}", found.unwrap_or("NOT FOUND"));
+    Ok(found.is_some())
+}
+
+/// Returns the paths of the patches that plant bugs, sorted by name within their folders.
 fn patches(root: &Path) -> Result<Vec<PathBuf>> {
-    let folder = root.join("crates/testkit/planted");
-    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut all = patches_in(&root.join("crates/testkit/planted"))?;
+    all.extend(patches_in(&root.join(LINKS_FOLDER))?);
+    Ok(all)
+}
+
+fn patches_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut patches = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
     patches.sort();
