@@ -250,7 +250,7 @@ impl Primary {
     }
 
     /// Returns the next bytes for a replica that is online, at most `max_bytes`, and counts them
-    /// as sent.
+    /// as sent. The backlog keeps them until [`Primary::free_sent`].
     pub fn take_for(&mut self, client: u64, max_bytes: usize) -> Vec<Piece> {
         let (Some(replica), Some(backlog)) = (self.replicas.get_mut(&client), &mut self.backlog) else {
             return Vec::new();
@@ -260,8 +260,12 @@ impl Primary {
         }
         let pieces = backlog.read(replica.cursor, max_bytes);
         replica.cursor += pieces.iter().map(|piece| piece.as_ref().len() as u64).sum::<u64>();
-        self.update_needed();
         pieces
+    }
+
+    /// Frees what all replicas have been sent and the backlog need not keep. O(replicas).
+    pub fn free_sent(&mut self) {
+        self.update_needed();
     }
 
     /// Tells the backlog the lowest offset that a replica still needs. O(replicas).

@@ -171,6 +171,7 @@ impl Server {
         for piece in self.primary.take_for(link.client, max_bytes) {
             link.down.extend(piece.as_ref());
         }
+        self.primary.free_sent();
     }
 
     fn disconnect(&mut self, follower: &mut Follower) {

@@ -340,6 +340,9 @@ impl<'s> ReplicationThread<'s> {
         for client in self.links.keys().copied().collect::<Vec<u64>>() {
             has_fed |= self.feed(client);
         }
+        if has_fed {
+            self.shared.replication.primary().free_sent();
+        }
         has_fed
     }
 
