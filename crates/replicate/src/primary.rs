@@ -66,6 +66,9 @@ pub struct Primary {
     idle_since_ms: Option<u64>,
     /// The limit of the bytes that a replica has still to read.
     limit: OutputLimit,
+    /// The number of bytes that a replica may have still to read before writes wait for it; 0 for
+    /// any number.
+    writes_wait_above: u64,
     /// The log position after whose bytes an acknowledgement is to be requested; `None` for none.
     ack_due_at: Option<u64>,
 }
@@ -83,6 +86,7 @@ impl Primary {
             replicas: BTreeMap::new(),
             idle_since_ms: None,
             limit: OutputLimit::default(),
+            writes_wait_above: 0,
             ack_due_at: None,
         }
     }
@@ -134,6 +138,19 @@ impl Primary {
     /// Sets the limit of the bytes that a replica has still to read.
     pub fn set_output_limit(&mut self, limit: OutputLimit) {
         self.limit = limit;
+    }
+
+    /// Sets the number of bytes that a replica may have still to read before writes wait for it; 0
+    /// for any number.
+    pub fn set_writes_wait_above(&mut self, bytes: u64) {
+        self.writes_wait_above = bytes;
+    }
+
+    /// Returns the number of bytes that the slowest replica has to read beyond the number at which
+    /// writes wait. Writes wait unless it is 0.
+    pub fn excess_bytes(&self) -> u64 {
+        let behind_bytes = self.backlog.as_ref().map_or(0, Backlog::behind_bytes);
+        if self.writes_wait_above > 0 { behind_bytes.saturating_sub(self.writes_wait_above) } else { 0 }
     }
 
     /// Appends bytes to the stream, if it is recorded. What a replica beyond the hard limit has
@@ -483,6 +500,23 @@ mod tests {
         primary.set_output_limit(OutputLimit::default());
         primary.append(&[b'x'; 10_000]);
         assert!(primary.over_limit(1_000_000).is_empty());
+    }
+
+    #[test]
+    fn writes_wait_for_a_slow_replica_only_if_they_are_to() {
+        let mut primary = primary();
+        primary.add(7, replica());
+        primary.set_phase(7, Phase::Online, 0);
+        primary.append(&[b'x'; 300]);
+        assert_eq!(primary.excess_bytes(), 0);
+        primary.set_writes_wait_above(100);
+        assert_eq!(primary.excess_bytes(), 200);
+        primary.take_for(7, 250);
+        primary.free_sent();
+        assert_eq!(primary.excess_bytes(), 0);
+        primary.append(&[b'x'; 300]);
+        primary.remove(7, 0);
+        assert_eq!(primary.excess_bytes(), 0);
     }
 
     #[test]

@@ -47,7 +47,8 @@
 //!
 //! **Bounds.** A buffer over its part of [`PENDING_BYTES_MAX`] holds back the writes of its thread
 //! ([`ChangeLog::is_full`]), evictions after requests, and expiry. A reader has the same effect if
-//! it keeps more bytes than that because its file accepts none at present ([`RetainedBytes`]).
+//! it keeps more bytes than that because its file accepts none at present ([`RetainedBytes`]). A
+//! slow replica has it only if an option says so ([`ChangeLog::replica_excess`]).
 //! Reads continue. In a turn, the excess over the bound is at most the batch already received.
 //!
 //! **Locks.** Inside the gate only exclusive owners take the role. The owner of the role takes the
@@ -127,6 +128,9 @@ pub struct ChangeLog {
     /// The number of bytes that the append-only file's reader holds because the file accepts none
     /// at present.
     kept: RetainedBytes,
+    /// The number of bytes that the slowest replica has to read beyond the number at which writes
+    /// wait for it.
+    replica_excess: RetainedBytes,
 }
 
 impl ChangeLog {
@@ -144,6 +148,7 @@ impl ChangeLog {
             merged_position: 0.into(),
             merged_bytes: 0.into(),
             kept: RetainedBytes::default(),
+            replica_excess: RetainedBytes::default(),
         }
     }
 
@@ -230,12 +235,20 @@ impl ChangeLog {
     }
 
     /// Returns true if this thread's writes must wait: too many of its records are not merged yet,
-    /// or the append-only file's reader holds too many bytes. Takes no lock.
+    /// or the append-only file's reader holds too many bytes, or a replica is too far behind. Takes
+    /// no lock.
     #[inline]
     pub fn is_full(&self, buffer: usize) -> bool {
         self.is_attached()
             && (self.buffers[buffer].len_bytes() > PENDING_BYTES_MAX / self.buffers.len()
-                || self.kept.get() > PENDING_BYTES_MAX)
+                || self.kept.get() > PENDING_BYTES_MAX
+                || self.replica_excess.get() > 0)
+    }
+
+    /// Returns the number of bytes that the slowest replica has to read beyond the number at which
+    /// writes wait for it. The owner of the replicas' connections sets it.
+    pub fn replica_excess(&self) -> &RetainedBytes {
+        &self.replica_excess
     }
 
     /// Returns the number of bytes that the append-only file's reader holds because the file

@@ -413,6 +413,12 @@ pub const FIELDS: &[Field] = &[
         "Recorded changes that were not passed to the readers yet.",
     ),
     gauge(
+        "change_log_replica_excess_bytes",
+        "change_log_replica_excess_bytes",
+        "Bytes that the slowest replica has to read beyond the option `repl-writes-wait-above`. Writes \
+         wait while it is above 0.",
+    ),
+    gauge(
         "change_log_waiting_replies",
         "change_log_waiting_replies",
         "Parts of clients' output that are held back until the readers of the change log confirm the \

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::log::level::Released;
-use engine::log::merger::{LogBatch, LogReader};
+use engine::log::merger::{LogBatch, LogReader, RetainedBytes};
 use engine::log::target::LogTarget;
 use engine::threads::Outbox;
 use keyspace::Exclusive;
@@ -13,15 +13,20 @@ use crate::replication::Replication;
 use crate::shared::Shared;
 
 /// The reader; see the module.
-struct StreamReader(Arc<Replication>);
+struct StreamReader {
+    replication: Arc<Replication>,
+    /// The bytes for which writes wait ([`engine::log::ChangeLog::replica_excess`]).
+    excess: RetainedBytes,
+}
 
 impl LogReader for StreamReader {
     fn append(&mut self, batch: &LogBatch<'_>) -> Released {
-        let mut primary = self.0.primary();
+        let mut primary = self.replication.primary();
         batch.for_each_part(LogTarget::Replicas, |part| primary.append(part));
         primary.note_position(batch.position);
+        self.excess.set(primary.excess_bytes() as usize);
         drop(primary);
-        self.0.notify();
+        self.replication.notify();
         Released::ALL
     }
 }
@@ -37,7 +42,9 @@ pub fn begin_part(shared: &Shared, alone: &Exclusive, limit_bytes: u64, outbox: 
         return Some(replication.primary().end());
     }
     replication.primary().open_backlog(limit_bytes, random_repl_id());
-    let stream = Box::new(StreamReader(Arc::clone(replication)));
+    let (replication, excess) = (Arc::clone(replication), log.replica_excess().clone());
+    let stream = Box::new(StreamReader { replication, excess });
+    let replication = &shared.replication;
     *reader = log.attach(alone, (stream, LogTarget::Replicas), outbox);
     let mut primary = replication.primary();
     if reader.is_none() {

@@ -340,9 +340,11 @@ impl<'s> ReplicationThread<'s> {
         for client in self.links.keys().copied().collect::<Vec<u64>>() {
             has_fed |= self.feed(client);
         }
+        let mut primary = self.shared.replication.primary();
         if has_fed {
-            self.shared.replication.primary().free_sent();
+            primary.free_sent();
         }
+        self.shared.engine.log.replica_excess().set(primary.excess_bytes() as usize);
         has_fed
     }
 
@@ -490,10 +492,12 @@ impl<'s> ReplicationThread<'s> {
         }
         self.begin_due();
         let limit = output_limit(&self.shared.engine.settings.get().clients);
+        let wait_above = options::REPL_WRITES_WAIT_ABOVE.of(&self.shared.config());
         let now_ms = self.now_ms();
         let over = {
             let mut primary = self.shared.replication.primary();
             primary.set_output_limit(limit);
+            primary.set_writes_wait_above(wait_above);
             primary.over_limit(now_ms)
         };
         for client in over {

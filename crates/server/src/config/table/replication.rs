@@ -84,6 +84,7 @@ pub static OPTIONS: &[&Opt] = &[
     &REPL_DISKLESS_SYNC_MAX_REPLICAS.opt,
     &REPL_PING_REPLICA_PERIOD.opt,
     &REPL_TIMEOUT.opt,
+    &REPL_WRITES_WAIT_ABOVE.opt,
     &Opt::flag(
         "dual-channel-replication-enabled",
         "no",
@@ -199,5 +200,15 @@ pub static REPL_TIMEOUT: Handle<u64> = Opt::integer(
     "60",
     POSITIVE_INT,
     "The time without traffic, in seconds, after which a replication link counts as failed.",
+)
+.typed();
+
+/// `repl-writes-wait-above`: the bytes that a replica may have still to read before writes wait.
+pub static REPL_WRITES_WAIT_ABOVE: Handle<u64> = Opt::memory(
+    "repl-writes-wait-above",
+    "0",
+    BYTES,
+    "Writes wait while a replica has still to read more than this many bytes of the stream; 0: writes \
+     never wait for a replica.",
 )
 .typed();

@@ -119,6 +119,42 @@ fn wait_for_commands(client: &mut Client, count: u64) {
     assert!(happens(|| number(client, "stats", "total_commands_processed") >= from + count));
 }
 
+/// Number of writes of big values, and their size: together more than the sockets buffer.
+const BIG_WRITES: usize = 400;
+const BIG_VALUE_BYTES: usize = 64 << 10;
+
+#[test]
+fn writes_wait_for_a_slow_replica_if_an_option_says_so() {
+    if is_without_peer() || std::env::var_os("SAKER_PRIMARY").is_some() {
+        return;
+    }
+    let primary = Primary::start(&["--repl-writes-wait-above", "100kb"]);
+    let replica = replica_of(&primary, &[]);
+    let mut control = primary.connect();
+    replica.catch_up(&mut control);
+    signal(replica.process(), Signal::STOP);
+    let writer = std::thread::spawn({
+        let mut client = primary.connect();
+        move || {
+            let value = "x".repeat(BIG_VALUE_BYTES);
+            let requests = vec![vec!["SET", "big", &value]; BIG_WRITES];
+            let mut errors = 0;
+            let answered = client.pipeline_each(&requests, |reply| errors += usize::from(reply.is_error()));
+            answered.map(|()| errors)
+        }
+    });
+    let excess = |control: &mut Client| number(control, "changelog", "change_log_replica_excess_bytes");
+    assert!(happens(|| excess(&mut control) > 0), "{}", info(&mut control, "replication"));
+    // Reads do not wait. The write does, until the replica reads again.
+    run(&mut control, &["GET", "small"]);
+    assert!(!writer.is_finished());
+    signal(replica.process(), Signal::CONT);
+    let errors = writer.join().expect("it does not panic").expect("all are answered");
+    assert_eq!(errors, 0);
+    assert!(happens(|| excess(&mut control) == 0));
+    replica.wait_for_data_of(&mut control, "after the wait");
+}
+
 #[test]
 fn a_killed_replica_comes_back_with_its_file_by_a_partial_sync() {
     if is_without_peer() {
