@@ -112,7 +112,7 @@ impl DataAccess<'_, '_> {
         let mut view =
             View::new(keyspace, &mut locked, db, self.access_context, &mut self.commit.access_results);
         let done = work(&mut view, &mut self.commit.effects);
-        let observed_position = self.commit.position;
+        let (observed_position, own_position) = (self.commit.position, self.commit.own_position);
         drop(view);
         self.commit.collect(&mut Held::Locked(&mut locked), self.client);
         if is_recorded {
@@ -123,6 +123,7 @@ impl DataAccess<'_, '_> {
                     // The position of the command must cover the changes of all keys that it has
                     // read.
                     self.commit.position = self.commit.position.max(observed_position);
+                    self.commit.own_position = self.commit.own_position.max(own_position);
                     self.commit.publish_log();
                 }
                 Unit::Transaction => self.commit.note_change_alone(Some(&locked)),

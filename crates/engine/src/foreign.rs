@@ -35,8 +35,8 @@ pub const COMMANDS: &[&str] = &[
     "json.debug|help", "json.debug|memory", "json.del", "json.forget", "json.get", "json.merge", "json.mget",
     "json.mset", "json.numincrby", "json.nummultby", "json.numpowby", "json.objkeys", "json.objlen",
     "json.resp", "json.set", "json.strappend", "json.strlen", "json.toggle", "json.type", "lmovem", "phcard",
-    "phdel", "phget", "phmget", "phset", "psync", "replconf", "replicaof", "sdiffcard", "search.clusterinfo",
-    "search.clusterrefresh", "search.clusterset", "slaveof", "sunioncard", "sync", "tdigest.add",
+    "phdel", "phget", "phmget", "phset", "replicaof", "sdiffcard", "search.clusterinfo",
+    "search.clusterrefresh", "search.clusterset", "slaveof", "sunioncard", "tdigest.add",
     "tdigest.byrank", "tdigest.byrevrank", "tdigest.cdf", "tdigest.create", "tdigest.info", "tdigest.max",
     "tdigest.merge", "tdigest.min", "tdigest.quantile", "tdigest.rank", "tdigest.reset", "tdigest.revrank",
     "tdigest.trimmed_mean", "timeseries.clusterset", "timeseries.refreshcluster", "topk.add", "topk.count",
@@ -103,13 +103,20 @@ mod tests {
 
     #[test]
     fn rules_name_commands_subcommands_and_first_arguments() {
-        for rule in ["psync", "replicaof", "cluster|slot-stats", "ft.config|get", "json.get", "vadd"] {
+        for rule in ["failover", "replicaof", "cluster|slot-stats", "ft.config|get", "json.get", "vadd"] {
             assert!(is_rule(rule, FirstArgs::Refused), "{rule}");
         }
-        assert!(is_rule("psync|x", FirstArgs::Taken) && !is_rule("psync|x", FirstArgs::Refused));
-        for rule in
-            ["", "nosuch", "get", "ft.config|nosuch", "psync|", "psync|a|b", "nosuch|a", "cluster|nosuch"]
-        {
+        assert!(is_rule("failover|x", FirstArgs::Taken) && !is_rule("failover|x", FirstArgs::Refused));
+        for rule in [
+            "",
+            "nosuch",
+            "get",
+            "ft.config|nosuch",
+            "failover|",
+            "failover|a|b",
+            "nosuch|a",
+            "cluster|nosuch",
+        ] {
             assert!(!is_rule(rule, FirstArgs::Taken), "{rule}");
         }
     }

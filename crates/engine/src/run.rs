@@ -633,7 +633,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             out.truncate(before);
         }
         session.saw(self.commit.position);
-        session.wrote(self.commit.own_position);
+        if unit == Unit::Own {
+            session.wrote(self.commit.own_position);
+        }
         match result {
             Ok(()) => true,
             Err(error) => {
@@ -688,6 +690,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             deadline_ms: wait
                 .timeout_ms
                 .map(|timeout_ms| deadline_ms(self.shared().uptime(self.clock.now()), timeout_ms)),
+            awaited_position: 0,
             held_bytes: args.len_bytes()
                 + other_request.as_ref().map_or(0, OwnedArgs::len_bytes)
                 + keys.iter().map(BlockedKey::held_bytes).sum::<usize>(),

@@ -77,6 +77,8 @@ pub struct BlockedClient {
     pub empty: EmptyReply,
     /// The end of the timeout, in milliseconds of the server's clock; `None` without a timeout.
     pub deadline_ms: Option<u64>,
+    /// The log position whose copies the client waits for (WAIT); 0 for other commands.
+    pub awaited_position: u64,
     /// The request as the client sent it.
     pub args: OwnedArgs,
     /// The request that runs when the client is served, if it differs from `args`.
@@ -168,6 +170,8 @@ pub struct KeylessWait {
     pub empty: EmptyReply,
     /// The end of the timeout, in milliseconds of the server's clock; `None` without a timeout.
     pub deadline_ms: Option<u64>,
+    /// The log position whose copies the client waits for (WAIT); 0 for other commands.
+    pub awaited_position: u64,
 }
 
 /// One key that a client is blocked on.
@@ -317,6 +321,7 @@ impl BlockedClients {
             registered: wait.registered,
             empty: wait.empty,
             deadline_ms: wait.deadline_ms,
+            awaited_position: wait.awaited_position,
             held_bytes: args.len_bytes(),
             args,
             request: None,
@@ -670,6 +675,7 @@ mod tests {
             registered,
             empty: EmptyReply::NullArray,
             deadline_ms: None,
+            awaited_position: 0,
             args: OwnedArgs::default(),
             request: None,
             reader: None,

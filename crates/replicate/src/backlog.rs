@@ -23,7 +23,8 @@ use std::sync::Arc;
 const BLOCK_BYTES_MAX: usize = 256 << 10;
 /// The smallest block, in bytes.
 const BLOCK_BYTES_MIN: usize = 1 << 10;
-/// The number of pairs of position and offset beyond which every second one is dropped.
+/// The number of pairs of position and offset beyond which every second one of the older half is
+/// dropped.
 const PAIRS_MAX: usize = 1 << 14;
 /// The smallest piece of a block that is passed on by reference instead of being copied.
 const SHARED_BYTES_MIN: usize = 16 << 10;
@@ -104,11 +105,12 @@ impl Backlog {
         self.tail_start + self.tail.len() as u64
     }
 
-    /// Returns the memory of the blocks and pairs, in bytes.
+    /// Returns the memory of the blocks and pairs, in bytes. O(1).
     pub fn memory_bytes(&self) -> u64 {
-        let blocks: usize = self.blocks.iter().map(|block| block.capacity()).sum();
+        // Blocks are full, except for the tail.
+        let room = self.tail.capacity() - self.tail.len();
         let pairs = self.pairs.capacity() * size_of::<(u64, u64)>();
-        (blocks + self.tail.capacity() + pairs) as u64
+        self.end() - self.start + (room + pairs) as u64
     }
 
     /// Changes the number of bytes that are kept for replicas that reconnect.
@@ -176,10 +178,11 @@ impl Backlog {
     pub fn note_position(&mut self, position: u64) {
         let end = self.end();
         if self.pairs.len() == PAIRS_MAX {
+            // The newer half stays: acknowledgements of it are under way.
             let mut number = 0;
             self.pairs.retain(|_| {
                 number += 1;
-                number % 2 == 0
+                number > PAIRS_MAX / 2 || number % 2 == 0
             });
         }
         match self.pairs.back_mut() {

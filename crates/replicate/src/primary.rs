@@ -62,15 +62,19 @@ pub struct Primary {
     offset: u64,
     backlog: Option<Backlog>,
     replicas: BTreeMap<u64, Replica>,
-    /// The time since which there is a backlog and no replica, in milliseconds.
+    /// The time since which there has been no replica, in milliseconds; `None` if there is one, or
+    /// never was.
     idle_since_ms: Option<u64>,
     /// The limit of the bytes that a replica has still to read.
     limit: OutputLimit,
     /// The number of bytes that a replica may have still to read before writes wait for it; 0 for
     /// any number.
     writes_wait_above: u64,
-    /// The log position after whose bytes an acknowledgement is to be requested; `None` for none.
-    ack_due_at: Option<u64>,
+    /// The lowest and the highest log position after whose bytes an acknowledgement is to be
+    /// requested; `None` for none.
+    acks_due_at: Option<(u64, u64)>,
+    /// The end of the stream after the last request of an acknowledgement.
+    ack_requested_end: u64,
 }
 
 /// The request of an acknowledgement, as a command of the stream.
@@ -87,7 +91,8 @@ impl Primary {
             idle_since_ms: None,
             limit: OutputLimit::default(),
             writes_wait_above: 0,
-            ack_due_at: None,
+            acks_due_at: None,
+            ack_requested_end: 0,
         }
     }
 
@@ -116,14 +121,27 @@ impl Primary {
     pub fn open_backlog(&mut self, limit_bytes: u64, id: ReplId) {
         self.renew_id(id);
         self.backlog = Some(Backlog::new(limit_bytes, self.offset));
-        self.idle_since_ms = None;
     }
 
-    /// Stops to record the stream. Further changes are not counted, so the history gets a new ID
-    /// at once: no server may continue at an offset that stands still while the data change. The
-    /// caller owns the keyspace.
+    /// Begins to give up the backlog if [`Primary::is_backlog_due`]. The history gets a new ID, so
+    /// no replica continues with the backlog any more. Returns true if so; the caller then detaches
+    /// the reader of the change log and calls [`Primary::close_backlog`].
+    pub fn begin_close(&mut self, ttl_ms: u64, now_ms: u64, id: ReplId) -> bool {
+        let is_due = self.is_backlog_due(ttl_ms, now_ms);
+        if is_due {
+            self.renew_id(id);
+        }
+        is_due
+    }
+
+    /// Stops to record the stream. Replicas that follow it are to be disconnected. Further changes
+    /// are not counted, so the history gets a new ID at once: no server may continue at an offset
+    /// that stands still while the data change. The caller owns the keyspace.
     pub fn close_backlog(&mut self, id: ReplId) {
         self.offset = self.end();
+        for replica in self.replicas.values_mut().filter(|replica| replica.holds_backlog()) {
+            replica.phase = Phase::OverLimit;
+        }
         self.backlog = None;
         self.renew_id(id);
     }
@@ -158,7 +176,8 @@ impl Primary {
     pub fn append(&mut self, bytes: &[u8]) {
         let Some(backlog) = &mut self.backlog else { return };
         backlog.append(bytes);
-        if self.limit.hard_bytes > 0 && backlog.behind_bytes() > self.limit.hard_bytes {
+        let hard_bytes = self.limit.hard_bytes;
+        if hard_bytes > 0 && backlog.behind_bytes() > hard_bytes.max(backlog.limit_bytes()) {
             self.give_up();
         }
     }
@@ -178,10 +197,14 @@ impl Primary {
 
     /// Records that the stream up to its present end has all changes up to the log's `position`.
     pub fn note_position(&mut self, position: u64) {
-        if let Some(backlog) = &mut self.backlog {
-            backlog.note_position(position);
-            if self.ack_due_at.take_if(|due| *due <= position).is_some() {
+        let Some(backlog) = &mut self.backlog else { return };
+        backlog.note_position(position);
+        if let Some((_, last)) = self.acks_due_at.take_if(|(first, _)| *first <= position) {
+            self.acks_due_at = (last > position).then_some((last, last));
+            // If nothing has followed the last request, the answer to it proves as much.
+            if self.ack_requested_end != self.end() {
                 self.append(GETACK);
+                self.ack_requested_end = self.end();
             }
         }
     }
@@ -189,8 +212,9 @@ impl Primary {
     /// Requests an acknowledgement from all replicas (`REPLCONF GETACK *`), as soon as the stream
     /// has all changes up to the log's `position`.
     pub fn request_ack(&mut self, position: u64) {
+        let (first, last) = self.acks_due_at.unwrap_or((position, position));
+        self.acks_due_at = Some((first.min(position), last.max(position)));
         let noted = self.backlog.as_ref().and_then(|backlog| backlog.position_at(u64::MAX));
-        self.ack_due_at = Some(self.ack_due_at.unwrap_or(0).max(position));
         if let Some(noted) = noted {
             self.note_position(noted);
         }
@@ -198,7 +222,11 @@ impl Primary {
 
     /// Returns the answer to `PSYNC id next`. `next` is the 1-based offset of the next byte.
     pub fn resync(&self, id: &[u8], next: i64) -> Resync {
-        let Some(id) = ReplId::parse(id) else { return Resync::Full(FullReason::Requested) };
+        let Some(id) = ReplId::parse(id) else {
+            let is_requested = id.first() == Some(&b'?');
+            let reason = if is_requested { FullReason::Requested } else { FullReason::OtherHistory };
+            return Resync::Full(reason);
+        };
         let Some(from) = next.checked_sub(1).and_then(|from| u64::try_from(from).ok()) else {
             return Resync::Full(FullReason::NotInBacklog);
         };
@@ -221,7 +249,7 @@ impl Primary {
     /// Removes a replica that has disconnected.
     pub fn remove(&mut self, client: u64, now_ms: u64) {
         self.replicas.remove(&client);
-        if self.replicas.is_empty() && self.backlog.is_some() {
+        if self.replicas.is_empty() {
             self.idle_since_ms = Some(now_ms);
         }
         self.update_needed();
@@ -252,7 +280,7 @@ impl Primary {
 
     /// Continues after the whole snapshot of a replica was sent. Returns the next step on its
     /// connection.
-    pub fn snapshot_sent(&mut self, client: u64, framing: Framing) -> AfterSnapshot {
+    pub fn snapshot_sent(&mut self, client: u64, framing: Framing, now_ms: u64) -> AfterSnapshot {
         let replica = self.replicas.get_mut(&client).filter(|replica| replica.phase != Phase::OverLimit);
         let Some(replica) = replica else { return AfterSnapshot::Close };
         let (phase, next) = match (replica.handshake.purpose, framing) {
@@ -261,7 +289,7 @@ impl Primary {
             (Purpose::Follow, Framing::EndMark) => (Phase::AwaitsAck, AfterSnapshot::AwaitAck),
             (Purpose::Follow, Framing::Length) => (Phase::Online, AfterSnapshot::Stream),
         };
-        replica.phase = phase;
+        (replica.phase, replica.acked_ms) = (phase, now_ms);
         self.update_needed();
         next
     }
@@ -273,6 +301,11 @@ impl Primary {
             return Vec::new();
         };
         if !replica.is_online() || replica.cursor >= backlog.end() || max_bytes == 0 {
+            return Vec::new();
+        }
+        if !backlog.has(replica.cursor) {
+            // This cannot happen, but would be worse than a full synchronisation.
+            replica.phase = Phase::OverLimit;
             return Vec::new();
         }
         let pieces = backlog.read(replica.cursor, max_bytes);
@@ -346,8 +379,8 @@ impl Primary {
     /// as that size, because the backlog is kept anyway.
     pub fn over_limit(&mut self, now_ms: u64) -> Vec<u64> {
         self.give_up();
-        let Some(backlog) = &self.backlog else { return Vec::new() };
-        let (end, soft_bytes) = (backlog.end(), self.limit.soft_bytes.max(backlog.limit_bytes()));
+        let (end, kept) = self.backlog.as_ref().map_or((0, 0), |it| (it.end(), it.limit_bytes()));
+        let soft_bytes = self.limit.soft_bytes.max(kept);
         let has_soft = self.limit.soft_bytes > 0;
         for replica in self.replicas.values_mut().filter(|replica| replica.holds_backlog()) {
             let exceeds = has_soft && end.saturating_sub(replica.cursor) > soft_bytes;
@@ -364,7 +397,8 @@ impl Primary {
 
     /// Returns true if the backlog has had no replica for `ttl_ms`; 0 stands for ever.
     pub fn is_backlog_due(&self, ttl_ms: u64, now_ms: u64) -> bool {
-        let since = self.idle_since_ms.filter(|_| ttl_ms > 0 && self.replicas.is_empty());
+        let is_idle = ttl_ms > 0 && self.replicas.is_empty() && self.backlog.is_some();
+        let since = self.idle_since_ms.filter(|_| is_idle);
         since.is_some_and(|since| now_ms.saturating_sub(since) > ttl_ms)
     }
 }
@@ -403,7 +437,7 @@ mod tests {
         primary.set_phase(7, Phase::ReceivesSnapshot, primary.end());
         primary.append(b"during");
         assert!(primary.take_for(7, 100).is_empty());
-        assert_eq!(primary.snapshot_sent(7, Framing::EndMark), AfterSnapshot::AwaitAck);
+        assert_eq!(primary.snapshot_sent(7, Framing::EndMark, 0), AfterSnapshot::AwaitAck);
         assert!(primary.take_for(7, 100).is_empty());
         assert!(primary.acknowledge(7, 6, None, 1));
         assert_eq!(text(&primary.take_for(7, 4)), b"duri");
@@ -444,7 +478,15 @@ mod tests {
         assert_eq!(primary.end(), 6 + GETACK.len() as u64);
         primary.note_position(3);
         primary.request_ack(1);
-        assert_eq!(primary.end(), 6 + 2 * GETACK.len() as u64);
+        assert_eq!(primary.end(), 6 + GETACK.len() as u64, "one request is enough");
+        // The first of two waiting clients does not wait for the second.
+        primary.request_ack(4);
+        primary.request_ack(5);
+        for position in 4..=5 {
+            primary.append(b"more");
+            primary.note_position(position);
+        }
+        assert_eq!(primary.end(), 14 + 3 * GETACK.len() as u64);
         // The bytes of the request belong to no change.
         let backlog = primary.backlog().expect("it is open");
         assert_eq!(backlog.position_at(6 + GETACK.len() as u64), Some(3));
@@ -527,5 +569,28 @@ mod tests {
         primary.remove(7, 1000);
         assert!(!primary.is_backlog_due(100, 1100) && primary.is_backlog_due(100, 1101));
         assert!(!primary.is_backlog_due(0, u64::MAX));
+        assert!(!primary.begin_close(100, 1100, id(3)) && primary.begin_close(100, 1101, id(3)));
+        // From then on no replica may continue.
+        let late = primary.resync(id(2).as_str().as_bytes(), 1);
+        assert_eq!(late, Resync::Full(FullReason::OtherHistory));
+        primary.close_backlog(id(4));
+        assert!(!primary.is_backlog_due(100, u64::MAX), "it is freed once");
+        // The only replica may leave before its snapshot begins.
+        primary.add(8, replica());
+        primary.remove(8, 5000);
+        primary.open_backlog(100, id(5));
+        assert!(primary.is_backlog_due(100, 5101));
+    }
+
+    #[test]
+    fn a_replica_that_has_its_snapshot_has_just_given_a_sign_of_life() {
+        let mut primary = primary();
+        primary.add(7, replica());
+        primary.set_phase(7, Phase::ReceivesSnapshot, 0);
+        assert_eq!(primary.snapshot_sent(7, Framing::Length, 100_000), AfterSnapshot::Stream);
+        assert_eq!(primary.replica(7).map(|replica| replica.acked_ms), Some(100_000));
+        // Without a backlog nobody follows.
+        primary.close_backlog(id(9));
+        assert_eq!(primary.over_limit(100_001), [7]);
     }
 }

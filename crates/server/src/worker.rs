@@ -283,9 +283,6 @@ impl<'s> Worker<'s> {
         if !self.debugged.is_empty() {
             self.send_for_debuggers();
         }
-        if !self.leaving.is_empty() {
-            self.leave_all();
-        }
         self.take_publications();
         for event in events.drain(..) {
             self.handle(event);
@@ -321,6 +318,9 @@ impl<'s> Worker<'s> {
     fn send(&mut self, began: Instant) {
         self.wake_others();
         self.merge_log();
+        if !self.leaving.is_empty() {
+            self.leave_all();
+        }
         let executor = &mut self.engine.executor;
         executor.stats().writes.add(self.net.flush() as u64);
         executor.meter.turn.end(Instant::now(), executor.stats());

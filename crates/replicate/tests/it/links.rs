@@ -164,7 +164,7 @@ impl Server {
                 Framing::EndMark => link.down.extend(format!("$EOF:{MARK}\n{text}{MARK}").bytes()),
                 Framing::Length => link.down.extend(format!("${}\n{text}", text.len()).bytes()),
             }
-            let next = self.primary.snapshot_sent(link.client, framing);
+            let next = self.primary.snapshot_sent(link.client, framing, self.now_ms);
             let replica = self.primary.replica(link.client).expect("it is connected");
             assert_eq!(next == AfterSnapshot::Close, replica.phase == Phase::OverLimit);
         }
@@ -380,7 +380,8 @@ fn close_backlog(rng: &mut fastrand::Rng, server: &mut Server, followers: &mut [
         }
         server.now_ms += 1000;
     }
-    if server.is_recording && server.primary.is_backlog_due(500, server.now_ms) {
+    let id = server.new_id();
+    if server.is_recording && server.primary.begin_close(500, server.now_ms, id) {
         let id = server.new_id();
         server.primary.close_backlog(id);
         server.is_recording = false;

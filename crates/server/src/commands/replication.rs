@@ -24,9 +24,12 @@ static PSYNC: Command<Runner> = Command {
     run: Runner::Server(psync),
     ..Command::DEFAULT
 };
-/// Handles PSYNC replicationid offset. The thread of replication replies.
+/// Handles PSYNC replicationid offset [FAILOVER]. The thread of replication replies.
 fn psync(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let next = args.integer(2)?;
+    if args.len() > 3 && args.is(3, "FAILOVER") {
+        return Err(CommandError::Line("ERR PSYNC FAILOVER can't be sent to a master."));
+    }
     leave(ctx, Dialect::Psync, (args.get(1).to_vec(), next));
     Ok(())
 }

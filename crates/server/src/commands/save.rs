@@ -163,11 +163,21 @@ fn lastsave(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Com
 /// the server ends or the request is given up. A request that is pending already is joined.
 fn wait_with_request(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>, wish: ShutdownOptions) {
     let shared = ctx.shared;
-    let wait = KeylessWait { registered: ctx.registered, empty: EmptyReply::NullArray, deadline_ms: None };
+    let wait = KeylessWait {
+        registered: ctx.registered,
+        empty: EmptyReply::NullArray,
+        deadline_ms: None,
+        awaited_position: 0,
+    };
     shared.engine.blocked.block_without_keys(ctx.session, args, wait);
     if let Some(request) = shared.shutdown_request.ask_for(ctx.session.id) {
-        let shared = Arc::clone(shared);
-        std::thread::spawn(move || run_request(&shared, request, wish));
+        let (thread_shared, thread_request) = (Arc::clone(shared), request);
+        let body = move || run_request(&thread_shared, thread_request, wish);
+        if let Err(error) = std::thread::Builder::new().name("shutdown".to_owned()).spawn(body) {
+            // The server then ends without the wait.
+            tracing::warn!(%error, "Cannot wait for replicas before the shutdown");
+            shared.stop();
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::wait::{EmptyReply, timeout_ms};
 use ::commands::{Args, CommandError};
 use engine::session::Session;
-use engine::wait::{KeylessWait, deadline_ms};
+use engine::wait::{BlockedClient, KeylessWait, deadline_ms};
 use resp::Reply;
 
 use crate::config::table::persistence;
@@ -47,8 +47,15 @@ pub enum Copies {
 }
 
 impl Wanted {
+    /// Returns the copies that a blocked client waits for; `None` unless it waits in WAIT or
+    /// WAITAOF.
+    pub fn of_waiter(waiter: &BlockedClient, shared: &Shared) -> Option<Self> {
+        let waits = matches!(waiter.empty, EmptyReply::Zero | EmptyReply::TwoZeros);
+        waits.then(|| Self::of(&waiter.args.args(shared.engine.keyspace.hasher())))
+    }
+
     /// Returns the wish in a request that was checked before.
-    pub fn of(args: &Args<'_>) -> Self {
+    fn of(args: &Args<'_>) -> Self {
         let number = |at| args.integer(at).unwrap_or(0);
         match args.len() {
             3 => Self::Replicas(number(1)),
@@ -58,7 +65,7 @@ impl Wanted {
 
     /// Returns the log position up to which a client waits for copies: with WAIT that of its last
     /// change, with WAITAOF also that of what it has seen.
-    pub fn position(self, session: &Session) -> u64 {
+    fn position(self, session: &Session) -> u64 {
         match self {
             Self::Replicas(_) => session.written_position(),
             Self::Synced { .. } => session.observed_position(),
@@ -203,6 +210,6 @@ fn reply_or_wait(
         Wanted::Replicas(_) => EmptyReply::Zero,
         Wanted::Synced { .. } => EmptyReply::TwoZeros,
     };
-    let wait = KeylessWait { registered: ctx.registered, empty, deadline_ms };
+    let wait = KeylessWait { registered: ctx.registered, empty, deadline_ms, awaited_position: position };
     shared.engine.blocked.block_without_keys(ctx.session, args, wait);
 }

@@ -4,8 +4,8 @@ use replicate::history::ReplId;
 use replicate::primary::Primary;
 
 use super::Fields;
-use crate::config::table::replication::REPL_BACKLOG_SIZE;
 use crate::replicas::good_replicas::Demand;
+use crate::replication::memory::backlog_limit_bytes;
 use crate::replication::table::{Row, rows};
 use crate::shared::Shared;
 
@@ -13,7 +13,7 @@ use crate::shared::Shared;
 pub fn replication(shared: &Shared, fields: &mut Fields) {
     let (demand, backlog_size) = {
         let config = shared.config();
-        (Demand::of(&config), REPL_BACKLOG_SIZE.of(&config))
+        (Demand::of(&config), backlog_limit_bytes(&config))
     };
     write(&shared.replication.primary(), demand, backlog_size, shared.uptime_ms(), fields);
 }

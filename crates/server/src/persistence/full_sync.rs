@@ -55,6 +55,17 @@ pub enum BeginResult {
     Unfit(Unfit),
 }
 
+/// Returns true if a full sync cannot begin now, because of a save, a rewrite, loading, or the end
+/// of the server. [`begin`] checks again, as the owner of the keyspace.
+pub fn is_busy(shared: &Shared) -> bool {
+    let server_state = &shared.engine.server_state;
+    server_state.is_loading.load(Relaxed)
+        || server_state.is_stopping.load(Relaxed)
+        || shared.persistence.load_failed.load(Relaxed)
+        || shared.append_only.is_rewriting()
+        || shared.persistence.state().current.is_some()
+}
+
 /// Begins a full sync. If it begins, `at_point` is called at its point, in the exclusive section;
 /// it returns the facts about this point. Otherwise it is not called. The caller is outside the
 /// gate.

@@ -14,8 +14,9 @@ use replicate::replica::Phase;
 
 use super::stream;
 use crate::config::choices::RdbVersion;
-use crate::config::table::{persistence, replication as options};
+use crate::config::table::persistence;
 use crate::persistence::full_sync::{self, PointFacts, SnapshotRequest};
+use crate::replication::memory::backlog_limit_bytes;
 use crate::replication::messages::{Begun, NotBegun, Point};
 use crate::replication::spool::Spool;
 use crate::shared::Shared;
@@ -36,7 +37,7 @@ pub(super) fn begin(shared: &Arc<Shared>, cohort: &Cohort) -> Result<Begun, NotB
                 SnapshotReader::Valkey9 => Some(FileVersion::Valkey9),
             },
         };
-        (folder_path(&store), options::REPL_BACKLOG_SIZE.of(&store), version)
+        (folder_path(&store), backlog_limit_bytes(&store), version)
     };
     let notified = Arc::clone(&shared.replication);
     let (spool, readers) = Spool::new(folder, cohort.replicas.len(), Box::new(move || notified.notify()));
@@ -74,8 +75,8 @@ fn begin_point(
     (alone, limit_bytes): (&Exclusive, u64),
     outbox: &Outbox,
 ) -> Option<Point> {
-    let offset = stream::begin_part(shared, alone, limit_bytes, outbox)?;
-    let mut primary = shared.replication.primary();
+    let mut primary = stream::begin_part(shared, alone, limit_bytes, outbox)?;
+    let offset = primary.end();
     for &(client, _) in &cohort.replicas {
         primary.set_phase(client, Phase::ReceivesSnapshot, offset);
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use engine::acl::Identity;
 use engine::client::ClientInfo;
 use net::ConnId;
 use replicate::framing::Framing;
@@ -27,6 +28,8 @@ pub(super) struct Link {
     pub conn: ConnId,
     /// The client, for CLIENT LIST.
     pub info: Arc<ClientInfo>,
+    /// The user of the client.
+    pub identity: Identity,
     /// The replica's address and announced port, for the log.
     pub name: String,
     /// The snapshot that it receives.
@@ -49,8 +52,10 @@ pub(super) struct SnapshotOutput {
 /// The state of a snapshot after more of it was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queued {
-    /// There is more to send, later.
+    /// There is more to send, once some of the output is sent.
     Part,
+    /// All that there is at present is queued.
+    All,
     /// All of it is queued.
     Whole(Framing),
 }
@@ -68,12 +73,12 @@ impl SnapshotOutput {
     /// If the snapshot has failed.
     pub fn queue(&mut self, out: &mut ByteQueue, len_bytes_max: usize) -> Result<Queued, Unsaved> {
         if !self.is_headed && !self.queue_head(out) {
-            return Ok(Queued::Part);
+            return Ok(Queued::All);
         }
         while out.len_bytes() < len_bytes_max {
             match self.reader.next(len_bytes_max - out.len_bytes())? {
                 Piece::Bytes(bytes) => out.push_shared(bytes),
-                Piece::Pending => return Ok(Queued::Part),
+                Piece::Pending => return Ok(Queued::All),
                 Piece::End => {
                     if self.framing == Framing::EndMark {
                         out.tail_mut().extend_from_slice(&self.mark);

@@ -1,12 +1,13 @@
 //! The reader of the change log that appends the stream of replicas to the backlog.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use engine::log::level::Released;
 use engine::log::merger::{LogBatch, LogReader, RetainedBytes};
 use engine::log::target::LogTarget;
 use engine::threads::Outbox;
 use keyspace::Exclusive;
+use replicate::primary::Primary;
 
 use crate::random::random_repl_id;
 use crate::replication::Replication;
@@ -32,20 +33,24 @@ impl LogReader for StreamReader {
 }
 
 /// Begins a part of the stream that can be read without the part before: its first command is a
-/// SELECT. Returns its offset. If the stream is not recorded yet, it is from now on. The caller
-/// owns the keyspace. Returns `None` if the change log has no room for a reader.
-pub fn begin_part(shared: &Shared, alone: &Exclusive, limit_bytes: u64, outbox: &Outbox) -> Option<u64> {
+/// SELECT. Returns the primary, locked, so that nothing is appended before the caller has noted the
+/// offset. If the stream is not recorded yet, it is from now on. The caller owns the keyspace.
+/// Returns `None` if the change log has no room for a reader.
+pub fn begin_part<'s>(
+    shared: &'s Shared,
+    alone: &Exclusive,
+    limit_bytes: u64,
+    outbox: &Outbox,
+) -> Option<MutexGuard<'s, Primary>> {
     let (replication, log) = (&shared.replication, &shared.engine.log);
     let mut reader = replication.reader();
     if reader.is_some() {
         log.begin_part(alone, LogTarget::Replicas, outbox);
-        return Some(replication.primary().end());
+        return Some(replication.primary());
     }
     replication.primary().open_backlog(limit_bytes, random_repl_id());
-    let (replication, excess) = (Arc::clone(replication), log.replica_excess().clone());
-    let stream = Box::new(StreamReader { replication, excess });
-    let replication = &shared.replication;
-    *reader = log.attach(alone, (stream, LogTarget::Replicas), outbox);
+    let stream = StreamReader { replication: Arc::clone(replication), excess: log.replica_excess().clone() };
+    *reader = log.attach(alone, (Box::new(stream), LogTarget::Replicas), outbox);
     let mut primary = replication.primary();
     if reader.is_none() {
         primary.close_backlog(random_repl_id());
@@ -53,7 +58,7 @@ pub fn begin_part(shared: &Shared, alone: &Exclusive, limit_bytes: u64, outbox: 
     }
     // The snapshot has all changes up to here.
     primary.note_position(log.drawn());
-    Some(primary.end())
+    Some(primary)
 }
 
 /// Stops to record the stream if it has had no replica for `ttl_ms`. Replicas that come back later
@@ -61,7 +66,8 @@ pub fn begin_part(shared: &Shared, alone: &Exclusive, limit_bytes: u64, outbox: 
 pub fn end_if_due(shared: &Shared, alone: &Exclusive, ttl_ms: u64, outbox: &Outbox) {
     let replication = &shared.replication;
     let mut reader = replication.reader();
-    if replication.primary().is_backlog_due(ttl_ms, shared.uptime_ms())
+    if reader.is_some()
+        && replication.primary().begin_close(ttl_ms, shared.uptime_ms(), random_repl_id())
         && let Some(id) = reader.take()
     {
         // The reader takes what was appended so far; nothing is counted afterwards.

@@ -5,32 +5,38 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use engine::client::ClientInfo;
+use engine::acl::IdentityState;
 use engine::threads::Outbox;
-use net::{Address, BackendChoice, ConnId, Event, EventLoop, LoopOptions, Socket};
+use net::{Address, BackendChoice, ConnId, Event, EventLoop, LoopOptions};
+use replicate::backlog::Piece;
 use replicate::cohort::{Cohort, CohortOptions, Transfer, due};
 use replicate::framing::Framing;
 use replicate::handshake::{Capabilities, Purpose};
 use replicate::primary::{AfterSnapshot, FullReason, Resync};
 use replicate::replica::{Dialect, Phase, Replica};
 use resp::parse::Progress;
+use stdx::ByteQueue;
 use stdx::mailbox::Mailbox;
 
 use super::good_replicas::update_good_replicas;
 use super::link::{Link, Queued, SnapshotOutput, take_acks};
 use super::{cohort_sync, stream};
 use crate::config::table::replication as options;
+use crate::persistence::full_sync;
 use crate::random::random_repl_id;
 use crate::replication::PING;
 use crate::replication::arrivals::SyncRequest;
-use crate::replication::memory::output_limit;
+use crate::replication::memory::{StreamMemory, backlog_limit_bytes, output_limit};
 use crate::replication::messages::{Arrival, Begun, Message, NotBegun, Point};
 use crate::shared::{Message as WorkerMessage, Shared};
 
 /// The number of unsent bytes of a replica up to which more is queued.
 const WINDOW_BYTES: usize = 1 << 20;
+/// The smallest piece of the stream that is queued as a chunk of its own.
+const CHUNK_BYTES_MIN: usize = 512;
 /// The capacity of the mailbox.
 const MESSAGES_MAX: usize = 4096;
 /// The time between two rounds of regular work.
@@ -40,9 +46,8 @@ const ROUND: Duration = Duration::from_millis(100);
 const GATHER: Duration = Duration::from_millis(1);
 
 /// Hands a connection over to the thread, which starts if it does not run yet.
-pub fn adopt(shared: &Arc<Shared>, socket: Socket, info: Arc<ClientInfo>, request: SyncRequest) {
-    let arrival = Box::new(Arrival { socket, info, request });
-    let id = arrival.info.id;
+pub fn adopt(shared: &Arc<Shared>, arrival: Arrival) {
+    let (id, arrival) = (arrival.info.id, Box::new(arrival));
     let sent = start(shared).and_then(|()| {
         let mailbox = shared.replication.mailbox.get();
         mailbox
@@ -104,9 +109,13 @@ struct ReplicationThread<'s> {
     clients: HashMap<ConnId, u64>,
     /// True while a snapshot is about to begin.
     is_beginning: bool,
+    /// The thread that frees the backlog, or has done so.
+    ending: Option<JoinHandle<()>>,
+    /// The value of `Users::closings` when the users of the links were last checked.
+    closings_seen: u64,
     next_round: Instant,
     rounds: u64,
-    /// The end of the stream and the time when it was last seen to have advanced, for pings.
+    /// The time of the last ping, in milliseconds.
     last_ping_ms: u64,
 }
 
@@ -122,6 +131,8 @@ impl<'s> ReplicationThread<'s> {
             links: BTreeMap::new(),
             clients: HashMap::new(),
             is_beginning: false,
+            ending: None,
+            closings_seen: shared.engine.acl.users.closings(),
             next_round: Instant::now() + ROUND,
             rounds: 0,
             last_ping_ms: shared.uptime_ms(),
@@ -135,8 +146,8 @@ impl<'s> ReplicationThread<'s> {
     /// Runs until the server stops.
     fn run(mut self) {
         let mut events = Vec::new();
-        // Acquire: pairs with the swap in `Shared::stop`.
-        while !self.shared.stopping.load(Acquire) {
+        // Acquire: pairs with the store in `Replication::join`.
+        while !self.shared.replication.is_ending.load(Acquire) {
             let left = self.next_round.saturating_duration_since(Instant::now());
             let timeout = if self.mailbox.prepare_sleep() { left } else { Duration::ZERO };
             let polled = self.net.poll(Some(timeout), &mut events);
@@ -155,6 +166,9 @@ impl<'s> ReplicationThread<'s> {
                 self.next_round = Instant::now() + ROUND;
                 self.round();
             }
+            for client in self.shared.replication.take_kills() {
+                self.disconnect(client);
+            }
             let has_fed = self.feed_all();
             self.net.flush();
             if has_fed && self.shared.replication.waiters.load(Relaxed) == 0 {
@@ -162,14 +176,17 @@ impl<'s> ReplicationThread<'s> {
                 std::thread::sleep(GATHER);
             }
         }
+        // The last changes are sent as far as the sockets accept them at once, as in Redis.
+        self.feed_all();
+        self.net.flush();
     }
 
     fn take(&mut self, message: Message) {
         match message {
             Message::Adopt(arrival) => self.adopt(*arrival),
             Message::SyncBegun(result) => self.begun(result),
-            // All links are fed in each turn, and the loop checks for the stop.
-            Message::Feed | Message::Stop => {}
+            // All links are fed in each turn, and the loop checks for its end.
+            Message::Feed => {}
         }
     }
 
@@ -191,7 +208,7 @@ impl<'s> ReplicationThread<'s> {
     }
 
     /// Takes over a connection, and answers its request.
-    fn adopt(&mut self, Arrival { socket, info, request }: Arrival) {
+    fn adopt(&mut self, Arrival { socket, info, identity, request }: Arrival) {
         if self.shared.engine.clients.get(info.id).is_none() {
             // It was killed on its way.
             return;
@@ -204,6 +221,12 @@ impl<'s> ReplicationThread<'s> {
                 return;
             }
         };
+        if options::REPL_DISABLE_TCP_NODELAY.of(&self.shared.config())
+            && let Some(fd) = self.net.fd(conn)
+        {
+            // It fails for Unix sockets, which have no such delay.
+            let _ = rustix::net::sockopt::set_tcp_nodelay(fd, false);
+        }
         let peer_ip = match &info.peer {
             Address::Tcp(address) => address.ip().to_string(),
             Address::Unix(path) => path.display().to_string(),
@@ -215,6 +238,7 @@ impl<'s> ReplicationThread<'s> {
         let link = Link {
             conn,
             info,
+            identity,
             name,
             snapshot: None,
             progress_ms: self.now_ms(),
@@ -222,6 +246,7 @@ impl<'s> ReplicationThread<'s> {
         };
         tracing::info!("Replica {} asks for synchronization", link.name);
         self.links.insert(client, link);
+        self.shared.replication.link_count.store(self.links.len(), Relaxed);
         self.answer(client, replica, &request);
     }
 
@@ -316,6 +341,7 @@ impl<'s> ReplicationThread<'s> {
     fn closed(&mut self, conn: ConnId) {
         let Some(client) = self.clients.remove(&conn) else { return };
         let Some(link) = self.links.remove(&client) else { return };
+        self.shared.replication.link_count.store(self.links.len(), Relaxed);
         tracing::info!("Connection with replica {} lost.", link.name);
         self.shared.replication.primary().remove(client, self.now_ms());
         self.shared.engine.clients.remove(client);
@@ -344,6 +370,8 @@ impl<'s> ReplicationThread<'s> {
         if has_fed {
             primary.free_sent();
         }
+        let beyond = StreamMemory::of(&primary).beyond;
+        self.shared.engine.server_state.replica_buffer_bytes.store(beyond, Relaxed);
         self.shared.engine.log.replica_excess().set(primary.excess_bytes() as usize);
         has_fed
     }
@@ -359,11 +387,9 @@ impl<'s> ReplicationThread<'s> {
         if link.snapshot.is_some() {
             self.feed_snapshot(client);
         } else {
-            for piece in self.shared.replication.primary().take_for(client, WINDOW_BYTES - before) {
-                match piece {
-                    replicate::backlog::Piece::Copied(bytes) => out.tail_mut().extend_from_slice(&bytes),
-                    replicate::backlog::Piece::Shared(part) => out.push_shared(Arc::new(part)),
-                }
+            let pieces = self.shared.replication.primary().take_for(client, WINDOW_BYTES - before);
+            for piece in pieces {
+                queue(out, piece);
             }
         }
         let Some(link) = self.links.get(&client) else { return true };
@@ -385,6 +411,8 @@ impl<'s> ReplicationThread<'s> {
         }
         match queued {
             Ok(Queued::Part) => {}
+            // The replica has all that there is, so its silence is not its fault.
+            Ok(Queued::All) => link.progress_ms = now_ms,
             Ok(Queued::Whole(framing)) => self.snapshot_sent(client, framing),
             Err(error) => {
                 tracing::warn!("The snapshot for replica {} failed: {error:?}", link.name);
@@ -397,7 +425,7 @@ impl<'s> ReplicationThread<'s> {
     fn snapshot_sent(&mut self, client: u64, framing: Framing) {
         let Some(link) = self.links.get_mut(&client) else { return };
         link.snapshot = None;
-        let next = self.shared.replication.primary().snapshot_sent(client, framing);
+        let next = self.shared.replication.primary().snapshot_sent(client, framing, self.shared.uptime_ms());
         match next {
             AfterSnapshot::Close => {
                 tracing::info!("Snapshot sent to {}, which asked for nothing else", link.name);
@@ -413,7 +441,7 @@ impl<'s> ReplicationThread<'s> {
 
     /// Begins the snapshot of the cohort that is due, if no other is about to begin.
     fn begin_due(&mut self) {
-        if self.is_beginning {
+        if self.is_beginning || full_sync::is_busy(self.shared) {
             return;
         }
         let options = cohort_options(self.shared);
@@ -436,8 +464,14 @@ impl<'s> ReplicationThread<'s> {
                 tracing::info!("Starting BGSAVE for SYNC with target: {target}");
             }
             if let Some(mailbox) = shared.replication.mailbox.get() {
-                // The thread empties its mailbox in each turn. A full one means that it has ended.
-                let _ = mailbox.send(Message::SyncBegun(result));
+                let mut message = Message::SyncBegun(result);
+                while let Err(unsent) = mailbox.send(message) {
+                    if shared.replication.is_ending.load(Acquire) {
+                        break;
+                    }
+                    message = unsent;
+                    std::thread::sleep(ROUND);
+                }
             }
         };
         if let Err(error) = std::thread::Builder::new().name("repl-sync".to_owned()).spawn(body) {
@@ -487,9 +521,7 @@ impl<'s> ReplicationThread<'s> {
     /// Does the regular work.
     fn round(&mut self) {
         self.rounds += 1;
-        for client in self.shared.replication.take_kills() {
-            self.disconnect(client);
-        }
+        self.disconnect_former_users();
         self.begin_due();
         let limit = output_limit(&self.shared.engine.settings.get().clients);
         let wait_above = options::REPL_WRITES_WAIT_ABOVE.of(&self.shared.config());
@@ -509,9 +541,22 @@ impl<'s> ReplicationThread<'s> {
             }
             self.disconnect(client);
         }
-        self.shared.replication.update_memory(&self.shared.engine.server_state);
         if self.rounds.is_multiple_of(ROUNDS_PER_SECOND) {
             self.second();
+        }
+    }
+
+    /// Disconnects replicas whose user was removed, or is off.
+    fn disconnect_former_users(&mut self) {
+        let users = &self.shared.engine.acl.users;
+        if std::mem::replace(&mut self.closings_seen, users.closings()) == self.closings_seen {
+            return;
+        }
+        let former = self.links.iter_mut().filter_map(|(&client, link)| {
+            (link.identity.refresh(users) == IdentityState::Gone).then_some(client)
+        });
+        for client in former.collect::<Vec<u64>>() {
+            self.disconnect(client);
         }
     }
 
@@ -524,7 +569,7 @@ impl<'s> ReplicationThread<'s> {
             (
                 ms(options::REPL_PING_REPLICA_PERIOD.of(&store)),
                 ms(options::REPL_TIMEOUT.of(&store)),
-                options::REPL_BACKLOG_SIZE.of(&store),
+                backlog_limit_bytes(&store),
                 ms(options::REPL_BACKLOG_TTL.of(&store)),
             )
         };
@@ -567,8 +612,9 @@ impl<'s> ReplicationThread<'s> {
     }
 
     /// Frees the backlog if it has had no replica for too long.
-    fn end_stream_if_due(&self, ttl_ms: u64) {
-        if !self.shared.replication.primary().is_backlog_due(ttl_ms, self.now_ms()) {
+    fn end_stream_if_due(&mut self, ttl_ms: u64) {
+        let is_due = self.shared.replication.primary().is_backlog_due(ttl_ms, self.now_ms());
+        if !is_due || self.ending.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return;
         }
         // A thread of its own waits for the keyspace.
@@ -579,7 +625,19 @@ impl<'s> ReplicationThread<'s> {
             shared.wake(&outbox);
         };
         // If it cannot be started, the next second tries again.
-        drop(std::thread::Builder::new().name("repl-end".to_owned()).spawn(body));
+        self.ending = std::thread::Builder::new().name("repl-end".to_owned()).spawn(body).ok();
+    }
+}
+
+/// Queues a piece of the stream. The memory of a chunk is freed once the chunk is sent, that of the
+/// tail only when everything is. So only small pieces, and the first one, are appended to the tail.
+fn queue(out: &mut ByteQueue, piece: Piece) {
+    match piece {
+        Piece::Copied(bytes) if out.is_empty() || bytes.len() < CHUNK_BYTES_MIN => {
+            out.tail_mut().extend_from_slice(&bytes);
+        }
+        Piece::Copied(bytes) => out.push_shared(Arc::new(bytes)),
+        Piece::Shared(part) => out.push_shared(Arc::new(part)),
     }
 }
 

@@ -1,11 +1,10 @@
 //! The memory of the replication stream, and the limits on it.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use engine::settings::ClientLimits;
 use replicate::primary::{OutputLimit, Primary};
 
-use super::Replication;
+use crate::config::ConfigStore;
+use crate::config::table::replication::REPL_BACKLOG_SIZE;
 
 /// The memory of the stream, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,13 +30,12 @@ impl StreamMemory {
     }
 }
 
-impl Replication {
-    /// Sets the bytes of the stream that do not count against `maxmemory`. The owner of the
-    /// replicas' connections calls it when it has read from the backlog, and from time to time.
-    pub fn update_memory(&self, server_state: &engine::shared::ServerState) {
-        let beyond = StreamMemory::of(&self.primary()).beyond;
-        server_state.replica_buffer_bytes.store(beyond, Relaxed);
-    }
+/// The smallest backlog, in bytes, as in Redis.
+const BACKLOG_BYTES_MIN: u64 = 16 << 10;
+
+/// Returns the size of the backlog in bytes: `repl-backlog-size`, at least [`BACKLOG_BYTES_MIN`].
+pub fn backlog_limit_bytes(config: &ConfigStore) -> u64 {
+    REPL_BACKLOG_SIZE.of(config).max(BACKLOG_BYTES_MIN)
 }
 
 /// Returns the limit on the bytes that a replica has still to read: `client-output-buffer-limit

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use engine::acl::Identity;
 use engine::client::ClientInfo;
 use net::Socket;
 use replicate::framing::Framing;
@@ -14,12 +15,10 @@ use super::spool::SpoolReader;
 pub enum Message {
     /// A connection that has left its loop, with the request of its client.
     Adopt(Box<Arrival>),
-    /// There is something new in the backlog or in a spool, or replicas are to be disconnected.
+    /// There is something new in the backlog or in a spool, or the thread is to end.
     Feed,
     /// The end of the attempt to begin a snapshot.
     SyncBegun(Result<Begun, NotBegun>),
-    /// The server stops.
-    Stop,
 }
 
 /// A connection that has left its loop.
@@ -28,6 +27,8 @@ pub struct Arrival {
     pub socket: Socket,
     /// The client.
     pub info: Arc<ClientInfo>,
+    /// The user of the client.
+    pub identity: Identity,
     /// The request of the client.
     pub request: SyncRequest,
 }

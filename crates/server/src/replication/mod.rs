@@ -21,8 +21,8 @@
 //! The threads are in [`crate::replicas`], the walk of a full sync in
 //! [`crate::persistence::full_sync`].
 
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 
@@ -59,6 +59,10 @@ pub struct Replication {
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     /// True if the thread `repl` was told about new bytes and has not looked at them yet.
     pub(crate) notified: AtomicBool,
+    /// The number of connections of the thread `repl`, for `maxclients`.
+    pub link_count: AtomicUsize,
+    /// True once the thread `repl` is to end.
+    pub(crate) is_ending: AtomicBool,
     /// The number of clients that wait in WAIT or WAITAOF for replicas.
     pub waiters: AtomicU64,
     /// The statistics.
@@ -101,6 +105,8 @@ impl Replication {
             mailbox: OnceLock::new(),
             thread: Mutex::default(),
             notified: AtomicBool::new(false),
+            link_count: AtomicUsize::new(0),
+            is_ending: AtomicBool::new(false),
             waiters: AtomicU64::new(0),
             figures: Figures::default(),
         }
@@ -147,10 +153,14 @@ impl Replication {
         self.primary().count_synced(position) as i64
     }
 
-    /// Stops the thread `repl` and waits for its end. The server is stopping.
+    /// Stops the thread `repl`, which first sends what the replicas can take, and waits for its
+    /// end. All other threads of the server have ended.
     pub fn join(&self) {
+        // Release: pairs with the Acquire of the thread.
+        self.is_ending.store(true, Release);
         if let Some(mailbox) = self.mailbox.get() {
-            let _ = mailbox.send(Message::Stop);
+            // If the mailbox is full, the thread is awake and checks `is_ending` in each turn.
+            let _ = mailbox.send(Message::Feed);
         }
         let thread = self.thread.lock().expect("nothing panics while it is locked").take();
         if let Some(thread) = thread

@@ -6,9 +6,6 @@ use net::Waker;
 
 use super::Replication;
 
-/// The request for an acknowledgement, as it is in the stream.
-const GETACK: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n";
-
 /// The requests that wait for the thread.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
@@ -46,16 +43,6 @@ impl Replication {
         std::mem::take(&mut *self.kills())
     }
 
-    /// Requests acknowledgements from all replicas that are online, by a command in the stream.
-    pub fn request_acks(&self) {
-        let mut primary = self.primary();
-        if primary.replicas().any(|(_, replica)| replica.is_online()) {
-            primary.append(GETACK);
-            drop(primary);
-            self.wake();
-        }
-    }
-
     fn kills(&self) -> std::sync::MutexGuard<'_, Vec<u64>> {
         self.requests.kills.lock().expect("nothing panics while the kills are locked")
     }
@@ -63,26 +50,9 @@ impl Replication {
 
 #[cfg(test)]
 mod tests {
-    use replicate::handshake::Handshake;
     use replicate::history::ReplId;
-    use replicate::replica::{Dialect, Phase, Replica};
 
     use super::*;
-
-    #[test]
-    fn acknowledgements_are_requested_only_of_replicas_that_are_online() {
-        let replication = Replication::new(ReplId::NONE);
-        let end = || replication.primary().end();
-        replication.request_acks();
-        replication.primary().open_backlog(1 << 20, ReplId::NONE);
-        let replica = Replica::new(Handshake::default(), Dialect::Psync, String::new(), 0);
-        replication.primary().add(7, replica);
-        replication.request_acks();
-        assert_eq!(end(), 0);
-        replication.primary().set_phase(7, Phase::Online, 0);
-        replication.request_acks();
-        assert_eq!(end(), GETACK.len() as u64);
-    }
 
     #[test]
     fn each_kill_is_taken_once() {

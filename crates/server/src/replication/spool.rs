@@ -11,8 +11,9 @@
 //! needs are in temporary files without names, in the data folder. Blocks that no reader needs any
 //! more are dropped. A file is closed, which frees its space, with its last block.
 //!
-//! The lock is a leaf, and no file is written or read while it is held. An error of a file ends the
-//! spool for all readers, because what follows would have a gap.
+//! The lock is a leaf, and no file is written or read while it is held. An error while
+//! writing a file ends the spool for all readers, because what follows would have a gap. An error
+//! while reading one ends it for its reader, and for all if the writer has not ended.
 
 use std::collections::VecDeque;
 use std::fs::File;

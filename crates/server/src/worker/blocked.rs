@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use commands::EmptyReply;
 use engine::session::{Flow, ReplyMode};
 use engine::threads::{Inbound, Killed};
-use engine::wait::BlockedClient;
 use net::ConnId;
 use resp::{Protocol, Reply};
 use stdx::ByteQueue;
@@ -16,7 +14,6 @@ use stdx::ByteQueue;
 use super::figures::note_output;
 use super::{Worker, session_of};
 use crate::commands::wait::Wanted;
-use crate::shared::Shared;
 
 /// The deadlines of blocked clients, soonest first.
 #[derive(Debug, Default)]
@@ -61,12 +58,6 @@ impl Timeouts {
     }
 }
 
-/// Returns the copies that a client of WAIT or WAITAOF waits for; `None` for other blocked clients.
-fn wanted_copies(waiter: &BlockedClient, shared: &Shared) -> Option<Wanted> {
-    let waits = matches!(waiter.empty, EmptyReply::Zero | EmptyReply::TwoZeros);
-    waits.then(|| Wanted::of(&waiter.args.args(shared.engine.keyspace.hasher())))
-}
-
 impl Worker<'_> {
     /// Records the deadline of a client that has just blocked. Adds a client of WAIT or WAITAOF to
     /// the clients that wait for copies.
@@ -74,7 +65,7 @@ impl Worker<'_> {
         let Some(session) = session_of(&self.clients, conn) else { return };
         if let Some(blocked) = self.shared.engine.blocked.of(&session.info) {
             self.timeouts.add(blocked.deadline_ms, blocked.ticket, conn);
-            if let Some(wanted) = wanted_copies(&blocked, self.shared) {
+            if let Some(wanted) = Wanted::of_waiter(&blocked, self.shared) {
                 self.awaiting_copies.push((conn, blocked.ticket, wanted));
             }
         }
@@ -135,19 +126,20 @@ impl Worker<'_> {
     fn end_copied(&mut self) {
         let shared = self.shared;
         for (conn, ticket, wanted) in std::mem::take(&mut self.awaiting_copies) {
-            let blocked =
-                self.session(conn).map(|session| (wanted.position(session), Arc::clone(&session.info)));
-            let waiter = blocked.as_ref().and_then(|(_, info)| shared.engine.blocked.of(info));
-            let waiter = waiter.filter(|waiter| waiter.ticket == ticket);
-            let (Some((position, _)), Some(waiter)) = (blocked, waiter) else {
+            let info = self.session(conn).map(|session| Arc::clone(&session.info));
+            let waiter = info.and_then(|info| shared.engine.blocked.of(&info));
+            let Some(waiter) = waiter.filter(|waiter| waiter.ticket == ticket) else {
                 wanted.uncount(shared);
                 continue;
             };
-            let copies = wanted.copies(shared, position);
+            let copies = wanted.copies(shared, waiter.awaited_position);
             if !wanted.has_enough(copies) {
                 self.awaiting_copies.push((conn, ticket, wanted));
-            } else if shared.engine.blocked.end(&waiter) {
-                wanted.uncount(shared);
+                continue;
+            }
+            wanted.uncount(shared);
+            // Otherwise another thread has just ended the wait, and its reply will arrive.
+            if shared.engine.blocked.end(&waiter) {
                 let reply = |protocol, out: &mut ByteQueue| copies.write(&mut Reply::new(out, protocol));
                 self.end_wait(conn, Duration::ZERO, 0, reply);
             }
@@ -166,11 +158,8 @@ impl Worker<'_> {
             // arrive.
             if self.shared.engine.blocked.end(&waiter) {
                 let shared = self.shared;
-                let wanted = wanted_copies(&waiter, shared);
-                let copies = self
-                    .session(conn)
-                    .zip(wanted)
-                    .map(|(session, wanted)| wanted.copies(shared, wanted.position(session)));
+                let wanted = Wanted::of_waiter(&waiter, shared);
+                let copies = wanted.map(|wanted| wanted.copies(shared, waiter.awaited_position));
                 let reply = |protocol, out: &mut ByteQueue| match copies {
                     Some(copies) => copies.write(&mut Reply::new(out, protocol)),
                     None => waiter.write_empty(protocol, out),

@@ -61,6 +61,7 @@ impl Worker<'_> {
     fn refusal(&self, socket: &Socket) -> Option<&'static [u8]> {
         let settings = &self.engine.executor.settings;
         let open: usize = self.shared.engine.threads.iter().map(|port| port.load.load(Relaxed)).sum();
+        let open = open + self.shared.replication.link_count.load(Relaxed);
         if open >= settings.clients.maxclients {
             return Some(b"-ERR max number of clients reached\r\n");
         }

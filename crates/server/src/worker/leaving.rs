@@ -5,24 +5,22 @@ use net::{ConnId, Socket};
 
 use super::Worker;
 use crate::replicas::thread::adopt;
+use crate::replication::messages::Arrival;
 
 impl Worker<'_> {
-    /// Lets a connection leave this loop, as soon as no output of it waits for the change log.
-    /// `Event::Released` then reports its socket.
-    pub(super) fn leave(&mut self, conn: ConnId) {
-        if self.net.split().1.held_len_bytes(conn) > 0 {
-            self.leaving.push(conn);
-        } else if !self.net.release(conn) {
-            self.close(conn);
-        }
-    }
-
-    /// Tries again for the connections that had to wait.
+    /// Lets connections leave this loop, unless some of their output waits for the change log.
+    /// `Event::Released` then reports each socket. Called after the output of the turn was held
+    /// back or released.
     #[cold]
     pub(super) fn leave_all(&mut self) {
         for conn in std::mem::take(&mut self.leaving) {
-            if self.session(conn).is_some() {
-                self.leave(conn);
+            if self.session(conn).is_none() {
+                continue;
+            }
+            if self.net.split().1.held_len_bytes(conn) > 0 {
+                self.leaving.push(conn);
+            } else if !self.net.release(conn) {
+                self.close(conn);
             }
         }
     }
@@ -36,13 +34,14 @@ impl Worker<'_> {
         }
         let Some(client) = self.clients[conn.index()].take() else { return };
         let info = std::sync::Arc::clone(&client.session.info);
+        let identity = client.session.identity.clone();
         let request = self.shared.replication.arrivals.take(info.id);
         let engine::Shared { threads, clients, .. } = &self.shared.engine;
         // If the client was killed meanwhile, its socket is closed here.
         let is_replica = request.is_some() && threads.mark_replica(clients, &info);
         self.let_go(*client);
         if let Some(request) = request.filter(|_| is_replica) {
-            adopt(self.engine.executor.host.shared(), socket, info, request);
+            adopt(self.engine.executor.host.shared(), Arrival { socket, info, identity, request });
         }
     }
 }

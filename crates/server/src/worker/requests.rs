@@ -288,7 +288,7 @@ impl Worker<'_> {
             Flow::Running => {}
             Flow::Blocked => self.settle_blocked(conn),
             Flow::Debugging => self.begin_debugging(conn),
-            Flow::Leaving => self.leave(conn),
+            Flow::Leaving => self.leaving.push(conn),
             Flow::Closing => {
                 // Set before the last reply is sent: clients that redirect invalidations to this
                 // client must see that it is closing.

@@ -9,6 +9,7 @@ use engine::threads::Delivery;
 use resp::Reply;
 use stdx::ByteQueue;
 
+use crate::commands::wait::Wanted;
 use crate::context::Runner;
 use crate::context::{ServerCtx, unix_ms};
 use crate::shared::Message;
@@ -123,6 +124,8 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
     let id = u64::try_from(args.integer(2)?).unwrap_or(0);
     let engine::Shared { clients, blocked, threads, .. } = &ctx.shared.engine;
     let waiter = clients.get(id).and_then(|client| blocked.of(&client));
+    // The wait of a shutdown ends by SHUTDOWN ABORT only.
+    let waiter = waiter.filter(|waiter| waiter.registered.full_name != "shutdown");
     let ended = waiter.is_some_and(|waiter| {
         let first = blocked.end(&waiter);
         if first {
@@ -131,6 +134,9 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
                 let line = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
                 ctx.shared.engine.count_failure(ctx.thread, waiter.registered, line.as_bytes());
                 Reply::new(&mut reply, waiter.protocol).error(line);
+            } else if let Some(wanted) = Wanted::of_waiter(&waiter, ctx.shared) {
+                let copies = wanted.copies(ctx.shared, waiter.awaited_position);
+                copies.write(&mut Reply::new(&mut reply, waiter.protocol));
             } else {
                 waiter.write_empty(waiter.protocol, &mut reply);
             }
