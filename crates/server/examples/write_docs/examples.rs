@@ -11,6 +11,12 @@ use testkit::script::{Answer, Example, Exchange, Script};
 /// The commands for which no example can show all replies, each with a description of its replies.
 const STATED_REPLIES: &[(&str, &str)] = &[
     (
+        "psync",
+        "Simple string `FULLRESYNC`, the ID of the history and the offset: the snapshot and the stream follow. Or \
+         `CONTINUE`: the stream follows from the offset.",
+    ),
+    ("sync", "The snapshot, and then the stream."),
+    (
         "config|rewrite",
         "Simple string `OK`: the file is written. An error if the server was started without a file.",
     ),

@@ -28,6 +28,8 @@ const LEFT_OUT: &[&str] = &[
     "client|reply",
     "client|unblock",
     "monitor",
+    "sync",
+    "psync",
     "hello",
     "auth",
     "reset",

@@ -303,13 +303,14 @@ fn issue_33_random_values_survive_a_rewrite() {
 
 #[test]
 fn issue_33_names_of_commands_that_other_servers_have_are_kept() {
-    let lines = "rename-command SLAVEOF \"\"\nrename-command REPLICAOF \"\"\nrename-command PSYNC hidden\n";
+    let lines =
+        "rename-command SLAVEOF \"\"\nrename-command REPLICAOF \"\"\nrename-command FAILOVER hidden\n";
     let user = "user rep on sanitize-payload #2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881 \
-                resetchannels -@all +psync +replconf +ping -@json";
+                resetchannels -@all +failover +replicaof +ping -@json";
     let files = Files::new(&format!("{lines}{user}\n"), &[]);
     let server = files.start(&[]);
     let mut client = server.connect();
-    for warning in ["rename-command SLAVEOF", "rule=psync", "rule=@json"] {
+    for warning in ["rename-command SLAVEOF", "rule=failover", "rule=@json"] {
         server.wait_for_log(warning);
     }
     assert!(says(&mut client, &["ACL", "LIST"]).contains(user));

@@ -227,6 +227,8 @@ const NOT_ASKED: &[&str] = &[
     "shutdown",
     "quit",
     "monitor",
+    "sync",
+    "psync",
     "subscribe",
     "psubscribe",
     "ssubscribe",

@@ -193,8 +193,19 @@ fn saves_are_seen_in_a_scrape() {
 /// Runs `count` different commands that are safe for a test with any arguments. Failed commands
 /// count.
 fn run_many_commands(client: &mut Client, count: usize) {
-    let never =
-        ["shutdown", "subscribe", "psubscribe", "ssubscribe", "monitor", "quit", "debug", "migrate", "auth"];
+    let never = [
+        "shutdown",
+        "subscribe",
+        "psubscribe",
+        "ssubscribe",
+        "monitor",
+        "quit",
+        "debug",
+        "migrate",
+        "auth",
+        "sync",
+        "psync",
+    ];
     let waits =
         |name: &str| name.starts_with('b') || ["wait", "waitaof", "multi", "reset", "hello"].contains(&name);
     let table = server::commands::table().0;
