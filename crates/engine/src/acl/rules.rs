@@ -438,20 +438,20 @@ mod tests {
 
     #[test]
     fn issue_33_rules_about_commands_of_other_servers_are_kept() {
-        let all = "off sanitize-payload resetchannels +@all -psync -@search -cluster|slot-stats";
-        check(&["+@all", "-PSYNC", "-@Search", "-cluster|SLOT-STATS"], all);
-        let none = "off sanitize-payload resetchannels -@all +replicaof +ft.config|get +sync|x (resetchannels -@all \
+        let all = "off sanitize-payload resetchannels +@all -failover -@search -cluster|slot-stats";
+        check(&["+@all", "-FAILOVER", "-@Search", "-cluster|SLOT-STATS"], all);
+        let none = "off sanitize-payload resetchannels -@all +replicaof +ft.config|get +failover|x (resetchannels -@all \
                     +json.get)";
-        check(&["+replicaof", "+FT.config|get", "+sync|X", "(+json.GET)"], none);
-        check(&["+psync", "-psync", "+psync"], "off sanitize-payload resetchannels -@all +psync");
-        check(&["+psync", "+@all"], "off sanitize-payload resetchannels +@all");
+        check(&["+replicaof", "+FT.config|get", "+failover|X", "(+json.GET)"], none);
+        check(&["+failover", "-failover", "+failover"], "off sanitize-payload resetchannels -@all +failover");
+        check(&["+failover", "+@all"], "off sanitize-payload resetchannels +@all");
         for unknown in
-            ["+nosuch.get", "-psync|x", "+ft.config|nosuch", "+@modules", "+sync|a|b", "-cluster|nosuch"]
+            ["+nosuch.get", "-failover|x", "+ft.config|nosuch", "+@modules", "+failover|a|b", "-cluster|nosuch"]
         {
             check(&[unknown], &format!("{unknown}: Unknown command or category name in ACL"));
         }
         // Such rules neither permit nor refuse anything.
-        let user = user(&["on", "nopass", "+@all", "~*", "&*", "-psync"]).expect("rules");
+        let user = user(&["on", "nopass", "+@all", "~*", "&*", "-failover"]).expect("rules");
         assert!(user.is_unrestricted());
     }
 
