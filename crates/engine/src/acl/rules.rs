@@ -445,9 +445,14 @@ mod tests {
         check(&["+replicaof", "+FT.config|get", "+failover|X", "(+json.GET)"], none);
         check(&["+failover", "-failover", "+failover"], "off sanitize-payload resetchannels -@all +failover");
         check(&["+failover", "+@all"], "off sanitize-payload resetchannels +@all");
-        for unknown in
-            ["+nosuch.get", "-failover|x", "+ft.config|nosuch", "+@modules", "+failover|a|b", "-cluster|nosuch"]
-        {
+        for unknown in [
+            "+nosuch.get",
+            "-failover|x",
+            "+ft.config|nosuch",
+            "+@modules",
+            "+failover|a|b",
+            "-cluster|nosuch",
+        ] {
             check(&[unknown], &format!("{unknown}: Unknown command or category name in ACL"));
         }
         // Such rules neither permit nor refuse anything.

@@ -34,7 +34,7 @@ use crate::replication::messages::{Arrival, Begun, Message, NotBegun, Point};
 use crate::shared::{Message as WorkerMessage, Shared};
 
 /// The number of unsent bytes of a replica up to which more is queued.
-const WINDOW_BYTES: usize = 1 << 20;
+const WINDOW_BYTES: usize = 256 << 10;
 /// The smallest piece of the stream that is queued as a chunk of its own.
 const CHUNK_BYTES_MIN: usize = 512;
 /// The capacity of the mailbox.
@@ -119,6 +119,17 @@ struct ReplicationThread<'s> {
     last_ping_ms: u64,
 }
 
+/// The bytes that replicas got in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fed {
+    /// No bytes.
+    Nothing,
+    /// All that there was.
+    All,
+    /// As much as may be queued. There may be more.
+    Window,
+}
+
 /// The number of rounds in a second.
 const ROUNDS_PER_SECOND: u64 = 10;
 
@@ -169,9 +180,9 @@ impl<'s> ReplicationThread<'s> {
             for client in self.shared.replication.take_kills() {
                 self.disconnect(client);
             }
-            let has_fed = self.feed_all();
+            let fed = self.feed_all();
             self.net.flush();
-            if has_fed && self.shared.replication.waiters.load(Relaxed) == 0 {
+            if fed == Fed::All && self.shared.replication.waiters.load(Relaxed) == 0 {
                 // No client waits for an acknowledgement, so gathering costs nobody any time.
                 std::thread::sleep(GATHER);
             }
@@ -357,31 +368,31 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Queues for each replica what it can get now. Returns true if a replica got some bytes.
-    fn feed_all(&mut self) -> bool {
+    /// Queues for each replica what it can get now.
+    fn feed_all(&mut self) -> Fed {
         // AcqRel: pairs with the swap in `notify`. A change appended before that swap is seen
         // below; a later one sends a message.
         self.shared.replication.notified.swap(false, AcqRel);
-        let mut has_fed = false;
+        let mut fed = Fed::Nothing;
         for client in self.links.keys().copied().collect::<Vec<u64>>() {
-            has_fed |= self.feed(client);
+            fed = fed.max(self.feed(client));
         }
         let mut primary = self.shared.replication.primary();
-        if has_fed {
+        if fed != Fed::Nothing {
             primary.free_sent();
         }
         let beyond = StreamMemory::of(&primary).beyond;
         self.shared.engine.server_state.replica_buffer_bytes.store(beyond, Relaxed);
         self.shared.engine.log.replica_excess().set(primary.excess_bytes() as usize);
-        has_fed
+        fed
     }
 
-    fn feed(&mut self, client: u64) -> bool {
-        let Some(link) = self.links.get_mut(&client) else { return false };
+    fn feed(&mut self, client: u64) -> Fed {
+        let Some(link) = self.links.get_mut(&client) else { return Fed::Nothing };
         let outputs = self.net.split().1;
         let before = outputs.len_bytes(link.conn);
         if before >= WINDOW_BYTES {
-            return false;
+            return Fed::Nothing;
         }
         let out = outputs.queue(link.conn);
         if link.snapshot.is_some() {
@@ -392,10 +403,15 @@ impl<'s> ReplicationThread<'s> {
                 queue(out, piece);
             }
         }
-        let Some(link) = self.links.get(&client) else { return true };
-        let fed_bytes = self.net.split().1.len_bytes(link.conn).saturating_sub(before);
+        let Some(link) = self.links.get(&client) else { return Fed::All };
+        let queued_bytes = self.net.split().1.len_bytes(link.conn);
+        let fed_bytes = queued_bytes.saturating_sub(before);
         self.shared.replication.note_output(fed_bytes);
-        fed_bytes > 0
+        match fed_bytes {
+            0 => Fed::Nothing,
+            _ if queued_bytes < WINDOW_BYTES => Fed::All,
+            _ => Fed::Window,
+        }
     }
 
     /// Queues the next part of the snapshot of a replica.
