@@ -35,6 +35,10 @@ use crate::shared::{Message as WorkerMessage, Shared};
 
 /// The number of unsent bytes of a replica up to which more is queued.
 const WINDOW_BYTES: usize = 256 << 10;
+/// The number of unsent bytes up to which more of a snapshot is queued. Its blocks are shared.
+const SNAPSHOT_WINDOW_BYTES: usize = 1 << 20;
+/// The longest time after which a replica that may get more is looked at again.
+const REFILL: Duration = Duration::from_millis(1);
 /// The smallest piece of the stream that is queued as a chunk of its own.
 const CHUNK_BYTES_MIN: usize = 512;
 /// The capacity of the mailbox.
@@ -156,10 +160,12 @@ impl<'s> ReplicationThread<'s> {
 
     /// Runs until the server stops.
     fn run(mut self) {
-        let mut events = Vec::new();
+        let (mut events, mut fed) = (Vec::new(), Fed::Nothing);
         // Acquire: pairs with the store in `Replication::join`.
         while !self.shared.replication.is_ending.load(Acquire) {
             let left = self.next_round.saturating_duration_since(Instant::now());
+            // A poll does not return because a socket has taken all output of the turn before.
+            let left = if fed == Fed::Window { left.min(REFILL) } else { left };
             let timeout = if self.mailbox.prepare_sleep() { left } else { Duration::ZERO };
             let polled = self.net.poll(Some(timeout), &mut events);
             self.mailbox.awake();
@@ -180,7 +186,7 @@ impl<'s> ReplicationThread<'s> {
             for client in self.shared.replication.take_kills() {
                 self.disconnect(client);
             }
-            let fed = self.feed_all();
+            fed = self.feed_all();
             self.net.flush();
             if fed == Fed::All && self.shared.replication.waiters.load(Relaxed) == 0 {
                 // No client waits for an acknowledgement, so gathering costs nobody any time.
@@ -391,7 +397,8 @@ impl<'s> ReplicationThread<'s> {
         let Some(link) = self.links.get_mut(&client) else { return Fed::Nothing };
         let outputs = self.net.split().1;
         let before = outputs.len_bytes(link.conn);
-        if before >= WINDOW_BYTES {
+        let window_bytes = if link.snapshot.is_some() { SNAPSHOT_WINDOW_BYTES } else { WINDOW_BYTES };
+        if before >= window_bytes {
             return Fed::Nothing;
         }
         let out = outputs.queue(link.conn);
@@ -409,7 +416,7 @@ impl<'s> ReplicationThread<'s> {
         self.shared.replication.note_output(fed_bytes);
         match fed_bytes {
             0 => Fed::Nothing,
-            _ if queued_bytes < WINDOW_BYTES => Fed::All,
+            _ if queued_bytes < window_bytes => Fed::All,
             _ => Fed::Window,
         }
     }
@@ -421,7 +428,7 @@ impl<'s> ReplicationThread<'s> {
         let Some(snapshot) = &mut link.snapshot else { return };
         let out = self.net.output(link.conn);
         let before = out.len_bytes();
-        let queued = snapshot.queue(out, WINDOW_BYTES);
+        let queued = snapshot.queue(out, SNAPSHOT_WINDOW_BYTES);
         if out.len_bytes() > before {
             link.progress_ms = now_ms;
         }

@@ -474,8 +474,8 @@ impl IoThread<'_> {
             Flow::AwaitingSubscribers => self.subscribers_full.push(conn),
             Flow::Postponed => self.paused.push(conn),
             Flow::AwaitingLog => self.awaiting_log.push(conn),
-            // No simulated client logs in or debugs.
-            Flow::AwaitingLogin | Flow::Debugging => {}
+            // No simulated client logs in, debugs or becomes a replica.
+            Flow::AwaitingLogin | Flow::Debugging | Flow::Leaving => {}
             Flow::Running | Flow::Closing | Flow::AwaitingReader | Flow::AwaitingFree => {}
         }
     }

@@ -120,7 +120,7 @@ fn wait_for_commands(client: &mut Client, count: u64) {
 }
 
 /// Number of writes of big values, and their size: together more than the sockets buffer.
-const BIG_WRITES: usize = 400;
+const BIG_WRITES: usize = 1600;
 const BIG_VALUE_BYTES: usize = 64 << 10;
 
 #[test]
