@@ -405,7 +405,9 @@ fn turn_off(world: &World, aof: &Aof) {
 pub(super) fn rewrite_if_due(world: &World, aof: &Aof, rng: &mut Rng) {
     let is_due = {
         let state = aof.state();
-        state.is_scheduled || (state.is_wanted && state.active.is_none())
+        // A file that may lack changes after the point of the last base needs another one.
+        let is_damaged = |active: &Active| active.writer.figures().is_damaged;
+        state.is_scheduled || (state.is_wanted && state.active.as_ref().is_none_or(is_damaged))
     };
     if is_due && rewrite(world, aof, rng).is_err() {
         let mut state = aof.state();
