@@ -76,7 +76,7 @@ pub fn client_line(shared: &Shared, client: &ClientInfo, own: &[&[u8]]) -> Strin
 }
 
 /// Returns the number of bytes that are not sent to a client yet, and the number of their chunks.
-/// Those of a replica are in the backlog, which all replicas share.
+/// The unsent bytes of a replica are in the backlog, which all replicas share.
 fn unsent(shared: &Shared, client: &ClientInfo) -> (u64, u64) {
     if client.is_replica() {
         let bytes = unread_bytes(&shared.replication.primary(), client.id);
