@@ -5,6 +5,7 @@ use std::sync::Arc;
 use engine::acl::Identity;
 use engine::client::ClientInfo;
 use net::ConnId;
+use persist::folder::Unsaved;
 use replicate::framing::Framing;
 use replicate::handshake::Handshake;
 use resp::Span;
@@ -13,7 +14,6 @@ use stdx::ByteQueue;
 use stdx::number::parse_i64;
 
 use crate::replication::spool::{Piece, SpoolReader};
-use persist::folder::Unsaved;
 
 /// The length of the mark after a snapshot of unknown length, in bytes.
 const END_MARK_LEN: usize = 40;

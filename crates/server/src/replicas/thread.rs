@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use engine::acl::IdentityState;
 use engine::threads::Outbox;
 use net::{Address, BackendChoice, ConnId, Event, EventLoop, LoopOptions};
+use persist::folder::Unsaved;
 use replicate::backlog::Piece;
 use replicate::cohort::{Cohort, CohortOptions, Transfer, due};
 use replicate::framing::Framing;
@@ -76,7 +77,6 @@ fn start(shared: &Arc<Shared>) -> Result<(), String> {
     let body = move || match EventLoop::new(&loop_options()) {
         Ok(net) => {
             let waker = net.waker();
-            thread_shared.replication.set_waker(waker.clone());
             // A failed wake-up leaves the thread asleep until its next round.
             let mailbox = Mailbox::new(MESSAGES_MAX, move || drop(waker.wake()));
             let _ = thread_shared.replication.mailbox.set(mailbox);
@@ -183,6 +183,9 @@ impl<'s> ReplicationThread<'s> {
                 self.next_round = Instant::now() + ROUND;
                 self.round();
             }
+            // AcqRel: pairs with the swap in `notify`. News from before that swap are seen below;
+            // later ones send a message.
+            self.shared.replication.notified.swap(false, AcqRel);
             for client in self.shared.replication.take_kills() {
                 self.disconnect(client);
             }
@@ -376,9 +379,6 @@ impl<'s> ReplicationThread<'s> {
 
     /// Queues for each replica what it can get now.
     fn feed_all(&mut self) -> Fed {
-        // AcqRel: pairs with the swap in `notify`. A change appended before that swap is seen
-        // below; a later one sends a message.
-        self.shared.replication.notified.swap(false, AcqRel);
         let mut fed = Fed::Nothing;
         for client in self.links.keys().copied().collect::<Vec<u64>>() {
             fed = fed.max(self.feed(client));
@@ -438,7 +438,11 @@ impl<'s> ReplicationThread<'s> {
             Ok(Queued::All) => link.progress_ms = now_ms,
             Ok(Queued::Whole(framing)) => self.snapshot_sent(client, framing),
             Err(error) => {
-                tracing::warn!("The snapshot for replica {} failed: {error:?}", link.name);
+                let reason = match error {
+                    Unsaved::Cancelled => "it was cancelled".to_owned(),
+                    Unsaved::Failed(trouble) => trouble.to_string(),
+                };
+                tracing::warn!("The snapshot for replica {} failed: {reason}", link.name);
                 self.disconnect(client);
             }
         }

@@ -13,7 +13,6 @@
 //! |---|---|
 //! | this one | the shared state |
 //! | [`arrivals`] | handshakes and requests for synchronisation, before a connection moves |
-//! | [`requests`] | requests of other threads to the thread `repl` |
 //! | [`messages`] | the messages to that thread |
 //! | [`table`], [`memory`] | replicas and the memory of the stream, as INFO shows them |
 //! | [`spool`] | the snapshot between its writer and the replicas |
@@ -37,7 +36,6 @@ use self::messages::Message;
 pub mod arrivals;
 pub mod memory;
 pub mod messages;
-mod requests;
 pub mod spool;
 pub mod table;
 
@@ -52,12 +50,13 @@ pub struct Replication {
     reader: Mutex<Option<ReaderId>>,
     /// The handshakes and requests of connections that have not moved to the thread `repl`.
     pub arrivals: Arrivals,
-    requests: requests::Requests,
+    /// The replicas to disconnect, by the ids of their clients. The lock is a leaf.
+    kills: Mutex<Vec<u64>>,
     /// The mailbox of the thread `repl`, which runs from the first request of a replica on.
     pub(crate) mailbox: OnceLock<Mailbox<Message>>,
     /// The thread `repl`, to be joined at the end of the server. Also the lock for its start.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
-    /// True if the thread `repl` was told about new bytes and has not looked at them yet.
+    /// True if the thread `repl` was told about new bytes or kills and has not looked at them yet.
     pub(crate) notified: AtomicBool,
     /// The number of connections of the thread `repl`, for `maxclients`.
     pub link_count: AtomicUsize,
@@ -101,7 +100,7 @@ impl Replication {
             primary: Primary::new(id).into(),
             reader: Mutex::default(),
             arrivals: Arrivals::default(),
-            requests: requests::Requests::default(),
+            kills: Mutex::default(),
             mailbox: OnceLock::new(),
             thread: Mutex::default(),
             notified: AtomicBool::new(false),
@@ -123,15 +122,32 @@ impl Replication {
         self.reader.lock().expect("nothing panics while the reader is locked")
     }
 
-    /// Tells the thread `repl` that there is something to send. Cheap if it knows already.
+    /// Tells the thread `repl` that there is something to send or a replica to disconnect. Cheap if
+    /// it knows already.
     pub fn notify(&self) {
-        // AcqRel: pairs with the swap in `thread`, which comes before the look at the backlog.
+        // AcqRel: pairs with the swap in `replicas::thread`, which comes before the look at kills
+        // and backlog.
         if !self.notified.swap(true, AcqRel)
             && let Some(mailbox) = self.mailbox.get()
         {
             // If the mailbox is full, the thread is awake and looks at everything.
             let _ = mailbox.send(Message::Feed);
         }
+    }
+
+    /// Requests that a replica is disconnected. Its client is no longer registered.
+    pub fn kill(&self, client: u64) {
+        self.kills().push(client);
+        self.notify();
+    }
+
+    /// Takes the clients to disconnect.
+    pub fn take_kills(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.kills())
+    }
+
+    fn kills(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.kills.lock().expect("nothing panics while the kills are locked")
     }
 
     /// Requests an acknowledgement from all replicas for all changes up to a position of the change
@@ -173,5 +189,18 @@ impl Replication {
     /// Counts bytes that are sent to replicas.
     pub fn note_output(&self, len_bytes: usize) {
         self.figures.output_bytes.fetch_add(len_bytes as u64, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kill_is_taken_once() {
+        let replication = Replication::new(ReplId::NONE);
+        replication.kill(3);
+        replication.kill(5);
+        assert_eq!((replication.take_kills(), replication.take_kills()), (vec![3, 5], vec![]));
     }
 }
