@@ -118,6 +118,25 @@ impl ShutdownRequest {
         is_new.then_some(number)
     }
 
+    /// Calls `act` if request `number` is pending. Meanwhile no request is aborted or made. Returns
+    /// true if `act` was called.
+    pub fn if_wanted(&self, number: u64, act: impl FnOnce()) -> bool {
+        let state = self.state();
+        let is_wanted = state.pending == Some(number);
+        if is_wanted {
+            act();
+        }
+        is_wanted
+    }
+
+    /// Calls `act` unless a request is pending. Meanwhile no request is made.
+    pub fn unless_pending(&self, act: impl FnOnce()) {
+        let state = self.state();
+        if state.pending.is_none() {
+            act();
+        }
+    }
+
     /// Takes the clients that wait for the end of request `number`.
     pub fn take_clients(&self, number: u64) -> Vec<u64> {
         let mut state = self.state();
@@ -131,6 +150,8 @@ impl ShutdownRequest {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -161,6 +182,24 @@ mod tests {
         let second = request.ask_for(9).expect("none is pending");
         assert_eq!((request.take_clients(first), request.take_clients(first)), (vec![7, 8], vec![]));
         assert_eq!(request.take_clients(second), [9]);
+    }
+
+    /// Checks the pause of an aborted request that another one follows: it ends only after the last
+    /// request, and a late thread of the first one does not pause again.
+    #[test]
+    fn a_pause_lasts_until_no_request_is_pending() {
+        let (request, pauses) = (ShutdownRequest::default(), Cell::new(false));
+        let pause = |number| request.if_wanted(number, || pauses.set(true));
+        let resume = || request.unless_pending(|| pauses.set(false));
+        let first = request.ask().expect("none is pending");
+        assert!(pause(first) && request.abort());
+        let second = request.ask().expect("none is pending");
+        assert!(pause(second));
+        resume();
+        assert!(pauses.get(), "the second request still needs it");
+        request.give_up(second);
+        resume();
+        assert!(!pauses.get() && !pause(first) && !pause(second) && !pauses.get());
     }
 
     /// Checks a thread that slept while its request was aborted and replaced by another: it

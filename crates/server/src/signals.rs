@@ -70,9 +70,6 @@ fn end(shared: &Shared, request: u64, wish: ShutdownOptions) {
     while shared.switched_off.cron.load(Relaxed) && requests.is_wanted(request) {
         std::thread::sleep(PAUSED_POLL_INTERVAL);
     }
-    if !requests.is_wanted(request) {
-        return;
-    }
     run_request(shared, request, wish);
 }
 

@@ -36,17 +36,22 @@ pub fn must_wait(shared: &Shared, wish: ShutdownOptions) -> bool {
 }
 
 /// Pauses writes until all replicas have acknowledged all changes, at most for `shutdown-timeout`.
-/// Does nothing if they have already. `is_wanted` returns false after the shutdown was aborted. The
-/// calling thread is outside the gate. If the server does not end after all, the caller calls
-/// [`resume_writes`].
-pub fn wait_for_replicas(shared: &Shared, wish: ShutdownOptions, is_wanted: impl Fn() -> bool) -> WaitEnd {
+/// Does nothing if they have already. The calling thread is outside the gate. If the server does
+/// not end after all, the caller calls [`resume_writes`].
+pub fn wait_for_replicas(shared: &Shared, request: u64, wish: ShutdownOptions) -> WaitEnd {
+    let requests = &shared.shutdown_request;
+    if !requests.is_wanted(request) {
+        return WaitEnd::Aborted;
+    }
     if !must_wait(shared, wish) {
         return WaitEnd::Over;
     }
     tracing::info!("Waiting for replicas before shutting down.");
     let deadline = Instant::now() + Duration::from_secs(SHUTDOWN_TIMEOUT.of(&shared.config()));
     // Relaxed: a thread may notice the pause a turn later. The exclusive step below orders it.
-    shared.engine.pause.for_shutdown.store(true, Relaxed);
+    if !requests.if_wanted(request, || shared.engine.pause.for_shutdown.store(true, Relaxed)) {
+        return WaitEnd::Aborted;
+    }
     if !shared.engine.scripts.is_any_busy() {
         // After this step, no turn is running that began before the pause, so no write is in
         // progress.
@@ -55,7 +60,7 @@ pub fn wait_for_replicas(shared: &Shared, wish: ShutdownOptions, is_wanted: impl
     let position = shared.engine.log.drawn();
     shared.replication.request_ack(position);
     while followers(shared).iter().any(|row| !row.has_acked(position)) && Instant::now() < deadline {
-        if !is_wanted() {
+        if !requests.is_wanted(request) {
             return WaitEnd::Aborted;
         }
         std::thread::sleep(POLL_INTERVAL);
@@ -63,9 +68,13 @@ pub fn wait_for_replicas(shared: &Shared, wish: ShutdownOptions, is_wanted: impl
     WaitEnd::Over
 }
 
-/// Ends the pause of a shutdown that was aborted or has failed.
+/// Ends the pause of a shutdown that was aborted or has failed, unless another one is requested:
+/// that one ends the pause if it does not end the server.
 pub fn resume_writes(shared: &Shared) {
-    if shared.engine.pause.for_shutdown.swap(false, Relaxed) {
+    let mut was_paused = false;
+    let pause = &shared.engine.pause.for_shutdown;
+    shared.shutdown_request.unless_pending(|| was_paused = pause.swap(false, Relaxed));
+    if was_paused {
         shared.broadcast(|| Message::Resume);
     }
 }

@@ -33,7 +33,7 @@ pub fn run_request(shared: &Shared, request: u64, wish: ShutdownOptions) {
         let run = |work: FinalSave| work.run(shared, wish, || requests.begin(request));
         last_work(shared, wish).map_or(Ending::Failed, run)
     };
-    let ending = match wait_for_replicas(shared, wish, || requests.is_wanted(request)) {
+    let ending = match wait_for_replicas(shared, request, wish) {
         WaitEnd::Over => save(),
         WaitEnd::Aborted => Ending::Aborted,
     };
@@ -44,9 +44,7 @@ pub fn run_request(shared: &Shared, request: u64, wish: ShutdownOptions) {
         tracing::warn!("Errors trying to shut down the server. Check the logs for more information.");
         requests.give_up(request);
     }
-    if !requests.is_pending() {
-        resume_writes(shared);
-    }
+    resume_writes(shared);
     let outbox = Outbox::default();
     for client in requests.take_clients(request) {
         end_wait_with_error(shared, client, &outbox);
