@@ -364,7 +364,7 @@ impl Writer {
     /// for the end of the server.
     ///
     /// # Errors
-    /// If a write or sync fails.
+    /// If a write or sync fails, or an earlier one has failed and changes may be lost.
     pub fn finish(&self) -> Result<(), FileError> {
         let state = self.idle.wait_while(self.state(), |state| state.working.is_some());
         let mut state = state.expect("nothing panics while it is locked");
@@ -374,7 +374,9 @@ impl Writer {
             state.trouble = Some(trouble.clone());
             state.retry_at_ms = 0;
         }
-        result
+        // A sync that succeeds after a failed one proves nothing about the bytes before.
+        let damage = state.damage.as_ref().map_or(Ok(()), |damage| Err(damage.trouble.clone()));
+        result.and(damage)
     }
 
     /// Returns the statistics. O(1).

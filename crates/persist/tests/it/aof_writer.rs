@@ -714,8 +714,10 @@ fn a_sync_after_a_failed_one_promises_nothing_until_the_base_is_in() {
             now.clock_ms += 1000;
             work(&writer, now);
             check(3, now);
-            writer.finish().expect("this sync works");
-            check(3, now);
+            for _ in 0..2 {
+                writer.finish().expect_err("the sync works, but the first change may be lost");
+                check(3, now);
+            }
             assert!(matches!(writer.next(now), Next::Nothing), "{what}");
             let new = Arc::new(Small { room_bytes: 100.into(), syncs: true.into(), ..Small::default() });
             let file: Arc<dyn LogFile> = new.clone();

@@ -860,10 +860,9 @@ pub fn finish_all(shared: &Shared) -> Result<(), FileError> {
     let outbox = Outbox::default();
     shared.engine.log.readers(&outbox);
     let result = active.writer.finish();
-    if result.is_ok() {
-        let released = active.writer.appended(shared.moment()).released();
-        shared.engine.log.confirm([(active.reader, released)], &outbox);
-    }
+    // Also after an error: what was written before it may permit some replies.
+    let released = active.writer.appended(shared.moment()).released();
+    shared.engine.log.confirm([(active.reader, released)], &outbox);
     shared.wake(&outbox);
     result
 }

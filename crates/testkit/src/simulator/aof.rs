@@ -424,7 +424,10 @@ pub(super) fn finish_all(world: &World, aof: &Aof) {
     let Some(active) = active else { return };
     let outbox = Outbox::default();
     world.engine.log.readers(&outbox);
-    if let Err(trouble) = active.writer.finish() {
+    let finished = active.writer.finish();
+    if let Err(trouble) = finished
+        && !active.writer.figures().is_damaged
+    {
         world.find(format!("the append-only file cannot be brought to its end: {trouble}"));
     }
     let end = world.disk.all().len();
