@@ -810,7 +810,7 @@ pub enum Decoded<'b> {
     /// A key.
     Key(KeyEntry),
     /// A key that has expired.
-    Expired,
+    Expired(KeyEntry),
     /// An empty collection under the key with this name, which must not be loaded.
     Empty(&'b [u8]),
 }
@@ -829,7 +829,7 @@ pub fn decode_batch(
         let mut key = None;
         match decode_key(&mut reader, batch, options, &mut key) {
             Ok(Some(entry)) if entry.expiry_ms().is_some_and(|at_ms| at_ms < options.now_ms) => {
-                each(Decoded::Expired);
+                each(Decoded::Expired(entry));
             }
             Ok(Some(entry)) => each(Decoded::Key(entry)),
             Ok(None) => each(Decoded::Empty(key.as_deref().unwrap_or_default())),

@@ -65,6 +65,11 @@ impl History {
         Self { id, second: None }
     }
 
+    /// Creates a history that continues another one from `offset` on.
+    pub fn continuing((former, offset): (ReplId, u64), id: ReplId) -> Self {
+        Self { id, second: Some((former, offset)) }
+    }
+
     /// Returns true if a replica that has the history `id` up to `offset` has a prefix of this
     /// history.
     pub fn continues(&self, id: ReplId, offset: u64) -> bool {
@@ -93,5 +98,6 @@ mod tests {
         assert!(history.continues(own, 1_000_000) && history.continues(former, 100));
         assert!(!history.continues(former, 101) && !history.continues(other, 0));
         assert!(!History::new(own).continues(former, 0));
+        assert_eq!(History::continuing((former, 100), own), history);
     }
 }

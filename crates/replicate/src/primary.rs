@@ -75,6 +75,9 @@ pub struct Primary {
     acks_due_at: Option<(u64, u64)>,
     /// The end of the stream after the last request of an acknowledgement.
     ack_requested_end: u64,
+    /// True while the server writes its last snapshot or ends: the stream gets no more commands
+    /// that are no changes.
+    is_final: bool,
 }
 
 /// The request of an acknowledgement, as a command of the stream.
@@ -93,6 +96,7 @@ impl Primary {
             writes_wait_above: 0,
             acks_due_at: None,
             ack_requested_end: 0,
+            is_final: false,
         }
     }
 
@@ -121,6 +125,29 @@ impl Primary {
     pub fn open_backlog(&mut self, limit_bytes: u64, id: ReplId) {
         self.renew_id(id);
         self.backlog = Some(Backlog::new(limit_bytes, self.offset));
+    }
+
+    /// Begins to record the stream after a load of data that are those of the history `former` up
+    /// to its offset. Replicas with exactly these data can continue. The caller owns the keyspace,
+    /// and nothing has changed the data since they were as the load left them.
+    pub fn continue_from(&mut self, former: (ReplId, u64), id: ReplId, (limit_bytes, now_ms): (u64, u64)) {
+        self.history = History::continuing(former, id);
+        self.offset = former.1;
+        self.backlog = Some(Backlog::new(limit_bytes, former.1));
+        self.idle_since_ms = Some(now_ms);
+    }
+
+    /// Sets whether the server writes its last snapshot or ends. Pings and requests of
+    /// acknowledgements would then move the stream beyond the end that the snapshot names.
+    pub fn set_final(&mut self, is_final: bool) {
+        self.is_final = is_final;
+    }
+
+    /// Appends a command that is no change, such as PING, unless the server ends.
+    pub fn append_control(&mut self, command: &[u8]) {
+        if !self.is_final {
+            self.append(command);
+        }
     }
 
     /// Begins to give up the backlog if [`Primary::is_backlog_due`]. The history gets a new ID, so
@@ -199,6 +226,9 @@ impl Primary {
     pub fn note_position(&mut self, position: u64) {
         let Some(backlog) = &mut self.backlog else { return };
         backlog.note_position(position);
+        if self.is_final {
+            return;
+        }
         if let Some((_, last)) = self.acks_due_at.take_if(|(first, _)| *first <= position) {
             self.acks_due_at = (last > position).then_some((last, last));
             // If nothing has followed the last request, the answer to it proves as much.
@@ -518,6 +548,44 @@ mod tests {
         primary.open_backlog(100, id(4));
         assert_eq!(psync(&primary, id(3), end + 1), Resync::Full(FullReason::OtherHistory));
         assert_eq!(psync(&primary, id(4), end + 1), Resync::Continue { from: end as u64 });
+    }
+
+    #[test]
+    fn a_loaded_history_continues_at_its_end_only() {
+        let mut primary = Primary::new(id(1));
+        primary.continue_from((id(2), 700), id(3), (100, 1000));
+        let psync = |primary: &Primary, id: ReplId, next| primary.resync(id.as_str().as_bytes(), next);
+        assert_eq!((primary.end(), psync(&primary, id(2), 701)), (700, Resync::Continue { from: 700 }));
+        for (asked, next, reason) in [
+            (2, 702, FullReason::OtherHistory),
+            (2, 700, FullReason::NotInBacklog),
+            (1, 701, FullReason::OtherHistory),
+        ] {
+            assert_eq!(psync(&primary, id(asked), next), Resync::Full(reason), "{asked} {next}");
+        }
+        primary.append(b"more");
+        assert_eq!(psync(&primary, id(2), 701), Resync::Continue { from: 700 });
+        assert_eq!(psync(&primary, id(2), 705), Resync::Full(FullReason::OtherHistory));
+        assert_eq!(psync(&primary, id(3), 705), Resync::Continue { from: 704 });
+        // Without replicas it is kept for the time that is usual.
+        assert!(!primary.is_backlog_due(100, 1100) && primary.is_backlog_due(100, 1101));
+        primary.close_backlog(id(4));
+        primary.open_backlog(100, id(5));
+        assert_eq!(psync(&primary, id(2), 701), Resync::Full(FullReason::OtherHistory));
+    }
+
+    #[test]
+    fn the_stream_of_a_server_that_ends_gets_changes_only() {
+        let mut primary = primary();
+        primary.append(b"one");
+        primary.note_position(1);
+        primary.set_final(true);
+        primary.append_control(b"PING");
+        primary.request_ack(1);
+        assert_eq!(primary.end(), 3);
+        primary.set_final(false);
+        primary.note_position(1);
+        assert_eq!(primary.end(), 3 + GETACK.len() as u64, "the request was only put off");
     }
 
     #[test]

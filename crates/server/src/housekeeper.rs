@@ -134,7 +134,10 @@ impl Housekeeper {
     fn expire(&mut self, shared: &Shared, executor: &mut HousekeeperExecutor<'_>) -> Option<Instant> {
         // While a file is loaded, only the commands in the file remove expired keys.
         let is_loading = shared.engine.server_state.is_loading.load(Relaxed);
+        // The last snapshot must name the end of the stream of replicas.
+        let is_stopping = shared.engine.server_state.is_stopping.load(Relaxed);
         if is_loading
+            || is_stopping
             || shared.engine.pause.is_on(unix_ms())
             || shared.switched_off.active_expire.load(Relaxed)
             || shared.engine.settings.get().import_mode

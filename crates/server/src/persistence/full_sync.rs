@@ -17,6 +17,7 @@ use persist::folder::{FileError, Unsaved, give_up};
 use persist::rdb::FileVersion;
 use persist::save::{Contents, Failed, OnFlush, Progress, Save, SaveOptions, Unfit, Way};
 
+use super::stream_point::PointFacts;
 use super::{fix, run_walkers, save_options};
 use crate::replication::spool::Spool;
 use crate::shared::Shared;
@@ -30,17 +31,6 @@ pub struct SnapshotRequest {
     pub contents: Contents,
     /// The destination of the file. If all its readers are dropped, the walk is abandoned.
     pub spool: Arc<Spool>,
-}
-
-/// The facts about the point of a full sync, which are written into the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PointFacts {
-    /// The database that is selected in the stream.
-    pub stream_db: usize,
-    /// The replication ID.
-    pub id: String,
-    /// The offset in the stream.
-    pub offset_bytes: u64,
 }
 
 /// The result of a request for a full sync.
@@ -80,12 +70,11 @@ pub fn begin(
     let options = SaveOptions { version, contents, on_flush: OnFlush::EndEarly, ..options };
     let begun = shared.engine.gate.exclusive(|alone| {
         let save = fix_point(shared, alone, options)?;
-        let PointFacts { stream_db, id, offset_bytes } = at_point(alone);
-        save.add_facts([
-            ("repl-stream-db", stream_db.to_string()),
-            ("repl-id", id),
-            ("repl-offset", offset_bytes.to_string()),
-        ]);
+        let facts = at_point(alone);
+        // A file without the data must not name a point whose data a server has that loads it.
+        if contents == Contents::all() {
+            facts.add_to(&save);
+        }
         Ok(save)
     });
     match begun {

@@ -21,6 +21,7 @@ use persist::load::{
 use persist::rdb::VersionCheck;
 use persist::save::Way;
 
+use super::stream_point::StreamDuringLoad;
 use crate::config::table::persistence as options;
 use crate::context::unix_ms;
 use crate::shared::Shared;
@@ -37,14 +38,16 @@ const DELAY_STEP: Duration = Duration::from_millis(10);
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The access to the keyspace and the treatment of special keys during a load.
-#[derive(Clone, Copy, Debug)]
-pub struct LoadMode {
+#[derive(Clone, Copy)]
+pub struct LoadMode<'s> {
     /// The access of the threads to the keyspace.
     pub way: Way,
     /// The treatment of a key in the file that already exists in the keyspace.
     pub duplicates: Duplicates,
     /// The treatment of keys that have expired.
     pub expired: Expired,
+    /// The stream of replicas, if the file is the snapshot of a server that starts.
+    pub stream: Option<&'s StreamDuringLoad<'s>>,
 }
 
 /// The treatment of keys that have expired.
@@ -90,7 +93,7 @@ impl ByteSource for FileSource<'_> {
 /// The state that all threads of a load share.
 struct Loading<'s> {
     shared: &'s Shared,
-    how: LoadMode,
+    how: LoadMode<'s>,
     has_failed: AtomicBool,
     error: Mutex<Option<LoadError>>,
     empty_keys: AtomicU64,
@@ -128,14 +131,20 @@ impl Loading<'_> {
             if self.has_failed.load(Relaxed) {
                 continue;
             }
-            let mut entries = Vec::new();
+            let (mut entries, mut expired) = (Vec::new(), Vec::new());
             let decoded = decode_batch(&batch, &options, |decoded| match decoded {
                 Decoded::Key(entry) => {
                     entries.push((engine.keyspace.hasher().hash_key(entry.key()), entry));
                 }
-                Decoded::Expired => _ = figures.expired.fetch_add(1, Relaxed),
+                Decoded::Expired(entry) => {
+                    figures.expired.fetch_add(1, Relaxed);
+                    expired.extend(self.how.stream.map(|_| entry));
+                }
                 Decoded::Empty(key) => self.note_empty(key),
             });
+            if let Some(stream) = self.how.stream {
+                stream.delete(batch.db(), &expired);
+            }
             self.delay(entries.len());
             let pass = (self.how.way == Way::Gate).then(|| engine.enter_gate(GateSlot::Loader(number)));
             figures.keys.fetch_add(entries.len() as u64, Relaxed);
@@ -153,6 +162,9 @@ impl Loading<'_> {
     fn note_empty(&self, key: &[u8]) {
         if self.empty_keys.fetch_add(1, Relaxed) < EMPTY_KEYS_LOGGED_MAX {
             tracing::info!("RDB skipping empty key: {}", key.escape_ascii());
+        }
+        if let Some(stream) = self.how.stream {
+            stream.note_left_out();
         }
     }
 
@@ -203,8 +215,21 @@ impl Loading<'_> {
         let (options, db_count) = (load_options(self.shared), self.shared.engine.keyspace.db_count());
         let mut splitter = Splitter::open(source, options, db_count)?;
         let mut report = Report::new(self.shared, Counted::Keys);
+        let mut is_ahead_of_keys = true;
         loop {
-            match splitter.next_part()? {
+            let part = splitter.next_part()?;
+            if let Some(stream) = self.how.stream
+                && is_ahead_of_keys
+            {
+                match &part {
+                    Part::Fact { name, value } => stream.note_fact(name, value),
+                    _ => {
+                        is_ahead_of_keys = false;
+                        stream.begin_keys();
+                    }
+                }
+            }
+            match part {
                 Part::Fact { name, value } => note_fact(&name, &value),
                 Part::Function(source) => self.keep_function(source.into(), splitter.file_offset())?,
                 Part::DbSize { .. } | Part::Module { .. } => {}
@@ -217,6 +242,9 @@ impl Loading<'_> {
                 Part::End => {
                     for (feature, count) in splitter.skipped().iter() {
                         tracing::warn!("Skipped while loading ({count}): {feature}");
+                        if let Some(stream) = self.how.stream {
+                            stream.note_left_out();
+                        }
                     }
                     return Ok(splitter.into_behind().map_or(0, |behind| behind.file_offset));
                 }
@@ -313,7 +341,7 @@ fn unreadable(error: io::Error) -> LoadError {
 ///
 /// # Errors
 /// The reason why it cannot be loaded. Some of its keys may have been added.
-pub fn load_file(shared: &Shared, path: &Path, how: LoadMode) -> Result<bool, LoadError> {
+pub fn load_file(shared: &Shared, path: &Path, how: LoadMode<'_>) -> Result<bool, LoadError> {
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -334,7 +362,7 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadMode) -> Result<bool, Lo
 ///
 /// # Errors
 /// The reason why the file cannot be loaded. Some of its keys may have been added.
-pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadMode) -> Result<u64, LoadError> {
+pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadMode<'_>) -> Result<u64, LoadError> {
     let file = File::open(path).map_err(unreadable)?;
     let figures = &shared.persistence.loading;
     let began = Instant::now();

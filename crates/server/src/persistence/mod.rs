@@ -38,6 +38,7 @@ pub mod replay;
 pub mod restore;
 pub mod shutdown;
 pub mod startup;
+pub mod stream_point;
 
 /// Time that a walker runs before it yields the core.
 const SLICE: Duration = Duration::from_millis(1);
@@ -166,7 +167,9 @@ pub fn begin_as_asked(shared: &Arc<Shared>) -> BeginResult {
 /// The reason why there is no new file.
 pub fn save_as_asked(shared: &Shared) -> Result<(), Unsaved> {
     let flush = take_over_from_flush(shared);
-    let saved = save_here(shared, Way::Gate, |fix| shared.engine.gate.exclusive(|alone| fix(alone)));
+    let saved = save_here(shared, (Way::Gate, SavePlace::BetweenUnits), |fix| {
+        shared.engine.gate.exclusive(|alone| fix(alone));
+    });
     if flush && saved.is_err() {
         shared.persistence.schedule();
     }
@@ -189,7 +192,11 @@ fn take_due_flush(shared: &Shared) -> bool {
 /// Begins a save in the background. The caller is outside the gate.
 fn save_in_background(shared: &Arc<Shared>, initiator: SaveInitiator) -> BeginResult {
     let options = save_options(shared);
-    let save = shared.engine.gate.exclusive(|alone| fix(shared, alone, options, initiator));
+    let save = shared.engine.gate.exclusive(|alone| {
+        let save = fix(shared, alone, options, initiator)?;
+        stream_point::add_point(shared, alone, &save);
+        Some(save)
+    });
     let Some(save) = save else { return BeginResult::InProgress };
     tracing::info!("Background saving started");
     let (kept, thread_shared) = (Arc::clone(&save), Arc::clone(shared));
@@ -205,6 +212,15 @@ fn save_in_background(shared: &Arc<Shared>, initiator: SaveInitiator) -> BeginRe
     BeginResult::Started
 }
 
+/// The place of a save on the caller's thread with regard to units of the change log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SavePlace {
+    /// Between two units. So the file names its point in the stream of replicas.
+    BetweenUnits,
+    /// Perhaps within a transaction, whose first changes are not recorded yet.
+    WithinUnit,
+}
+
 /// Saves on this thread. With [`Way::Gate`], the caller is outside the gate, and the function waits
 /// for a rewrite in progress. Another save in progress is an error.
 ///
@@ -212,7 +228,7 @@ fn save_in_background(shared: &Arc<Shared>, initiator: SaveInitiator) -> BeginRe
 /// The reason why there is no new file.
 pub fn save_here(
     shared: &Shared,
-    way: Way,
+    (way, place): (Way, SavePlace),
     alone: impl Fn(&mut dyn FnMut(&Exclusive)),
 ) -> Result<(), Unsaved> {
     let options = save_options(shared);
@@ -222,7 +238,10 @@ pub fn save_here(
             aof::wait_for_rewrite(shared);
         }
         alone(&mut |exclusive| {
-            save = fix(shared, exclusive, options.clone(), SaveInitiator::Foreground { way })
+            save = fix(shared, exclusive, options.clone(), SaveInitiator::Foreground { way });
+            if let (Some(save), SavePlace::BetweenUnits) = (&save, place) {
+                stream_point::add_point(shared, exclusive, save);
+            }
         });
         // Another rewrite may have begun before the point.
         if save.is_some() || way == Way::Owner || !shared.append_only.is_rewriting() {

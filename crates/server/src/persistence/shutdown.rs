@@ -12,7 +12,7 @@ use stdx::ByteQueue;
 
 use super::file_times::date_files;
 use super::last_acks::{WaitEnd, log_replicas, resume_writes, wait_for_replicas};
-use super::{aof, save_here, wait_for_end};
+use super::{SavePlace, aof, save_here, wait_for_end};
 use crate::shared::Shared;
 use crate::shutdown::ShutdownOptions;
 use crate::snapshots::{Cancelled, save_rules};
@@ -161,7 +161,11 @@ impl FinalSave {
         // requested not to.
         if self.saves && !is_stopping.load(Relaxed) {
             tracing::info!("Saving the final RDB snapshot before exiting.");
+            // The snapshot names the end of the stream, so that replicas which have all of it can
+            // continue after a restart.
+            shared.replication.primary().set_final(true);
             if !save_as_owner(shared, wish, alone) {
+                shared.replication.primary().set_final(false);
                 return Ending::Failed;
             }
         }
@@ -182,7 +186,7 @@ impl FinalSave {
 }
 
 fn save_as_owner(shared: &Shared, wish: ShutdownOptions, alone: &Exclusive) -> bool {
-    match save_here(shared, Way::Owner, |fix| fix(alone)) {
+    match save_here(shared, (Way::Owner, SavePlace::BetweenUnits), |fix| fix(alone)) {
         Ok(()) => true,
         Err(_) if wish.by_force => {
             tracing::warn!("Error trying to save the DB. Exit anyway.");

@@ -25,6 +25,7 @@ use super::file_times::{changed_at, files_changed_at};
 use super::loading::{Duplicates, Expired, LoadMode, load_file};
 use super::replay::{ReplayEnd, begins_with_snapshot, replay_part};
 use super::restore;
+use super::stream_point::StreamDuringLoad;
 use crate::append_only::{files_name, files_path};
 use crate::config::ConfigStore;
 use crate::config::table::persistence as options;
@@ -350,7 +351,7 @@ fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(
 }
 
 /// Loads the chosen data, and opens the append-only file if `appendonly` is `yes`.
-fn load(shared: &Shared, source: Option<Source>) -> Result<(), FileError> {
+fn load(shared: &Arc<Shared>, source: Option<Source>) -> Result<(), FileError> {
     let is_on = options::APPENDONLY.of(&shared.config());
     match &source {
         Some(source) => note_older(shared, source),
@@ -369,12 +370,19 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), FileError> {
             Some(*files)
         }
         Some(Source::Snapshot(path)) => {
-            let how = LoadMode { way: Way::Gate, duplicates: Duplicates::Refused, expired: Expired::LeftOut };
+            let stream = StreamDuringLoad::new(shared);
+            let how = LoadMode {
+                way: Way::Gate,
+                duplicates: Duplicates::Refused,
+                expired: Expired::LeftOut,
+                stream: Some(&stream),
+            };
             load_file(shared, &path, how).map_err(|error| {
                 tracing::error!("{} cannot be loaded: {error}", path.display());
                 tracing::error!("Terminating server after rdb file reading failure.");
                 FileError("Fatal error loading the DB, check server logs. Exiting.".to_owned())
             })?;
+            stream.end();
             None
         }
         None => None,

@@ -15,7 +15,8 @@ use replicate::replica::Phase;
 use super::stream;
 use crate::config::choices::RdbVersion;
 use crate::config::table::persistence;
-use crate::persistence::full_sync::{self, PointFacts, SnapshotRequest};
+use crate::persistence::full_sync::{self, SnapshotRequest};
+use crate::persistence::stream_point::PointFacts;
 use crate::replication::memory::backlog_limit_bytes;
 use crate::replication::messages::{Begun, NotBegun, Point};
 use crate::replication::spool::Spool;
@@ -45,8 +46,7 @@ pub(super) fn begin(shared: &Arc<Shared>, cohort: &Cohort) -> Result<Begun, NotB
     let (outbox, mut point) = (Outbox::default(), None);
     let begun = full_sync::begin(shared, request, &mut |alone| {
         point = begin_point(shared, cohort, (alone, limit_bytes), &outbox);
-        let (id, offset_bytes) = point.map_or((ReplId::NONE, 0), |point| (point.id, point.offset));
-        PointFacts { stream_db: 0, id: id.to_string(), offset_bytes }
+        PointFacts::from(point.unwrap_or(Point { id: ReplId::NONE, offset: 0 }))
     });
     shared.wake(&outbox);
     let replicas = || cohort.replicas.iter().map(|&(client, _)| client).collect();

@@ -11,6 +11,7 @@ use replicate::primary::Primary;
 
 use crate::random::random_repl_id;
 use crate::replication::Replication;
+use crate::replication::messages::Point;
 use crate::shared::Shared;
 
 /// The reader; see the module.
@@ -59,6 +60,59 @@ pub fn begin_part<'s>(
     // The snapshot has all changes up to here.
     primary.note_position(log.drawn());
     Some(primary)
+}
+
+/// Returns the point of a snapshot in the stream, if the stream is recorded. A new part of the
+/// stream begins there, so that database 0 counts as the selected one. The caller owns the keyspace
+/// and is at the end of a unit.
+pub fn point(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<Point> {
+    let replication = &shared.replication;
+    let reader = replication.reader();
+    reader.as_ref()?;
+    shared.engine.log.begin_part(alone, LogTarget::Replicas, outbox);
+    let primary = replication.primary();
+    Some(Point { id: primary.history().id, offset: primary.end() })
+}
+
+/// Records the stream from `point` of a former history on, whose data the server is about to load.
+/// Replicas that have exactly these data can continue. Returns false if the stream is recorded
+/// already, or the change log has no room for a reader. The caller owns the keyspace.
+pub fn continue_from(
+    shared: &Shared,
+    alone: &Exclusive,
+    (point, limit_bytes): (Point, u64),
+    outbox: &Outbox,
+) -> bool {
+    let (replication, log) = (&shared.replication, &shared.engine.log);
+    let mut reader = replication.reader();
+    if reader.is_some() {
+        return false;
+    }
+    let stream = StreamReader { replication: Arc::clone(replication), excess: log.replica_excess().clone() };
+    *reader = log.attach(alone, (Box::new(stream), LogTarget::Replicas), outbox);
+    if reader.is_some() {
+        let mut primary = replication.primary();
+        let Point { id, offset } = point;
+        primary.continue_from((id, offset), random_repl_id(), (limit_bytes, shared.uptime_ms()));
+        primary.note_position(log.drawn());
+    }
+    reader.is_some()
+}
+
+/// Ends the load after [`continue_from`]. Unless the loaded data are those of the point
+/// (`is_exact`), the stream is not recorded any more and no replica can continue. The caller owns
+/// the keyspace.
+pub fn end_load(shared: &Shared, alone: &Exclusive, is_exact: bool, outbox: &Outbox) {
+    if is_exact {
+        // Deletions during the load have selected their databases without the change log.
+        shared.engine.log.begin_part(alone, LogTarget::Replicas, outbox);
+        return;
+    }
+    if let Some(id) = shared.replication.reader().take() {
+        shared.replication.primary().renew_id(random_repl_id());
+        shared.engine.log.detach(alone, id, outbox);
+        shared.replication.primary().close_backlog(random_repl_id());
+    }
 }
 
 /// Stops to record the stream if it has had no replica for `ttl_ms`. Replicas that come back later

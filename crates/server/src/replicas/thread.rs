@@ -66,8 +66,11 @@ pub fn adopt(shared: &Arc<Shared>, arrival: Arrival) {
     }
 }
 
-/// Starts the thread unless it runs.
-fn start(shared: &Arc<Shared>) -> Result<(), String> {
+/// Starts the thread unless it runs, or the server ends.
+///
+/// # Errors
+/// The reason why it cannot be started.
+pub fn start(shared: &Arc<Shared>) -> Result<(), String> {
     let mut thread = shared.replication.thread.lock().expect("nothing panics while it is locked");
     if thread.is_some() || shared.stopping.load(Acquire) {
         return Ok(());
@@ -604,7 +607,7 @@ impl<'s> ReplicationThread<'s> {
         replication.primary().set_backlog_limit(backlog_bytes);
         if !self.links.is_empty() && now_ms.saturating_sub(self.last_ping_ms) >= ping_ms {
             self.last_ping_ms = now_ms;
-            replication.primary().append(PING);
+            replication.primary().append_control(PING);
         }
         let mut timed_out = Vec::new();
         for (&client, link) in &self.links {

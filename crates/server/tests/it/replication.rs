@@ -21,6 +21,7 @@ mod data;
 mod faults;
 mod limits;
 mod protocol;
+mod restarts;
 mod state;
 mod waits;
 

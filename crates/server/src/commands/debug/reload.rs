@@ -11,7 +11,7 @@ use persist::save::Way;
 use crate::append_only::{files_name, files_path};
 use crate::context::ServerCtx;
 use crate::persistence::loading::{Duplicates, Expired, LoadMode, load_file};
-use crate::persistence::{aof, save_here, startup, wait_for_end};
+use crate::persistence::{SavePlace, aof, save_here, startup, wait_for_end};
 use crate::shared::Shared;
 use crate::snapshots::{DataFolder, data_file};
 
@@ -79,14 +79,14 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
         wait_for_end(shared);
     });
     ctx.pass.exclusive(|alone| {
-        if saves && save_here(shared, Way::Owner, |fix| fix(alone)).is_err() {
+        if saves && save_here(shared, (Way::Owner, SavePlace::WithinUnit), |fix| fix(alone)).is_err() {
             return Err(CommandError::Line("ERR"));
         }
         if flushes {
             ctx.data.note_replacement();
             empty(shared);
         }
-        let how = LoadMode { way: Way::Owner, duplicates, expired: Expired::LeftOut };
+        let how = LoadMode { way: Way::Owner, duplicates, expired: Expired::LeftOut, stream: None };
         match load_file(shared, &path, how) {
             Ok(_) => {
                 tracing::warn!("DB reloaded by DEBUG RELOAD");

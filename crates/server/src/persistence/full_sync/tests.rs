@@ -119,7 +119,9 @@ fn the_file_has_the_data_and_the_facts_of_its_point() {
     let (_, reader, _) = tested.begin(Some(FileVersion::Valkey9), Contents::FUNCTIONS);
     let bytes = tested.read(reader).expect("it is written");
     assert!(bytes.starts_with(b"VALKEY080"));
-    assert_eq!(tested.held_by(&bytes).keys.len(), 0);
+    let file = tested.held_by(&bytes);
+    assert_eq!(file.keys.len(), 0);
+    assert!(!file.facts.contains_key(&b"repl-id"[..]), "it has not the data of the point");
 }
 
 #[test]

@@ -1,0 +1,220 @@
+//! The point in the replication stream at which a snapshot was taken, as facts (AUX fields) in its
+//! file: `repl-stream-db`, `repl-id` and `repl-offset`.
+//!
+//! A file has these facts if the stream was recorded at its point. A server that loads the file at
+//! its start has the data that a replica at this offset has. So the replica can continue after a
+//! restart of its primary, without a snapshot. This needs three things:
+//!
+//! - The stream is recorded before the first key is loaded, so nothing changes the data uncounted.
+//! - A key that is left out because it has expired is deleted in the stream.
+//! - If anything else of the file is left out, the stream is given up after the load.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use engine::threads::Outbox;
+use keyspace::{Exclusive, KeyEntry};
+use persist::save::Save;
+use replicate::history::ReplId;
+
+use crate::replicas::{stream, thread};
+use crate::replication::memory::backlog_limit_bytes;
+use crate::replication::messages::Point;
+use crate::shared::Shared;
+
+/// The name of the fact with the database that is selected in the stream.
+const STREAM_DB: &str = "repl-stream-db";
+/// The name of the fact with the replication ID.
+const ID: &str = "repl-id";
+/// The name of the fact with the offset.
+const OFFSET: &str = "repl-offset";
+/// The highest offset that is accepted from a file, so that sums with it cannot overflow.
+const OFFSET_MAX: u64 = 1 << 62;
+
+/// The facts about the point of a snapshot, which are written into its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PointFacts {
+    /// The database that is selected in the stream.
+    pub stream_db: usize,
+    /// The replication ID.
+    pub id: String,
+    /// The offset in the stream.
+    pub offset_bytes: u64,
+}
+
+impl From<Point> for PointFacts {
+    fn from(Point { id, offset }: Point) -> Self {
+        Self { stream_db: 0, id: id.to_string(), offset_bytes: offset }
+    }
+}
+
+impl PointFacts {
+    /// Adds the facts to a file.
+    pub fn add_to(self, save: &Save) {
+        save.add_facts([
+            (STREAM_DB, self.stream_db.to_string()),
+            (ID, self.id),
+            (OFFSET, self.offset_bytes.to_string()),
+        ]);
+    }
+}
+
+/// Adds the facts to a file whose point is now, if the stream is recorded. The caller owns the
+/// keyspace and is at the end of a unit.
+pub fn add_point(shared: &Shared, alone: &Exclusive, save: &Save) {
+    let outbox = Outbox::default();
+    if let Some(point) = stream::point(shared, alone, &outbox) {
+        PointFacts::from(point).add_to(save);
+    }
+    shared.wake(&outbox);
+}
+
+/// The facts that were read from a file so far.
+#[derive(Debug, Default)]
+pub struct ReadFacts {
+    has_stream_db: bool,
+    id: Option<ReplId>,
+    offset: Option<u64>,
+}
+
+impl ReadFacts {
+    /// Takes a fact of the file.
+    pub fn note(&mut self, name: &[u8], value: &[u8]) {
+        let number = || std::str::from_utf8(value).ok()?.parse::<u64>().ok();
+        if name == STREAM_DB.as_bytes() {
+            // Old versions of Redis wrote -1 together with a wrong offset.
+            self.has_stream_db = number().is_some();
+        } else if name == ID.as_bytes() {
+            self.id = ReplId::parse(value).filter(|&id| id != ReplId::NONE);
+        } else if name == OFFSET.as_bytes() {
+            self.offset = number().filter(|&offset| offset <= OFFSET_MAX);
+        }
+    }
+
+    /// Returns the point of the file; `None` if a fact is missing or invalid.
+    fn point(&self) -> Option<Point> {
+        let (id, offset) = (self.id?, self.offset?);
+        self.has_stream_db.then_some(Point { id, offset })
+    }
+}
+
+/// The stream of replicas during the load of a snapshot at the start.
+pub struct StreamDuringLoad<'s> {
+    shared: &'s Arc<Shared>,
+    facts: Mutex<ReadFacts>,
+    /// True after the stream was continued at the point of the file.
+    is_continued: AtomicBool,
+    /// The number of keys that were left out for another reason than their expiry.
+    left_out: AtomicU64,
+}
+
+impl<'s> StreamDuringLoad<'s> {
+    /// Creates the state before the load.
+    pub fn new(shared: &'s Arc<Shared>) -> Self {
+        Self { shared, facts: Mutex::default(), is_continued: false.into(), left_out: 0.into() }
+    }
+
+    /// Takes a fact of the file.
+    pub fn note_fact(&self, name: &[u8], value: &[u8]) {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner).note(name, value);
+    }
+
+    /// Continues the stream at the point of the file, if the file names one. Called before the
+    /// first key is loaded, outside the gate.
+    pub fn begin_keys(&self) {
+        let point = self.facts.lock().unwrap_or_else(PoisonError::into_inner).point();
+        let Some(point) = point else { return };
+        // The thread frees the backlog after `repl-backlog-ttl`, also if no replica ever comes.
+        if let Err(error) = thread::start(self.shared) {
+            tracing::warn!("Cannot continue the replication stream of the snapshot: {error}");
+            return;
+        }
+        let (shared, outbox) = (self.shared, Outbox::default());
+        let limit_bytes = backlog_limit_bytes(&shared.config());
+        let is_continued = shared
+            .engine
+            .gate
+            .exclusive(|alone| stream::continue_from(shared, alone, (point, limit_bytes), &outbox));
+        shared.wake(&outbox);
+        self.is_continued.store(is_continued, Relaxed);
+    }
+
+    /// Deletes keys in the stream that are left out because they have expired. May be called by
+    /// several threads. O(keys).
+    pub fn delete(&self, db: usize, keys: &[KeyEntry]) {
+        if keys.is_empty() || !self.is_continued.load(Relaxed) {
+            return;
+        }
+        let mut bytes = Vec::new();
+        resp::encode_request(&["SELECT", &db.to_string()], &mut bytes);
+        keys.iter().for_each(|key| resp::encode_request(&[b"DEL", key.key()], &mut bytes));
+        self.shared.replication.primary().append(&bytes);
+    }
+
+    /// Records that something else of the file was left out.
+    pub fn note_left_out(&self) {
+        self.left_out.fetch_add(1, Relaxed);
+    }
+
+    /// Ends the load. If the data are not those of the point, the stream is given up. The caller is
+    /// outside the gate.
+    pub fn end(self) {
+        if !self.is_continued.into_inner() {
+            return;
+        }
+        let (shared, outbox, left_out) = (self.shared, Outbox::default(), self.left_out.into_inner());
+        shared.engine.gate.exclusive(|alone| stream::end_load(shared, alone, left_out == 0, &outbox));
+        shared.wake(&outbox);
+        let point = self.facts.into_inner().unwrap_or_else(PoisonError::into_inner).point();
+        match point {
+            Some(Point { id, offset }) if left_out == 0 => tracing::info!(
+                "Replicas of the history {id} can continue at offset {offset}, where the snapshot was taken."
+            ),
+            _ => tracing::info!("Replicas need a snapshot, because a part of the file was left out."),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    fn read(facts: &[(&str, &str)]) -> Option<(String, u64)> {
+        let mut read = ReadFacts::default();
+        facts.iter().for_each(|(name, value)| read.note(name.as_bytes(), value.as_bytes()));
+        read.point().map(|point| (point.id.to_string(), point.offset))
+    }
+
+    #[test]
+    fn a_point_needs_all_three_facts() {
+        let whole = [("repl-stream-db", "3"), ("repl-id", OWN), ("redis-bits", "64"), ("repl-offset", "0")];
+        assert_eq!(read(&whole), Some((OWN.to_owned(), 0)));
+        for missing in [0, 1, 3] {
+            let mut facts = whole.to_vec();
+            facts.remove(missing);
+            assert_eq!(read(&facts), None, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn invalid_facts_name_no_point() {
+        let none = ReplId::NONE.to_string();
+        for (at, value) in [
+            (0, "-1"),
+            (0, ""),
+            (1, "0123"),
+            (1, &none),
+            (2, "-1"),
+            (2, "x"),
+            (2, "18446744073709551615"),
+            (2, "99999999999999999999999"),
+        ] {
+            let mut facts = [("repl-stream-db", "0"), ("repl-id", OWN), ("repl-offset", "77")];
+            facts[at].1 = value;
+            assert_eq!(read(&facts), None, "{facts:?}");
+        }
+    }
+}
