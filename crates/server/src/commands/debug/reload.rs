@@ -4,6 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ::commands::ctx::LazyFreed;
 use ::commands::{Args, CommandError};
+use keyspace::Exclusive;
+use keyspace::gate::SharedPass;
 use persist::aof::files::Files;
 use persist::folder::FileError;
 use persist::save::Way;
@@ -27,22 +29,43 @@ fn empty(shared: &Shared) {
     shared.persistence.functions().clear();
 }
 
+/// Runs `work` as the exclusive owner of the keyspace, while no save, rewrite or full sync is in
+/// progress; cancels those that are. To a full sync, the removal of all data would look like a
+/// flush, and end its file early. No flush follows in the stream of replicas, though.
+fn alone_without_walk<R>(
+    shared: &Shared,
+    pass: &mut SharedPass<'_>,
+    mut work: impl FnMut(&Exclusive) -> R,
+) -> R {
+    loop {
+        shared.persistence.cancel(&shared.engine);
+        pass.outside(|| {
+            aof::cancel_rewrite(shared);
+            wait_for_end(shared);
+        });
+        // Another one may have begun after the wait.
+        let done = pass.exclusive(|alone| {
+            let is_free = shared.persistence.state().current.is_none();
+            is_free.then(|| work(alone))
+        });
+        if let Some(done) = done {
+            return done;
+        }
+    }
+}
+
 /// Handles DEBUG LOADAOF: loads the data of the append-only files. All other clients wait.
 pub(super) fn load_append_only(ctx: &mut ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
-    shared.persistence.cancel(&shared.engine);
-    ctx.pass.outside(|| {
-        aof::cancel_rewrite(shared);
-        wait_for_end(shared);
-    });
-    let loaded = ctx.pass.exclusive(|_alone| {
+    let ServerCtx { pass, data, .. } = ctx;
+    let loaded = alone_without_walk(shared, pass, |_alone| {
         aof::finish_all(shared)?;
         let (folder, name) = {
             let store = shared.config();
             (DataFolder::new(&files_path(&store)), files_name(&store))
         };
         let files = Files::open(&folder, &name).map_err(|error| FileError(error.to_string()))?;
-        ctx.data.note_replacement();
+        data.note_replacement();
         empty(shared);
         startup::load_files(shared, &files, Way::Owner)
     });
@@ -73,17 +96,13 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
         return Err(CommandError::Line("LOADING Redis is loading the dataset in memory"));
     }
     let path = data_file(&shared.config());
-    shared.persistence.cancel(&shared.engine);
-    ctx.pass.outside(|| {
-        aof::cancel_rewrite(shared);
-        wait_for_end(shared);
-    });
-    ctx.pass.exclusive(|alone| {
+    let ServerCtx { pass, data, .. } = ctx;
+    alone_without_walk(shared, pass, |alone| {
         if saves && save_here(shared, (Way::Owner, SavePlace::WithinUnit), |fix| fix(alone)).is_err() {
             return Err(CommandError::Line("ERR"));
         }
         if flushes {
-            ctx.data.note_replacement();
+            data.note_replacement();
             empty(shared);
         }
         let how = LoadMode { way: Way::Owner, duplicates, expired: Expired::LeftOut, stream: None };

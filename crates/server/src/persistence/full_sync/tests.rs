@@ -213,6 +213,21 @@ fn a_flush_ends_the_file_early() {
 }
 
 #[test]
+fn a_flush_that_replicas_do_not_get_makes_it_fail() {
+    let flush = |targets: &str| format!("redis.set_repl(redis.REPL_{targets}) redis.call('flushall')");
+    for (targets, is_sent) in [("NONE", false), ("AOF", false), ("REPLICA", true), ("ALL", true)] {
+        let mut tested = Tested::new();
+        tested.fill();
+        tested.hold();
+        let (_, reader, _) = tested.begin_all();
+        let reply = tested.client.command(&["EVAL", &flush(targets), "0"]);
+        assert!(!reply.is_error(), "{targets}: {reply}");
+        tested.go_on();
+        assert_eq!(tested.read(reader).is_ok(), is_sent, "{targets}");
+    }
+}
+
+#[test]
 fn data_that_does_not_fit_the_version_is_refused() {
     let mut tested = Tested::new();
     tested.run("HSET hash field value");
