@@ -12,7 +12,7 @@ pub mod fuzz;
 mod languages;
 mod libraries;
 mod package;
-mod peer;
+pub mod peer;
 mod prometheus;
 mod sanitize;
 mod unit;

@@ -28,6 +28,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::ci::peer;
 use crate::progress::{Outcome, Repeat, Session, seconds};
 use crate::{release, server, shell};
 use outcome::UnitOutcome;
@@ -57,6 +58,9 @@ const SETS_OF_7_0: &[&str] = &["--set-max-listpack-entries", "0"];
 /// thread runs all requests that have arrived before it sends a reply. The long budget of a turn
 /// ensures this even if the machine takes the processor away meanwhile.
 const ONE_THREAD: &[&str] = &["--io-threads", "1", "--turn-budget-us", "1000000"];
+/// The server options for units with replicas, which are of the Redis that peer.rs finds: Debian's
+/// is as old as the suite.
+const FOR_REPLICAS: &[&str] = &["--rdb-version", "10"];
 /// The settings of the suite's own `default.conf`, as options for a server that is not started with
 /// that file.
 const SETTINGS: &[&str] = &[
@@ -130,6 +134,8 @@ struct Suite {
     /// The folder of the suite's sources.
     source: PathBuf,
     tclsh: PathBuf,
+    /// The command line of the Redis whose servers are replicas.
+    replica: String,
     /// The programs that the suite calls in its folder `src`, each with its name there and its
     /// path.
     tools: Vec<(&'static str, PathBuf)>,
@@ -148,11 +154,15 @@ fn prepare(session: &Session) -> Result<Result<Suite, String>> {
         Ok(tclsh) => tclsh,
         Err(missing) => return Ok(Err(missing)),
     };
+    let replica = match peer::find(session)? {
+        Ok(replica) => replica,
+        Err(missing) => return Ok(Err(missing)),
+    };
     let source = match source::fetch(session)? {
         Ok(source) => source,
         Err(missing) => return Ok(Err(missing)),
     };
-    Ok(prepare_tls(session, &source, &tclsh)?.map(|()| Suite { source, tclsh, tools }))
+    Ok(prepare_tls(session, &source, &tclsh)?.map(|()| Suite { source, tclsh, replica, tools }))
 }
 
 /// Prepares the requirements of units that use TLS: Tcl's TLS package and the suite's certificates.
@@ -258,11 +268,15 @@ impl Run<'_> {
         let one_thread = self.list.one_thread_tests(unit);
         let folder = self.session.target.join("redis-suite/run").join(folder_name(unit));
         let single = self.arguments.single.as_slice();
+        let options = match mode {
+            Mode::Replicated => [SETS_OF_7_0, FOR_REPLICAS].concat(),
+            _ => SETS_OF_7_0.to_vec(),
+        };
         let first = Pass {
             folder: &folder,
             skipped: &[&skipped[..], one_thread].concat(),
             only: single,
-            options: SETS_OF_7_0,
+            options: &options,
         };
         let mut outcome = self.pass(at, unit, mode, &first)?;
         let only = match single {
@@ -274,7 +288,7 @@ impl Run<'_> {
         };
         if !only.is_empty() && !one_thread.is_empty() {
             let folder = folder.with_extension("one-thread");
-            let options = [SETS_OF_7_0, ONE_THREAD].concat();
+            let options = [&options, ONE_THREAD].concat();
             let second = Pass { folder: &folder, skipped: &skipped, only, options: &options };
             outcome.add_second_run(self.pass(at, unit, mode, &second)?);
         }
@@ -294,14 +308,14 @@ impl Run<'_> {
 
         let mut command = Command::new(&self.suite.tclsh);
         command.current_dir(folder).arg("tests/test_helper.tcl").args(["--single", unit]);
-        command.args(["--durable", "--no-latency", "--clients", "1", "--tags", "-cluster"]);
+        command.args(["--durable", "--no-latency", "--clients", "1", "--tags", "-cluster -saker:skip"]);
         command.args(["--timeout", &UNIT_STALL_S.to_string()]);
         command.args(["--baseport", &ports_from.to_string()]);
         command.args(["--portcount", &(PORTS_PER_UNIT / 2).to_string()]);
         command.arg("--skipfile").arg(&skip_file);
         command.args(only.iter().flat_map(|test| ["--only", test.as_str()]));
         let server = match mode {
-            Mode::Spawned => None,
+            Mode::Spawned | Mode::Replicated => None,
             Mode::Encrypted => {
                 command.arg("--tls");
                 None
@@ -355,8 +369,9 @@ impl Run<'_> {
         // Redis prints its process id when it starts, and the suite waits for that line. A
         // configuration file, if any, must be the first argument.
         let script = format!(
-            "#!/bin/sh\necho \" PID: $$\"\ncase \"$1\" in\n\
-             --*) exec '{program}' {options} \"$@\" ;;\n*) exec '{program}' \"$@\" {options} ;;\nesac\n",
+            "#!/bin/sh\nif [ \"$2\" = replica ]; then exec {replica} \"$1\"; fi\n\
+             echo \" PID: $$\"\ncase \"$1\" in\n--*) exec '{program}' {options} \"$@\" ;;\n*) exec '{program}' \"$@\" {options} ;;\nesac\n",
+            replica = self.suite.replica,
             program = self.program.display(),
             options = options.join(" ")
         );

@@ -16,6 +16,9 @@ pub enum Mode {
     External,
     /// The suite itself starts servers from its `src/redis-server`, as often as the unit requires.
     Spawned,
+    /// Like `Spawned`, but some servers are real replicas of Saker, and Saker's snapshots are in
+    /// their format.
+    Replicated,
     /// Like `Spawned`, but the suite uses TLS.
     Encrypted,
 }
