@@ -26,6 +26,10 @@ const BLOCK_BYTES_MIN: usize = 1 << 10;
 /// The number of pairs of position and offset beyond which every second one of the older half is
 /// dropped.
 const PAIRS_MAX: usize = 1 << 14;
+/// The memory of a full block besides its bytes: the counters of the `Arc`, and the vector in it.
+const BLOCK_OVERHEAD_BYTES: usize = 2 * size_of::<usize>() + size_of::<Vec<u8>>();
+/// The capacity up to which a queue is not shrunk.
+const QUEUE_CAPACITY_MIN: usize = 64;
 /// The smallest piece of a block that is passed on by reference instead of being copied.
 const SHARED_BYTES_MIN: usize = 16 << 10;
 
@@ -110,7 +114,9 @@ impl Backlog {
         // Blocks are full, except for the tail.
         let room = self.tail.capacity() - self.tail.len();
         let pairs = self.pairs.capacity() * size_of::<(u64, u64)>();
-        self.end() - self.start + (room + pairs) as u64
+        let queue = self.blocks.capacity() * size_of::<Arc<Vec<u8>>>();
+        let blocks = self.blocks.len() * BLOCK_OVERHEAD_BYTES + queue;
+        self.end() - self.start + (room + pairs + blocks) as u64
     }
 
     /// Changes the number of bytes that are kept for replicas that reconnect.
@@ -172,6 +178,8 @@ impl Backlog {
         while self.pairs.len() > 1 && self.pairs[1].1 <= start {
             self.pairs.pop_front();
         }
+        shrink(&mut self.blocks);
+        shrink(&mut self.pairs);
     }
 
     /// Records that all changes up to the log's `position` end at the present end.
@@ -235,6 +243,14 @@ impl Backlog {
     }
 }
 
+/// Gives memory back if less than a quarter of the queue is in use, and leaves room to grow.
+/// Amortised O(1) for each element that was removed.
+fn shrink<T>(queue: &mut VecDeque<T>) {
+    if queue.capacity() > QUEUE_CAPACITY_MIN.max(4 * queue.len()) {
+        queue.shrink_to(QUEUE_CAPACITY_MIN.max(2 * queue.len()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +303,22 @@ mod tests {
         assert!(backlog.memory_bytes() > 8 << 20);
         backlog.set_needed_from(u64::MAX);
         assert!(backlog.memory_bytes() <= (1 << 20) * 9 / 8);
+    }
+
+    #[test]
+    fn what_a_slow_replica_took_is_given_back() {
+        let mut backlog = Backlog::new(16 << 10, 0);
+        backlog.set_needed_from(0);
+        for position in 1..=PAIRS_MAX as u64 {
+            backlog.append(&[7; 64]);
+            backlog.note_position(position);
+        }
+        let full = backlog.memory_bytes();
+        let blocks = backlog.blocks.len() * (BLOCK_BYTES_MIN + BLOCK_OVERHEAD_BYTES);
+        assert!(full > (blocks + PAIRS_MAX * size_of::<(u64, u64)>()) as u64, "{full}");
+        backlog.set_needed_from(u64::MAX);
+        // Besides the bytes there are the pairs of 256 changes, and a tail.
+        assert!(backlog.memory_bytes() < 32 << 10, "{}", backlog.memory_bytes());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The memory of the replication stream, and the limits on it.
 
 use engine::settings::ClientLimits;
+use replicate::backlog::Backlog;
 use replicate::primary::{OutputLimit, Primary};
 
 use crate::config::ConfigStore;
@@ -18,8 +19,16 @@ pub struct StreamMemory {
 impl StreamMemory {
     /// Reads the memory of the stream. O(blocks of the backlog).
     pub fn of(primary: &Primary) -> Self {
-        let Some(backlog) = primary.backlog() else { return Self::default() };
+        primary.backlog().map(Self::of_backlog).unwrap_or_default()
+    }
+
+    /// Reads the memory of the backlog. Unless a replica is further behind than the backlog is
+    /// long, all of it is the backlog's: the excess is parts of blocks.
+    fn of_backlog(backlog: &Backlog) -> Self {
         let total = backlog.memory_bytes();
+        if backlog.behind_bytes() <= backlog.limit_bytes() {
+            return Self { backlog: total, beyond: 0 };
+        }
         let within = total.min(backlog.limit_bytes());
         Self { backlog: within, beyond: total - within }
     }
@@ -56,16 +65,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_beyond_the_limit_are_not_the_backlog() {
-        let mut primary = Primary::new(ReplId::NONE);
-        assert_eq!(StreamMemory::of(&primary), StreamMemory::default());
-        primary.open_backlog(1 << 20, ReplId::NONE);
-        primary.append(b"abc");
-        let small = StreamMemory::of(&primary);
+    fn bytes_beyond_the_limit_are_not_the_backlog_if_a_replica_is_slow() {
+        assert_eq!(StreamMemory::of(&Primary::new(ReplId::NONE)), StreamMemory::default());
+        let mut backlog = Backlog::new(1 << 20, 0);
+        backlog.append(b"abc");
+        let small = StreamMemory::of_backlog(&backlog);
         assert!(small.backlog >= 3 && small.beyond == 0 && small.total() == small.backlog);
-        primary.append(&vec![b'x'; 3 << 20]);
-        let full = StreamMemory::of(&primary);
-        assert_eq!((full.backlog, full.total()), (1 << 20, (1 << 20) + full.beyond));
+        backlog.set_needed_from(0);
+        backlog.append(&vec![b'x'; 3 << 20]);
+        let slow = StreamMemory::of_backlog(&backlog);
+        assert!(slow.backlog == 1 << 20 && slow.beyond > 2 << 20, "{slow:?}");
+        backlog.set_needed_from(u64::MAX);
+        let gone = StreamMemory::of_backlog(&backlog);
+        assert!(gone.beyond == 0 && gone.backlog < 9 << 17, "{gone:?}");
     }
 
     #[test]
