@@ -87,27 +87,44 @@ impl From<io::Error> for ClientError {
 
 /// A stream socket of either kind.
 #[derive(Debug)]
-enum Stream {
+pub(crate) enum Stream {
+    /// A TCP connection.
     Tcp(TcpStream),
+    /// A connection over a Unix socket.
     Unix(UnixStream),
 }
 
 impl Stream {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    /// Connects. What is sent over TCP is sent at once.
+    pub(crate) fn connect(address: &Address) -> io::Result<Self> {
+        Ok(match address {
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                Self::Tcp(stream)
+            }
+            Address::Unix(path) => Self::Unix(UnixStream::connect(path)?),
+        })
+    }
+
+    /// Reads what has arrived; waits for at least one byte.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(into),
             Self::Unix(stream) => stream.read(into),
         }
     }
 
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Sends all bytes.
+    pub(crate) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.write_all(bytes),
             Self::Unix(stream) => stream.write_all(bytes),
         }
     }
 
-    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+    /// Sets the maximum time of a read.
+    pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_read_timeout(timeout),
             Self::Unix(stream) => stream.set_read_timeout(timeout),
@@ -128,14 +145,7 @@ pub struct Client {
 impl Client {
     /// Connects. Every connection starts with RESP2.
     pub fn connect(address: &Address) -> io::Result<Self> {
-        let stream = match address {
-            Address::Tcp(address) => {
-                let stream = TcpStream::connect(address)?;
-                stream.set_nodelay(true)?;
-                Stream::Tcp(stream)
-            }
-            Address::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
-        };
+        let stream = Stream::connect(address)?;
         stream.set_read_timeout(Some(READ_TIMEOUT))?;
         Ok(Self { stream, input: Vec::new(), consumed: 0, scratch: vec![0; READ_CHUNK_BYTES] })
     }

@@ -18,11 +18,13 @@ use crate::support::BINARY;
 
 mod cuts;
 mod data;
+mod each_byte;
 mod faults;
 mod limits;
 mod protocol;
 mod restarts;
 mod state;
+mod transports;
 mod waits;
 
 /// The options of all primaries.

@@ -25,13 +25,14 @@ use tempfile::TempDir;
 use super::support::{BINARY, connect, info};
 
 /// A folder with a CA certificate and certificates signed by it.
-struct Pki {
+pub(crate) struct Pki {
     folder: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Pki {
-    fn new() -> Self {
+    /// Creates an authority, and certificates of a server and of a client.
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -61,11 +62,13 @@ impl Pki {
         fs::write(self.path(&format!("{file}.key")), key.serialize_pem()).expect("written");
     }
 
-    fn path(&self, file: &str) -> PathBuf {
+    /// Returns the path of a file.
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.folder.path().join(file)
     }
 
-    fn text(&self, file: &str) -> String {
+    /// Returns the path of a file as text.
+    pub(crate) fn text(&self, file: &str) -> String {
         self.path(file).display().to_string()
     }
 

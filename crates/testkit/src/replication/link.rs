@@ -1,10 +1,12 @@
 //! A connection that speaks a replica's protocol by hand.
 
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::io;
 use std::time::Duration;
 
 use resp::{Value, decode, encode_request};
+
+use crate::client::{Address, Stream};
+use crate::process::free_port;
 
 /// Maximum time of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -28,6 +30,22 @@ pub enum Psync {
     Other(String),
 }
 
+impl Psync {
+    /// Reads the line of an answer.
+    fn of(line: String) -> Self {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["+FULLRESYNC", id, offset] if id.len() == MARK_BYTES => match offset.parse() {
+                Ok(offset) => Self::Full { id: id.into(), offset },
+                Err(_) => Self::Other(line),
+            },
+            ["+CONTINUE"] => Self::Continues(None),
+            ["+CONTINUE", id] => Self::Continues(Some(id.into())),
+            _ => Self::Other(line),
+        }
+    }
+}
+
 /// A snapshot that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
@@ -40,7 +58,9 @@ pub struct Snapshot {
 /// A connection to a primary.
 #[derive(Debug)]
 pub struct Link {
-    stream: TcpStream,
+    stream: Stream,
+    /// The port that the link states.
+    port: u16,
     /// The received bytes that are not returned yet.
     input: Vec<u8>,
     /// The number of empty lines before the last answer.
@@ -55,16 +75,27 @@ impl Link {
     /// # Panics
     /// Panics when nothing listens.
     pub fn connect(port: u16) -> Self {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the primary listens");
-        stream.set_nodelay(true).expect("it is a socket");
-        stream.set_read_timeout(Some(READ_TIMEOUT)).expect("the timeout is not zero");
-        Self { stream, input: Vec::new(), empty_lines: 0, streamed: Vec::new() }
+        Self::connect_to(&Address::port(port))
     }
 
-    /// Returns the port of this end. The link states it as its listening port, so that INFO of the
-    /// primary names the link.
-    pub fn local_port(&self) -> u16 {
-        self.stream.local_addr().expect("it is a socket").port()
+    /// Connects over TCP or a Unix socket.
+    ///
+    /// # Panics
+    /// Panics when nothing listens.
+    pub fn connect_to(address: &Address) -> Self {
+        let stream = Stream::connect(address).expect("the primary listens");
+        stream.set_read_timeout(Some(READ_TIMEOUT)).expect("the timeout is not zero");
+        let port = match &stream {
+            Stream::Tcp(stream) => stream.local_addr().expect("it is a socket").port(),
+            Stream::Unix(_) => free_port().expect("a port is free"),
+        };
+        Self { stream, port, input: Vec::new(), empty_lines: 0, streamed: Vec::new() }
+    }
+
+    /// Returns the port that the link states as its listening port, so that INFO of the primary
+    /// names the link: the one of this end, or any over a Unix socket.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Sends a request.
@@ -74,7 +105,15 @@ impl Link {
     pub fn send(&mut self, words: &[&str]) {
         let mut bytes = Vec::new();
         encode_request(words, &mut bytes);
-        self.stream.write_all(&bytes).expect("the connection is open");
+        self.send_bytes(&bytes);
+    }
+
+    /// Sends bytes unchanged.
+    ///
+    /// # Panics
+    /// Panics when the connection is closed.
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the connection is open");
     }
 
     /// Sends a request and returns the line of its answer.
@@ -89,7 +128,7 @@ impl Link {
     /// Panics when a request is not accepted.
     pub fn introduce(&mut self, capabilities: &[&str]) {
         assert_eq!(self.ask(&["PING"]), "+PONG");
-        let port = self.local_port().to_string();
+        let port = self.port.to_string();
         assert_eq!(self.ask(&["REPLCONF", "listening-port", &port]), "+OK");
         if !capabilities.is_empty() {
             let mut words = vec!["REPLCONF"];
@@ -101,16 +140,30 @@ impl Link {
     /// Sends PSYNC and returns the answer.
     pub fn psync(&mut self, id: &str, offset: i64) -> Psync {
         let line = self.ask(&["PSYNC", id, &offset.to_string()]);
-        let words: Vec<&str> = line.split(' ').collect();
-        match words[..] {
-            ["+FULLRESYNC", id, offset] if id.len() == MARK_BYTES => match offset.parse() {
-                Ok(offset) => Psync::Full { id: id.into(), offset },
-                Err(_) => Psync::Other(line),
-            },
-            ["+CONTINUE"] => Psync::Continues(None),
-            ["+CONTINUE", id] => Psync::Continues(Some(id.into())),
-            _ => Psync::Other(line),
-        }
+        Psync::of(line)
+    }
+
+    /// Returns the requests of [`Self::introduce`] and a PSYNC as bytes.
+    pub fn handshake(&self, capabilities: &[&str], id: &str, offset: i64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode_request(&["PING"], &mut bytes);
+        encode_request(&["REPLCONF", "listening-port", &self.port.to_string()], &mut bytes);
+        let mut words = vec!["REPLCONF"];
+        capabilities.iter().for_each(|capability| words.extend(["capa", capability]));
+        encode_request(&words, &mut bytes);
+        encode_request(&["PSYNC", id, &offset.to_string()], &mut bytes);
+        bytes
+    }
+
+    /// Introduces the replica and sends PSYNC, all in one piece. Returns the answer to PSYNC.
+    ///
+    /// # Panics
+    /// Panics when a request before PSYNC is not accepted.
+    pub fn psync_at_once(&mut self, capabilities: &[&str], id: &str, offset: i64) -> Psync {
+        let bytes = self.handshake(capabilities, id, offset);
+        self.send_bytes(&bytes);
+        assert_eq!([self.line(), self.line(), self.line()], ["+PONG", "+OK", "+OK"]);
+        Psync::of(self.line())
     }
 
     /// Returns the next line that is not empty, without its end. Primaries send empty lines while a
@@ -215,6 +268,16 @@ impl Link {
             self.receive().expect("the bytes come");
         }
         self.input.drain(..len_bytes).collect()
+    }
+
+    /// Returns the bytes that have arrived; waits for at least one. Returns nothing if the primary
+    /// has closed the connection.
+    pub fn take_some(&mut self) -> Vec<u8> {
+        if self.input.is_empty() {
+            // The end of the connection leaves nothing to return.
+            let _ = self.receive();
+        }
+        std::mem::take(&mut self.input)
     }
 
     /// Returns true if nothing comes within `time`. A server that sends nothing always passes.

@@ -27,7 +27,7 @@ const VALUE_BYTES: usize = 1000;
 const VALUES: usize = 40;
 
 /// Writes the data of the snapshot.
-fn write_snapshot(client: &mut Client, rng: &mut Rng) {
+pub(super) fn write_snapshot(client: &mut Client, rng: &mut Rng) {
     for number in 0..VALUES {
         let value: Vec<u8> = (0..VALUE_BYTES).map(|_| b'!' + (rng.next_u64() % 90) as u8).collect();
         let key = format!("base{number}");
