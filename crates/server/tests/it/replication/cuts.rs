@@ -41,7 +41,7 @@ pub(super) fn write_snapshot(client: &mut Client, rng: &mut Rng) {
 }
 
 /// Writes the commands of the stream, about 70 KB. What they write does not grow with repetitions.
-fn write_stream(client: &mut Client) {
+pub(super) fn write_stream(client: &mut Client) {
     let filler = "v".repeat(300);
     for number in 0..110 {
         let (key, other) = (format!("k{}", number % 10), format!("l{}", number % 7));

@@ -359,8 +359,9 @@ fn replies(server: &ServerProcess, requests: &[&str]) -> Vec<String> {
     }
 }
 
-/// Returns a reply in the words of Redis. From 9.1 on, a Valkey names the command that a transaction
-/// refuses, and itself instead of Redis and of the script that calls what no script may.
+/// Returns a reply in the words of Redis. From 9.1 on, a Valkey names the command that a
+/// transaction refuses. If a script may not call a command, it names itself instead of Redis, and
+/// leaves out the script.
 fn as_redis_says(reply: &str) -> String {
     let from_script = "command is not allowed from script";
     if let Some(at) = reply.find(from_script) {
