@@ -170,6 +170,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             if !self.commit.effects.lazy_freed.is_empty() {
                 shared.freeing.push(std::mem::take(&mut self.commit.effects.lazy_freed));
             }
+            let uncounted = uncounted_bytes(shared);
             let mut used = memory.sum(limit, threads);
             let pending = shared.freeing.pending_bytes();
             if used > limit + slack
@@ -178,11 +179,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             {
                 used = memory.sum(limit, threads);
             }
-            let pushes = shared.pubsub.push_bytes().load(Relaxed);
-            // Memory that a save holds does not count, as in Redis, where another process takes it.
-            let kept = shared.keyspace.snapshot().held_len_bytes() as u64;
-            let streamed = shared.server_state.replica_buffer_bytes.load(Relaxed);
-            let held = used.saturating_sub(pending + pushes + kept + streamed);
+            // Other threads may free or allocate such memory between the readings. With the larger
+            // figure no key is evicted for it.
+            let held = used.saturating_sub(uncounted.max(uncounted_bytes(shared)));
             if held + reserve_bytes <= limit {
                 return LimitState::Fits;
             }
@@ -261,12 +260,20 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
 pub fn is_exceeded(shared: &Shared) -> bool {
     let settings = shared.settings.get();
     let limit = settings.maxmemory_bytes;
-    limit > 0
-        && settings.eviction.is_some()
-        && !shared.server_state.is_loading.load(Relaxed)
-        && alloc::used_memory_bytes() as u64
-            > limit
-                + shared.freeing.pending_bytes()
-                + shared.pubsub.push_bytes().load(Relaxed)
-                + shared.server_state.replica_buffer_bytes.load(Relaxed)
+    if limit == 0 || settings.eviction.is_none() || shared.server_state.is_loading.load(Relaxed) {
+        return false;
+    }
+    let uncounted = uncounted_bytes(shared);
+    let used = alloc::used_memory_bytes() as u64;
+    used > limit + uncounted.max(uncounted_bytes(shared))
+}
+
+/// Returns the bytes of used memory that do not count towards the limit. This is memory that waits
+/// to be freed, and memory of messages, of the replication stream beyond the backlog, and of a
+/// save. In Redis, another process takes the memory of a save.
+fn uncounted_bytes(shared: &Shared) -> u64 {
+    shared.freeing.pending_bytes()
+        + shared.pubsub.push_bytes().load(Relaxed)
+        + shared.keyspace.snapshot().held_len_bytes() as u64
+        + shared.server_state.replica_buffer_bytes.load(Relaxed)
 }

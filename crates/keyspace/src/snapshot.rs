@@ -95,6 +95,8 @@ pub struct Snapshot {
     handed_over_len_bytes_peak: AtomicUsize,
     /// The bytes of values and tables that have left the keyspace and are stored only for the walk.
     left_len_bytes: AtomicUsize,
+    /// The bytes of copies and encoded records that walkers hold.
+    walker_len_bytes: Arc<AtomicUsize>,
     bigs: Lock<Bigs>,
     hasher: Hasher,
     position_of: PositionOf,
@@ -242,6 +244,7 @@ impl Snapshot {
             handed_over_len_bytes: Arc::default(),
             handed_over_len_bytes_peak: AtomicUsize::new(0),
             left_len_bytes: AtomicUsize::new(0),
+            walker_len_bytes: Arc::default(),
             bigs: Lock::new(Bigs::default()),
             hasher: hasher.clone(),
             position_of: Arc::new(move |member| hasher.hash_member(member)),
@@ -331,10 +334,20 @@ impl Snapshot {
         self.handed_over_len_bytes.load(Relaxed)
     }
 
-    /// Returns the approximate bytes of copies, and of values and tables that have left the
-    /// keyspace and that only the walk needs. They do not count towards `maxmemory`.
+    /// Returns the approximate bytes of copies and encoded records, and of values and tables that
+    /// have left the keyspace and that only the walk needs. They do not count towards `maxmemory`.
+    ///
+    /// Memory is included from before its allocation until after its release. Otherwise other
+    /// threads could evict keys for it.
     pub fn held_len_bytes(&self) -> usize {
-        self.handed_over_len_bytes() + self.left_len_bytes.load(Relaxed)
+        self.handed_over_len_bytes() + self.left_len_bytes.load(Relaxed) + self.walker_len_bytes.load(Relaxed)
+    }
+
+    /// Borrows the count of the bytes that all walkers hold. They add to it with [`CopiedBytes`].
+    ///
+    /// [`CopiedBytes`]: structures::walk_state::CopiedBytes
+    pub fn walker_len_bytes(&self) -> &Arc<AtomicUsize> {
+        &self.walker_len_bytes
     }
 
     /// Returns the highest value of [`handed_over_len_bytes`](Self::handed_over_len_bytes) since
@@ -391,14 +404,14 @@ impl Snapshot {
     }
 
     fn hand_over(&self, slot: u32, entry: &KeyEntry) {
+        let len_bytes = memory_of(entry);
+        let sum_bytes = self.handed_over_len_bytes.fetch_add(len_bytes, Relaxed) + len_bytes;
+        if sum_bytes > self.handed_over_len_bytes_peak.load(Relaxed) {
+            self.handed_over_len_bytes_peak.fetch_max(sum_bytes, Relaxed);
+        }
         let entry = entry.duplicate(entry.key(), entry.access());
-        let len_bytes = memory_of(&entry);
         let lane = entry.key().iter().fold(0, |sum, &byte| sum ^ usize::from(byte)) % HAND_OVER_LANES;
         self.lanes[lane].lock().push(HandedOver { slot, entry, len_bytes });
-        let len_bytes = self.handed_over_len_bytes.fetch_add(len_bytes, Relaxed) + len_bytes;
-        if len_bytes > self.handed_over_len_bytes_peak.load(Relaxed) {
-            self.handed_over_len_bytes_peak.fetch_max(len_bytes, Relaxed);
-        }
     }
 
     /// Starts a walk of an entry's value, if the value is big enough to be read in pieces. Returns
@@ -601,10 +614,12 @@ impl Snapshot {
     /// Calls `visit` with a handed-over entry and its database at the start, unless the walk was
     /// abandoned. Drops the entry.
     pub fn show_handed_over(&self, handed_over: HandedOver, visit: impl FnOnce(usize, &KeyEntry)) {
-        self.handed_over_len_bytes.fetch_sub(handed_over.len_bytes, Relaxed);
+        let HandedOver { slot, entry, len_bytes } = handed_over;
         if self.is_preserved_for() {
-            visit(self.db_at_point(handed_over.slot), &handed_over.entry);
+            visit(self.db_at_point(slot), &entry);
         }
+        drop(entry);
+        self.handed_over_len_bytes.fetch_sub(len_bytes, Relaxed);
     }
 
     /// Visits the next keys of a flushed table. Returns true if there are more.
@@ -626,6 +641,7 @@ impl Snapshot {
         });
         let more = flushed.point != WalkPoint::END;
         if !more {
+            drop(std::mem::take(&mut flushed.keys));
             self.left_len_bytes.fetch_sub(std::mem::take(&mut flushed.len_bytes), Relaxed);
         }
         more
@@ -708,7 +724,9 @@ impl Snapshot {
                     if left.object.next_parts(elements_max, visit) {
                         return self.put_back(big.ticket, Some(BigPlace::Owned(left)));
                     }
-                    self.left_len_bytes.fetch_sub(left.len_bytes, Relaxed);
+                    let RemovedObject { object, len_bytes } = left;
+                    drop(object);
+                    self.left_len_bytes.fetch_sub(len_bytes, Relaxed);
                     return self.put_back(big.ticket, None);
                 }
                 Sought::Key(at) => at,

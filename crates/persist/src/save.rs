@@ -21,17 +21,19 @@ mod records;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use bitflags::bitflags;
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
 use engine::Shared;
 use engine::shared::GateSlot;
+use keyspace::freeing::memory_of;
 use keyspace::gate::ClaimedPass;
 use keyspace::snapshot::{BigValue, Flushed, HandedOver, Part, Snapshot, Stepped, Work};
 use keyspace::{Exclusive, KeyEntry, Object};
 use structures::entry::View;
 use structures::lock::Lock;
+use structures::walk_state::CopiedBytes;
 
 use self::records::Records;
 use crate::commands::CommandEncoder;
@@ -199,6 +201,8 @@ pub struct Save {
     keys_done: AtomicU64,
     len_bytes: AtomicU64,
     failed: AtomicBool,
+    /// The bytes that all walkers hold; see [`Snapshot::walker_len_bytes`].
+    walker_len_bytes: Arc<AtomicUsize>,
     stream: Lock<Stream>,
 }
 
@@ -235,6 +239,10 @@ pub struct Walker {
     work: Option<Current>,
     /// The keys copied under a lock, to be encoded outside it.
     copies: Vec<KeyEntry>,
+    /// The bytes of `copies`, and of `records` as of their last count.
+    held: CopiedBytes,
+    /// The part of `held` for `records`.
+    records_len_bytes: usize,
 }
 
 /// The current work of a walker.
@@ -256,6 +264,40 @@ enum BigState {
 }
 
 impl Walker {
+    /// Encodes an entry. The memory for a long record and for its compression is counted in
+    /// advance: each is about as long as the value.
+    fn encode(&mut self, entry: &KeyEntry) {
+        if !is_long(entry) {
+            return self.records.entry(entry);
+        }
+        let reserved_bytes = 2 * memory_of(entry);
+        self.held.add(reserved_bytes);
+        self.records.entry(entry);
+        self.count_records();
+        self.held.sub(reserved_bytes);
+    }
+
+    /// Encodes the keys copied under a lock, and frees the copies.
+    fn encode_copies(&mut self) {
+        let mut copies = std::mem::take(&mut self.copies);
+        for entry in copies.drain(..) {
+            let len_bytes = memory_of(&entry);
+            self.encode(&entry);
+            drop(entry);
+            self.held.sub(len_bytes);
+        }
+        self.copies = copies;
+    }
+
+    /// Counts the present memory of the records as held.
+    fn count_records(&mut self) {
+        let len_bytes = self.records.memory_usage();
+        if len_bytes != self.records_len_bytes {
+            self.held.add(len_bytes);
+            self.held.sub(std::mem::replace(&mut self.records_len_bytes, len_bytes));
+        }
+    }
+
     fn enter<'e>(&self, engine: &'e Shared) -> Option<ClaimedPass<'e>> {
         (self.way == Way::Gate).then(|| engine.enter_gate(GateSlot::Walker(self.number)))
     }
@@ -303,6 +345,7 @@ impl Save {
             keys_done: AtomicU64::new(0),
             len_bytes: AtomicU64::new(0),
             failed: AtomicBool::new(false),
+            walker_len_bytes: Arc::clone(snapshot.walker_len_bytes()),
             stream: Lock::new(stream),
         }))
     }
@@ -367,7 +410,17 @@ impl Save {
 
     /// Creates walker `number`.
     pub fn walker(&self, number: usize, way: Way) -> Walker {
-        Walker { number, way, records: self.records(), db: 0, next_db: 0, work: None, copies: Vec::new() }
+        Walker {
+            number,
+            way,
+            records: self.records(),
+            db: 0,
+            next_db: 0,
+            work: None,
+            copies: Vec::new(),
+            held: CopiedBytes::new(Arc::clone(&self.walker_len_bytes)),
+            records_len_bytes: 0,
+        }
     }
 
     /// Abandons the file. The walkers must continue until they are done, which is soon.
@@ -396,6 +449,7 @@ impl Save {
         if !self.turn_to(walker, next_db, out, snapshot) {
             return Step::Waiting;
         }
+        walker.count_records();
         match walker.work.take() {
             Some(Current::Part(part)) => self.step_part(engine, walker, part),
             Some(Current::HandedOver(rest)) => self.step_handed_over(engine, walker, rest, out),
@@ -447,18 +501,19 @@ impl Save {
 
     fn step_part(&self, engine: &Shared, walker: &mut Walker, part: Part) -> Step {
         let pass = walker.enter(engine);
-        let (records, copies) = (&mut walker.records, &mut walker.copies);
+        let Walker { records, copies, held, .. } = &mut *walker;
         let mut keys = 0;
         let stepped = engine.keyspace.walk_part(part, STEP_KEYS, |entry| {
             keys += 1;
             if is_long(entry) {
+                held.add(memory_of(entry));
                 copies.push(entry.duplicate(entry.key(), entry.access()));
             } else {
                 records.entry(entry);
             }
         });
         drop(pass);
-        walker.copies.drain(..).for_each(|entry| walker.records.entry(&entry));
+        walker.encode_copies();
         self.keys_done.fetch_add(keys, Relaxed);
         if stepped != Stepped::Finished {
             walker.work = Some(Current::Part(part));
@@ -484,7 +539,7 @@ impl Save {
                 return Step::Waiting;
             }
             if let Some(next) = rest.next() {
-                snapshot.show_handed_over(next, |_, entry| walker.records.entry(entry));
+                snapshot.show_handed_over(next, |_, entry| walker.encode(entry));
                 self.keys_done.fetch_add(1, Relaxed);
             }
         }
@@ -497,7 +552,7 @@ impl Save {
         let mut keys = 0;
         let more = snapshot.walk_flushed(&mut flushed, |_, entry| {
             keys += 1;
-            walker.records.entry(entry);
+            walker.encode(entry);
         });
         self.keys_done.fetch_add(keys, Relaxed);
         if more {
@@ -670,8 +725,7 @@ fn is_long(entry: &KeyEntry) -> bool {
     match entry.view() {
         View::Object(Object::Blob(_)) => true,
         View::Object(object) => {
-            keyspace::freeing::memory_of(entry) > ENCODED_LOCKED_BYTES_MAX
-                || object.element_count() > STEP_ELEMENTS
+            memory_of(entry) > ENCODED_LOCKED_BYTES_MAX || object.element_count() > STEP_ELEMENTS
         }
         View::Bytes(_) | View::Int(_) => false,
     }

@@ -98,6 +98,11 @@ impl Compressor {
         Self::default()
     }
 
+    /// Returns the bytes of the tables and buffers. O(1).
+    pub fn memory_usage(&self) -> usize {
+        self.seen.capacity() * size_of::<u32>() + self.out.capacity()
+    }
+
     /// Compresses `bytes`. Returns `None` unless the result is at least four bytes shorter, as in
     /// Redis. O(bytes).
     pub fn compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {

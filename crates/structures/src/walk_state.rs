@@ -35,26 +35,29 @@ impl std::fmt::Debug for WalkState {
     }
 }
 
-/// The number of copied bytes of one walk, which are also contained in a count that several walks
-/// share. Dropping this value subtracts them from the shared count.
+/// The number of bytes held for one walk, which are also contained in a count that several walks
+/// share. Dropping this value subtracts them from the shared count. Memory that is counted before
+/// it is allocated and until it is freed never counts towards `maxmemory`.
 #[derive(Debug)]
-pub(crate) struct CopiedBytes {
+pub struct CopiedBytes {
     common: Arc<AtomicUsize>,
     own: usize,
 }
 
 impl CopiedBytes {
     /// Creates the count of a walk without copied bytes.
-    pub(crate) fn new(common: Arc<AtomicUsize>) -> Self {
+    pub fn new(common: Arc<AtomicUsize>) -> Self {
         Self { common, own: 0 }
     }
 
-    pub(crate) fn add(&mut self, len_bytes: usize) {
+    /// Adds bytes to both counts.
+    pub fn add(&mut self, len_bytes: usize) {
         self.own += len_bytes;
         self.common.fetch_add(len_bytes, Relaxed);
     }
 
-    pub(crate) fn sub(&mut self, len_bytes: usize) {
+    /// Subtracts bytes from both counts.
+    pub fn sub(&mut self, len_bytes: usize) {
         self.own -= len_bytes;
         self.common.fetch_sub(len_bytes, Relaxed);
     }

@@ -177,8 +177,9 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
     fn keep_copy(&mut self, at: usize) {
         let Some(walk) = &mut self.walk else { return };
         if let Some(number) = walk.stretches.exclude(at) {
-            let (node, copied_len_bytes) = (self.nodes[at].clone(), self.nodes[at].weight_bytes());
+            let copied_len_bytes = self.nodes[at].weight_bytes();
             walk.copied_len_bytes.add(copied_len_bytes);
+            let node = self.nodes[at].clone();
             walk.preserved.insert(number, PreservedNode { node, copied_len_bytes });
         }
     }
@@ -299,8 +300,10 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
             visit(&self.nodes[at]);
         } else {
             let preserved = walk.preserved.remove(&number).expect("what is in no stretch is kept");
-            walk.copied_len_bytes.sub(preserved.copied_len_bytes);
-            visit(&preserved.node);
+            let PreservedNode { node, copied_len_bytes } = preserved;
+            visit(&node);
+            drop(node);
+            walk.copied_len_bytes.sub(copied_len_bytes);
         }
         true
     }

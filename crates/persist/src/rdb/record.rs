@@ -100,6 +100,11 @@ impl Encoder {
         self.too_long
     }
 
+    /// Returns the bytes of the buffer and of the compression. O(1).
+    pub fn memory_usage(&mut self) -> usize {
+        self.writer.compressor_memory_usage() + self.buffer().capacity()
+    }
+
     /// Borrows the written bytes, which the caller may take.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         self.writer.sink_mut()

@@ -54,6 +54,11 @@ impl<S: Sink> Writer<S> {
         self.sink
     }
 
+    /// Returns the bytes of the tables and buffers of the compression. O(1).
+    pub fn compressor_memory_usage(&self) -> usize {
+        self.compressor.as_ref().map_or(0, Compressor::memory_usage)
+    }
+
     /// Borrows the sink, so that its bytes can be taken.
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.sink

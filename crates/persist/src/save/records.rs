@@ -23,6 +23,14 @@ impl Records {
         }
     }
 
+    /// Returns the bytes of the buffer and of the compression. O(1).
+    pub fn memory_usage(&mut self) -> usize {
+        match self {
+            Records::Rdb(encoder) => encoder.memory_usage(),
+            Records::Commands(encoder) => encoder.buffer().capacity(),
+        }
+    }
+
     /// Returns the error if a value did not fit the format.
     pub fn too_long(&self) -> Option<TooLong> {
         match self {

@@ -175,6 +175,33 @@ fn an_abandoned_save_fails_even_if_a_flush_follows() {
     assert_eq!(save.finish(&engine, &out), Err(Failed));
 }
 
+/// Copies and records of a save do not count towards `maxmemory`. Otherwise keys would be evicted
+/// for them.
+#[test]
+fn issue_33_copies_and_records_of_a_save_are_counted_as_held_by_it() {
+    const LEN_BYTES: usize = 1 << 20;
+    let engine = empty_engine(1);
+    let mut player = Player::new(&engine);
+    for key in ["visited", "changed"] {
+        player.run(&["SET", key, &"x".repeat(LEN_BYTES)]);
+    }
+    let save = begin(&engine, options(Contents::all(), OnFlush::EndEarly));
+    player.run(&["APPEND", "changed", "y"]);
+    let held_bytes = || engine.keyspace.snapshot().held_len_bytes();
+    assert!(held_bytes() >= LEN_BYTES, "the copy that was handed over");
+    let (out, mut rng) = (Bytes::default(), Rng::new(1));
+    save.write_head(&engine, &out);
+    let mut walkers = vec![save.walker(0, Way::Gate)];
+    let mut most_bytes = 0;
+    while !walkers.is_empty() {
+        step(&save, &engine, (&mut walkers, &out), (&mut rng, 1));
+        most_bytes = most_bytes.max(held_bytes());
+    }
+    assert!(most_bytes >= 2 * LEN_BYTES, "beside the copy there is a record: {most_bytes} bytes");
+    assert_eq!(held_bytes(), 0, "its walker has ended");
+    assert!(save.finish(&engine, &out).is_ok());
+}
+
 /// Returns the number of keys and of libraries in the file of a save with these contents.
 fn counts_of(engine: &Shared, contents: Contents) -> (usize, usize) {
     let save = begin(engine, options(contents, OnFlush::EndEarly));
