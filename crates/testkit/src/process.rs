@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::env;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use crate::client::{Address, Client};
 
 /// Maximum time until a server answers.
-const READY_WITHIN: Duration = Duration::from_secs(15);
+const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// Pause between two attempts to connect while a server starts.
 const READY_POLL: Duration = Duration::from_millis(3);
@@ -202,21 +202,44 @@ const FREE_PORTS: Range<u16> = 31_400..32_768;
 /// not listen yet.
 const RECENT_PORTS: usize = 256;
 
-/// The ports returned last.
-static RECENT: Mutex<VecDeque<u16>> = Mutex::new(VecDeque::new());
+/// A port that [`free_port`] has returned, with the lock that keeps other processes from choosing
+/// it. The lock ends with the process, or when the port is no longer among the recent ones.
+struct ChosenPort {
+    port: u16,
+    _lock: File,
+}
 
-/// Returns a port that is free on the loopback. It stays free unless another process asks for this
-/// very port.
+impl ChosenPort {
+    /// Chooses `port` unless another process has chosen it. Without this, both processes could find
+    /// the port free before either server listens, and one would talk to the other's server.
+    fn claim(port: u16) -> io::Result<Option<Self>> {
+        let folder = env::temp_dir().join("saker-test-ports");
+        std::fs::create_dir_all(&folder)?;
+        let file = File::create(folder.join(port.to_string()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { port, _lock: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+/// The ports returned last.
+static RECENT: Mutex<VecDeque<ChosenPort>> = Mutex::new(VecDeque::new());
+
+/// Returns a port that is free on the loopback. It stays free unless another program asks for this
+/// very port; programs that use this function do not.
 pub fn free_port() -> io::Result<u16> {
     let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let port = fastrand::u16(FREE_PORTS);
-        if recent.contains(&port) {
+        if recent.iter().any(|chosen| chosen.port == port) {
             continue;
         }
+        let Some(chosen) = ChosenPort::claim(port)? else { continue };
         match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
             Ok(_) => {
-                recent.push_back(port);
+                recent.push_back(chosen);
                 if recent.len() > RECENT_PORTS {
                     recent.pop_front();
                 }

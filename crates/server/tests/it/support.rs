@@ -108,7 +108,7 @@ pub fn speaking(server: &Server, protocol: Protocol) -> Client {
     Client::speaking(&Address::port(server.port()), protocol)
 }
 
-/// Returns true if a condition becomes true within ten seconds.
+/// Returns true if a condition becomes true within a minute.
 pub fn happens(mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
