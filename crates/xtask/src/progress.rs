@@ -1,10 +1,10 @@
 //! The steps of a run, printed one per line with their times. They run one after the other, or in
-//! two lanes in parallel. The run stops at the first failure and prints the remedy. A step that
+//! three lanes in parallel. The run stops at the first failure and prints the remedy. A step that
 //! cannot run here is printed as `SKIPPED` with the reason, never left out silently.
 //!
 //! ```text
-//!   Lane::Sources   computes: compilers, tests, models, fuzzing           ─┐
-//!                                                                          ├─► repeats ─► report
+//!   Lane::Sources   compilers, then tests, which often wait               ─┐
+//!   Lane::Models    computes: models, simulator, sanitizers, fuzzing       ├─► repeats ─► report
 //!   Lane::Servers   mostly waits: clients, frameworks, other suites       ─┘
 //! ```
 //! A failed step that depends on the timing of several processes is repeated once, alone, after all
@@ -45,14 +45,19 @@ pub struct Repeat {
 /// The function that repeats a failed part of a step.
 pub type RepeatRun = dyn FnOnce(&Session) -> Result<()> + Send;
 
-/// One of the two sequences of steps that can run in parallel.
+/// One of the sequences of steps that can run in parallel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Steps that mostly use the processor.
+    /// Checks of the sources and tests, which share one target folder.
     Sources,
+    /// Steps that build the sources in other ways, into target folders of their own, and compute.
+    Models,
     /// Steps that use the release binaries and mostly wait for servers.
     Servers,
 }
+
+/// All lanes.
+const LANES: [Lane; 3] = [Lane::Sources, Lane::Models, Lane::Servers];
 
 /// The way to go on after a step whose `run` returned an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +183,7 @@ pub fn list(steps: &[Step]) {
 pub enum Order {
     /// All steps one after the other, in the order of the list.
     Sequential,
-    /// The two lanes in parallel, with the steps of each lane one after the other.
+    /// The lanes in parallel, with the steps of each lane one after the other.
     Parallel,
 }
 
@@ -189,9 +194,9 @@ pub fn run(session: &Session, steps: &[Step], selection: &Selection, order: Orde
     let begun = Instant::now();
     let run = Run { session, steps: &chosen, stops: AtomicBool::new(false), state: Mutex::default() };
     match order {
-        Order::Sequential => run.steps_of(&[Lane::Sources, Lane::Servers]),
+        Order::Sequential => run.steps_of(&LANES),
         Order::Parallel => thread::scope(|scope| {
-            for lane in [Lane::Sources, Lane::Servers] {
+            for lane in LANES {
                 let run = &run;
                 scope.spawn(move || run.steps_of(&[lane]));
             }
@@ -470,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_stops_both_lanes_before_their_next_step() {
+    fn a_failure_stops_all_lanes_before_their_next_step() {
         static LATER_RAN: AtomicBool = AtomicBool::new(false);
         let later: fn(&Session) -> Result<Outcome> = |_| {
             LATER_RAN.store(true, Relaxed);

@@ -14,7 +14,7 @@ use crate::progress::{Outcome, Session};
 use crate::shell;
 
 /// The duration of the run of each target in CI, in seconds.
-const SMOKE_SECONDS: u64 = 5;
+const SMOKE_SECONDS: u64 = 3;
 const BUILD_LIMIT: Duration = Duration::from_secs(2400);
 /// The compiler flags that instrument the program for libFuzzer: counters of branches, traced
 /// comparisons, and checks of memory accesses.

@@ -20,15 +20,15 @@ mod unit;
 use anyhow::Result;
 
 use crate::progress::AfterFailure::{Repeat, Stop};
-use crate::progress::Lane::{Servers, Sources};
+use crate::progress::Lane::{Models, Servers, Sources};
 use crate::progress::{Outcome, Session, Step};
 use crate::{docs, redis_suite, release, simulate, tidy};
 
 const CLIENT_REMEDY: &str = "start `target/release/saker-server` and repeat the client's command by hand";
 const FRAMEWORK_REMEDY: &str = "start `target/release/saker-server` and run the log's last command with its port; the last word is the seed";
 
-/// The steps of `cargo xtask test`. The two lanes run in parallel, each in this order. With
-/// `--sequential`, all steps run in this order.
+/// The steps of `cargo xtask test`. The lanes run in parallel, each in this order. With `--sequential`,
+/// all steps run in this order.
 pub const STEPS: &[Step] = &[
     Step {
         name: "fmt",
@@ -82,7 +82,7 @@ pub const STEPS: &[Step] = &[
         name: "loom",
         about: "all interleavings of the concurrent pieces",
         remedy: "`RUSTFLAGS='--cfg loom' LOOM_LOG=1 cargo test -p CRATE --test NAME` shows the interleaving",
-        lane: Sources,
+        lane: Models,
         after_failure: Stop,
         run: cargo::loom,
     },
@@ -90,7 +90,7 @@ pub const STEPS: &[Step] = &[
         name: "shuttle",
         about: "the concurrent pieces under random schedules",
         remedy: "the log has the schedule; `shuttle::replay` repeats it",
-        lane: Sources,
+        lane: Models,
         after_failure: Stop,
         run: cargo::shuttle,
     },
@@ -98,7 +98,7 @@ pub const STEPS: &[Step] = &[
         name: "simulator",
         about: "an engine with simulated threads, clients, links, clock and disk, for a minute",
         remedy: "`cargo xtask simulate --scenario SEED` repeats the scenario that failed",
-        lane: Sources,
+        lane: Models,
         after_failure: Stop,
         run: simulate::step,
     },
@@ -106,7 +106,7 @@ pub const STEPS: &[Step] = &[
         name: "sanitizers",
         about: "the crates with unsafe code, under AddressSanitizer or valgrind",
         remedy: "the log shows the bad access and both stacks",
-        lane: Sources,
+        lane: Models,
         after_failure: Stop,
         run: sanitize::step,
     },
@@ -114,7 +114,7 @@ pub const STEPS: &[Step] = &[
         name: "fuzz",
         about: "each fuzz target for a few seconds",
         remedy: "the log names the input it found; run the target's binary with that file, then make it a unit test",
-        lane: Sources,
+        lane: Models,
         after_failure: Stop,
         run: fuzz::smoke,
     },

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -13,6 +14,10 @@ use serde::Deserialize;
 use super::peer;
 use crate::progress::{Outcome, Repeat, Session};
 use crate::shell;
+
+/// The number of tests that run at the same time for each core. Tests of servers mostly wait for
+/// replies, deadlines and other processes.
+const TESTS_PER_CORE: usize = 3;
 
 /// The environment variables of all test programs.
 type Environment = Arc<BTreeMap<&'static str, OsString>>;
@@ -31,10 +36,12 @@ pub fn step(session: &Session) -> Result<Outcome> {
     let environment: Environment = Arc::new(environment);
     let mut counts = TestCounts::default();
     let mut repeats = Vec::new();
+    let threads = TESTS_PER_CORE * thread::available_parallelism().map_or(1, usize::from);
+    let threads = format!("--test-threads={threads}");
     for program in programs(session)? {
         println!("     Running {}", program.name());
         let mut failed = Vec::new();
-        let ended = shell::run_watched(&mut program.command(&environment), |line| {
+        let ended = shell::run_watched(program.command(&environment).arg(&threads), |line| {
             counts.add(line);
             failed.extend(failed_test(line).map(str::to_owned));
         });
