@@ -95,7 +95,7 @@ struct Served {
     events: Vec<Event>,
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Served {
     fn start(backend: BackendChoice) -> Self {

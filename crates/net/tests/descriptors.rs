@@ -9,7 +9,7 @@ use net::{Address, BackendChoice, Event, EventLoop, Listener, LoopOptions};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const DESCRIPTORS_MAX: u64 = 128;
 /// The maximum number of reported failures. A failure is reported only if its pause is longer than
 /// the one before, and a pause has fewer steps than this.

@@ -17,7 +17,7 @@ use rustls::pki_types::ServerName;
 #[allow(dead_code)] // Only its client is used.
 mod identity;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const ROUNDS: usize = 40;
 
 /// A loop, the peer of its only connection, and that connection.

@@ -49,7 +49,7 @@ on_each_backend! {
     a_half_closed_connection_moves,
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the preferred suite of a version.
 fn suite(version: &rustls::SupportedProtocolVersion) -> SupportedCipherSuite {

@@ -42,7 +42,7 @@ on_each_backend! {
     held_output_leaves_sealed_and_in_order,
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns one suite of each version, and both record layouts of the older one.
 fn suites() -> Vec<SupportedCipherSuite> {

@@ -20,7 +20,7 @@ use net::{
 /// The number of moves of one test in CI.
 const MOVES: u64 = 3000;
 /// The time after which a silent test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const LOOPS: usize = 3;
 const CONNECTIONS: usize = 6;
 /// The maximum number of bytes of a connection that are not echoed yet: sometimes more than the

@@ -23,7 +23,7 @@ const PIPELINE_MAX: usize = 20;
 /// `everysec` while a sync blocks the file.
 const LAG_MAX: Duration = Duration::from_secs(2);
 /// Maximum time of a rewrite.
-const WITHIN: Duration = Duration::from_secs(30);
+const WITHIN: Duration = Duration::from_secs(60);
 const POLICIES: [&str; 3] = ["always", "everysec", "no"];
 
 /// The options with which a server is started.

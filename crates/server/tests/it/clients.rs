@@ -8,7 +8,7 @@ use testkit::{Client, Protocol, Value};
 use crate::support::{connect, on_each_back_end, on_each_back_end_with, speaking};
 
 /// Maximum time for background work to take effect.
-const SEEN_WITHIN: Duration = Duration::from_secs(10);
+const SEEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// Returns the line of the client with this id; empty if there is none.
 fn line(control: &mut Client, id: i64) -> String {

@@ -190,7 +190,7 @@ fn a_signal_ends_the_server_and_takes_its_files_along() {
         let found = fs::read_to_string(&pid).expect("a pidfile");
         assert_eq!(found.trim(), server.pid().to_string());
         signal(&server, ending);
-        assert_eq!(server.wait(Duration::from_secs(10)).expect("ends"), Some(0));
+        assert_eq!(server.wait(Duration::from_secs(60)).expect("ends"), Some(0));
         assert!(!socket.exists() && !pid.exists());
     }
 }

@@ -308,6 +308,6 @@ fn the_server_ends_although_a_script_stands_still() {
         client.command(&["EVAL", "redis.call('SET', 'a', '1')\nreturn 1", "0"]);
         say(&mut client, "s");
         server.connect().send(b"SHUTDOWN NOSAVE\r\n").expect("sent");
-        assert_eq!(server.wait(Duration::from_secs(20)).expect("ends"), Some(0), "{mode}");
+        assert_eq!(server.wait(Duration::from_secs(60)).expect("ends"), Some(0), "{mode}");
     }
 }

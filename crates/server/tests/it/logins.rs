@@ -141,7 +141,7 @@ fn the_audit_log_follows_its_name() {
     let refused = Server::builder().port(0).option("audit-log-file", "/nowhere/audit.log").start();
     assert!(matches!(refused, Err(StartError::Option { name, .. }) if name == "audit-log-file"));
     signal(&server, Signal::TERM);
-    server.wait(Duration::from_secs(20)).expect("ends");
+    server.wait(Duration::from_secs(60)).expect("ends");
 }
 
 #[test]
@@ -292,7 +292,8 @@ fn a_session_ends_with_its_token() {
         assert_eq!(client.command(&["AUTH", "", &token]), Value::Simple(b"OK".to_vec()));
         assert_eq!(renewed.command(&["AUTH", "", &token]), Value::Simple(b"OK".to_vec()));
         assert_eq!(renewed.command(&["AUTH", "app", "password"]), Value::Simple(b"OK".to_vec()));
-        client.set_read_timeout(Duration::from_secs(5));
+        // A session that ends may do so late on a busy machine. The token is valid for two seconds.
+        client.set_read_timeout(Duration::from_secs(if ends == "yes" { 60 } else { 5 }));
         client.command(&["SUBSCRIBE", "news"]);
         let ended = client.read();
         assert_eq!(matches!(ended, Err(ClientError::Closed)), ends == "yes", "{ends}: {ended:?}");

@@ -218,7 +218,7 @@ fn what_waits_to_be_freed_is_bounded_in_bytes_also_within_a_transaction() {
             assert!(peak < bound, "{peak} bytes with values of {value_bytes}, more than {bound}");
         }
         // A value that is being freed at this moment is not counted as pending or as freed.
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(60);
         while info(&mut client, "lazyfreed_objects") < 2 * count as u64 && Instant::now() < until {}
         assert_eq!(info(&mut client, "lazyfreed_objects"), 2 * count as u64);
         assert_eq!(info(&mut client, "lazyfree_pending_objects"), 0);

@@ -16,7 +16,7 @@ use testkit::{Client, ServerProcess, Value, saker};
 
 use crate::support::{BINARY, happens, info, pid, run, signal};
 
-const WITHIN: Duration = Duration::from_secs(10);
+const WITHIN: Duration = Duration::from_secs(60);
 
 /// Waits until `condition` holds.
 fn until(what: &str, condition: impl Fn() -> bool) {

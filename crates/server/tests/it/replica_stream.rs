@@ -11,7 +11,7 @@ use testkit::{Client, ServerProcess, peer};
 
 use crate::append_only::{folder, start_in};
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The word that ends the compared part of a stream.
 const END: &str = "the-end";

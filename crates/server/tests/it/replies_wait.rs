@@ -13,7 +13,7 @@ use testkit::{Client, Protocol, Value};
 
 use crate::support::{IO_THREADS, connect, connect_on, info, on_each_back_end, speaking};
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The connection that attaches the reader and controls it.
 struct Reader(Client);

@@ -89,7 +89,7 @@ fn big_values_grow_and_go_without_keeping_others_waiting() {
                             assert!(!matches!(reply, Value::Error(_)), "{request:?}: {reply:?}");
                         }
                         // Freeing the value must not delay clients either.
-                        let deadline = Instant::now() + Duration::from_secs(20);
+                        let deadline = Instant::now() + Duration::from_secs(60);
                         while info(&mut client, "lazyfree_pending_objects") > 0 {
                             assert!(Instant::now() < deadline, "{kind}: {requests:?} frees too slowly");
                         }

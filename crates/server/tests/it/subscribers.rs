@@ -15,7 +15,7 @@ use testkit::{Address, Client, Protocol, Value};
 use crate::support::{connect, on_each_back_end_with};
 
 /// Maximum time for background work to take effect.
-const SEEN_WITHIN: Duration = Duration::from_secs(20);
+const SEEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// Returns a text reply.
 fn text(value: Value) -> String {
