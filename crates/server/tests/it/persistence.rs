@@ -10,7 +10,7 @@ use testkit::{Client, Rng, ServerProcess, Value, peer, saker};
 use crate::support::BINARY;
 
 /// Maximum time for a server to end or to save.
-const WITHIN: Duration = Duration::from_secs(30);
+const WITHIN: Duration = Duration::from_secs(120);
 
 fn start_in(folder: &Path, options: &[&str]) -> ServerProcess {
     let dir = folder.to_str().expect("a name of text");

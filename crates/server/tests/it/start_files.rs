@@ -9,7 +9,7 @@ use testkit::{Client, saker};
 use crate::append_only::{
     ON, await_rewrite, files_of, folder, kill, manifest, names_in, ok, requests, start_in,
 };
-use crate::support::{BINARY, happens};
+use crate::support::{BINARY, happens, info};
 
 const MANIFEST: &str = "appendonly.aof.manifest";
 
@@ -180,6 +180,7 @@ fn issue_33_saves_keep_snapshots_aside_that_the_server_neither_loaded_nor_wrote(
     assert!(happens(|| aside(2).exists()));
     assert_eq!(fs::read(aside(2)).expect("it is kept"), b"whatever");
     assert!(happens(|| server.log().contains("renamed it to dump.rdb.aside-2")), "{}", server.log());
+    assert!(happens(|| info(&mut client, "rdb_bgsave_in_progress") == 0));
     // A change to another name that exists already, and back.
     assert!(happens(|| fs::read(&dump).is_ok_and(|bytes| bytes.starts_with(b"REDIS"))));
     fs::write(folder.path().join("other.rdb"), b"of others").expect("it can be written");

@@ -538,10 +538,18 @@ fn s_client(server: &Server, options: &[&str], input: &str) -> Option<String> {
         std::thread::sleep(Duration::from_millis(200));
         let _ = stdin.write_all(line.as_bytes());
     }
-    std::thread::sleep(Duration::from_millis(if input.is_empty() { 0 } else { 200 }));
+    let (mut stdout, mut said, mut chunk) = (child.stdout.take().expect("piped"), Vec::new(), [0; 4096]);
+    // Until the reply to the PING that ends the input, or the end of the connection.
+    while !input.is_empty() && !String::from_utf8_lossy(&said).contains("+PONG") {
+        match stdout.read(&mut chunk) {
+            Ok(len @ 1..) => said.extend_from_slice(&chunk[..len]),
+            _ => break,
+        }
+    }
     drop(stdin);
+    stdout.read_to_end(&mut said).expect("its output");
     let output = child.wait_with_output().expect("ends");
-    Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    Some(String::from_utf8_lossy(&[said, output.stderr].concat()).into_owned())
 }
 
 #[test]

@@ -223,12 +223,12 @@ fn a_blocked_client_hears_of_what_it_finds_expired_while_it_runs_in_vain() {
             writer.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
             writer.command(&["FLUSHALL"]);
             writer.command(&["XADD", "old", "1-1", "f", "v"]);
-            writer.command(&["PEXPIRE", "old", "50"]);
+            writer.command(&["PEXPIRE", "old", "1000"]);
             let mut reader = tracking(server, options);
             assert_eq!(reader.command(&["XLEN", "old"]), Value::Integer(1));
             reader.send(b"XREAD BLOCK 0 STREAMS old new 5-0 5-0\r\n").unwrap();
             while info(&mut admin, "blocked_clients") != "1" {}
-            admin.command(&["DEBUG", "SLEEP", "0.06"]);
+            admin.command(&["DEBUG", "SLEEP", "1.01"]);
             writer.command(&["XADD", "new", "1-1", "f", "v"]);
             let mut heard = String::new();
             while !heard.contains("old") || !heard.contains("new") {
