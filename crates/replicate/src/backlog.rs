@@ -206,6 +206,13 @@ impl Backlog {
         after.checked_sub(1).map(|last| self.pairs[last].0)
     }
 
+    /// Returns the largest known offset up to which the stream has no change beyond `position`.
+    /// `None` if all that is known is beyond it. O(log n).
+    pub fn offset_at(&self, position: u64) -> Option<u64> {
+        let after = self.pairs.partition_point(|&(noted, _)| noted <= position);
+        after.checked_sub(1).map(|last| self.pairs[last].1)
+    }
+
     /// Returns true if the stream can be continued at `offset`.
     pub fn has(&self, offset: u64) -> bool {
         (self.start..=self.end()).contains(&offset)

@@ -1,4 +1,4 @@
-//! Replication of a primary, without sockets, files and clocks.
+//! Replication, without sockets, files and clocks.
 //!
 //! ```text
 //!   change log ─► Primary::append ─► Backlog ─► one cursor per replica ─► the replica's connection
@@ -16,6 +16,7 @@
 //! | [`backlog`] | the last bytes of the stream, shared by all replicas |
 //! | [`cohort`] | the replicas that share a snapshot, and the time of its begin |
 //! | [`framing`] | the two ways in which a replica finds the end of a snapshot |
+//! | [`link`] | a replica's link to its primary: handshake, snapshot, offsets |
 //! | [`handshake`] | the properties that a replica announces with REPLCONF |
 //! | [`replica`] | the state of one replica |
 //! | [`primary`] | all of this together: resynchronisation, acknowledgements, limits |
@@ -27,5 +28,6 @@ pub mod cohort;
 pub mod framing;
 pub mod handshake;
 pub mod history;
+pub mod link;
 pub mod primary;
 pub mod replica;

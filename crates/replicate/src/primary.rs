@@ -1,4 +1,5 @@
-//! The state of a primary: its history, its backlog and its replicas.
+//! The state of a primary: its history, its backlog and its replicas. On a replica, the history and
+//! the stream are those of its primary.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +8,8 @@ use crate::framing::Framing;
 use crate::handshake::Purpose;
 use crate::history::{History, ReplId};
 use crate::replica::{Phase, Replica};
+
+mod follow;
 
 /// The answer to a request for synchronisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +78,11 @@ pub struct Primary {
     acks_due_at: Option<(u64, u64)>,
     /// The end of the stream after the last request of an acknowledgement.
     ack_requested_end: u64,
+    /// True while this server follows a primary, so that the stream is not its own.
+    is_following: bool,
+    /// The database that is selected at the end of the followed stream; `None` if the next change
+    /// follows a SELECT.
+    stream_db: Option<u32>,
     /// True while the server writes its last snapshot or ends: the stream gets no more commands
     /// that are no changes.
     is_final: bool,
@@ -96,6 +104,8 @@ impl Primary {
             writes_wait_above: 0,
             acks_due_at: None,
             ack_requested_end: 0,
+            is_following: false,
+            stream_db: None,
             is_final: false,
         }
     }
@@ -137,10 +147,15 @@ impl Primary {
         self.idle_since_ms = Some(now_ms);
     }
 
-    /// Sets whether the server writes its last snapshot or ends. Pings and requests of
-    /// acknowledgements would then move the stream beyond the end that the snapshot names.
-    pub fn set_final(&mut self, is_final: bool) {
-        self.is_final = is_final;
+    /// Begins the end of the server: it writes its last snapshot, or ends. Pings and requests of
+    /// acknowledgements would move the stream beyond the end that the snapshot names.
+    pub fn begin_end(&mut self) {
+        self.is_final = true;
+    }
+
+    /// Continues after [`begin_end`](Self::begin_end), because the server does not end.
+    pub fn continue_after_all(&mut self) {
+        self.is_final = false;
     }
 
     /// Appends a command that is no change, such as PING, unless the server ends.
@@ -198,9 +213,16 @@ impl Primary {
         if self.writes_wait_above > 0 { behind_bytes.saturating_sub(self.writes_wait_above) } else { 0 }
     }
 
-    /// Appends bytes to the stream, if it is recorded. What a replica beyond the hard limit has
-    /// still to read is given up at once, so the memory is bounded by the limit.
+    /// Appends bytes of this server's own to the stream, if it is recorded. The stream of a server
+    /// that follows is its primary's, so nothing is appended to it. What a replica beyond the hard
+    /// limit has still to read is given up at once, so the memory is bounded by the limit.
     pub fn append(&mut self, bytes: &[u8]) {
+        if !self.is_following {
+            self.append_bytes(bytes);
+        }
+    }
+
+    fn append_bytes(&mut self, bytes: &[u8]) {
         let Some(backlog) = &mut self.backlog else { return };
         backlog.append(bytes);
         let hard_bytes = self.limit.hard_bytes;
@@ -240,8 +262,11 @@ impl Primary {
     }
 
     /// Requests an acknowledgement from all replicas (`REPLCONF GETACK *`), as soon as the stream
-    /// has all changes up to the log's `position`.
+    /// has all changes up to the log's `position`. A server that follows requests none.
     pub fn request_ack(&mut self, position: u64) {
+        if self.is_following {
+            return;
+        }
         let (first, last) = self.acks_due_at.unwrap_or((position, position));
         self.acks_due_at = Some((first.min(position), last.max(position)));
         let noted = self.backlog.as_ref().and_then(|backlog| backlog.position_at(u64::MAX));
@@ -311,7 +336,7 @@ impl Primary {
     /// Continues after the whole snapshot of a replica was sent. Returns the next step on its
     /// connection.
     pub fn snapshot_sent(&mut self, client: u64, framing: Framing, now_ms: u64) -> AfterSnapshot {
-        let replica = self.replicas.get_mut(&client).filter(|replica| replica.phase != Phase::OverLimit);
+        let replica = self.replicas.get_mut(&client).filter(|replica| !replica.is_given_up());
         let Some(replica) = replica else { return AfterSnapshot::Close };
         let (phase, next) = match (replica.handshake.purpose, framing) {
             (Purpose::SnapshotOnly, _) => (Phase::SnapshotSent, AfterSnapshot::Close),
@@ -425,9 +450,10 @@ impl Primary {
         over.map(|(&client, _)| client).collect()
     }
 
-    /// Returns true if the backlog has had no replica for `ttl_ms`; 0 stands for ever.
+    /// Returns true if the backlog has had no replica for `ttl_ms`; 0 stands for ever. A server
+    /// that follows keeps it.
     pub fn is_backlog_due(&self, ttl_ms: u64, now_ms: u64) -> bool {
-        let is_idle = ttl_ms > 0 && self.replicas.is_empty() && self.backlog.is_some();
+        let is_idle = ttl_ms > 0 && !self.is_following && self.replicas.is_empty() && self.backlog.is_some();
         let since = self.idle_since_ms.filter(|_| is_idle);
         since.is_some_and(|since| now_ms.saturating_sub(since) > ttl_ms)
     }
@@ -579,11 +605,11 @@ mod tests {
         let mut primary = primary();
         primary.append(b"one");
         primary.note_position(1);
-        primary.set_final(true);
+        primary.begin_end();
         primary.append_control(b"PING");
         primary.request_ack(1);
         assert_eq!(primary.end(), 3);
-        primary.set_final(false);
+        primary.continue_after_all();
         primary.note_position(1);
         assert_eq!(primary.end(), 3 + GETACK.len() as u64, "the request was only put off");
     }

@@ -22,6 +22,9 @@ pub enum Phase {
     /// It had more to read than its limit allows. It keeps nothing any more and is to be
     /// disconnected.
     OverLimit,
+    /// The history that it follows has ended or got another ID. It keeps nothing any more and is to
+    /// be disconnected.
+    Outdated,
 }
 
 impl Phase {
@@ -31,7 +34,7 @@ impl Phase {
             Phase::AwaitsSnapshot { .. } => Some("wait_bgsave"),
             Phase::ReceivesSnapshot => Some("send_bulk"),
             Phase::AwaitsAck | Phase::Online => Some("online"),
-            Phase::SnapshotSent | Phase::OverLimit => None,
+            Phase::SnapshotSent | Phase::OverLimit | Phase::Outdated => None,
         }
     }
 }
@@ -93,11 +96,16 @@ impl Replica {
     /// Returns true if it keeps bytes of the backlog from being freed.
     pub fn holds_backlog(&self) -> bool {
         match self.phase {
-            Phase::AwaitsSnapshot { .. } | Phase::SnapshotSent | Phase::OverLimit => false,
+            Phase::AwaitsSnapshot { .. } | Phase::SnapshotSent | Phase::OverLimit | Phase::Outdated => false,
             Phase::ReceivesSnapshot | Phase::AwaitsAck | Phase::Online => {
                 self.handshake.purpose == Purpose::Follow
             }
         }
+    }
+
+    /// Returns true if it is to be disconnected, whatever it has been sent.
+    pub fn is_given_up(&self) -> bool {
+        matches!(self.phase, Phase::OverLimit | Phase::Outdated)
     }
 
     /// Returns true if its acknowledgements count: for WAIT, and as a good replica.

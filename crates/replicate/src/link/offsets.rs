@@ -1,0 +1,88 @@
+//! The offsets of a replica in the stream of its primary.
+//!
+//! *Read* is the offset after the last byte received, *applied* that after the last complete unit
+//! whose changes are in the data. Everything others may rely on follows from the applied offset:
+//! the own backlog, acknowledgements, the facts in a snapshot, and PSYNC. A unit is a command, or
+//! a transaction from MULTI to EXEC: the applied offset never lies inside one. All offsets here are
+//! 0-based: the number of bytes before the next one.
+
+use crate::link::request::push_request;
+
+/// The offsets on one link; see the module. Bytes that were read and not applied are forgotten
+/// with the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamOffsets {
+    read: u64,
+    applied: u64,
+}
+
+impl StreamOffsets {
+    /// Creates the offsets of a link whose next byte has the offset `at`.
+    pub fn new(at: u64) -> Self {
+        Self { read: at, applied: at }
+    }
+
+    /// Returns the offset after the last byte received. Only INFO shows it.
+    pub fn read(&self) -> u64 {
+        self.read
+    }
+
+    /// Returns the offset after the last unit applied.
+    pub fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// Counts received bytes.
+    pub fn note_read(&mut self, len_bytes: u64) {
+        self.read += len_bytes;
+    }
+
+    /// Counts the bytes of complete units whose changes are in the data.
+    ///
+    /// # Panics
+    /// If these bytes were not received.
+    pub fn note_applied(&mut self, len_bytes: u64) {
+        self.applied += len_bytes;
+        assert!(self.applied <= self.read, "more was applied than received");
+    }
+
+    /// Returns the acknowledgement for the primary. `synced` is the offset up to which the changes
+    /// are synced in the append-only file; `None` without one. See
+    /// [`crate::primary::Primary::offset_at`].
+    ///
+    /// GETACK is answered before its own bytes are applied, as in Redis.
+    pub fn ack(&self, synced: Option<u64>) -> Vec<u8> {
+        let acked = self.applied.to_string();
+        let synced = synced.map(|synced| synced.min(self.applied).to_string());
+        let mut words: Vec<&[u8]> = vec![b"REPLCONF", b"ACK", acked.as_bytes()];
+        if let Some(synced) = &synced {
+            words.extend([b"FACK", synced.as_bytes()]);
+        }
+        let mut out = Vec::new();
+        push_request(&mut out, &words);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_applied_bytes_are_acknowledged() {
+        let mut offsets = StreamOffsets::new(100);
+        offsets.note_read(50);
+        offsets.note_applied(20);
+        assert_eq!((offsets.read(), offsets.applied()), (150, 120));
+        assert_eq!(offsets.ack(None), b"*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$3\r\n120\r\n");
+        let ack = b"*5\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$3\r\n120\r\n$4\r\nFACK\r\n$2\r\n99\r\n";
+        assert_eq!(offsets.ack(Some(99)), ack);
+        assert!(offsets.ack(Some(130)).ends_with(b"FACK\r\n$3\r\n120\r\n"));
+    }
+
+    #[test]
+    #[should_panic(expected = "more was applied than received")]
+    fn no_bytes_are_applied_before_they_are_received() {
+        StreamOffsets::new(0).note_applied(1);
+    }
+}

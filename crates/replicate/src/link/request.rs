@@ -1,0 +1,53 @@
+//! The text of requests to a primary, and the errors that end a link.
+
+use std::fmt;
+
+/// The error that ends a link to a primary. Every link is attempted again a second later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkError {
+    /// The message for the log and for INFO.
+    pub text: String,
+    /// True if the primary is expected to accept the same requests later, without an operator.
+    pub is_transient: bool,
+}
+
+impl LinkError {
+    pub(crate) fn new(text: String) -> Self {
+        Self { text, is_transient: false }
+    }
+
+    /// Creates the error of an error reply. `text` is the message that contains the reply.
+    pub(crate) fn of_reply(reply: &[u8], text: String) -> Self {
+        let transient = [&b"-LOADING"[..], b"-NOMASTERLINK", b"-MASTERDOWN"];
+        Self { text, is_transient: transient.iter().any(|code| reply.starts_with(code)) }
+    }
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for LinkError {}
+
+/// Appends a request with these words to `out`.
+pub(crate) fn push_request(out: &mut Vec<u8>, words: &[&[u8]]) {
+    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Returns a line without its line end.
+pub(crate) fn trimmed(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// Returns the text of a line of the primary for a log.
+pub(crate) fn shown(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).replace(char::is_control, "?")
+}

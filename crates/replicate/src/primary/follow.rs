@@ -1,0 +1,302 @@
+//! The part of the state that a replica adds: it follows the stream of its primary, and passes it
+//! on to replicas of its own.
+//!
+//! While it follows, the stream is that of its primary, byte for byte, at the primary's offsets.
+//! Nothing else is appended: no PING, no GETACK, no change of its own. The stream contains what is
+//! applied, in complete units, so a replica of this server never has a unit that this server lacks.
+//!
+//! When the history gets another ID, the replicas of this server are disconnected. They ask again
+//! with the former ID, and so learn the new one. Otherwise they would count bytes of the new
+//! history under the former ID.
+//!
+//! All offsets are 0-based, the number of bytes before the next one, except in PSYNC, which counts
+//! from 1.
+
+use super::Primary;
+use crate::backlog::Backlog;
+use crate::history::{History, ReplId};
+use crate::replica::Phase;
+
+impl Primary {
+    /// Returns true while this server follows a primary.
+    pub fn is_following(&self) -> bool {
+        self.is_following
+    }
+
+    /// Begins to follow a primary, or another one. History, backlog and replicas stay, since the
+    /// new primary may continue the history. The caller owns the keyspace: from now on, nothing
+    /// that this server changes is in the stream.
+    pub fn follow(&mut self) {
+        if !self.is_following {
+            self.is_following = true;
+            // A primary that continues this stream selects a database first.
+            self.stream_db = None;
+            self.forget_ack_requests();
+        }
+    }
+
+    /// Returns the history and the offset with which a primary is asked to continue, for `PSYNC id
+    /// next`: `next` is the 1-based offset of the next byte. `None` if the stream is not recorded.
+    pub fn resume_point(&self) -> Option<(ReplId, u64)> {
+        self.backlog.as_ref().map(|backlog| (self.history.id, backlog.end() + 1))
+    }
+
+    /// Returns the database that is selected at the end of the stream. `None` if the next change
+    /// follows a SELECT, and while this server does not follow.
+    pub fn stream_db(&self) -> Option<u32> {
+        self.stream_db
+    }
+
+    /// Sets the database that is selected at the end of the stream, as the facts of a snapshot
+    /// tell it.
+    pub fn set_stream_db(&mut self, db: Option<u32>) {
+        self.stream_db = db;
+    }
+
+    /// Takes over the history of the primary after a full synchronisation, with an empty backlog
+    /// from `offset` on: the offset of `+FULLRESYNC`. The replicas that follow the former data are
+    /// to be disconnected, see [`Primary::outdated`].
+    ///
+    /// # Panics
+    /// If this server does not follow.
+    pub fn adopt(&mut self, id: ReplId, offset: u64, limit_bytes: u64) {
+        assert!(self.is_following, "only a replica gets its data from a primary");
+        self.history = History::new(id);
+        self.backlog = Some(Backlog::new(limit_bytes, offset));
+        self.stream_db = None;
+        self.outdate_replicas();
+    }
+
+    /// Continues with the history that the primary names in `+CONTINUE`; `None` if it names none.
+    /// Returns true if the ID is a new one. Then the former one is valid up to the present end,
+    /// and the replicas that follow are to be disconnected, see [`Primary::outdated`].
+    ///
+    /// # Panics
+    /// If this server does not follow.
+    pub fn continue_as(&mut self, id: Option<ReplId>) -> bool {
+        assert!(self.is_following, "only a replica continues the stream of a primary");
+        match id.filter(|id| *id != self.history.id) {
+            Some(id) => {
+                self.succeed(id);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Ends to follow: this server is a primary with a new ID, and its next change in the stream
+    /// follows a SELECT. With a backlog, the former ID is valid up to the present end. The replicas
+    /// that follow are to be disconnected, see [`Primary::outdated`]. The caller owns the keyspace.
+    pub fn promote(&mut self, id: ReplId, now_ms: u64) {
+        self.is_following = false;
+        self.stream_db = None;
+        self.forget_ack_requests();
+        match self.backlog {
+            Some(_) => self.succeed(id),
+            None => self.renew_id(id),
+        }
+        if self.replicas.is_empty() {
+            self.idle_since_ms = Some(now_ms);
+        }
+    }
+
+    /// Appends bytes of the primary's stream whose changes are in the data now. They are complete
+    /// units: no part of a command, nor of a transaction. `db` is the database that is selected at
+    /// their end.
+    ///
+    /// # Panics
+    /// If this server does not follow, or does not record the stream.
+    pub fn append_applied(&mut self, bytes: &[u8], db: u32) {
+        assert!(self.is_following, "only a replica applies a stream");
+        assert!(self.backlog.is_some(), "a replica that applies a stream records it");
+        self.append_bytes(bytes);
+        self.stream_db = Some(db);
+    }
+
+    /// Returns the largest known offset up to which the stream has no change beyond the log's
+    /// `position`, for `REPLCONF ACK … FACK`. `None` if all that is known is beyond it. O(log n).
+    pub fn offset_at(&self, position: u64) -> Option<u64> {
+        self.backlog.as_ref()?.offset_at(position)
+    }
+
+    /// Returns the replicas to disconnect because the history that they follow has ended.
+    pub fn outdated(&self) -> Vec<u64> {
+        let outdated = self.replicas.iter().filter(|(_, replica)| replica.phase == Phase::Outdated);
+        outdated.map(|(&client, _)| client).collect()
+    }
+
+    /// Begins a history that continues the present one from its end on.
+    fn succeed(&mut self, id: ReplId) {
+        self.history = History { id, second: Some((self.history.id, self.end())) };
+        self.outdate_replicas();
+    }
+
+    /// Ends the synchronisation of all replicas that were given an ID. Those that wait for a
+    /// snapshot get the new one with it.
+    fn outdate_replicas(&mut self) {
+        for replica in self.replicas.values_mut().filter(|replica| replica.holds_backlog()) {
+            replica.phase = Phase::Outdated;
+        }
+        self.update_needed();
+    }
+
+    /// Forgets the requests of acknowledgements that are due or sent.
+    fn forget_ack_requests(&mut self) {
+        self.acks_due_at = None;
+        // No stream ends there, so the next request is sent.
+        self.ack_requested_end = u64::MAX;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backlog::Piece;
+    use crate::framing::Framing;
+    use crate::handshake::Handshake;
+    use crate::primary::{AfterSnapshot, FullReason, Resync};
+    use crate::replica::{Dialect, Replica};
+
+    fn id(number: u64) -> ReplId {
+        ReplId::of_bits(number, 0, 0)
+    }
+
+    /// Creates a replica that has the history 5 up to offset 100, and one online replica, 7.
+    fn following() -> Primary {
+        let mut replica = Primary::new(id(1));
+        replica.follow();
+        replica.adopt(id(5), 100, 4000);
+        add(&mut replica, 7, Phase::Online);
+        replica
+    }
+
+    fn add(primary: &mut Primary, client: u64, phase: Phase) {
+        let replica = Replica::new(Handshake::default(), Dialect::Psync, String::new(), 0);
+        primary.add(client, replica);
+        primary.set_phase(client, phase, primary.end());
+    }
+
+    fn psync(primary: &Primary, id: ReplId, next: u64) -> Resync {
+        primary.resync(id.as_str().as_bytes(), next as i64)
+    }
+
+    fn text(pieces: &[Piece]) -> Vec<u8> {
+        pieces.iter().flat_map(|piece| piece.as_ref().to_vec()).collect()
+    }
+
+    #[test]
+    fn a_replica_appends_nothing_of_its_own() {
+        let mut replica = following();
+        replica.append(b"PING");
+        replica.request_ack(0);
+        replica.append_applied(b"SET", 3);
+        replica.note_position(1);
+        replica.request_ack(1);
+        replica.note_position(2);
+        replica.append(b"PING");
+        assert_eq!((replica.end(), replica.stream_db()), (103, Some(3)));
+        assert_eq!(text(&replica.take_for(7, 100)), b"SET");
+        assert_eq!(replica.resume_point(), Some((id(5), 104)));
+        // It keeps the backlog, and counts nothing for WAIT.
+        replica.remove(7, 0);
+        assert!(!replica.is_backlog_due(1, u64::MAX) && !replica.begin_close(1, u64::MAX, id(9)));
+        assert_eq!(replica.history(), &History::new(id(5)));
+    }
+
+    #[test]
+    fn requests_of_acknowledgements_end_with_the_role() {
+        let mut primary = Primary::new(id(1));
+        primary.open_backlog(4000, id(2));
+        primary.append(b"one");
+        primary.request_ack(5);
+        primary.follow();
+        primary.append_applied(b"two", 0);
+        primary.note_position(9);
+        assert_eq!(primary.end(), 6);
+        primary.promote(id(3), 0);
+        primary.note_position(10);
+        assert_eq!(primary.end(), 6);
+        primary.request_ack(10);
+        assert!(primary.end() > 6);
+    }
+
+    #[test]
+    fn a_primary_can_follow_with_its_own_history() {
+        let mut primary = Primary::new(id(1));
+        primary.follow();
+        assert_eq!(primary.resume_point(), None, "nothing was counted");
+        primary.promote(id(2), 0);
+        assert_eq!(primary.history(), &History::new(id(2)));
+        primary.open_backlog(4000, id(3));
+        primary.append(b"12345");
+        add(&mut primary, 7, Phase::Online);
+        primary.follow();
+        assert_eq!((primary.is_following(), primary.resume_point()), (true, Some((id(3), 6))));
+        assert!(primary.outdated().is_empty(), "the new primary may have the same history");
+        assert!(!primary.continue_as(None) && !primary.continue_as(Some(id(3))));
+        assert!(primary.outdated().is_empty());
+        assert!(primary.continue_as(Some(id(4))));
+        assert_eq!(primary.outdated(), [7]);
+        assert_eq!(primary.history(), &History { id: id(4), second: Some((id(3), 5)) });
+        assert_eq!(psync(&primary, id(3), 6), Resync::Continue { from: 5 });
+        primary.append_applied(b"678", 0);
+        assert_eq!(psync(&primary, id(3), 7), Resync::Full(FullReason::OtherHistory));
+        assert_eq!(psync(&primary, id(4), 7), Resync::Continue { from: 6 });
+        assert!(primary.take_for(7, 100).is_empty(), "an outdated replica gets nothing more");
+    }
+
+    #[test]
+    fn a_full_synchronisation_ends_all_former_histories() {
+        let mut replica = following();
+        replica.append_applied(b"12345", 0);
+        assert!(replica.continue_as(Some(id(6))));
+        add(&mut replica, 8, Phase::ReceivesSnapshot);
+        add(&mut replica, 9, Phase::AwaitsAck);
+        add(&mut replica, 10, Phase::AwaitsSnapshot { since_ms: 0 });
+        replica.adopt(id(11), 40, 4000);
+        assert_eq!(replica.outdated(), [7, 8, 9], "one has not been given an ID");
+        assert_eq!(replica.snapshot_sent(8, Framing::Length, 0), AfterSnapshot::Close);
+        assert!(!replica.acknowledge(9, 100, None, 0));
+        assert_eq!(replica.outdated(), [7, 8, 9]);
+        assert_eq!((replica.history(), replica.end()), (&History::new(id(11)), 40));
+        for (id, next) in [(id(5), 101), (id(6), 106), (id(11), 40), (id(11), 42)] {
+            assert!(matches!(psync(&replica, id, next), Resync::Full(_)), "{id} {next}");
+        }
+        assert_eq!(psync(&replica, id(11), 41), Resync::Continue { from: 40 });
+        assert_eq!(replica.backlog().expect("it is open").memory_bytes(), 0);
+    }
+
+    #[test]
+    fn a_promoted_replica_continues_the_history() {
+        let mut replica = following();
+        replica.append_applied(b"12345", 2);
+        replica.promote(id(6), 1000);
+        assert_eq!((replica.is_following(), replica.stream_db()), (false, None));
+        assert_eq!(replica.outdated(), [7]);
+        replica.append(b"SELECT");
+        assert_eq!(psync(&replica, id(5), 106), Resync::Continue { from: 105 });
+        assert_eq!(psync(&replica, id(5), 107), Resync::Full(FullReason::OtherHistory));
+        assert_eq!(psync(&replica, id(6), 112), Resync::Continue { from: 111 });
+        // The time without replicas begins now, also if there never was one.
+        let mut alone = Primary::new(id(1));
+        alone.follow();
+        alone.adopt(id(5), 0, 4000);
+        alone.promote(id(6), 1000);
+        assert!(!alone.is_backlog_due(100, 1100) && alone.is_backlog_due(100, 1101));
+    }
+
+    #[test]
+    fn the_synced_offset_has_no_change_beyond_the_synced_position() {
+        let mut replica = following();
+        assert_eq!(replica.offset_at(u64::MAX), None);
+        replica.note_position(10);
+        replica.append_applied(b"one", 0);
+        replica.note_position(12);
+        replica.append_applied(b"PING", 0);
+        replica.append_applied(b"two", 0);
+        replica.note_position(20);
+        let at = |position| replica.offset_at(position);
+        assert_eq!((at(9), at(10), at(11)), (None, Some(100), Some(100)));
+        assert_eq!((at(12), at(19), at(20), at(99)), (Some(103), Some(103), Some(110), Some(110)));
+    }
+}
