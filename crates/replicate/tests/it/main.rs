@@ -1,3 +1,4 @@
 //! Tests of replication's decisions as a whole.
 
 mod links;
+mod links_chain;
