@@ -214,6 +214,35 @@ pub fn keep_aside(folder: &dyn Folder, name: &str) -> Result<String, FileError> 
     Ok(free)
 }
 
+/// Renames a complete and synced file from one name to another, by the rule of `place`.
+/// [`Place::Free`] fails if the new name is taken; [`Place::Over`] keeps an unknown file aside and
+/// adds the new file to the known ones. The caller syncs the folder.
+///
+/// # Errors
+/// The new name is taken, or an error of the system. The file keeps its name.
+pub fn rename_into_place(
+    folder: &dyn Folder,
+    (temporary, name): (&str, &str),
+    place: Place<'_>,
+) -> Result<(), FileError> {
+    let former = folder.stamp(name)?;
+    match (place, former) {
+        (Place::Free, None) => {}
+        (Place::Free, Some(_)) => {
+            return Err(FileError(format!(
+                "another program created {name} during the write: move it to another folder"
+            )));
+        }
+        (Place::Over { known, set_aside }, former) => {
+            if former.is_some_and(|former| !known.has(&former)) {
+                set_aside(&keep_aside(folder, name)?);
+            }
+            folder.stamp(temporary)?.into_iter().for_each(|stamp| known.add(stamp));
+        }
+    }
+    folder.rename(temporary, name)
+}
+
 /// Creates a file under a name that only unfinished files of this process have. A file that a
 /// failure or a crash left there is removed and never written to.
 ///
@@ -283,9 +312,15 @@ pub fn temporary_sync_name(pid: u32, number: u64) -> String {
     format!("temp-repl-{pid}-{number}.rdb")
 }
 
+/// Returns the name of the file to which a process writes the snapshot that it receives from its
+/// primary since `begun_s`, in Unix seconds. Redis uses the same name.
+pub fn temporary_received_name(begun_s: i64, pid: u32) -> String {
+    format!("temp-{begun_s}.{pid}.rdb")
+}
+
 /// Returns the process that left this file, if the name is one of [`temporary_name`],
-/// [`temporary_base_name`] or [`temporary_sync_name`]. The file may be removed if that process has
-/// ended.
+/// [`temporary_base_name`], [`temporary_sync_name`] or [`temporary_received_name`]. The file may be
+/// removed if that process has ended.
 pub fn writer_pid(name: &str) -> Option<u32> {
     let of_snapshot = |name: &str| name.strip_prefix("temp-")?.strip_suffix(".rdb")?.parse().ok();
     let of_base = || name.strip_prefix("temp-rewriteaof-bg-")?.strip_suffix(".aof")?.parse().ok();
@@ -293,7 +328,11 @@ pub fn writer_pid(name: &str) -> Option<u32> {
         let (pid, number) = name.strip_prefix("temp-repl-")?.strip_suffix(".rdb")?.split_once('-')?;
         number.parse::<u64>().ok().and(pid.parse().ok())
     };
-    of_snapshot(name).or_else(of_base).or_else(of_sync)
+    let of_received = || {
+        let (begun_s, pid) = name.strip_prefix("temp-")?.strip_suffix(".rdb")?.split_once('.')?;
+        begun_s.parse::<u64>().ok().and(pid.parse().ok())
+    };
+    of_snapshot(name).or_else(of_base).or_else(of_sync).or_else(of_received)
 }
 
 /// Writes a save to a file, and ends its walk of the keyspace in any case. `drive` steps the save's
@@ -385,36 +424,13 @@ impl<'f> IncomingFile<'f> {
                 None => state.file.sync(),
             }
         };
-        let placed = placed.and_then(|()| self.make_room(name, place));
-        match placed.and_then(|()| self.folder.rename(&self.temporary, name)) {
+        match placed.and_then(|()| rename_into_place(self.folder, (&self.temporary, name), place)) {
             Ok(()) => self.folder.sync(),
             Err(trouble) => {
                 self.discard();
                 Err(trouble)
             }
         }
-    }
-
-    /// Applies the rule of `place` to an existing file with the name. [`Place::Free`] fails if
-    /// there is one; [`Place::Over`] keeps an unknown one aside and adds the new file to the known
-    /// ones.
-    fn make_room(&self, name: &str, place: Place<'_>) -> Result<(), FileError> {
-        let former = self.folder.stamp(name)?;
-        match (place, former) {
-            (Place::Free, None) => {}
-            (Place::Free, Some(_)) => {
-                return Err(FileError(format!(
-                    "another program created {name} during the write: move it to another folder"
-                )));
-            }
-            (Place::Over { known, set_aside }, former) => {
-                if former.is_some_and(|former| !known.has(&former)) {
-                    set_aside(&keep_aside(self.folder, name)?);
-                }
-                self.folder.stamp(&self.temporary)?.into_iter().for_each(|stamp| known.add(stamp));
-            }
-        }
-        Ok(())
     }
 
     /// Removes the file. Returns the first error of writing, if there was one.

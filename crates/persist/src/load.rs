@@ -51,6 +51,12 @@ pub trait ByteSource {
     /// # Errors
     /// An error of the system.
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError>;
+
+    /// Returns true if the next read would have to wait, as on a connection. The bytes read so far
+    /// are then used first: the sender may wait for an answer before it sends more.
+    fn is_dry(&mut self) -> bool {
+        false
+    }
 }
 
 impl ByteSource for &[u8] {
@@ -408,6 +414,14 @@ impl<S: ByteSource> Splitter<S> {
         Ok(())
     }
 
+    fn is_input_dry(&mut self) -> bool {
+        match &mut self.input {
+            Some(Input::Plain(source)) => source.is_dry(),
+            Some(Input::Compressed(frame)) => frame.is_dry(),
+            None => false,
+        }
+    }
+
     fn read_input(&mut self, from: usize) -> Result<usize, LoadErrorKind> {
         match &mut self.input {
             Some(Input::Plain(source)) => {
@@ -435,7 +449,7 @@ impl<S: ByteSource> Splitter<S> {
                 Ok(len) => filled += len,
                 Err(kind) => break Err(kind),
             }
-            if filled == self.buffer.len() {
+            if filled == self.buffer.len() || self.is_input_dry() {
                 break Ok(());
             }
         };

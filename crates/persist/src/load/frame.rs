@@ -211,6 +211,12 @@ impl<S: ByteSource> Frame<S> {
         Ok(len)
     }
 
+    /// Returns true if no unpacked bytes are left, and the next read of the source would have to
+    /// wait.
+    pub(super) fn is_dry(&mut self) -> bool {
+        self.given == self.output.len() && !self.is_over && self.source.is_dry()
+    }
+
     /// Returns the content after the frame, which must have been read to its end.
     pub(super) fn into_behind(mut self) -> Behind<S> {
         let file_offset = self.input_offset + self.used as u64;

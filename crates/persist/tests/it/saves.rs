@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use engine::Shared;
-use persist::folder::{temporary_sync_name, writer_pid};
+use persist::folder::{temporary_received_name, temporary_sync_name, writer_pid};
 use persist::load::{Part, Splitter};
 use persist::rdb::{Compression, FileVersion, Usage};
 use persist::save::{
@@ -237,7 +237,16 @@ fn counts_of(engine: &Shared, contents: Contents) -> (usize, usize) {
 #[test]
 fn a_file_that_a_full_sync_left_names_its_process() {
     assert_eq!(writer_pid(&temporary_sync_name(7, 3)), Some(7));
-    for name in ["temp-repl-7.rdb", "temp-repl-x-3.rdb", "temp-repl-7-x.rdb", "repl-7-3.rdb"] {
+    assert_eq!(writer_pid(&temporary_received_name(1_700_000_000, 7)), Some(7));
+    for name in [
+        "temp-x.7.rdb",
+        "temp-1.x.rdb",
+        "temp-1.7.8.rdb",
+        "temp-repl-7.rdb",
+        "temp-repl-x-3.rdb",
+        "temp-repl-7-x.rdb",
+        "repl-7-3.rdb",
+    ] {
         assert_eq!(writer_pid(name), None, "{name}");
     }
 }
