@@ -1,5 +1,8 @@
 //! Work of an executor that needs the whole keyspace, and the refusal while a busy script holds it.
 
+use std::sync::atomic::Ordering::Relaxed;
+
+use commands::CommandError;
 use stdx::ByteQueue;
 
 use crate::call::Host;
@@ -10,13 +13,19 @@ use crate::run::Executor;
 use crate::session::{Flow, Session};
 use crate::table::Registered;
 
+/// The error of a command that needs the data while it is loaded.
+pub(crate) const LOADING: CommandError = CommandError::Line("LOADING Redis is loading the dataset in memory");
+
 /// The reason why a request could not run as the exclusive owner of the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotAlone {
     /// A busy script holds the keyspace.
     Busy,
-    /// The request may write, and clients were paused while it waited.
+    /// The request may write, and clients were paused or the role has changed while it waited. It
+    /// is checked again from the beginning.
     Paused,
+    /// The load of all data began while the request waited.
+    Loading,
 }
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
@@ -24,8 +33,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// published to the change log before the thread waits to become the owner, and again before it
     /// stops being the owner.
     ///
-    /// While the thread waits, other owners may run. If one of them was CLIENT PAUSE, a request
-    /// that may write must not run any more.
+    /// While the thread waits, other owners may run. If one of them was CLIENT PAUSE or REPLICAOF,
+    /// a request that may write must not run any more. If one of them began a load, no request may
+    /// run.
     ///
     /// # Errors
     /// The reason why `work` was not run.
@@ -36,20 +46,36 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         work: impl FnOnce(&mut Self, &mut TurnPass<'_, 'g>) -> R,
     ) -> Result<R, NotAlone> {
         self.commit.publish_log();
+        let was_loading = self.shared().server_state.is_loading.load(Relaxed);
         // With a single I/O thread, only the housekeeper and saves compete for the keyspace.
         if self.commit.thread == Some(0) && self.shared().threads.len() == 1 {
             pass.keep_ownership();
         }
         let done = pass.alone_unless_busy(|pass| {
-            if effect == Effect::MayWrite && self.is_paused_now() {
+            if effect == Effect::MayWrite && self.must_not_write_now() {
                 return Err(NotAlone::Paused);
+            }
+            if !was_loading && self.shared().server_state.is_loading.load(Relaxed) {
+                return Err(NotAlone::Loading);
             }
             let done = work(self, pass);
             self.commit.publish_log();
             Ok(done)
         });
         self.is_inside = pass.is_inside();
+        self.look_at_refusals();
         done.unwrap_or(Err(NotAlone::Busy))
+    }
+
+    /// Returns true if clients are paused, or the role has changed since the request was checked.
+    /// For the applier of a primary's stream: if the server does not follow this stream any more.
+    #[inline]
+    fn must_not_write_now(&self) -> bool {
+        let epoch = self.shared().server_state.role.epoch.load(Relaxed);
+        match self.applied_epoch {
+            Some(applied) => epoch != applied,
+            None => self.is_paused_now() || epoch != self.now.role_epoch,
+        }
     }
 
     /// Returns true if clients are paused at this moment. Reads the clock only if they were paused
@@ -61,8 +87,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     }
 
     /// Ends a request that was counted as called but did not run: replies with the error of a busy
-    /// script, or postpones the request until clients are no longer paused. Returns false: the
-    /// request did not succeed.
+    /// script or of loading, or postpones the request until clients are no longer paused. Returns
+    /// false: the request did not succeed.
     #[cold]
     pub(crate) fn give_up(
         &mut self,
@@ -73,6 +99,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     ) -> bool {
         match reason {
             NotAlone::Busy => self.refuse_busy(session, registered, out),
+            NotAlone::Loading => self.refuse_called(session, registered, LOADING, out),
             NotAlone::Paused => self.postpone(session, registered),
         }
     }
@@ -96,12 +123,25 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         registered: &Registered,
         out: &mut ByteQueue,
     ) -> bool {
+        self.refuse_called(session, registered, self.shared().scripts.error(), out)
+    }
+
+    /// Replies with `error` to a request that was already counted as called but did not run.
+    /// Returns false: the request did not succeed.
+    #[cold]
+    pub(crate) fn refuse_called(
+        &mut self,
+        session: &Session,
+        registered: &Registered,
+        error: CommandError,
+        out: &mut ByteQueue,
+    ) -> bool {
         let counters = self.counters(registered);
         counters.calls.sub(1);
         counters.rejected.add(1);
         self.meter.called = false;
         self.meter.extra_calls -= 1;
-        self.refuse(session.protocol(), self.shared().scripts.error(), out);
+        self.refuse(session.protocol(), error, out);
         false
     }
 }

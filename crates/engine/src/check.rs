@@ -84,6 +84,15 @@ pub fn flags_of(session: &Session, registered: &Registered) -> Flags {
     }
 }
 
+/// Returns the flags that a command has; for EXEC, those that all queued commands have, too.
+pub fn common_flags_of(session: &Session, registered: &Registered) -> Flags {
+    let flags = registered.command.flags;
+    match (&session.transaction, registered.command.run) {
+        (Some(transaction), Runner::Transaction(Verb::Exec)) => flags & transaction.common_flags(),
+        _ => flags,
+    }
+}
+
 /// Returns true if a command runs a script, or is an EXEC with a queued command that does.
 #[inline]
 pub fn runs_scripts(session: &Session, registered: &Registered) -> bool {

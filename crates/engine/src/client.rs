@@ -141,6 +141,8 @@ pub struct State {
     /// True if the client is a replica, whose connection has left its I/O thread. Set by
     /// [`Threads::mark_replica`](crate::threads::Threads::mark_replica).
     pub(crate) replica: AtomicBool,
+    /// True if the client is the link of this server to its primary. Constant.
+    primary: bool,
 }
 
 /// The state of a client for other threads. Times are milliseconds of the server's monotonic clock.
@@ -225,6 +227,18 @@ impl ClientInfo {
         self.state.replica.load(Relaxed)
     }
 
+    /// Returns true if the client is the link of this server to its primary: its connection belongs
+    /// to no I/O thread.
+    pub fn is_primary(&self) -> bool {
+        self.state.primary
+    }
+
+    /// Returns true if the client is a replica or the primary of this server: its connection
+    /// belongs to no I/O thread.
+    pub fn is_link(&self) -> bool {
+        self.is_primary() || self.is_replica()
+    }
+
     /// Adds to the bytes sent to the client. Only the client's own thread calls it, so a plain load
     /// and store are enough.
     #[inline]
@@ -254,6 +268,18 @@ impl ClientInfo {
             traffic: Traffic { last_active_ms: now_ms.into(), ..Traffic::default() },
             choices: Choices::default(),
             state: State::default(),
+        }
+    }
+
+    /// Creates the state of the link to the primary, with the addresses of both ends. The client is
+    /// registered by [`Clients::add`](crate::clients::Clients::add).
+    pub fn of_primary(id: u64, fd: i32, (peer, local): (Address, Address), now_ms: u64) -> Self {
+        let place = Place { thread: 0, conn: ConnId::new(u32::MAX, 0), fd };
+        let names = ClientNames { user: b"(superuser)".to_vec(), ..ClientNames::default() };
+        Self {
+            names: names.into(),
+            state: State { primary: true, ..State::default() },
+            ..Self::new(id, place, (peer, local), now_ms)
         }
     }
 

@@ -117,7 +117,7 @@ impl Clients {
             return;
         }
         let mut registry = self.lock();
-        if registry.by_id.contains_key(&client.id) && !client.is_replica() {
+        if registry.by_id.contains_key(&client.id) && !client.is_link() {
             self.set_counted(&mut registry, client, client.memory_bytes());
         }
     }

@@ -189,6 +189,11 @@ impl<'s> Commit<'s> {
         }
     }
 
+    /// Makes this the commit of the applier of a primary's stream.
+    pub(crate) fn become_applier(&mut self) {
+        self.log_buffer = self.shared.log.applier_buffer_index();
+    }
+
     /// Returns true if this thread's writes must wait: its buffer of the change log is full, or the
     /// running snapshot has too many entries that are not written yet.
     #[inline]
@@ -205,6 +210,11 @@ impl<'s> Commit<'s> {
         self.effects.record.is_wanted = is_wanted;
         self.effects.record.begin(self.effects.changes);
         is_wanted
+    }
+
+    /// Returns true if the current unit has recorded a command.
+    pub fn has_record(&self) -> bool {
+        !self.unit.is_empty()
     }
 
     /// Adds the effect of a command to the unit's record. The expired keys that it found have

@@ -314,7 +314,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             let ran =
                 self.alone(pass, effect, |it, pass| it.run_script_alone(engine, &run, session, out, pass));
             end = match ran {
-                Err(NotAlone::Paused) => return Ok(self.postpone(session, request.registered)),
+                Err(reason @ (NotAlone::Paused | NotAlone::Loading)) => {
+                    return Ok(self.give_up(session, request.registered, reason, out));
+                }
                 ran => ran.ok(),
             };
             self.stats().scripts.alone.add(1);
@@ -346,30 +348,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 Known::Alone => false,
             };
         shares && !self.now.is_monitored && matches!(self.debugged, Debugged::Not)
-    }
-
-    /// Checks that the flags which a script declares permit it to run now.
-    fn check_script(&self, prepared: &Prepared, verb: ScriptVerb) -> Result<(), CommandError> {
-        let traits = prepared.traits;
-        if traits.contains(ScriptTraits::COMPATIBLE) {
-            return Ok(());
-        }
-        if !traits.contains(ScriptTraits::NO_WRITES) {
-            if verb.is_read_only() {
-                return Err(CommandError::Line(
-                    "ERR Can not execute a script with write flag using *_ro command.",
-                ));
-            }
-            if let Some(error) = self.write_refusal() {
-                return Err(error);
-            }
-        }
-        if self.script_lacks_memory && !traits.intersects(ScriptTraits::NO_WRITES | ScriptTraits::ALLOW_OOM) {
-            return Err(CommandError::Line(
-                "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
-            ));
-        }
-        Ok(())
     }
 
     /// Runs a script under locks, and repeats it while it needs only more locks. Returns `None` if
@@ -755,6 +733,9 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             && let Some(error) = self.executor.write_refusal()
         {
             return Err(error);
+        }
+        if self.executor.is_stale() && !flags.contains(Flags::STALE) {
+            return Err(CommandError::Line("ERR Can not execute the command on a stale replica"));
         }
         let has_memory = !self.executor.script_lacks_memory
             || self.has_written

@@ -130,7 +130,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         let not_evictable = shared.startup_bytes.load(Relaxed) + clients.max(len_bytes as u64);
         let can_fit = not_evictable + reserve_bytes <= self.settings.maxmemory_bytes;
         let is_loading = shared.server_state.is_loading.load(Relaxed);
-        (can_fit || is_loading) && self.make_room(memory, reserve_bytes) != LimitState::Short
+        let is_unlimited = is_loading || shared.server_state.role.ignores_memory_limit.load(Relaxed);
+        (can_fit || is_unlimited) && self.make_room(memory, reserve_bytes) != LimitState::Short
     }
 
     /// Makes room for `reserve_bytes` more: evicts keys by the policy, and helps to free lazy freed
@@ -143,6 +144,10 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     pub fn make_room(&mut self, memory: &mut MemoryLimit, reserve_bytes: u64) -> LimitState {
         if self.shared().server_state.is_loading.load(Relaxed) {
             // As in Redis: later commands of the file may use a key that would be evicted.
+            return LimitState::Fits;
+        }
+        if self.shared().server_state.role.ignores_memory_limit.load(Relaxed) {
+            // Only the primary evicts keys.
             return LimitState::Fits;
         }
         if self.now.expiry_rule == ExpiryRule::Paused {
@@ -260,7 +265,10 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
 pub fn is_exceeded(shared: &Shared) -> bool {
     let settings = shared.settings.get();
     let limit = settings.maxmemory_bytes;
-    if limit == 0 || settings.eviction.is_none() || shared.server_state.is_loading.load(Relaxed) {
+    let server_state = &shared.server_state;
+    let is_exempt =
+        server_state.is_loading.load(Relaxed) || server_state.role.ignores_memory_limit.load(Relaxed);
+    if limit == 0 || settings.eviction.is_none() || is_exempt {
         return false;
     }
     let uncounted = uncounted_bytes(shared);

@@ -14,7 +14,7 @@ use resp::Reply;
 use smallvec::SmallVec;
 use stdx::ByteQueue;
 
-use crate::alone::NotAlone;
+use crate::alone::{LOADING, NotAlone};
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::commit::Unit;
@@ -231,6 +231,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 self.postpone(session, registered);
                 return Ok(());
             }
+            if ran == Err(NotAlone::Loading) {
+                self.unwatch(session);
+                return Err(aborted_by(&LOADING));
+            }
             ran.ok()
         };
         self.unwatch(session);
@@ -326,7 +330,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         session.in_exec = false;
         self.exec_filtered_replies = session.reply_mode != ReplyMode::On;
-        if shared.log.is_attached() {
+        // REPLICAOF in the transaction may have detached the last reader. The client has seen the
+        // next position all the same, and waits for it.
+        if shared.log.is_attached() || self.commit.has_record() {
             self.commit.log_unit_alone();
             session.saw(self.commit.position);
             session.wrote(self.commit.own_position);

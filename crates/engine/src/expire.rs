@@ -216,10 +216,11 @@ impl ActiveExpiry {
     ) -> Option<SweepPoint> {
         let shared = executor.shared();
         // Shards that a busy script holds are left to a later round, and all of them while clients
-        // are paused. The pause is checked inside the gate: when CLIENT PAUSE replies, no step is
-        // in progress that has not seen it.
+        // are paused or the server is a replica. This is checked inside the gate: when CLIENT PAUSE
+        // or REPLICAOF replies, no step is in progress that has not seen it.
         let pass = shared.gate.shared_unless_busy(shared.gate_index(GateSlot::Housekeeper));
-        if !pass.is_inside() || shared.pause.is_on(executor.now.unix_ms) {
+        let is_replica = shared.server_state.role.is_replica.load(Relaxed);
+        if !pass.is_inside() || is_replica || shared.pause.is_on(executor.now.unix_ms) {
             return None;
         }
         let since = (executor.settings.thresholds.latency_ms > 0).then(|| executor.clock.now());

@@ -1,11 +1,13 @@
 //! The rule by which commands treat the expired keys and fields that they find.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use commands::Command;
 use commands::table::Flags;
 use keyspace::view::ExpiredAccess;
 
 use crate::settings::Settings;
-use crate::shared::Pause;
+use crate::shared::{Pause, Role};
 use crate::table::Runner;
 
 /// The rule by which the commands of a turn treat expired keys and fields.
@@ -16,37 +18,41 @@ pub enum ExpiryRule {
     /// Data is imported (`import-mode`): only writes remove expired keys, and the importing client
     /// sees them.
     Importing,
+    /// The server is a replica: the primary removes expired keys, and its stream sees them. Clients
+    /// do not see them.
+    Replica,
     /// Clients are paused (CLIENT PAUSE): expired keys stay, so that the change log does not grow.
     /// Reads do not see them.
     Paused,
 }
 
 impl ExpiryRule {
-    /// Returns the rule of a turn that begins at `now_ms`, in Unix milliseconds. A pause takes
-    /// precedence over `import-mode`.
+    /// Returns the rule of a turn that begins at `now_ms`, in Unix milliseconds. The role of a
+    /// replica takes precedence over a pause, and a pause over `import-mode`.
     #[inline]
-    pub fn of(pause: &Pause, settings: &Settings, now_ms: i64) -> Self {
-        match (pause.is_on(now_ms), settings.import_mode) {
-            (true, _) => Self::Paused,
-            (false, true) => Self::Importing,
-            (false, false) => Self::Usual,
+    pub fn of(pause: &Pause, settings: &Settings, role: &Role, now_ms: i64) -> Self {
+        match (role.is_replica.load(Relaxed), pause.is_on(now_ms), settings.import_mode) {
+            (true, ..) => Self::Replica,
+            (false, true, _) => Self::Paused,
+            (false, false, true) => Self::Importing,
+            (false, false, false) => Self::Usual,
         }
     }
 
     /// Returns the treatment of expired keys for a command. `imports` returns true for a client
-    /// that imports data. Callers on the hot path handle the usual rule themselves; this function
-    /// is not inlined, so that they are.
+    /// that imports data, and for the stream of a primary. Callers on the hot path handle the usual
+    /// rule themselves; this function is not inlined, so that they are.
     #[cold]
     #[inline(never)]
     pub fn access(self, command: &Command<Runner>, imports: impl FnOnce() -> bool) -> ExpiredAccess {
         match (self, command.flags.contains(Flags::WRITE)) {
             (Self::Usual, _) => ExpiredAccess::Remove,
             _ if imports() => ExpiredAccess::Show,
-            (Self::Importing, true) => ExpiredAccess::RemoveOnAccess,
+            (Self::Importing | Self::Replica, true) => ExpiredAccess::RemoveOnAccess,
             // A write must not find an expired key in its place. Writes are postponed during a
             // pause, except those that were in progress.
             (Self::Paused, true) => ExpiredAccess::Remove,
-            (Self::Importing | Self::Paused, false) => ExpiredAccess::Hide,
+            (Self::Importing | Self::Replica | Self::Paused, false) => ExpiredAccess::Hide,
         }
     }
 
@@ -56,7 +62,7 @@ impl ExpiryRule {
         match self {
             Self::Usual => ExpiredAccess::Remove,
             // The client's own request decides.
-            Self::Importing => ExpiredAccess::Show,
+            Self::Importing | Self::Replica => ExpiredAccess::Show,
             Self::Paused => ExpiredAccess::Hide,
         }
     }

@@ -35,8 +35,8 @@ pub const COMMANDS: &[&str] = &[
     "json.debug|help", "json.debug|memory", "json.del", "json.forget", "json.get", "json.merge", "json.mget",
     "json.mset", "json.numincrby", "json.nummultby", "json.numpowby", "json.objkeys", "json.objlen",
     "json.resp", "json.set", "json.strappend", "json.strlen", "json.toggle", "json.type", "lmovem", "phcard",
-    "phdel", "phget", "phmget", "phset", "replicaof", "sdiffcard", "search.clusterinfo",
-    "search.clusterrefresh", "search.clusterset", "slaveof", "sunioncard", "tdigest.add",
+    "phdel", "phget", "phmget", "phset", "sdiffcard", "search.clusterinfo",
+    "search.clusterrefresh", "search.clusterset", "sunioncard", "tdigest.add",
     "tdigest.byrank", "tdigest.byrevrank", "tdigest.cdf", "tdigest.create", "tdigest.info", "tdigest.max",
     "tdigest.merge", "tdigest.min", "tdigest.quantile", "tdigest.rank", "tdigest.reset", "tdigest.revrank",
     "tdigest.trimmed_mean", "timeseries.clusterset", "timeseries.refreshcluster", "topk.add", "topk.count",
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn rules_name_commands_subcommands_and_first_arguments() {
-        for rule in ["failover", "replicaof", "cluster|slot-stats", "ft.config|get", "json.get", "vadd"] {
+        for rule in ["failover", "lmovem", "cluster|slot-stats", "ft.config|get", "json.get", "vadd"] {
             assert!(is_rule(rule, FirstArgs::Refused), "{rule}");
         }
         assert!(is_rule("failover|x", FirstArgs::Taken) && !is_rule("failover|x", FirstArgs::Refused));

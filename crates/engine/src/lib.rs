@@ -22,6 +22,7 @@
 //! | [`scripts`], [`pass`] | running scripts and their time; the thread's work while one is busy |
 //! | [`transaction`], [`session`], [`subscribe`] | the state of one client |
 //! | [`shared`] | the state that all threads of an engine share |
+//! | `replacement` | the notices to clients when all data is replaced |
 //! | [`request`], [`check`] | the command and keys of a request; the checks in Redis' order |
 //! | [`commit`], [`expiry_rule`] | the end of every change; the treatment of expired keys |
 //! | [`run`] | running a command on locked keys; serving blocked clients |
@@ -38,6 +39,7 @@
 
 pub mod acl;
 mod alone;
+pub mod apply;
 pub mod batch;
 pub mod call;
 pub mod check;
@@ -64,6 +66,7 @@ pub mod monitoring;
 pub mod owned_args;
 pub mod pass;
 pub mod publish;
+mod replacement;
 pub mod replay;
 pub mod request;
 pub mod rights;

@@ -105,6 +105,12 @@ pub struct Executor<'s, C, H> {
     /// True while the thread is inside the gate, where shards may be locked: not while a busy
     /// script owns the keyspace.
     pub is_inside: bool,
+    /// The number of changes of the role at which the applied stream began; `None` unless this is
+    /// the executor of the applier.
+    pub(crate) applied_epoch: Option<u64>,
+    /// True if requests may have to be delayed or refused, as
+    /// [`look_at_refusals`](Self::look_at_refusals) found last.
+    pub(crate) may_hold_back: bool,
 }
 
 /// The state that is the same for all requests of a turn.
@@ -125,6 +131,8 @@ pub struct Now {
     pub expiry_rule: ExpiryRule,
     /// True if there is a monitor, so that commands are sent to monitors.
     pub is_monitored: bool,
+    /// The number of changes of the role before the requests were checked.
+    pub role_epoch: u64,
 }
 
 /// The caller of a command: the client, and the modes in which it accesses keys.
@@ -268,6 +276,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 access: Access::Lru { clock_s: 0 },
                 expiry_rule: ExpiryRule::Usual,
                 is_monitored: false,
+                role_epoch: 0,
             },
             settings: shared.settings.get(),
             settings_version: 0,
@@ -283,6 +292,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             exec_filtered_replies: false,
             unfreed_bytes: 0,
             is_inside: true,
+            applied_epoch: None,
+            may_hold_back: false,
             clock,
         }
     }
@@ -293,12 +304,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.shared
     }
 
-    /// Returns the index of the I/O thread for client requests. A debugged script runs on a thread
-    /// of its own, and its commands get the index of the first I/O thread.
+    /// Returns the index of the I/O thread for client requests. A debugged script and the applier
+    /// of a primary's stream have threads of their own. Their commands get the index of the first
+    /// I/O thread.
     #[inline]
     pub fn thread(&self) -> usize {
         match self.debugged {
-            Debugged::Not => self.commit.thread.expect("requests run on I/O threads"),
+            Debugged::Not => self.commit.thread.unwrap_or(0),
             Debugged::Alone | Debugged::Apart(_) => 0,
         }
     }
@@ -318,8 +330,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// Returns the treatment of expired keys for this command of this client.
     #[inline]
     pub fn expired_access(&self, client: &ClientInfo, command: &Command<Runner>) -> ExpiredAccess {
-        let imports = || self.settings.import_mode && client.choices.import_source.load(Relaxed);
         let rule = self.now.expiry_rule;
+        let imports = || match rule {
+            // As in Valkey, a client of a replica imports nothing.
+            ExpiryRule::Replica => self.applied_epoch.is_some(),
+            _ => self.settings.import_mode && client.choices.import_source.load(Relaxed),
+        };
         if rule == ExpiryRule::Usual { ExpiredAccess::Remove } else { rule.access(command, imports) }
     }
 
@@ -328,7 +344,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// client.
     #[inline]
     pub fn due_ms(&self, client: &ClientInfo) -> i64 {
-        if self.settings.import_mode && client.choices.import_source.load(Relaxed) {
+        let may_import = self.settings.import_mode && self.now.expiry_rule != ExpiryRule::Replica;
+        if may_import && client.choices.import_source.load(Relaxed) {
             i64::MIN
         } else {
             // A key is still live in the millisecond of its deadline.
@@ -805,7 +822,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// its reply.
     fn reply_for(&mut self, locked: &mut Locked<'_>, blocked: &Arc<BlockedClient>) -> bool {
         let Runner::Data(handler) = blocked.registered.command.run else { return false };
-        let imports = || self.settings.import_mode && blocked.is_import_source;
+        let is_replica = self.now.expiry_rule == ExpiryRule::Replica;
+        let imports = || self.settings.import_mode && !is_replica && blocked.is_import_source;
         let expired_access = self.now.expiry_rule.access(&blocked.registered.command, imports);
         let caller = Caller {
             client: blocked.client,
@@ -871,6 +889,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             pushes,
             took,
             position: self.commit.position,
+            closes: false,
         };
         self.shared().threads.deliver(blocked.thread, delivery, &self.commit.outbox);
         let sender = self.shared().sender(self.commit.thread, &self.commit.outbox, self.commit.position);
@@ -929,6 +948,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let version = self.shared().settings.version();
         if version != self.settings_version {
             self.settings = self.shared().settings.get();
+            if self.applied_epoch.is_some() {
+                self.settings = Arc::new(self.settings.without_limits());
+            }
             self.settings_version = version;
             self.meter.draw_sample(self.settings.key_sampling, &mut self.rng);
         }
@@ -941,23 +963,14 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         } else {
             Access::Lru { clock_s: (now_ms / 1000) as u32 }
         };
-        self.now.expiry_rule = ExpiryRule::of(&self.shared().pause, &self.settings, now_ms);
+        let shared = self.shared();
+        let role = &shared.server_state.role;
+        self.now.role_epoch = role.epoch.load(Relaxed);
+        self.now.expiry_rule = ExpiryRule::of(&shared.pause, &self.settings, role, now_ms);
         self.now.is_monitored = self.shared().monitors.any();
         self.commit.now_ms = now_ms;
         self.commit.take_notifications(self.settings.notifications);
         self.meter.samples_hot_keys = self.shared().hot_keys.is_active(now_ms);
-    }
-
-    /// Returns true if requests may have to be delayed or refused. The reasons are CLIENT PAUSE, a
-    /// full change log, too many unwritten entries of a snapshot, a busy script and loading. Others
-    /// are a failed save, too few replicas, and the end of the server.
-    #[inline]
-    pub fn holds_back(&self) -> bool {
-        self.shared().pause.is_on(self.now.unix_ms)
-            || self.commit.awaits_room()
-            || self.shared().server_state.may_refuse()
-            || self.shared().scripts.is_any_busy()
-            || !self.is_inside
     }
 
     /// Passes the turn's counts and removed values to the shared state.

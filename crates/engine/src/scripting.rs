@@ -33,6 +33,8 @@ bitflags! {
         const ALLOW_OOM = 1 << 1;
         /// The script declares no flags: each of its commands is checked by itself.
         const COMPATIBLE = 1 << 2;
+        /// The script may run on a replica that may not show old data.
+        const ALLOW_STALE = 1 << 3;
     }
 }
 

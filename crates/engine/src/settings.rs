@@ -280,6 +280,15 @@ impl SharedSettings {
 }
 
 impl Settings {
+    /// Returns the settings without the limits for clients, for the stream of a primary.
+    pub(crate) fn without_limits(&self) -> Self {
+        let mut settings = self.clone();
+        settings.maxmemory_bytes = 0;
+        settings.clients.query_buffer_bytes_max = u64::MAX;
+        settings.limits.string_len_bytes_max = i64::MAX as u64;
+        settings
+    }
+
     /// Returns the bytes of a subscriber's pending output above which it must be checked.
     pub fn notable_output_bytes(&self) -> u64 {
         let limit = self.clients.pubsub_output_limit.first_bytes();

@@ -48,6 +48,8 @@ pub enum GateSlot {
     /// A replaying lane, with an index below [`LANES_MAX`](Self::LANES_MAX), for one slice
     /// of requests at a time.
     Lane(usize),
+    /// The applier of a primary's stream, for one batch of requests at a time.
+    Applier,
 }
 
 impl GateSlot {
@@ -62,7 +64,7 @@ impl GateSlot {
     /// The number of gate slots for threads that are not I/O threads.
     pub const COUNT: usize = Self::FIRST_LANE + Self::LANES_MAX;
 
-    const FIRST_DEBUGGER: usize = 2;
+    const FIRST_DEBUGGER: usize = 3;
     const FIRST_WALKER: usize = Self::FIRST_DEBUGGER + Self::DEBUGGERS_MAX;
     const FIRST_LOADER: usize = Self::FIRST_WALKER + Self::WALKERS_MAX;
     const FIRST_LANE: usize = Self::FIRST_LOADER + Self::LOADERS_MAX;
@@ -71,6 +73,7 @@ impl GateSlot {
         let (first, index, end) = match self {
             Self::Housekeeper => return 0,
             Self::Metrics => return 1,
+            Self::Applier => return 2,
             Self::Debugger(index) => (Self::FIRST_DEBUGGER, index, Self::FIRST_WALKER),
             Self::Walker(index) => (Self::FIRST_WALKER, index, Self::FIRST_LOADER),
             Self::Loader(index) => (Self::FIRST_LOADER, index, Self::FIRST_LANE),
@@ -92,6 +95,24 @@ pub struct Pause {
     pub for_shutdown: AtomicBool,
 }
 
+/// The role of the server in replication, as far as it affects requests.
+#[derive(Debug, Default)]
+pub struct Role {
+    /// True if the server follows a primary: no key expires or is evicted on its own.
+    pub is_replica: AtomicBool,
+    /// True if clients may not write, because the server is a replica (`replica-read-only`).
+    pub refuses_writes: AtomicBool,
+    /// True if the link of a replica is down and clients may not read old data
+    /// (`replica-serve-stale-data no`).
+    pub is_stale: AtomicBool,
+    /// True if `maxmemory` has no effect, because the server is a replica
+    /// (`replica-ignore-maxmemory`).
+    pub ignores_memory_limit: AtomicBool,
+    /// The number of changes of the role or of the primary. A stream that was begun before the last
+    /// change must not be applied any more.
+    pub epoch: AtomicU64,
+}
+
 /// The states of the server, outside the engine, because of which requests are refused or
 /// postponed.
 #[derive(Debug, Default)]
@@ -108,6 +129,8 @@ pub struct ServerState {
     pub log_error: Lock<String>,
     /// True if fewer replicas follow than `min-replicas-to-write` demands.
     pub lacks_replicas: AtomicBool,
+    /// The role of the server. Changed by exclusive owners of the keyspace only.
+    pub role: Role,
     /// Bytes of the replication stream that are kept only for slow replicas. They do not count
     /// against `maxmemory`: deleting keys would enlarge the stream.
     pub replica_buffer_bytes: AtomicU64,
@@ -121,6 +144,8 @@ impl ServerState {
             | self.save_failed.load(Relaxed)
             | self.log_failed.load(Relaxed)
             | self.lacks_replicas.load(Relaxed)
+            | self.role.refuses_writes.load(Relaxed)
+            | self.role.is_stale.load(Relaxed)
             | self.is_stopping.load(Relaxed)
     }
 
@@ -298,6 +323,15 @@ impl Shared {
     /// If another thread uses the slot.
     pub fn enter_gate(&self, slot: GateSlot) -> ClaimedPass<'_> {
         self.gate.shared_claimed(self.gate_index(slot))
+    }
+
+    /// Enters the gate like [`enter_gate`](Self::enter_gate), but gives up while a busy script owns
+    /// the keyspace: the pass is then outside.
+    ///
+    /// # Panics
+    /// If another thread uses the slot.
+    pub fn enter_gate_unless_busy(&self, slot: GateSlot) -> ClaimedPass<'_> {
+        self.gate.shared_claimed_unless_busy(self.gate_index(slot))
     }
 
     /// Returns the start of the server, by the monotonic clock.

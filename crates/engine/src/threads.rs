@@ -69,6 +69,8 @@ pub struct Delivery {
     pub took: Duration,
     /// The log position that the reply shows.
     pub position: u64,
+    /// True if the client is disconnected after the reply.
+    pub closes: bool,
 }
 
 /// The threads to wake because they have new messages and may sleep. Each sender has one. The
@@ -103,12 +105,13 @@ impl Outbox {
     }
 }
 
-/// The ports of the I/O threads, and the counters of the housekeeper, of replays and of debugged
-/// scripts.
+/// The ports of the I/O threads, and the counters of the housekeeper, of replays, of debugged
+/// scripts and of the applier of a primary's stream.
 pub struct Threads {
     ports: Box<[Port]>,
     housekeeper: CachePadded<ThreadStats>,
     replays: CachePadded<ThreadStats>,
+    applier: CachePadded<ThreadStats>,
 }
 
 /// The ports of the I/O threads.
@@ -129,6 +132,7 @@ impl Threads {
             ports: (0..threads).map(port).collect(),
             housekeeper: ThreadStats::new(command_count),
             replays: ThreadStats::new(command_count),
+            applier: ThreadStats::new(command_count),
         }
     }
 
@@ -141,10 +145,15 @@ impl Threads {
         }
     }
 
+    /// Returns the counters of the applier of a primary's stream.
+    pub fn applier_stats(&self) -> &ThreadStats {
+        &self.applier
+    }
+
     /// Iterates over the counters of all threads, including those of finished replays and debugged
     /// scripts.
     pub fn all_stats(&self) -> impl Iterator<Item = &ThreadStats> {
-        self.iter().map(|port| &*port.stats).chain([&*self.housekeeper, &*self.replays])
+        self.iter().map(|port| &*port.stats).chain([&*self.housekeeper, &*self.replays, &*self.applier])
     }
 
     /// Adds the counts of a finished replay thread: changes, reads of keys, errors. Only one caller
@@ -215,13 +224,15 @@ impl Threads {
     ///
     /// Any thread may call it; a leaf in the lock order. If the client is blocked, the caller must
     /// end its wait ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)). If the
-    /// client is a replica after the call, the caller must have the owner of the connection close
-    /// it.
+    /// client is a replica or the primary after the call, the caller must have the owner of the
+    /// connection close it.
     pub fn kill(&self, clients: &Clients, client: &ClientInfo, outbox: &Outbox) -> bool {
         let is_first = !client.state.kill_requested.swap(true, Relaxed);
         if is_first {
             self.unregister(clients, client);
-            self.leave_kill(client, outbox);
+            if !client.is_primary() {
+                self.leave_kill(client, outbox);
+            }
         }
         is_first
     }
@@ -247,7 +258,7 @@ impl Threads {
 
     /// Removes a client from the registry, if it is registered. It no longer counts as connected.
     pub fn unregister(&self, clients: &Clients, client: &ClientInfo) {
-        if clients.remove(client.id).is_some_and(|client| !client.is_replica()) {
+        if clients.remove(client.id).is_some_and(|client| !client.is_link()) {
             self[client.thread].load.fetch_sub(1, Relaxed);
         }
     }

@@ -43,6 +43,8 @@ pub struct Transaction {
     pub(crate) refused: bool,
     /// The union of the flags of all queued commands; `None` without commands.
     flags: Option<Flags>,
+    /// The flags that all queued commands have; `None` without commands.
+    common_flags: Option<Flags>,
 }
 
 /// A queued command.
@@ -55,6 +57,11 @@ impl Transaction {
     /// Returns the union of the flags of all queued commands.
     pub fn flags(&self) -> Flags {
         self.flags.unwrap_or(Flags::empty())
+    }
+
+    /// Returns the flags that all queued commands have.
+    pub fn common_flags(&self) -> Flags {
+        self.common_flags.unwrap_or(Flags::all())
     }
 
     /// Returns the memory of the queue, in bytes.
@@ -70,6 +77,7 @@ impl Transaction {
     /// Queues a command. Returns the memory of the queued command, in bytes.
     pub(crate) fn push(&mut self, registered: &'static Registered, args: &Args<'_>) -> usize {
         self.flags = Some(self.flags() | registered.command.flags);
+        self.common_flags = Some(self.common_flags() & registered.command.flags);
         let queued = Queued { registered, args: OwnedArgs::new(args.from(0)) };
         let len_bytes = size_of::<Queued>() + queued.args.len_bytes();
         self.queue.push(queued);
@@ -82,14 +90,16 @@ impl Transaction {
         self.queue.iter().any(|queued| matches!(queued.registered.command.run, Runner::Script(_)))
     }
 
-    /// Returns true if all queued commands are data commands that name their keys and can run under
-    /// the locks of these keys.
+    /// Returns true if all queued commands are SELECT, or data commands that name their keys and
+    /// can run under the locks of these keys.
     pub(crate) fn has_declared_keys(&self, hasher: &Hasher) -> bool {
         self.queue.iter().all(|queued| {
             let command = &queued.registered.command;
-            matches!(command.run, Runner::Data(_))
-                && queued.registered.key_plan != KeyPlan::None
-                && !command.runs_alone(&queued.args.args(hasher))
+            // In the stream of a primary, transactions contain SELECT.
+            queued.registered.full_name == "select"
+                || matches!(command.run, Runner::Data(_))
+                    && queued.registered.key_plan != KeyPlan::None
+                    && !command.runs_alone(&queued.args.args(hasher))
         })
     }
 }

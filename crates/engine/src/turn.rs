@@ -15,11 +15,12 @@ use keyspace::gate::SharedPass;
 use stdx::{ByteQueue, ConnId};
 
 use crate::acl::Context;
+use crate::alone::LOADING;
 use crate::batch::Incoming;
 use crate::call::Host;
 use crate::check::{
-    Refused, check, flags_of, is_http, is_queued, is_subscriber, needs_memory, subscriber_refusal,
-    unknown_command, uses_keys, writes,
+    Refused, check, common_flags_of, flags_of, is_http, is_queued, is_subscriber, needs_memory,
+    subscriber_refusal, unknown_command, uses_keys, writes,
 };
 use crate::client::Mode;
 use crate::clock::Clock;
@@ -34,15 +35,13 @@ use crate::shared::Shared;
 use crate::stats::latency_events::Event;
 use crate::table::{Registered, Runner, Verb};
 use crate::timing::Timing;
+use crate::write_refusal::STALE_REPLICA;
 
 /// The engine of one thread: all that is needed to run requests, except the connections.
 pub struct Engine<'s, C, H> {
     /// The executor of commands.
     pub executor: Executor<'s, C, H>,
     memory: MemoryLimit,
-    /// True if requests in this turn may have to be delayed or refused, see
-    /// [`Executor::holds_back`].
-    holds_back: bool,
     /// The replies that wait until the values that their requests removed are freed.
     delayed_replies: Vec<DelayedReply>,
 }
@@ -71,7 +70,7 @@ pub enum Outcome {
 impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     /// Creates the engine of an I/O thread.
     pub fn new(executor: Executor<'s, C, H>) -> Self {
-        Self { executor, memory: MemoryLimit::default(), holds_back: false, delayed_replies: Vec::new() }
+        Self { executor, memory: MemoryLimit::default(), delayed_replies: Vec::new() }
     }
 
     /// Returns the state that all threads share.
@@ -88,7 +87,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         if limit > 0 {
             self.memory.begin_turn(limit, executor.shared().threads.len());
         }
-        self.holds_back = self.executor.holds_back();
+        self.executor.look_at_refusals();
     }
 
     /// Records whether the thread is inside the gate. It is outside while a busy script owns the
@@ -98,7 +97,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     pub fn note_standing(&mut self, pass: &SharedPass<'_>) {
         if self.executor.is_inside != pass.is_inside() {
             self.executor.is_inside = pass.is_inside();
-            self.holds_back = self.executor.holds_back();
+            self.executor.look_at_refusals();
         }
     }
 
@@ -253,7 +252,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             return Outcome::Done;
         }
         session.info.traffic.last_command.store(registered.id as u64 + 1, Relaxed);
-        if self.holds_back
+        if self.executor.may_hold_back
             && let Some(outcome) = self.hold_back(session, registered, args, out)
         {
             return outcome;
@@ -348,7 +347,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
         self.executor.is_inside = pass.is_inside();
         // CLIENT PAUSE affects the next request, even if it was in a transaction.
-        self.holds_back = self.executor.holds_back();
+        self.executor.look_at_refusals();
         session.flow != Flow::Postponed
     }
 
@@ -477,17 +476,23 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.is_held_back(session, registered, args).then_some(Outcome::Postponed)
     }
 
-    /// Returns the error for a command during loading, or for a write with too few replicas. Also
-    /// returns the error for a write or PING while the disk cannot be written.
+    /// Returns the error for a command during loading, for a write with too few replicas or on a
+    /// replica, and for a replica that may not show old data. Also returns the error for a write or
+    /// PING while the disk cannot be written.
     fn standing_refusal(&self, session: &Session, registered: &Registered) -> Option<CommandError> {
         let (server_state, command) = (&self.shared().server_state, &registered.command);
-        if server_state.is_loading.load(Relaxed) && !command.flags.contains(Flags::LOADING) {
-            return Some(CommandError::Line("LOADING Redis is loading the dataset in memory"));
+        let permitted = common_flags_of(session, registered);
+        if server_state.is_loading.load(Relaxed) && !permitted.contains(Flags::LOADING) {
+            return Some(LOADING);
         }
-        if flags_of(session, registered).contains(Flags::WRITE) {
-            return self.executor.write_refusal();
+        let is_write = flags_of(session, registered).contains(Flags::WRITE);
+        if is_write && let Some(error) = self.executor.write_refusal() {
+            return Some(error);
         }
-        (command.name == "PING").then(|| self.executor.disk_refusal())?
+        if server_state.role.is_stale.load(Relaxed) && !permitted.contains(Flags::STALE) {
+            return Some(STALE_REPLICA);
+        }
+        (!is_write && command.name == "PING").then(|| self.executor.disk_refusal())?
     }
 
     /// Returns true if a busy script prevents this command, as far as this is known before the

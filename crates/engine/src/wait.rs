@@ -46,6 +46,7 @@ use crate::client::ClientInfo;
 use crate::owned_args::OwnedArgs;
 use crate::session::{Flow, Session};
 use crate::table::Registered;
+use crate::threads::Delivery;
 use crate::track::TrackingClient;
 
 /// The wait of a blocked client.
@@ -134,6 +135,22 @@ impl BlockedClient {
     /// Writes the reply that the client receives if the wait ends by its timeout.
     pub fn write_empty(&self, protocol: Protocol, out: &mut ByteQueue) {
         self.empty.write_after_waiting(&mut Reply::new(out, protocol));
+    }
+
+    /// Creates the delivery of a reply that ends the wait from outside. The caller has ended the
+    /// wait ([`BlockedClients::end`]).
+    pub fn delivery(&self, reply: ByteQueue) -> Delivery {
+        Delivery {
+            conn: self.conn,
+            client: self.client,
+            ticket: self.ticket,
+            reply_bytes: reply.len_bytes(),
+            reply,
+            pushes: ByteQueue::new(),
+            took: Duration::ZERO,
+            position: 0,
+            closes: false,
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The refusal of writes because of the state of the disk or of the replicas.
+//! The refusal of requests and scripts because of the state of the server: of its disk, of its
+//! replicas, or of its role.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,15 +8,35 @@ use commands::CommandError;
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::run::Executor;
+use crate::scripting::{Prepared, ScriptTraits};
+use crate::table::ScriptVerb;
+
+/// The error for commands on a replica that may not show old data.
+pub(crate) const STALE_REPLICA: CommandError =
+    CommandError::Line("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Returns the error for writes in the present state of the disk and of the replicas, in Redis'
-    /// order.
+    /// Returns the error for writes in the present state of the disk, of the replicas and of the
+    /// role, in Redis' order. The stream of a primary is never refused.
     pub(crate) fn write_refusal(&self) -> Option<CommandError> {
-        self.disk_refusal().or_else(|| {
-            let lacks_replicas = self.shared().server_state.lacks_replicas.load(Relaxed);
-            lacks_replicas.then_some(CommandError::Line("NOREPLICAS Not enough good replicas to write."))
-        })
+        if self.applied_epoch.is_some() {
+            return None;
+        }
+        self.disk_refusal()
+            .or_else(|| {
+                let lacks_replicas = self.shared().server_state.lacks_replicas.load(Relaxed);
+                lacks_replicas.then_some(CommandError::Line("NOREPLICAS Not enough good replicas to write."))
+            })
+            .or_else(|| {
+                let is_refused = self.shared().server_state.role.refuses_writes.load(Relaxed);
+                is_refused
+                    .then_some(CommandError::Line("READONLY You can't write against a read only replica."))
+            })
+    }
+
+    /// Returns true if the server is a replica that may not show old data to clients.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.shared().server_state.role.is_stale.load(Relaxed) && self.applied_epoch.is_none()
     }
 
     /// Returns the error for writes after a save that failed, or while the append-only file cannot
@@ -37,5 +58,53 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
              errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check \
              the Redis logs for details about the RDB error.",
         ))
+    }
+
+    /// Determines whether the next requests may have to be delayed or refused. Called at the start
+    /// of a turn, and after this thread has let an exclusive owner in.
+    #[inline]
+    pub(crate) fn look_at_refusals(&mut self) {
+        self.may_hold_back = self.holds_back();
+    }
+
+    /// Returns true if requests may have to be delayed or refused. The reasons are CLIENT PAUSE, a
+    /// full change log, too many unwritten entries of a snapshot, a busy script and loading. Others
+    /// are a failed save, too few replicas, the role of a replica, and the end of the server.
+    #[inline]
+    pub fn holds_back(&self) -> bool {
+        // The applier obeys its primary in all states.
+        self.applied_epoch.is_none()
+            && (self.shared().pause.is_on(self.now.unix_ms)
+                || self.commit.awaits_room()
+                || self.shared().server_state.may_refuse()
+                || self.shared().scripts.is_any_busy()
+                || !self.is_inside)
+    }
+
+    /// Checks that the flags which a script declares permit it to run now.
+    pub(crate) fn check_script(&self, prepared: &Prepared, verb: ScriptVerb) -> Result<(), CommandError> {
+        let traits = prepared.traits;
+        if traits.contains(ScriptTraits::COMPATIBLE) {
+            return if self.is_stale() { Err(STALE_REPLICA) } else { Ok(()) };
+        }
+        if !traits.contains(ScriptTraits::NO_WRITES) {
+            if verb.is_read_only() {
+                return Err(CommandError::Line(
+                    "ERR Can not execute a script with write flag using *_ro command.",
+                ));
+            }
+            if let Some(error) = self.write_refusal() {
+                return Err(error);
+            }
+        }
+        if self.is_stale() && !traits.contains(ScriptTraits::ALLOW_STALE) {
+            return Err(STALE_REPLICA);
+        }
+        if self.script_lacks_memory && !traits.intersects(ScriptTraits::NO_WRITES | ScriptTraits::ALLOW_OOM) {
+            return Err(CommandError::Line(
+                "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+            ));
+        }
+        Ok(())
     }
 }

@@ -262,6 +262,17 @@ impl Gate {
         pass.unwrap_or_else(|| panic!("two threads use index {thread_index} of the gate"))
     }
 
+    /// Enters like [`shared_claimed`](Self::shared_claimed), but gives up while a busy owner has
+    /// the gate: the pass is then outside.
+    ///
+    /// # Panics
+    /// If the index is not below `threads_max`, or another thread has claimed it.
+    pub fn shared_claimed_unless_busy(&self, thread_index: usize) -> ClaimedPass<'_> {
+        let claim = self.claim(thread_index);
+        let claim = claim.unwrap_or_else(|| panic!("two threads use index {thread_index} of the gate"));
+        ClaimedPass { pass: self.shared_unless_busy(thread_index), _claim: claim }
+    }
+
     /// Enters like [`shared_claimed`](Self::shared_claimed); `None` if another thread has claimed
     /// the index.
     ///
@@ -580,6 +591,12 @@ impl SharedPass<'_> {
             GatePosition::Owning | GatePosition::Barred => false,
             GatePosition::Outside => true,
         }
+    }
+
+    /// Returns true if the pass stays the exclusive owner between two pieces of exclusive work.
+    #[inline]
+    pub fn is_staying(&self) -> bool {
+        self.position == GatePosition::Staying
     }
 
     /// Leaves the gate for a waiting exclusive owner and enters again afterwards; stays outside

@@ -440,9 +440,9 @@ mod tests {
     fn issue_33_rules_about_commands_of_other_servers_are_kept() {
         let all = "off sanitize-payload resetchannels +@all -failover -@search -cluster|slot-stats";
         check(&["+@all", "-FAILOVER", "-@Search", "-cluster|SLOT-STATS"], all);
-        let none = "off sanitize-payload resetchannels -@all +replicaof +ft.config|get +failover|x (resetchannels -@all \
+        let none = "off sanitize-payload resetchannels -@all +vadd +ft.config|get +failover|x (resetchannels -@all \
                     +json.get)";
-        check(&["+replicaof", "+FT.config|get", "+failover|X", "(+json.GET)"], none);
+        check(&["+vadd", "+FT.config|get", "+failover|X", "(+json.GET)"], none);
         check(&["+failover", "-failover", "+failover"], "off sanitize-payload resetchannels -@all +failover");
         check(&["+failover", "+@all"], "off sanitize-payload resetchannels +@all");
         for unknown in [

@@ -111,7 +111,7 @@ pub struct ChangeLog {
     targets: AtomicU8,
     /// The last position that was drawn.
     drawn: crossbeam_utils::CachePadded<AtomicU64>,
-    /// The buffers of the I/O threads, then that of the housekeeper.
+    /// The buffers of the I/O threads, then that of the housekeeper, then that of the applier.
     buffers: Box<[Buffer]>,
     shards: Box<[ShardPosition]>,
     /// The position of the last change that was noted for all shards instead of single ones.
@@ -134,15 +134,15 @@ pub struct ChangeLog {
 }
 
 impl ChangeLog {
-    /// Creates a log without readers, for `threads` I/O threads and a housekeeper.
+    /// Creates a log without readers, for `threads` I/O threads, a housekeeper and an applier.
     pub fn new(threads: usize) -> Self {
         Self {
             targets: AtomicU8::new(Targets::empty().bits()),
             drawn: AtomicU64::new(0).into(),
-            buffers: (0..=threads).map(|_| Buffer::default()).collect(),
+            buffers: (0..threads + 2).map(|_| Buffer::default()).collect(),
             shards: (0..SHARD_COUNT).map(|_| ShardPosition::default()).collect(),
             all_shards: 0.into(),
-            merger: Combiner::new(Merger::new(threads + 1)),
+            merger: Combiner::new(Merger::new(threads + 2)),
             confirmed: Lock::new([Released::ALL; READERS_MAX]),
             released: Level::ALL.map(|level| Watermark::new(threads, Released::ALL.get(level))),
             merged_position: 0.into(),
@@ -174,7 +174,12 @@ impl ChangeLog {
 
     /// Returns the buffer index of an I/O thread; `None` stands for the housekeeper.
     pub fn buffer_index(&self, thread: Option<usize>) -> usize {
-        thread.unwrap_or(self.buffers.len() - 1)
+        thread.unwrap_or(self.buffers.len() - 2)
+    }
+
+    /// Returns the buffer index of the applier of a primary's stream.
+    pub fn applier_buffer_index(&self) -> usize {
+        self.buffers.len() - 1
     }
 
     /// Draws the position of a unit and appends the unit's record to `chunk`, the thread's own.

@@ -1,5 +1,6 @@
 //! The engine driven without sockets, threads and clocks.
 
+mod apply;
 mod busy;
 mod client_eviction;
 mod driver;

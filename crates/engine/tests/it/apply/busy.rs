@@ -1,0 +1,115 @@
+//! The stream while something else holds what it needs.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use engine::apply::Progressed;
+use engine::settings::Settings;
+
+use super::{Stream, encoded, replica, thread};
+use crate::busy::busy_script;
+use crate::log::Kept;
+
+#[test]
+fn a_unit_waits_for_the_keys_of_a_busy_script_and_runs_once() {
+    for unit in
+        ["INCR held", "MULTI\nSELECT 0\nINCR free\nINCR held\nEXEC", "MULTI\nINCR held\nSWAPDB 4 5\nEXEC"]
+    {
+        let (shared, clock) = replica(Settings::default());
+        let mut stream = Stream::new(&shared, &clock);
+        stream.apply("MSET held 1 free 1");
+        let script = busy_script(&shared, &clock);
+        let hash = shared.keyspace.hasher().hash_key(b"held");
+        let held = shared.keyspace.lock_one(hash);
+        held.mark_busy();
+        let mut pass = shared.gate.shared(1);
+        pass.mark_busy();
+        let before = encoded("MSET held 1 free 1\nSET other 1").len();
+        let sent = [encoded("SET other 1"), encoded(unit), encoded("INCR free")].concat();
+        for bytes in [&sent[..], b"", b""] {
+            assert_eq!(stream.push(bytes), Ok(Progressed::Waits), "{unit}");
+            assert_eq!(stream.dropped, before, "the unit ahead is reported");
+        }
+        drop((held, pass, script));
+        assert_eq!(stream.go_on(), Ok(Progressed::NeedsInput(0)));
+        assert!(stream.is_reported() && stream.reports.failures.is_empty());
+        let mut thread = thread(&shared, &clock);
+        let client = thread.connect();
+        assert_eq!(thread.run(client, "GET held").0, "$1|2|", "{unit}");
+    }
+}
+
+#[test]
+fn the_stream_waits_outside_while_a_busy_script_owns_the_keyspace() {
+    let (shared, clock) = replica(Settings::default());
+    let mut stream = Stream::new(&shared, &clock);
+    let script = busy_script(&shared, &clock);
+    shared.gate.shared(1).alone(|pass| {
+        pass.mark_busy();
+        assert_eq!(stream.push(&encoded("SET k 1")), Ok(Progressed::Waits));
+        assert_eq!(stream.dropped, 0);
+    });
+    drop(script);
+    assert_eq!(stream.go_on(), Ok(Progressed::NeedsInput(0)));
+    assert!(stream.is_reported());
+}
+
+#[test]
+fn a_full_change_log_makes_the_stream_wait() {
+    let (shared, clock) = replica(Settings::default());
+    // A reader that confirms nothing.
+    let kept = Kept::default();
+    kept.attach(&shared);
+    let mut stream = Stream::new(&shared, &clock);
+    shared.log.replica_excess().set(usize::MAX / 2);
+    assert_eq!(stream.push(&encoded("SET k 1")), Ok(Progressed::Waits));
+    assert_eq!(stream.dropped, 0);
+    shared.log.replica_excess().set(0);
+    assert_eq!(stream.go_on(), Ok(Progressed::NeedsInput(0)));
+    assert!(stream.is_reported());
+}
+
+#[test]
+fn a_pause_of_clients_does_not_stop_the_stream() {
+    let (shared, clock) = replica(Settings::default());
+    shared.server_state.role.refuses_writes.store(false, Relaxed);
+    let mut stream = Stream::new(&shared, &clock);
+    shared.pause.until_ms.store(i64::MAX, Relaxed);
+    stream.apply("SET k 1\nFLUSHALL\nMULTI\nSET k 2\nSWAPDB 1 2\nEXEC\nEVAL SET,k,3 0");
+    assert!(stream.is_reported() && stream.reports.failures.is_empty());
+    let mut thread = thread(&shared, &clock);
+    let client = thread.connect();
+    assert_eq!(thread.run(client, "GET k").0, "$1|3|");
+}
+
+#[test]
+fn the_stream_is_not_refused_for_want_of_memory_or_disk_and_evicts_nothing() {
+    let settings = || Settings {
+        maxmemory_bytes: 1,
+        eviction: keyspace::Policy::named("allkeys-random"),
+        ..Settings::default()
+    };
+    // Also if the limit is set while a batch is applied.
+    for ignores in [true, false] {
+        let (shared, clock) = replica(settings());
+        let state = &shared.server_state;
+        state.role.ignores_memory_limit.store(ignores, Relaxed);
+        for is_on in [&state.save_failed, &state.log_failed, &state.lacks_replicas] {
+            is_on.store(true, Relaxed);
+        }
+        let mut stream = Stream::new(&shared, &clock);
+        stream.apply(
+            "SET a 1\nPUBLISH c m\nSET b 1\nEVAL SET,c,1 0\nEVAL write!SET,d,1 0\nMULTI\nSET e 1\nEXEC",
+        );
+        shared.settings.set(settings());
+        stream.apply("SET f 1\nPUBLISH c m\nSET g 1");
+        assert!(stream.reports.failures.is_empty(), "{:?}", stream.reports.failures);
+        assert_eq!(shared.threads.sum(|stats| &stats.evicted_keys), 0);
+        let mut thread = thread(&shared, &clock);
+        let client = thread.connect();
+        let size = thread.run(client, "DBSIZE").0;
+        if ignores {
+            assert_eq!(size, ":7|");
+        }
+        assert_eq!(shared.threads.sum(|stats| &stats.evicted_keys) == 0, ignores);
+    }
+}
