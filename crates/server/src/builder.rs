@@ -25,6 +25,8 @@ use crate::listen::{Listeners, listen, retry_while_in_use};
 use crate::login_delays::LoginDelays;
 use crate::metrics;
 use crate::oidc::{self, Oidc};
+use crate::persistence::startup::load_at_start;
+use crate::primary_link::change::{follow_at_start, open_link_at_start};
 use crate::random::{random_repl_id, random_u64};
 use crate::replicas::good_replicas::update_good_replicas;
 use crate::replication::Replication;
@@ -40,6 +42,7 @@ use crate::start_error::{Place, StartError};
 use crate::tls::Tls;
 use crate::users;
 use crate::worker::Worker;
+use crate::worker::scripts::ThreadScripts;
 
 /// A builder of a server from configuration options. The options have their defaults (127.0.0.1 and
 /// ::1, port 6379, one I/O thread per core), except that there are no `save` rules.
@@ -269,10 +272,13 @@ impl Builder {
         shared.engine.startup_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
         update_good_replicas(&shared, shared.uptime_ms());
         let host = ServerHost::new(Arc::clone(&shared), handlers);
+        follow_configured(&host);
         if self.found == Found::Loaded {
             // This comes before the I/O threads can serve any client.
-            threads.extend(crate::persistence::startup::load_at_start(&shared).map_err(StartError::Thread)?);
+            let loading = load_at_start(&shared, crate::replicas::thread::start);
+            threads.extend(loading.map_err(StartError::Thread)?);
         }
+        open_link_at_start(&shared);
         handout.give(&host, listeners);
         let body = move || crate::housekeeper::run(&host, random_u64());
         let thread = std::thread::Builder::new().name("housekeeper".to_owned()).spawn(body);
@@ -544,6 +550,7 @@ impl Server {
         for thread in self.threads.drain(..) {
             join(thread);
         }
+        crate::primary_link::thread::join(&self.shared);
         self.shared.replication.join();
         crate::persistence::wait_for_end(&self.shared);
         if self.shared.audit.is_on() {
@@ -558,6 +565,13 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop_threads();
     }
+}
+
+/// Makes the server a replica if the configuration names a primary. The link opens once the
+/// server's own data is loaded.
+fn follow_configured(host: &ServerHost) {
+    crate::primary_link::thread::prepare(host, |shared| Box::new(ThreadScripts::new(shared)));
+    follow_at_start(host.shared());
 }
 
 fn join(thread: JoinHandle<()>) {

@@ -92,6 +92,7 @@ pub fn flags(client: &ClientInfo) -> String {
     let letters = [
         (client.state.monitoring.load(Relaxed), 'O'),
         (client.is_replica(), 'S'),
+        (client.is_primary(), 'M'),
         (client.is_subscriber(), 'P'),
         (client.queued.load(Relaxed) > 0, 'x'),
         (client.state.postponed.load(Relaxed) || client.held.blocked_bytes.load(Relaxed) > 0, 'b'),

@@ -141,6 +141,7 @@ impl Housekeeper {
             || shared.engine.pause.is_on(unix_ms())
             || shared.switched_off.active_expire.load(Relaxed)
             || shared.engine.settings.get().import_mode
+            || shared.engine.server_state.role.is_replica.load(Relaxed)
         {
             return None;
         }

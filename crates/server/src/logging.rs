@@ -5,8 +5,9 @@
 //! pid=4711 role=primary timestamp="2026-11-21T01:07:06.209+00:00" level=notice message="Ready …"
 //! {"pid":4711,"role":"primary","timestamp":1795223226209,"level":"notice","message":"Ready …"}
 //! ```
-//! `legacy` is the format of Redis, which existing tools read: the process id, the role (always
-//! `M`), the time, the level (`.` debug, `-` verbose, `*` notice, `#` warning), the message.
+//! `legacy` is the format of Redis, which existing tools read: the process id, the role (`M` for a
+//! primary, `S` for a replica), the time, the level (`.` debug, `-` verbose, `*` notice, `#`
+//! warning), the message.
 //! `logfmt` has Valkey's names and order. `json` has the same names, one object per line. The
 //! fields of an event follow its message, under their own names. Times are in UTC. The level and
 //! the formats may change while the server runs, because each line reads them again.
@@ -14,7 +15,7 @@
 use std::fmt::{self, Write as _};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -63,6 +64,8 @@ static TARGET: OnceLock<Target> = OnceLock::new();
 /// written during a change may have the old or the new format.
 static FORMAT: AtomicU8 = AtomicU8::new(Format::Legacy as u8);
 static TIME_FORMAT: AtomicU8 = AtomicU8::new(TimeFormat::Legacy as u8);
+/// True if lines show the role of a replica.
+static IS_REPLICA: AtomicBool = AtomicBool::new(false);
 
 enum Target {
     StandardOutput,
@@ -93,6 +96,21 @@ pub fn start(level: LevelFilter, file: Option<&Path>) -> io::Result<()> {
     let _ = FILTER.set(handle);
     let _ = TARGET.set(target);
     Ok(())
+}
+
+/// Lets further lines show the role of a replica.
+pub fn show_replica() {
+    IS_REPLICA.store(true, Relaxed);
+}
+
+/// Lets further lines show the role of a primary.
+pub fn show_primary() {
+    IS_REPLICA.store(false, Relaxed);
+}
+
+/// Returns the letter and the name of the role.
+fn role() -> (char, &'static str) {
+    if IS_REPLICA.load(Relaxed) { ('S', "replica") } else { ('M', "primary") }
 }
 
 /// Reopens the log file after a rotation by another process. Returns `None` if the log is not a
@@ -254,7 +272,7 @@ impl Line {
             Level::INFO => '*',
             Level::WARN | Level::ERROR => '#',
         };
-        let mut line = format!("{}:M {time} {mark} {}", std::process::id(), self.message);
+        let mut line = format!("{}:{} {time} {mark} {}", std::process::id(), role().0, self.message);
         for (name, value) in &self.fields {
             // Writing to a String cannot fail, here and below.
             let _ = match value {
@@ -267,7 +285,8 @@ impl Line {
 
     fn logfmt(&self, time: &str) -> String {
         let (pid, level) = (std::process::id(), self.level_name());
-        let mut line = format!("pid={pid} role=primary timestamp=\"{time}\" level={level} message=");
+        let role = role().1;
+        let mut line = format!("pid={pid} role={role} timestamp=\"{time}\" level={level} message=");
         push_quoted(&mut line, &self.message);
         for (name, value) in &self.fields {
             let _ = write!(line, " {name}=");
@@ -279,8 +298,9 @@ impl Line {
     /// Formats the line as JSON; `time` is a JSON value.
     fn json(&self, time: &str) -> String {
         let (pid, level) = (std::process::id(), self.level_name());
+        let role = role().1;
         let mut line = format!(
-            "{{\"pid\":{pid},\"role\":\"primary\",\"timestamp\":{time},\"level\":\"{level}\",\"message\":"
+            "{{\"pid\":{pid},\"role\":\"{role}\",\"timestamp\":{time},\"level\":\"{level}\",\"message\":"
         );
         push_quoted(&mut line, &self.message);
         for (name, value) in &self.fields {

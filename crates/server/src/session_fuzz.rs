@@ -19,6 +19,8 @@ const LEFT_OUT: &[&str] = &[
     "SHUTDOWN",
     "CONFIG",
     "MIGRATE",
+    "REPLICAOF",
+    "SLAVEOF",
     "SAVE",
     "BGSAVE",
     "BGREWRITEAOF",

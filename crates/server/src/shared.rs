@@ -216,6 +216,12 @@ impl Shared {
         0
     }
 
+    /// Returns true if the data in memory is complete. It is not while data is loaded, or after it
+    /// could not be loaded.
+    pub(crate) fn has_all_data(&self) -> bool {
+        !self.engine.server_state.is_loading.load(Relaxed) && self.persistence.may_be_saved()
+    }
+
     /// Locks all options for reading or writing.
     pub fn config(&self) -> MutexGuard<'_, ConfigStore> {
         self.config.lock().expect("nothing panics while the options are locked")

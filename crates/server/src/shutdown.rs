@@ -55,6 +55,9 @@ struct State {
     /// True after the shutdown of the pending request has begun.
     has_begun: bool,
     last_number: u64,
+    /// The end of the wait of the pending request for replicas, in milliseconds of the server's
+    /// clock; `None` unless it waits.
+    waits_until_ms: Option<u64>,
     /// The clients of SHUTDOWN that wait for the end of a request: its number and the client's id.
     clients: Vec<(u64, u64)>,
 }
@@ -67,7 +70,7 @@ impl ShutdownRequest {
             return None;
         }
         state.last_number += 1;
-        state.pending = Some(state.last_number);
+        (state.pending, state.waits_until_ms) = (Some(state.last_number), None);
         state.pending
     }
 
@@ -111,7 +114,7 @@ impl ShutdownRequest {
         let is_new = state.pending.is_none();
         if is_new {
             state.last_number += 1;
-            state.pending = Some(state.last_number);
+            (state.pending, state.waits_until_ms) = (Some(state.last_number), None);
         }
         let number = state.last_number;
         state.clients.push((number, client));
@@ -127,6 +130,22 @@ impl ShutdownRequest {
             act();
         }
         is_wanted
+    }
+
+    /// Records the end of the wait for replicas, in milliseconds of the server's clock; `None` for
+    /// the end of the wait. Does nothing if request `number` is not pending.
+    pub fn note_wait(&self, number: u64, until_ms: Option<u64>) {
+        let mut state = self.state();
+        if state.pending == Some(number) {
+            state.waits_until_ms = until_ms;
+        }
+    }
+
+    /// Returns the end of the wait for replicas, in milliseconds of the server's clock; `None`
+    /// unless a request waits for them.
+    pub fn waits_until_ms(&self) -> Option<u64> {
+        let state = self.state();
+        state.waits_until_ms.filter(|_| state.pending.is_some())
     }
 
     /// Calls `act` unless a request is pending. Meanwhile no request is made.
@@ -182,6 +201,22 @@ mod tests {
         let second = request.ask_for(9).expect("none is pending");
         assert_eq!((request.take_clients(first), request.take_clients(first)), (vec![7, 8], vec![]));
         assert_eq!(request.take_clients(second), [9]);
+    }
+
+    #[test]
+    fn the_end_of_a_wait_is_that_of_the_pending_request() {
+        let request = ShutdownRequest::default();
+        let first = request.ask().expect("none is pending");
+        request.note_wait(first, Some(500));
+        assert_eq!(request.waits_until_ms(), Some(500));
+        assert!(request.abort());
+        assert_eq!(request.waits_until_ms(), None);
+        let second = request.ask().expect("none is pending");
+        request.note_wait(first, Some(600));
+        assert_eq!(request.waits_until_ms(), None);
+        request.note_wait(second, Some(700));
+        request.note_wait(second, None);
+        assert_eq!(request.waits_until_ms(), None);
     }
 
     /// Checks the pause of an aborted request that another one follows: it ends only after the last

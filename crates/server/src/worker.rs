@@ -46,7 +46,7 @@ mod limits;
 mod release;
 mod request_checks;
 mod requests;
-mod scripts;
+pub(crate) mod scripts;
 
 use std::collections::VecDeque;
 use std::io;

@@ -23,6 +23,7 @@ use crate::config::{apply, rewrite};
 use crate::context::Runner;
 use crate::context::ServerCtx;
 use crate::persistence::aof::{self, Unprepared};
+use crate::primary_link::engine_role::update_engine;
 use crate::replicas::good_replicas::update_good_replicas;
 use crate::shared::{Message, Shared};
 use crate::start_error::StartError;
@@ -269,6 +270,7 @@ fn follow_up(ctx: &mut ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
                 ctx.shared.broadcast(|| Message::CountClients);
             }
             FollowUp::GoodReplicas => update_good_replicas(ctx.shared, ctx.shared.uptime_ms()),
+            FollowUp::ReplicaOptions => update_engine(ctx.shared),
             FollowUp::DefaultPassword => {
                 let password = security::REQUIREPASS.of(&ctx.shared.config()).to_vec();
                 ctx.shared.engine.acl.users.set_default_password(&password);

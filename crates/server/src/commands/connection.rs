@@ -237,7 +237,7 @@ fn hello(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
     ctx.reply.bulk(b"mode");
     ctx.reply.bulk(b"standalone");
     ctx.reply.bulk(b"role");
-    ctx.reply.bulk(b"master");
+    ctx.reply.bulk(if ctx.shared.replication.upstream.is_replica() { b"replica" } else { b"master" });
     ctx.reply.bulk(b"modules");
     ctx.reply.empty_array();
     if !zone.is_empty() {

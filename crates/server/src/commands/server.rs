@@ -7,6 +7,7 @@ use crate::REDIS_VERSION;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 use crate::replication::table::{Row, rows};
+use crate::replication::upstream::LinkPhase;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LOLWUT, &ROLE, &TIME];
@@ -79,9 +80,21 @@ static ROLE: Command<Runner> = Command {
     run: Runner::Server(role),
     ..Command::DEFAULT
 };
-/// Handles ROLE: replies with `master`, the offset, and the replicas that are online. Each has its
-/// address, port and acknowledged offset.
+/// Handles ROLE. A primary replies with `master`, the offset, and the replicas that are online.
+/// Each has its address, port and acknowledged offset. A replica replies with `slave`, the address
+/// of its primary, the phase of the link, and the applied offset.
 fn role(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let link = ctx.shared.replication.upstream.link().clone();
+    if let Some(link) = link {
+        let applied = ctx.shared.replication.primary().end();
+        ctx.reply.array(5);
+        ctx.reply.bulk(b"slave");
+        ctx.reply.bulk(link.primary.host.as_bytes());
+        ctx.reply.integer(i64::from(link.primary.port));
+        ctx.reply.bulk(link.phase.role_word().as_bytes());
+        ctx.reply.integer(if link.phase == LinkPhase::Connected { applied as i64 } else { -1 });
+        return Ok(());
+    }
     let (offset, rows) = {
         let primary = ctx.shared.replication.primary();
         (primary.end(), rows(&primary, ctx.shared.uptime_ms()))

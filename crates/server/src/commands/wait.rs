@@ -143,6 +143,13 @@ static WAIT: Command<Runner> = Command {
 };
 /// Handles WAIT numreplicas timeout.
 fn wait(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    if ctx.shared.replication.upstream.is_replica() {
+        return Err(CommandError::Line(
+            "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a \
+             replica is configured to be writable (which is not the default) writes to replicas are just \
+             local and are not propagated.",
+        ));
+    }
     let replicas = args.integer(1)?;
     let timeout_ms = timeout_ms(args, 2)?;
     reply_or_wait(ctx, args, (Wanted::Replicas(replicas), timeout_ms));
@@ -176,6 +183,12 @@ fn waitaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
     let replicas = stdx::number::parse_i64(args.get(2)).filter(|&replicas| replicas >= 0);
     let replicas = replicas.ok_or(CommandError::Line("ERR value is out of range, must be positive"))?;
     let timeout_ms = timeout_ms(args, 3)?;
+    if ctx.shared.replication.upstream.is_replica() {
+        return Err(CommandError::Line(
+            "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas \
+             are just local and are not propagated.",
+        ));
+    }
     if local > 0 && !persistence::APPENDONLY.of(&ctx.shared.config()) {
         return Err(CommandError::Line(
             "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",

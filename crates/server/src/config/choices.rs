@@ -149,10 +149,44 @@ impl Choice for SyncPolicy {
     const VALUES: &'static [Self] = &[Self::EverySecond, Self::Always, Self::Never];
 }
 
-/// The values of `rdb-unsupported-values`.
+/// The values of `rdb-unsupported-values` and `repl-unsupported-commands`.
 impl Choice for Unsupported {
     const WORDS: &'static [&'static str] = &["refuse", "skip"];
     const VALUES: &'static [Self] = &[Self::Refused, Self::Skipped];
+}
+
+/// The values of `repl-diskless-load`: the treatment of a snapshot from the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DisklessLoad {
+    /// The snapshot is received into a file first.
+    Disabled,
+    /// The snapshot is loaded while it arrives if there is no data, else as with `disabled`.
+    OnEmptyDb,
+    /// The snapshot is loaded while it arrives, beside the present data, which it then replaces.
+    SwapDb,
+    /// The present data is removed, and the snapshot is loaded while it arrives.
+    FlushBeforeLoad,
+}
+
+impl Choice for DisklessLoad {
+    const WORDS: &'static [&'static str] = &["disabled", "on-empty-db", "swapdb", "flush-before-load"];
+    const VALUES: &'static [Self] = &[Self::Disabled, Self::OnEmptyDb, Self::SwapDb, Self::FlushBeforeLoad];
+}
+
+/// The values of `propagation-error-behavior`: the reaction to a command of the primary that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailedCommand {
+    /// The failure is counted and logged.
+    Ignore,
+    /// The link is closed.
+    Panic,
+    /// The link is closed, as with `panic`: only replicas apply commands of a primary.
+    PanicOnReplicas,
+}
+
+impl Choice for OnFailedCommand {
+    const WORDS: &'static [&'static str] = &["ignore", "panic", "panic-on-replicas"];
+    const VALUES: &'static [Self] = &[Self::Ignore, Self::Panic, Self::PanicOnReplicas];
 }
 
 /// The values of `rdb-version`: the format version in which snapshots are written.

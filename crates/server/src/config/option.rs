@@ -115,6 +115,8 @@ pub enum FollowUp {
     DefaultPassword,
     /// Counts the good replicas again, for `min-replicas-to-write`.
     GoodReplicas,
+    /// Passes the options of replicas to the engine.
+    ReplicaOptions,
 }
 
 /// The kind of file that an option's value names.

@@ -344,6 +344,14 @@ impl<N: Number + OptionType> Handle<N> {
     }
 }
 
+impl Handle<[Vec<u8>]> {
+    /// Sets the value of an option of several words. The caller passes a valid value, which is not
+    /// checked. O(length of the name).
+    pub fn put_words(&self, store: &mut ConfigStore, words: Vec<Vec<u8>>) {
+        store.values[table::id_of(&self.opt).index()] = Value::Words(words);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -202,22 +202,23 @@ fn percentiles(words: &[&[u8]], _: &[Vec<u8>]) -> Words {
 fn primary(words: &[&[u8]], _: &[Vec<u8>]) -> Words {
     match words {
         [no, one] if no.eq_ignore_ascii_case(b"no") && one.eq_ignore_ascii_case(b"one") => Ok(Vec::new()),
-        [_, port] if is_port(port) => Ok(owned(words)),
-        [_, _] => Err("Invalid master port".into()),
+        [host, port] => {
+            let port = parse_port(port).ok_or("Invalid master port")?;
+            Ok(vec![host.to_vec(), port.to_string().into_bytes()])
+        }
         _ => Err("wrong number of arguments".into()),
     }
 }
 
-/// Returns true if Redis accepts these bytes as a port, by the rules of `strtol`: blanks, a plus
-/// sign and zeros may come first. An empty text counts as 0.
-fn is_port(text: &[u8]) -> bool {
+/// Parses a port by the rules of `strtol`, as Redis does: blanks, a plus sign and zeros may come
+/// first. An empty text counts as 0.
+fn parse_port(text: &[u8]) -> Option<u16> {
     let text = text.trim_ascii_start();
     let digits = text.strip_prefix(b"+").unwrap_or(text);
-    let port = digits.iter().try_fold(0_u32, |port, digit| {
-        let digit = digit.is_ascii_digit().then(|| u32::from(digit - b'0'))?;
-        Some(port * 10 + digit).filter(|&port| port <= 65535)
-    });
-    port.is_some()
+    digits.iter().try_fold(0_u16, |port, digit| {
+        let digit = digit.is_ascii_digit().then(|| u16::from(digit - b'0'))?;
+        port.checked_mul(10)?.checked_add(digit)
+    })
 }
 
 /// The classes of `notify-keyspace-events` that `A` stands for, in the order in which they are
@@ -377,8 +378,10 @@ mod tests {
         for words in ["", "h", "h 1 2"] {
             check(&PRIMARY, "h 1", words, Err(wrong));
         }
-        for words in ["h 0", "h 007", "h +7", "h ", "h 65535"] {
-            check(&PRIMARY, "", words, Ok(words));
+        let ports =
+            [("h 0", "h 0"), ("h 007", "h 7"), ("h +7", "h 7"), ("h ", "h 0"), ("h 65535", "h 65535")];
+        for (words, shown) in ports {
+            check(&PRIMARY, "", words, Ok(shown));
         }
         for words in ["h -1", "h 65536", "h x", "h 1x", "h 99999999999999999999"] {
             check(&PRIMARY, "", words, Err("Invalid master port"));

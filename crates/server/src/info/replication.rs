@@ -1,27 +1,114 @@
 //! INFO: the Replication section.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use replicate::history::ReplId;
 use replicate::primary::Primary;
 
 use super::Fields;
+use crate::config::store::ConfigStore;
+use crate::config::table::replication as options;
 use crate::replicas::good_replicas::Demand;
 use crate::replication::memory::backlog_limit_bytes;
 use crate::replication::table::{Row, rows};
+use crate::replication::upstream::{Link, LinkPhase};
 use crate::shared::Shared;
 
 /// Writes the Replication section.
 pub fn replication(shared: &Shared, fields: &mut Fields) {
-    let (demand, backlog_size) = {
+    let (demand, backlog_size, shown) = {
         let config = shared.config();
-        (Demand::of(&config), backlog_limit_bytes(&config))
+        (Demand::of(&config), backlog_limit_bytes(&config), ReplicaOptions::of(&config))
     };
-    write(&shared.replication.primary(), demand, backlog_size, shared.uptime_ms(), fields);
+    let upstream = &shared.replication.upstream;
+    let link = upstream.link().clone();
+    let (read_offset, failed) = (upstream.read_offset.load(Relaxed), upstream.failed_commands.load(Relaxed));
+    let (primary, now_ms) = (shared.replication.primary(), shared.uptime_ms());
+    fields.add("role", if link.is_some() { "slave" } else { "master" });
+    if let Some(link) = &link {
+        let offsets = Offsets { read: read_offset, applied: primary.end() };
+        write_link(link, offsets, now_ms, fields);
+        let ReplicaOptions { priority, is_read_only, is_announced } = shown;
+        fields.add("slave_priority", priority);
+        fields.add("slave_read_only", u8::from(is_read_only));
+        fields.add("replica_announced", u8::from(is_announced));
+        fields.add("master_link_failed_commands", failed);
+        if !link.last_error.is_empty() {
+            fields.add("master_link_last_error", one_line(&link.last_error));
+        }
+    }
+    write(&primary, demand, backlog_size, now_ms, fields);
 }
 
-/// Writes the section of a primary. `backlog_size` is the configured size, in bytes. `now_ms` is
-/// the time of the clock of the table of replicas.
+/// The options of a replica that INFO shows.
+struct ReplicaOptions {
+    priority: u64,
+    is_read_only: bool,
+    is_announced: bool,
+}
+
+impl ReplicaOptions {
+    fn of(config: &ConfigStore) -> Self {
+        Self {
+            priority: options::REPLICA_PRIORITY.of(config),
+            is_read_only: options::REPLICA_READ_ONLY.of(config),
+            is_announced: options::REPLICA_ANNOUNCED.of(config),
+        }
+    }
+}
+
+/// The offsets of a replica in the stream of its primary.
+#[derive(Clone, Copy)]
+struct Offsets {
+    /// The end of the received bytes.
+    read: u64,
+    /// The end of the applied bytes.
+    applied: u64,
+}
+
+/// Writes the fields of a replica about the link to its primary. Both sizes of a buffer are 0: the
+/// stream is not received during a snapshot. Their second names are those of Valkey.
+fn write_link(link: &Link, offsets: Offsets, now_ms: u64, fields: &mut Fields) {
+    let seconds_since = |time_ms: u64| now_ms.saturating_sub(time_ms) / 1000;
+    let seconds = |time_ms: Option<u64>| time_ms.map_or(-1, |time_ms| seconds_since(time_ms) as i64);
+    let is_up = link.phase == LinkPhase::Connected;
+    fields.add("master_host", one_line(&link.primary.host));
+    fields.add("master_port", link.primary.port);
+    fields.add("master_link_status", if is_up { "up" } else { "down" });
+    fields.add("master_last_io_seconds_ago", if is_up { seconds(link.last_io_ms) } else { -1 });
+    fields.add("master_sync_in_progress", u8::from(link.phase == LinkPhase::Transfer));
+    // Bytes that were received but not applied are dropped at the end of a connection.
+    fields.add(
+        "slave_read_repl_offset",
+        if is_up { offsets.read.max(offsets.applied) } else { offsets.applied },
+    );
+    fields.add("slave_repl_offset", offsets.applied);
+    fields.zeros(&["replica_full_sync_buffer_size", "replica_full_sync_buffer_peak"]);
+    fields.zeros(&["replicas_repl_buffer_size", "replicas_repl_buffer_peak"]);
+    if link.phase == LinkPhase::Transfer {
+        let progress = link.transfer.unwrap_or_default();
+        // Redis shows 0 for a snapshot of unknown length.
+        let total = progress.total_bytes.unwrap_or(0);
+        let percent = if total == 0 { 0.0 } else { progress.read_bytes as f64 / total as f64 * 100.0 };
+        fields.add("master_sync_total_bytes", total);
+        fields.add("master_sync_read_bytes", progress.read_bytes);
+        fields.add("master_sync_left_bytes", total as i64 - progress.read_bytes as i64);
+        fields.add("master_sync_perc", format_args!("{percent:.2}"));
+        fields.add("master_sync_last_io_seconds_ago", seconds_since(progress.last_io_ms));
+    }
+    if !is_up {
+        fields.add("master_link_down_since_seconds", seconds(link.down_since_ms));
+    }
+}
+
+/// Replaces the ends of lines, which would end the field.
+fn one_line(text: &str) -> String {
+    text.replace(['\r', '\n'], " ")
+}
+
+/// Writes the fields of primaries and replicas, after the role. `backlog_size` is the configured
+/// size, in bytes. `now_ms` is the time of the clock of the table of replicas.
 fn write(primary: &Primary, demand: Option<Demand>, backlog_size: u64, now_ms: u64, fields: &mut Fields) {
-    fields.add("role", "master");
     fields.add("connected_slaves", primary.replicas().count());
     if let Some(demand) = demand {
         fields.add("min_slaves_good_slaves", demand.count_good(primary, now_ms));
@@ -52,6 +139,7 @@ mod tests {
     use replicate::replica::{Dialect, Phase, Replica};
 
     use super::*;
+    use crate::replication::upstream::{PrimaryAddress, TransferProgress};
 
     fn text(primary: &Primary, demand: Option<Demand>, now_ms: u64) -> String {
         let mut fields = Fields::default();
@@ -66,7 +154,6 @@ mod tests {
     #[test]
     fn a_primary_without_replicas_has_no_backlog() {
         let expected = "\
-role:master
 connected_slaves:0
 master_failover_state:no-failover
 master_replid:0000000000000001000000000000000000000000
@@ -97,7 +184,6 @@ repl_backlog_histlen:0
         let demand = Demand { replicas: 1, lag_max_s: 10 };
         let shown = text(&primary, Some(demand), 3500);
         let expected = "\
-role:master
 connected_slaves:4
 min_slaves_good_slaves:1
 slave0:ip=127.0.0.1,port=7002,state=send_bulk,offset=0,lag=0
@@ -111,5 +197,93 @@ master_failover_state:no-failover
                        repl_backlog_histlen:64\n";
         assert!(shown.ends_with(backlog), "{shown}");
         assert!(text(&primary, Some(demand), 12_000).contains("\nmin_slaves_good_slaves:0\n"));
+    }
+
+    /// Returns the fields of a link in a phase, 5 seconds after the last bytes.
+    fn link_text(phase: LinkPhase, change: impl FnOnce(&mut Link)) -> String {
+        let mut link = Link::new(PrimaryAddress { host: "10.0.0.1".to_owned(), port: 6380 });
+        link.phase = phase;
+        change(&mut link);
+        let mut fields = Fields::default();
+        write_link(&link, Offsets { read: 120, applied: 100 }, 9500, &mut fields);
+        fields.0.replace("\r\n", "\n")
+    }
+
+    /// The fields that are the same in all phases, after those of the offsets.
+    const BUFFERS: &str = "\
+replica_full_sync_buffer_size:0
+replica_full_sync_buffer_peak:0
+replicas_repl_buffer_size:0
+replicas_repl_buffer_peak:0
+";
+
+    #[test]
+    fn a_link_that_was_never_up_has_no_times() {
+        let expected = format!(
+            "\
+master_host:10.0.0.1
+master_port:6380
+master_link_status:down
+master_last_io_seconds_ago:-1
+master_sync_in_progress:0
+slave_read_repl_offset:100
+slave_repl_offset:100
+{BUFFERS}master_link_down_since_seconds:-1
+"
+        );
+        for phase in [LinkPhase::Connect, LinkPhase::Connecting, LinkPhase::Handshake] {
+            assert_eq!(link_text(phase, |_| ()), expected);
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_up_shows_both_offsets() {
+        let expected = format!(
+            "\
+master_host:10.0.0.1
+master_port:6380
+master_link_status:up
+master_last_io_seconds_ago:5
+master_sync_in_progress:0
+slave_read_repl_offset:120
+slave_repl_offset:100
+{BUFFERS}"
+        );
+        assert_eq!(link_text(LinkPhase::Connected, |link| link.last_io_ms = Some(4000)), expected);
+    }
+
+    #[test]
+    fn a_snapshot_shows_its_progress() {
+        let progress = TransferProgress { total_bytes: Some(400), read_bytes: 100, last_io_ms: 8000 };
+        let text = |progress| {
+            link_text(LinkPhase::Transfer, |link| {
+                (link.transfer, link.down_since_ms) = (Some(progress), Some(2000));
+            })
+        };
+        let end = |total: u64, left: i64, percent: &str| {
+            format!(
+                "\
+master_sync_in_progress:1
+slave_read_repl_offset:100
+slave_repl_offset:100
+{BUFFERS}master_sync_total_bytes:{total}
+master_sync_read_bytes:100
+master_sync_left_bytes:{left}
+master_sync_perc:{percent}
+master_sync_last_io_seconds_ago:1
+master_link_down_since_seconds:7
+"
+            )
+        };
+        let shown = text(progress);
+        assert!(shown.ends_with(&end(400, 300, "25.00")), "{shown}");
+        let shown = text(TransferProgress { total_bytes: None, ..progress });
+        assert!(shown.ends_with(&end(0, -100, "0.00")), "{shown}");
+    }
+
+    #[test]
+    fn a_host_cannot_add_fields() {
+        let shown = link_text(LinkPhase::Connect, |link| link.primary.host = "a\r\nb:1".to_owned());
+        assert!(shown.starts_with("master_host:a  b:1\nmaster_port"), "{shown}");
     }
 }

@@ -56,6 +56,9 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     let file = shared.config().file().map(|file| file.display().to_string()).unwrap_or_default();
     fields.add("config_file", file);
     fields.add("io_threads_active", u8::from(shared.engine.threads.len() > 1));
+    if let Some(until_ms) = shared.shutdown_request.waits_until_ms() {
+        fields.add("shutdown_in_milliseconds", until_ms.saturating_sub(shared.uptime_ms()));
+    }
     let zone = String::from_utf8_lossy(network::AVAILABILITY_ZONE.of(&shared.config())).into_owned();
     fields.add("availability_zone", zone);
     for (index, listener) in listeners(&shared.listening()).iter().enumerate() {
@@ -137,7 +140,8 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
 pub fn persistence(shared: &Shared, fields: &mut Fields) {
     let server_state = &shared.engine.server_state;
     fields.add("loading", u8::from(server_state.is_loading.load(Relaxed)));
-    fields.add("async_loading", 0);
+    let is_async = shared.replication.upstream.is_async_loading.load(Relaxed);
+    fields.add("async_loading", u8::from(is_async));
     let Figures { record, current } = shared.persistence.figures();
     let snapshot = shared.engine.keyspace.snapshot();
     let peak = snapshot.handed_over_len_bytes_peak();

@@ -460,7 +460,11 @@ pub const FIELDS: &[Field] = &[
         "mem_replica_buffers_bytes",
         "Memory of the replication stream beyond the size of the backlog, kept for slow replicas.",
     ),
-    counter("total_net_repl_input_bytes", "net_replication_input_bytes", "Bytes received from replicas."),
+    counter(
+        "total_net_repl_input_bytes",
+        "net_replication_input_bytes",
+        "Bytes received from replicas and from the primary.",
+    ),
     counter("total_net_repl_output_bytes", "net_replication_output_bytes", "Bytes sent to replicas."),
     counter(
         "sync_full",
@@ -562,7 +566,8 @@ pub const FIELDS: &[Field] = &[
     ),
 ];
 
-/// The fields of INFO that exist only while the server loads its data, or with certain options.
+/// The fields of INFO that exist only while the server loads its data, on replicas, or with certain
+/// options.
 pub const AT_TIMES: &[Field] = &[
     gauge(
         "loading_total_bytes",
@@ -578,6 +583,55 @@ pub const AT_TIMES: &[Field] = &[
         "min_slaves_good_slaves",
         "good_replicas",
         "Replicas that follow within min-replicas-max-lag; absent unless min-replicas-to-write is set.",
+    ),
+    gauge(
+        "master_link_status",
+        "primary_link_up",
+        "1 while this replica applies the stream of its primary, else 0; absent on a primary.",
+    ),
+    gauge(
+        "master_sync_in_progress",
+        "primary_link_syncing",
+        "1 while this replica receives or loads a snapshot of its primary, else 0; absent on a primary.",
+    ),
+    gauge(
+        "slave_repl_offset",
+        "primary_link_applied_offset_bytes",
+        "Offset in the stream of the primary up to which this replica has applied it; absent on a \
+         primary.",
+    ),
+    gauge(
+        "slave_read_repl_offset",
+        "primary_link_read_offset_bytes",
+        "Offset in the stream of the primary up to which this replica has received it; absent on a \
+         primary.",
+    ),
+    gauge(
+        "master_last_io_seconds_ago",
+        "primary_link_lag_seconds",
+        "Time since this replica last received bytes of its primary, which sends a sign of life every \
+         repl-ping-replica-period seconds; absent on a primary and while the link is down.",
+    ),
+    gauge(
+        "master_link_down_since_seconds",
+        "primary_link_down_seconds",
+        "Time since the link to the primary was lost; absent while it is up, and before it was up for \
+         the first time.",
+    ),
+    counter(
+        "master_link_failed_commands",
+        "primary_link_failed_commands",
+        "Commands of the primary that failed on this replica; absent on a primary.",
+    ),
+    gauge(
+        "master_sync_total_bytes",
+        "primary_link_sync_bytes",
+        "Size of the snapshot that this replica receives, 0 if it is not known; absent at other times.",
+    ),
+    gauge(
+        "master_sync_read_bytes",
+        "primary_link_sync_read_bytes",
+        "Received bytes of the snapshot that this replica receives; absent at other times.",
     ),
 ];
 

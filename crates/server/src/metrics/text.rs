@@ -72,8 +72,8 @@ fn fields() -> impl Iterator<Item = &'static Field> {
 /// Adds a value of INFO, converted to the metric's unit. Adds no sample if the text is not a value.
 fn add(page: &mut Page, field: &'static Field, labels: &[(&str, &str)], value: &str) {
     let value = match value {
-        "ok" => "1",
-        "err" => "0",
+        "ok" | "up" => "1",
+        "err" | "down" => "0",
         "-1" => return,
         number => number,
     };

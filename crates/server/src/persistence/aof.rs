@@ -279,8 +279,8 @@ fn times(store: &ConfigStore) -> Times {
 
 /// Turns the append-only file on or off and sets it up, after options have changed. `as_owner` runs
 /// its argument while the caller is the exclusive owner of the keyspace. `stopped` is the result of
-/// [`stop_rewrites`], if the file is turned off. Does nothing while data is loaded: [`settle`]
-/// applies the options after that.
+/// [`stop_rewrites`], if the file is turned off. Turns nothing on while the data is not complete:
+/// [`settle`] applies the options after that.
 pub(crate) fn follow_options(
     shared: &Arc<Shared>,
     stopped: Option<Active>,
@@ -289,8 +289,7 @@ pub(crate) fn follow_options(
     if let Some(active) = stopped {
         turn_off(shared, &active, as_owner);
     }
-    let is_loading = shared.engine.server_state.is_loading.load(Relaxed);
-    if is_loading || !options::APPENDONLY.of(&shared.config()) {
+    if !shared.has_all_data() || !options::APPENDONLY.of(&shared.config()) {
         return;
     }
     let (active, awaits_base) = {
@@ -360,6 +359,25 @@ fn turn_off(shared: &Shared, active: &Active, as_owner: impl FnOnce(&mut dyn FnM
     let outbox = Outbox::default();
     as_owner(&mut |alone| drop(shared.engine.log.detach(alone, active.reader, &outbox)));
     shared.wake(&outbox);
+    finish_detached(shared, active);
+}
+
+/// Stops writing changes to the append-only file, because all data is about to be replaced. The
+/// files on disk keep the old data until a new base replaces them. Returns the writer for
+/// [`finish_detached`]; `None` if changes are not written to a file. The caller owns the keyspace,
+/// and no rewrite is in progress.
+pub(super) fn suspend(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<Active> {
+    let active = {
+        let mut state = shared.append_only.state();
+        (state.awaits_base, state.is_scheduled) = (false, false);
+        state.active.take()?
+    };
+    drop(shared.engine.log.detach(alone, active.reader, outbox));
+    Some(active)
+}
+
+/// Writes and syncs the last changes of a writer that gets no further ones.
+pub(super) fn finish_detached(shared: &Shared, active: &Active) {
     if let Err(trouble) = active.writer.finish() {
         tracing::warn!("The last changes could not be written to the AOF file: {trouble}");
     }
@@ -815,7 +833,7 @@ fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
 /// Begins a rewrite if one is scheduled, awaited, due by the growth of the file, or necessary after
 /// a failed sync. The housekeeper calls this function in each round.
 pub fn rewrite_if_due(shared: &Arc<Shared>) {
-    if shared.engine.server_state.is_loading.load(Relaxed) || shared.persistence.state().current.is_some() {
+    if !shared.has_all_data() || shared.persistence.state().current.is_some() {
         return;
     }
     let (percentage, len_bytes_min) = {

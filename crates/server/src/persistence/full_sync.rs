@@ -51,7 +51,7 @@ pub fn is_busy(shared: &Shared) -> bool {
     let server_state = &shared.engine.server_state;
     server_state.is_loading.load(Relaxed)
         || server_state.is_stopping.load(Relaxed)
-        || shared.persistence.load_failed.load(Relaxed)
+        || !shared.persistence.may_be_saved()
         || shared.append_only.is_rewriting()
         || shared.persistence.state().current.is_some()
 }

@@ -47,7 +47,9 @@ pub fn wait_for_replicas(shared: &Shared, request: u64, wish: ShutdownOptions) -
         return WaitEnd::Over;
     }
     tracing::info!("Waiting for replicas before shutting down.");
-    let deadline = Instant::now() + Duration::from_secs(SHUTDOWN_TIMEOUT.of(&shared.config()));
+    let timeout_s = SHUTDOWN_TIMEOUT.of(&shared.config());
+    let deadline = Instant::now() + Duration::from_secs(timeout_s);
+    requests.note_wait(request, Some(shared.uptime_ms() + timeout_s * 1000));
     // Relaxed: a thread may notice the pause a turn later. The exclusive step below orders it.
     if !requests.if_wanted(request, || shared.engine.pause.for_shutdown.store(true, Relaxed)) {
         return WaitEnd::Aborted;
@@ -65,6 +67,7 @@ pub fn wait_for_replicas(shared: &Shared, request: u64, wish: ShutdownOptions) -
         }
         std::thread::sleep(POLL_INTERVAL);
     }
+    requests.note_wait(request, None);
     WaitEnd::Over
 }
 

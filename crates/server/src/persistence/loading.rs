@@ -15,7 +15,7 @@ use keyspace::key::{KeyHash, shard_of};
 use keyspace::{Access, KeyEntry};
 use persist::folder::FileError;
 use persist::load::{
-    Batch, ByteSource, DecodeOptions, Decoded, LoadError, LoadErrorKind, LoadOptions, Part, Splitter,
+    Batch, Behind, ByteSource, DecodeOptions, Decoded, LoadError, LoadErrorKind, LoadOptions, Part, Splitter,
     decode_batch,
 };
 use persist::rdb::VersionCheck;
@@ -209,11 +209,14 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Splits the file and sends its batches to the threads. Returns the offset of the first byte
-    /// after the snapshot. Returns 0 if another thread has failed.
-    fn split(&self, source: FileSource<'_>, batches: &SyncSender<Batch>) -> Result<u64, LoadError> {
-        let (options, db_count) = (load_options(self.shared), self.shared.engine.keyspace.db_count());
-        let mut splitter = Splitter::open(source, options, db_count)?;
+    /// Splits the snapshot and sends its batches to the threads. Returns the content behind the
+    /// snapshot; `None` if another thread has failed.
+    fn split<S: ByteSource>(
+        &self,
+        mut splitter: Splitter<S>,
+        batches: &SyncSender<Batch>,
+        on_fact: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Option<Behind<S>>, LoadError> {
         let mut report = Report::new(self.shared, Counted::Keys);
         let mut is_ahead_of_keys = true;
         loop {
@@ -230,13 +233,16 @@ impl Loading<'_> {
                 }
             }
             match part {
-                Part::Fact { name, value } => note_fact(&name, &value),
+                Part::Fact { name, value } => {
+                    note_fact(&name, &value);
+                    on_fact(&name, &value);
+                }
                 Part::Function(source) => self.keep_function(source.into(), splitter.file_offset())?,
                 Part::DbSize { .. } | Part::Module { .. } => {}
                 Part::Batch(batch) => {
                     // A send fails only if a thread has panicked.
                     if self.has_failed.load(Relaxed) || batches.send(batch).is_err() {
-                        return Ok(0);
+                        return Ok(None);
                     }
                 }
                 Part::End => {
@@ -246,7 +252,7 @@ impl Loading<'_> {
                             stream.note_left_out();
                         }
                     }
-                    return Ok(splitter.into_behind().map_or(0, |behind| behind.file_offset));
+                    return Ok(splitter.into_behind());
                 }
             }
             report.now_and_then();
@@ -316,13 +322,23 @@ impl<'s> Report<'s> {
         }
         self.next = now + REPORT_INTERVAL;
         let (loaded, total) =
-            (self.figures.loaded_bytes.load(Relaxed), self.figures.total_bytes.load(Relaxed).max(1));
+            (self.figures.loaded_bytes.load(Relaxed), self.figures.total_bytes.load(Relaxed));
         let seconds = (now - self.began).as_secs_f64();
         let left_s = seconds * total.saturating_sub(loaded) as f64 / loaded.max(1) as f64;
         let (count, word) = match self.counted {
             Counted::Keys => (&self.figures.keys, "keys"),
             Counted::Commands => (&self.figures.commands, "commands"),
         };
+        if total == 0 {
+            // The length of the data is not known.
+            tracing::info!(
+                "Loading: {:.0} MB, {:.0} MB/s, {} {word}",
+                loaded as f64 / 1e6,
+                loaded as f64 / 1e6 / seconds,
+                count.load(Relaxed),
+            );
+            return;
+        }
         tracing::info!(
             "Loading: {:.0} %, {:.0} MB/s, {} {word}, {left_s:.0} s left",
             100.0 * loaded as f64 / total as f64,
@@ -364,6 +380,22 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadMode<'_>) -> Result<bool
 /// The reason why the file cannot be loaded. Some of its keys may have been added.
 pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadMode<'_>) -> Result<u64, LoadError> {
     let file = File::open(path).map_err(unreadable)?;
+    let source = FileSource { file, figures: &shared.persistence.loading };
+    let splitter = Splitter::open(source, load_options(shared), shared.engine.keyspace.db_count())?;
+    load_snapshot(shared, splitter, how, &mut |_name, _value| ()).map(|behind| behind.file_offset)
+}
+
+/// Loads a snapshot whose header was read. Calls `on_fact` with each fact (AUX field) of the file.
+/// Returns the content behind the snapshot. The caller has begun the progress figures.
+///
+/// # Errors
+/// The reason why the snapshot cannot be loaded. Some of its keys may have been added.
+pub(super) fn load_snapshot<S: ByteSource>(
+    shared: &Shared,
+    splitter: Splitter<S>,
+    how: LoadMode,
+    on_fact: &mut dyn FnMut(&[u8], &[u8]),
+) -> Result<Behind<S>, LoadError> {
     let figures = &shared.persistence.loading;
     let began = Instant::now();
     let key_delay = options::KEY_LOAD_DELAY.of(&shared.config());
@@ -384,12 +416,12 @@ pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadMode<'_>) -> Result<
             let (loading, receiver) = (&loading, &receiver);
             scope.spawn(move || loading.decode(number, receiver));
         }
-        let split = loading.split(FileSource { file, figures }, &sender);
+        let split = loading.split(splitter, &sender, on_fact);
         drop(sender);
         split
     });
     let error = loading.error.lock().expect("nothing panicked while it was locked").take();
-    let end_offset = error.map_or(split, Err)?;
+    let behind = error.map_or(split, Err)?.expect("no thread has failed, so the end was reached");
     tracing::info!(
         "Done loading RDB, keys loaded: {}, keys expired: {}, empty keys skipped: {}.",
         figures.keys.load(Relaxed),
@@ -397,5 +429,5 @@ pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadMode<'_>) -> Result<
         loading.empty_keys.into_inner()
     );
     tracing::info!("DB loaded from disk: {:.3} seconds", began.elapsed().as_secs_f64());
-    Ok(end_offset)
+    Ok(behind)
 }

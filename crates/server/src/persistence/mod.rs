@@ -11,6 +11,7 @@
 //!   SAVE, SHUTDOWN ─► the same, but the calling thread saves and waits for the end
 //! ```
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -34,6 +35,7 @@ mod file_times;
 pub mod full_sync;
 pub mod last_acks;
 pub mod loading;
+pub mod primary_snapshot;
 pub mod replay;
 pub mod restore;
 pub mod shutdown;
@@ -114,7 +116,7 @@ pub fn changes(shared: &Shared) -> u64 {
 }
 
 /// Fixes the point of a save: the save contains the data of this moment. Returns `None` if another
-/// save is in progress or the data could not be loaded. A rewrite in progress also prevents a save,
+/// save is in progress or the data is not complete. A rewrite in progress also prevents a save,
 /// except one by the exclusive owner. The caller is the exclusive owner.
 pub(crate) fn fix(
     shared: &Shared,
@@ -136,9 +138,9 @@ pub(crate) fn fix(
     }
     let mut state = shared.persistence.state();
     // A save whose walk has ended may still be moving its file into the folder. This check precedes
-    // the start of the walk, because a walk that is started must also be ended. If a file was
-    // loaded only in part, this data must not replace the file.
-    if state.current.is_some() || shared.persistence.load_failed.load(Relaxed) {
+    // the start of the walk, because a walk that is started must also be ended. If a file or a
+    // primary's snapshot was loaded only in part, this data must not replace a file.
+    if state.current.is_some() || !shared.persistence.may_be_saved() {
         return None;
     }
     let functions = shared.persistence.functions().clone();
@@ -288,16 +290,19 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
         return Err(trouble.into());
     }
     let folder = DataFolder::new(&path);
-    let set_aside = |aside: &str| {
-        tracing::warn!(
-            "{}: {name} was neither loaded nor written by this server, or another program changed it. The \
-             server renamed it to {aside}. Remove it if you do not need it.",
-            path.display()
-        );
-    };
+    let set_aside = |aside: &str| warn_set_aside(&path, &name, aside);
     let place = Place::Over { known: &shared.persistence.known, set_aside: &set_aside };
     let target = Target { folder: &folder, temporary, name: name.clone(), place, syncing };
     folder::save_into(target, save, &shared.engine, |out| run_walkers(shared, save, out, way))
+}
+
+/// Logs a warning about a file in `folder` that was renamed because the server did not know it.
+fn warn_set_aside(folder: &Path, name: &str, aside: &str) {
+    tracing::warn!(
+        "{}: {name} was neither loaded nor written by this server, or another program changed it. The server \
+         renamed it to {aside}. Remove it if you do not need it.",
+        folder.display()
+    );
 }
 
 /// Removes the temporary file of a save in progress, because the process is about to end.
@@ -401,7 +406,7 @@ fn rest(shared: &Shared, save: &Save, keys: u64) {
 /// this function in each round.
 pub fn save_if_due(shared: &Arc<Shared>) {
     let (rules, changes) = (save_rules(&shared.config()), changes(shared));
-    if shared.engine.server_state.is_loading.load(Relaxed) {
+    if !shared.has_all_data() {
         return;
     }
     let flushed = take_due_flush(shared);

@@ -2,9 +2,8 @@
 //! request state.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
-use engine::threads::{Delivery, Outbox};
+use engine::threads::Outbox;
 use keyspace::Exclusive;
 use persist::save::Way;
 use resp::Reply;
@@ -60,17 +59,7 @@ fn end_wait_with_error(shared: &Shared, client: u64, outbox: &Outbox) {
     shared.engine.count_failure(waiter.thread, waiter.registered, SHUTDOWN_ERROR.as_bytes());
     let mut reply = ByteQueue::new();
     Reply::new(&mut reply, waiter.protocol).error(SHUTDOWN_ERROR);
-    let delivery = Delivery {
-        conn: waiter.conn,
-        client: waiter.client,
-        ticket: waiter.ticket,
-        reply_bytes: reply.len_bytes(),
-        reply,
-        pushes: ByteQueue::new(),
-        took: Duration::ZERO,
-        position: 0,
-    };
-    threads.deliver(waiter.thread, delivery, outbox);
+    threads.deliver(waiter.thread, waiter.delivery(reply), outbox);
 }
 
 /// The error of SHUTDOWN when the server does not end.
@@ -86,8 +75,7 @@ pub fn last_work(shared: &Shared, wish: ShutdownOptions) -> Option<FinalSave> {
     }
     let has_rules = !save_rules(&shared.config()).is_empty();
     // If the data was not completely loaded, a save would replace the complete data of the file.
-    let is_whole =
-        !shared.engine.server_state.is_loading.load(Relaxed) && !shared.persistence.load_failed.load(Relaxed);
+    let is_whole = shared.has_all_data();
     if is_whole && shared.append_only.state().awaits_base {
         if !wish.by_force {
             tracing::warn!("Writing initial AOF, can't exit.");
@@ -158,14 +146,15 @@ impl FinalSave {
     fn run_as_owner(self, shared: &Shared, wish: ShutdownOptions, alone: &Exclusive) -> Ending {
         let is_stopping = &shared.engine.server_state.is_stopping;
         // If another shutdown was first, no data has changed since: it has saved the data, or was
-        // requested not to.
-        if self.saves && !is_stopping.load(Relaxed) {
+        // requested not to. If the load of a primary's snapshot has begun meanwhile, the file
+        // stays.
+        if self.saves && !is_stopping.load(Relaxed) && shared.has_all_data() {
             tracing::info!("Saving the final RDB snapshot before exiting.");
             // The snapshot names the end of the stream, so that replicas which have all of it can
             // continue after a restart.
-            shared.replication.primary().set_final(true);
+            shared.replication.primary().begin_end();
             if !save_as_owner(shared, wish, alone) {
-                shared.replication.primary().set_final(false);
+                shared.replication.primary().continue_after_all();
                 return Ending::Failed;
             }
         }

@@ -25,7 +25,7 @@ use super::file_times::{changed_at, files_changed_at};
 use super::loading::{Duplicates, Expired, LoadMode, load_file};
 use super::replay::{ReplayEnd, begins_with_snapshot, replay_part};
 use super::restore;
-use super::stream_point::StreamDuringLoad;
+use super::stream_point::{StartThread, StreamDuringLoad};
 use crate::append_only::{files_name, files_path};
 use crate::config::ConfigStore;
 use crate::config::table::persistence as options;
@@ -43,11 +43,15 @@ enum Source {
 
 /// Starts a thread that loads the data of the folder and opens the files to write to. Returns
 /// `None` if there is nothing to do. While the thread runs, clients get `-LOADING`. If loading
-/// fails, the server stops.
+/// fails, the server stops. `start_thread` starts the thread of the replicas' connections, which
+/// frees the backlog that a snapshot continues.
 ///
 /// # Errors
 /// The thread could not be created.
-pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::JoinHandle<()>>> {
+pub fn load_at_start(
+    shared: &Arc<Shared>,
+    start_thread: StartThread,
+) -> io::Result<Option<std::thread::JoinHandle<()>>> {
     let source = source(&shared.config());
     let source = source.and_then(|source| match shared.persistence.restore_until_s {
         Some(until_s) => {
@@ -64,7 +68,7 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::Joi
     shared.engine.server_state.is_loading.store(true, Relaxed);
     let shared = Arc::clone(shared);
     let load = move || {
-        let loaded = source.and_then(|source| load(&shared, source));
+        let loaded = source.and_then(|source| load(&shared, source, start_thread));
         if let Err(trouble) = &loaded {
             tracing::error!("{trouble}");
             shared.persistence.load_failed.store(true, Relaxed);
@@ -351,7 +355,7 @@ fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(
 }
 
 /// Loads the chosen data, and opens the append-only file if `appendonly` is `yes`.
-fn load(shared: &Arc<Shared>, source: Option<Source>) -> Result<(), FileError> {
+fn load(shared: &Arc<Shared>, source: Option<Source>, start_thread: StartThread) -> Result<(), FileError> {
     let is_on = options::APPENDONLY.of(&shared.config());
     match &source {
         Some(source) => note_older(shared, source),
@@ -370,11 +374,13 @@ fn load(shared: &Arc<Shared>, source: Option<Source>) -> Result<(), FileError> {
             Some(*files)
         }
         Some(Source::Snapshot(path)) => {
-            let stream = StreamDuringLoad::new(shared);
+            let stream = StreamDuringLoad::new(shared, start_thread);
+            // On a replica, the primary removes expired keys.
+            let is_replica = shared.replication.upstream.is_replica();
             let how = LoadMode {
                 way: Way::Gate,
                 duplicates: Duplicates::Refused,
-                expired: Expired::LeftOut,
+                expired: if is_replica { Expired::Kept } else { Expired::LeftOut },
                 stream: Some(&stream),
             };
             load_file(shared, &path, how).map_err(|error| {

@@ -18,7 +18,7 @@ use keyspace::{Exclusive, KeyEntry};
 use persist::save::Save;
 use replicate::history::ReplId;
 
-use crate::replicas::{stream, thread};
+use crate::replica_stream::{self as stream, Loaded};
 use crate::replication::memory::backlog_limit_bytes;
 use crate::replication::messages::Point;
 use crate::shared::Shared;
@@ -44,8 +44,8 @@ pub struct PointFacts {
 }
 
 impl From<Point> for PointFacts {
-    fn from(Point { id, offset }: Point) -> Self {
-        Self { stream_db: 0, id: id.to_string(), offset_bytes: offset }
+    fn from(Point { id, offset, stream_db }: Point) -> Self {
+        Self { stream_db: stream_db as usize, id: id.to_string(), offset_bytes: offset }
     }
 }
 
@@ -73,7 +73,7 @@ pub fn add_point(shared: &Shared, alone: &Exclusive, save: &Save) {
 /// The facts that were read from a file so far.
 #[derive(Debug, Default)]
 pub struct ReadFacts {
-    has_stream_db: bool,
+    stream_db: Option<u32>,
     id: Option<ReplId>,
     offset: Option<u64>,
 }
@@ -84,7 +84,7 @@ impl ReadFacts {
         let number = || std::str::from_utf8(value).ok()?.parse::<u64>().ok();
         if name == STREAM_DB.as_bytes() {
             // Old versions of Redis wrote -1 together with a wrong offset.
-            self.has_stream_db = number().is_some();
+            self.stream_db = number().and_then(|db| u32::try_from(db).ok());
         } else if name == ID.as_bytes() {
             self.id = ReplId::parse(value).filter(|&id| id != ReplId::NONE);
         } else if name == OFFSET.as_bytes() {
@@ -94,14 +94,17 @@ impl ReadFacts {
 
     /// Returns the point of the file; `None` if a fact is missing or invalid.
     fn point(&self) -> Option<Point> {
-        let (id, offset) = (self.id?, self.offset?);
-        self.has_stream_db.then_some(Point { id, offset })
+        Some(Point { id: self.id?, offset: self.offset?, stream_db: self.stream_db? })
     }
 }
+
+/// The function that starts the thread of the replicas' connections.
+pub type StartThread = fn(&Arc<Shared>) -> Result<(), String>;
 
 /// The stream of replicas during the load of a snapshot at the start.
 pub struct StreamDuringLoad<'s> {
     shared: &'s Arc<Shared>,
+    start_thread: StartThread,
     facts: Mutex<ReadFacts>,
     /// True after the stream was continued at the point of the file.
     is_continued: AtomicBool,
@@ -111,8 +114,8 @@ pub struct StreamDuringLoad<'s> {
 
 impl<'s> StreamDuringLoad<'s> {
     /// Creates the state before the load.
-    pub fn new(shared: &'s Arc<Shared>) -> Self {
-        Self { shared, facts: Mutex::default(), is_continued: false.into(), left_out: 0.into() }
+    pub fn new(shared: &'s Arc<Shared>, start_thread: StartThread) -> Self {
+        Self { shared, start_thread, facts: Mutex::default(), is_continued: false.into(), left_out: 0.into() }
     }
 
     /// Takes a fact of the file.
@@ -126,7 +129,7 @@ impl<'s> StreamDuringLoad<'s> {
         let point = self.facts.lock().unwrap_or_else(PoisonError::into_inner).point();
         let Some(point) = point else { return };
         // The thread frees the backlog after `repl-backlog-ttl`, also if no replica ever comes.
-        if let Err(error) = thread::start(self.shared) {
+        if let Err(error) = (self.start_thread)(self.shared) {
             tracing::warn!("Cannot continue the replication stream of the snapshot: {error}");
             return;
         }
@@ -164,11 +167,12 @@ impl<'s> StreamDuringLoad<'s> {
             return;
         }
         let (shared, outbox, left_out) = (self.shared, Outbox::default(), self.left_out.into_inner());
-        shared.engine.gate.exclusive(|alone| stream::end_load(shared, alone, left_out == 0, &outbox));
+        let loaded = if left_out == 0 { Loaded::Exactly } else { Loaded::Partly };
+        shared.engine.gate.exclusive(|alone| stream::end_load(shared, alone, loaded, &outbox));
         shared.wake(&outbox);
         let point = self.facts.into_inner().unwrap_or_else(PoisonError::into_inner).point();
         match point {
-            Some(Point { id, offset }) if left_out == 0 => tracing::info!(
+            Some(Point { id, offset, .. }) if left_out == 0 => tracing::info!(
                 "Replicas of the history {id} can continue at offset {offset}, where the snapshot was taken."
             ),
             _ => tracing::info!("Replicas need a snapshot, because a part of the file was left out."),

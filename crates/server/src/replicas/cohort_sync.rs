@@ -12,11 +12,11 @@ use replicate::handshake::SnapshotContents;
 use replicate::history::ReplId;
 use replicate::replica::Phase;
 
-use super::stream;
 use crate::config::choices::RdbVersion;
 use crate::config::table::persistence;
 use crate::persistence::full_sync::{self, SnapshotRequest};
 use crate::persistence::stream_point::PointFacts;
+use crate::replica_stream as stream;
 use crate::replication::memory::backlog_limit_bytes;
 use crate::replication::messages::{Begun, NotBegun, Point};
 use crate::replication::spool::Spool;
@@ -46,7 +46,7 @@ pub(super) fn begin(shared: &Arc<Shared>, cohort: &Cohort) -> Result<Begun, NotB
     let (outbox, mut point) = (Outbox::default(), None);
     let begun = full_sync::begin(shared, request, &mut |alone| {
         point = begin_point(shared, cohort, (alone, limit_bytes), &outbox);
-        PointFacts::from(point.unwrap_or(Point { id: ReplId::NONE, offset: 0 }))
+        PointFacts::from(point.unwrap_or(Point { id: ReplId::NONE, offset: 0, stream_db: 0 }))
     });
     shared.wake(&outbox);
     let replicas = || cohort.replicas.iter().map(|&(client, _)| client).collect();
@@ -80,7 +80,8 @@ fn begin_point(
     for &(client, _) in &cohort.replicas {
         primary.set_phase(client, Phase::ReceivesSnapshot, offset);
     }
-    Some(Point { id: primary.history().id, offset })
+    let stream_db = primary.stream_db().unwrap_or(0);
+    Some(Point { id: primary.history().id, offset, stream_db })
 }
 
 fn contents(wanted: SnapshotContents) -> Contents {

@@ -22,12 +22,13 @@ use resp::parse::Progress;
 use stdx::ByteQueue;
 use stdx::mailbox::Mailbox;
 
+use super::cohort_sync;
 use super::good_replicas::update_good_replicas;
 use super::link::{Link, Queued, SnapshotOutput, take_acks};
-use super::{cohort_sync, stream};
 use crate::config::table::replication as options;
 use crate::persistence::full_sync;
 use crate::random::random_repl_id;
+use crate::replica_stream as stream;
 use crate::replication::PING;
 use crate::replication::arrivals::SyncRequest;
 use crate::replication::memory::{StreamMemory, backlog_limit_bytes, output_limit};
@@ -188,7 +189,9 @@ impl<'s> ReplicationThread<'s> {
             }
             // AcqRel: pairs with the swap in `notify`. News from before that swap are seen below;
             // later ones send a message.
-            self.shared.replication.notified.swap(false, AcqRel);
+            if self.shared.replication.notified.swap(false, AcqRel) {
+                self.disconnect_outdated();
+            }
             for client in self.shared.replication.take_kills() {
                 self.disconnect(client);
             }
@@ -552,6 +555,7 @@ impl<'s> ReplicationThread<'s> {
     fn round(&mut self) {
         self.rounds += 1;
         self.disconnect_former_users();
+        self.disconnect_outdated();
         self.begin_due();
         let limit = output_limit(&self.shared.engine.settings.get().clients);
         let wait_above = options::REPL_WRITES_WAIT_ABOVE.of(&self.shared.config());
@@ -573,6 +577,17 @@ impl<'s> ReplicationThread<'s> {
         }
         if self.rounds.is_multiple_of(ROUNDS_PER_SECOND) {
             self.second();
+        }
+    }
+
+    /// Disconnects replicas whose history has ended or has a new ID. They ask again.
+    fn disconnect_outdated(&mut self) {
+        let outdated = self.shared.replication.primary().outdated();
+        for client in outdated {
+            if let Some(link) = self.links.get(&client) {
+                tracing::info!("Disconnecting replica {}: the replication ID has changed.", link.name);
+            }
+            self.disconnect(client);
         }
     }
 
@@ -620,7 +635,11 @@ impl<'s> ReplicationThread<'s> {
                 Phase::AwaitsSnapshot { .. } | Phase::ReceivesSnapshot if is_awaiting => {
                     self.net.output(link.conn).tail_mut().push(b'\n');
                 }
-                Phase::ReceivesSnapshot | Phase::SnapshotSent | Phase::AwaitsAck | Phase::OverLimit => {
+                Phase::ReceivesSnapshot
+                | Phase::SnapshotSent
+                | Phase::AwaitsAck
+                | Phase::OverLimit
+                | Phase::Outdated => {
                     if now_ms.saturating_sub(link.progress_ms) > timeout_ms {
                         timed_out.push((client, "full sync"));
                     }

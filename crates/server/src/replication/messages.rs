@@ -40,6 +40,8 @@ pub struct Point {
     pub id: ReplId,
     /// The offset at which the stream continues after the snapshot.
     pub offset: u64,
+    /// The database that is selected at this offset.
+    pub stream_db: u32,
 }
 
 /// A snapshot that has begun.

@@ -16,6 +16,7 @@
 //! | [`messages`] | the messages to that thread |
 //! | [`table`], [`memory`] | replicas and the memory of the stream, as INFO shows them |
 //! | [`spool`] | the snapshot between its writer and the replicas |
+//! | [`upstream`] | the primary that this server follows |
 //!
 //! The threads are in [`crate::replicas`], the walk of a full sync in
 //! [`crate::persistence::full_sync`].
@@ -32,12 +33,14 @@ use stdx::mailbox::Mailbox;
 
 use self::arrivals::Arrivals;
 use self::messages::Message;
+use self::upstream::Upstream;
 
 pub mod arrivals;
 pub mod memory;
 pub mod messages;
 pub mod spool;
 pub mod table;
+pub mod upstream;
 
 /// The sign of life of an idle primary, as a command of the stream.
 pub const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
@@ -64,6 +67,8 @@ pub struct Replication {
     pub(crate) is_ending: AtomicBool,
     /// The number of clients that wait in WAIT or WAITAOF for replicas.
     pub waiters: AtomicU64,
+    /// The primary that this server follows.
+    pub upstream: Upstream,
     /// The statistics.
     pub figures: Figures,
 }
@@ -107,6 +112,7 @@ impl Replication {
             link_count: AtomicUsize::new(0),
             is_ending: AtomicBool::new(false),
             waiters: AtomicU64::new(0),
+            upstream: Upstream::default(),
             figures: Figures::default(),
         }
     }

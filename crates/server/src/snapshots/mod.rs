@@ -36,6 +36,8 @@ pub struct Persistence {
     pub restore_until_s: Option<i64>,
     /// True if the data in the data folder could not be loaded.
     pub load_failed: AtomicBool,
+    /// True while a primary's snapshot is loaded, and after it could not be loaded.
+    pub(crate) is_incomplete: AtomicBool,
     /// The snapshot files that saves may replace.
     pub known: KnownFiles,
 }
@@ -120,6 +122,7 @@ impl Persistence {
             loading: LoadFigures::default(),
             restore_until_s: None,
             load_failed: AtomicBool::new(false),
+            is_incomplete: AtomicBool::new(false),
             known: KnownFiles::default(),
         }
     }
@@ -158,6 +161,12 @@ impl Persistence {
             Some(place) => functions[place] = source,
             None => functions.push(source),
         }
+    }
+
+    /// Returns true if the data in memory may replace files on disk: it was loaded completely.
+    /// During the load at the start, the result is true as well.
+    pub(crate) fn may_be_saved(&self) -> bool {
+        !self.load_failed.load(Relaxed) && !self.is_incomplete.load(Relaxed)
     }
 
     /// Ends loading: requests that need the data may run.

@@ -53,6 +53,8 @@ struct Current {
     server: TlsServer,
     /// The configuration of connections to other nodes, if `tls-cluster` encrypts them.
     nodes: Option<Arc<ClientConfig>>,
+    /// The configuration of the link to the primary, if `tls-replication` encrypts it.
+    primary: Option<Arc<ClientConfig>>,
     facts: [Option<Facts>; 3],
     resumption: Option<(Resumption, u64)>,
     /// The time at which the files were last checked; `stamps` is their state at that time.
@@ -85,10 +87,14 @@ impl Tls {
     pub fn configure(&self, store: &ConfigStore) -> Result<TlsServer, String> {
         let settings = TlsSettings::of(store);
         let stamps = stamps(&settings);
-        let nodes = match options::CLUSTER.of(store) {
+        let (nodes_encrypted, primary_encrypted) =
+            (options::CLUSTER.of(store), options::REPLICATION.of(store));
+        let client = match nodes_encrypted || primary_encrypted {
             true => Some(Arc::new(settings.build_client()?)),
             false => None,
         };
+        let nodes = client.clone().filter(|_| nodes_encrypted);
+        let primary = client.filter(|_| primary_encrypted);
         let mut current = self.lock();
         let earlier = current.as_ref().and_then(|current| current.resumption.as_ref());
         let Built { server: config, facts, resumption, trust } = settings.build(earlier)?;
@@ -101,7 +107,7 @@ impl Tls {
         };
         let resumption = resumption.map(|resumption| (resumption, trust));
         let read = Instant::now();
-        *current = Some(Current { server: server.clone(), nodes, facts, resumption, read, stamps });
+        *current = Some(Current { server: server.clone(), nodes, primary, facts, resumption, read, stamps });
         drop(current);
         self.follow_limits(store);
         Ok(server)
@@ -126,6 +132,11 @@ impl Tls {
     /// Returns the configuration of connections to other nodes, if `tls-cluster` encrypts them.
     pub fn nodes(&self) -> Option<Arc<ClientConfig>> {
         self.lock().as_ref().and_then(|current| current.nodes.clone())
+    }
+
+    /// Returns the configuration of the link to the primary, if `tls-replication` encrypts it.
+    pub fn primary(&self) -> Option<Arc<ClientConfig>> {
+        self.lock().as_ref().and_then(|current| current.primary.clone())
     }
 
     /// Reads certificates and keys again if `tls-auto-reload-interval` has passed and their files

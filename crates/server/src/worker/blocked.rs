@@ -100,12 +100,24 @@ impl Worker<'_> {
                 self.end_wait(delivery.conn, delivery.took, ahead_bytes, reply);
                 note_output(&self.engine, &info, delivery.pushes.len_bytes());
                 self.net.output(delivery.conn).append(delivery.pushes);
+                if delivery.closes {
+                    self.close_after_reply(delivery.conn);
+                }
             }
         }
         for Killed { conn, client } in kills {
             if self.session(conn).is_some_and(|session| session.id == client) {
                 self.close(conn);
             }
+        }
+    }
+
+    /// Disconnects a client whose wait has just ended, once its reply is sent.
+    #[cold]
+    fn close_after_reply(&mut self, conn: ConnId) {
+        if let Some(session) = self.session(conn) {
+            session.flow = Flow::Closing;
+            self.settle(conn);
         }
     }
 

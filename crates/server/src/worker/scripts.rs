@@ -291,6 +291,7 @@ fn traits(flags: ScriptFlags) -> ScriptTraits {
     for (flag, is) in [
         (ScriptFlags::NO_WRITES, ScriptTraits::NO_WRITES),
         (ScriptFlags::ALLOW_OOM, ScriptTraits::ALLOW_OOM),
+        (ScriptFlags::ALLOW_STALE, ScriptTraits::ALLOW_STALE),
         (ScriptFlags::COMPATIBLE, ScriptTraits::COMPATIBLE),
     ] {
         traits.set(is, flags.contains(flag));

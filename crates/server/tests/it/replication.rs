@@ -16,13 +16,14 @@ use testkit::{Client, Rng, ServerProcess, peer};
 
 use crate::support::BINARY;
 
-mod cuts;
+pub(crate) mod cuts;
 mod data;
 mod each_byte;
-mod faults;
+pub(crate) mod faults;
 mod limits;
 mod protocol;
 mod restarts;
+mod roles;
 mod state;
 mod transports;
 mod waits;
@@ -106,7 +107,7 @@ impl Primary {
 }
 
 /// Returns the version of the peers, as their program states it.
-fn peer_version() -> String {
+pub(crate) fn peer_version() -> String {
     let line = peer::command_line();
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().expect("a program"));
@@ -124,7 +125,7 @@ fn replica_of(primary: &Primary, options: &[&str]) -> Replica {
 }
 
 /// Returns true if there is no peer, after a note.
-fn is_without_peer() -> bool {
+pub(crate) fn is_without_peer() -> bool {
     if !peer::is_available() {
         eprintln!("no redis-server on the PATH and no SAKER_PEER: nothing follows");
     }
@@ -140,13 +141,13 @@ fn is_at_least(version: PeerVersion, redis: (u8, u8)) -> bool {
 }
 
 /// Returns the seed of the random choices.
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let given = std::env::var("PROPTEST_RNG_SEED").ok();
     given.map_or(1, |text| text.parse().expect("PROPTEST_RNG_SEED is a number"))
 }
 
 /// Writes values of every type and encoding to some databases. Returns their number.
-fn fill(client: &mut Client, seed: u64, count: usize) {
+pub(crate) fn fill(client: &mut Client, seed: u64, count: usize) {
     let mut rng = Rng::new(seed);
     for db in ["0", "1", "9"] {
         run(client, &["SELECT", db]);
@@ -169,12 +170,12 @@ fn replicas(client: &mut Client) -> u64 {
 }
 
 /// Returns true if a server of this version has fields that expire.
-fn has_field_expiry(version: PeerVersion) -> bool {
+pub(crate) fn has_field_expiry(version: PeerVersion) -> bool {
     version.knows(commands::record::forms::KnownSince::FIELD_EXPIRY)
 }
 
 /// Removes the expiry of all fields of the hashes of [`fill`].
-fn persist_fields(client: &mut Client) {
+pub(crate) fn persist_fields(client: &mut Client) {
     for db in ["0", "1", "9"] {
         run(client, &["SELECT", db]);
         for number in 0..50 {

@@ -61,6 +61,7 @@ enum ClientType {
 impl ClientType {
     fn of(client: &ClientInfo) -> Self {
         match () {
+            () if client.is_primary() => ClientType::Primary,
             () if client.is_replica() => ClientType::Replica,
             () if client.is_subscriber() => ClientType::Pubsub,
             () => ClientType::Normal,

@@ -183,6 +183,9 @@ fn kill(ctx: &mut ServerCtx<'_, '_, '_>, client: &ClientInfo) -> bool {
     if first && client.is_replica() {
         ctx.shared.replication.kill(client.id);
     }
+    if first && client.is_primary() {
+        ctx.shared.replication.upstream.kill();
+    }
     blocked.end_of(client);
     first
 }

@@ -1,11 +1,9 @@
 //! CLIENT PAUSE, UNPAUSE and UNBLOCK: postponed commands and blocked clients.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
-use engine::threads::Delivery;
 use resp::Reply;
 use stdx::ByteQueue;
 
@@ -140,18 +138,7 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
             } else {
                 waiter.write_empty(waiter.protocol, &mut reply);
             }
-            let (conn, client, ticket) = (waiter.conn, waiter.client, waiter.ticket);
-            let delivery = Delivery {
-                conn,
-                client,
-                ticket,
-                reply_bytes: reply.len_bytes(),
-                reply,
-                pushes: ByteQueue::new(),
-                took: Duration::ZERO,
-                position: 0,
-            };
-            threads.deliver(waiter.thread, delivery, &ctx.data.commit.outbox);
+            threads.deliver(waiter.thread, waiter.delivery(reply), &ctx.data.commit.outbox);
         }
         first
     });

@@ -19,6 +19,8 @@ use crate::snapshots::{DataFolder, data_file};
 
 const OPTIONS: &str = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.";
 
+const LOADING: &str = "LOADING Redis is loading the dataset in memory";
+
 /// Removes all data and libraries before data is loaded from a file.
 fn empty(shared: &Shared) {
     let (keyspace, mut freed) = (&shared.engine.keyspace, Vec::new());
@@ -59,6 +61,10 @@ pub(super) fn load_append_only(ctx: &mut ServerCtx<'_, '_, '_>) -> Result<(), Co
     let shared = ctx.shared;
     let ServerCtx { pass, data, .. } = ctx;
     let loaded = alone_without_walk(shared, pass, |_alone| {
+        // The load of a primary's snapshot may have begun while this thread waited.
+        if shared.engine.server_state.is_loading.load(Relaxed) {
+            return Err(FileError("another load is in progress".to_owned()));
+        }
         aof::finish_all(shared)?;
         let (folder, name) = {
             let store = shared.config();
@@ -93,11 +99,15 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
     let shared = ctx.shared;
     // The data is incomplete, and a save would replace the complete file.
     if shared.engine.server_state.is_loading.load(Relaxed) {
-        return Err(CommandError::Line("LOADING Redis is loading the dataset in memory"));
+        return Err(CommandError::Line(LOADING));
     }
     let path = data_file(&shared.config());
     let ServerCtx { pass, data, .. } = ctx;
     alone_without_walk(shared, pass, |alone| {
+        // The load of a primary's snapshot may have begun while this thread waited.
+        if shared.engine.server_state.is_loading.load(Relaxed) {
+            return Err(CommandError::Line(LOADING));
+        }
         if saves && save_here(shared, (Way::Owner, SavePlace::WithinUnit), |fix| fix(alone)).is_err() {
             return Err(CommandError::Line("ERR"));
         }

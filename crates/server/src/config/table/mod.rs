@@ -50,8 +50,6 @@ pub static THEMES: &[OptionGroup] = &[
     OptionGroup { title: "Process and log", options: process::OPTIONS },
 ];
 
-/// The reason why options of replication have no effect.
-const NO_REPLICATION: &str = "Saker has no replication yet";
 /// The reason why options of cluster mode have no effect.
 const NO_CLUSTER: &str = "Saker has no cluster mode yet";
 /// The reason why options that tune another design have no effect.

@@ -229,5 +229,5 @@ fn usable_cores() -> Option<Value> {
     Some(Value::Integer(i64::try_from(cores).unwrap_or(IO_THREADS_MAX).min(IO_THREADS_MAX)))
 }
 
-const NO_MPTCP: &str = "Saker does not support Multipath TCP";
+pub(super) const NO_MPTCP: &str = "Saker does not support Multipath TCP";
 const NO_RDMA: &str = "Saker does not support RDMA";

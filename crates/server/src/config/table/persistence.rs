@@ -32,8 +32,7 @@ pub static OPTIONS: &[&Opt] = &[
     &RDB_SAVE_INCREMENTAL_FSYNC.opt,
     &RDB_KEY_SAVE_DELAY.opt,
     &KEY_LOAD_DELAY.opt,
-    &Opt::flag("rdb-del-sync-files", "no", "Delete snapshots that were made for replicas.")
-        .accepted(super::NO_REPLICATION),
+    &RDB_DEL_SYNC_FILES.opt,
     &APPENDONLY.opt,
     &APPENDFILENAME.opt,
     &APPENDDIRNAME.opt,
@@ -207,6 +206,11 @@ pub static DBFILENAME: Handle<[u8]> = Opt::new(
 )
 .protected()
 .typed();
+
+/// `rdb-del-sync-files`: true if files of full syncs are removed after use when neither snapshots
+/// nor an append-only file are configured.
+pub static RDB_DEL_SYNC_FILES: Handle<bool> =
+    Opt::flag("rdb-del-sync-files", "no", "Delete snapshots that were made for replicas.").typed();
 
 /// `rdbcompression`: true if strings in snapshots and DUMP payloads are compressed.
 pub static RDBCOMPRESSION: Handle<bool> = Opt::flag(

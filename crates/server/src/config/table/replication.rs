@@ -1,61 +1,34 @@
 //! Options of primaries and replicas.
 
-use super::NO_REPLICATION;
-use crate::config::handle::Handle;
+use persist::load::Unsupported;
+
+use super::OTHER_DESIGN;
+use super::network::NO_MPTCP;
+use crate::config::choices::{DisklessLoad, OnFailedCommand};
+use crate::config::handle::{Choice as _, Handle};
 use crate::config::option::{ANY, BYTES, FollowUp, INT, OnChange, Opt, PORT, POSITIVE_INT};
 use crate::config::value::Kind;
 use crate::config::words;
 
 /// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
-    &Opt::new("replicaof", Kind::Words(&words::PRIMARY), "no one", "The host and port of the primary.")
-        .also(&["slaveof"])
-        .at_start()
-        .accepted(NO_REPLICATION),
-    &Opt::text("primaryauth", "", "The password for the primary.")
-        .also(&["masterauth"])
-        .accepted(NO_REPLICATION),
-    &Opt::text("primaryuser", "", "The user name for the primary.")
-        .also(&["masteruser"])
-        .accepted(NO_REPLICATION),
-    &Opt::flag("replica-read-only", "yes", "Refuse writes of clients on a replica.")
-        .also(&["slave-read-only"])
-        .accepted(NO_REPLICATION),
-    &Opt::flag(
-        "replica-serve-stale-data",
-        "yes",
-        "Serve requests while the connection to the primary is lost.",
-    )
-    .also(&["slave-serve-stale-data"])
-    .accepted(NO_REPLICATION),
-    &Opt::integer(
-        "replica-priority",
-        "100",
-        INT,
-        "The priority of the replica for Sentinel: the lowest number is promoted first; 0 for never.",
-    )
-    .also(&["slave-priority"])
-    .accepted(NO_REPLICATION),
-    &Opt::text("replica-announce-ip", "", "The address that the replica announces.")
-        .also(&["slave-announce-ip"])
-        .accepted(NO_REPLICATION),
-    &Opt::integer("replica-announce-port", "0", PORT, "The port that the replica announces.")
-        .also(&["slave-announce-port"])
-        .accepted(NO_REPLICATION),
-    &Opt::flag("replica-announced", "yes", "Announce this replica to clients of Sentinel.")
-        .accepted(NO_REPLICATION),
-    &Opt::flag("replica-ignore-maxmemory", "yes", "Do not evict keys on a replica; only the primary evicts.")
-        .also(&["slave-ignore-maxmemory"])
-        .accepted(NO_REPLICATION),
-    &Opt::flag("replica-lazy-flush", "no", "Free the old data in the background before a full sync.")
-        .also(&["slave-lazy-flush"])
-        .accepted(NO_REPLICATION),
+    &REPLICAOF.opt,
+    &PRIMARYAUTH.opt,
+    &PRIMARYUSER.opt,
+    &REPLICA_READ_ONLY.opt,
+    &REPLICA_SERVE_STALE_DATA.opt,
+    &REPLICA_PRIORITY.opt,
+    &REPLICA_ANNOUNCE_IP.opt,
+    &REPLICA_ANNOUNCE_PORT.opt,
+    &REPLICA_ANNOUNCED.opt,
+    &REPLICA_IGNORE_MAXMEMORY.opt,
+    &REPLICA_LAZY_FLUSH.opt,
     &Opt::flag(
         "replica-ignore-disk-write-errors",
         "no",
         "Continue replication if the replica cannot write to its disk.",
     )
-    .accepted(NO_REPLICATION),
+    .accepted("a replica continues in any case, and its log names the error"),
     &Opt::memory(
         "replica-full-sync-buffer-limit",
         "0",
@@ -63,22 +36,16 @@ pub static OPTIONS: &[&Opt] = &[
         "The maximum size of the replication stream, in bytes, that a replica buffers during a full \
          sync.",
     )
-    .accepted(NO_REPLICATION),
+    .accepted(OTHER_DESIGN),
     &MIN_REPLICAS_TO_WRITE.opt,
     &MIN_REPLICAS_MAX_LAG.opt,
     &REPL_BACKLOG_SIZE.opt,
     &REPL_BACKLOG_TTL.opt,
     &Opt::flag("repl-mptcp", "no", "Connect to the primary with Multipath TCP.")
         .at_start()
-        .accepted(NO_REPLICATION),
+        .accepted(NO_MPTCP),
     &REPL_DISABLE_TCP_NODELAY.opt,
-    &Opt::choice(
-        "repl-diskless-load",
-        "disabled",
-        &["disabled", "on-empty-db", "swapdb"],
-        "The condition for loading a snapshot directly from the connection to the primary.",
-    )
-    .accepted(NO_REPLICATION),
+    &REPL_DISKLESS_LOAD.opt,
     &REPL_DISKLESS_SYNC.opt,
     &REPL_DISKLESS_SYNC_DELAY.opt,
     &REPL_DISKLESS_SYNC_MAX_REPLICAS.opt,
@@ -90,16 +57,120 @@ pub static OPTIONS: &[&Opt] = &[
         "no",
         "Send the snapshot and the replication stream on separate connections.",
     )
-    .accepted(NO_REPLICATION),
+    .accepted(OTHER_DESIGN),
     &IMPORT_MODE.opt,
-    &Opt::choice(
-        "propagation-error-behavior",
-        "ignore",
-        &["ignore", "panic", "panic-on-replicas"],
-        "The reaction to a replicated command that fails.",
-    )
-    .accepted(NO_REPLICATION),
+    &PROPAGATION_ERROR_BEHAVIOR.opt,
+    &REPL_UNSUPPORTED_COMMANDS.opt,
 ];
+
+/// `replicaof`: the host and the port of the primary; no words on a primary. Holds the present
+/// role: REPLICAOF changes it.
+pub static REPLICAOF: Handle<[Vec<u8>]> = Opt::new(
+    "replicaof",
+    Kind::Words(&words::PRIMARY),
+    "no one",
+    "The host and port of the primary that this server follows. REPLICAOF changes it while the server \
+         runs.",
+)
+.also(&["slaveof"])
+.at_start()
+.typed();
+
+/// `primaryauth`: the password for the primary; empty for none.
+pub static PRIMARYAUTH: Handle<[u8]> =
+    Opt::text("primaryauth", "", "The password for the primary.").also(&["masterauth"]).typed();
+
+/// `primaryuser`: the user's name for the primary; empty for the user `default`.
+pub static PRIMARYUSER: Handle<[u8]> =
+    Opt::text("primaryuser", "", "The user name for the primary.").also(&["masteruser"]).typed();
+
+/// `replica-read-only`: true if a replica refuses writes of clients.
+pub static REPLICA_READ_ONLY: Handle<bool> =
+    Opt::flag("replica-read-only", "yes", "Refuse writes of clients on a replica.")
+        .also(&["slave-read-only"])
+        .on_change(OnChange::FollowUp(FollowUp::ReplicaOptions))
+        .typed();
+
+/// `replica-serve-stale-data`: true if a replica serves requests while it does not follow its
+/// primary.
+pub static REPLICA_SERVE_STALE_DATA: Handle<bool> = Opt::flag(
+    "replica-serve-stale-data",
+    "yes",
+    "Serve requests while the connection to the primary is lost.",
+)
+.also(&["slave-serve-stale-data"])
+.on_change(OnChange::FollowUp(FollowUp::ReplicaOptions))
+.typed();
+
+/// `replica-priority`: the priority for Sentinel, which INFO shows.
+pub static REPLICA_PRIORITY: Handle<u64> = Opt::integer(
+    "replica-priority",
+    "100",
+    INT,
+    "The priority of the replica for Sentinel: the lowest number is promoted first; 0 for never.",
+)
+.also(&["slave-priority"])
+.typed();
+
+/// `replica-announce-ip`: the address for the handshake with the primary; empty for none.
+pub static REPLICA_ANNOUNCE_IP: Handle<[u8]> =
+    Opt::text("replica-announce-ip", "", "The address that the replica announces.")
+        .also(&["slave-announce-ip"])
+        .typed();
+
+/// `replica-announce-port`: the port for the handshake with the primary; 0 for the port of the
+/// server.
+pub static REPLICA_ANNOUNCE_PORT: Handle<u16> =
+    Opt::integer("replica-announce-port", "0", PORT, "The port that the replica announces.")
+        .also(&["slave-announce-port"])
+        .typed();
+
+/// `replica-announced`: true if Sentinel shows this replica to clients. INFO shows it.
+pub static REPLICA_ANNOUNCED: Handle<bool> =
+    Opt::flag("replica-announced", "yes", "Announce this replica to clients of Sentinel.").typed();
+
+/// `replica-ignore-maxmemory`: true if a replica evicts no keys.
+pub static REPLICA_IGNORE_MAXMEMORY: Handle<bool> =
+    Opt::flag("replica-ignore-maxmemory", "yes", "Do not evict keys on a replica; only the primary evicts.")
+        .also(&["slave-ignore-maxmemory"])
+        .on_change(OnChange::FollowUp(FollowUp::ReplicaOptions))
+        .typed();
+
+/// `replica-lazy-flush`: true if the old data is freed in the background before a full sync.
+pub static REPLICA_LAZY_FLUSH: Handle<bool> =
+    Opt::flag("replica-lazy-flush", "no", "Free the old data in the background before a full sync.")
+        .also(&["slave-lazy-flush"])
+        .typed();
+
+/// `repl-diskless-load`: the treatment of a snapshot from the primary.
+pub static REPL_DISKLESS_LOAD: Handle<DisklessLoad> = Opt::choice(
+    "repl-diskless-load",
+    "disabled",
+    DisklessLoad::WORDS,
+    "The condition for loading a snapshot directly from the connection to the primary. `swapdb` \
+         does as `disabled`: the old data is served until the snapshot has arrived.",
+)
+.typed();
+
+/// `propagation-error-behavior`: the reaction to a command of the primary that fails.
+pub static PROPAGATION_ERROR_BEHAVIOR: Handle<OnFailedCommand> = Opt::choice(
+    "propagation-error-behavior",
+    "ignore",
+    OnFailedCommand::WORDS,
+    "The reaction of a replica to a command of its primary that fails: `ignore` counts and logs it, the \
+         other words also close the link.",
+)
+.typed();
+
+/// `repl-unsupported-commands`: the reaction to a command of the primary that this server lacks.
+pub static REPL_UNSUPPORTED_COMMANDS: Handle<Unsupported> = Opt::choice(
+    "repl-unsupported-commands",
+    "refuse",
+    Unsupported::WORDS,
+    "The reaction of a replica to a command of its primary that Saker does not have. `refuse` closes the \
+         link. `skip` counts and logs the command, and goes on. Saker only.",
+)
+.typed();
 
 /// `import-mode`: true if keys neither expire nor are evicted.
 pub static IMPORT_MODE: Handle<bool> = Opt::flag(

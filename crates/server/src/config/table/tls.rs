@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::NO_REPLICATION;
 use crate::config::choices::{AuthClients, CertificateUser};
 use crate::config::handle::{Choice as _, Handle};
 use crate::config::option::{self, INT, OnChange, Opt, Prepare};
@@ -160,10 +159,7 @@ pub static AUTO_RELOAD_INTERVAL: Handle<u64> = Opt::integer(
 
 /// `tls-replication`: true if connections to the primary are encrypted.
 pub static REPLICATION: Handle<bool> =
-    Opt::flag("tls-replication", "no", "Encrypt connections to the primary.")
-        .accepted(NO_REPLICATION)
-        .on_change(LOAD)
-        .typed();
+    Opt::flag("tls-replication", "no", "Encrypt connections to the primary.").on_change(LOAD).typed();
 
 /// `tls-cluster`: true if connections to other nodes are encrypted.
 pub static CLUSTER: Handle<bool> = Opt::flag(

@@ -27,7 +27,7 @@ const VALUE_BYTES: usize = 1000;
 const VALUES: usize = 40;
 
 /// Writes the data of the snapshot.
-pub(super) fn write_snapshot(client: &mut Client, rng: &mut Rng) {
+pub(crate) fn write_snapshot(client: &mut Client, rng: &mut Rng) {
     for number in 0..VALUES {
         let value: Vec<u8> = (0..VALUE_BYTES).map(|_| b'!' + (rng.next_u64() % 90) as u8).collect();
         let key = format!("base{number}");
@@ -41,7 +41,7 @@ pub(super) fn write_snapshot(client: &mut Client, rng: &mut Rng) {
 }
 
 /// Writes the commands of the stream, about 70 KB. What they write does not grow with repetitions.
-pub(super) fn write_stream(client: &mut Client) {
+pub(crate) fn write_stream(client: &mut Client) {
     let filler = "v".repeat(300);
     for number in 0..110 {
         let (key, other) = (format!("k{}", number % 10), format!("l{}", number % 7));

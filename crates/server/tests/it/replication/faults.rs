@@ -97,7 +97,7 @@ fn write_until(primary_port: u16, client: usize, stop: &AtomicBool) -> usize {
 }
 
 /// Runs `act` while clients write.
-pub(super) fn with_load(primary_port: u16, act: impl FnOnce()) {
+pub(crate) fn with_load(primary_port: u16, act: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..3)
@@ -114,7 +114,7 @@ pub(super) fn with_load(primary_port: u16, act: impl FnOnce()) {
 }
 
 /// Waits until the primary has counted `count` more commands.
-pub(super) fn wait_for_commands(client: &mut Client, count: u64) {
+pub(crate) fn wait_for_commands(client: &mut Client, count: u64) {
     let from = number(client, "stats", "total_commands_processed");
     assert!(happens(|| number(client, "stats", "total_commands_processed") >= from + count));
 }

@@ -1,0 +1,495 @@
+//! The load of a primary's snapshot, which replaces all data of a replica.
+//!
+//! ```text
+//!   header read ─► saves and rewrites ended ─► alone: append-only file off, all emptied, -LOADING
+//!        │                                              │
+//!        └─ not understood: the old data stays          ▼
+//!                                       loaded on all cores, the old data is freed meanwhile
+//!                                          │                             │
+//!        alone: clients may use the data ◄─┘                             └─► on an error: emptied
+//!                     └─► a new base of the append-only file, in the background
+//! ```
+//!
+//! From the moment at which all is emptied until the new data is complete, no file on disk is
+//! replaced: neither a save nor a rewrite begins (`Persistence::is_incomplete`). After a crash, the
+//! server has the old data again, as of the time at which it was emptied. After a load, the old
+//! append-only files stay valid until the new base is complete. Changes after the load are in this
+//! base or in the file that follows it.
+//!
+//! Only one load is in progress at a time. DEBUG RELOAD and the load at the start exclude this one.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ::commands::ctx::LazyFreed;
+use engine::threads::Outbox;
+use keyspace::Exclusive;
+use persist::folder::{FileError, Folder as _, Place, rename_into_place, temporary_received_name};
+use persist::load::{Behind, ByteSource, Splitter};
+use persist::save::Way;
+
+use super::loading::{Duplicates, Expired, LoadMode, load_options, load_snapshot};
+use super::{aof, wait_for_end, warn_set_aside};
+use crate::append_only::Active;
+use crate::config::table::{persistence as options, replication};
+use crate::context::unix_ms;
+use crate::shared::Shared;
+use crate::snapshots::{DataFolder, folder_path, save_rules};
+
+/// Number of pieces of the old data that are freed between two looks at the end of the server.
+const FREED_PIECES: usize = 256;
+/// Number of bytes after which a received snapshot is synced, as in Redis.
+const SYNC_STEP_BYTES: usize = 8 << 20;
+
+/// The snapshot of a primary.
+pub struct Incoming<S> {
+    /// The source of the snapshot, at its first byte. A connection must implement
+    /// [`ByteSource::is_dry`].
+    pub source: S,
+    /// The length of the snapshot; `None` if the primary does not tell it.
+    pub len_bytes: Option<u64>,
+}
+
+/// The part of the link to the primary in the replacement of all data.
+pub trait Takeover<S> {
+    /// Prepares the replacement, before anything is emptied. The caller owns the keyspace.
+    ///
+    /// # Errors
+    /// The reason why the data must stay, such as another primary.
+    fn before_emptying(&mut self, alone: &Exclusive) -> Result<(), String>;
+
+    /// Checks what follows the snapshot, such as an end mark. `behind` has the bytes that were read
+    /// too far; the others come from `source`. The caller is outside the gate.
+    ///
+    /// # Errors
+    /// The reason why the snapshot is not complete.
+    fn check_end(&mut self, behind: &mut Vec<u8>, source: &mut S) -> Result<(), String>;
+
+    /// Takes over the history of the primary, before any client sees the new data. `stream_db` is
+    /// the database that is selected in the stream. The caller owns the keyspace.
+    fn before_serving(&mut self, alone: &Exclusive, stream_db: Option<u32>);
+}
+
+/// The result of a replacement.
+#[derive(Debug)]
+pub struct Replaced<S> {
+    /// The bytes that were read behind the end of the snapshot.
+    pub behind: Vec<u8>,
+    /// The source of the bytes after those.
+    pub source: S,
+    /// The database that is selected in the stream (`repl-stream-db`); `None` if the snapshot does
+    /// not tell it.
+    pub stream_db: Option<u32>,
+}
+
+/// The reason for which the data was not replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotReplaced {
+    /// The old data stays.
+    Kept(String),
+    /// The old data is gone, and the server is empty. The files on disk still have it: no file is
+    /// replaced before the next load, or before [`accept_empty`].
+    Emptied(String),
+}
+
+/// A source that counts its bytes in the progress figures, and ends at the end of the server.
+struct Metered<'s, S> {
+    source: S,
+    read_bytes: u64,
+    shared: &'s Shared,
+}
+
+impl<S: ByteSource> ByteSource for Metered<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError> {
+        if self.shared.stopping.load(Relaxed) {
+            return Err(FileError("the server is shutting down".to_owned()));
+        }
+        let len = self.source.read(buffer)?;
+        self.read_bytes += len as u64;
+        // The figures may have been reset after the first read.
+        self.shared.persistence.loading.loaded_bytes.store(self.read_bytes, Relaxed);
+        Ok(len)
+    }
+
+    fn is_dry(&mut self) -> bool {
+        self.source.is_dry()
+    }
+}
+
+/// Replaces all data by a primary's snapshot: the function libraries, and the keys of all
+/// databases. Other clients get `-LOADING` meanwhile. The caller is outside the gate.
+///
+/// # Errors
+/// The reason, and what became of the data.
+pub fn replace_data<S: ByteSource>(
+    shared: &Arc<Shared>,
+    incoming: Incoming<S>,
+    takeover: &mut impl Takeover<S>,
+) -> Result<Replaced<S>, NotReplaced> {
+    let Incoming { source, len_bytes } = incoming;
+    let metered = Metered { source, read_bytes: 0, shared };
+    let splitter = Splitter::open(metered, load_options(shared), shared.engine.keyspace.db_count())
+        .map_err(|error| NotReplaced::Kept(error.to_string()))?;
+    let Emptied { active, freed } = empty_and_begin(shared, len_bytes, takeover)?;
+    tracing::info!("Flushing old data");
+    shared.engine.freeing.push(freed);
+    if let Some(active) = active {
+        aof::finish_detached(shared, &active);
+    }
+    let mut stream_db = None;
+    let mut on_fact = |name: &[u8], value: &[u8]| {
+        if name.eq_ignore_ascii_case(b"repl-stream-db") {
+            stream_db = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
+        }
+    };
+    let how =
+        LoadMode { way: Way::Gate, duplicates: Duplicates::Refused, expired: Expired::Kept, stream: None };
+    let is_lazy = replication::REPLICA_LAZY_FLUSH.of(&shared.config());
+    let loaded = std::thread::scope(|scope| {
+        if !is_lazy {
+            free_beside(shared, scope);
+        }
+        load_snapshot(shared, splitter, how, &mut on_fact)
+    });
+    let replaced = loaded.map_err(|error| error.to_string()).and_then(|loaded| {
+        let Behind { source: Metered { mut source, .. }, ahead: mut behind, .. } = loaded;
+        takeover.check_end(&mut behind, &mut source)?;
+        Ok(Replaced { behind, source, stream_db })
+    });
+    match replaced {
+        Ok(replaced) => {
+            serve(shared, |alone| takeover.before_serving(alone, stream_db));
+            Ok(replaced)
+        }
+        Err(reason) => {
+            tracing::warn!("The snapshot of the primary cannot be loaded: {reason}");
+            give_up(shared);
+            Err(NotReplaced::Emptied(reason))
+        }
+    }
+}
+
+/// The old data and the writer of the append-only file, after all was emptied.
+struct Emptied {
+    active: Option<Active>,
+    freed: Vec<LazyFreed>,
+}
+
+/// Empties the server and begins the load, as soon as no save or rewrite is in progress. Those in
+/// the background are cancelled, with full syncs of other replicas; a SAVE is awaited.
+fn empty_and_begin<S>(
+    shared: &Shared,
+    len_bytes: Option<u64>,
+    takeover: &mut impl Takeover<S>,
+) -> Result<Emptied, NotReplaced> {
+    loop {
+        end_walks(shared);
+        let outbox = Outbox::default();
+        let begun = shared.engine.gate.exclusive(|alone| {
+            let server_state = &shared.engine.server_state;
+            if server_state.is_loading.load(Relaxed) {
+                return Err(NotReplaced::Kept("another load is in progress".to_owned()));
+            }
+            if server_state.is_stopping.load(Relaxed) || shared.stopping.load(Relaxed) {
+                return Err(NotReplaced::Kept("the server is shutting down".to_owned()));
+            }
+            // Another save or rewrite may have begun in between.
+            if shared.persistence.state().current.is_some() || shared.append_only.is_rewriting() {
+                return Ok(None);
+            }
+            takeover.before_emptying(alone).map_err(NotReplaced::Kept)?;
+            let active = aof::suspend(shared, alone, &outbox);
+            shared.persistence.loading.begin(unix_ms() / 1000, len_bytes.unwrap_or(0));
+            shared.persistence.is_incomplete.store(true, Relaxed);
+            server_state.is_loading.store(true, Relaxed);
+            let freed = empty(shared, alone, &outbox);
+            Ok(Some(Emptied { active, freed }))
+        });
+        shared.wake(&outbox);
+        if let Some(emptied) = begun? {
+            return Ok(emptied);
+        }
+    }
+}
+
+/// Cancels the rewrite and the background save in progress, and waits until nothing walks over the
+/// keyspace. A scheduled save stays scheduled. The caller is outside the gate.
+fn end_walks(shared: &Shared) {
+    aof::cancel_rewrite(shared);
+    if let Some(current) = &shared.persistence.state().current
+        && current.initiator.is_background()
+    {
+        current.save.abandon(&shared.engine);
+    }
+    wait_for_end(shared);
+}
+
+/// Removes all keys and function libraries, unrecorded. Tells the clients that watch or cache keys.
+/// Returns the removed values, to be freed outside the gate. The caller owns the keyspace.
+fn empty(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Vec<LazyFreed> {
+    let engine = &shared.engine;
+    let (keyspace, mut freed) = (&engine.keyspace, Vec::new());
+    engine.mark_all_watchers(alone);
+    engine.invalidate_all_caches(alone, outbox);
+    keyspace.empty_dbs(0..keyspace.db_count(), |keys| freed.push(LazyFreed::Keys(keys)));
+    (0..keyspace.db_count()).for_each(|db| engine.hot_keys.windows.forget(db));
+    // This is no FLUSHALL, so no save follows.
+    keyspace.snapshot().take_flushed_all();
+    shared.persistence.functions().clear();
+    freed
+}
+
+/// Starts a thread that frees the old data, because `replica-lazy-flush` is `no`. The load does not
+/// end before the thread. Freeing is faster than loading, so the memory of both stays near that of
+/// the larger one.
+fn free_beside<'s>(shared: &'s Shared, scope: &'s std::thread::Scope<'s, '_>) {
+    let freeing = &shared.engine.freeing;
+    let ticket = freeing.ticket();
+    let free = move || {
+        let mut has_more = true;
+        while has_more && !shared.stopping.load(Relaxed) {
+            has_more = !freeing.is_done(ticket) && freeing.free_some(FREED_PIECES);
+        }
+    };
+    if std::thread::Builder::new().name("repl-free".to_owned()).spawn_scoped(scope, free).is_err() {
+        tracing::warn!("There is no thread to free the old data; the housekeeper frees it.");
+    }
+}
+
+/// Ends a load: clients may use the new data. Begins a new base of the append-only file. The caller
+/// is outside the gate.
+fn serve(shared: &Arc<Shared>, before_serving: impl FnOnce(&Exclusive)) {
+    shared.engine.gate.exclusive(|alone| {
+        // A key may have been watched before it was loaded.
+        shared.engine.mark_all_watchers(alone);
+        before_serving(alone);
+        shared.persistence.is_incomplete.store(false, Relaxed);
+        shared.persistence.end_loading(&shared.engine);
+    });
+    aof::settle(shared);
+}
+
+/// Ends a load that has failed: removes what was loaded. The caller is outside the gate.
+fn give_up(shared: &Arc<Shared>) {
+    let outbox = Outbox::default();
+    let freed = shared.engine.gate.exclusive(|alone| {
+        let freed = empty(shared, alone, &outbox);
+        shared.persistence.end_loading(&shared.engine);
+        freed
+    });
+    shared.wake(&outbox);
+    shared.engine.freeing.push(freed);
+    // The options may have changed.
+    aof::settle(shared);
+}
+
+/// Accepts the data in memory as complete after [`NotReplaced::Emptied`], because the server does
+/// not follow a primary any more. Saves may replace the files on disk, and the append-only file
+/// gets a new base. Does nothing if there was no such failure. The caller is outside the gate.
+pub fn accept_empty(shared: &Arc<Shared>) {
+    let accepted = shared.engine.gate.exclusive(|_alone| {
+        let is_loading = shared.engine.server_state.is_loading.load(Relaxed);
+        !is_loading && shared.persistence.is_incomplete.swap(false, Relaxed)
+    });
+    if accepted {
+        aof::settle(shared);
+    }
+}
+
+/// A snapshot that is received into a temporary file in `dir`. The file is removed when this value
+/// is dropped, unless it became the data file.
+pub struct ReceivedSnapshot {
+    folder: DataFolder,
+    name: String,
+    file: File,
+    len_bytes: u64,
+    unsynced_bytes: usize,
+    is_adopted: bool,
+}
+
+/// The source of a received snapshot, as [`Takeover`] sees it.
+pub struct ReceivedFile<'r> {
+    file: File,
+    /// Called before each read.
+    on_read: Box<dyn FnMut() + 'r>,
+}
+
+impl ByteSource for ReceivedFile<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError> {
+        (self.on_read)();
+        loop {
+            match io::Read::read(&mut self.file, buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read.map_err(|error| FileError(error.to_string())),
+            }
+        }
+    }
+}
+
+impl ReceivedSnapshot {
+    /// Creates the temporary file.
+    ///
+    /// # Errors
+    /// The reason, with the path.
+    pub fn create(shared: &Shared) -> Result<Self, String> {
+        let folder = DataFolder::new(&folder_path(&shared.config()));
+        let name = temporary_received_name(unix_ms() / 1000, std::process::id());
+        let path = folder.file(&name);
+        // A file of this name is that of an earlier attempt of this process, in the same second.
+        let _ = std::fs::remove_file(&path);
+        let created = File::options().read(true).write(true).create_new(true).open(&path);
+        let file = created.map_err(|error| {
+            format!("the file for the snapshot of the primary cannot be created: {}: {error}", path.display())
+        })?;
+        Ok(Self { folder, name, file, len_bytes: 0, unsynced_bytes: 0, is_adopted: false })
+    }
+
+    /// Returns the path of the temporary file.
+    pub fn path(&self) -> PathBuf {
+        self.folder.file(&self.name)
+    }
+
+    /// Returns the number of bytes received so far.
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Appends received bytes. Syncs them now and then, so that the system never has more than
+    /// [`SYNC_STEP_BYTES`] to write at once.
+    ///
+    /// # Errors
+    /// The reason, with the path.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.file.write_all(bytes).map_err(|error| self.unwritten(&error))?;
+        self.len_bytes += bytes.len() as u64;
+        self.unsynced_bytes += bytes.len();
+        if self.unsynced_bytes >= SYNC_STEP_BYTES {
+            self.unsynced_bytes = 0;
+            self.file.sync_data().map_err(|error| self.unwritten(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the last `len_bytes` bytes from the file: the end mark of a snapshot whose length
+    /// the primary did not tell.
+    ///
+    /// # Errors
+    /// The reason, with the path.
+    pub fn cut(&mut self, len_bytes: u64) -> Result<(), String> {
+        self.len_bytes = self.len_bytes.saturating_sub(len_bytes);
+        self.file.set_len(self.len_bytes).map_err(|error| self.unwritten(&error))
+    }
+
+    /// Waits until the file is safe from a crash.
+    ///
+    /// # Errors
+    /// The reason, with the path.
+    pub fn finish(&mut self) -> Result<(), String> {
+        self.file.sync_all().map_err(|error| self.unwritten(&error))
+    }
+
+    fn unwritten(&self, error: &io::Error) -> String {
+        format!("the snapshot of the primary cannot be written to {}: {error}", self.path().display())
+    }
+
+    /// Opens the file for reading, at its beginning.
+    fn open<'r>(&self, on_read: impl FnMut() + 'r) -> Result<ReceivedFile<'r>, String> {
+        let path = self.path();
+        File::open(&path)
+            .map(|file| ReceivedFile { file, on_read: Box::new(on_read) })
+            .map_err(|error| format!("cannot open {}: {error}", path.display()))
+    }
+
+    /// Makes the file the data file of the server after it was loaded, as in Redis. If neither
+    /// snapshots nor an append-only file are configured, `rdb-del-sync-files` has it removed
+    /// instead. On an error the file is removed, and the data file of before stays.
+    fn adopt(mut self, shared: &Shared) {
+        let (locked, is_elsewhere, removes, name) = {
+            let store = shared.config();
+            let is_saved = !save_rules(&store).is_empty() || options::APPENDONLY.of(&store);
+            let removes = options::RDB_DEL_SYNC_FILES.of(&store) && !is_saved;
+            let name = String::from_utf8_lossy(options::DBFILENAME.of(&store)).into_owned();
+            let is_elsewhere = folder_path(&store) != self.folder.path();
+            (shared.persistence.lock_folder(&store), is_elsewhere, removes, name)
+        };
+        if removes {
+            return tracing::info!(
+                "The snapshot of the primary is not kept as {name}: 'rdb-del-sync-files' is on, and neither \
+                 snapshots nor an append-only file are configured."
+            );
+        }
+        let moved = if is_elsewhere {
+            Err(FileError("'dir' was changed during the transfer".to_owned()))
+        } else {
+            locked.and_then(|()| self.rename(shared, &name))
+        };
+        if let Err(trouble) = moved {
+            tracing::warn!("The snapshot of the primary is not kept as {name}: {trouble}");
+        }
+    }
+
+    fn rename(&mut self, shared: &Shared, name: &str) -> Result<(), FileError> {
+        let set_aside = |aside: &str| warn_set_aside(self.folder.path(), name, aside);
+        let place = Place::Over { known: &shared.persistence.known, set_aside: &set_aside };
+        rename_into_place(&self.folder, (&self.name, name), place)?;
+        self.is_adopted = true;
+        self.folder.sync()
+    }
+}
+
+impl Drop for ReceivedSnapshot {
+    fn drop(&mut self) {
+        // The error is ignored: a file that stays is removed at a later start.
+        if !self.is_adopted {
+            let _ = std::fs::remove_file(self.path());
+        }
+    }
+}
+
+/// The takeover by a received file, which becomes the data file before a save can write another.
+struct FileTakeover<'t, T> {
+    shared: &'t Shared,
+    takeover: &'t mut T,
+    received: Option<ReceivedSnapshot>,
+}
+
+impl<'r, T: Takeover<ReceivedFile<'r>>> Takeover<ReceivedFile<'r>> for FileTakeover<'_, T> {
+    fn before_emptying(&mut self, alone: &Exclusive) -> Result<(), String> {
+        self.takeover.before_emptying(alone)
+    }
+
+    fn check_end(&mut self, behind: &mut Vec<u8>, source: &mut ReceivedFile<'r>) -> Result<(), String> {
+        self.takeover.check_end(behind, source)?;
+        if let Some(received) = self.received.take() {
+            received.adopt(self.shared);
+        }
+        Ok(())
+    }
+
+    fn before_serving(&mut self, alone: &Exclusive, stream_db: Option<u32>) {
+        self.takeover.before_serving(alone, stream_db);
+    }
+}
+
+/// Replaces all data by a snapshot that was received and finished, as [`replace_data`] does. Calls
+/// `on_read` before each read of the file. The
+/// file becomes the data file if it could be loaded, and is removed otherwise.
+///
+/// # Errors
+/// The reason, and what became of the data.
+pub fn replace_data_by_file<'r>(
+    shared: &Arc<Shared>,
+    received: ReceivedSnapshot,
+    takeover: &mut impl Takeover<ReceivedFile<'r>>,
+    on_read: impl FnMut() + 'r,
+) -> Result<Replaced<ReceivedFile<'r>>, NotReplaced> {
+    let source = received.open(on_read).map_err(NotReplaced::Kept)?;
+    let incoming = Incoming { source, len_bytes: Some(received.len_bytes()) };
+    replace_data(shared, incoming, &mut FileTakeover { shared, takeover, received: Some(received) })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+//! The connection to the primary: waiting for bytes, and the reasons for which it ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+use net::{Address, ConnId, Event, EventLoop, TlsClient};
+use replicate::link::LINE_LEN_MAX;
+use replicate::link::request::LinkError;
+use stdx::mailbox::Mailbox;
+
+use crate::config::table::replication as options;
+use crate::replication::upstream::{Link, LinkMessage};
+use crate::shared::Shared;
+
+/// The longest time without a look at the state of the link.
+const TICK: Duration = Duration::from_millis(100);
+/// The time between two signs of life during a full synchronisation.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The reason for which a link ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LinkEnd {
+    /// The server follows another primary, or none, or stops.
+    Superseded,
+    /// The connection has failed, or the primary has refused it. Contains the reason.
+    Failed(String),
+}
+
+impl std::fmt::Display for LinkEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Superseded => "the server does not follow this primary any more",
+            Self::Failed(text) => text,
+        })
+    }
+}
+
+impl From<LinkError> for LinkEnd {
+    fn from(error: LinkError) -> Self {
+        Self::Failed(error.text)
+    }
+}
+
+/// The parts of the thread `primary-link` that a connection uses.
+pub(super) struct Parts<'t> {
+    pub shared: &'t Arc<Shared>,
+    pub net: &'t mut EventLoop,
+    pub mailbox: &'t Mailbox<LinkMessage>,
+}
+
+/// A connection to a primary. Dropping it closes it.
+pub(super) struct Connection<'t> {
+    pub shared: &'t Arc<Shared>,
+    net: &'t mut EventLoop,
+    mailbox: &'t Mailbox<LinkMessage>,
+    events: Vec<Event>,
+    conn: ConnId,
+    /// The number of changes of the primary at which the link began.
+    epoch: u64,
+    is_connected: bool,
+    /// True if the primary has finished sending. What it has sent is used first.
+    is_finished: bool,
+    /// The reason for which the connection is closed; `None` while it is open.
+    closed: Option<String>,
+    /// The length of the unused input after the last poll.
+    unused_bytes: usize,
+    last_io: Instant,
+    next_alive: Instant,
+    timeout: Duration,
+    /// The message of a timeout.
+    timeout_text: &'static str,
+}
+
+impl<'t> Connection<'t> {
+    /// Opens a connection. `epoch` is that of the link.
+    ///
+    /// # Errors
+    /// The reason for which it cannot be opened.
+    pub fn open(parts: Parts<'t>, to: &Address, tls: Option<TlsClient>, epoch: u64) -> Result<Self, LinkEnd> {
+        let Parts { shared, net, mailbox } = parts;
+        let timeout = timeout(shared);
+        let now = Instant::now();
+        let conn = net.connect(to, tls, now + timeout);
+        let mut connection = Self {
+            shared,
+            net,
+            mailbox,
+            events: Vec::new(),
+            conn,
+            epoch,
+            is_connected: false,
+            is_finished: false,
+            closed: None,
+            unused_bytes: 0,
+            last_io: now,
+            next_alive: now,
+            timeout,
+            timeout_text: "Timeout connecting to the MASTER...",
+        };
+        while !connection.is_connected {
+            connection.poll(TICK)?;
+        }
+        Ok(connection)
+    }
+
+    /// Changes the message of a timeout.
+    pub fn set_timeout_text(&mut self, text: &'static str) {
+        self.timeout_text = text;
+    }
+
+    /// Returns the descriptor and both addresses: that of the primary and the own one.
+    pub fn place(&self) -> (i32, Option<(Address, Address)>) {
+        use std::os::fd::AsRawFd as _;
+        let fd = self.net.fd(self.conn).map_or(-1, |fd| fd.as_raw_fd());
+        let addresses = self.net.peer_address(self.conn).zip(self.net.local_address(self.conn));
+        (fd, addresses.map(|(peer, local)| (peer.clone(), local.clone())))
+    }
+
+    /// Returns the received bytes that are not used yet, and the position of the first one in the
+    /// bytes of the connection.
+    pub fn input(&self) -> (&[u8], u64) {
+        if self.closed.is_some() {
+            return (&[], 0);
+        }
+        let inputs = self.net.inputs();
+        (inputs.bytes(self.conn), inputs.position(self.conn))
+    }
+
+    /// Drops the first `len_bytes` of the received bytes.
+    pub fn consume(&mut self, len_bytes: usize) {
+        if len_bytes > 0 {
+            self.net.consume(self.conn, len_bytes);
+            self.unused_bytes -= len_bytes;
+        }
+    }
+
+    /// Prepares for a request of at least this many bytes.
+    pub fn expect_input(&mut self, len_bytes: usize) {
+        self.net.expect_input(self.conn, len_bytes);
+    }
+
+    /// Receives nothing more until [`resume`](Self::resume).
+    pub fn pause(&mut self) {
+        self.net.pause_input(self.conn);
+    }
+
+    /// Receives again.
+    pub fn resume(&mut self) {
+        self.net.resume_input(self.conn);
+    }
+
+    /// Queues bytes, which the next poll sends.
+    pub fn send(&mut self, bytes: &[u8]) {
+        if self.closed.is_none() {
+            self.net.output(self.conn).tail_mut().extend_from_slice(bytes);
+        }
+    }
+
+    /// Begins the time anew in which the primary must send something.
+    pub fn restart_timeout(&mut self) {
+        self.last_io = Instant::now();
+    }
+
+    /// Sends a newline if none was sent for a second: a sign of life during a full
+    /// synchronisation. Also sends what is queued, and receives without waiting.
+    ///
+    /// # Errors
+    /// The reason for which the link is over.
+    pub fn keep_alive(&mut self) -> Result<(), LinkEnd> {
+        if Instant::now() < self.next_alive || self.is_finished {
+            return Ok(());
+        }
+        self.next_alive = Instant::now() + ALIVE_INTERVAL;
+        self.send(b"\n");
+        self.poll(Duration::ZERO)
+    }
+
+    /// Waits as [`poll`](Self::poll) does, for a time in which nothing received can be used.
+    ///
+    /// # Errors
+    /// The reason for which the link is over.
+    pub fn hold(&mut self, wait: Duration) -> Result<(), LinkEnd> {
+        if self.is_finished {
+            std::thread::sleep(wait);
+            return self.check();
+        }
+        self.poll(wait)
+    }
+
+    /// Sends what is queued, and waits at most `wait` for new bytes. Returns soon after a change of
+    /// the link. The caller can use nothing of what it has received so far.
+    ///
+    /// # Errors
+    /// The reason for which the link is over.
+    pub fn poll(&mut self, wait: Duration) -> Result<(), LinkEnd> {
+        if self.is_finished {
+            return Err(LinkEnd::Failed("Connection with master lost.".to_owned()));
+        }
+        self.net.flush();
+        let wait = if self.mailbox.prepare_sleep() { wait.min(TICK) } else { Duration::ZERO };
+        let polled = self.net.poll(Some(wait), &mut self.events);
+        self.mailbox.awake();
+        while self.mailbox.receive().is_some() {}
+        polled.map_err(|error| LinkEnd::Failed(error.to_string()))?;
+        for event in self.events.drain(..) {
+            match event {
+                Event::Connected(conn) if conn == self.conn => self.is_connected = true,
+                Event::ConnectFailed(conn, error) if conn == self.conn => {
+                    return Err(LinkEnd::Failed(format!("Error condition on socket for SYNC: {error}")));
+                }
+                Event::Closed(conn, reason) if conn == self.conn => {
+                    self.closed = Some(format!("Connection with master lost: {reason:?}"));
+                }
+                Event::PeerFinished(conn) if conn == self.conn => self.is_finished = true,
+                _ => {}
+            }
+        }
+        self.check()
+    }
+
+    /// Checks the state of the link, and notes what has arrived.
+    fn check(&mut self) -> Result<(), LinkEnd> {
+        let upstream = &self.shared.replication.upstream;
+        if upstream.epoch() != self.epoch || self.shared.stopping.load(Acquire) {
+            return Err(LinkEnd::Superseded);
+        }
+        if upstream.take_kill() {
+            return Err(LinkEnd::Failed("Connection with master lost: it was killed.".to_owned()));
+        }
+        if let Some(reason) = &self.closed {
+            return Err(LinkEnd::Failed(reason.clone()));
+        }
+        let now = Instant::now();
+        let unused_bytes = self.net.inputs().len_bytes(self.conn);
+        if unused_bytes > self.unused_bytes {
+            let arrived_bytes = (unused_bytes - self.unused_bytes) as u64;
+            self.unused_bytes = unused_bytes;
+            self.shared.replication.figures.input_bytes.fetch_add(arrived_bytes, Relaxed);
+            self.last_io = now;
+            let now_ms = self.shared.uptime_ms();
+            self.update(|link| link.last_io_ms = Some(now_ms));
+        }
+        if now - self.last_io > self.timeout {
+            return Err(LinkEnd::Failed(self.timeout_text.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Reads `repl-timeout` again.
+    pub fn refresh_timeout(&mut self) {
+        self.timeout = timeout(self.shared);
+    }
+
+    /// Changes the state of the link, unless it is over.
+    pub fn update(&self, change: impl FnOnce(&mut Link)) {
+        let upstream = &self.shared.replication.upstream;
+        let mut link = upstream.link();
+        if let Some(link) = link.as_mut().filter(|_| upstream.epoch() == self.epoch) {
+            change(link);
+        }
+    }
+
+    /// Waits for a line, and returns it without its end.
+    ///
+    /// # Errors
+    /// The reason for which the link is over, or that the line is too long.
+    pub fn line(&mut self) -> Result<Vec<u8>, LinkEnd> {
+        loop {
+            let (input, _) = self.input();
+            if let Some(end) = input.iter().take(LINE_LEN_MAX).position(|&byte| byte == b'\n') {
+                let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]).to_vec();
+                self.consume(end + 1);
+                return Ok(line);
+            }
+            if input.len() >= LINE_LEN_MAX {
+                return Err(LinkEnd::Failed("Bad protocol from MASTER: a line is too long".to_owned()));
+            }
+            self.poll(TICK)?;
+        }
+    }
+}
+
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        if self.closed.is_none() {
+            self.net.flush();
+            self.net.close(self.conn);
+        }
+    }
+}
+
+/// Returns `repl-timeout`.
+fn timeout(shared: &Shared) -> Duration {
+    Duration::from_secs(options::REPL_TIMEOUT.of(&shared.config()))
+}

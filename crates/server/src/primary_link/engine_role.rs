@@ -1,0 +1,30 @@
+//! The role of the server and its options, as the engine sees them.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::config::table::replication as options;
+use crate::replication::upstream::LinkPhase;
+use crate::shared::Shared;
+
+/// Passes the role and the options that depend on it to the engine: `replica-read-only`,
+/// `replica-serve-stale-data` and `replica-ignore-maxmemory`. Called after each change of the role,
+/// of the phase of the link, or of one of these options.
+pub fn update_engine(shared: &Shared) {
+    let (is_read_only, serves_stale, ignores_limit) = {
+        let store = shared.config();
+        (
+            options::REPLICA_READ_ONLY.of(&store),
+            options::REPLICA_SERVE_STALE_DATA.of(&store),
+            options::REPLICA_IGNORE_MAXMEMORY.of(&store),
+        )
+    };
+    let link = shared.replication.upstream.link();
+    let is_connected = link.as_ref().is_some_and(|link| link.phase == LinkPhase::Connected);
+    let is_replica = link.is_some();
+    let role = &shared.engine.server_state.role;
+    // Relaxed: each turn reads them anew. The change of the role itself is ordered by the gate.
+    role.is_replica.store(is_replica, Relaxed);
+    role.refuses_writes.store(is_replica && is_read_only, Relaxed);
+    role.is_stale.store(is_replica && !is_connected && !serves_stale, Relaxed);
+    role.ignores_memory_limit.store(is_replica && ignores_limit, Relaxed);
+}

@@ -1,0 +1,165 @@
+//! The full synchronisation: all data is replaced by a snapshot of the primary.
+
+use std::sync::Arc;
+
+use keyspace::Exclusive;
+use persist::load::ByteSource;
+use replicate::history::ReplId;
+
+use super::connection::{Connection, LinkEnd};
+use super::transfer::Transfer;
+use crate::config::choices::DisklessLoad;
+use crate::config::table::replication as options;
+use crate::persistence::primary_snapshot::{
+    Incoming, NotReplaced, ReceivedSnapshot, Takeover, replace_data as replace, replace_data_by_file,
+};
+use crate::random::random_repl_id;
+use crate::replication::memory::backlog_limit_bytes;
+use crate::shared::Shared;
+
+/// The history of the primary, to be taken over with its data.
+struct History<'s> {
+    shared: &'s Arc<Shared>,
+    /// The number of changes of the primary at which the link began.
+    epoch: u64,
+    id: ReplId,
+    offset: u64,
+}
+
+impl History<'_> {
+    /// Ends the own history before the data is emptied: no replica may continue with it.
+    fn end_own(&self, _alone: &Exclusive) -> Result<(), String> {
+        let replication = &self.shared.replication;
+        if replication.upstream.epoch() != self.epoch {
+            return Err(LinkEnd::Superseded.to_string());
+        }
+        replication.primary().close_backlog(random_repl_id());
+        replication.notify();
+        Ok(())
+    }
+
+    /// Takes over the history of the primary.
+    fn adopt(&self, _alone: &Exclusive, stream_db: Option<u32>) {
+        let replication = &self.shared.replication;
+        if replication.upstream.epoch() != self.epoch {
+            // The data is that of a former primary, but of no history that anyone continues.
+            return;
+        }
+        let limit_bytes = backlog_limit_bytes(&self.shared.config());
+        let mut primary = replication.primary();
+        primary.adopt(self.id, self.offset, limit_bytes);
+        primary.set_stream_db(stream_db);
+    }
+}
+
+/// The takeover with a snapshot that is loaded while it arrives.
+struct FromLink<'s>(History<'s>);
+
+impl Takeover<Transfer<'_, '_>> for FromLink<'_> {
+    fn before_emptying(&mut self, alone: &Exclusive) -> Result<(), String> {
+        self.0.end_own(alone)
+    }
+
+    fn check_end(&mut self, _behind: &mut Vec<u8>, source: &mut Transfer<'_, '_>) -> Result<(), String> {
+        source.skip_rest().map_err(|end| end.to_string())
+    }
+
+    fn before_serving(&mut self, alone: &Exclusive, stream_db: Option<u32>) {
+        self.0.adopt(alone, stream_db);
+    }
+}
+
+/// The takeover with a snapshot that was received into a file.
+struct FromFile<'s>(History<'s>);
+
+impl<S: ByteSource> Takeover<S> for FromFile<'_> {
+    fn before_emptying(&mut self, alone: &Exclusive) -> Result<(), String> {
+        self.0.end_own(alone)
+    }
+
+    fn check_end(&mut self, _behind: &mut Vec<u8>, _source: &mut S) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn before_serving(&mut self, alone: &Exclusive, stream_db: Option<u32>) {
+        self.0.adopt(alone, stream_db);
+    }
+}
+
+/// Receives a snapshot and replaces all data by it. Then takes over the history of the primary:
+/// `id`, with `offset` as the end of the stream.
+///
+/// # Errors
+/// The reason for which the link ends.
+pub(super) fn replace_data(
+    connection: &mut Connection<'_>,
+    epoch: u64,
+    (id, offset): (ReplId, u64),
+) -> Result<(), LinkEnd> {
+    let shared = Arc::clone(connection.shared);
+    let history = History { shared: &shared, epoch, id, offset };
+    let transfer = Transfer::begin(connection)?;
+    let replaced = if loads_directly(&shared) {
+        tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
+        let len_bytes = transfer.total_bytes();
+        let incoming = Incoming { source: transfer, len_bytes };
+        replace(&shared, incoming, &mut FromLink(history)).map(|_| ())
+    } else {
+        let received = receive(transfer)?;
+        tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
+        let keep_alive = || {
+            connection.restart_timeout();
+            // If the link has ended, it is opened again after the load.
+            let _ = connection.keep_alive();
+        };
+        replace_data_by_file(&shared, received, &mut FromFile(history), keep_alive).map(|_| ())
+    };
+    match replaced {
+        Ok(()) => {
+            tracing::info!("MASTER <-> REPLICA sync: Finished with success");
+            Ok(())
+        }
+        Err(NotReplaced::Kept(reason)) => Err(LinkEnd::Failed(format!(
+            "Failed trying to load the MASTER synchronization DB: {reason}. Skipping flush, no new data was \
+             loaded."
+        ))),
+        Err(NotReplaced::Emptied(reason)) => {
+            Err(LinkEnd::Failed(format!("Failed trying to load the MASTER synchronization DB: {reason}")))
+        }
+    }
+}
+
+/// Returns true if the snapshot is loaded while it arrives (`repl-diskless-load`).
+fn loads_directly(shared: &Shared) -> bool {
+    let is_empty = || {
+        let keyspace = &shared.engine.keyspace;
+        (0..keyspace.db_count()).all(|db| keyspace.reachable_db_size(db).keys == 0)
+    };
+    // The options are unlocked before the wait for the keyspace: its users may need them.
+    let load = options::REPL_DISKLESS_LOAD.of(&shared.config());
+    match load {
+        // A load beside the present data is not possible. A file keeps that data as well.
+        DisklessLoad::Disabled | DisklessLoad::SwapDb => false,
+        DisklessLoad::OnEmptyDb => shared.engine.gate.exclusive(|_alone| is_empty()),
+        DisklessLoad::FlushBeforeLoad => true,
+    }
+}
+
+/// Receives a snapshot into a temporary file.
+fn receive(mut transfer: Transfer<'_, '_>) -> Result<ReceivedSnapshot, LinkEnd> {
+    let shared = Arc::clone(transfer.shared());
+    match transfer.total_bytes() {
+        Some(len_bytes) => {
+            tracing::info!("MASTER <-> REPLICA sync: receiving {len_bytes} bytes from master to disk");
+        }
+        None => {
+            tracing::info!("MASTER <-> REPLICA sync: receiving streamed RDB from master with EOF to disk")
+        }
+    }
+    let mut received = ReceivedSnapshot::create(&shared).map_err(LinkEnd::Failed)?;
+    while let Some(part) = transfer.next_part()? {
+        received.append(part).map_err(LinkEnd::Failed)?;
+    }
+    received.finish().map_err(LinkEnd::Failed)?;
+    Ok(received)
+}

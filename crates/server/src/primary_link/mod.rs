@@ -1,0 +1,30 @@
+//! The link of a replica to its primary, and the changes of the role.
+//!
+//! ```text
+//!   REPLICAOF ─► role ─► thread: connect, handshake ─┬─► full_sync ─► transfer, the loader
+//!                          ▲                         └─► stream ─► the engine's applier
+//!                          └── every second ◄── the link ends ◄──┘       │
+//!                                                    backlog, acknowledgements
+//! ```
+//! The decisions are those of `replicate::link`, and the stream runs in `engine::apply`. Both have
+//! no socket. The thread `primary-link` does all of this in sequence: it waits for bytes of one
+//! connection, and applies them itself. TCP holds back a primary that sends faster.
+//!
+//! | Module | Part |
+//! |---|---|
+//! | [`change`] | the changes of the role that an operator requests |
+//! | [`role`] | the changes of the role, under the exclusive ownership of the keyspace |
+//! | [`engine_role`] | the role and its options, as the engine sees them |
+//! | [`thread`] | the thread: one link after the other |
+//! | `connection` | waiting for bytes, timeouts, the ends of a link |
+//! | `transfer`, `full_sync` | a snapshot of the primary replaces all data |
+//! | `stream` | the stream: applied, passed on, acknowledged |
+
+pub mod change;
+mod connection;
+pub mod engine_role;
+mod full_sync;
+pub mod role;
+mod stream;
+pub mod thread;
+mod transfer;

@@ -1,0 +1,53 @@
+//! The changes of the role: from primary to replica, from one primary to another, and back.
+//!
+//! The role changes under the exclusive ownership of the keyspace. No unit is in progress then, and
+//! each unit that begins afterwards finds the new role: the applier of an old stream applies
+//! nothing more, and a write that was checked under the old role is checked again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use engine::threads::Outbox;
+use keyspace::Exclusive;
+
+use super::engine_role::update_engine;
+use crate::random::random_repl_id;
+use crate::replica_stream as stream;
+use crate::replication::upstream::{Link, PrimaryAddress};
+use crate::shared::Shared;
+
+/// Makes this server a replica of the primary at `address`, and ends the link to another primary.
+/// The data stays until the new primary sends a snapshot. A new replica of its own history asks the
+/// primary to continue it. The caller owns the keyspace. The thread `primary-link`, if it runs,
+/// opens the link afterwards.
+pub fn follow(shared: &Arc<Shared>, alone: &Exclusive, address: PrimaryAddress, outbox: &Outbox) {
+    // The reader takes what was changed so far; later changes are not of this server's history.
+    stream::detach(shared, alone, outbox);
+    shared.replication.primary().follow();
+    change(shared, Some(Link::new(address)));
+}
+
+/// Makes this server a primary, which continues the history of its former primary. Its replicas
+/// reconnect, and continue. The caller owns the keyspace.
+pub fn promote(shared: &Arc<Shared>, alone: &Exclusive, outbox: &Outbox) {
+    let replication = &shared.replication;
+    if !replication.upstream.is_replica() {
+        return;
+    }
+    replication.primary().promote(random_repl_id(), shared.uptime_ms());
+    change(shared, None);
+    stream::attach_again(shared, alone, outbox);
+    replication.notify();
+}
+
+/// Changes the primary, so that the stream of the former one is over.
+fn change(shared: &Arc<Shared>, link: Option<Link>) {
+    let upstream = &shared.replication.upstream;
+    let former = upstream.set_link(link);
+    if let Some(client) = former.and_then(|link| link.client) {
+        shared.engine.clients.remove(client);
+    }
+    // Relaxed: read inside the gate, which orders it.
+    shared.engine.server_state.role.epoch.fetch_add(1, Relaxed);
+    update_engine(shared);
+}

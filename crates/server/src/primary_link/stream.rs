@@ -1,0 +1,216 @@
+//! The stream of the primary: it is applied, passed on to replicas of this server, and
+//! acknowledged.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use engine::apply::{Applied, Applier, ApplyError, Progressed, UnknownCommands};
+use engine::client::ClientInfo;
+use engine::log::level::Level;
+use engine::scripting::ScriptEngine;
+use persist::load::Unsupported;
+use replicate::link::offsets::StreamOffsets;
+
+use super::connection::{Connection, LinkEnd};
+use crate::config::choices::OnFailedCommand;
+use crate::config::table::replication as options;
+use crate::context::{ServerHost, SystemClock};
+use crate::shared::Shared;
+
+/// The time between two acknowledgements.
+const ACK_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause while nothing can be applied.
+const RETRY: Duration = Duration::from_millis(1);
+/// The number of bytes that are not applied from which nothing more is received, while nothing can
+/// be applied.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+/// The most log lines about failed commands of one link.
+const ERRORS_LOGGED_MAX: u64 = 100;
+/// The number of missing bytes of an incomplete request from which the input grows at once.
+const EXPECTED_LEN_BYTES_MIN: usize = 64 << 10;
+
+/// The receiver of applied bytes: the backlog, and the acknowledgements.
+struct Receiver<'s> {
+    shared: &'s Shared,
+    offsets: StreamOffsets,
+    /// The offsets before a request of an acknowledgement that is not sent yet; `None` without
+    /// one.
+    asked: Option<StreamOffsets>,
+    failures: u64,
+}
+
+impl Applied for Receiver<'_> {
+    fn take(&mut self, bytes: &[u8], db: usize, position: u64) {
+        let replication = &self.shared.replication;
+        let mut primary = replication.primary();
+        primary.append_applied(bytes, db as u32);
+        primary.note_position(position);
+        let has_replicas = !primary.has_no_replicas();
+        drop(primary);
+        self.offsets.note_applied(bytes.len() as u64);
+        if has_replicas {
+            replication.notify();
+        }
+    }
+
+    fn ask_ack(&mut self) {
+        self.asked = Some(self.offsets);
+    }
+
+    fn fail(&mut self, command: &[u8], error: &[u8]) {
+        self.failures += 1;
+        self.shared.replication.upstream.failed_commands.fetch_add(1, Relaxed);
+        if self.failures <= ERRORS_LOGGED_MAX {
+            tracing::warn!(
+                "== CRITICAL == This replica is sending an error to its master: '{}' after processing the \
+                 command '{}'",
+                error.escape_ascii(),
+                command.escape_ascii()
+            );
+        }
+    }
+}
+
+/// Applies the stream from the present end of the history on, until the link ends. Returns the
+/// reason. `info` represents the primary in CLIENT LIST, `epoch` is that of the link, and `scripts`
+/// runs the scripts of old primaries.
+pub(super) fn follow(
+    connection: &mut Connection<'_>,
+    host: &ServerHost,
+    (info, epoch): (Arc<ClientInfo>, u64),
+    scripts: Box<dyn ScriptEngine>,
+) -> LinkEnd {
+    let shared = Arc::clone(connection.shared);
+    // The role does not change meanwhile, so all of this is of one moment.
+    let begin = shared.engine.gate.exclusive(|_alone| {
+        let primary = shared.replication.primary();
+        let place = (primary.end(), primary.stream_db().unwrap_or(0) as usize);
+        let role_epoch = shared.engine.server_state.role.epoch.load(Relaxed);
+        (shared.replication.upstream.epoch() == epoch).then_some((place, role_epoch))
+    });
+    let Some(((start, db), role_epoch)) = begin else { return LinkEnd::Superseded };
+    let seed = fastrand::u64(..);
+    let mut applier = Applier::new(&shared.engine, (info, db), role_epoch, seed, (SystemClock, host.clone()));
+    applier.set_scripts(scripts);
+    let receiver = Receiver { shared: &shared, offsets: StreamOffsets::new(start), asked: None, failures: 0 };
+    let mut stream = Stream { connection, applier, receiver, next_ack: Instant::now(), has_looked: false };
+    stream.run()
+}
+
+/// The stream while it is applied.
+struct Stream<'c, 't, 's> {
+    connection: &'c mut Connection<'t>,
+    applier: Applier<'s, SystemClock, ServerHost>,
+    receiver: Receiver<'s>,
+    next_ack: Instant,
+    /// True if a poll has taken what had arrived before a promotion was requested.
+    has_looked: bool,
+}
+
+/// The step after the application of what has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NextStep {
+    /// More input is needed.
+    AwaitInput,
+    /// Nothing can be applied for the moment.
+    Retry,
+}
+
+impl Stream<'_, '_, '_> {
+    fn run(&mut self) -> LinkEnd {
+        loop {
+            if let Err(end) = self.apply().and_then(|next| self.wait(next)) {
+                return end;
+            }
+        }
+    }
+
+    /// Applies what has arrived, as far as possible. Returns the next step.
+    fn apply(&mut self) -> Result<NextStep, LinkEnd> {
+        let shared = self.receiver.shared;
+        self.applier.set_unknown(match options::REPL_UNSUPPORTED_COMMANDS.of(&shared.config()) {
+            Unsupported::Refused | Unsupported::Kept => UnknownCommands::Refuse,
+            Unsupported::Skipped => UnknownCommands::Skip,
+        });
+        let end_at_failure =
+            options::PROPAGATION_ERROR_BEHAVIOR.of(&shared.config()) != OnFailedCommand::Ignore;
+        loop {
+            if Instant::now() >= self.next_ack || self.receiver.asked.is_some() {
+                self.acknowledge();
+            }
+            self.note_input();
+            let failures = self.receiver.failures;
+            let (input, position) = self.connection.input();
+            let len_bytes = input.len();
+            let progressed = self.applier.apply(input, position, &mut self.receiver);
+            shared.wake(self.applier.outbox());
+            self.connection.consume(self.applier.take_applied());
+            if end_at_failure && self.receiver.failures > failures {
+                return Err(LinkEnd::Failed(
+                    "A command of the primary has failed, and propagation-error-behavior is not 'ignore'"
+                        .to_owned(),
+                ));
+            }
+            match progressed {
+                Ok(Progressed::Ran) => {}
+                Ok(Progressed::NeedsInput(missing_bytes)) => {
+                    if missing_bytes >= EXPECTED_LEN_BYTES_MIN {
+                        self.connection.expect_input(self.connection.input().0.len() + missing_bytes);
+                    }
+                    self.connection.resume();
+                    return Ok(NextStep::AwaitInput);
+                }
+                Ok(Progressed::Waits) => {
+                    if len_bytes > WAITING_BYTES_MAX {
+                        self.connection.pause();
+                        self.connection.restart_timeout();
+                    }
+                    return Ok(NextStep::Retry);
+                }
+                Err(ApplyError::Superseded) => return Err(LinkEnd::Superseded),
+                Err(error) => return Err(LinkEnd::Failed(error.to_string())),
+            }
+        }
+    }
+
+    /// Waits for the next step.
+    fn wait(&mut self, next: NextStep) -> Result<(), LinkEnd> {
+        self.connection.refresh_timeout();
+        if next == NextStep::Retry {
+            return self.connection.hold(RETRY);
+        }
+        let mut wait = self.next_ack.saturating_duration_since(Instant::now());
+        let upstream = &self.receiver.shared.replication.upstream;
+        if upstream.is_drain_requested() {
+            if std::mem::replace(&mut self.has_looked, true) {
+                // All that had arrived before the request is applied.
+                upstream.end_drain();
+                self.has_looked = false;
+            }
+            wait = Duration::ZERO;
+        }
+        self.connection.poll(wait)
+    }
+
+    /// Counts the bytes of the stream that have arrived. All that is applied has been dropped from
+    /// the input.
+    fn note_input(&mut self) {
+        let offsets = &mut self.receiver.offsets;
+        let arrived = offsets.applied() + self.connection.input().0.len() as u64;
+        offsets.note_read(arrived.saturating_sub(offsets.read()));
+        self.receiver.shared.replication.upstream.read_offset.store(offsets.read(), Relaxed);
+    }
+
+    /// Sends an acknowledgement.
+    fn acknowledge(&mut self) {
+        let offsets = self.receiver.asked.take().unwrap_or(self.receiver.offsets);
+        self.next_ack = Instant::now() + ACK_INTERVAL;
+        let shared = self.receiver.shared;
+        let synced = shared.append_only.active().map(|_| {
+            let position = shared.engine.log.released(Level::Synced);
+            shared.replication.primary().offset_at(position).unwrap_or(0)
+        });
+        self.connection.send(&offsets.ack(synced));
+    }
+}

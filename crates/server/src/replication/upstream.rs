@@ -1,0 +1,248 @@
+//! The primary that this server follows, as INFO, ROLE and the thread `primary-link` see it.
+
+use std::io;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use stdx::mailbox::Mailbox;
+
+/// The longest time for which a promotion waits for what has arrived to be applied.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+
+/// The address of a primary, as REPLICAOF gave it. The host is looked up for each connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrimaryAddress {
+    /// The name or the IP address of the host.
+    pub host: String,
+    /// The TCP port.
+    pub port: u16,
+}
+
+impl PrimaryAddress {
+    /// Returns true if both are the same server for REPLICAOF: the case of letters in the name does
+    /// not matter.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.port == other.port && self.host.eq_ignore_ascii_case(&other.host)
+    }
+}
+
+/// The phase of the link to the primary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkPhase {
+    /// There is no connection. The next attempt begins soon.
+    #[default]
+    Connect,
+    /// A connection is being opened.
+    Connecting,
+    /// The handshake is in progress.
+    Handshake,
+    /// A snapshot is being received or loaded.
+    Transfer,
+    /// The stream is being applied.
+    Connected,
+}
+
+impl LinkPhase {
+    /// Returns the name of the phase in the reply to ROLE.
+    pub fn role_word(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Connecting => "connecting",
+            Self::Handshake => "handshake",
+            Self::Transfer => "sync",
+            Self::Connected => "connected",
+        }
+    }
+}
+
+/// The progress of receiving a snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransferProgress {
+    /// The length of the snapshot; `None` if the primary does not tell it.
+    pub total_bytes: Option<u64>,
+    /// The number of received bytes.
+    pub read_bytes: u64,
+    /// The time at which bytes were last received, in milliseconds of the server's clock.
+    pub last_io_ms: u64,
+}
+
+/// The state of the link to the primary of a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The primary.
+    pub primary: PrimaryAddress,
+    /// The phase of the link.
+    pub phase: LinkPhase,
+    /// The time at which bytes were last received, in milliseconds of the server's clock; `None`
+    /// before the first ones.
+    pub last_io_ms: Option<u64>,
+    /// The time since which the link has been down, in milliseconds of the server's clock; `None`
+    /// while it is up, and before it was up for the first time.
+    pub down_since_ms: Option<u64>,
+    /// The snapshot that is being received; `None` outside [`LinkPhase::Transfer`].
+    pub transfer: Option<TransferProgress>,
+    /// The reason for which the link was last given up, for INFO; empty for none.
+    pub last_error: String,
+    /// The id of the client that represents the link in CLIENT LIST; `None` without a connection.
+    pub client: Option<u64>,
+}
+
+impl Link {
+    /// Creates the state of a link that has not been opened yet.
+    pub fn new(primary: PrimaryAddress) -> Self {
+        Self {
+            primary,
+            phase: LinkPhase::default(),
+            last_io_ms: None,
+            down_since_ms: None,
+            transfer: None,
+            last_error: String::new(),
+            client: None,
+        }
+    }
+}
+
+/// A message to the thread `primary-link`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkMessage {
+    /// The primary has changed, the link was killed, or the server ends: look at the state.
+    Look,
+}
+
+/// The function that starts the thread `primary-link`.
+pub(crate) type Starter = Box<dyn FnOnce() -> io::Result<JoinHandle<()>> + Send>;
+
+/// The primary of this server and the link to it.
+#[derive(Default)]
+pub struct Upstream {
+    /// The link; `None` on a primary. Whether there is one changes under the exclusive ownership of
+    /// the keyspace only. The lock is a leaf.
+    link: Mutex<Option<Link>>,
+    /// The number of changes of the primary. A link that was begun before the last one is over.
+    epoch: AtomicU64,
+    /// The number of bytes of the stream that were received, as an offset of the stream.
+    pub read_offset: AtomicU64,
+    /// The number of commands of the stream that failed.
+    pub failed_commands: AtomicU64,
+    /// True while a snapshot is loaded beside the present data, which clients can read.
+    pub is_async_loading: AtomicBool,
+    /// True if CLIENT KILL has ended the connection and the thread has not closed it yet.
+    kill_requested: AtomicBool,
+    /// True while a promotion waits for what has arrived.
+    drain_requested: Mutex<bool>,
+    /// Notified at the end of such a wait.
+    drained: Condvar,
+    /// The mailbox of the thread `primary-link`; `None` unless it runs.
+    pub(crate) mailbox: Mutex<Option<Arc<Mailbox<LinkMessage>>>>,
+    /// The thread `primary-link`, to be joined at the end of the server. Also the lock for its
+    /// start.
+    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
+    /// The function that starts the thread. Taken when it is called, or at the end of the server.
+    pub(crate) starter: Mutex<Option<Starter>>,
+}
+
+impl Upstream {
+    /// Locks the state of the link; `None` stands for a primary.
+    pub fn link(&self) -> MutexGuard<'_, Option<Link>> {
+        self.link.lock().expect("nothing panics while the link is locked")
+    }
+
+    /// Returns true if this server follows a primary.
+    pub fn is_replica(&self) -> bool {
+        self.link().is_some()
+    }
+
+    /// Returns the number of changes of the primary.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Relaxed)
+    }
+
+    /// Sets the link, or none, and ends all earlier ones. The caller owns the keyspace.
+    /// Returns the former link.
+    pub(crate) fn set_link(&self, link: Option<Link>) -> Option<Link> {
+        let former = std::mem::replace(&mut *self.link(), link);
+        // Relaxed: read inside the gate, which orders it.
+        self.epoch.fetch_add(1, Relaxed);
+        self.wake();
+        former
+    }
+
+    /// Requests that the present connection to the primary is closed, for CLIENT KILL. The link is
+    /// opened again.
+    pub fn kill(&self) {
+        // Release: pairs with `take_kill`.
+        self.kill_requested.store(true, Release);
+        self.wake();
+    }
+
+    /// Returns true once after each request to close the connection. For the thread
+    /// `primary-link`.
+    pub fn take_kill(&self) -> bool {
+        self.kill_requested.swap(false, AcqRel)
+    }
+
+    /// Returns true if the stream of a primary is being applied, or if this server is a primary.
+    pub fn is_up(&self) -> bool {
+        self.link().as_ref().is_none_or(|link| link.phase == LinkPhase::Connected)
+    }
+
+    /// Waits until what had arrived from the primary is applied, as far as it is complete. Gives up
+    /// after [`DRAIN_MAX`]. The caller is outside the gate.
+    pub fn drain(&self) {
+        let mut requested = self.drain_requested.lock().expect("nothing panics while it is locked");
+        if !self.is_replica() || !self.is_up() {
+            return;
+        }
+        *requested = true;
+        self.wake();
+        let waited = self.drained.wait_timeout_while(requested, DRAIN_MAX, |requested| *requested);
+        *waited.expect("nothing panics while it is locked").0 = false;
+    }
+
+    /// Returns true if a caller of [`Upstream::drain`] waits.
+    pub(crate) fn is_drain_requested(&self) -> bool {
+        *self.drain_requested.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Lets the caller of [`Upstream::drain`] continue.
+    pub(crate) fn end_drain(&self) {
+        *self.drain_requested.lock().expect("nothing panics while it is locked") = false;
+        self.drained.notify_all();
+    }
+
+    /// Lets the thread `primary-link` look at the state, if it runs.
+    pub fn wake(&self) {
+        if let Some(mailbox) = &*self.mailbox.lock().expect("nothing panics while it is locked") {
+            // If the mailbox is full, the thread is awake.
+            let _ = mailbox.send(LinkMessage::Look);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_is_taken_once() {
+        let upstream = Upstream::default();
+        assert!(!upstream.take_kill());
+        upstream.kill();
+        assert_eq!((upstream.take_kill(), upstream.take_kill()), (true, false));
+    }
+
+    #[test]
+    fn a_primary_and_a_connected_replica_are_up() {
+        let upstream = Upstream::default();
+        assert!(upstream.is_up() && !upstream.is_replica());
+        let mut link = Link::new(PrimaryAddress { host: "a".to_owned(), port: 1 });
+        upstream.set_link(Some(link.clone()));
+        assert!(!upstream.is_up() && upstream.is_replica());
+        link.phase = LinkPhase::Connected;
+        upstream.set_link(Some(link));
+        assert!(upstream.is_up());
+    }
+}
