@@ -30,6 +30,8 @@ const LEFT_OUT: &[&str] = &[
     "monitor",
     "sync",
     "psync",
+    "replicaof",
+    "slaveof",
     "hello",
     "auth",
     "reset",

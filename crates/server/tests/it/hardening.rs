@@ -229,6 +229,8 @@ const NOT_ASKED: &[&str] = &[
     "monitor",
     "sync",
     "psync",
+    "replicaof",
+    "slaveof",
     "subscribe",
     "psubscribe",
     "ssubscribe",
@@ -238,8 +240,6 @@ const NOT_ASKED: &[&str] = &[
     "multi",
     "client|reply",
     "client|pause",
-    "sync",
-    "psync",
     "debug",
 ];
 

@@ -22,6 +22,7 @@ mod eval;
 mod events;
 mod expiry;
 mod fairness;
+mod following;
 mod grid;
 mod hardening;
 mod held_back;

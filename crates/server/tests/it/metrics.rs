@@ -205,6 +205,8 @@ fn run_many_commands(client: &mut Client, count: usize) {
         "auth",
         "sync",
         "psync",
+        "replicaof",
+        "slaveof",
     ];
     let waits =
         |name: &str| name.starts_with('b') || ["wait", "waitaof", "multi", "reset", "hello"].contains(&name);

@@ -374,9 +374,10 @@ fn writes_wait_for_room_in_the_log_and_go_on_when_there_is() {
         let value = "v".repeat(1 << 20);
         send(&mut first, &[&["SET", "first", &value]]);
         reader.wait_for("change_log_position", 1);
-        // A thread may write ahead until its part of the log's limit is full. Each I/O thread and
-        // the housekeeper have such a part. Requests beyond it fit into the socket's buffers.
-        let admitted = PENDING_BYTES_MAX / (IO_THREADS + 1) / value.len() + 1;
+        // A thread may write ahead until its part of the log's limit is full. Each I/O thread, the
+        // housekeeper and the applier of a primary's stream have such a part. Requests beyond it
+        // fit into the socket's buffers.
+        let admitted = PENDING_BYTES_MAX / (IO_THREADS + 2) / value.len() + 1;
         let sent = admitted + 2;
         for _ in 0..sent {
             send(&mut second, &[&["SET", "second", &value]]);

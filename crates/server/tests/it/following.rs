@@ -1,0 +1,250 @@
+//! This server as a replica: of real servers, of other servers like it, and in chains of both.
+//!
+//! Real servers are peers (`SAKER_PEER`). The seed of all random choices is `PROPTEST_RNG_SEED`, or
+//! 1; messages of failures name it. `SAKER_FOLLOWING=all` runs what CI only samples.
+
+use std::ffi::OsString;
+
+use testkit::change_stream::forms::PeerVersion;
+use testkit::change_stream::peers::{differing_keys, has_same_data};
+use testkit::process::free_port;
+use testkit::replication::{SyncCounts, field, happens, info, number, run};
+use testkit::{Client, ServerProcess, Value, peer};
+
+use crate::replication::{fill, has_field_expiry, is_without_peer, peer_version, persist_fields, seed};
+use crate::support::BINARY;
+
+mod chains;
+mod clients;
+mod cuts;
+mod data;
+mod faults;
+mod logins;
+mod readers;
+mod roles;
+mod unknown;
+
+/// The options of all servers. A test that runs into a timeout sets its own.
+const OPTIONS: &[&str] = &[
+    "--save",
+    "",
+    "--enable-debug-command",
+    "yes",
+    "--hz",
+    "100",
+    "--repl-diskless-sync-delay",
+    "0",
+    "--repl-ping-replica-period",
+    "3600",
+    "--repl-timeout",
+    "3600",
+    "--repl-backlog-size",
+    "16mb",
+];
+
+/// The program of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The server under test.
+    Own,
+    /// A real server.
+    Peer,
+}
+
+impl Kind {
+    /// Returns the command line of the program.
+    fn command_line(self) -> Vec<OsString> {
+        match self {
+            Self::Own => [BINARY, "--io-threads", "2"].map(OsString::from).into(),
+            Self::Peer => peer::command_line().split_whitespace().map(OsString::from).collect(),
+        }
+    }
+}
+
+/// A server of either program.
+struct Node {
+    process: ServerProcess,
+    kind: Kind,
+    version: PeerVersion,
+}
+
+impl Node {
+    /// Starts a server with further `options`. It follows nobody, unless an option says so.
+    fn start(kind: Kind, options: &[&str]) -> Self {
+        Self::start_on(kind, free_port().expect("a port is free"), options)
+    }
+
+    /// Starts a server on a given port, and waits until it has loaded its files.
+    fn start_on(kind: Kind, port: u16, options: &[&str]) -> Self {
+        let options: Vec<String> = OPTIONS.iter().chain(options).map(|&option| option.into()).collect();
+        let process = ServerProcess::start_on(&kind.command_line(), port, &options);
+        let process = process.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+        let mut client = process.connect();
+        let has_loaded = happens(|| field(&mut client, "persistence", "loading") == "0");
+        assert!(has_loaded, "{kind:?} does not load its files: {}", process.log());
+        let version = PeerVersion::of(&mut client).expect("it states its version");
+        Self { process, kind, version }
+    }
+
+    /// Starts the server under test as a replica of `primary`, and waits until the link is up.
+    fn following(primary: &Self, options: &[&str]) -> Self {
+        let node = Self::start(Kind::Own, options);
+        node.follow(primary.port());
+        node.wait_until_up();
+        node
+    }
+
+    /// Lets snapshots of this server be read by the peers: a Redis before 7.2 does not tell its
+    /// version in its handshake. Expiries of fields do not fit in such a snapshot.
+    fn suit_peers(&self) {
+        if self.kind == Kind::Own
+            && let ["7", "0" | "1", ..] = peer_version().split('.').collect::<Vec<_>>()[..]
+        {
+            run(&mut self.connect(), &["CONFIG", "SET", "rdb-version", "10"]);
+        }
+    }
+
+    fn port(&self) -> u16 {
+        self.process.port()
+    }
+
+    fn connect(&self) -> Client {
+        self.process.connect()
+    }
+
+    /// Tells the server to follow the primary at `port`.
+    fn follow(&self, port: u16) {
+        run(&mut self.connect(), &["REPLICAOF", "127.0.0.1", &port.to_string()]);
+    }
+
+    /// Tells the server to follow nobody.
+    fn promote(&self) {
+        run(&mut self.connect(), &["REPLICAOF", "NO", "ONE"]);
+    }
+
+    /// Tells the server to follow nobody, and removes its data and its memory of the primary.
+    fn leave(&self) {
+        self.promote();
+        run(&mut self.connect(), &["FLUSHALL"]);
+    }
+
+    /// Returns a field of INFO replication.
+    fn link(&self, name: &str) -> String {
+        field(&mut self.connect(), "replication", name)
+    }
+
+    fn is_up(&self) -> bool {
+        self.link("master_link_status") == "up"
+    }
+
+    /// Waits until the link is up.
+    fn wait_until_up(&self) {
+        assert!(happens(|| self.is_up()), "the link stays down: {}", self.state());
+    }
+
+    /// Waits until the link is down.
+    fn wait_until_down(&self) {
+        assert!(happens(|| !self.is_up()), "the link stays up: {}", self.state());
+    }
+
+    /// Returns the offset of the stream: what is written, or what is applied.
+    fn offset(&self) -> u64 {
+        number(&mut self.connect(), "replication", "master_repl_offset")
+    }
+
+    /// Returns the numbers of full and partial syncs that the server has given.
+    fn syncs(&self) -> SyncCounts {
+        SyncCounts::of(&mut self.connect())
+    }
+
+    /// Returns the numbers of full and partial syncs that the server has given since `before`.
+    fn syncs_since(&self, before: SyncCounts) -> (u64, u64) {
+        self.syncs().since(before)
+    }
+
+    /// Waits until the link is up and the offset is that of `primary`.
+    fn catch_up(&self, primary: &Self) {
+        let (mut own, mut theirs) = (self.connect(), primary.connect());
+        let caught_up = happens(|| {
+            field(&mut own, "replication", "master_link_status") == "up"
+                && number(&mut theirs, "replication", "master_repl_offset")
+                    == number(&mut own, "replication", "slave_repl_offset")
+        });
+        assert!(
+            caught_up,
+            "the replica does not catch up with\n{}\n{}",
+            info(&mut theirs, "replication"),
+            self.state()
+        );
+    }
+
+    /// Waits until offset and data are those of `primary`, which no client writes to. `what` names
+    /// the run in the message.
+    fn wait_for_data_of(&self, primary: &Self, what: &str) {
+        // The forms of a comparison depend on the real server, if there is one.
+        let version = if primary.kind == Kind::Peer { primary.version } else { self.version };
+        let (mut own, mut theirs) = (self.connect(), primary.connect());
+        // Keys expire between the two digests. Their removal is in the stream soon.
+        let is_same = happens(|| {
+            self.catch_up(primary);
+            has_same_data(version, &mut own, &mut theirs)
+        });
+        let differing = if is_same { String::new() } else { differing_keys(version, &mut own, &mut theirs) };
+        assert!(is_same, "{what}: other data\n{differing}\n{}", self.state());
+    }
+
+    /// Returns the state of the link, and the last lines that the server has printed.
+    fn state(&self) -> String {
+        let log = self.process.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
+        let state =
+            Client::connect(&self.process.address()).map(|mut client| info(&mut client, "replication"));
+        format!("{}\n{last}", state.unwrap_or_default())
+    }
+
+    /// Returns the libraries of functions, in the order of their names.
+    fn functions(&self) -> Vec<String> {
+        let reply = self.connect().command(&["FUNCTION", "LIST", "WITHCODE"]);
+        let Value::Array(libraries) = reply else { panic!("{reply}") };
+        let mut texts: Vec<String> = libraries.iter().map(ToString::to_string).collect();
+        texts.sort();
+        texts
+    }
+
+    /// Returns the number of commands of the primary that failed here.
+    fn failed_commands(&self) -> String {
+        self.link("master_link_failed_commands")
+    }
+
+    /// Writes values of each type that this server and its replicas have.
+    fn fill(&self, seed: u64, count: usize, replicas: &[PeerVersion]) {
+        let mut client = self.connect();
+        fill(&mut client, seed, count);
+        if !replicas.iter().all(|&version| has_field_expiry(version)) {
+            persist_fields(&mut client);
+        }
+        for number in 0..count {
+            let (key, at) = (format!("lasting:{number}"), (1_900_000_000_000 + number).to_string());
+            run(&mut client, &["SET", &key, "value", "PXAT", &at]);
+        }
+    }
+}
+
+/// Number of lines of the log in messages.
+const LOG_LINES: usize = 40;
+
+/// Returns the kinds of servers that can be followed here: without a peer, only the own one.
+fn kinds() -> Vec<Kind> {
+    if is_without_peer() { vec![Kind::Own] } else { vec![Kind::Own, Kind::Peer] }
+}
+
+/// Returns true if everything is to be run.
+fn runs_all() -> bool {
+    std::env::var("SAKER_FOLLOWING").as_deref() == Ok("all")
+}
+
+/// Returns the text of a bulk string.
+fn text(value: &Value) -> String {
+    String::from_utf8_lossy(value.as_bytes().unwrap_or_default()).into_owned()
+}

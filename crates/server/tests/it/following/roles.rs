@@ -1,0 +1,356 @@
+//! Changes of the role: promotion, a former primary that follows, other primaries, and what clients
+//! see meanwhile.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use testkit::replication::load::send_lines;
+use testkit::replication::{Proxy, happens, number, run};
+use testkit::{Client, Value, notation};
+
+use super::chains::chain;
+use super::{Kind, Node, is_without_peer, kinds, text};
+
+/// Programs of a primary, its two replicas, and a replica of the first replica.
+type Programs = [Kind; 4];
+
+/// Promotes the first replica; all others continue with it.
+fn promote_in(programs: Programs) {
+    let what = format!("{programs:?}");
+    let [a, b, c, d] = programs;
+    let mut nodes = chain(&[a, b, d]);
+    let last = nodes.pop().expect("three servers");
+    let (promoted, former) = (nodes.pop().expect("two servers"), nodes.pop().expect("one server"));
+    let other = Node::start(c, &[]);
+    other.suit_peers();
+    other.follow(former.port());
+    former.fill(1, 3, &[promoted.version, last.version, other.version]);
+    other.wait_for_data_of(&former, &what);
+    last.wait_for_data_of(&former, &what);
+    let id = former.link("master_replid");
+    let before = promoted.syncs();
+    promoted.promote();
+    assert_eq!(promoted.link("master_replid2"), id, "{what}");
+    send_lines(&mut promoted.connect(), ["SELECT 2", "SET of-the-new-primary 1", "SELECT 0", "INCR n"]);
+    other.follow(promoted.port());
+    former.follow(promoted.port());
+    for node in [&other, &former, &last] {
+        node.wait_for_data_of(&promoted, &what);
+        assert_eq!(node.link("master_replid"), promoted.link("master_replid"), "{what}");
+    }
+    assert_eq!(promoted.syncs_since(before), (0, 3), "{what}: {}\n{}", promoted.state(), former.state());
+    let refused = notation::one_line(&former.connect().command(&["SET", "k", "1"]));
+    assert!(refused.contains("READONLY"), "{what}: {refused}");
+    // Back again.
+    let before = former.syncs();
+    former.promote();
+    send_lines(&mut former.connect(), ["SET back 1"]);
+    promoted.follow(former.port());
+    // The last server and the other one follow it as before, and continue when its ID changes.
+    for node in [&promoted, &last, &other] {
+        node.wait_for_data_of(&former, &format!("{what}, back"));
+    }
+    assert_eq!(former.syncs_since(before), (0, 1), "{what}, back: {}", promoted.state());
+}
+
+#[test]
+fn replicas_and_the_former_primary_continue_with_a_promoted_replica() {
+    promote_in([Kind::Own; 4]);
+    if is_without_peer() {
+        return;
+    }
+    let (own, peer) = (Kind::Own, Kind::Peer);
+    for programs in [
+        [peer, own, own, own],
+        [peer, own, peer, peer],
+        [own, peer, own, own],
+        [own, own, peer, peer],
+        [peer, peer, own, own],
+    ] {
+        promote_in(programs);
+    }
+}
+
+#[test]
+fn a_former_primary_with_writes_of_its_own_gets_a_snapshot() {
+    for kind in kinds() {
+        let primary = Node::start(kind, &[]);
+        let proxy = Proxy::start(primary.port()).expect("a port is free");
+        let replica = Node::start(Kind::Own, &[]);
+        replica.suit_peers();
+        replica.follow(proxy.port());
+        send_lines(&mut primary.connect(), ["SET both 1"]);
+        replica.catch_up(&primary);
+        proxy.stall();
+        proxy.cut();
+        send_lines(&mut primary.connect(), ["SET lost 1", "RPUSH lost-list 1 2 3"]);
+        replica.promote();
+        send_lines(&mut replica.connect(), ["SET kept 1"]);
+        let before = replica.syncs();
+        primary.follow(replica.port());
+        primary.wait_for_data_of(&replica, &format!("{kind:?}"));
+        assert_eq!(replica.syncs_since(before).0, 1, "{kind:?}");
+        assert_eq!(primary.connect().command(&["EXISTS", "lost", "lost-list", "kept"]), Value::Integer(1));
+    }
+}
+
+/// Adds numbers to a list, at whichever server accepts them, until `stop` is set. Returns those
+/// that were acknowledged by each server.
+fn write_where_possible(ports: [u16; 2], writer: usize, stop: &AtomicBool) -> [Vec<String>; 2] {
+    let mut clients = ports.map(Client::to_port);
+    let mut acknowledged = [Vec::new(), Vec::new()];
+    let (mut at, mut count) = (writer % 2, 0);
+    while !stop.load(Relaxed) {
+        count += 1;
+        let element = format!("{writer}:{count}");
+        match clients[at].request(&["RPUSH", &format!("list{writer}"), &element]) {
+            Ok(Value::Integer(_)) => acknowledged[at].push(element),
+            Ok(Value::Error(line)) => {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                let is_expected =
+                    ["READONLY", "LOADING", "UNBLOCKED"].iter().any(|word| line.starts_with(word));
+                assert!(is_expected, "{line}");
+                at = 1 - at;
+            }
+            Ok(other) => panic!("{other}"),
+            // A server disconnects clients that are blocked when its role changes.
+            Err(_) => clients[at] = Client::to_port(ports[at]),
+        }
+    }
+    acknowledged
+}
+
+/// Returns the elements of all lists of writers.
+fn elements(node: &Node) -> BTreeSet<String> {
+    let mut client = node.connect();
+    let lists = (0..WRITERS).map(|writer| client.command(&["LRANGE", &format!("list{writer}"), "0", "-1"]));
+    let mut all = BTreeSet::new();
+    for list in lists {
+        let Value::Array(elements) = list else { panic!("{list}") };
+        let count = elements.len();
+        let texts: BTreeSet<String> = elements.iter().map(text).collect();
+        assert_eq!(texts.len(), count, "an element is there twice");
+        all.extend(texts);
+    }
+    all
+}
+
+const WRITERS: usize = 3;
+
+/// Runs `act` while clients write at whichever server accepts it. Returns what was acknowledged by
+/// each server.
+fn with_writers(nodes: [&Node; 2], act: impl FnOnce()) -> [Vec<String>; 2] {
+    let stop = AtomicBool::new(false);
+    let ports = nodes.map(Node::port);
+    std::thread::scope(|scope| {
+        let stop = &stop;
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| scope.spawn(move || write_where_possible(ports, writer, stop)))
+            .collect();
+        // The writers end even if it fails.
+        let acted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
+        stop.store(true, Relaxed);
+        let mut all = [Vec::new(), Vec::new()];
+        for writer in writers {
+            let of_writer = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            for (all, own) in all.iter_mut().zip(of_writer) {
+                all.extend(own);
+            }
+        }
+        acted.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        all
+    })
+}
+
+/// Waits until a server has executed some more commands.
+fn wait_for_writes(node: &Node) {
+    let mut client = node.connect();
+    let from = number(&mut client, "stats", "total_commands_processed");
+    assert!(happens(|| number(&mut client, "stats", "total_commands_processed") > from + 300));
+}
+
+#[test]
+fn an_orderly_change_of_the_primary_loses_no_acknowledged_write() {
+    for kind in kinds() {
+        let nodes = chain(&[kind, Kind::Own]);
+        let before = nodes.each_syncs();
+        let acknowledged = with_writers([&nodes[0], &nodes[1]], || {
+            for round in 0..6 {
+                let (primary, replica) = (&nodes[round % 2], &nodes[(round + 1) % 2]);
+                wait_for_writes(primary);
+                run(&mut primary.connect(), &["CLIENT", "PAUSE", "60000", "WRITE"]);
+                replica.catch_up(primary);
+                replica.promote();
+                primary.follow(replica.port());
+                run(&mut primary.connect(), &["CLIENT", "UNPAUSE"]);
+                assert!(happens(|| primary.is_up()), "round {round}: {}", primary.state());
+                wait_for_writes(replica);
+            }
+        });
+        nodes[1].wait_for_data_of(&nodes[0], &format!("{kind:?}"));
+        let all = elements(&nodes[0]);
+        let lost: Vec<_> = acknowledged.iter().flatten().filter(|element| !all.contains(*element)).collect();
+        assert!(
+            lost.is_empty(),
+            "{kind:?}: {} of {} lost: {:?}",
+            lost.len(),
+            all.len(),
+            &lost[..lost.len().min(5)]
+        );
+        let after = nodes.each_syncs();
+        assert_eq!(before, after, "{kind:?}: full syncs\n{}\n{}", nodes[0].state(), nodes[1].state());
+    }
+}
+
+/// The numbers of full syncs that servers have given.
+trait EachSyncs {
+    fn each_syncs(&self) -> Vec<u64>;
+}
+
+impl EachSyncs for Vec<Node> {
+    fn each_syncs(&self) -> Vec<u64> {
+        self.iter().map(|node| node.syncs().full).collect()
+    }
+}
+
+#[test]
+fn a_promotion_under_load_keeps_all_that_the_new_primary_acknowledges() {
+    for kind in kinds() {
+        for round in 0..3 {
+            let nodes = chain(&[kind, Kind::Own]);
+            let [_, acknowledged] = with_writers([&nodes[0], &nodes[1]], || {
+                wait_for_writes(&nodes[0]);
+                nodes[1].promote();
+                nodes[0].follow(nodes[1].port());
+                assert!(happens(|| nodes[0].is_up()), "{}", nodes[0].state());
+                wait_for_writes(&nodes[1]);
+            });
+            nodes[0].wait_for_data_of(&nodes[1], &format!("{kind:?}, round {round}"));
+            let all = elements(&nodes[0]);
+            assert!(!acknowledged.is_empty());
+            let lost: Vec<_> = acknowledged.iter().filter(|element| !all.contains(*element)).collect();
+            assert!(lost.is_empty(), "{kind:?}, round {round}: {lost:?}");
+        }
+    }
+}
+
+#[test]
+fn writes_under_way_end_when_the_server_becomes_a_replica() {
+    for kind in kinds() {
+        let primary = Node::start(kind, &[]);
+        send_lines(&mut primary.connect(), ["SET of-the-primary 1"]);
+        let server = Node::start(Kind::Own, &[]);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (server, is_over) = (&server, &is_over);
+            let writers: Vec<_> = (0..3)
+                .map(|writer| {
+                    scope.spawn(move || {
+                        let mut client = server.connect();
+                        let (key, mut written) = (format!("k{writer}"), 0_u64);
+                        while !is_over.load(Relaxed) {
+                            let requests =
+                                vec![vec!["INCR", &key], vec!["MULTI"], vec!["INCR", &key], vec!["EXEC"]];
+                            let replies = client.pipeline(&requests).expect("replies");
+                            written += u64::from(replies.iter().all(|reply| !reply.is_error()));
+                        }
+                        written
+                    })
+                })
+                .collect();
+            for _ in 0..6 {
+                server.follow(primary.port());
+                server.wait_for_data_of(&primary, &format!("{kind:?}: as a replica"));
+                server.promote();
+                wait_for_writes(server);
+            }
+            server.follow(primary.port());
+            server.wait_for_data_of(&primary, &format!("{kind:?}: at last"));
+            is_over.store(true, Relaxed);
+            let written: u64 = writers.into_iter().map(|writer| writer.join().expect("no panic")).sum();
+            assert!(written > 0);
+        });
+        server.wait_for_data_of(&primary, &format!("{kind:?}: at the end"));
+        assert_eq!(server.connect().command(&["EXISTS", "k0", "k1", "k2"]), Value::Integer(0));
+    }
+}
+
+#[test]
+fn a_transaction_changes_the_role() {
+    for kind in kinds() {
+        let primary = Node::start(kind, &[]);
+        send_lines(&mut primary.connect(), ["SET k of-the-primary"]);
+        let server = Node::start(Kind::Own, &[]);
+        let mut client = server.connect();
+        let port = primary.port().to_string();
+        let requests = [
+            &["MULTI"][..],
+            &["SET", "k", "own"],
+            &["REPLICAOF", "127.0.0.1", &port],
+            &["GET", "k"],
+            &["EXEC"],
+        ];
+        let replies = requests.map(|words| client.command(words));
+        assert_eq!(notation::one_line(&replies[4]), "*3 +OK +OK \"own\"", "{kind:?}");
+        server.wait_for_data_of(&primary, &format!("{kind:?}"));
+        let refused = notation::one_line(&client.command(&["SET", "k", "2"]));
+        assert!(refused.contains("READONLY You can't write against a read only replica."), "{refused}");
+        for words in [&["MULTI"][..], &["REPLICAOF", "NO", "ONE"], &["GET", "k"], &["EXEC"]] {
+            run(&mut client, words);
+        }
+        run(&mut client, &["SET", "k", "3"]);
+    }
+}
+
+#[test]
+fn the_primary_may_change_while_a_snapshot_arrives() {
+    for kind in kinds() {
+        let primary = Node::start(kind, &[]);
+        let other = Node::start(kind, &[]);
+        run(&mut primary.connect(), &["DEBUG", "POPULATE", "5000", "key", "100"]);
+        send_lines(&mut other.connect(), ["SET of-the-other 1"]);
+        for load in super::data::LOADS {
+            let what = format!("{kind:?}, load {load}");
+            let proxy = Proxy::start(primary.port()).expect("a port is free");
+            proxy.throttle(Some(100_000));
+            let server = Node::start(Kind::Own, &["--repl-diskless-load", load]);
+            let mut client = server.connect();
+            send_lines(&mut client, ["SET old 1"]);
+            server.follow(proxy.port());
+            assert!(happens(|| proxy.passed_bytes() > 20_000), "{what}: {}", server.state());
+            if notation::one_line(&client.command(&["GET", "old"])).contains("LOADING") {
+                // As in Redis, a server that loads has no other role before the end of the load.
+                let port = other.port().to_string();
+                let refused = notation::one_line(&client.command(&["REPLICAOF", "127.0.0.1", &port]));
+                assert!(refused.contains("LOADING"), "{what}: {refused}");
+                proxy.throttle(None);
+                server.wait_for_data_of(&primary, &what);
+            } else {
+                assert_eq!(client.command(&["GET", "old"]), Value::Bulk(b"1".to_vec()), "{what}");
+                server.promote();
+                assert_eq!(client.command(&["SET", "old", "2"]), Value::Simple(b"OK".to_vec()), "{what}");
+                server.follow(proxy.port());
+                assert!(happens(|| proxy.connections() > 1), "{what}: {}", server.state());
+            }
+            server.follow(other.port());
+            server.wait_for_data_of(&other, &what);
+        }
+    }
+}
+
+#[test]
+fn a_writable_replica_keeps_its_writes_to_itself() {
+    for kind in kinds() {
+        let nodes = chain(&[kind, Kind::Own, Kind::Own]);
+        let mut own = nodes[1].connect();
+        run(&mut own, &["CONFIG", "SET", "replica-read-only", "no"]);
+        send_lines(&mut own, ["SET own 1", "RPUSH both x", "SET over 1"]);
+        send_lines(&mut nodes[0].connect(), ["SET over 2", "SET both text", "SET more 1"]);
+        nodes[1].catch_up(&nodes[0]);
+        nodes[2].wait_for_data_of(&nodes[0], &format!("{kind:?}: the replica of the writable one"));
+        assert_eq!(own.command(&["GET", "over"]), Value::Bulk(b"2".to_vec()));
+        assert_eq!(own.command(&["EXISTS", "own"]), Value::Integer(1));
+        run(&mut own, &["CONFIG", "SET", "replica-read-only", "yes"]);
+        assert!(own.command(&["SET", "own", "2"]).is_error());
+    }
+}
