@@ -19,9 +19,9 @@ mod simulation {
 
     use clap::Parser;
     use testkit::Rng;
-    use testkit::simulator::run;
     use testkit::simulator::scenario::Scenario;
     use testkit::simulator::shrink::{Failure, shrink};
+    use testkit::simulator::{chain, run};
 
     /// Runs engines with simulated threads, clients, links, clock and disk until a check fails.
     #[derive(Parser)]
@@ -41,6 +41,9 @@ mod simulation {
         /// Prints a failing scenario without shrinking it.
         #[arg(long)]
         no_shrinking: bool,
+        /// Runs only scenarios with several engines.
+        #[arg(long)]
+        chain: bool,
         /// Prints each scenario as it begins.
         #[arg(long)]
         verbose: bool,
@@ -53,6 +56,9 @@ mod simulation {
     /// The approximate numbers of operations in one scenario.
     const OPERATIONS: &[usize] = &[30, 100, 250, 500];
 
+    /// One scenario of so many has several engines.
+    const CHAIN_EVERY: u64 = 8;
+
     pub fn main() -> ExitCode {
         let arguments = Arguments::parse();
         // Findings are printed at the end. A panic of a simulated thread is a finding.
@@ -63,6 +69,21 @@ mod simulation {
         let limit = Duration::from_secs(arguments.seconds);
         while begun.elapsed() < limit && arguments.operations.is_none_or(|max| operations < max) {
             let seed = arguments.scenario.unwrap_or_else(|| seeds.next_u64() >> 16);
+            if seed.is_multiple_of(CHAIN_EVERY) || arguments.chain {
+                let count = *Rng::new(seed).pick(OPERATIONS);
+                let findings = chain::run(seed, count);
+                runs += 1;
+                operations += count as u64;
+                if !findings.is_empty() {
+                    println!("scenario {seed} fails, after {operations} operations in {runs} scenarios:");
+                    findings.iter().for_each(|finding| println!("- {finding}"));
+                    return ExitCode::FAILURE;
+                }
+                if arguments.scenario.is_some() {
+                    break;
+                }
+                continue;
+            }
             let scenario = Scenario::new(seed, *Rng::new(seed).pick(OPERATIONS));
             if arguments.verbose {
                 eprintln!("scenario {seed}: {:?}, {} operations", scenario.kind, scenario.operations());

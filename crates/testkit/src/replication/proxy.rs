@@ -26,6 +26,8 @@ struct State {
     cuts: u64,
     /// The position of the byte that is changed.
     corrupt_at: Option<u64>,
+    /// The text of which the first byte is changed. It must arrive in one piece.
+    corrupt_text: Option<&'static [u8]>,
     /// The delay of each chunk.
     delay: Duration,
     /// The limit of bytes per second.
@@ -107,6 +109,12 @@ impl Proxy {
         self.change(|state| state.corrupt_at = Some(position));
     }
 
+    /// Changes the first byte of the next occurrence of `text`, which the primary sends in one
+    /// piece.
+    pub fn corrupt_text(&self, text: &'static [u8]) {
+        self.change(|state| state.corrupt_text = Some(text));
+    }
+
     /// Delays each chunk from the primary.
     pub fn delay(&self, delay: Duration) {
         self.change(|state| state.delay = delay);
@@ -144,7 +152,8 @@ impl Proxy {
 
     /// Returns true if a byte is still to be changed.
     pub fn is_corruption_pending(&self) -> bool {
-        self.shared.lock().corrupt_at.is_some()
+        let state = self.shared.lock();
+        state.corrupt_at.is_some() || state.corrupt_text.is_some()
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -236,6 +245,11 @@ fn forward(mut primary: &TcpStream, mut replica: &TcpStream, shared: &Shared) ->
             chunk[(at - first) as usize] ^= 0x15;
             state.corrupt_at = None;
         }
+        let found = |text: &[u8]| chunk[..len_bytes].windows(text.len()).position(|part| part == text);
+        if let Some(at) = state.corrupt_text.and_then(found) {
+            chunk[at] ^= 0x15;
+            state.corrupt_text = None;
+        }
         state.passed_bytes = end;
         let is_cut = state.cut_at.is_some_and(|cut| end >= cut);
         if !is_cut {
@@ -298,6 +312,17 @@ mod tests {
         connect(&proxy).read_exact(&mut got).unwrap();
         assert_eq!(&got, b"012&456789");
         assert!(!proxy.is_corruption_pending());
+    }
+
+    #[test]
+    fn the_first_byte_of_a_text_is_changed_once() {
+        let proxy = proxy_of(b"0123456789");
+        proxy.corrupt_text(b"456");
+        for expected in [b"0123!56789", b"0123456789"] {
+            let mut got = [0; 10];
+            connect(&proxy).read_exact(&mut got).unwrap();
+            assert_eq!(&got, expected);
+        }
     }
 
     #[test]

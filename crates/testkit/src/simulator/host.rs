@@ -112,6 +112,8 @@ pub(super) static COMMANDS: &[Command<Runner>] = &[
     command("PAUSE", 7, Arity::Exactly(2), Flags::NOSCRIPT),
     // Stands for CLIENT UNPAUSE. Threads notice it at the end that the pause would have had.
     command("UNPAUSE", 8, Arity::Exactly(1), Flags::NOSCRIPT),
+    // In the stream of a primary only.
+    command("REPLCONF", 9, Arity::AtLeast(1), Flags::NOSCRIPT),
 ];
 
 impl Host for SimulatedHost {
@@ -155,6 +157,7 @@ impl Host for SimulatedHost {
                 call.pass.exclusive(|_| self.pause.end(shared, self.now_ms()));
                 call.reply.ok();
             }
+            9 => call.reply.ok(),
             _ => {
                 let wish = TrackingOptions { mode: Mode::empty(), redirect: 0, prefixes: Vec::new() };
                 let session = &mut *call.session;

@@ -41,10 +41,13 @@
 //!   newer one, complete ([`saver`]).
 //! - After all clients have disconnected, no queue, table or inbox holds anything.
 //!
+//! Scenarios with several engines have clients and checks of their own ([`chain`]).
+//!
 //! **A failure** prints its seed, and the smallest scenario found that still fails ([`shrink`]).
 
 mod aof;
 mod aof_state;
+pub mod chain;
 mod checks;
 mod crashes;
 mod disk;

@@ -1,0 +1,241 @@
+//! The nodes of a run and the state that their threads share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use engine::Shared;
+use engine::clock::ManualClock;
+use engine::log::level::Released;
+use engine::log::merger::{LogBatch, LogReader, ReaderId};
+use engine::log::target::LogTarget;
+use engine::settings::Settings;
+use engine::threads::Outbox;
+use keyspace::Exclusive;
+use replicate::history::ReplId;
+use replicate::primary::{OutputLimit, Primary};
+
+use super::truth::Truth;
+use super::wire::Wire;
+use crate::contents::{difference, of_keyspace};
+
+/// The number of I/O threads of a node.
+pub(super) const THREADS: usize = 2;
+/// The number of bytes that a backlog keeps for links that come back.
+pub(super) const BACKLOG_BYTES: u64 = 3000;
+/// The limit of the bytes that a replica has still to read.
+pub(super) const OUTPUT_BYTES: u64 = 6000;
+
+/// The counters that readers have seen: `t`, `x` and `y`.
+pub(super) type Seen = [i64; 3];
+
+/// The state of a node beside its engine. Its lock is a leaf and not a yield point.
+pub(super) struct State {
+    pub primary: Primary,
+    /// The reader of the change log, if the node is a primary.
+    pub reader: Option<ReaderId>,
+    /// The node that this one follows.
+    pub follows: Option<usize>,
+    /// The links to the nodes below, by client.
+    pub wires: BTreeMap<u64, Arc<Mutex<Wire>>>,
+    /// The highest counters that any reader has seen since the data was replaced.
+    pub seen: Seen,
+    /// The number of times that the data was replaced.
+    pub loads: u64,
+    next_client: u64,
+}
+
+impl State {
+    /// Returns a number for a new link.
+    pub fn new_client(&mut self) -> u64 {
+        self.next_client += 1;
+        self.next_client
+    }
+}
+
+/// A node.
+pub(super) struct Node {
+    pub engine: Arc<Shared>,
+    pub clock: ManualClock,
+    pub state: Arc<Mutex<State>>,
+}
+
+/// The reader of the change log of a primary: it appends to the stream.
+struct StreamReader {
+    state: Arc<Mutex<State>>,
+    truth: Arc<Mutex<Truth>>,
+    findings: Arc<Mutex<Vec<String>>>,
+}
+
+impl LogReader for StreamReader {
+    fn append(&mut self, batch: &LogBatch<'_>) -> Released {
+        let mut state = self.state.lock().expect("nothing panics while it is locked");
+        with_state(&mut state, (&self.truth, &self.findings), |state| {
+            batch.for_each_part(LogTarget::Replicas, |part| state.primary.append(part));
+            state.primary.note_position(batch.position);
+        });
+        Released::ALL
+    }
+}
+
+/// All nodes.
+pub(super) struct Cluster {
+    pub nodes: Vec<Node>,
+    pub truth: Arc<Mutex<Truth>>,
+    /// True while links may be cut.
+    pub cuts: AtomicBool,
+    /// True while clients of primaries must not write.
+    pub holds_writes: AtomicBool,
+    /// The number of client threads that have not ended.
+    pub clients: AtomicUsize,
+    stops: AtomicBool,
+    ids: AtomicU64,
+    findings: Arc<Mutex<Vec<String>>>,
+}
+
+impl Cluster {
+    pub fn new(count: usize, seed: u64) -> Self {
+        let node = |number: usize| {
+            let seed = seed.wrapping_add(number as u64);
+            let (engine, clock) = super::super::world::engine(THREADS, Settings::default(), seed);
+            let mut primary = Primary::new(ReplId::of_bits(u64::MAX, number as u64, 0));
+            primary.set_output_limit(OutputLimit { hard_bytes: OUTPUT_BYTES, soft_bytes: 0, soft_ms: 0 });
+            let state = State {
+                primary,
+                reader: None,
+                follows: None,
+                wires: BTreeMap::new(),
+                seen: [0; 3],
+                loads: 0,
+                next_client: 0,
+            };
+            Node { engine, clock, state: Arc::new(Mutex::new(state)) }
+        };
+        Self {
+            nodes: (0..count).map(node).collect(),
+            truth: Arc::default(),
+            cuts: true.into(),
+            holds_writes: false.into(),
+            clients: 0.into(),
+            stops: false.into(),
+            ids: 0.into(),
+            findings: Arc::default(),
+        }
+    }
+
+    pub fn new_id(&self) -> ReplId {
+        ReplId::of_bits(self.ids.fetch_add(1, Relaxed) + 1, 0, 0)
+    }
+
+    /// Changes the state of a node, and checks what this appends to its stream.
+    pub fn with<R>(&self, node: usize, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.nodes[node].state.lock().expect("nothing panics while it is locked");
+        with_state(&mut state, (&self.truth, &self.findings), change)
+    }
+
+    /// Changes the history of a node. The caller owns its keyspace, or works inside its gate.
+    pub fn replace<R>(&self, node: usize, change: impl FnOnce(&mut State) -> R) -> R {
+        change(&mut self.nodes[node].state.lock().expect("nothing panics while it is locked"))
+    }
+
+    /// Begins to append the changes of a primary to its stream. The caller owns its keyspace.
+    pub fn attach(&self, node: usize, alone: &Exclusive) {
+        let reader = StreamReader {
+            state: Arc::clone(&self.nodes[node].state),
+            truth: Arc::clone(&self.truth),
+            findings: Arc::clone(&self.findings),
+        };
+        let log = &self.nodes[node].engine.log;
+        let id = log.attach(alone, (Box::new(reader), LogTarget::Replicas), &Outbox::default());
+        self.with(node, |state| state.reader = Some(id.expect("it is the only reader")));
+    }
+
+    /// Describes the state of a node, for a finding.
+    pub fn describe(&self, node: usize) -> String {
+        self.with(node, |state| {
+            let (id, end, follows) = (state.primary.history().id, state.primary.end(), state.follows);
+            let replicas: Vec<String> = state
+                .primary
+                .replicas()
+                .map(|(client, replica)| format!("{client} {:?} at {}", replica.phase, replica.cursor))
+                .collect();
+            let wires: Vec<String> = state
+                .wires
+                .iter()
+                .map(|(client, wire)| {
+                    let wire = wire.lock().expect("nothing panics while it is locked");
+                    format!("{client} {} bytes, cut {}", wire.down.len(), wire.is_cut)
+                })
+                .collect();
+            let id = id.as_str().trim_end_matches('0');
+            format!("{node} has {id} to {end}, follows {follows:?}, replicas {replicas:?}, links {wires:?}")
+        })
+    }
+
+    pub fn stops(&self) -> bool {
+        self.stops.load(Relaxed)
+    }
+
+    pub fn stop(&self) {
+        self.stops.store(true, Relaxed);
+    }
+
+    pub fn find(&self, finding: String) {
+        self.findings.lock().expect("nothing panics while it is locked").push(finding);
+    }
+
+    pub fn take_findings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.findings.lock().expect("nothing panics while it is locked"))
+    }
+
+    pub fn has_findings(&self) -> bool {
+        !self.findings.lock().expect("nothing panics while it is locked").is_empty()
+    }
+
+    /// Checks that a node that follows has exactly the data of its offset. The caller owns its
+    /// keyspace.
+    pub fn check_data(&self, node: usize, _alone: &Exclusive) {
+        let (id, end, follows) =
+            self.with(node, |state| (state.primary.history().id, state.primary.end(), state.follows));
+        if follows.is_none() || self.with(node, |state| state.primary.backlog().is_none()) {
+            return;
+        }
+        let found = of_keyspace(&self.nodes[node].engine.keyspace);
+        let expected = self.truth.lock().expect("no panic").contents_at(id.as_str(), end);
+        let Some(expected) = expected else {
+            return self.find(format!("node {node} is at offset {end}, where no unit ends"));
+        };
+        let names = ("the stream up to its offset", format!("node {node}"));
+        if let Some(text) = difference((names.0, &expected), (&names.1, &found)) {
+            self.find(format!("at offset {end}, {text}"));
+        }
+    }
+}
+
+fn with_state<R>(
+    state: &mut State,
+    (truth, findings): (&Mutex<Truth>, &Mutex<Vec<String>>),
+    change: impl FnOnce(&mut State) -> R,
+) -> R {
+    let (id, from) = (state.primary.history().id, state.primary.end());
+    let result = change(state);
+    let mut truth = truth.lock().expect("nothing panics while it is locked");
+    // A full synchronisation or a promotion changes the history.
+    if state.primary.history().id == id
+        && let Err(finding) = truth.note_appended(&state.primary, from)
+    {
+        findings.lock().expect("nothing panics while it is locked").push(finding);
+    }
+    result
+}
+
+impl State {
+    /// Cuts the links whose history has ended.
+    pub fn cut_outdated(&mut self) {
+        for client in self.primary.outdated() {
+            if let Some(wire) = self.wires.get(&client) {
+                wire.lock().expect("nothing panics while it is locked").is_cut = true;
+            }
+        }
+    }
+}
