@@ -28,9 +28,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::ci::peer;
 use crate::progress::{Outcome, Repeat, Session, seconds};
-use crate::{release, server, shell};
+use crate::{peer, release, server, shell};
 use outcome::UnitOutcome;
 use skip::{Mode, SkipList};
 
@@ -58,9 +57,9 @@ const SETS_OF_7_0: &[&str] = &["--set-max-listpack-entries", "0"];
 /// thread runs all requests that have arrived before it sends a reply. The long budget of a turn
 /// ensures this even if the machine takes the processor away meanwhile.
 const ONE_THREAD: &[&str] = &["--io-threads", "1", "--turn-budget-us", "1000000"];
-/// The server options for units with replicas, which are of the Redis that peer.rs finds: Debian's
-/// is as old as the suite.
-const FOR_REPLICAS: &[&str] = &["--rdb-version", "10"];
+/// The server options for units whose replicas are of the Redis that peer.rs finds: Debian's is as
+/// old as the suite.
+const FOR_REDIS_REPLICAS: &[&str] = &["--rdb-version", "10"];
 /// The settings of the suite's own `default.conf`, as options for a server that is not started with
 /// that file.
 const SETTINGS: &[&str] = &[
@@ -134,8 +133,8 @@ struct Suite {
     /// The folder of the suite's sources.
     source: PathBuf,
     tclsh: PathBuf,
-    /// The command line of the Redis whose servers are replicas.
-    replica: String,
+    /// The command line of the Redis that is the replica or the primary of Saker.
+    peer: String,
     /// The programs that the suite calls in its folder `src`, each with its name there and its
     /// path.
     tools: Vec<(&'static str, PathBuf)>,
@@ -154,15 +153,15 @@ fn prepare(session: &Session) -> Result<Result<Suite, String>> {
         Ok(tclsh) => tclsh,
         Err(missing) => return Ok(Err(missing)),
     };
-    let replica = match peer::find(session)? {
-        Ok(replica) => replica,
+    let peer = match peer::find(session)? {
+        Ok(peer) => peer,
         Err(missing) => return Ok(Err(missing)),
     };
     let source = match source::fetch(session)? {
         Ok(source) => source,
         Err(missing) => return Ok(Err(missing)),
     };
-    Ok(prepare_tls(session, &source, &tclsh)?.map(|()| Suite { source, tclsh, replica, tools }))
+    Ok(prepare_tls(session, &source, &tclsh)?.map(|()| Suite { source, tclsh, peer, tools }))
 }
 
 /// Prepares the requirements of units that use TLS: Tcl's TLS package and the suite's certificates.
@@ -253,9 +252,14 @@ struct Pass<'a> {
 const FOLDER_NAME_LEN_MAX: usize = 24;
 
 /// Returns the name of the folder in which a unit runs: the unit's name, cut at the front if it is
-/// long.
-fn folder_name(unit: &str) -> String {
-    let name = unit.replace('/', "-");
+/// long. A unit that runs in several modes has several folders.
+fn folder_name(unit: &str, mode: Mode) -> String {
+    let name = unit.replace('/', "-")
+        + match mode {
+            Mode::RedisReplicas => ".rr",
+            Mode::RedisPrimaries => ".rp",
+            Mode::External | Mode::Spawned | Mode::Encrypted => "",
+        };
     let cut = name.len().saturating_sub(FOLDER_NAME_LEN_MAX);
     name[cut..].trim_start_matches('-').to_owned()
 }
@@ -266,10 +270,10 @@ impl Run<'_> {
     fn unit(&self, at: usize, unit: &str, mode: Mode) -> Result<UnitOutcome> {
         let skipped = self.list.tests(unit, &self.arguments.unskip);
         let one_thread = self.list.one_thread_tests(unit);
-        let folder = self.session.target.join("redis-suite/run").join(folder_name(unit));
+        let folder = self.session.target.join("redis-suite/run").join(folder_name(unit, mode));
         let single = self.arguments.single.as_slice();
         let options = match mode {
-            Mode::Replicated => [SETS_OF_7_0, FOR_REPLICAS].concat(),
+            Mode::RedisReplicas => [SETS_OF_7_0, FOR_REDIS_REPLICAS].concat(),
             _ => SETS_OF_7_0.to_vec(),
         };
         let first = Pass {
@@ -299,7 +303,7 @@ impl Run<'_> {
     /// results. The index determines the ports.
     fn pass(&self, at: usize, unit: &str, mode: Mode, pass: &Pass<'_>) -> Result<UnitOutcome> {
         let Pass { folder, skipped, only, options } = pass;
-        self.lay_out(folder, options)?;
+        self.lay_out(folder, mode, options)?;
         let skip_file = folder.join("skip.txt");
         fs::write(&skip_file, skipped.iter().map(|test| format!("{test}\n")).collect::<String>())?;
         let run = u16::try_from(std::process::id() % RUNS_AT_ONCE).context("a small number")?;
@@ -315,7 +319,7 @@ impl Run<'_> {
         command.arg("--skipfile").arg(&skip_file);
         command.args(only.iter().flat_map(|test| ["--only", test.as_str()]));
         let server = match mode {
-            Mode::Spawned | Mode::Replicated => None,
+            Mode::Spawned | Mode::RedisReplicas | Mode::RedisPrimaries => None,
             Mode::Encrypted => {
                 command.arg("--tls");
                 None
@@ -349,9 +353,9 @@ impl Run<'_> {
     }
 
     /// Creates `folder` with the layout of the suite's own folder and with links to the suite's
-    /// files. Its `src/redis-server` starts the tested server with `options`. Files that the tests
-    /// write stay in `folder`.
-    fn lay_out(&self, folder: &Path, options: &[&str]) -> Result<()> {
+    /// files. Its `src/redis-server` starts the tested server with `options`, or the peer if that
+    /// has the server's role in `mode`. Files that the tests write stay in `folder`.
+    fn lay_out(&self, folder: &Path, mode: Mode, options: &[&str]) -> Result<()> {
         if folder.exists() {
             fs::remove_dir_all(folder)?;
         }
@@ -366,14 +370,20 @@ impl Run<'_> {
         for (name, path) in &self.suite.tools {
             symlink(path, folder.join("src").join(name))?;
         }
+        let (peer, program) = (&self.suite.peer, self.program.display());
+        let start_peer = format!("exec {peer} \"$@\"");
+        let (replica, primary) = match mode {
+            Mode::RedisReplicas => (start_peer.as_str(), ""),
+            Mode::RedisPrimaries => ("", start_peer.as_str()),
+            Mode::External | Mode::Spawned | Mode::Encrypted => ("", ""),
+        };
         // Redis prints its process id when it starts, and the suite waits for that line. A
         // configuration file, if any, must be the first argument.
+        let options = options.join(" ");
         let script = format!(
-            "#!/bin/sh\nif [ \"$2\" = replica ]; then exec {replica} \"$1\"; fi\n\
-             echo \" PID: $$\"\ncase \"$1\" in\n--*) exec '{program}' {options} \"$@\" ;;\n*) exec '{program}' \"$@\" {options} ;;\nesac\n",
-            replica = self.suite.replica,
-            program = self.program.display(),
-            options = options.join(" ")
+            "#!/bin/sh\nif [ \"$2\" = replica ]; then\nset -- \"$1\"\n{replica}\nelse :\n{primary}\nfi\n\
+             echo \" PID: $$\"\ncase \"$1\" in\n--*) exec '{program}' {options} \"$@\" ;;\n\
+             *) exec '{program}' \"$@\" {options} ;;\nesac\n",
         );
         let server = folder.join("src/redis-server");
         fs::write(&server, script)?;

@@ -10,15 +10,16 @@ use serde::Deserialize;
 
 /// The way in which the suite gets the servers for a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// One server is started for the whole unit, and the suite gets its address.
     External,
     /// The suite itself starts servers from its `src/redis-server`, as often as the unit requires.
     Spawned,
-    /// Like `Spawned`, but some servers are real replicas of Saker, and Saker's snapshots are in
-    /// their format.
-    Replicated,
+    /// Like `Spawned`, but the replicas are real ones, and Saker's snapshots are in their format.
+    RedisReplicas,
+    /// Like `Spawned`, but Saker's primaries are real ones.
+    RedisPrimaries,
     /// Like `Spawned`, but the suite uses TLS.
     Encrypted,
 }

@@ -5,6 +5,7 @@
 //! stay unchanged, and no privilege is needed.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -48,6 +49,76 @@ const ADAPTATIONS: &[Adaptation] = &[
         from: "start_server {tags {\"maxmemory external:skip\"}} {\n    test \"Without maxmemory small",
         to: "start_server {tags {\"maxmemory external:skip\"}} {\n    r debug populate 50000\n    r flushall sync\n    \
              test \"Without maxmemory small",
+    },
+    // The thread of the link to the primary does not sleep with DEBUG SLEEP, and connects again at
+    // once.
+    Adaptation {
+        file: "tests/integration/replication-psync.tcl",
+        from: "                                    $slave multi\n                                    \
+               $slave client kill $master_host:$master_port\n                                    \
+               $slave debug sleep $delay\n                                    $slave exec\n",
+        to: "                                    exec kill -SIGSTOP [srv 0 pid]\n                                    \
+             $master client kill type replica\n                                    \
+             after [expr {int($delay * 1000)}]\n                                    exec kill -SIGCONT [srv 0 pid]\n",
+    },
+    // DEBUG SLEEP delays one thread of Saker, not the one that replicas talk to.
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "        $master debug sleep 10\n",
+        to: "        exec kill -SIGSTOP [srv 0 pid]\n        after 4000\n        exec kill -SIGCONT [srv 0 pid]\n",
+    },
+    // INFO names a snapshot that is sent while it is written.
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "[string match \"*wait_bgsave*\" [s -2 slave0]]",
+        to: "[string match \"*send_bulk*\" [s -2 slave0]]",
+    },
+    // A server that ends by itself ends the pauses of its snapshot, which may then be complete.
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "                catch {$master2 shutdown nosave}\n",
+        to: "                exec kill -9 [srv -2 pid]\n",
+    },
+    // A snapshot is complete before all replicas have read it, and no pipe is logged.
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "                    if {$all_drop == \"all\"} {\n                        wait",
+        to: "                    if {0} {\n                        wait",
+    },
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "                    if {$all_drop == \"no\"} {\n                        wait",
+        to: "                    if {0} {\n                        wait",
+    },
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "                    if {$all_drop == \"slow\" || $all_drop == \"fast\"} {\n                        wait",
+        to: "                    if {0} {\n                        wait",
+    },
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "timedout replica (full sync)*\"} $loglines 1 1\n                        wait_for_log_messages -2 \
+               {\"*Diskless rdb transfer, done reading from pipe, 1 replicas still up*\"} $loglines 1 1\n",
+        to: "timedout replica (full sync)*\"} $loglines 500 10\n",
+    },
+    // The stream is sent by another thread, and a change of the role ends it.
+    Adaptation {
+        file: "tests/unit/multi.tcl",
+        from: "        r set foo bar\n        r multi\n        r set foo2 bar\n        r replicaof localhost 9999\n",
+        to: "        r set foo bar\n        assert_replication_stream $repl {\n            {select *}\n            \
+             {set foo bar}\n        }\n        r multi\n        r set foo2 bar\n        r replicaof localhost 9999\n",
+    },
+    Adaptation {
+        file: "tests/unit/multi.tcl",
+        from: "        assert_match {READONLY*} $e\n        assert_replication_stream $repl {\n            {select *}\n            \
+               {set foo bar}\n        }\n",
+        to: "        assert_match {READONLY*} $e\n        assert_equal {} [read_from_replication_stream $repl]\n",
+    },
+    // FLUSHALL saves in the background, and a new part of the stream begins there.
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "        test {FLUSHDB / FLUSHALL should replicate} {\n",
+        to: "        test {FLUSHDB / FLUSHALL should replicate} {\n            r -1 config set save {}\n",
     },
     // Since 7.4 a client's line has the number of keys that it watches.
     Adaptation {
@@ -233,14 +304,14 @@ const ADAPTATIONS: &[Adaptation] = &[
     },
 ];
 
-/// The servers that are real replicas: with the argument `replica`, the suite's `src/redis-server`
-/// starts a Redis. The text may occur several times in a file.
+/// The servers that are replicas: with the argument `replica`, the suite's `src/redis-server`
+/// starts a Redis in the mode with Redis' replicas, else Saker. The text may occur several times
+/// in a file.
 const REPLICAS: &[Adaptation] = &[
     // The inner server is the replica.
     Adaptation { file: "tests/integration/block-repl.tcl", from: INNER, to: INNER_REPLICA },
     Adaptation { file: "tests/integration/replication-4.tcl", from: INNER, to: INNER_REPLICA },
     Adaptation { file: "tests/integration/replication-psync.tcl", from: INNER, to: INNER_REPLICA },
-    Adaptation { file: "tests/integration/shutdown.tcl", from: INNER, to: INNER_REPLICA },
     Adaptation { file: "tests/unit/maxmemory.tcl", from: INNER, to: INNER_REPLICA },
     Adaptation { file: "tests/unit/wait.tcl", from: INNER, to: INNER_REPLICA },
     Adaptation {
@@ -286,6 +357,61 @@ const OUTER_REPLICA: &str = "start_server {tags {\"repl external:skip\"} args re
 
 /// Changes that make units with replicas shorter, or that leave parts of them out.
 const SHORTER: &[Adaptation] = &[
+    // Here a replica loads a snapshot beside its data.
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "# Diskless load swapdb when async_loading (matching master replid)\n\
+               foreach testType {Successful Aborted} {\n    start_server {tags {\"repl external:skip\"}} {\n",
+        to: "foreach testType {Successful Aborted} {\n    start_server {tags {\"repl external:skip saker:skip\"}} {\n",
+    },
+    // A replica that loads from a file reads the link at once.
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "                    [lindex $replicas 0] config set repl-diskless-load swapdb\n",
+        to: "                    [lindex $replicas 0] config set repl-diskless-load flush-before-load\n",
+    },
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "repl-timeout 5\n",
+        to: "repl-timeout 2\n",
+    },
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "foreach mdl {no yes} {\n    foreach sdl {disabled swapdb} {\n",
+        to: "foreach mdl {yes} {\n    foreach sdl {disabled swapdb} {\n",
+    },
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "after 5000 ;# wait for some data",
+        to: "after 1500 ;# wait for some data",
+    },
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "            after 5000\n\n            # Stop the ability",
+        to: "            after 1000\n\n            # Stop the ability",
+    },
+    Adaptation { file: "tests/integration/replication.tcl", from: "i=1,3000000000", to: "i=1,300000000" },
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "    $master debug populate 20000 test 10000\n    $master config set rdbcompression no\n    # If",
+        to: "    $master debug populate 2000 test 10000\n    $master config set rdbcompression no\n    # If",
+    },
+    Adaptation {
+        file: "tests/integration/replication.tcl",
+        from: "key-load-delay 100 ;#",
+        to: "key-load-delay 1000 ;#",
+    },
+    Adaptation { file: "tests/integration/psync2.tcl", from: "set duration 40 ", to: "set duration 10 " },
+    Adaptation {
+        file: "tests/integration/psync2.tcl",
+        from: "set genload_time 5000 ",
+        to: "set genload_time 2500 ",
+    },
+    Adaptation {
+        file: "tests/integration/psync2.tcl",
+        from: "set disconnect_period 1000 ",
+        to: "set disconnect_period 400 ",
+    },
     Adaptation { file: "tests/integration/block-repl.tcl", from: "after 25000", to: "after 3000" },
     Adaptation { file: "tests/integration/psync2-reg.tcl", from: "set duration 20 ", to: "set duration 4 " },
     Adaptation { file: "tests/integration/replication-4.tcl", from: "after 5000", to: "after 2000" },
@@ -301,18 +427,6 @@ const SHORTER: &[Adaptation] = &[
         file: "tests/integration/replication-psync.tcl",
         from: "foreach mdl {no yes} {\n    foreach sdl {disabled swapdb} {\n",
         to: "foreach mdl {yes} {\n    foreach sdl {disabled} {\n",
-    },
-    // The first group looks at the timeout of a replica. The rest after the third looks at
-    // processes that save, and at what replicas do while they load.
-    Adaptation {
-        file: "tests/integration/replication.tcl",
-        from: "start_server {tags {\"repl network external:skip\"}} {",
-        to: "start_server {tags {\"repl network external:skip saker:skip\"}} {",
-    },
-    Adaptation {
-        file: "tests/integration/replication.tcl",
-        from: "\nforeach mdl {no yes} {\n    foreach sdl {disabled swapdb} {\n        start_server {tags {\"repl external:skip\"}} {\n            set master",
-        to: "\nreturn\nforeach mdl {no yes} {\n    foreach sdl {disabled swapdb} {\n        start_server {tags {\"repl external:skip\"}} {\n            set master",
     },
 ];
 
@@ -343,22 +457,23 @@ pub fn fetch(session: &Session) -> Result<Result<PathBuf, String>> {
     tar.args(["--strip-components=1", "-xzf"]).arg(&archive).arg("-C").arg(&source);
     shell::run_logged(session, "redis-suite", &mut tar, LIMIT)?;
     for adaptation in ADAPTATIONS.iter().chain(SHORTER) {
-        adapt(&source, adaptation, false)?;
+        adapt(&source, adaptation, 1..=1)?;
     }
     for adaptation in REPLICAS {
-        adapt(&source, adaptation, true)?;
+        adapt(&source, adaptation, 1..=usize::MAX)?;
     }
     fs::write(&stamp, made_from)?;
     Ok(Ok(source))
 }
 
-fn adapt(source: &Path, adaptation: &Adaptation, often: bool) -> Result<()> {
+/// Makes an adaptation at each place of its text, whose number must be in `expected`.
+fn adapt(source: &Path, adaptation: &Adaptation, expected: RangeInclusive<usize>) -> Result<()> {
     let path = source.join(adaptation.file);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let occurrences = text.matches(adaptation.from).count();
     ensure!(
-        occurrences == 1 || often && occurrences > 1,
-        "{} does not contain exactly once: {:?}",
+        expected.contains(&occurrences),
+        "{} contains {occurrences} times: {:?}",
         adaptation.file,
         adaptation.from
     );
