@@ -6,6 +6,7 @@ mod bench;
 mod ci;
 mod docs;
 mod package;
+mod peer;
 mod programs;
 mod progress;
 mod redis_suite;

@@ -20,15 +20,19 @@ pub struct Programs {
     pub bench: PathBuf,
     /// Path of saker-check.
     pub check: PathBuf,
+    /// Path of saker-copy.
+    pub copy: PathBuf,
 }
 
 /// Runs the step: builds the release binaries and reports their sizes and the build's time.
 pub fn step(session: &Session) -> Result<Outcome> {
     let begun = Instant::now();
-    let Programs { server, bench, check } = build(session)?;
+    let Programs { server, bench, check, copy } = build(session)?;
     let took = seconds(begun.elapsed());
     let mut report = format!("release build: {took}");
-    for (name, program) in [("saker-server", server), ("saker-bench", bench), ("saker-check", check)] {
+    let programs =
+        [("saker-server", server), ("saker-bench", bench), ("saker-check", check), ("saker-copy", copy)];
+    for (name, program) in programs {
         let len_bytes = std::fs::metadata(program).context(name)?.len();
         report += &format!("; {name}: {:.1} MB", len_bytes as f64 / 1e6);
     }
@@ -43,8 +47,10 @@ pub fn build(session: &Session) -> Result<Programs> {
     let mut command = shell::cargo(session);
     command.args(["build", "--release", "--locked", "-p", "server", "--bin", "saker-server"]);
     command.args(["-p", "bench", "--bin", "saker-bench", "-p", "check", "--bin", "saker-check"]);
+    command.args(["-p", "copy", "--bin", "saker-copy"]);
     shell::run_logged(session, "release", &mut command, LIMIT)?;
     let folder = session.target.join("release");
-    let [server, bench, check] = ["saker-server", "saker-bench", "saker-check"].map(|name| folder.join(name));
-    Ok(Programs { server, bench, check })
+    let [server, bench, check, copy] =
+        ["saker-server", "saker-bench", "saker-check", "saker-copy"].map(|name| folder.join(name));
+    Ok(Programs { server, bench, check, copy })
 }

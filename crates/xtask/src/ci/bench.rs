@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::peer;
+use crate::peer;
 use crate::progress::{Outcome, Session};
 use crate::{release, shell};
 

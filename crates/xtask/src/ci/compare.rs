@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{clients, peer};
+use super::clients;
+use crate::peer;
 use crate::progress::{Outcome, Session};
 use crate::{programs, release, server, shell};
 

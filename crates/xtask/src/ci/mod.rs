@@ -12,7 +12,6 @@ pub mod fuzz;
 mod languages;
 mod libraries;
 mod package;
-pub mod peer;
 mod prometheus;
 mod sanitize;
 mod unit;
@@ -27,8 +26,8 @@ use crate::{docs, redis_suite, release, simulate, tidy};
 const CLIENT_REMEDY: &str = "start `target/release/saker-server` and repeat the client's command by hand";
 const FRAMEWORK_REMEDY: &str = "start `target/release/saker-server` and run the log's last command with its port; the last word is the seed";
 
-/// The steps of `cargo xtask test`. The lanes run in parallel, each in this order. With `--sequential`,
-/// all steps run in this order.
+/// The steps of `cargo xtask test`. The lanes run in parallel, each in this order. With
+/// `--sequential`, all steps run in this order.
 pub const STEPS: &[Step] = &[
     Step {
         name: "fmt",

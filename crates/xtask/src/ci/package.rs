@@ -137,6 +137,7 @@ fn completions(session: &Session, _deb: &Path, root: &Path) -> Checked {
         ("saker-server", "--maxmem", "--maxmemory-policy"),
         ("saker-bench", "comp", "compare"),
         ("saker-check", "rd", "rdb"),
+        ("saker-copy", "--until", "--until-equal"),
     ] {
         // As readline does: set the words of the line, then call the function that the file
         // registered.

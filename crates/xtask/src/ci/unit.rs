@@ -11,7 +11,7 @@ use std::thread;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use super::peer;
+use crate::peer;
 use crate::progress::{Outcome, Repeat, Session};
 use crate::shell;
 

@@ -66,18 +66,22 @@ const PAGES: &[(&str, &str)] = &[
     ("saker-check.1", "usr/share/man/man1/saker-check.1"),
     ("saker-check-aof.1", "usr/share/man/man1/saker-check-aof.1"),
     ("saker-check-rdb.1", "usr/share/man/man1/saker-check-rdb.1"),
+    ("saker-copy.1", "usr/share/man/man1/saker-copy.1"),
     ("saker-server.bash", "usr/share/bash-completion/completions/saker-server"),
     ("saker-bench.bash", "usr/share/bash-completion/completions/saker-bench"),
     ("saker-check.bash", "usr/share/bash-completion/completions/saker-check"),
+    ("saker-copy.bash", "usr/share/bash-completion/completions/saker-copy"),
     ("_saker-server", "usr/share/zsh/vendor-completions/_saker-server"),
     ("_saker-bench", "usr/share/zsh/vendor-completions/_saker-bench"),
     ("_saker-check", "usr/share/zsh/vendor-completions/_saker-check"),
+    ("_saker-copy", "usr/share/zsh/vendor-completions/_saker-copy"),
     ("saker-server.fish", "usr/share/fish/vendor_completions.d/saker-server.fish"),
     ("saker-bench.fish", "usr/share/fish/vendor_completions.d/saker-bench.fish"),
     ("saker-check.fish", "usr/share/fish/vendor_completions.d/saker-check.fish"),
+    ("saker-copy.fish", "usr/share/fish/vendor_completions.d/saker-copy.fish"),
 ];
 /// The crates of the installed programs.
-const PROGRAMS: &[&str] = &["server", "bench", "check"];
+const PROGRAMS: &[&str] = &["server", "bench", "check", "copy"];
 /// The files of the package's folder DEBIAN besides `control`, with their permissions.
 const CONTROL: &[(&str, u32)] =
     &[("conffiles", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)];
@@ -114,6 +118,7 @@ pub fn build(session: &Session) -> Result<PathBuf> {
         (&programs.server, "saker-server"),
         (&programs.bench, "saker-bench"),
         (&programs.check, "saker-check"),
+        (&programs.copy, "saker-copy"),
     ] {
         let installed = root.join("usr/bin").join(name);
         install(program, &installed, 0o755)?;
@@ -171,6 +176,7 @@ fn write_pages(session: &Session) -> Result<PathBuf> {
         ("examples/package_files", &["pages"][..]),
         ("examples/bench_pages", &[]),
         ("examples/check_pages", &[]),
+        ("examples/copy_pages", &[]),
     ];
     for (writer, arguments) in writers {
         let mut command = Command::new(programs::built(session, writer)?);
@@ -282,7 +288,7 @@ fn shared_libraries(session: &Session, root: &Path) -> Result<String> {
     )?;
     let mut command = Command::new("dpkg-shlibdeps");
     command.arg("-O").current_dir(&source);
-    for program in ["saker-server", "saker-bench", "saker-check"] {
+    for program in ["saker-server", "saker-bench", "saker-check", "saker-copy"] {
         command.arg(root.join("usr/bin").join(program));
     }
     let output = shell::output(&mut command)?;
