@@ -5,7 +5,7 @@
 //! Nothing else is appended: no PING, no GETACK, no change of its own. The stream contains what is
 //! applied, in complete units, so a replica of this server never has a unit that this server lacks.
 //!
-//! When the history gets another ID, the replicas of this server are disconnected. They ask again
+//! A new ID of the history disconnects the replicas of this server. They ask again
 //! with the former ID, and so learn the new one. Otherwise they would count bytes of the new
 //! history under the former ID.
 //!

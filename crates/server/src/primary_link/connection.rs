@@ -14,7 +14,7 @@ use crate::replication::upstream::{Link, LinkMessage};
 use crate::shared::Shared;
 
 /// The longest time without a look at the state of the link.
-const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 /// The time between two signs of life during a full synchronisation.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -61,6 +61,8 @@ pub(super) struct Connection<'t> {
     is_connected: bool,
     /// True if the primary has finished sending. What it has sent is used first.
     is_finished: bool,
+    /// True if CLIENT KILL has ended the connection.
+    is_killed: bool,
     /// The reason for which the connection is closed; `None` while it is open.
     closed: Option<String>,
     /// The length of the unused input after the last poll.
@@ -91,6 +93,7 @@ impl<'t> Connection<'t> {
             epoch,
             is_connected: false,
             is_finished: false,
+            is_killed: false,
             closed: None,
             unused_bytes: 0,
             last_io: now,
@@ -219,32 +222,41 @@ impl<'t> Connection<'t> {
         self.check()
     }
 
-    /// Checks the state of the link, and notes what has arrived.
+    /// Notes what has arrived, and checks the state of the link.
     fn check(&mut self) -> Result<(), LinkEnd> {
+        // What has arrived counts also if the link is over: a caller may use it before it looks
+        // again.
+        if self.closed.is_none() {
+            self.note_arrived();
+        }
         let upstream = &self.shared.replication.upstream;
         if upstream.epoch() != self.epoch || self.shared.stopping.load(Acquire) {
             return Err(LinkEnd::Superseded);
         }
-        if upstream.take_kill() {
+        self.is_killed |= upstream.take_kill();
+        if self.is_killed {
             return Err(LinkEnd::Failed("Connection with master lost: it was killed.".to_owned()));
         }
         if let Some(reason) = &self.closed {
             return Err(LinkEnd::Failed(reason.clone()));
         }
-        let now = Instant::now();
+        if self.last_io.elapsed() > self.timeout {
+            return Err(LinkEnd::Failed(self.timeout_text.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Counts the bytes that have arrived since the last call.
+    fn note_arrived(&mut self) {
         let unused_bytes = self.net.inputs().len_bytes(self.conn);
         if unused_bytes > self.unused_bytes {
             let arrived_bytes = (unused_bytes - self.unused_bytes) as u64;
             self.unused_bytes = unused_bytes;
             self.shared.replication.figures.input_bytes.fetch_add(arrived_bytes, Relaxed);
-            self.last_io = now;
+            self.last_io = Instant::now();
             let now_ms = self.shared.uptime_ms();
             self.update(|link| link.last_io_ms = Some(now_ms));
         }
-        if now - self.last_io > self.timeout {
-            return Err(LinkEnd::Failed(self.timeout_text.to_owned()));
-        }
-        Ok(())
     }
 
     /// Reads `repl-timeout` again.

@@ -1,18 +1,14 @@
 //! The snapshot on the link to the primary, as a source of bytes for the loader.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use persist::folder::FileError;
 use persist::load::ByteSource;
 use replicate::link::transfer::{Payload, SnapshotHeader};
 
-use super::connection::{Connection, LinkEnd};
+use super::connection::{Connection, LinkEnd, TICK};
 use crate::replication::upstream::TransferProgress;
 use crate::shared::Shared;
-
-/// The longest time without a look at the state of the link.
-const TICK: Duration = Duration::from_millis(100);
 
 /// A snapshot that is being received. Reading it polls the connection.
 pub(super) struct Transfer<'c, 't> {

@@ -118,7 +118,7 @@ pub(crate) type Starter = Box<dyn FnOnce() -> io::Result<JoinHandle<()>> + Send>
 /// The primary of this server and the link to it.
 #[derive(Default)]
 pub struct Upstream {
-    /// The link; `None` on a primary. Whether there is one changes under the exclusive ownership of
+    /// The link; `None` on a primary. It is set and removed under the exclusive ownership of
     /// the keyspace only. The lock is a leaf.
     link: Mutex<Option<Link>>,
     /// The number of changes of the primary. A link that was begun before the last one is over.
