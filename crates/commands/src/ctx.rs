@@ -393,6 +393,9 @@ pub struct ValueLimits {
     pub takes_unknown_dumps: bool,
     /// True if checksums of payloads are not checked, for tests of damaged data.
     pub skips_checksums: bool,
+    /// True if the commands come from a primary or from an append-only file. Options that are
+    /// refused to clients, and that another server records, are then accepted.
+    pub takes_recorded_forms: bool,
 }
 
 impl ValueLimits {
@@ -425,6 +428,7 @@ impl Default for ValueLimits {
             compresses_dumps: true,
             takes_unknown_dumps: false,
             skips_checksums: false,
+            takes_recorded_forms: false,
         }
     }
 }

@@ -145,7 +145,7 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         info.db.store(db as u64, Relaxed);
         let mut session = Session::new(info, Identity::internal());
         session.identity.refresh(&shared.acl.users);
-        executor.settings = Arc::new(executor.settings.without_limits());
+        executor.settings = Arc::new(executor.settings.for_stream());
         Self {
             engine: Engine::new(executor),
             session,

@@ -949,7 +949,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if version != self.settings_version {
             self.settings = self.shared().settings.get();
             if self.applied_epoch.is_some() {
-                self.settings = Arc::new(self.settings.without_limits());
+                self.settings = Arc::new(self.settings.for_stream());
             }
             self.settings_version = version;
             self.meter.draw_sample(self.settings.key_sampling, &mut self.rng);

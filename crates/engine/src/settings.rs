@@ -279,13 +279,29 @@ impl SharedSettings {
     }
 }
 
+/// The length up to which a string in the stream of a primary is accepted, in bytes, if
+/// `proto-max-bulk-len` is less.
+const STREAM_STRING_LEN_BYTES_MAX: u64 = 4 << 30;
+
 impl Settings {
-    /// Returns the settings without the limits for clients, for the stream of a primary.
-    pub(crate) fn without_limits(&self) -> Self {
+    /// Returns the settings with which recorded commands run: those of a primary or of an
+    /// append-only file. Forms that are only refused to clients are accepted.
+    pub(crate) fn for_records(&self) -> Self {
         let mut settings = self.clone();
+        settings.limits.takes_unknown_dumps = true;
+        settings.limits.takes_recorded_forms = true;
+        settings
+    }
+
+    /// Returns the settings for the stream of a primary: those for records, without the limits for
+    /// clients. The primary may permit longer strings than this server. A bound remains, so that a
+    /// damaged stream cannot ask for more memory than there is.
+    pub(crate) fn for_stream(&self) -> Self {
+        let mut settings = self.for_records();
         settings.maxmemory_bytes = 0;
         settings.clients.query_buffer_bytes_max = u64::MAX;
-        settings.limits.string_len_bytes_max = i64::MAX as u64;
+        let string_len_bytes_max = &mut settings.limits.string_len_bytes_max;
+        *string_len_bytes_max = (*string_len_bytes_max).max(STREAM_STRING_LEN_BYTES_MAX);
         settings
     }
 

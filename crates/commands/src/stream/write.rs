@@ -8,7 +8,7 @@ use super::record::RemovedEntries;
 use super::remove::references_word;
 use super::{IdArgument, parse_id, reply_id};
 use crate::args::Args;
-use crate::ctx::{Changes, Ctx, EventClass};
+use crate::ctx::{Changes, Ctx, EventClass, ValueLimits};
 use crate::error::CommandError;
 use crate::record::RecordWriter;
 use crate::record::forms::{KnownSince, RecordedForm};
@@ -59,7 +59,7 @@ pub(super) static XADD: Command = Command {
 /// given.
 fn xadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let limits = limits(ctx);
-    let request = AddRequest::parse(args, limits)?;
+    let request = AddRequest::parse(args, ctx.limits)?;
     let key = args.key(1);
     if request.no_create && ctx.db.write::<Stream>(key)?.is_none() {
         ctx.reply.null();
@@ -133,12 +133,11 @@ fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     while at < args.len() {
         at = options.parse_at(args, at)?.ok_or(CommandError::Syntax)?;
     }
-    let limits = limits(ctx);
     let no_strategy = CommandError::Line("ERR syntax error, XTRIM must be called with a trimming strategy");
     if options.keep.is_none() && options.limit.is_none_or(|limit| limit == 0) {
         return Err(no_strategy);
     }
-    let trim = options.finish(limits)?.expect("a strategy was given, or finish complained");
+    let trim = options.finish(ctx.limits)?.expect("a strategy was given, or finish complained");
     let (key, db) = (args.key(1), ctx.db.index());
     let removed = match ctx.db.write::<Stream>(key)? {
         Some(stream) => {
@@ -326,7 +325,7 @@ impl AddRequest {
     }
 
     #[inline]
-    fn parse(args: &Args<'_>, limits: StreamLimits) -> Result<Self, CommandError> {
+    fn parse(args: &Args<'_>, limits: &ValueLimits) -> Result<Self, CommandError> {
         let (mut options, mut no_create, mut id) = (TrimOptions::default(), false, None);
         let mut at = 2;
         while id.is_none() && at < args.len() {
@@ -471,20 +470,22 @@ impl TrimOptions {
 
     /// Returns the trim that the options request, or `None` if they request none.
     #[inline]
-    fn finish(&self, limits: StreamLimits) -> Result<Option<Trim>, CommandError> {
+    fn finish(&self, limits: &ValueLimits) -> Result<Option<Trim>, CommandError> {
         if self.keep.is_none() && self.limit.is_some_and(|limit| limit > 0) {
             let no_strategy = "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy";
             return Err(CommandError::Line(no_strategy));
         }
         let effort = match (self.approximate, self.limit) {
             (false, None) => TrimEffort::Exact,
+            // Redis records `~` as `=`, with the threshold that it reached, and leaves LIMIT.
+            (false, Some(_)) if limits.takes_recorded_forms => TrimEffort::Exact,
             (false, Some(_)) => {
                 let exact = "ERR syntax error, LIMIT cannot be used without the special ~ option";
                 return Err(CommandError::Line(exact));
             }
             (true, Some(entries_max)) => TrimEffort::WholeNodes { entries_max },
             (true, None) => {
-                let entries_max = match limits.node_entries_max.saturating_mul(NODES_TRIMMED_MAX) {
+                let entries_max = match limits.stream_node_max_entries.saturating_mul(NODES_TRIMMED_MAX) {
                     0 => ENTRIES_TRIMMED_DEFAULT,
                     max => max.min(ENTRIES_TRIMMED_MAX),
                 };
@@ -553,6 +554,19 @@ mod tests {
         check("XTRIM s MAXLEN ~ 0 LIMIT 1", ":0|", ":4|");
         check("XTRIM s MAXLEN ~ 0 LIMIT 2", ":2|", ":2|");
         check("XTRIM s MAXLEN 0", ":2|", ":0|");
+    }
+
+    #[test]
+    fn the_limit_of_a_recorded_exact_trim_is_ignored() {
+        let mut db = Harness::new();
+        db.limits.takes_recorded_forms = true;
+        for ms in 1..=6 {
+            db.run(&["XADD", "s", &ms.to_string(), "a", "b"]);
+        }
+        assert_eq!(db.line("XTRIM s MAXLEN = 5 LIMIT 3"), ":1|");
+        assert_eq!(db.line("XADD s MAXLEN = 2 LIMIT 1 7 a b"), "$3|7-0|");
+        assert_eq!(db.line("XADD s MINID = 7 LIMIT 0 8 a b"), "$3|8-0|");
+        assert_eq!(db.line("XLEN s"), ":2|");
     }
 
     #[test]

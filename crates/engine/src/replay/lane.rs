@@ -122,7 +122,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         let now = self.executor.clock.now();
         self.executor.begin_turn(now);
         if !Arc::ptr_eq(&self.settings, &self.executor.settings) {
-            let mut settings = Settings::clone(&self.executor.settings);
+            let mut settings = self.executor.settings.for_records();
             settings.import_mode = true;
             self.settings = Arc::new(settings);
             self.executor.settings = Arc::clone(&self.settings);

@@ -258,6 +258,7 @@ fn value_limits(store: &ConfigStore) -> ValueLimits {
         takes_unknown_dumps: persistence::RDB_VERSION_CHECK.of(store) == VersionCheck::Relaxed,
         // No option sets this flag: a DEBUG command does, in the shared settings.
         skips_checksums: false,
+        takes_recorded_forms: false,
         hll_sparse_max_bytes: values::HLL_SPARSE_MAX_BYTES.of(store),
     }
 }

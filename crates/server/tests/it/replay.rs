@@ -444,6 +444,14 @@ fn what_is_past_its_time_is_kept_and_seen() {
 }
 
 #[test]
+fn forms_that_only_clients_are_refused_are_accepted() {
+    // Redis records the `~` of a trim as `=` and leaves its LIMIT.
+    let lines = "XADD s 1-1 f v\nXADD s MAXLEN = 1 LIMIT 5 1-2 f v\nXTRIM s MAXLEN = 0 LIMIT 1\nSET a 1";
+    let (contents, errors) = check(lines);
+    assert_eq!((contents.len(), errors), (2, Vec::new()), "{contents:?}");
+}
+
+#[test]
 fn errors_are_reported_and_the_next_command_runs() {
     let (contents, errors) = check("SET a 1\nLPUSH a x\nDISCARD\nSELECT 99\nSELECT 2\nSET b 2");
     assert_eq!(contents.len(), 2, "{contents:?}");
