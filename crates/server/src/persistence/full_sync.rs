@@ -109,6 +109,12 @@ fn write_in_background(shared: &Arc<Shared>, save: Arc<Save>, spool: Arc<Spool>)
     tracing::info!("Background RDB transfer started");
     let (thread_shared, thread_save, thread_spool) =
         (Arc::clone(shared), Arc::clone(&save), Arc::clone(&spool));
+    let abandoned = (Arc::downgrade(shared), Arc::downgrade(&save));
+    spool.set_on_abandoned(Box::new(move || {
+        if let (Some(shared), Some(save)) = (abandoned.0.upgrade(), abandoned.1.upgrade()) {
+            shared.persistence.cancel_save(&shared.engine, &save);
+        }
+    }));
     let body = move || {
         let (shared, save, spool) = (&*thread_shared, &*thread_save, &*thread_spool);
         let written = save.write_into(&shared.engine, spool, |out| run_walkers(shared, save, out, Way::Gate));

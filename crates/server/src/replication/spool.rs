@@ -22,7 +22,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use persist::folder::{FileError, Unsaved, temporary_sync_name};
 use persist::save::{ChunkSink, Failed};
@@ -45,12 +45,16 @@ const LIMITS: Limits = Limits { memory_bytes: 32 << 20, block_bytes: 256 << 10, 
 /// A function that is called when a reader that found nothing can go on.
 pub type OnProgress = Box<dyn Fn() + Send + Sync>;
 
+/// A function that is called when no reader is left and the writer has not ended.
+pub type OnAbandoned = Box<dyn Fn() + Send + Sync>;
+
 /// A queue of bytes with one writer and a fixed set of readers; see the module.
 pub struct Spool {
     state: Mutex<State>,
     files: Box<dyn SpoolFiles>,
     limits: Limits,
     on_progress: OnProgress,
+    on_abandoned: OnceLock<OnAbandoned>,
 }
 
 /// The next bytes for a reader.
@@ -340,7 +344,7 @@ impl Spool {
         (reader_count, on_progress): (usize, OnProgress),
     ) -> (Arc<Self>, Vec<SpoolReader>) {
         let state = Mutex::new(State::new(reader_count));
-        let spool = Arc::new(Self { state, files, limits, on_progress });
+        let spool = Arc::new(Self { state, files, limits, on_progress, on_abandoned: OnceLock::new() });
         let reader = |number| SpoolReader { spool: Arc::clone(&spool), number };
         let readers = (0..reader_count).map(reader).collect();
         (spool, readers)
@@ -348,6 +352,25 @@ impl Spool {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Sets the function that ends the writer early, once, and calls it if no reader is left by now.
+    /// Without it, the writer learns by its next bytes. The function is called without a lock.
+    pub fn set_on_abandoned(&self, on_abandoned: OnAbandoned) {
+        let set = self.on_abandoned.set(on_abandoned);
+        debug_assert!(set.is_ok(), "it is set once");
+        self.check_abandoned();
+    }
+
+    /// Calls the function for abandoned spools if this is one.
+    fn check_abandoned(&self) {
+        let is_abandoned = {
+            let state = self.state();
+            state.end.is_none() && !state.has_readers()
+        };
+        if let Some(on_abandoned) = self.on_abandoned.get().filter(|_| is_abandoned) {
+            on_abandoned();
+        }
     }
 
     /// Returns true while there is a reader.
@@ -494,6 +517,7 @@ impl Drop for SpoolReader {
             state.take_unneeded()
         };
         drop(unneeded);
+        self.spool.check_abandoned();
     }
 }
 

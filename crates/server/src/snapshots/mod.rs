@@ -220,6 +220,14 @@ impl Persistence {
         }
     }
 
+    /// Cancels this save if it is still in progress. Does not wait for its end.
+    pub(crate) fn cancel_save(&self, engine: &engine::Shared, save: &Arc<Save>) {
+        let state = self.state();
+        if let Some(current) = state.current.as_ref().filter(|current| Arc::ptr_eq(&current.save, save)) {
+            current.save.abandon(engine);
+        }
+    }
+
     /// Cancels the save after a flush, if one is in progress, and waits for its end. Returns true
     /// if it cancelled one. The caller is outside the gate.
     pub(crate) fn cancel_save_of_flush(&self, engine: &engine::Shared) -> bool {

@@ -180,6 +180,30 @@ fn the_writer_learns_that_no_reader_is_left() {
 }
 
 #[test]
+fn a_writer_without_bytes_learns_that_no_reader_is_left() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = || {
+        let calls = Arc::clone(&calls);
+        Box::new(move || _ = calls.fetch_add(1, Relaxed))
+    };
+    let Tested { spool, mut readers, .. } = tested(2);
+    spool.set_on_abandoned(counted());
+    drop(readers.pop());
+    assert_eq!(calls.load(Relaxed), 0, "a reader is left");
+    drop(readers.pop());
+    assert_eq!(calls.load(Relaxed), 1);
+    let Tested { spool, readers, .. } = tested(1);
+    drop(readers);
+    spool.set_on_abandoned(counted());
+    assert_eq!(calls.load(Relaxed), 2, "the reader had left before");
+    let Tested { spool, readers, .. } = tested(1);
+    spool.set_on_abandoned(counted());
+    spool.end(Ok(()));
+    drop(readers);
+    assert_eq!(calls.load(Relaxed), 2, "the writer had ended");
+}
+
+#[test]
 fn a_slow_reader_that_leaves_frees_what_only_it_needs() {
     let Tested { disk, spool, mut readers, .. } = tested(2);
     spool.append(&[1; 5000]).expect("no failure");
