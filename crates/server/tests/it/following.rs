@@ -22,6 +22,7 @@ mod faults;
 mod logins;
 mod readers;
 mod roles;
+mod trees;
 mod unknown;
 
 /// The options of all servers. A test that runs into a timeout sets its own.
@@ -131,6 +132,10 @@ impl Node {
     /// Returns a field of INFO replication.
     fn link(&self, name: &str) -> String {
         field(&mut self.connect(), "replication", name)
+    }
+
+    fn is_replica(&self) -> bool {
+        self.link("role") == "slave"
     }
 
     fn is_up(&self) -> bool {
