@@ -22,7 +22,7 @@ pub const COMMANDS: &[&str] = &[
     "cf.insertnx", "cf.loadchunk", "cf.mexists", "cf.reserve", "cf.scandump", "clusterscan",
     "cluster|cancelslotmigrations", "cluster|flushslot", "cluster|getslotmigrations", "cluster|migrateslots",
     "cluster|migration", "cluster|slot-stats", "cluster|syncslots", "cms.incrby", "cms.info", "cms.initbydim",
-    "cms.initbyprob", "cms.merge", "cms.query", "failover", "ft._aliasaddifnx", "ft._aliasdelifx",
+    "cms.initbyprob", "cms.merge", "cms.query", "ft._aliasaddifnx", "ft._aliasdelifx",
     "ft._alterifnx", "ft._createifnx", "ft._dropifx", "ft._dropindexifx", "ft._list", "ft.add",
     "ft.aggregate", "ft.aliasadd", "ft.aliasdel", "ft.aliaslist", "ft.aliasupdate", "ft.alter", "ft.config",
     "ft.config|get", "ft.config|help", "ft.config|set", "ft.create", "ft.cursor", "ft.cursor|del",
@@ -103,17 +103,17 @@ mod tests {
 
     #[test]
     fn rules_name_commands_subcommands_and_first_arguments() {
-        for rule in ["failover", "lmovem", "cluster|slot-stats", "ft.config|get", "json.get", "vadd"] {
+        for rule in ["clusterscan", "lmovem", "cluster|slot-stats", "ft.config|get", "json.get", "vadd"] {
             assert!(is_rule(rule, FirstArgs::Refused), "{rule}");
         }
-        assert!(is_rule("failover|x", FirstArgs::Taken) && !is_rule("failover|x", FirstArgs::Refused));
+        assert!(is_rule("clusterscan|x", FirstArgs::Taken) && !is_rule("clusterscan|x", FirstArgs::Refused));
         for rule in [
             "",
             "nosuch",
             "get",
             "ft.config|nosuch",
-            "failover|",
-            "failover|a|b",
+            "clusterscan|",
+            "clusterscan|a|b",
             "nosuch|a",
             "cluster|nosuch",
         ] {

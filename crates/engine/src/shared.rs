@@ -1,6 +1,6 @@
 //! The state that all threads of an engine share. It includes no socket, thread or file.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use keyspace::Keyspace;
@@ -84,15 +84,24 @@ impl GateSlot {
     }
 }
 
-/// The pause of clients: CLIENT PAUSE, or a shutdown that waits for replicas.
+/// The pause of clients: CLIENT PAUSE, a shutdown that waits for replicas, or a failover.
 #[derive(Debug, Default)]
 pub struct Pause {
-    /// The end of the pause, in Unix milliseconds; a time in the past without a pause.
+    /// The end of CLIENT PAUSE, in Unix milliseconds; a time in the past without one.
     pub until_ms: AtomicI64,
     /// True if CLIENT PAUSE concerns all commands, false if only writes.
     pub all: AtomicBool,
-    /// True while a shutdown waits for replicas: writes are paused without a time limit.
-    pub for_shutdown: AtomicBool,
+    /// The reasons for which writes are paused without a time limit, as bits of [`PauseReason`].
+    reasons: AtomicU8,
+}
+
+/// A reason for which writes are paused without a time limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseReason {
+    /// A shutdown waits for replicas.
+    Shutdown = 1,
+    /// A failover is in progress.
+    Failover = 2,
 }
 
 /// The role of the server in replication, as far as it affects requests.
@@ -252,7 +261,22 @@ impl Pause {
     /// Returns true if clients are paused at `now_ms`, in Unix milliseconds.
     #[inline]
     pub fn is_on(&self, now_ms: i64) -> bool {
-        (self.until_ms.load(Relaxed) > now_ms) | self.for_shutdown.load(Relaxed)
+        (self.until_ms.load(Relaxed) > now_ms) | (self.reasons.load(Relaxed) != 0)
+    }
+
+    /// Pauses writes for a reason, until [`Pause::end`]. Threads may notice it a turn later.
+    pub fn begin(&self, reason: PauseReason) {
+        self.reasons.fetch_or(reason as u8, Relaxed);
+    }
+
+    /// Ends the pause for a reason. Returns true if there was one. Other pauses stay in force.
+    pub fn end(&self, reason: PauseReason) -> bool {
+        self.reasons.fetch_and(!(reason as u8), Relaxed) & reason as u8 != 0
+    }
+
+    /// Returns true while writes are paused for this reason.
+    pub fn is_for(&self, reason: PauseReason) -> bool {
+        self.reasons.load(Relaxed) & reason as u8 != 0
     }
 
     /// Returns true if all commands are paused at `now_ms`, in Unix milliseconds.
@@ -262,9 +286,9 @@ impl Pause {
 
     /// Returns the time until the pause ends, in milliseconds; 0 or less without a pause.
     pub fn left_ms(&self, now_ms: i64) -> i64 {
-        match self.for_shutdown.load(Relaxed) {
-            true => i64::MAX,
-            false => self.until_ms.load(Relaxed).saturating_sub(now_ms),
+        match self.reasons.load(Relaxed) {
+            1.. => i64::MAX,
+            0 => self.until_ms.load(Relaxed).saturating_sub(now_ms),
         }
     }
 }

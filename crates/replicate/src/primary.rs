@@ -412,6 +412,17 @@ impl Primary {
         becomes_online
     }
 
+    /// Returns true if a replica that is online was sent the whole stream and has acknowledged all
+    /// changes of it. The request of an acknowledgement at its end is no change, and is answered
+    /// before it counts.
+    pub fn has_acked_all(&self, client: u64) -> bool {
+        let end = self.end();
+        let unchanged_bytes = if self.ack_requested_end == end { GETACK.len() as u64 } else { 0 };
+        self.replicas.get(&client).is_some_and(|replica| {
+            replica.is_online() && replica.cursor >= end && replica.acked + unchanged_bytes >= end
+        })
+    }
+
     /// Returns the number of replicas that have acknowledged all changes up to a position.
     pub fn count_acked(&self, position: u64) -> usize {
         self.replicas.values().filter(|it| it.is_online() && it.acked_position >= position).count()

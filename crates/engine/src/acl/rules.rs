@@ -438,25 +438,28 @@ mod tests {
 
     #[test]
     fn issue_33_rules_about_commands_of_other_servers_are_kept() {
-        let all = "off sanitize-payload resetchannels +@all -failover -@search -cluster|slot-stats";
-        check(&["+@all", "-FAILOVER", "-@Search", "-cluster|SLOT-STATS"], all);
-        let none = "off sanitize-payload resetchannels -@all +vadd +ft.config|get +failover|x (resetchannels -@all \
+        let all = "off sanitize-payload resetchannels +@all -clusterscan -@search -cluster|slot-stats";
+        check(&["+@all", "-CLUSTERSCAN", "-@Search", "-cluster|SLOT-STATS"], all);
+        let none = "off sanitize-payload resetchannels -@all +vadd +ft.config|get +clusterscan|x (resetchannels -@all \
                     +json.get)";
-        check(&["+vadd", "+FT.config|get", "+failover|X", "(+json.GET)"], none);
-        check(&["+failover", "-failover", "+failover"], "off sanitize-payload resetchannels -@all +failover");
-        check(&["+failover", "+@all"], "off sanitize-payload resetchannels +@all");
+        check(&["+vadd", "+FT.config|get", "+clusterscan|X", "(+json.GET)"], none);
+        check(
+            &["+clusterscan", "-clusterscan", "+clusterscan"],
+            "off sanitize-payload resetchannels -@all +clusterscan",
+        );
+        check(&["+clusterscan", "+@all"], "off sanitize-payload resetchannels +@all");
         for unknown in [
             "+nosuch.get",
-            "-failover|x",
+            "-clusterscan|x",
             "+ft.config|nosuch",
             "+@modules",
-            "+failover|a|b",
+            "+clusterscan|a|b",
             "-cluster|nosuch",
         ] {
             check(&[unknown], &format!("{unknown}: Unknown command or category name in ACL"));
         }
         // Such rules neither permit nor refuse anything.
-        let user = user(&["on", "nopass", "+@all", "~*", "&*", "-failover"]).expect("rules");
+        let user = user(&["on", "nopass", "+@all", "~*", "&*", "-clusterscan"]).expect("rules");
         assert!(user.is_unrestricted());
     }
 

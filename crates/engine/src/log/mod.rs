@@ -362,6 +362,11 @@ impl ChangeLog {
         })
     }
 
+    /// Passes everything appended so far to the readers. The caller owns the keyspace.
+    pub fn pass_on(&self, _alone: &Exclusive, outbox: &Outbox) {
+        self.with_merger(outbox, |_merger| ());
+    }
+
     /// Passes everything appended so far to the readers, and begins a new part of the stream of
     /// `target` with its own SELECT. The new part can be read without the part before. The caller
     /// owns the keyspace.

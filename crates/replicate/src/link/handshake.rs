@@ -35,6 +35,8 @@ pub struct LinkOptions {
     /// The history of the data, and the 1-based offset of the next byte of its stream. `None` to
     /// request a full synchronisation. See [`crate::primary::Primary::resume_point`].
     pub resume: Option<(ReplId, u64)>,
+    /// True if the other server is asked to become the primary first. See [`crate::failover`].
+    pub is_failover: bool,
 }
 
 /// The next step of the handshake.
@@ -96,6 +98,11 @@ impl LinkHandshake {
     /// which it need not understand.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
+    }
+
+    /// Returns true once the request for synchronisation is sent or about to be sent.
+    pub fn has_asked(&self) -> bool {
+        self.awaited.front() == Some(&Awaited::Psync)
     }
 
     /// Continues with a line that was received. A line end may be included.
@@ -176,7 +183,8 @@ impl LinkHandshake {
             None => ("?".to_owned(), "-1".to_owned()),
         };
         let mut out = Vec::new();
-        push_request(&mut out, &[b"PSYNC", id.as_bytes(), next.as_bytes()]);
+        let words: [&[u8]; 4] = [b"PSYNC", id.as_bytes(), next.as_bytes(), b"FAILOVER"];
+        push_request(&mut out, if self.options.is_failover { &words } else { &words[..3] });
         out
     }
 }
@@ -321,6 +329,19 @@ mod tests {
         assert!(notes[0].contains("REPLCONF ip-address: -ERR no") && notes[1].ends_with(error));
         let next = handshake.line(format!("+CONTINUE {other}\r").as_bytes());
         assert_eq!(next, Next::Continue { id: Some(other) });
+    }
+
+    #[test]
+    fn a_failover_asks_the_replica_to_become_the_primary() {
+        let id = ReplId::of_bits(7, 8, 9);
+        let mut handshake =
+            LinkHandshake::new(LinkOptions { resume: Some((id, 101)), is_failover: true, ..options() });
+        assert!(matches!(handshake.line(b"+PONG"), Next::Send(_)) && !handshake.has_asked());
+        let next = after(&mut handshake, &["+OK", "+OK"]);
+        assert_eq!(sent(next), format!("PSYNC {id} 101 FAILOVER"));
+        assert!(handshake.has_asked());
+        let error = failure(handshake.line(b"-ERR PSYNC FAILOVER can't be sent to a master."));
+        assert!(error.text.ends_with("(reply: -ERR PSYNC FAILOVER can't be sent to a master.)"), "{error}");
     }
 
     #[test]

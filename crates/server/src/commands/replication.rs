@@ -1,19 +1,22 @@
 //! Commands of replicas: the handshake, the requests for synchronisation, and the choice of the
-//! primary.
+//! primary, by REPLICAOF or by a failover.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use engine::session::Flow;
+use replicate::failover::{ABORTED, Request as FailoverRequest};
+use replicate::history::ReplId;
 use replicate::replica::Dialect;
 
 use crate::client_line::client_line;
 use crate::context::{Runner, ServerCtx};
-use crate::primary_link::change;
+use crate::primary_link::{change, failover};
 use crate::random::random_repl_id;
 use crate::replication::upstream::PrimaryAddress;
+use crate::shared::Shared;
 
 /// This group's commands.
-pub static COMMANDS: &[&Command<Runner>] = &[&PSYNC, &REPLCONF, &REPLICAOF, &SLAVEOF, &SYNC];
+pub static COMMANDS: &[&Command<Runner>] = &[&FAILOVER, &PSYNC, &REPLCONF, &REPLICAOF, &SLAVEOF, &SYNC];
 
 static PSYNC: Command<Runner> = Command {
     name: "PSYNC",
@@ -32,14 +35,38 @@ static PSYNC: Command<Runner> = Command {
 /// Handles PSYNC replicationid offset [FAILOVER]. The thread of replication replies.
 fn psync(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 && args.is(3, "FAILOVER") {
-        return Err(CommandError::Line(match ctx.shared.replication.upstream.is_replica() {
-            false => "ERR PSYNC FAILOVER can't be sent to a master.",
-            true => "ERR PSYNC FAILOVER replid must match my replid.",
-        }));
+        take_over(ctx, args)?;
     }
     require_primary(ctx)?;
     let next = args.integer(2)?;
     leave(ctx, Dialect::Psync, (args.get(1).to_vec(), next));
+    Ok(())
+}
+
+/// Makes this replica a primary, because its own primary requests that. What has arrived from the
+/// primary is applied first.
+///
+/// # Errors
+/// If this server is a primary, or has another history.
+fn take_over(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let shared = ctx.shared;
+    let replication = &shared.replication;
+    tracing::info!("Failover request received for replid {}.", String::from_utf8_lossy(args.get(1)));
+    let id = ReplId::parse(args.get(1));
+    let has_id = || id == Some(replication.primary().history().id);
+    if replication.upstream.is_replica() && has_id() {
+        ctx.pass.outside(|| replication.upstream.drain());
+    }
+    let outbox = &ctx.data.commit.outbox;
+    ctx.pass.exclusive(|alone| match (replication.upstream.is_replica(), has_id()) {
+        (false, _) => Err(CommandError::Line("ERR PSYNC FAILOVER can't be sent to a master.")),
+        (true, false) => Err(CommandError::Line("ERR PSYNC FAILOVER replid must match my replid.")),
+        (true, true) => {
+            change::promote(shared, alone, outbox);
+            Ok(())
+        }
+    })?;
+    log_role(ctx, args, "MASTER MODE enabled (failover request from");
     Ok(())
 }
 
@@ -62,8 +89,12 @@ fn sync(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Command
     Ok(())
 }
 
-/// Returns an error on a replica that does not follow its primary: it has no stream to pass on.
+/// Returns an error on a replica that does not follow its primary: it has no stream to pass on. Also
+/// during a failover, after which the stream is another one.
 fn require_primary(ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
+    if ctx.shared.replication.failover.is_on() {
+        return Err(CommandError::Line("NOMASTERLINK Can't SYNC while failing over"));
+    }
     match ctx.shared.replication.upstream.is_up() {
         true => Ok(()),
         false => Err(CommandError::Line("NOMASTERLINK Can't SYNC while not connected with my master")),
@@ -145,8 +176,9 @@ static SLAVEOF: Command<Runner> = Command {
 };
 /// Handles REPLICAOF host port, and REPLICAOF NO ONE. The link is opened after the reply.
 fn replicaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    require_no_failover(ctx.shared)?;
     if args.is(1, "NO") && args.is(2, "ONE") {
-        if change_role(ctx, None) == RoleChange::Made {
+        if change_role(ctx, None)? == RoleChange::Made {
             log_request(ctx, args, "MASTER MODE enabled");
         }
         ctx.reply.ok();
@@ -156,7 +188,7 @@ fn replicaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Com
     let port = port.ok_or(CommandError::Line("ERR Invalid master port"))?;
     let host = String::from_utf8_lossy(args.get(1)).into_owned();
     let request = format!("REPLICAOF {host}:{port} enabled");
-    match change_role(ctx, Some(PrimaryAddress { host, port })) {
+    match change_role(ctx, Some(PrimaryAddress { host, port }))? {
         RoleChange::Made => {
             log_request(ctx, args, &request);
             ctx.reply.ok();
@@ -172,6 +204,14 @@ fn replicaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Com
     Ok(())
 }
 
+/// Returns an error during a failover.
+fn require_no_failover(shared: &Shared) -> Result<(), CommandError> {
+    match shared.replication.failover.is_on() {
+        true => Err(CommandError::Line("ERR REPLICAOF not allowed while failing over.")),
+        false => Ok(()),
+    }
+}
+
 /// The result of a request to change the role.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RoleChange {
@@ -183,7 +223,13 @@ enum RoleChange {
 
 /// Makes this server a replica of `primary`, or a primary for `None`. Waits for the exclusive
 /// ownership of the keyspace.
-fn change_role(ctx: &mut ServerCtx<'_, '_, '_>, primary: Option<PrimaryAddress>) -> RoleChange {
+///
+/// # Errors
+/// If a failover has begun.
+fn change_role(
+    ctx: &mut ServerCtx<'_, '_, '_>,
+    primary: Option<PrimaryAddress>,
+) -> Result<RoleChange, CommandError> {
     let shared = ctx.shared;
     if primary.is_none() && !ctx.session.in_exec {
         // What was received completely is applied first.
@@ -192,10 +238,11 @@ fn change_role(ctx: &mut ServerCtx<'_, '_, '_>, primary: Option<PrimaryAddress>)
     let outbox = &ctx.data.commit.outbox;
     let is_unit_open = ctx.data.commit.has_record();
     ctx.pass.exclusive(|alone| {
+        require_no_failover(shared)?;
         let present = shared.replication.upstream.link().as_ref().map(|link| link.primary.clone());
         match (present, primary) {
-            (None, None) => return RoleChange::None,
-            (Some(present), Some(primary)) if present.is_same(&primary) => return RoleChange::None,
+            (None, None) => return Ok(RoleChange::None),
+            (Some(present), Some(primary)) if present.is_same(&primary) => return Ok(RoleChange::None),
             (_, Some(primary)) => {
                 change::follow(shared, alone, primary, outbox);
                 if is_unit_open {
@@ -205,13 +252,96 @@ fn change_role(ctx: &mut ServerCtx<'_, '_, '_>, primary: Option<PrimaryAddress>)
             }
             (Some(_), None) => change::promote(shared, alone, outbox),
         }
-        RoleChange::Made
+        Ok(RoleChange::Made)
     })
 }
 
 /// Logs a change of the role with the client that requested it.
 fn log_request(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'_>, change: &str) {
+    log_role(ctx, args, &format!("{change} (user request from"));
+}
+
+/// Logs a change of the role: `begin`, the client and the end of the parenthesis.
+fn log_role(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'_>, begin: &str) {
     let own: Vec<&[u8]> = args.from(0).collect();
     let client = client_line(ctx.shared, &ctx.session.info, &own);
-    tracing::info!("{change} (user request from '{}')", client.trim_end());
+    tracing::info!("{begin} '{}')", client.trim_end());
+}
+
+static FAILOVER: Command<Runner> = Command {
+    name: "FAILOVER",
+    summary: "Makes a replica the primary, and this server its replica, without loss of writes.",
+    history: History::since("6.2.0"),
+    group: Group::Server,
+    complexity: "O(1)",
+    arity: Arity::AtLeast(1),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::STALE),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    args: &[
+        Arg::block(
+            "target",
+            &[Arg::string("host"), Arg::integer("port"), Arg::word("force", "FORCE").optional()],
+        )
+        .token("TO")
+        .optional(),
+        Arg::word("abort", "ABORT").optional(),
+        Arg::integer("milliseconds").token("TIMEOUT").optional(),
+    ],
+    run: Runner::Server(failover),
+    ..Command::DEFAULT
+};
+/// Handles FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]. The reply comes when
+/// writes are paused; the rest follows.
+fn failover(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let shared = ctx.shared;
+    if args.len() == 2 && args.is(1, "ABORT") {
+        let outbox = &ctx.data.commit.outbox;
+        let was_on = ctx.pass.exclusive(|alone| failover::abort(shared, alone, ABORTED, outbox));
+        return match was_on {
+            true => {
+                ctx.reply.ok();
+                Ok(())
+            }
+            false => Err(CommandError::Line("ERR No failover in progress.")),
+        };
+    }
+    let request = failover_request(args)?;
+    let target = request.target.as_ref().map(|(host, port)| format!("{host}:{port}"));
+    let number = failover::begin(shared, request).map_err(|refusal| CommandError::Line(refusal.reply()))?;
+    tracing::info!("FAILOVER requested to {}.", target.as_deref().unwrap_or("any replica"));
+    // After this step, no turn is running that began before the pause, so no write is in progress.
+    ctx.pass.exclusive(|_alone| ());
+    if let Err(error) = failover::start(shared, number) {
+        let outbox = &ctx.data.commit.outbox;
+        ctx.pass.exclusive(|alone| failover::abort(shared, alone, &error.to_string(), outbox));
+        return Err(CommandError::quoting("ERR Cannot start a thread: ", error.to_string().as_bytes(), ""));
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Parses the words of FAILOVER, in any order as in Redis.
+fn failover_request(args: &Args<'_>) -> Result<FailoverRequest, CommandError> {
+    let mut request = FailoverRequest::default();
+    let mut at = 1;
+    while at < args.len() {
+        if args.is(at, "TIMEOUT") && at + 1 < args.len() && request.timeout_ms.is_none() {
+            let timeout_ms = u64::try_from(args.integer(at + 1)?).unwrap_or(0);
+            if timeout_ms == 0 {
+                return Err(CommandError::Line("ERR FAILOVER timeout must be greater than 0"));
+            }
+            request.timeout_ms = Some(timeout_ms);
+            at += 2;
+        } else if args.is(at, "TO") && at + 2 < args.len() && request.target.is_none() {
+            let host = String::from_utf8_lossy(args.get(at + 1)).into_owned();
+            request.target = Some((host, args.integer(at + 2)?));
+            at += 3;
+        } else if args.is(at, "FORCE") && !request.is_forced {
+            request.is_forced = true;
+            at += 1;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    Ok(request)
 }

@@ -21,6 +21,7 @@ pub fn replication(shared: &Shared, fields: &mut Fields) {
         (Demand::of(&config), backlog_limit_bytes(&config), ReplicaOptions::of(&config))
     };
     let upstream = &shared.replication.upstream;
+    let failover_state = shared.replication.failover.lock().state_name();
     let link = upstream.link().clone();
     let (read_offset, failed) = (upstream.read_offset.load(Relaxed), upstream.failed_commands.load(Relaxed));
     let (primary, now_ms) = (shared.replication.primary(), shared.uptime_ms());
@@ -37,7 +38,7 @@ pub fn replication(shared: &Shared, fields: &mut Fields) {
             fields.add("master_link_last_error", one_line(&link.last_error));
         }
     }
-    write(&primary, demand, backlog_size, now_ms, fields);
+    write(&primary, demand, (backlog_size, failover_state), now_ms, fields);
 }
 
 /// The options of a replica that INFO shows.
@@ -108,7 +109,13 @@ fn one_line(text: &str) -> String {
 
 /// Writes the fields of primaries and replicas, after the role. `backlog_size` is the configured
 /// size, in bytes. `now_ms` is the time of the clock of the table of replicas.
-fn write(primary: &Primary, demand: Option<Demand>, backlog_size: u64, now_ms: u64, fields: &mut Fields) {
+fn write(
+    primary: &Primary,
+    demand: Option<Demand>,
+    (backlog_size, failover_state): (u64, &str),
+    now_ms: u64,
+    fields: &mut Fields,
+) {
     fields.add("connected_slaves", primary.replicas().count());
     if let Some(demand) = demand {
         fields.add("min_slaves_good_slaves", demand.count_good(primary, now_ms));
@@ -118,7 +125,7 @@ fn write(primary: &Primary, demand: Option<Demand>, backlog_size: u64, now_ms: u
         let value = format_args!("ip={ip},port={port},state={state},offset={offset},lag={lag_s}");
         fields.add(&format!("slave{number}"), value);
     }
-    fields.add("master_failover_state", "no-failover");
+    fields.add("master_failover_state", failover_state);
     let history = primary.history();
     fields.add("master_replid", history.id);
     let (second, second_end) = history.second.map_or((ReplId::NONE, None), |(id, end)| (id, Some(end)));
@@ -143,7 +150,7 @@ mod tests {
 
     fn text(primary: &Primary, demand: Option<Demand>, now_ms: u64) -> String {
         let mut fields = Fields::default();
-        write(primary, demand, 1 << 20, now_ms, &mut fields);
+        write(primary, demand, (1 << 20, "no-failover"), now_ms, &mut fields);
         fields.0.replace("\r\n", "\n")
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use engine::client::ClientInfo;
+use engine::shared::PauseReason;
 use net::Address;
 use persist::aof::writer;
 
@@ -126,10 +127,12 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
         true => "all",
         false => "write",
     };
-    let (reason, actions) = match (paused_ms, shared.engine.pause.for_shutdown.load(Relaxed)) {
-        (0, false) => ("none", "none"),
-        (0, true) => ("shutdown_in_progress", "write"),
-        (_, _) => ("client_pause", actions),
+    let pause = &shared.engine.pause;
+    let (reason, actions) = match paused_ms {
+        0 if pause.is_for(PauseReason::Shutdown) => ("shutdown_in_progress", "write"),
+        0 if pause.is_for(PauseReason::Failover) => ("failover_in_progress", "write"),
+        0 => ("none", "none"),
+        _ => ("client_pause", actions),
     };
     fields.add("paused_reason", reason);
     fields.add("paused_actions", actions);

@@ -1,7 +1,8 @@
 //! The wait of a shutdown for replicas: they acknowledge the last changes before the server ends.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+
+use engine::shared::PauseReason;
 
 use crate::config::table::process::SHUTDOWN_TIMEOUT;
 use crate::replication::table::{Row, rows};
@@ -51,7 +52,7 @@ pub fn wait_for_replicas(shared: &Shared, request: u64, wish: ShutdownOptions) -
     let deadline = Instant::now() + Duration::from_secs(timeout_s);
     requests.note_wait(request, Some(shared.uptime_ms() + timeout_s * 1000));
     // Relaxed: a thread may notice the pause a turn later. The exclusive step below orders it.
-    if !requests.if_wanted(request, || shared.engine.pause.for_shutdown.store(true, Relaxed)) {
+    if !requests.if_wanted(request, || shared.engine.pause.begin(PauseReason::Shutdown)) {
         return WaitEnd::Aborted;
     }
     if !shared.engine.scripts.is_any_busy() {
@@ -75,8 +76,8 @@ pub fn wait_for_replicas(shared: &Shared, request: u64, wish: ShutdownOptions) -
 /// that one ends the pause if it does not end the server.
 pub fn resume_writes(shared: &Shared) {
     let mut was_paused = false;
-    let pause = &shared.engine.pause.for_shutdown;
-    shared.shutdown_request.unless_pending(|| was_paused = pause.swap(false, Relaxed));
+    let pause = &shared.engine.pause;
+    shared.shutdown_request.unless_pending(|| was_paused = pause.end(PauseReason::Shutdown));
     if was_paused {
         shared.broadcast(|| Message::Resume);
     }

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`change`] | the changes of the role that an operator requests |
 //! | [`role`] | the changes of the role, under the exclusive ownership of the keyspace |
+//! | [`failover`] | the coordinated change of the primary |
 //! | [`engine_role`] | the role and its options, as the engine sees them |
 //! | [`thread`] | the thread: one link after the other |
 //! | `connection` | waiting for bytes, timeouts, the ends of a link |
@@ -23,6 +24,7 @@
 pub mod change;
 mod connection;
 pub mod engine_role;
+pub mod failover;
 mod full_sync;
 pub mod role;
 mod stream;

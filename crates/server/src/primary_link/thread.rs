@@ -16,7 +16,7 @@ use stdx::mailbox::Mailbox;
 
 use super::connection::{Connection, LinkEnd, Parts};
 use super::engine_role::update_engine;
-use super::{full_sync, stream};
+use super::{failover, full_sync, stream};
 use crate::config::table::{network, replication as options, tls};
 use crate::context::ServerHost;
 use crate::persistence::primary_snapshot::accept_empty;
@@ -215,11 +215,11 @@ impl LinkThread {
         connection.set_timeout_text("Timeout connecting to the MASTER...");
         let options = link_options(&shared);
         let asked = options.resume.is_some();
-        match shake_hands(&mut connection, options)? {
+        match shake_hands(&mut connection, options, epoch)? {
             Next::Continue { id } => {
                 tracing::info!("Successful partial resynchronization with master.");
                 // The role does not change meanwhile: a new primary keeps its own ID.
-                shared.engine.gate.exclusive(|_alone| {
+                shared.engine.gate.exclusive(|alone| {
                     if shared.replication.upstream.epoch() != epoch {
                         return Err(LinkEnd::Superseded);
                     }
@@ -227,6 +227,8 @@ impl LinkThread {
                     if primary.continue_as(id) {
                         tracing::info!("Master replication ID changed to {}", primary.history().id);
                     }
+                    drop(primary);
+                    failover::succeed(&shared, alone);
                     Ok(())
                 })?;
                 shared.replication.notify();
@@ -237,6 +239,11 @@ impl LinkThread {
                     tracing::info!("Discarding previously cached master state.");
                 }
                 tracing::info!("Full resync from master: {id}:{offset}");
+                shared.engine.gate.exclusive(|alone| {
+                    if shared.replication.upstream.epoch() == epoch {
+                        failover::succeed(&shared, alone);
+                    }
+                });
                 set_phase(&shared, epoch, LinkPhase::Transfer);
                 connection.set_timeout_text(
                     "Timeout receiving bulk data from MASTER... If the problem persists try to set the \
@@ -260,17 +267,30 @@ impl LinkThread {
 }
 
 /// Performs the handshake. Returns its last step: a full or a partial synchronisation.
-fn shake_hands(connection: &mut Connection<'_>, options: LinkOptions) -> Result<Next, LinkEnd> {
+fn shake_hands(connection: &mut Connection<'_>, options: LinkOptions, epoch: u64) -> Result<Next, LinkEnd> {
+    let is_failover = options.is_failover;
     let mut handshake = LinkHandshake::new(options);
+    // The state of a failover before its request was sent.
+    let mut was_asked = None;
     connection.send(&handshake.begin());
     loop {
         let line = connection.line()?;
         let next = handshake.line(&line);
         handshake.take_notes().iter().for_each(|note| tracing::warn!("{note}"));
         match next {
-            Next::Send(bytes) => connection.send(&bytes),
+            Next::Send(bytes) => {
+                if is_failover && handshake.has_asked() {
+                    was_asked = Some(connection.shared.replication.failover.lock().note_asked());
+                }
+                connection.send(&bytes);
+            }
             Next::Await => {}
-            Next::Failed(error) => return Err(error.into()),
+            Next::Failed(error) => {
+                return Err(match was_asked {
+                    Some(was_asked) => failover::refused(connection.shared, epoch, error, was_asked),
+                    None => error.into(),
+                });
+            }
             end @ (Next::Full { .. } | Next::Continue { .. }) => return Ok(end),
         }
     }
@@ -279,6 +299,7 @@ fn shake_hands(connection: &mut Connection<'_>, options: LinkOptions) -> Result<
 /// Returns what the handshake announces and asks for.
 fn link_options(shared: &Shared) -> LinkOptions {
     let resume = shared.replication.primary().resume_point();
+    let is_failover = failover::asks(shared);
     let store = shared.config();
     let text = |bytes: &[u8]| (!bytes.is_empty()).then(|| bytes.to_vec());
     let port = options::REPLICA_ANNOUNCE_PORT.of(&store);
@@ -291,6 +312,7 @@ fn link_options(shared: &Shared) -> LinkOptions {
             .map(|ip| String::from_utf8_lossy(&ip).into_owned()),
         version: Some(ANNOUNCED_VERSION),
         resume,
+        is_failover,
     }
 }
 

@@ -355,8 +355,10 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Lets the clients that wait for replicas look again, and counts the good replicas.
+    /// Lets the clients and the failover that wait for replicas look again, and counts the good
+    /// replicas.
     fn acknowledged(&self) {
+        self.shared.replication.failover.notify();
         update_good_replicas(self.shared, self.now_ms());
         if self.shared.replication.waiters.load(Relaxed) > 0 {
             self.shared.broadcast(|| WorkerMessage::Resume);

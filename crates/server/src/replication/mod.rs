@@ -13,6 +13,7 @@
 //! |---|---|
 //! | this one | the shared state |
 //! | [`arrivals`] | handshakes and requests for synchronisation, before a connection moves |
+//! | [`failover`] | the failover of this server |
 //! | [`messages`] | the messages to that thread |
 //! | [`table`], [`memory`] | replicas and the memory of the stream, as INFO shows them |
 //! | [`spool`] | the snapshot between its writer and the replicas |
@@ -32,10 +33,12 @@ use replicate::primary::Primary;
 use stdx::mailbox::Mailbox;
 
 use self::arrivals::Arrivals;
+use self::failover::SharedFailover;
 use self::messages::Message;
 use self::upstream::Upstream;
 
 pub mod arrivals;
+pub mod failover;
 pub mod memory;
 pub mod messages;
 pub mod spool;
@@ -69,6 +72,8 @@ pub struct Replication {
     pub waiters: AtomicU64,
     /// The primary that this server follows.
     pub upstream: Upstream,
+    /// The failover of this server, or none.
+    pub failover: SharedFailover,
     /// The statistics.
     pub figures: Figures,
 }
@@ -113,6 +118,7 @@ impl Replication {
             is_ending: AtomicBool::new(false),
             waiters: AtomicU64::new(0),
             upstream: Upstream::default(),
+            failover: SharedFailover::default(),
             figures: Figures::default(),
         }
     }

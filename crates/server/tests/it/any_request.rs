@@ -32,6 +32,7 @@ const LEFT_OUT: &[&str] = &[
     "psync",
     "replicaof",
     "slaveof",
+    "failover",
     "hello",
     "auth",
     "reset",

@@ -303,13 +303,13 @@ fn issue_33_random_values_survive_a_rewrite() {
 
 #[test]
 fn issue_33_names_of_commands_that_other_servers_have_are_kept() {
-    let lines = "rename-command VADD \"\"\nrename-command VSIM \"\"\nrename-command FAILOVER hidden\n";
+    let lines = "rename-command VADD \"\"\nrename-command VSIM \"\"\nrename-command CLUSTERSCAN hidden\n";
     let user = "user rep on sanitize-payload #2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881 \
-                resetchannels -@all +failover +vadd +ping -@json";
+                resetchannels -@all +clusterscan +vadd +ping -@json";
     let files = Files::new(&format!("{lines}{user}\n"), &[]);
     let server = files.start(&[]);
     let mut client = server.connect();
-    for warning in ["rename-command VADD", "rule=failover", "rule=@json"] {
+    for warning in ["rename-command VADD", "rule=clusterscan", "rule=@json"] {
         server.wait_for_log(warning);
     }
     assert!(says(&mut client, &["ACL", "LIST"]).contains(user));

@@ -231,6 +231,7 @@ const NOT_ASKED: &[&str] = &[
     "psync",
     "replicaof",
     "slaveof",
+    "failover",
     "subscribe",
     "psubscribe",
     "ssubscribe",

@@ -207,6 +207,7 @@ fn run_many_commands(client: &mut Client, count: usize) {
         "psync",
         "replicaof",
         "slaveof",
+        "failover",
     ];
     let waits =
         |name: &str| name.starts_with('b') || ["wait", "waitaof", "multi", "reset", "hello"].contains(&name);

@@ -1,0 +1,477 @@
+//! The coordinated failover of a primary to one of its replicas.
+//!
+//! ```text
+//!   FAILOVER ─► waiting-for-sync ── a replica has the whole stream ─► failover-in-progress ─► none
+//!                    │  └── deadline, forced ──────────────────────────────▲    │
+//!                    └── deadline, ABORT ─► none    none ◄── ABORT, refusal ────┘
+//! ```
+//! Writes are paused in both states, so the stream stands still. In the first state the server is a
+//! primary that waits for an acknowledgement of all changes. In the second one it is a replica of
+//! the chosen server, which it asks with `PSYNC … FAILOVER` to become the primary. The words of the
+//! messages are those of Redis.
+
+use std::fmt;
+
+use crate::handshake::Purpose;
+use crate::primary::Primary;
+use crate::replica::{Dialect, Replica};
+
+/// The reason of an end by FAILOVER ABORT, for the log.
+pub const ABORTED: &str = "Failover manually aborted";
+/// The reason of an end because the chosen server has refused to become the primary.
+pub const REJECTED: &str = "Failover target rejected psync request";
+/// The reason of an end at the deadline.
+const NEVER_CAUGHT_UP: &str = "Replica never caught up before timeout";
+/// The longest time between two checks, in milliseconds.
+const CHECK_INTERVAL_MS: u64 = 100;
+
+/// The address of a replica, as its primary shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The announced address, or that of the connection.
+    pub host: String,
+    /// The announced port.
+    pub port: u16,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+impl Target {
+    fn of(replica: &Replica) -> Self {
+        Self { host: replica.address(), port: replica.handshake.listening_port }
+    }
+
+    /// Returns true if this is the address of the replica. The case of letters does not matter.
+    fn is_of(&self, replica: &Replica) -> bool {
+        self.port == replica.handshake.listening_port && self.host.eq_ignore_ascii_case(&replica.address())
+    }
+}
+
+/// The request for a failover.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// The replica that is to become the primary: host and port. `None` for any one.
+    pub target: Option<(String, i64)>,
+    /// True if the failover is to happen at the deadline even if the replica lacks changes.
+    pub is_forced: bool,
+    /// The time for which a replica may catch up, in milliseconds; `None` for any time.
+    pub timeout_ms: Option<u64>,
+}
+
+/// The reason for which a failover cannot begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Another failover is in progress.
+    InProgress,
+    /// The server follows a primary.
+    IsReplica,
+    /// No replica is connected.
+    NoReplicas,
+    /// A forced failover has no target, or no deadline.
+    ForceNeedsMore,
+    /// The target is not connected.
+    NotAReplica,
+    /// The target does not follow the stream yet.
+    NotOnline,
+}
+
+impl Refusal {
+    /// Returns the error reply, without its `-` and line end.
+    pub fn reply(self) -> &'static str {
+        match self {
+            Self::InProgress => "ERR FAILOVER already in progress.",
+            Self::IsReplica => "ERR FAILOVER is not valid when server is a replica.",
+            Self::NoReplicas => "ERR FAILOVER requires connected replicas.",
+            Self::ForceNeedsMore => {
+                "ERR FAILOVER with force option requires both a timeout and target HOST and IP."
+            }
+            Self::NotAReplica => "ERR FAILOVER target HOST and PORT is not a replica.",
+            Self::NotOnline => "ERR FAILOVER target replica is not online.",
+        }
+    }
+}
+
+/// The state of the failover.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// There is none.
+    #[default]
+    None,
+    /// A replica has to catch up.
+    WaitingForSync { target: Option<Target>, is_forced: bool, deadline_ms: Option<u64> },
+    /// The server follows the target.
+    InProgress {
+        target: Target,
+        /// True once the target may have got the request to become the primary.
+        has_asked: bool,
+        /// True if the target is a primary by now, because of an earlier request.
+        is_done: bool,
+    },
+}
+
+/// The next step of a failover that waits for a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// To check again after this time, in milliseconds, or when a replica acknowledges.
+    Wait(u64),
+    /// To follow the target, which has all changes.
+    HandOver(Target),
+    /// To follow the target at the deadline, though it lacks changes.
+    Force(Target),
+    /// To end the failover.
+    Abort(&'static str),
+    /// Nothing: this failover does not wait any more.
+    Ended,
+}
+
+/// The request that a link sends to the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// `PSYNC`: there is no failover, or its target is a primary by now.
+    Usual,
+    /// `PSYNC … FAILOVER`.
+    Failover,
+}
+
+/// The meaning of a refusal of `PSYNC … FAILOVER`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// The failover ends, and this server is a primary again.
+    Final,
+    /// The target has become the primary by an earlier request, whose reply was lost. The link is
+    /// opened again.
+    IsDone,
+}
+
+/// The failover that is ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aborted {
+    /// True if the server has become a replica for it, and becomes a primary again.
+    pub was_in_progress: bool,
+    /// The message for the log.
+    pub message: String,
+}
+
+/// The failover of a server, or none; see the module.
+#[derive(Debug, Default)]
+pub struct Failover {
+    state: State,
+    /// The number of failovers so far.
+    number: u64,
+}
+
+impl Failover {
+    /// Returns the name of the state in INFO.
+    pub fn state_name(&self) -> &'static str {
+        match self.state {
+            State::None => "no-failover",
+            State::WaitingForSync { .. } => "waiting-for-sync",
+            State::InProgress { .. } => "failover-in-progress",
+        }
+    }
+
+    /// Returns true in both states of a failover.
+    pub fn is_on(&self) -> bool {
+        self.state != State::None
+    }
+
+    /// Begins a failover. Returns its number.
+    ///
+    /// # Errors
+    /// The reason for which it cannot begin.
+    pub fn begin(&mut self, request: Request, primary: &Primary, now_ms: u64) -> Result<u64, Refusal> {
+        if self.is_on() {
+            return Err(Refusal::InProgress);
+        }
+        if primary.is_following() {
+            return Err(Refusal::IsReplica);
+        }
+        if primary.has_no_replicas() {
+            return Err(Refusal::NoReplicas);
+        }
+        let Request { target, is_forced, timeout_ms } = request;
+        if is_forced && (timeout_ms.is_none() || target.is_none()) {
+            return Err(Refusal::ForceNeedsMore);
+        }
+        let target = target.map(|target| checked(target, primary)).transpose()?;
+        let deadline_ms = timeout_ms.map(|timeout_ms| now_ms.saturating_add(timeout_ms));
+        self.state = State::WaitingForSync { target, is_forced, deadline_ms };
+        self.number += 1;
+        Ok(self.number)
+    }
+
+    /// Returns the next step of failover `number`, if it waits for a replica.
+    pub fn next(&self, number: u64, primary: &Primary, now_ms: u64) -> Step {
+        let State::WaitingForSync { target, is_forced, deadline_ms } = &self.state else {
+            return Step::Ended;
+        };
+        if number != self.number {
+            return Step::Ended;
+        }
+        match (deadline_ms.filter(|deadline_ms| *deadline_ms <= now_ms), target) {
+            (Some(_), Some(target)) if *is_forced => return Step::Force(target.clone()),
+            (Some(_), _) => return Step::Abort(NEVER_CAUGHT_UP),
+            (None, _) => {}
+        }
+        if let Some(target) = caught_up(target.as_ref(), primary) {
+            return Step::HandOver(target);
+        }
+        let left_ms = deadline_ms.map_or(u64::MAX, |deadline_ms| deadline_ms - now_ms);
+        Step::Wait(left_ms.min(CHECK_INTERVAL_MS))
+    }
+
+    /// Records that the server follows the target from now on.
+    pub fn hand_over(&mut self, target: Target) {
+        self.state = State::InProgress { target, has_asked: false, is_done: false };
+    }
+
+    /// Returns the request that a new link sends.
+    pub fn ask(&self) -> Ask {
+        match self.state {
+            State::InProgress { is_done: false, .. } => Ask::Failover,
+            _ => Ask::Usual,
+        }
+    }
+
+    /// Records that the target is asked to become the primary. Returns true if it was asked before.
+    pub fn note_asked(&mut self) -> bool {
+        match &mut self.state {
+            State::InProgress { has_asked, .. } => std::mem::replace(has_asked, true),
+            _ => false,
+        }
+    }
+
+    /// Returns the meaning of an error reply to the request to become the primary. `was_asked` is
+    /// the result of [`Failover::note_asked`]. A reply may be lost, so a target that was asked
+    /// before and is a primary has become it for this failover: if this server became a primary
+    /// again, there would be two.
+    pub fn judge(&mut self, error: &str, was_asked: bool) -> Rejection {
+        match &mut self.state {
+            State::InProgress { is_done, .. } if was_asked && error.contains(IS_PRIMARY) => {
+                *is_done = true;
+                Rejection::IsDone
+            }
+            _ => Rejection::Final,
+        }
+    }
+
+    /// Ends the failover, because the target is the primary. Returns false if there is none.
+    pub fn succeed(&mut self) -> bool {
+        std::mem::take(&mut self.state) != State::None
+    }
+
+    /// Ends the failover without success. Returns `None` if there is none.
+    pub fn abort(&mut self, reason: &str) -> Option<Aborted> {
+        let (target, was_in_progress) = match std::mem::take(&mut self.state) {
+            State::None => return None,
+            State::WaitingForSync { target, .. } => (target, false),
+            State::InProgress { target, .. } => (Some(target), true),
+        };
+        let target = target.map_or("any replica".to_owned(), |target| target.to_string());
+        Some(Aborted { was_in_progress, message: format!("FAILOVER to {target} aborted: {reason}") })
+    }
+}
+
+/// The error of a primary that is asked to become one, in Redis and Valkey.
+const IS_PRIMARY: &str = "PSYNC FAILOVER can't be sent to a ";
+
+/// Returns the target with this host and port.
+fn checked((host, port): (String, i64), primary: &Primary) -> Result<Target, Refusal> {
+    let port = u16::try_from(port).map_err(|_| Refusal::NotAReplica)?;
+    let target = Target { host, port };
+    let mut found = primary.replicas().filter(|(_, replica)| target.is_of(replica)).peekable();
+    if found.peek().is_none() {
+        return Err(Refusal::NotAReplica);
+    }
+    match found.any(|(_, replica)| replica.phase.name() == Some("online")) {
+        true => Ok(target),
+        false => Err(Refusal::NotOnline),
+    }
+}
+
+/// Returns the first replica that has acknowledged the whole stream, if it is the target or there
+/// is none. A replica that announces no port cannot be followed.
+fn caught_up(target: Option<&Target>, primary: &Primary) -> Option<Target> {
+    let is_eligible = |replica: &Replica| {
+        let follows = replica.dialect == Dialect::Psync && replica.handshake.purpose == Purpose::Follow;
+        follows && replica.handshake.listening_port != 0 && target.is_none_or(|target| target.is_of(replica))
+    };
+    let mut replicas = primary.replicas();
+    let found = replicas.find(|(client, replica)| is_eligible(replica) && primary.has_acked_all(*client));
+    found.map(|(_, replica)| Target::of(replica))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handshake::Handshake;
+    use crate::history::ReplId;
+    use crate::replica::Phase;
+
+    /// Creates a primary with 100 bytes of stream, and replicas with the ports 7001 and so on.
+    fn primary(phases: &[Phase]) -> Primary {
+        let mut primary = Primary::new(ReplId::of_bits(1, 0, 0));
+        primary.open_backlog(4000, ReplId::of_bits(2, 0, 0));
+        primary.append(&[b'x'; 100]);
+        for (number, &phase) in (1..).zip(phases) {
+            let handshake = Handshake { listening_port: 7000 + number as u16, ..Handshake::default() };
+            primary.add(number, Replica::new(handshake, Dialect::Psync, "10.0.0.1".to_owned(), 0));
+            primary.set_phase(number, phase, 100);
+        }
+        primary
+    }
+
+    fn target(number: u16) -> Target {
+        Target { host: "10.0.0.1".to_owned(), port: 7000 + number }
+    }
+
+    fn to(number: i64) -> Request {
+        Request { target: Some(("10.0.0.1".to_owned(), 7000 + number)), ..Request::default() }
+    }
+
+    #[test]
+    fn refusals_come_in_the_order_of_redis() {
+        let mut failover = Failover::default();
+        let forced = Request { is_forced: true, ..Request::default() };
+        let mut none = primary(&[]);
+        assert_eq!(failover.begin(forced.clone(), &none, 0), Err(Refusal::NoReplicas));
+        none.follow();
+        assert_eq!(failover.begin(Request::default(), &none, 0), Err(Refusal::IsReplica));
+        let some = primary(&[Phase::Online, Phase::ReceivesSnapshot, Phase::AwaitsAck]);
+        for request in [
+            forced,
+            Request { is_forced: true, timeout_ms: Some(1), ..Request::default() },
+            Request { is_forced: true, ..to(1) },
+        ] {
+            assert_eq!(failover.begin(request, &some, 0), Err(Refusal::ForceNeedsMore));
+        }
+        for number in [0, 4, 1 << 16, 65536 - 7000 + 7001, -7000] {
+            assert_eq!(failover.begin(to(number), &some, 0), Err(Refusal::NotAReplica));
+        }
+        assert_eq!(failover.begin(to(2), &some, 0), Err(Refusal::NotOnline));
+        assert_eq!(failover.state_name(), "no-failover");
+        assert_eq!(failover.begin(to(3), &some, 0), Ok(1));
+        assert_eq!(failover.begin(to(1), &some, 0), Err(Refusal::InProgress));
+        assert_eq!(failover.state_name(), "waiting-for-sync");
+    }
+
+    #[test]
+    fn the_first_replica_with_all_changes_is_chosen() {
+        let mut primary = primary(&[Phase::Online; 3]);
+        let mut failover = Failover::default();
+        let number = failover.begin(Request::default(), &primary, 0).expect("it begins");
+        assert_eq!(failover.next(number, &primary, 0), Step::Wait(CHECK_INTERVAL_MS));
+        primary.acknowledge(1, 99, None, 0);
+        assert_eq!(failover.next(number, &primary, u64::MAX), Step::Wait(CHECK_INTERVAL_MS));
+        primary.acknowledge(3, 100, None, 0);
+        assert_eq!(failover.next(number, &primary, 0), Step::HandOver(target(3)));
+        primary.acknowledge(2, 100, None, 0);
+        assert_eq!(failover.next(number, &primary, 0), Step::HandOver(target(2)));
+        assert_eq!(failover.next(number + 1, &primary, 0), Step::Ended);
+        failover.hand_over(target(2));
+        assert_eq!(failover.next(number, &primary, 0), Step::Ended);
+        assert_eq!(failover.state_name(), "failover-in-progress");
+    }
+
+    #[test]
+    fn a_replica_without_a_port_or_with_another_purpose_is_not_chosen() {
+        let mut primary = primary(&[]);
+        for (client, port, purpose, dialect) in [
+            (1, 0, Purpose::Follow, Dialect::Psync),
+            (2, 7002, Purpose::SnapshotOnly, Dialect::Psync),
+            (3, 7003, Purpose::Follow, Dialect::Sync),
+        ] {
+            let handshake = Handshake { listening_port: port, purpose, ..Handshake::default() };
+            primary.add(client, Replica::new(handshake, dialect, "10.0.0.1".to_owned(), 0));
+            primary.set_phase(client, Phase::Online, 100);
+            primary.acknowledge(client, 100, None, 0);
+        }
+        let mut failover = Failover::default();
+        let number = failover.begin(Request::default(), &primary, 0).expect("it begins");
+        assert_eq!(failover.next(number, &primary, 0), Step::Wait(CHECK_INTERVAL_MS));
+    }
+
+    #[test]
+    fn only_the_named_replica_is_chosen() {
+        let mut primary = primary(&[Phase::Online; 2]);
+        let mut failover = Failover::default();
+        let request = Request { target: Some(("10.0.0.1".to_owned(), 7002)), ..Request::default() };
+        let number = failover.begin(request, &primary, 0).expect("it begins");
+        primary.acknowledge(1, 100, None, 0);
+        assert_eq!(failover.next(number, &primary, 0), Step::Wait(CHECK_INTERVAL_MS));
+        primary.acknowledge(2, 100, None, 0);
+        assert_eq!(failover.next(number, &primary, 0), Step::HandOver(target(2)));
+    }
+
+    #[test]
+    fn the_deadline_ends_or_forces_it() {
+        let primary = primary(&[Phase::Online]);
+        for is_forced in [false, true] {
+            let mut failover = Failover::default();
+            let request = Request { is_forced, timeout_ms: Some(150), ..to(1) };
+            let number = failover.begin(request, &primary, 1000).expect("it begins");
+            assert_eq!(failover.next(number, &primary, 1000), Step::Wait(100));
+            assert_eq!(failover.next(number, &primary, 1120), Step::Wait(30));
+            let step = failover.next(number, &primary, 1150);
+            let expected = if is_forced { Step::Force(target(1)) } else { Step::Abort(NEVER_CAUGHT_UP) };
+            assert_eq!(step, expected);
+        }
+    }
+
+    /// Checks the answer to a request of an acknowledgement, which comes before the bytes of the
+    /// request itself count.
+    #[test]
+    fn the_request_of_an_acknowledgement_need_not_be_acknowledged() {
+        let mut primary = primary(&[Phase::Online]);
+        primary.note_position(5);
+        primary.request_ack(5);
+        let end = primary.end();
+        assert!(end > 100);
+        primary.acknowledge(1, 100, None, 0);
+        assert!(!primary.has_acked_all(1), "the request was not sent yet");
+        primary.take_for(1, 4000);
+        assert!(primary.has_acked_all(1));
+        primary.append(b"y");
+        primary.take_for(1, 4000);
+        assert!(!primary.has_acked_all(1));
+        primary.acknowledge(1, end + 1, None, 0);
+        assert!(primary.has_acked_all(1));
+    }
+
+    #[test]
+    fn a_lost_reply_does_not_lead_to_two_primaries() {
+        let error = "Master does not support PSYNC (reply: -ERR PSYNC FAILOVER can't be sent to a master.)";
+        let mut failover = Failover::default();
+        assert_eq!((failover.ask(), failover.note_asked()), (Ask::Usual, false));
+        failover.hand_over(target(1));
+        assert_eq!((failover.ask(), failover.note_asked()), (Ask::Failover, false));
+        assert_eq!(failover.judge(error, false), Rejection::Final);
+        assert!(failover.note_asked());
+        assert_eq!(failover.judge("-NOPERM", true), Rejection::Final);
+        assert_eq!(failover.ask(), Ask::Failover);
+        assert_eq!(failover.judge(error, true), Rejection::IsDone);
+        assert_eq!((failover.ask(), failover.is_on()), (Ask::Usual, true));
+        assert!(failover.succeed() && !failover.succeed());
+    }
+
+    #[test]
+    fn an_end_names_the_target() {
+        let primary = primary(&[Phase::Online]);
+        let mut failover = Failover::default();
+        assert_eq!(failover.abort(ABORTED), None);
+        failover.begin(Request::default(), &primary, 0).expect("it begins");
+        let aborted = failover.abort(ABORTED).expect("there is one");
+        assert!(!aborted.was_in_progress);
+        assert_eq!(aborted.message, "FAILOVER to any replica aborted: Failover manually aborted");
+        failover.begin(to(1), &primary, 0).expect("it begins");
+        failover.hand_over(target(1));
+        let aborted = failover.abort(REJECTED).expect("there is one");
+        assert!(aborted.was_in_progress && !failover.is_on());
+        let message = "FAILOVER to 10.0.0.1:7001 aborted: Failover target rejected psync request";
+        assert_eq!(aborted.message, message);
+    }
+}

@@ -1,0 +1,158 @@
+//! The coordinated failover: FAILOVER on a primary, and its request on the replica.
+//!
+//! ```text
+//!   FAILOVER ─► writes pause ─► thread "failover": all is acknowledged ─► change: follow the target
+//!                                                                            │
+//!   writes go on, and get READONLY ◄── +CONTINUE ◄── PSYNC … FAILOVER ◄── thread "primary-link"
+//! ```
+//! The decisions are those of [`replicate::failover`]. The role changes in an exclusive section in
+//! which the target has acknowledged the whole stream. So no acknowledged write is missing there,
+//! and none is made here afterwards. Only a forced failover gives that up.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
+
+use engine::shared::PauseReason;
+use engine::threads::Outbox;
+use keyspace::Exclusive;
+use replicate::failover::{Ask, REJECTED, Refusal, Rejection, Request, Step, Target};
+use replicate::link::request::LinkError;
+
+use super::change;
+use super::connection::LinkEnd;
+use crate::replication::upstream::PrimaryAddress;
+use crate::shared::{Message, Shared};
+
+/// Begins a failover and the pause of writes. Returns the number of the failover, for [`start`].
+/// Writes that have begun may still be in progress.
+///
+/// # Errors
+/// The reason for which it cannot begin.
+pub fn begin(shared: &Shared, request: Request) -> Result<u64, Refusal> {
+    let replication = &shared.replication;
+    let mut failover = replication.failover.lock();
+    let number = failover.begin(request, &replication.primary(), shared.uptime_ms())?;
+    // Under the lock, so that the end of this failover comes later.
+    shared.engine.pause.begin(PauseReason::Failover);
+    Ok(number)
+}
+
+/// Starts the thread of a failover that has begun.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub fn start(shared: &Arc<Shared>, number: u64) -> io::Result<()> {
+    let shared = Arc::clone(shared);
+    let body = move || while await_sync(&shared, number) {};
+    std::thread::Builder::new().name("failover".to_owned()).spawn(body).map(drop)
+}
+
+/// Waits until a replica has caught up, or the deadline, and acts then. Returns false at the end of
+/// failover `number`.
+fn await_sync(shared: &Arc<Shared>, number: u64) -> bool {
+    let replication = &shared.replication;
+    if shared.stopping.load(Acquire) {
+        return false;
+    }
+    // Replicas acknowledge once a second otherwise. Nothing is sent if they were asked already.
+    replication.request_ack(shared.engine.log.drawn());
+    let failover = replication.failover.lock();
+    let step = failover.next(number, &replication.primary(), shared.uptime_ms());
+    match step {
+        Step::Ended => return false,
+        Step::Wait(time_ms) => {
+            replication.failover.wait(failover, time_ms);
+            return true;
+        }
+        Step::HandOver(_) | Step::Force(_) | Step::Abort(_) => drop(failover),
+    }
+    let outbox = Outbox::default();
+    shared.engine.gate.exclusive(|alone| act(shared, alone, number, &outbox));
+    shared.wake(&outbox);
+    true
+}
+
+/// Does the next step of failover `number`. All changes are in the stream, so the step is chosen
+/// anew.
+fn act(shared: &Arc<Shared>, alone: &Exclusive, number: u64, outbox: &Outbox) {
+    let replication = &shared.replication;
+    shared.engine.log.pass_on(alone, outbox);
+    let mut failover = replication.failover.lock();
+    let step = failover.next(number, &replication.primary(), shared.uptime_ms());
+    let target = match step {
+        Step::HandOver(target) => {
+            tracing::info!("Failover target {target} is synced, failing over.");
+            target
+        }
+        Step::Force(target) => {
+            tracing::info!("FAILOVER to {target} time out exceeded, failing over.");
+            target
+        }
+        Step::Abort(reason) => {
+            drop(failover);
+            abort(shared, alone, reason, outbox);
+            return;
+        }
+        Step::Wait(_) | Step::Ended => return,
+    };
+    failover.hand_over(target.clone());
+    drop(failover);
+    let Target { host, port } = target;
+    change::follow(shared, alone, PrimaryAddress { host, port }, outbox);
+}
+
+/// Ends the failover without success, and makes this server a primary again. Returns false if there
+/// is none. The caller owns the keyspace.
+pub fn abort(shared: &Arc<Shared>, alone: &Exclusive, reason: &str, outbox: &Outbox) -> bool {
+    let Some(aborted) = shared.replication.failover.lock().abort(reason) else { return false };
+    tracing::info!("{}", aborted.message);
+    if aborted.was_in_progress {
+        change::promote(shared, alone, outbox);
+    }
+    end_pause(shared);
+    true
+}
+
+/// Lets the postponed clients continue.
+fn end_pause(shared: &Shared) {
+    shared.replication.failover.notify();
+    if shared.engine.pause.end(PauseReason::Failover) {
+        shared.broadcast(|| Message::Resume);
+    }
+}
+
+/// Ends the failover, if there is one: the target has become the primary and answers. The caller
+/// owns the keyspace.
+pub(super) fn succeed(shared: &Shared, _alone: &Exclusive) {
+    if shared.replication.failover.lock().succeed() {
+        end_pause(shared);
+    }
+}
+
+/// Returns true if a new link asks its primary to become one.
+pub(super) fn asks(shared: &Shared) -> bool {
+    shared.replication.failover.lock().ask() == Ask::Failover
+}
+
+/// Ends a link whose request to become the primary was refused with `error`. `was_asked` is true if
+/// the target was asked before.
+pub(super) fn refused(shared: &Arc<Shared>, epoch: u64, error: LinkError, was_asked: bool) -> LinkEnd {
+    let outbox = Outbox::default();
+    let end = shared.engine.gate.exclusive(|alone| {
+        if shared.replication.upstream.epoch() != epoch {
+            return LinkEnd::Superseded;
+        }
+        let rejection = shared.replication.failover.lock().judge(&error.text, was_asked);
+        match rejection {
+            Rejection::IsDone => error.into(),
+            Rejection::Final => {
+                tracing::warn!("{error}");
+                abort(shared, alone, REJECTED, &outbox);
+                LinkEnd::Superseded
+            }
+        }
+    });
+    shared.wake(&outbox);
+    end
+}

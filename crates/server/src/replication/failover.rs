@@ -1,0 +1,51 @@
+//! The failover of this server, as its threads share it.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use replicate::failover::Failover;
+
+/// The failover of this server, or none. It changes from one server to another under the exclusive
+/// ownership of the keyspace only.
+#[derive(Default)]
+pub struct SharedFailover {
+    failover: Mutex<Failover>,
+    /// True while the thread of a failover waits for acknowledgements.
+    is_awaited: AtomicBool,
+    /// Notified when a replica acknowledges, and at the end of a failover.
+    news: Condvar,
+}
+
+impl SharedFailover {
+    /// Locks the failover. Meanwhile only the table of replicas may be locked.
+    pub fn lock(&self) -> MutexGuard<'_, Failover> {
+        self.failover.lock().expect("nothing panics while the failover is locked")
+    }
+
+    /// Returns true if a failover has begun and has not ended.
+    pub fn is_on(&self) -> bool {
+        self.lock().is_on()
+    }
+
+    /// Waits for news, at most for `time_ms` milliseconds. `failover` is the lock under which the
+    /// caller has found nothing to do.
+    pub fn wait(&self, failover: MutexGuard<'_, Failover>, time_ms: u64) {
+        // Release: pairs with the Acquire of `notify`. A notifier that misses it has acknowledged
+        // before the caller took the lock, or the caller looks again after the time.
+        self.is_awaited.store(true, Release);
+        let waited = self.news.wait_timeout(failover, Duration::from_millis(time_ms));
+        drop(waited.expect("nothing panics while the failover is locked"));
+        self.is_awaited.swap(false, AcqRel);
+    }
+
+    /// Lets the thread of a failover look at the replicas. One load without such a thread.
+    pub fn notify(&self) {
+        if self.is_awaited.load(Acquire) {
+            // The waiter has the lock from its look at the replicas until it sleeps.
+            drop(self.lock());
+            self.news.notify_all();
+        }
+    }
+}
