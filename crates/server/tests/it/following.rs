@@ -18,6 +18,7 @@ mod chains;
 mod clients;
 mod cuts;
 mod data;
+mod failover;
 mod faults;
 mod logins;
 mod readers;

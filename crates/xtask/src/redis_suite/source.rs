@@ -312,6 +312,12 @@ const REPLICAS: &[Adaptation] = &[
     Adaptation { file: "tests/integration/block-repl.tcl", from: INNER, to: INNER_REPLICA },
     Adaptation { file: "tests/integration/replication-4.tcl", from: INNER, to: INNER_REPLICA },
     Adaptation { file: "tests/integration/replication-psync.tcl", from: INNER, to: INNER_REPLICA },
+    // The middle server is a replica at first.
+    Adaptation {
+        file: "tests/integration/failover.tcl",
+        from: "start_server {tags {\"failover external:skip\"}} {\nstart_server {} {",
+        to: "start_server {tags {\"failover external:skip\"}} {\nstart_server {args replica} {",
+    },
     Adaptation { file: "tests/unit/maxmemory.tcl", from: INNER, to: INNER_REPLICA },
     Adaptation { file: "tests/unit/wait.tcl", from: INNER, to: INNER_REPLICA },
     Adaptation {

@@ -121,7 +121,7 @@ fn write_where_possible(ports: [u16; 2], writer: usize, stop: &AtomicBool) -> [V
 }
 
 /// Returns the elements of all lists of writers.
-fn elements(node: &Node) -> BTreeSet<String> {
+pub(super) fn elements(node: &Node) -> BTreeSet<String> {
     let mut client = node.connect();
     let lists = (0..WRITERS).map(|writer| client.command(&["LRANGE", &format!("list{writer}"), "0", "-1"]));
     let mut all = BTreeSet::new();
@@ -139,7 +139,7 @@ const WRITERS: usize = 3;
 
 /// Runs `act` while clients write at whichever server accepts it. Returns what was acknowledged by
 /// each server.
-fn with_writers(nodes: [&Node; 2], act: impl FnOnce()) -> [Vec<String>; 2] {
+pub(super) fn with_writers(nodes: [&Node; 2], act: impl FnOnce()) -> [Vec<String>; 2] {
     let stop = AtomicBool::new(false);
     let ports = nodes.map(Node::port);
     std::thread::scope(|scope| {
@@ -163,7 +163,7 @@ fn with_writers(nodes: [&Node; 2], act: impl FnOnce()) -> [Vec<String>; 2] {
 }
 
 /// Waits until a server has executed some more commands.
-fn wait_for_writes(node: &Node) {
+pub(super) fn wait_for_writes(node: &Node) {
     let mut client = node.connect();
     let from = number(&mut client, "stats", "total_commands_processed");
     assert!(happens(|| number(&mut client, "stats", "total_commands_processed") > from + 300));

@@ -1,0 +1,330 @@
+//! FAILOVER: a primary changes places with one of its replicas, between all kinds of servers.
+
+use rustix::process::Signal;
+use testkit::replication::load::send_lines;
+use testkit::replication::{Link, Proxy, field, happens, run};
+use testkit::{Client, Value, notation};
+
+use super::chains::chain;
+use super::roles::{elements, wait_for_writes, with_writers};
+use super::{Kind, Node, is_without_peer, runs_all};
+use crate::support::signal;
+
+/// The address of all servers.
+const HOST: &str = "127.0.0.1";
+/// The length of the request of an acknowledgement, in bytes of the stream.
+const GETACK_LEN: u64 = 37;
+
+/// Returns the pairs of a primary and its replica.
+fn pairs() -> Vec<[Kind; 2]> {
+    let (own, peer) = (Kind::Own, Kind::Peer);
+    match is_without_peer() {
+        true => vec![[own, own]],
+        false => vec![[own, own], [own, peer], [peer, own]],
+    }
+}
+
+/// Returns the pairs with a primary of this server's kind.
+fn own_pairs() -> impl Iterator<Item = [Kind; 2]> {
+    pairs().into_iter().filter(|kinds| kinds[0] == Kind::Own)
+}
+
+impl Node {
+    fn failover_state(&self) -> String {
+        self.link("master_failover_state")
+    }
+
+    /// Waits for a state of the failover.
+    fn wait_for_failover(&self, state: &str) {
+        assert!(happens(|| self.failover_state() == state), "not {state}: {}", self.state());
+    }
+
+    /// Waits until the primary counts a replica that it can choose.
+    fn wait_for_replica(&self) {
+        let is_there = happens(|| self.link("slave0").contains("state=online"));
+        assert!(is_there, "no replica is online: {}", self.state());
+    }
+
+    /// Returns the words that fail over to this replica, and further ones.
+    fn words<'w>(&self, port: &'w mut String, more: &[&'w str]) -> Vec<&'w str> {
+        *port = self.port().to_string();
+        [&["FAILOVER", "TO", HOST, port.as_str()], more].concat()
+    }
+
+    /// Fails over from this primary to `target`, and waits for the end.
+    fn fail_over_to(&self, target: &Self) {
+        let mut port = String::new();
+        run(&mut self.connect(), &target.words(&mut port, &[]));
+        self.wait_for_failover("no-failover");
+        assert_eq!((self.link("role"), target.link("role")), ("slave".to_owned(), "master".to_owned()));
+    }
+}
+
+/// Sends a request without reading the reply.
+fn send(client: &mut Client, words: &[&str]) {
+    let mut bytes = Vec::new();
+    resp::encode_request(words, &mut bytes);
+    client.send(&bytes).expect("the server reads");
+}
+
+/// Returns the next reply in one line.
+fn reply(client: &mut Client) -> String {
+    notation::one_line(&client.read().expect("a reply"))
+}
+
+#[test]
+fn failovers_under_load_lose_no_acknowledged_write() {
+    let rounds = if runs_all() { 100 } else { 5 };
+    for kinds in pairs() {
+        let nodes = chain(&kinds);
+        let before: Vec<_> = nodes.iter().map(Node::syncs).collect();
+        let acknowledged = with_writers([&nodes[0], &nodes[1]], || {
+            for round in 0..rounds {
+                let (primary, replica) = (&nodes[round % 2], &nodes[(round + 1) % 2]);
+                wait_for_writes(primary);
+                primary.wait_for_replica();
+                let mut port = String::new();
+                let words = match round % 3 {
+                    0 => vec!["FAILOVER"],
+                    1 => replica.words(&mut port, &[]),
+                    _ => replica.words(&mut port, &["TIMEOUT", "60000"]),
+                };
+                run(&mut primary.connect(), &words);
+                primary.wait_for_failover("no-failover");
+                assert_eq!(primary.link("role"), "slave", "{kinds:?}, round {round}: {}", primary.state());
+                assert_eq!(replica.link("role"), "master", "{kinds:?}, round {round}: {}", replica.state());
+                primary.wait_until_up();
+                wait_for_writes(replica);
+            }
+        });
+        let [primary, replica] = [&nodes[rounds % 2], &nodes[(rounds + 1) % 2]];
+        replica.wait_for_data_of(primary, &format!("{kinds:?}"));
+        let all = elements(&nodes[0]);
+        let lost: Vec<_> = acknowledged.iter().flatten().filter(|element| !all.contains(*element)).collect();
+        let (count, first) = (lost.len(), &lost[..lost.len().min(5)]);
+        assert!(lost.is_empty(), "{kinds:?}: {count} of {} lost: {first:?}", all.len());
+        // Each former primary continues with the new one.
+        let given = nodes.iter().zip(before).map(|(node, before)| node.syncs_since(before));
+        let given = given.fold((0, 0), |sum, (full, partial)| (sum.0 + full, sum.1 + partial));
+        assert_eq!(given, (0, rounds as u64), "{kinds:?}: {}\n{}", nodes[0].state(), nodes[1].state());
+    }
+}
+
+#[test]
+fn other_replicas_continue_after_a_failover() {
+    for kinds in pairs() {
+        let what = format!("{kinds:?}");
+        let [primary, target]: [Node; 2] = chain(&kinds).try_into().ok().expect("two servers");
+        let of_primary = Node::following(&primary, &[]);
+        let of_target = Node::following(&target, &[]);
+        send_lines(&mut primary.connect(), ["SELECT 3", "SET k 1"]);
+        for node in [&of_primary, &of_target] {
+            node.wait_for_data_of(&primary, &what);
+        }
+        let before = [primary.syncs(), target.syncs()];
+        primary.fail_over_to(&target);
+        send_lines(&mut target.connect(), ["SET l 1"]);
+        for node in [&primary, &of_primary, &of_target] {
+            node.wait_for_data_of(&target, &what);
+            assert_eq!(node.link("master_replid"), target.link("master_replid"), "{what}");
+        }
+        let given = [primary.syncs_since(before[0]), target.syncs_since(before[1])];
+        assert_eq!(given, [(0, 1), (0, 2)], "{what}: {}\n{}", primary.state(), target.state());
+    }
+}
+
+/// Starts a primary and its replica, which is then stopped and lacks a write.
+fn with_stopped_replica(kinds: [Kind; 2]) -> [Node; 2] {
+    let nodes: [Node; 2] = chain(&kinds).try_into().ok().expect("two servers");
+    nodes[0].wait_for_replica();
+    send_lines(&mut nodes[0].connect(), ["SET k 1"]);
+    nodes[1].catch_up(&nodes[0]);
+    signal(&nodes[1].process, Signal::STOP);
+    send_lines(&mut nodes[0].connect(), ["SET k 2"]);
+    nodes
+}
+
+#[test]
+fn a_failover_ends_at_its_deadline_or_by_abort() {
+    for kinds in own_pairs() {
+        let [primary, replica] = with_stopped_replica(kinds);
+        let before = primary.syncs();
+        let (mut client, mut writer) = (primary.connect(), primary.connect());
+        let mut port = String::new();
+        // At the deadline.
+        run(&mut client, &replica.words(&mut port, &["TIMEOUT", "300"]));
+        send(&mut writer, &["SET", "k", "3"]);
+        primary.wait_for_failover("no-failover");
+        assert_eq!(reply(&mut writer), "+OK");
+        let log = format!("FAILOVER to {HOST}:{} aborted: Replica never caught up", replica.port());
+        assert!(primary.process.log().contains(&log), "{}", primary.process.log());
+        // By ABORT, several times.
+        for _ in 0..3 {
+            run(&mut client, &replica.words(&mut port, &["TIMEOUT", "60000"]));
+            assert_eq!(primary.failover_state(), "waiting-for-sync");
+            send(&mut writer, &["INCR", "k"]);
+            assert_eq!(client.command(&["GET", "k"]).as_bytes().map(<[u8]>::len), Some(1));
+            run(&mut client, &["FAILOVER", "ABORT"]);
+            assert_eq!(primary.failover_state(), "no-failover");
+            assert!(reply(&mut writer).starts_with(':'));
+        }
+        signal(&replica.process, Signal::CONT);
+        replica.wait_for_data_of(&primary, &format!("{kinds:?}"));
+        assert_eq!((primary.syncs_since(before), primary.link("role")), ((0, 0), "master".to_owned()));
+    }
+}
+
+#[test]
+fn nothing_changes_while_a_failover_waits() {
+    let [primary, replica] = with_stopped_replica([Kind::Own; 2]);
+    let mut client = primary.connect();
+    let keys: Vec<String> = (0..20).map(|number| format!("short{number}")).collect();
+    for key in &keys {
+        run(&mut client, &["SET", key, "x", "PX", "1000"]);
+    }
+    let (begin, size) = (primary.offset(), client.command(&["DBSIZE"]));
+    run(&mut client, &["FAILOVER"]);
+    let asked = happens(|| primary.offset() == begin + GETACK_LEN);
+    assert!(asked, "{begin}: {}", primary.state());
+    assert!(happens(|| keys.iter().all(|key| client.command(&["GET", key]) == Value::Null)));
+    for (words, expected) in [
+        (&["FAILOVER"][..], "-ERR FAILOVER already in progress."),
+        (&["REPLICAOF", "NO", "ONE"], "-ERR REPLICAOF not allowed while failing over."),
+        (&["REPLICAOF", HOST, "1"], "-ERR REPLICAOF not allowed while failing over."),
+        (&["PSYNC", "?", "-1"], "-NOMASTERLINK Can't SYNC while failing over"),
+        (&["SYNC"], "-NOMASTERLINK Can't SYNC while failing over"),
+        (&["CLIENT", "UNPAUSE"], "+OK"),
+    ] {
+        assert_eq!(notation::one_line(&client.command(words)), expected, "{words:?}");
+    }
+    assert_eq!(field(&mut client, "clients", "paused_reason"), "failover_in_progress");
+    assert_eq!(field(&mut client, "clients", "paused_actions"), "write");
+    assert_eq!(client.command(&["DBSIZE"]), size);
+    assert_eq!(primary.offset(), begin + GETACK_LEN);
+    signal(&replica.process, Signal::CONT);
+    primary.wait_for_failover("no-failover");
+    assert_eq!(field(&mut client, "clients", "paused_reason"), "none");
+    primary.wait_for_data_of(&replica, "after the failover");
+}
+
+#[test]
+fn a_forced_failover_does_not_wait_for_the_replica() {
+    for kinds in own_pairs() {
+        let [primary, replica] = with_stopped_replica(kinds);
+        let mut client = primary.connect();
+        let mut port = String::new();
+        let words = replica.words(&mut port, &["TIMEOUT", "100", "FORCE"]);
+        // Aborted, while the replica does not answer.
+        run(&mut client, &words);
+        primary.wait_for_failover("failover-in-progress");
+        assert_eq!(primary.link("role"), "slave");
+        run(&mut client, &["FAILOVER", "ABORT"]);
+        assert_eq!((primary.failover_state(), primary.link("role")), ("no-failover".into(), "master".into()));
+        run(&mut client, &["SET", "k", "3"]);
+        signal(&replica.process, Signal::CONT);
+        replica.wait_for_data_of(&primary, &format!("{kinds:?}: aborted"));
+        // To its end.
+        primary.wait_for_replica();
+        signal(&replica.process, Signal::STOP);
+        run(&mut client, &["SET", "k", "4"]);
+        run(&mut client, &words);
+        primary.wait_for_failover("failover-in-progress");
+        let mut writer = primary.connect();
+        send(&mut writer, &["SET", "k", "5"]);
+        signal(&replica.process, Signal::CONT);
+        primary.wait_for_failover("no-failover");
+        assert_eq!(reply(&mut writer), "-READONLY You can't write against a read only replica.");
+        primary.wait_for_data_of(&replica, &format!("{kinds:?}: forced"));
+        assert_eq!((primary.link("role"), replica.link("role")), ("slave".into(), "master".into()));
+    }
+}
+
+#[test]
+fn a_target_that_refuses_leaves_the_primary_in_its_role() {
+    for kinds in own_pairs() {
+        let [primary, replica]: [Node; 2] = chain(&kinds).try_into().ok().expect("two servers");
+        primary.wait_for_replica();
+        run(&mut replica.connect(), &["ACL", "SETUSER", "default", "-psync"]);
+        let before = primary.syncs();
+        let mut port = String::new();
+        run(&mut primary.connect(), &replica.words(&mut port, &[]));
+        primary.wait_for_failover("no-failover");
+        run(&mut primary.connect(), &["SET", "k", "1"]);
+        let rejected = "Failover target rejected psync request";
+        assert_eq!(primary.process.log().matches(rejected).count(), 1, "{}", primary.process.log());
+        replica.wait_for_data_of(&primary, &format!("{kinds:?}"));
+        assert_eq!((primary.syncs_since(before), primary.link("role")), ((0, 1), "master".to_owned()));
+        assert_eq!(replica.link("role"), "slave");
+        run(&mut replica.connect(), &["ACL", "SETUSER", "default", "+psync"]);
+        primary.fail_over_to(&replica);
+    }
+}
+
+#[test]
+fn a_lost_reply_does_not_make_two_primaries() {
+    let primary = Node::start(Kind::Own, &[]);
+    let port = testkit::process::free_port().expect("a port is free");
+    let proxy = Proxy::start(port).expect("a port is free");
+    let announced = proxy.port().to_string();
+    let options = ["--replica-announce-ip", HOST, "--replica-announce-port", &announced];
+    let replica = Node::start_on(Kind::Own, port, &options);
+    replica.follow(primary.port());
+    replica.wait_until_up();
+    primary.wait_for_replica();
+    let mut client = primary.connect();
+    run(&mut client, &["SET", "k", "1"]);
+    let before = replica.syncs();
+    // The connection ends within the answer to PSYNC.
+    proxy.cut_after(("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+CONT".len()) as u64);
+    run(&mut client, &["FAILOVER", "TO", HOST, &announced]);
+    primary.wait_for_failover("no-failover");
+    assert_eq!((proxy.cuts(), primary.link("role")), (1, "slave".to_owned()), "{}", primary.state());
+    run(&mut replica.connect(), &["SET", "k", "2"]);
+    primary.wait_for_data_of(&replica, "after the failover");
+    assert_eq!(replica.syncs_since(before).0, 0);
+}
+
+#[test]
+fn blocked_clients_and_held_writes_get_errors_after_a_failover() {
+    let [primary, replica] = with_stopped_replica([Kind::Own; 2]);
+    let mut blocked = primary.connect();
+    send(&mut blocked, &["BLPOP", "none", "0"]);
+    assert!(happens(|| field(&mut primary.connect(), "clients", "blocked_clients") == "1"));
+    run(&mut primary.connect(), &["FAILOVER"]);
+    let mut writers: Vec<Client> = (0..3).map(|_| primary.connect()).collect();
+    send(&mut writers[0], &["SET", "held", "1"]);
+    let script = "return redis.call('SET', 'held', '1')";
+    send(&mut writers[1], &["EVAL", script, "1", "held"]);
+    run(&mut writers[2], &["MULTI"]);
+    run(&mut writers[2], &["SET", "held", "1"]);
+    send(&mut writers[2], &["EXEC"]);
+    assert!(happens(|| field(&mut primary.connect(), "clients", "blocked_clients") == "4"));
+    signal(&replica.process, Signal::CONT);
+    primary.wait_for_failover("no-failover");
+    assert!(reply(&mut blocked).starts_with("-UNBLOCKED force unblock from blocking operation"));
+    for writer in &mut writers {
+        let error = reply(writer);
+        assert!(error.contains("READONLY"), "{error}");
+    }
+    primary.wait_for_data_of(&replica, "after the failover");
+    assert_eq!(replica.connect().command(&["EXISTS", "held"]), Value::Integer(0));
+}
+
+#[test]
+fn a_replica_obeys_only_a_request_with_its_own_history() {
+    let nodes = chain(&[Kind::Own, Kind::Own]);
+    let refused = |node: &Node, id: &str| {
+        let mut link = Link::connect(node.port());
+        link.send(&["PSYNC", id, "1", "FAILOVER"]);
+        link.line()
+    };
+    let id = nodes[0].link("master_replid");
+    let other = "0123456789012345678901234567890123456789";
+    assert_eq!(refused(&nodes[0], &id), "-ERR PSYNC FAILOVER can't be sent to a master.");
+    for id in [other, "?", ""] {
+        assert_eq!(refused(&nodes[1], id), "-ERR PSYNC FAILOVER replid must match my replid.");
+    }
+    assert_eq!(nodes[1].link("role"), "slave");
+    assert!(refused(&nodes[1], &id).starts_with("+"));
+    assert_eq!(nodes[1].link("role"), "master");
+}
