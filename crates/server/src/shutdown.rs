@@ -13,12 +13,15 @@ pub struct ShutdownOptions {
     pub by_force: bool,
     /// True if the server does not wait for replicas.
     pub at_once: bool,
+    /// True if a primary first makes a replica the primary. SHUTDOWN has no word for it.
+    pub fails_over: bool,
 }
 
 impl ShutdownOptions {
-    /// Parses the words of SHUTDOWN; ignores unknown words.
+    /// Parses the words of an option: those of SHUTDOWN, and `failover`. Ignores unknown words.
     pub fn of(words: &[Vec<u8>]) -> Self {
-        let mut wish = Self::default();
+        let fails_over = words.iter().any(|word| word.eq_ignore_ascii_case(b"failover"));
+        let mut wish = Self { fails_over, ..Self::default() };
         words.iter().for_each(|word| _ = wish.add(word));
         wish
     }
@@ -172,6 +175,15 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+
+    #[test]
+    fn only_an_option_has_the_word_failover() {
+        let words = ["nosave", "failover"].map(|word| word.as_bytes().to_vec());
+        let wish = ShutdownOptions::of(&words);
+        let expected = ShutdownOptions { forbids_save: true, fails_over: true, ..Default::default() };
+        assert_eq!(wish, expected);
+        assert!(!ShutdownOptions::default().add(b"failover"));
+    }
 
     #[test]
     fn an_aborted_request_never_begins() {

@@ -11,6 +11,7 @@ use server::config::table::process::{SHUTDOWN_ON_SIGINT, SHUTDOWN_ON_SIGTERM};
 use server::logging;
 use server::persistence;
 use server::persistence::shutdown::run_request;
+use server::primary_link::failover;
 use server::shared::Shared;
 use server::shutdown::ShutdownOptions;
 use server::supervisor::Supervisor;
@@ -64,11 +65,14 @@ pub fn handle_signals(mut signals: Signals, shared: Arc<Shared>, supervisor: Sup
 }
 
 /// Runs the shutdown of this request unless it is aborted first.
-fn end(shared: &Shared, request: u64, wish: ShutdownOptions) {
+fn end(shared: &Arc<Shared>, request: u64, wish: ShutdownOptions) {
     let requests = &shared.shutdown_request;
     // DEBUG PAUSE-CRON delays the shutdown, as in Redis, where the cron handles signals.
     while shared.switched_off.cron.load(Relaxed) && requests.is_wanted(request) {
         std::thread::sleep(PAUSED_POLL_INTERVAL);
+    }
+    if wish.fails_over {
+        failover::before_end(shared, || requests.is_wanted(request));
     }
     run_request(shared, request, wish);
 }

@@ -56,7 +56,7 @@ pub static PERCENTILES: WordsKind =
 pub static PRIMARY: WordsKind =
     WordsKind { parse: primary, line_words: 0, accumulates: false, none: "no one" };
 
-/// `shutdown-on-sigint`, `shutdown-on-sigterm`: words of SHUTDOWN.
+/// `shutdown-on-sigint`, `shutdown-on-sigterm`: words of SHUTDOWN, and `failover`.
 pub static SHUTDOWN: WordsKind = WordsKind { parse: shutdown, line_words: 0, accumulates: false, none: NONE };
 
 /// The maximum number of addresses in `bind` or `metrics-bind`.
@@ -153,7 +153,7 @@ fn output_limits(words: &[&[u8]], old: &[Vec<u8>]) -> Words {
 }
 
 fn shutdown(words: &[&[u8]], _: &[Vec<u8>]) -> Words {
-    const WISHES: [&str; 4] = ["save", "nosave", "now", "force"];
+    const WISHES: [&str; 5] = ["save", "nosave", "now", "force", "failover"];
     let has = |wish: &str| words.iter().any(|word| word.eq_ignore_ascii_case(wish.as_bytes()));
     let is_known = |word: &&[u8]| {
         WISHES.iter().chain(&["default"]).any(|known| word.eq_ignore_ascii_case(known.as_bytes()))

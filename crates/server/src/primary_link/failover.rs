@@ -12,17 +12,22 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
+use std::time::Duration;
 
 use engine::shared::PauseReason;
 use engine::threads::Outbox;
 use keyspace::Exclusive;
-use replicate::failover::{Ask, REJECTED, Refusal, Rejection, Request, Step, Target};
+use replicate::failover::{ABORTED, Ask, REJECTED, Refusal, Rejection, Request, Step, Target};
 use replicate::link::request::LinkError;
 
 use super::change;
 use super::connection::LinkEnd;
+use crate::config::table::process::SHUTDOWN_TIMEOUT;
 use crate::replication::upstream::PrimaryAddress;
 use crate::shared::{Message, Shared};
+
+/// The interval of the looks at a failover before the end of the server.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Begins a failover and the pause of writes. Returns the number of the failover, for [`start`].
 /// Writes that have begun may still be in progress.
@@ -36,6 +41,41 @@ pub fn begin(shared: &Shared, request: Request) -> Result<u64, Refusal> {
     // Under the lock, so that the end of this failover comes later.
     shared.engine.pause.begin(PauseReason::Failover);
     Ok(number)
+}
+
+/// Makes a replica the primary before this server ends, if it is a primary and has replicas. Waits
+/// for the end of the failover, at most for `shutdown-timeout`, and while `is_wanted`. The calling
+/// thread is outside the gate.
+pub fn before_end(shared: &Arc<Shared>, is_wanted: impl Fn() -> bool) {
+    let timeout_ms = SHUTDOWN_TIMEOUT.of(&shared.config()).saturating_mul(1000);
+    let until_ms = shared.uptime_ms().saturating_add(timeout_ms);
+    if timeout_ms == 0 || !is_wanted() {
+        return;
+    }
+    let request = Request { timeout_ms: Some(timeout_ms), ..Request::default() };
+    match begin(shared, request) {
+        Ok(number) => {
+            tracing::info!("FAILOVER to any replica before shutting down.");
+            if let Err(error) = start(shared, number) {
+                tracing::warn!(%error, "cannot start the thread of the failover");
+                abort_from_outside(shared, ABORTED);
+            }
+        }
+        Err(refusal) => tracing::info!("No failover before shutting down: {}", refusal.reply()),
+    }
+    while shared.replication.failover.is_on() && shared.uptime_ms() < until_ms {
+        if !is_wanted() {
+            return abort_from_outside(shared, ABORTED);
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Ends the failover as [`abort`] does. The calling thread is outside the gate.
+fn abort_from_outside(shared: &Arc<Shared>, reason: &str) {
+    let outbox = Outbox::default();
+    shared.engine.gate.exclusive(|alone| abort(shared, alone, reason, &outbox));
+    shared.wake(&outbox);
 }
 
 /// Starts the thread of a failover that has begun.
@@ -57,7 +97,7 @@ fn await_sync(shared: &Arc<Shared>, number: u64) -> bool {
     }
     // Replicas acknowledge once a second otherwise. Nothing is sent if they were asked already.
     replication.request_ack(shared.engine.log.drawn());
-    let failover = replication.failover.lock();
+    let failover = replication.failover.lock_to_wait();
     let step = failover.next(number, &replication.primary(), shared.uptime_ms());
     match step {
         Step::Ended => return false,

@@ -1,7 +1,7 @@
 //! The failover of this server, as its threads share it.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use replicate::failover::Failover;
 #[derive(Default)]
 pub struct SharedFailover {
     failover: Mutex<Failover>,
-    /// True while the thread of a failover waits for acknowledgements.
+    /// True while the thread of a failover looks at the replicas, or waits for acknowledgements.
     is_awaited: AtomicBool,
     /// Notified when a replica acknowledges, and at the end of a failover.
     news: Condvar,
@@ -29,20 +29,27 @@ impl SharedFailover {
         self.lock().is_on()
     }
 
+    /// Locks the failover for a look at the replicas, after which the caller may [`wait`](Self::wait).
+    pub fn lock_to_wait(&self) -> MutexGuard<'_, Failover> {
+        // Relaxed: the lock of the table of replicas orders it. Who acknowledges after the caller's
+        // look at the table sees it.
+        self.is_awaited.store(true, Relaxed);
+        self.lock()
+    }
+
     /// Waits for news, at most for `time_ms` milliseconds. `failover` is the lock under which the
     /// caller has found nothing to do.
     pub fn wait(&self, failover: MutexGuard<'_, Failover>, time_ms: u64) {
-        // Release: pairs with the Acquire of `notify`. A notifier that misses it has acknowledged
-        // before the caller took the lock, or the caller looks again after the time.
-        self.is_awaited.store(true, Release);
         let waited = self.news.wait_timeout(failover, Duration::from_millis(time_ms));
         drop(waited.expect("nothing panics while the failover is locked"));
-        self.is_awaited.swap(false, AcqRel);
+        self.is_awaited.store(false, Relaxed);
     }
 
     /// Lets the thread of a failover look at the replicas. One load without such a thread.
     pub fn notify(&self) {
-        if self.is_awaited.load(Acquire) {
+        // Relaxed: see `lock_to_wait`. If another thread has just stopped to wait, the next one
+        // looks again after its time.
+        if self.is_awaited.load(Relaxed) {
             // The waiter has the lock from its look at the replicas until it sleeps.
             drop(self.lock());
             self.news.notify_all();

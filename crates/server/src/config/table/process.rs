@@ -154,7 +154,7 @@ pub static SHUTDOWN_ON_SIGINT: Handle<[Vec<u8>]> = Opt::new(
     SHUTDOWN,
     "default",
     "The options of SHUTDOWN that SIGINT uses: `default`, or a combination of `save`, `nosave`, \
-         `now` and `force`.",
+         `now`, `force` and `failover`. With `failover`, a primary first makes a replica the primary.",
 )
 .typed();
 
@@ -164,7 +164,7 @@ pub static SHUTDOWN_ON_SIGTERM: Handle<[Vec<u8>]> = Opt::new(
     SHUTDOWN,
     "default",
     "The options of SHUTDOWN that SIGTERM uses: `default`, or a combination of `save`, `nosave`, \
-         `now` and `force`.",
+         `now`, `force` and `failover`. With `failover`, a primary first makes a replica the primary.",
 )
 .typed();
 

@@ -1,5 +1,7 @@
 //! FAILOVER: a primary changes places with one of its replicas, between all kinds of servers.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use testkit::replication::load::send_lines;
 use testkit::replication::{Link, Proxy, field, happens, run};
@@ -308,6 +310,28 @@ fn blocked_clients_and_held_writes_get_errors_after_a_failover() {
     }
     primary.wait_for_data_of(&replica, "after the failover");
     assert_eq!(replica.connect().command(&["EXISTS", "held"]), Value::Integer(0));
+}
+
+#[test]
+fn sigterm_can_make_a_replica_the_primary_first() {
+    for kinds in own_pairs() {
+        let mut primary = Node::start(kinds[0], &["--shutdown-on-sigterm", "nosave failover"]);
+        let replica = Node::start(kinds[1], &[]);
+        primary.suit_peers();
+        replica.follow(primary.port());
+        replica.wait_until_up();
+        primary.wait_for_replica();
+        let mut client = primary.connect();
+        for number in 0..100 {
+            run(&mut client, &["SET", "k", &number.to_string()]);
+        }
+        signal(&primary.process, Signal::TERM);
+        let status = primary.process.wait(Duration::from_secs(60)).expect("it can be waited for");
+        assert_eq!(status, Some(0), "{kinds:?}: {}", primary.process.log());
+        assert_eq!(replica.link("role"), "master", "{kinds:?}: {}", primary.process.log());
+        let value = replica.connect().command(&["GET", "k"]);
+        assert_eq!(value.as_bytes(), Some(&b"99"[..]), "{kinds:?}");
+    }
 }
 
 #[test]
