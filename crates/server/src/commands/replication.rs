@@ -89,8 +89,8 @@ fn sync(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Command
     Ok(())
 }
 
-/// Returns an error on a replica that does not follow its primary: it has no stream to pass on. Also
-/// during a failover, after which the stream is another one.
+/// Returns an error on a replica that does not follow its primary: it has no stream to pass on.
+/// Also during a failover, after which the stream is another one.
 fn require_primary(ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     if ctx.shared.replication.failover.is_on() {
         return Err(CommandError::Line("NOMASTERLINK Can't SYNC while failing over"));

@@ -1,9 +1,9 @@
 //! The coordinated failover: FAILOVER on a primary, and its request on the replica.
 //!
 //! ```text
-//!   FAILOVER ─► writes pause ─► thread "failover": all is acknowledged ─► change: follow the target
+//!   FAILOVER ─► writes pause ─► thread "failover": all is acknowledged ─► follow the target
 //!                                                                            │
-//!   writes go on, and get READONLY ◄── +CONTINUE ◄── PSYNC … FAILOVER ◄── thread "primary-link"
+//!   writes go on, and get READONLY ◄── +CONTINUE ◄── PSYNC … FAILOVER ◄── "primary-link"
 //! ```
 //! The decisions are those of [`replicate::failover`]. The role changes in an exclusive section in
 //! which the target has acknowledged the whole stream. So no acknowledged write is missing there,

@@ -29,7 +29,8 @@ impl SharedFailover {
         self.lock().is_on()
     }
 
-    /// Locks the failover for a look at the replicas, after which the caller may [`wait`](Self::wait).
+    /// Locks the failover for a look at the replicas, after which the caller may
+    /// [`wait`](Self::wait).
     pub fn lock_to_wait(&self) -> MutexGuard<'_, Failover> {
         // Relaxed: the lock of the table of replicas orders it. Who acknowledges after the caller's
         // look at the table sees it.

@@ -292,13 +292,13 @@ fn blocked_clients_and_held_writes_get_errors_after_a_failover() {
     let mut blocked = primary.connect();
     send(&mut blocked, &["BLPOP", "none", "0"]);
     assert!(happens(|| field(&mut primary.connect(), "clients", "blocked_clients") == "1"));
-    run(&mut primary.connect(), &["FAILOVER"]);
     let mut writers: Vec<Client> = (0..3).map(|_| primary.connect()).collect();
+    run(&mut writers[2], &["MULTI"]);
+    run(&mut writers[2], &["SET", "held", "1"]);
+    run(&mut primary.connect(), &["FAILOVER"]);
     send(&mut writers[0], &["SET", "held", "1"]);
     let script = "return redis.call('SET', 'held', '1')";
     send(&mut writers[1], &["EVAL", script, "1", "held"]);
-    run(&mut writers[2], &["MULTI"]);
-    run(&mut writers[2], &["SET", "held", "1"]);
     send(&mut writers[2], &["EXEC"]);
     assert!(happens(|| field(&mut primary.connect(), "clients", "blocked_clients") == "4"));
     signal(&replica.process, Signal::CONT);
