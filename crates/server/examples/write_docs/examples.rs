@@ -17,6 +17,10 @@ const STATED_REPLIES: &[(&str, &str)] = &[
     ),
     ("sync", "The snapshot, and then the stream."),
     (
+        "failover",
+        "Simple string `OK`: writes are paused, and INFO shows the progress. With ABORT: the failover is ended.",
+    ),
+    (
         "config|rewrite",
         "Simple string `OK`: the file is written. An error if the server was started without a file.",
     ),
