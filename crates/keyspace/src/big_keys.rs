@@ -164,6 +164,7 @@ mod tests {
     /// A keyspace on which a test does random work, in two databases.
     struct Work {
         keyspace: Keyspace,
+        beside: Keyspace,
         access_results: AccessResults,
         rng: fastrand::Rng,
     }
@@ -172,7 +173,8 @@ mod tests {
         fn new(seed: u64) -> Self {
             let keyspace = Keyspace::new(2, [1, 2, 3, seed]);
             let access_results = AccessResults::of_thread(&keyspace, seed);
-            Self { keyspace, access_results, rng: fastrand::Rng::with_seed(seed) }
+            let beside = keyspace.beside();
+            Self { keyspace, beside, access_results, rng: fastrand::Rng::with_seed(seed) }
         }
 
         /// Calls `work` with both keys in a database.
@@ -226,6 +228,10 @@ mod tests {
             match choice {
                 5 if self.rng.bool() => self.keyspace.swap_dbs(0, 1),
                 6 if self.rng.u32(..20) == 0 => self.keyspace.empty_dbs(0..1, drop),
+                7 if self.rng.bool() => {
+                    let gate = crate::gate::Gate::new(1);
+                    gate.exclusive(|alone| self.keyspace.exchange(&self.beside, alone));
+                }
                 _ => {}
             }
         }

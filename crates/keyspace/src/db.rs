@@ -159,6 +159,25 @@ impl Shard {
         }
     }
 
+    /// Exchanges the keys of database `index` with those that `other`, the shard of the same number
+    /// in another keyspace, has in it. O(1).
+    pub(crate) fn exchange_keys(&mut self, other: &mut Self, index: usize) {
+        let take_big = |shard: &mut Self| {
+            let big = shard.rare.as_mut().and_then(|rare| rare.big.get_mut(index));
+            big.map(std::mem::take)
+        };
+        let (own_big, others_big) = (take_big(self), take_big(other));
+        let (own, others) = (self.take_keys(index), other.take_keys(index));
+        for (shard, keys, big) in [(self, others, others_big), (other, own, own_big)] {
+            if let Some(big) = big {
+                *shard.big_mut(index) = big;
+            }
+            if !keys.is_empty() {
+                shard.db_mut(index).table = keys;
+            }
+        }
+    }
+
     /// Updates the index of big keys after a key's size mark has changed from `old` to `new`, for
     /// instance because a big key was added or removed. O(1) amortised.
     #[cold]

@@ -35,8 +35,11 @@ pub struct ShardBusy;
 impl Keyspace {
     /// Creates an empty keyspace of `db_count` databases whose hashes depend on the secret `seed`.
     pub fn new(db_count: usize, seed: [u64; 4]) -> Self {
+        Self::with_hasher(db_count, Hasher::with_seed(seed))
+    }
+
+    fn with_hasher(db_count: usize, hasher: Hasher) -> Self {
         let shards = (0..SHARD_COUNT).map(|number| PaddedLock(Lock::new(Shard::new(number))));
-        let hasher = Hasher::with_seed(seed);
         Self {
             shards: shards.collect(),
             snapshot: Snapshot::new(db_count, &hasher),
@@ -44,6 +47,12 @@ impl Keyspace {
             db_count,
             sizes: KeySizes::new(db_count),
         }
+    }
+
+    /// Creates an empty keyspace beside this one, with the same databases and hashes, so that
+    /// [`exchange`](Self::exchange) can exchange the keys of both. O(shards).
+    pub fn beside(&self) -> Self {
+        Self::with_hasher(self.db_count, self.hasher.clone())
     }
 
     /// Returns the keyed hash function of this process.
@@ -301,6 +310,24 @@ impl Keyspace {
         }
         self.sizes.swap(a, b);
         self.snapshot.swapped(a, b);
+    }
+
+    /// Exchanges all keys with those of `other`, which [`beside`](Self::beside) has created. The
+    /// clients that follow keys stay with this keyspace. The caller owns both keyspaces. O(shards ×
+    /// databases), for any number of keys.
+    ///
+    /// # Panics
+    /// If a snapshot walk over one of the keyspaces is in progress.
+    pub fn exchange(&self, other: &Self, _alone: &Exclusive) {
+        assert!(
+            !self.snapshot.is_under_way() && !other.snapshot.is_under_way(),
+            "the walk reads the old keys"
+        );
+        for shard in 0..SHARD_COUNT {
+            let (mut own, mut others) = (self.lock(shard), other.lock(shard));
+            (0..self.db_count).for_each(|db| own.exchange_keys(&mut others, db));
+        }
+        (0..self.db_count).for_each(|db| self.sizes.exchange(&other.sizes, db));
     }
 
     /// Removes the big values of these databases that the snapshot walk is reading from the
@@ -821,6 +848,59 @@ mod tests {
     use structures::entry::{Entry, NewValue};
 
     const LIMITS: PackLimits = PackLimits { entries_max: 8, value_len_bytes_max: 64 };
+
+    /// Adds keys that begin with `name` to database `db`. Returns the sorted names.
+    fn add(keyspace: &Keyspace, db: usize, name: &str, count: usize) -> Vec<String> {
+        let mut names: Vec<String> = (0..count).map(|number| format!("{name}{number}")).collect();
+        for name in &names {
+            let key = keyspace.hasher().key(name.as_bytes());
+            let entry = Entry::new(key.bytes, NewValue::Bytes(&[b'v'; 100]), Some(100), 0);
+            assert!(keyspace.insert_absent(&mut keyspace.lock(key.shard()), db, entry));
+        }
+        names.sort();
+        names
+    }
+
+    /// Returns the sorted names of the keys of a database that can be found.
+    fn names(keyspace: &Keyspace, db: usize) -> Vec<String> {
+        let mut names = Vec::new();
+        for shard in 0..SHARD_COUNT {
+            let guard = keyspace.lock(shard);
+            for entry in guard.db(db).into_iter().flat_map(|db| db.table().iter()) {
+                let key = keyspace.hasher().key(entry.key());
+                assert!(key.shard() == shard && guard.is_live(db, key, 0));
+                names.push(String::from_utf8_lossy(entry.key()).into_owned());
+            }
+        }
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn exchanged_keyspaces_have_each_others_keys_and_counts() {
+        let (keyspace, gate) = (Keyspace::new(4, [1, 2, 3, 4]), crate::gate::Gate::new(1));
+        let beside = keyspace.beside();
+        let old = [0, 1].map(|db| add(&keyspace, db, "old", 300 + db));
+        let new = [0, 3].map(|db| add(&beside, db, "new", 200 + db));
+        keyspace.lock(7).add_registration();
+        let exchange = || gate.exclusive(|alone| keyspace.exchange(&beside, alone));
+        exchange();
+        for (keyspace, expected) in [
+            (&keyspace, [&new[0], &vec![], &vec![], &new[1]]),
+            (&beside, [&old[0], &old[1], &vec![], &vec![]]),
+        ] {
+            for (db, expected) in expected.into_iter().enumerate() {
+                assert_eq!(names(keyspace, db), *expected);
+                assert_eq!(keyspace.db_size(db).map(|size| size.expires), Ok(expected.len()));
+                assert_eq!(keyspace.sizes().counts(db), keyspace.sizes_recounted(db));
+            }
+        }
+        // The followers of keys stay.
+        assert!(keyspace.lock(7).has_registrations() && !beside.lock(7).has_registrations());
+        let more = add(&keyspace, 1, "more", 10);
+        exchange();
+        assert_eq!((names(&keyspace, 0), names(&beside, 1)), (old[0].clone(), more));
+    }
 
     #[test]
     fn a_sweep_removes_due_fields_and_hashes_without_fields() {

@@ -298,9 +298,8 @@ impl KeySizes {
         }
     }
 
-    /// Returns the distribution of a database's key sizes: exact only while no thread writes.
-    /// O(lanes).
-    pub fn counts(&self, db: usize) -> SizeCounts {
+    /// Adds up each cell of a database over all lanes. O(lanes).
+    fn sums(&self, db: usize) -> [u64; CELLS] {
         let mut sums = [0_u64; CELLS];
         self.each_lane(|lane| {
             if let Some(cells) = lane.dbs[db].get() {
@@ -309,6 +308,13 @@ impl KeySizes {
                 }
             }
         });
+        sums
+    }
+
+    /// Returns the distribution of a database's key sizes: exact only while no thread writes.
+    /// O(lanes).
+    pub fn counts(&self, db: usize) -> SizeCounts {
+        let sums = self.sums(db);
         SizedType::ALL.map(|kind| {
             let first = kind as usize * BINS;
             // If other threads move keys meanwhile, a sum may be below zero for a moment.
@@ -324,6 +330,18 @@ impl KeySizes {
                 cell.store(0, Relaxed);
             }
         });
+    }
+
+    /// Exchanges the counts of database `db` with those that `other` has of it. The caller owns both
+    /// keyspaces. O(lanes).
+    pub(crate) fn exchange(&self, other: &Self, db: usize) {
+        let (own, others) = (self.sums(db), other.sums(db));
+        for (sizes, sums) in [(self, others), (other, own)] {
+            sizes.forget(db);
+            if sums.iter().any(|&sum| sum != 0) {
+                sizes.shared.cells(db).iter().zip(sums).for_each(|(cell, sum)| cell.store(sum, Relaxed));
+            }
+        }
     }
 
     /// Exchanges the counts of two databases. The caller must be the gate's exclusive owner, and
