@@ -187,6 +187,30 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         dropped
     }
 
+    /// Serves the clients that are blocked on keys which exist now, because a snapshot may have
+    /// replaced all data before the stream. Called before the first [`apply`](Self::apply), outside
+    /// the gate. Returns false if a busy script owns the keyspace: the caller then tries again
+    /// after a short time. O(keys with blocked clients).
+    ///
+    /// # Errors
+    /// The server does not follow this primary any more.
+    pub fn serve_blocked(&mut self) -> Result<bool, ApplyError> {
+        let shared = self.engine.shared();
+        let pass = shared.enter_gate_unless_busy(GateSlot::Applier);
+        if !pass.is_inside() {
+            return Ok(false);
+        }
+        self.begin()?;
+        let executor = &mut self.engine.executor;
+        executor.commit.ready_all();
+        executor.serve(shared.keyspace.lock_none());
+        executor.commit.broadcast();
+        executor.end_turn();
+        drop(pass);
+        executor.commit.merge_log();
+        Ok(true)
+    }
+
     /// Applies a batch of requests from `input`, outside the gate at the beginning and at the end.
     /// `input` begins where the last input began, without the bytes that were dropped since. Its
     /// first byte has the offset `position` in the connection. O(batch).

@@ -555,6 +555,20 @@ impl<'s> Commit<'s> {
         }
     }
 
+    /// Makes all keys ready that clients are blocked on, because other code has replaced all data.
+    /// O(keys with blocked clients).
+    #[cold]
+    pub fn ready_all(&mut self) {
+        let shared = self.shared;
+        let dbs: Vec<usize> = (0..shared.keyspace.db_count()).collect();
+        let waited = shared.blocked.keys_of(&dbs).into_iter();
+        self.ready.extend(waited.map(|(db, key)| ReadyKey {
+            db,
+            hash: shared.keyspace.hasher().hash_key(&key),
+            key,
+        }));
+    }
+
     /// Ends a unit: sends the collected messages in order, under the locks of all changed shards.
     /// `client` is the id of the client that made the changes; 0 for none. O(notices).
     #[cold]

@@ -119,9 +119,25 @@ enum NextStep {
 
 impl Stream<'_, '_, '_> {
     fn run(&mut self) -> LinkEnd {
+        if let Err(end) = self.serve_blocked() {
+            return end;
+        }
         loop {
             if let Err(end) = self.apply().and_then(|next| self.wait(next)) {
                 return end;
+            }
+        }
+    }
+
+    /// Serves clients that wait for keys which the snapshot has brought.
+    fn serve_blocked(&mut self) -> Result<(), LinkEnd> {
+        loop {
+            let served = self.applier.serve_blocked();
+            self.receiver.shared.wake(self.applier.outbox());
+            match served {
+                Ok(true) => return Ok(()),
+                Ok(false) => self.connection.hold(RETRY)?,
+                Err(_) => return Err(LinkEnd::Superseded),
             }
         }
     }

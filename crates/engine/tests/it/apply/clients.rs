@@ -31,6 +31,36 @@ fn blocked_clients_are_served() {
 }
 
 #[test]
+fn clients_blocked_on_keys_of_a_snapshot_are_served() {
+    let (shared, clock) = replica(Settings::default());
+    let mut stream = Stream::new(&shared, &clock);
+    let mut thread = thread(&shared, &clock);
+    let [reader, other] = [0, 1].map(|_| thread.connect());
+    thread.run(reader, "XREAD BLOCK 0 STREAMS s 0");
+    thread.run(other, "XREAD BLOCK 0 STREAMS nowhere 0");
+    // The keyspace gets a stream without a command, as from a snapshot.
+    let loaded = shared.keyspace.beside();
+    let (loading, loading_clock) = replica(Settings::default());
+    Stream::new(&loading, &loading_clock).apply("XADD s 1-1 f v");
+    let key = loading.keyspace.hasher().key(b"s");
+    let entry = loading
+        .keyspace
+        .lock(key.shard())
+        .db(0)
+        .and_then(|db| db.table().iter().next().map(|entry| entry.duplicate(b"s", 0)));
+    let shard = shared.keyspace.hasher().key(b"s").shard();
+    assert!(loaded.insert_absent(&mut loaded.lock(shard), 0, entry.expect("it was added")));
+    shared.gate.exclusive(|alone| shared.keyspace.exchange(&loaded, alone));
+    assert_eq!(stream.applier.serve_blocked(), Ok(true));
+    assert_eq!(stream.applier.outbox().take().into_vec(), [0]);
+    let reply = "*1|*2|$1|s|*1|*2|$3|1-1|*2|$1|f|$1|v|";
+    assert_eq!(thread.deliveries(), [(reader, reply.to_owned())]);
+    assert_eq!(thread.session(other).flow, Flow::Blocked);
+    stream.apply("XADD nowhere 1-1 f v");
+    assert_eq!(thread.deliveries().len(), 1);
+}
+
+#[test]
 fn transactions_fail_for_watched_keys() {
     let (shared, clock) = replica(Settings::default());
     let mut stream = Stream::new(&shared, &clock);
