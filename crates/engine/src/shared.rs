@@ -113,13 +113,47 @@ pub struct Role {
     pub refuses_writes: AtomicBool,
     /// True if the link of a replica is down and clients may not read old data
     /// (`replica-serve-stale-data no`).
-    pub is_stale: AtomicBool,
+    is_stale: AtomicBool,
+    /// True while a primary's snapshot is loaded beside the data that clients read.
+    is_loading_beside: AtomicBool,
+    /// True if one of these two is, so that requests look at one flag only.
+    is_hindered: AtomicBool,
     /// True if `maxmemory` has no effect, because the server is a replica
-    /// (`replica-ignore-maxmemory`).
+    /// (`replica-ignore-maxmemory`) or loads a snapshot beside its data.
     pub ignores_memory_limit: AtomicBool,
     /// The number of changes of the role or of the primary. A stream that was begun before the last
     /// change must not be applied any more.
     pub epoch: AtomicU64,
+}
+
+/// The hindrances of clients by the state of the link of a replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hindrances {
+    /// True if the link is down and clients may not read old data.
+    pub is_stale: bool,
+    /// True while a primary's snapshot is loaded beside the data that clients read.
+    pub is_loading_beside: bool,
+}
+
+impl Role {
+    /// Records the hindrances of clients.
+    pub fn note(&self, hindrances: Hindrances) {
+        let Hindrances { is_stale, is_loading_beside } = hindrances;
+        self.is_stale.store(is_stale, Relaxed);
+        self.is_loading_beside.store(is_loading_beside, Relaxed);
+        self.is_hindered.store(is_stale || is_loading_beside, Relaxed);
+    }
+
+    /// Returns true if the link of a replica is down and clients may not read old data.
+    #[inline]
+    pub fn is_stale(&self) -> bool {
+        self.is_stale.load(Relaxed)
+    }
+
+    /// Returns true while a primary's snapshot is loaded beside the data that clients read.
+    pub fn is_loading_beside(&self) -> bool {
+        self.is_loading_beside.load(Relaxed)
+    }
 }
 
 /// The states of the server, outside the engine, because of which requests are refused or
@@ -154,7 +188,7 @@ impl ServerState {
             | self.log_failed.load(Relaxed)
             | self.lacks_replicas.load(Relaxed)
             | self.role.refuses_writes.load(Relaxed)
-            | self.role.is_stale.load(Relaxed)
+            | self.role.is_hindered.load(Relaxed)
             | self.is_stopping.load(Relaxed)
     }
 

@@ -485,12 +485,16 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         if server_state.is_loading.load(Relaxed) && !permitted.contains(Flags::LOADING) {
             return Some(LOADING);
         }
-        let is_write = flags_of(session, registered).contains(Flags::WRITE);
+        let flags = flags_of(session, registered);
+        let is_write = flags.contains(Flags::WRITE);
         if is_write && let Some(error) = self.executor.write_refusal() {
             return Some(error);
         }
-        if server_state.role.is_stale.load(Relaxed) && !permitted.contains(Flags::STALE) {
+        if server_state.role.is_stale() && !permitted.contains(Flags::STALE) {
             return Some(STALE_REPLICA);
+        }
+        if server_state.role.is_loading_beside() && flags.contains(Flags::NO_ASYNC_LOADING) {
+            return Some(LOADING);
         }
         (!is_write && command.name == "PING").then(|| self.executor.disk_refusal())?
     }

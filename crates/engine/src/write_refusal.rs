@@ -36,7 +36,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
 
     /// Returns true if the server is a replica that may not show old data to clients.
     pub(crate) fn is_stale(&self) -> bool {
-        self.shared().server_state.role.is_stale.load(Relaxed) && self.applied_epoch.is_none()
+        self.shared().server_state.role.is_stale() && self.applied_epoch.is_none()
     }
 
     /// Returns the error for writes after a save that failed, or while the append-only file cannot

@@ -332,8 +332,8 @@ impl KeySizes {
         });
     }
 
-    /// Exchanges the counts of database `db` with those that `other` has of it. The caller owns both
-    /// keyspaces. O(lanes).
+    /// Exchanges the counts of database `db` with those that `other` has of it. The caller owns
+    /// both keyspaces. O(lanes).
     pub(crate) fn exchange(&self, other: &Self, db: usize) {
         let (own, others) = (self.sums(db), other.sums(db));
         for (sizes, sums) in [(self, others), (other, own)] {

@@ -37,6 +37,8 @@ struct ReplicaHost<'s>(&'s Shared);
 
 const SELECT: u16 = 0;
 const PUBLISH: u16 = 3;
+/// Stands for SAVE of a client. The host of clients runs it as SELECT.
+const SAVE: u16 = 5;
 /// Stands for REPLICAOF of a client, at the moment at which the applier runs the command.
 const REPLICAOF: u16 = 4;
 
@@ -90,6 +92,7 @@ static COMMANDS: &[Command<Runner>] = &[
     command("REPLCONF", 2, Flags::STALE),
     command("PUBLISH", PUBLISH, Flags::PUBSUB.union(Flags::MAY_REPLICATE)),
     command("REPLICAOF", REPLICAOF, Flags::ADMIN),
+    command("SAVE", SAVE, Flags::ADMIN.union(Flags::NO_ASYNC_LOADING)),
 ];
 
 /// Creates the engine of a read-only replica.

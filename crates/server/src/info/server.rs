@@ -180,7 +180,7 @@ pub fn persistence(shared: &Shared, fields: &mut Fields) {
     if let Some(writer) = &aof.writer {
         append_only_files(&aof, writer, fields);
     }
-    if server_state.is_loading.load(Relaxed) {
+    if is_async || server_state.is_loading.load(Relaxed) {
         loading_figures(loading, fields);
     }
 }

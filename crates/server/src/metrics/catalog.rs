@@ -269,6 +269,11 @@ pub const FIELDS: &[Field] = &[
     ),
     gauge("loading", "loading", "1 while the server loads its data and refuses most commands, else 0."),
     gauge(
+        "async_loading",
+        "async_loading",
+        "1 while a replica loads a snapshot beside the data that clients read, else 0.",
+    ),
+    gauge(
         "rdb_last_load_keys_loaded",
         "rdb_last_load_keys_loaded",
         "Keys read from the data file at the start or by DEBUG RELOAD.",
@@ -904,7 +909,6 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
             "mem_aof_buffer",
             "mem_overhead_db_hashtable_rehashing",
             "active_defrag_running",
-            "async_loading",
             "current_cow_size_age",
             "module_fork_in_progress",
             "module_fork_last_cow_size",

@@ -21,6 +21,7 @@ use persist::load::{
 use persist::rdb::VersionCheck;
 use persist::save::Way;
 
+use super::hidden_data::HiddenData;
 use super::stream_point::StreamDuringLoad;
 use crate::config::table::persistence as options;
 use crate::context::unix_ms;
@@ -48,6 +49,8 @@ pub struct LoadMode<'s> {
     pub expired: Expired,
     /// The stream of replicas, if the file is the snapshot of a server that starts.
     pub stream: Option<&'s StreamDuringLoad<'s>>,
+    /// The receiver of keys and functions that no client sees; `None` for the data of the server.
+    pub hidden: Option<&'s HiddenData>,
 }
 
 /// The treatment of keys that have expired.
@@ -146,7 +149,9 @@ impl Loading<'_> {
                 stream.delete(batch.db(), &expired);
             }
             self.delay(entries.len());
-            let pass = (self.how.way == Way::Gate).then(|| engine.enter_gate(GateSlot::Loader(number)));
+            // The gate is that of the data which clients see.
+            let is_gated = self.how.way == Way::Gate && self.how.hidden.is_none();
+            let pass = is_gated.then(|| engine.enter_gate(GateSlot::Loader(number)));
             figures.keys.fetch_add(entries.len() as u64, Relaxed);
             let added = self.add(batch.db(), entries);
             drop(pass);
@@ -186,7 +191,7 @@ impl Loading<'_> {
     /// Adds the keys of a batch to a database. A key that already exists is an error, unless it may
     /// be replaced.
     fn add(&self, db: usize, entries: Vec<(KeyHash, KeyEntry)>) -> Result<(), KeyEntry> {
-        let keyspace = &self.shared.engine.keyspace;
+        let keyspace = self.how.hidden.map_or(&self.shared.engine.keyspace, HiddenData::keyspace);
         if self.how.duplicates == Duplicates::Replaced {
             for (hash, entry) in &entries {
                 keyspace.remove(&mut keyspace.lock(shard_of(*hash)), db, entry.key());
@@ -199,9 +204,13 @@ impl Loading<'_> {
     /// it may be replaced.
     fn keep_function(&self, source: Arc<[u8]>, file_offset: u64) -> Result<(), LoadError> {
         let persistence = &self.shared.persistence;
+        let add = |source| match self.how.hidden {
+            Some(hidden) => hidden.add_function(source),
+            None => persistence.add_function(source),
+        };
         match self.how.duplicates {
             Duplicates::Replaced => persistence.replace_function(source),
-            Duplicates::Refused if !persistence.add_function(source) => {
+            Duplicates::Refused if !add(source) => {
                 return Err(LoadError { file_offset, key: None, kind: LoadErrorKind::DuplicateLibrary });
             }
             Duplicates::Refused => {}

@@ -33,7 +33,9 @@ use crate::snapshots::{BeginResult, Current, DataFolder, SaveInitiator, folder_p
 pub mod aof;
 mod file_times;
 pub mod full_sync;
+pub mod hidden_data;
 pub mod last_acks;
+pub mod load_beside;
 pub mod loading;
 pub mod primary_snapshot;
 pub mod replay;

@@ -96,10 +96,17 @@ pub enum NotReplaced {
 }
 
 /// A source that counts its bytes in the progress figures, and ends at the end of the server.
-struct Metered<'s, S> {
-    source: S,
+pub(super) struct Metered<'s, S> {
+    pub source: S,
     read_bytes: u64,
     shared: &'s Shared,
+}
+
+impl<'s, S> Metered<'s, S> {
+    /// Creates the source of a load in `shared`.
+    pub fn new(shared: &'s Shared, source: S) -> Self {
+        Self { source, read_bytes: 0, shared }
+    }
 }
 
 impl<S: ByteSource> ByteSource for Metered<'_, S> {
@@ -130,9 +137,9 @@ pub fn replace_data<S: ByteSource>(
     takeover: &mut impl Takeover<S>,
 ) -> Result<Replaced<S>, NotReplaced> {
     let Incoming { source, len_bytes } = incoming;
-    let metered = Metered { source, read_bytes: 0, shared };
-    let splitter = Splitter::open(metered, load_options(shared), shared.engine.keyspace.db_count())
-        .map_err(|error| NotReplaced::Kept(error.to_string()))?;
+    let splitter =
+        Splitter::open(Metered::new(shared, source), load_options(shared), shared.engine.keyspace.db_count())
+            .map_err(|error| NotReplaced::Kept(error.to_string()))?;
     let Emptied { active, freed } = empty_and_begin(shared, len_bytes, takeover)?;
     tracing::info!("Flushing old data");
     shared.engine.freeing.push(freed);
@@ -140,13 +147,14 @@ pub fn replace_data<S: ByteSource>(
         aof::finish_detached(shared, &active);
     }
     let mut stream_db = None;
-    let mut on_fact = |name: &[u8], value: &[u8]| {
-        if name.eq_ignore_ascii_case(b"repl-stream-db") {
-            stream_db = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
-        }
+    let mut on_fact = |name: &[u8], value: &[u8]| note_stream_db(&mut stream_db, name, value);
+    let how = LoadMode {
+        way: Way::Gate,
+        duplicates: Duplicates::Refused,
+        expired: Expired::Kept,
+        stream: None,
+        hidden: None,
     };
-    let how =
-        LoadMode { way: Way::Gate, duplicates: Duplicates::Refused, expired: Expired::Kept, stream: None };
     let is_lazy = replication::REPLICA_LAZY_FLUSH.of(&shared.config());
     let loaded = std::thread::scope(|scope| {
         if !is_lazy {
@@ -172,45 +180,71 @@ pub fn replace_data<S: ByteSource>(
     }
 }
 
+/// Notes the fact of a snapshot that names the database which is selected in the stream.
+pub(super) fn note_stream_db(stream_db: &mut Option<u32>, name: &[u8], value: &[u8]) {
+    if name.eq_ignore_ascii_case(b"repl-stream-db") {
+        *stream_db = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
+    }
+}
+
 /// The old data and the writer of the append-only file, after all was emptied.
 struct Emptied {
     active: Option<Active>,
     freed: Vec<LazyFreed>,
 }
 
-/// Empties the server and begins the load, as soon as no save or rewrite is in progress. Those in
-/// the background are cancelled, with full syncs of other replicas; a SAVE is awaited.
+/// Empties the server and begins the load, as soon as no save or rewrite is in progress.
 fn empty_and_begin<S>(
     shared: &Shared,
     len_bytes: Option<u64>,
     takeover: &mut impl Takeover<S>,
 ) -> Result<Emptied, NotReplaced> {
+    alone_without_walks(shared, |alone, outbox| {
+        check_idle(shared)?;
+        takeover.before_emptying(alone).map_err(NotReplaced::Kept)?;
+        let active = aof::suspend(shared, alone, outbox);
+        shared.persistence.loading.begin(unix_ms() / 1000, len_bytes.unwrap_or(0));
+        shared.persistence.is_incomplete.store(true, Relaxed);
+        shared.engine.server_state.is_loading.store(true, Relaxed);
+        let freed = empty(shared, alone, outbox);
+        Ok(Emptied { active, freed })
+    })
+}
+
+/// Checks that no load is in progress. The caller owns the keyspace.
+pub(super) fn check_idle(shared: &Shared) -> Result<(), NotReplaced> {
+    match shared.engine.server_state.is_loading.load(Relaxed) {
+        true => Err(NotReplaced::Kept("another load is in progress".to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// Calls `act` as the exclusive owner, as soon as no save or rewrite is in progress. Those in the
+/// background are cancelled, with full syncs of other replicas; a SAVE is awaited. The caller is
+/// outside the gate.
+///
+/// # Errors
+/// The error of `act`, or that the server is about to end.
+pub(super) fn alone_without_walks<R>(
+    shared: &Shared,
+    mut act: impl FnMut(&Exclusive, &Outbox) -> Result<R, NotReplaced>,
+) -> Result<R, NotReplaced> {
     loop {
         end_walks(shared);
         let outbox = Outbox::default();
-        let begun = shared.engine.gate.exclusive(|alone| {
-            let server_state = &shared.engine.server_state;
-            if server_state.is_loading.load(Relaxed) {
-                return Err(NotReplaced::Kept("another load is in progress".to_owned()));
-            }
-            if server_state.is_stopping.load(Relaxed) || shared.stopping.load(Relaxed) {
+        let done = shared.engine.gate.exclusive(|alone| {
+            if shared.engine.server_state.is_stopping.load(Relaxed) || shared.stopping.load(Relaxed) {
                 return Err(NotReplaced::Kept("the server is shutting down".to_owned()));
             }
             // Another save or rewrite may have begun in between.
             if shared.persistence.state().current.is_some() || shared.append_only.is_rewriting() {
                 return Ok(None);
             }
-            takeover.before_emptying(alone).map_err(NotReplaced::Kept)?;
-            let active = aof::suspend(shared, alone, &outbox);
-            shared.persistence.loading.begin(unix_ms() / 1000, len_bytes.unwrap_or(0));
-            shared.persistence.is_incomplete.store(true, Relaxed);
-            server_state.is_loading.store(true, Relaxed);
-            let freed = empty(shared, alone, &outbox);
-            Ok(Some(Emptied { active, freed }))
+            act(alone, &outbox).map(Some)
         });
         shared.wake(&outbox);
-        if let Some(emptied) = begun? {
-            return Ok(emptied);
+        if let Some(done) = done? {
+            return Ok(done);
         }
     }
 }
@@ -492,4 +526,4 @@ pub fn replace_data_by_file<'r>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

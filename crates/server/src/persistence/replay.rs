@@ -396,7 +396,13 @@ pub(super) fn replay_part(
         begins_with_snapshot(path).map_err(|error| FileError(format!("{name} cannot be read: {error}")))?;
     let mut from_offset = 0;
     if has_snapshot {
-        let how = LoadMode { way, duplicates: Duplicates::Refused, expired: Expired::Kept, stream: None };
+        let how = LoadMode {
+            way,
+            duplicates: Duplicates::Refused,
+            expired: Expired::Kept,
+            stream: None,
+            hidden: None,
+        };
         from_offset = load_rdb_part(shared, path, how).map_err(|error| {
             tracing::error!("{name}: {error}");
             FileError(format!("Error reading the RDB preamble of the AOF file {name}, AOF loading aborted"))

@@ -382,6 +382,7 @@ fn load(shared: &Arc<Shared>, source: Option<Source>, start_thread: StartThread)
                 duplicates: Duplicates::Refused,
                 expired: if is_replica { Expired::Kept } else { Expired::LeftOut },
                 stream: Some(&stream),
+                hidden: None,
             };
             load_file(shared, &path, how).map_err(|error| {
                 tracing::error!("{} cannot be loaded: {error}", path.display());

@@ -1,15 +1,18 @@
 //! The full synchronisation: all data is replaced by a snapshot of the primary.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use keyspace::Exclusive;
 use persist::load::ByteSource;
 use replicate::history::ReplId;
 
 use super::connection::{Connection, LinkEnd};
+use super::engine_role::update_engine;
 use super::transfer::Transfer;
 use crate::config::choices::DisklessLoad;
 use crate::config::table::replication as options;
+use crate::persistence::load_beside::{OldData, replace_data_when_loaded};
 use crate::persistence::primary_snapshot::{
     Incoming, NotReplaced, ReceivedSnapshot, Takeover, replace_data as replace, replace_data_by_file,
 };
@@ -49,6 +52,9 @@ impl History<'_> {
         let mut primary = replication.primary();
         primary.adopt(self.id, self.offset, limit_bytes);
         primary.set_stream_db(stream_db);
+        drop(primary);
+        // Replicas of this server follow the old data.
+        replication.notify();
     }
 }
 
@@ -99,20 +105,27 @@ pub(super) fn replace_data(
     let shared = Arc::clone(connection.shared);
     let history = History { shared: &shared, epoch, id, offset };
     let transfer = Transfer::begin(connection)?;
-    let replaced = if loads_directly(&shared) {
-        tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
-        let len_bytes = transfer.total_bytes();
-        let incoming = Incoming { source: transfer, len_bytes };
-        replace(&shared, incoming, &mut FromLink(history)).map(|_| ())
-    } else {
-        let received = receive(transfer)?;
-        tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
-        let keep_alive = || {
-            connection.restart_timeout();
-            // If the link has ended, it is opened again after the load.
-            let _ = connection.keep_alive();
-        };
-        replace_data_by_file(&shared, received, &mut FromFile(history), keep_alive).map(|_| ())
+    let replaced = match way_to_load(&shared, id) {
+        LoadWay::Direct => {
+            tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
+            replace(&shared, incoming(transfer), &mut FromLink(history)).map(|_| ())
+        }
+        LoadWay::Beside(old_data) => {
+            tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
+            let _announced = (old_data == OldData::Served).then(|| AsyncLoading::begin(&shared));
+            let mut takeover = FromLink(history);
+            replace_data_when_loaded(&shared, incoming(transfer), &mut takeover, old_data).map(|_| ())
+        }
+        LoadWay::ByFile => {
+            let received = receive(transfer)?;
+            tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
+            let keep_alive = || {
+                connection.restart_timeout();
+                // If the link has ended, it is opened again after the load.
+                let _ = connection.keep_alive();
+            };
+            replace_data_by_file(&shared, received, &mut FromFile(history), keep_alive).map(|_| ())
+        }
     };
     match replaced {
         Ok(()) => {
@@ -129,8 +142,19 @@ pub(super) fn replace_data(
     }
 }
 
-/// Returns true if the snapshot is loaded while it arrives (`repl-diskless-load`).
-fn loads_directly(shared: &Shared) -> bool {
+/// A way to load a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LoadWay {
+    /// It is received into a file, and loaded once it is complete.
+    ByFile,
+    /// All data is emptied, and the snapshot is loaded while it arrives.
+    Direct,
+    /// The snapshot is loaded while it arrives, beside the old data.
+    Beside(OldData),
+}
+
+/// Returns the way to load a snapshot of the history `id` (`repl-diskless-load`).
+fn way_to_load(shared: &Shared, id: ReplId) -> LoadWay {
     let is_empty = || {
         let keyspace = &shared.engine.keyspace;
         (0..keyspace.db_count()).all(|db| keyspace.reachable_db_size(db).keys == 0)
@@ -138,10 +162,37 @@ fn loads_directly(shared: &Shared) -> bool {
     // The options are unlocked before the wait for the keyspace: its users may need them.
     let load = options::REPL_DISKLESS_LOAD.of(&shared.config());
     match load {
-        // A load beside the present data is not possible. A file keeps that data as well.
-        DisklessLoad::Disabled | DisklessLoad::SwapDb => false,
-        DisklessLoad::OnEmptyDb => shared.engine.gate.exclusive(|_alone| is_empty()),
-        DisklessLoad::FlushBeforeLoad => true,
+        DisklessLoad::FlushBeforeLoad => LoadWay::Direct,
+        DisklessLoad::OnEmptyDb if shared.engine.gate.exclusive(|_alone| is_empty()) => LoadWay::Direct,
+        DisklessLoad::Disabled | DisklessLoad::OnEmptyDb => LoadWay::ByFile,
+        // As in Redis: the old data is served if it is an older state of the same history.
+        DisklessLoad::SwapDb if shared.replication.primary().history().id == id => {
+            LoadWay::Beside(OldData::Served)
+        }
+        DisklessLoad::SwapDb => LoadWay::Beside(OldData::Withheld),
+    }
+}
+
+fn incoming<'c, 't>(transfer: Transfer<'c, 't>) -> Incoming<Transfer<'c, 't>> {
+    let len_bytes = transfer.total_bytes();
+    Incoming { source: transfer, len_bytes }
+}
+
+/// The state of a load beside data that clients use. Dropping it ends the state.
+struct AsyncLoading<'s>(&'s Shared);
+
+impl<'s> AsyncLoading<'s> {
+    fn begin(shared: &'s Shared) -> Self {
+        shared.replication.upstream.is_async_loading.store(true, Relaxed);
+        update_engine(shared);
+        Self(shared)
+    }
+}
+
+impl Drop for AsyncLoading<'_> {
+    fn drop(&mut self) {
+        self.0.replication.upstream.is_async_loading.store(false, Relaxed);
+        update_engine(self.0);
     }
 }
 

@@ -146,12 +146,7 @@ impl Persistence {
     /// Stores the source of a function library. Returns false, and changes nothing, if a library of
     /// the same name is already stored.
     pub fn add_function(&self, source: Arc<[u8]>) -> bool {
-        let mut functions = self.functions();
-        let is_new = place_of(&functions, &source).is_none();
-        if is_new {
-            functions.push(source);
-        }
-        is_new
+        add_library(&mut self.functions(), source)
     }
 
     /// Stores the source of a function library. Replaces a library of the same name.
@@ -315,6 +310,16 @@ impl LoadFigures {
             counter.store(0, Relaxed);
         }
     }
+}
+
+/// Adds the source of a library. Returns false, and changes nothing, if there is a library of the
+/// same name.
+pub(crate) fn add_library(libraries: &mut Vec<Arc<[u8]>>, source: Arc<[u8]>) -> bool {
+    let is_new = place_of(libraries, &source).is_none();
+    if is_new {
+        libraries.push(source);
+    }
+    is_new
 }
 
 /// Returns the index of the library with the same name as the library in `source`.

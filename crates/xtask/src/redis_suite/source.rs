@@ -363,19 +363,6 @@ const OUTER_REPLICA: &str = "start_server {tags {\"repl external:skip\"} args re
 
 /// Changes that make units with replicas shorter, or that leave parts of them out.
 const SHORTER: &[Adaptation] = &[
-    // Here a replica loads a snapshot beside its data.
-    Adaptation {
-        file: "tests/integration/replication.tcl",
-        from: "# Diskless load swapdb when async_loading (matching master replid)\n\
-               foreach testType {Successful Aborted} {\n    start_server {tags {\"repl external:skip\"}} {\n",
-        to: "foreach testType {Successful Aborted} {\n    start_server {tags {\"repl external:skip saker:skip\"}} {\n",
-    },
-    // A replica that loads from a file reads the link at once.
-    Adaptation {
-        file: "tests/integration/replication.tcl",
-        from: "                    [lindex $replicas 0] config set repl-diskless-load swapdb\n",
-        to: "                    [lindex $replicas 0] config set repl-diskless-load flush-before-load\n",
-    },
     Adaptation {
         file: "tests/integration/replication.tcl",
         from: "repl-timeout 5\n",

@@ -4,9 +4,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use engine::apply::ApplyError;
 use engine::settings::Settings;
+use engine::shared::Hindrances;
 
 use super::{Stream, encoded, replica, thread};
 
+const STALE: Hindrances = Hindrances { is_stale: true, is_loading_beside: false };
+const LOADING_BESIDE: Hindrances = Hindrances { is_stale: false, is_loading_beside: true };
 const READONLY: &str = "-READONLY You can't write against a read only replica.|";
 const MASTERDOWN: &str = "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.|";
 
@@ -70,7 +73,7 @@ fn a_replica_without_its_primary_refuses_what_would_show_old_data() {
     let [client, early] = [0, 1].map(|_| thread.connect());
     thread.run(early, "MULTI");
     thread.run(early, "GET k");
-    shared.server_state.role.is_stale.store(true, Relaxed);
+    shared.server_state.role.note(STALE);
     let abort = format!("-EXECABORT Transaction discarded because of: {}", &MASTERDOWN[1..]);
     assert_eq!(thread.run(early, "EXEC").0, abort);
     for (request, reply) in [
@@ -93,8 +96,32 @@ fn a_replica_without_its_primary_refuses_what_would_show_old_data() {
     // What has arrived is applied in any case.
     stream.apply("SET k 2\nEVAL SET,k,3 0\nMULTI\nINCR k\nEXEC");
     assert!(stream.reports.failures.is_empty(), "{:?}", stream.reports.failures);
-    shared.server_state.role.is_stale.store(false, Relaxed);
+    shared.server_state.role.note(Hindrances::default());
     assert_eq!(thread.run(client, "GET k").0, "$1|4|");
+}
+
+#[test]
+fn a_load_beside_the_data_refuses_few_commands() {
+    let (shared, clock) = replica(Settings::default());
+    let mut stream = Stream::new(&shared, &clock);
+    stream.apply("SET k v");
+    let mut thread = thread(&shared, &clock);
+    let [client, early] = [0, 1].map(|_| thread.connect());
+    thread.run(early, "MULTI");
+    thread.run(early, "SAVE 0");
+    shared.server_state.role.note(LOADING_BESIDE);
+    const LOADING: &str = "-LOADING Redis is loading the dataset in memory|";
+    let abort = format!("-EXECABORT Transaction discarded because of: {}", &LOADING[1..]);
+    assert_eq!(thread.run(early, "EXEC").0, abort);
+    for (request, reply) in
+        [("GET k", "$1|v|"), ("SET k x", READONLY), ("SAVE 0", LOADING), ("EVAL GET,k 0", "$1|v|")]
+    {
+        assert_eq!(thread.run(client, request).0, reply, "{request}");
+    }
+    shared.server_state.role.note(Hindrances { is_stale: true, ..LOADING_BESIDE });
+    assert_eq!(thread.run(client, "SAVE 0").0, MASTERDOWN);
+    shared.server_state.role.note(Hindrances::default());
+    assert_eq!(thread.run(client, "SAVE 0").0, "+OK|");
 }
 
 #[test]

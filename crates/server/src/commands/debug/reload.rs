@@ -115,7 +115,8 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
             data.note_replacement();
             empty(shared);
         }
-        let how = LoadMode { way: Way::Owner, duplicates, expired: Expired::LeftOut, stream: None };
+        let how =
+            LoadMode { way: Way::Owner, duplicates, expired: Expired::LeftOut, stream: None, hidden: None };
         match load_file(shared, &path, how) {
             Ok(_) => {
                 tracing::warn!("DB reloaded by DEBUG RELOAD");

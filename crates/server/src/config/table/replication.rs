@@ -147,8 +147,8 @@ pub static REPL_DISKLESS_LOAD: Handle<DisklessLoad> = Opt::choice(
     "repl-diskless-load",
     "disabled",
     DisklessLoad::WORDS,
-    "The condition for loading a snapshot directly from the connection to the primary. `swapdb` \
-         does as `disabled`: the old data is served until the snapshot has arrived.",
+    "The condition for loading a snapshot directly from the connection to the primary. With \
+         `swapdb` it is loaded beside the old data, which stays until the new data is complete.",
 )
 .typed();
 

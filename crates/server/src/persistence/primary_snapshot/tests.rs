@@ -11,11 +11,11 @@ use crate::builder::Server;
 
 /// A link to a primary that records the steps of the takeover.
 #[derive(Default)]
-struct Link {
-    steps: Vec<String>,
-    refusal: Option<String>,
+pub(in crate::persistence) struct Link {
+    pub(in crate::persistence) steps: Vec<String>,
+    pub(in crate::persistence) refusal: Option<String>,
     /// The expected bytes behind the snapshot.
-    mark: Vec<u8>,
+    pub(in crate::persistence) mark: Vec<u8>,
 }
 
 impl<S> Takeover<S> for Link {
@@ -35,7 +35,7 @@ impl<S> Takeover<S> for Link {
 }
 
 /// A source that stops in the middle until it is told to go on.
-struct Held {
+pub(in crate::persistence) struct Held {
     bytes: Vec<u8>,
     at: usize,
     is_at_pause: Sender<()>,
@@ -43,7 +43,7 @@ struct Held {
 }
 
 impl Held {
-    fn new(bytes: &[u8]) -> (Self, Receiver<()>, Sender<()>) {
+    pub(in crate::persistence) fn new(bytes: &[u8]) -> (Self, Receiver<()>, Sender<()>) {
         let ((is_at_pause, paused), (goes_on, go_on)) = (channel(), channel());
         (Self { bytes: bytes.to_owned(), at: 0, is_at_pause, go_on }, paused, goes_on)
     }
@@ -69,13 +69,13 @@ impl ByteSource for Held {
 }
 
 /// A server in a folder, and a client.
-struct Tested {
+pub(in crate::persistence) struct Tested {
     server: Server,
-    client: Client,
+    pub(in crate::persistence) client: Client,
 }
 
 impl Tested {
-    fn in_folder(folder: &Path, options: &[(&str, &str)]) -> Self {
+    pub(in crate::persistence) fn in_folder(folder: &Path, options: &[(&str, &str)]) -> Self {
         let mut builder = Server::builder().port(0).io_threads(1).data_folder(folder);
         for (name, value) in options {
             builder = builder.option(name, value);
@@ -87,24 +87,27 @@ impl Tested {
         tested
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(in crate::persistence) fn shared(&self) -> &Arc<Shared> {
         self.server.shared()
     }
 
-    fn other_client(&self) -> Client {
+    pub(in crate::persistence) fn other_client(&self) -> Client {
         Client::to_port(self.server.port())
     }
 
     /// Runs a command and returns its reply as text.
-    fn run(&mut self, command: &str) -> String {
+    pub(in crate::persistence) fn run(&mut self, command: &str) -> String {
         run(&mut self.client, command)
     }
 
-    fn keys(&self) -> Contents {
+    pub(in crate::persistence) fn keys(&self) -> Contents {
         of_keyspace(&self.shared().engine.keyspace)
     }
 
-    fn replace<S: ByteSource>(&self, source: S) -> (Result<Replaced<S>, NotReplaced>, Vec<String>) {
+    pub(in crate::persistence) fn replace<S: ByteSource>(
+        &self,
+        source: S,
+    ) -> (Result<Replaced<S>, NotReplaced>, Vec<String>) {
         self.replace_for(Link::default(), source)
     }
 
@@ -129,21 +132,22 @@ impl Tested {
     }
 }
 
-fn run(client: &mut Client, command: &str) -> String {
+pub(in crate::persistence) fn run(client: &mut Client, command: &str) -> String {
     client.command(&command.split(' ').collect::<Vec<_>>()).to_string()
 }
 
-fn info(client: &mut Client, field: &str) -> String {
+pub(in crate::persistence) fn info(client: &mut Client, field: &str) -> String {
     let Value::Bulk(text) = client.command(&["INFO", "persistence"]) else { panic!("a bulk string") };
     let text = String::from_utf8_lossy(&text).into_owned();
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.expect("the field exists").to_owned()
 }
 
-const LIBRARY: &str = "#!lua name=lib\nredis.register_function('of_primary', function() return 1 end)";
+pub(in crate::persistence) const LIBRARY: &str =
+    "#!lua name=lib\nredis.register_function('of_primary', function() return 1 end)";
 
 /// Returns the data of a primary, and its snapshot.
-fn primary() -> (Contents, Vec<u8>) {
+pub(in crate::persistence) fn primary() -> (Contents, Vec<u8>) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut tested = Tested::in_folder(folder.path(), &[("save", "\"\"")]);
     for number in 0..1000 {
@@ -158,7 +162,7 @@ fn primary() -> (Contents, Vec<u8>) {
 }
 
 /// Creates a replica with data of its own.
-fn replica(options: &[(&str, &str)]) -> (Tested, tempfile::TempDir) {
+pub(in crate::persistence) fn replica(options: &[(&str, &str)]) -> (Tested, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut tested = Tested::in_folder(folder.path(), options);
     tested.run("SET own 1");
@@ -171,7 +175,7 @@ fn replica(options: &[(&str, &str)]) -> (Tested, tempfile::TempDir) {
     (tested, folder)
 }
 
-const NO_SAVE: (&str, &str) = ("save", "\"\"");
+pub(in crate::persistence) const NO_SAVE: (&str, &str) = ("save", "\"\"");
 
 #[test]
 fn a_header_that_is_not_understood_keeps_the_data() {
@@ -337,7 +341,7 @@ fn saves_in_progress_are_cancelled() {
     assert_eq!(info(&mut tested.client, "aof_rewrite_in_progress"), "0");
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(in crate::persistence) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("created");
     for entry in std::fs::read_dir(from).expect("readable") {
         let entry = entry.expect("readable");
@@ -350,7 +354,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-const AOF: [(&str, &str); 2] = [("appendonly", "yes"), NO_SAVE];
+pub(in crate::persistence) const AOF: [(&str, &str); 2] = [("appendonly", "yes"), NO_SAVE];
 
 #[test]
 fn the_append_only_file_gets_the_new_data_and_all_later_changes() {

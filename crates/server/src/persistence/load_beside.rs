@@ -1,0 +1,147 @@
+//! The load of a primary's snapshot beside the data of a replica (`repl-diskless-load swapdb`).
+//!
+//! ```text
+//!   header read ─► loaded on all cores into hidden data ─► end mark checked
+//!        │                      │                                │ saves and rewrites ended
+//!        │                      │                                ▼
+//!        │                      │      alone: append-only file off, data exchanged, ID adopted
+//!        └──────────┬───────────┘                                │
+//!                   ▼                                            ├─► old data freed
+//!      on an error: the hidden data is freed,                    └─► a new base of the
+//!      everything else stays as it was                               append-only file
+//! ```
+//!
+//! Until the exchange, the server has its old data, its files and its history. Saves, rewrites and
+//! partial resynchronisations go on with them. After a crash, even between the exchange and the end
+//! of the new base, the append-only files give the data of before the exchange.
+//!
+//! Memory must suffice for both, and `used_memory` counts both.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use engine::threads::Outbox;
+use keyspace::Exclusive;
+use persist::load::{Behind, ByteSource, Splitter};
+use persist::save::Way;
+
+use super::aof;
+use super::hidden_data::HiddenData;
+use super::loading::{Duplicates, Expired, LoadMode, load_options, load_snapshot};
+use super::primary_snapshot::{
+    Incoming, Metered, NotReplaced, Replaced, Takeover, alone_without_walks, check_idle, note_stream_db,
+};
+use crate::append_only::Active;
+use crate::context::unix_ms;
+use crate::shared::Shared;
+
+/// The service for clients during the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OldData {
+    /// Clients use the old data.
+    Served,
+    /// Clients get `-LOADING`.
+    Withheld,
+}
+
+/// Loads a primary's snapshot into hidden data, and exchanges that for all data of the server once
+/// it is complete. The caller is outside the gate.
+///
+/// # Errors
+/// The reason; the old data stays.
+pub fn replace_data_when_loaded<S: ByteSource>(
+    shared: &Arc<Shared>,
+    incoming: Incoming<S>,
+    takeover: &mut impl Takeover<S>,
+    old_data: OldData,
+) -> Result<Replaced<S>, NotReplaced> {
+    let Incoming { source, len_bytes } = incoming;
+    let metered = Metered::new(shared, source);
+    let splitter = Splitter::open(metered, load_options(shared), shared.engine.keyspace.db_count())
+        .map_err(|error| NotReplaced::Kept(error.to_string()))?;
+    begin(shared, len_bytes, old_data)?;
+    let hidden = HiddenData::new(shared);
+    let replaced = load(shared, splitter, &hidden, takeover).and_then(|replaced| {
+        let active = alone_without_walks(shared, |alone, outbox| {
+            takeover.before_emptying(alone).map_err(NotReplaced::Kept)?;
+            let active = exchange(shared, alone, outbox, &hidden);
+            takeover.before_serving(alone, replaced.stream_db);
+            Ok(active)
+        })?;
+        if let Some(active) = active {
+            aof::finish_detached(shared, &active);
+        }
+        Ok(replaced)
+    });
+    if old_data == OldData::Withheld {
+        shared.engine.gate.exclusive(|_alone| shared.persistence.end_loading(&shared.engine));
+    }
+    match &replaced {
+        Ok(_) => tracing::info!("MASTER <-> REPLICA sync: Discarding old DB in background"),
+        Err(_) => tracing::info!("MASTER <-> REPLICA sync: Discarding temporary DB in background"),
+    }
+    hidden.free(shared);
+    if replaced.is_ok() || old_data == OldData::Withheld {
+        // The append-only file gets a new base, and the options may have changed.
+        aof::settle(shared);
+    }
+    replaced
+}
+
+/// Begins the load.
+fn begin(shared: &Shared, len_bytes: Option<u64>, old_data: OldData) -> Result<(), NotReplaced> {
+    shared.engine.gate.exclusive(|_alone| {
+        check_idle(shared)?;
+        shared.persistence.loading.begin(unix_ms() / 1000, len_bytes.unwrap_or(0));
+        if old_data == OldData::Withheld {
+            shared.engine.server_state.is_loading.store(true, Relaxed);
+        }
+        Ok(())
+    })
+}
+
+/// Loads the snapshot into `hidden`, and checks its end.
+fn load<S: ByteSource>(
+    shared: &Shared,
+    splitter: Splitter<Metered<'_, S>>,
+    hidden: &HiddenData,
+    takeover: &mut impl Takeover<S>,
+) -> Result<Replaced<S>, NotReplaced> {
+    let how = LoadMode {
+        way: Way::Gate,
+        duplicates: Duplicates::Refused,
+        expired: Expired::Kept,
+        stream: None,
+        hidden: Some(hidden),
+    };
+    let mut stream_db = None;
+    let mut on_fact = |name: &[u8], value: &[u8]| note_stream_db(&mut stream_db, name, value);
+    let loaded = load_snapshot(shared, splitter, how, &mut on_fact);
+    let checked = loaded.map_err(|error| error.to_string()).and_then(|loaded| {
+        let Behind { source: Metered { mut source, .. }, ahead: mut behind, .. } = loaded;
+        takeover.check_end(&mut behind, &mut source)?;
+        Ok(Replaced { behind, source, stream_db })
+    });
+    checked.map_err(NotReplaced::Kept)
+}
+
+/// Exchanges the data of the server for the hidden data, unrecorded. Tells the clients that watch
+/// or cache keys. Returns the writer of the append-only file, which records nothing more. The
+/// caller owns the keyspace.
+fn exchange(shared: &Shared, alone: &Exclusive, outbox: &Outbox, hidden: &HiddenData) -> Option<Active> {
+    tracing::info!("MASTER <-> REPLICA sync: Swapping active DB with loaded DB");
+    let engine = &shared.engine;
+    let active = aof::suspend(shared, alone, outbox);
+    engine.mark_all_watchers(alone);
+    engine.invalidate_all_caches(alone, outbox);
+    hidden.exchange(shared, alone);
+    // Also of keys that exist in the new data only.
+    engine.mark_all_watchers(alone);
+    (0..engine.keyspace.db_count()).for_each(|db| engine.hot_keys.windows.forget(db));
+    // An earlier load may have failed.
+    shared.persistence.is_incomplete.store(false, Relaxed);
+    active
+}
+
+#[cfg(test)]
+mod tests;
