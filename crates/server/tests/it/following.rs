@@ -24,6 +24,7 @@ mod logins;
 mod readers;
 mod roles;
 mod trees;
+mod swapdb;
 mod unknown;
 
 /// The options of all servers. A test that runs into a timeout sets its own.
