@@ -1,10 +1,14 @@
 //! `saker-server --healthcheck [FILE] [options]`: checks that a running server replies, for
-//! containers and supervisors without a client.
+//! containers and supervisors without a client. `--healthcheck=ready` checks that it also has its
+//! data: a replica must follow its primary.
 //!
 //! The arguments are the file and options of the running server, which contain its addresses. The
 //! password comes from the environment variable `REDISCLI_AUTH`, else from `requirepass`. With a
 //! password the reply must be PONG. Without one, a server that requires a password counts as
 //! healthy too, so that the check needs no secret.
+//!
+//! A replica that loads a snapshot of its primary, or refuses stale data, is healthy but not ready:
+//! a restart would only make it begin again. [`judge`] asks such a server for its role.
 //!
 //! If the server listens with TLS only, the check presents the client certificate of the options.
 //! It accepts only the server certificate that the options name.
@@ -15,7 +19,7 @@
 //! and resolving a name have no time limit. The process ends without waiting for these threads.
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
@@ -25,28 +29,53 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use resp::Value;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use server::config::{ConfigStore, apply, table};
 use server::tls::settings::TlsSettings;
 
-/// The flag, which must be the first argument.
-pub const FLAG: &[u8] = b"--healthcheck";
+/// The state of a server that a check asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The server replies.
+    Healthy,
+    /// The server replies and has its data: a replica is in sync.
+    Ready,
+}
+
+impl Asked {
+    /// Returns the check of a flag, which must be the first argument.
+    pub fn of_flag(arg: &[u8]) -> Option<Self> {
+        match arg {
+            b"--healthcheck" => Some(Self::Healthy),
+            b"--healthcheck=ready" => Some(Self::Ready),
+            _ => None,
+        }
+    }
+}
 
 /// Maximum duration of the whole check.
 const TIME_MAX: Duration = Duration::from_secs(3);
 /// Time after which the next address is checked in parallel.
 const NEXT_AFTER: Duration = Duration::from_millis(500);
-/// Maximum length of a reply in bytes: a status or an error.
-const REPLY_LEN_BYTES_MAX: u64 = 1024;
+/// Maximum length of a reply in bytes: a status, an error, or the role.
+const REPLY_LEN_BYTES_MAX: usize = 64 * 1024;
 
 /// Checks the server that runs with these options, and prints the result.
-pub fn run(store: &ConfigStore) -> ExitCode {
+pub fn run(store: &ConfigStore, asked: Asked) -> ExitCode {
     let password = std::env::var_os("REDISCLI_AUTH").map(OsStringExt::into_vec);
     let password = password.unwrap_or_else(|| table::security::REQUIREPASS.of(store).to_vec());
-    match places(store).and_then(|places| check(places, &password, TIME_MAX)) {
-        Ok(()) => super::print("PONG"),
+    match places(store).and_then(|places| check(places, asked, &password, TIME_MAX)) {
+        Ok(()) => super::print(match asked {
+            Asked::Healthy => "PONG",
+            Asked::Ready => "ready",
+        }),
         Err(problem) => {
-            super::print_error(&format!("saker-server: not healthy: {problem}"));
+            let state = match asked {
+                Asked::Healthy => "healthy",
+                Asked::Ready => "ready",
+            };
+            super::print_error(&format!("saker-server: not {state}: {problem}"));
             ExitCode::FAILURE
         }
     }
@@ -114,27 +143,27 @@ fn reachable(ip: IpAddr) -> IpAddr {
 }
 
 /// Checks the addresses until one is healthy. An error contains all problems in one line.
-fn check(places: Vec<Place>, password: &[u8], time_max: Duration) -> Result<(), String> {
+fn check(places: Vec<Place>, asked: Asked, password: &[u8], time_max: Duration) -> Result<(), String> {
     if places.is_empty() {
         return Err("the configuration has neither a TCP address nor a Unix socket".into());
     }
     let deadline = Instant::now() + time_max;
     let (sender, answers) = mpsc::channel();
-    let (mut to_ask, mut asked, mut problems) = (places.into_iter(), Vec::new(), Vec::new());
+    let (mut to_ask, mut pending, mut problems) = (places.into_iter(), Vec::new(), Vec::new());
     loop {
         match to_ask.next() {
             Some(place) => {
-                asked.push(place.clone());
+                pending.push(place.clone());
                 let (sender, password) = (sender.clone(), password.to_vec());
                 let ask = move || {
-                    let answer = place.ask(&password);
+                    let answer = place.ask(asked, &password);
                     // Sending fails if the check has ended already.
                     let _ = sender.send((place, answer));
                 };
                 let thread = std::thread::Builder::new().spawn(ask);
                 thread.map_err(|error| format!("cannot start a thread: {error}"))?;
             }
-            None if asked.is_empty() => return Err(problems.join("; ")),
+            None if pending.is_empty() => return Err(problems.join("; ")),
             None => {}
         }
         let left = deadline.saturating_duration_since(Instant::now());
@@ -143,12 +172,12 @@ fn check(places: Vec<Place>, password: &[u8], time_max: Duration) -> Result<(), 
             Ok((_, Ok(()))) => return Ok(()),
             Ok((place, Err(problem))) => {
                 problems.push(format!("{place}: {problem}"));
-                asked.retain(|other| other.to_string() != place.to_string());
+                pending.retain(|other| other.to_string() != place.to_string());
             }
             Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
             Err(_) => {
                 let silent = |place| format!("{place}: no answer within {} s", time_max.as_secs_f32());
-                problems.extend(asked.iter().map(silent));
+                problems.extend(pending.iter().map(silent));
                 return Err(problems.join("; "));
             }
         }
@@ -157,21 +186,21 @@ fn check(places: Vec<Place>, password: &[u8], time_max: Duration) -> Result<(), 
 
 impl Place {
     /// Checks that this address gives a healthy reply. Waits without a time limit.
-    fn ask(&self, password: &[u8]) -> Result<(), String> {
+    fn ask(&self, asked: Asked, password: &[u8]) -> Result<(), String> {
         let words = |error: io::Error| error.to_string();
-        let reply = match self {
-            Place::Unix(path) => UnixStream::connect(path).and_then(|stream| ping(stream, password)),
+        match self {
+            Place::Unix(path) => judge(UnixStream::connect(path).map_err(words)?, asked, password),
             Place::Tcp(word, port) => {
-                TcpStream::connect(address(word, *port)?).and_then(|stream| ping(stream, password))
+                judge(TcpStream::connect(address(word, *port)?).map_err(words)?, asked, password)
             }
             Place::Tls(word, port, config) => {
                 let address = address(word, *port)?;
                 let tls = ClientConnection::new(Arc::clone(config), address.ip().into());
                 let tls = tls.map_err(|error| error.to_string())?;
-                TcpStream::connect(address).and_then(|stream| ping(StreamOwned::new(tls, stream), password))
+                let stream = TcpStream::connect(address).map_err(words)?;
+                judge(StreamOwned::new(tls, stream), asked, password)
             }
-        };
-        judge(&reply.map_err(words)?, password)
+        }
     }
 }
 
@@ -182,35 +211,102 @@ fn address(word: &Vec<u8>, port: u16) -> Result<SocketAddr, String> {
     Ok(SocketAddr::new(reachable(address.ip), port))
 }
 
-/// Sends PING, after AUTH if there is a password; returns the reply to PING.
-fn ping(mut stream: impl Read + Write, password: &[u8]) -> io::Result<Vec<u8>> {
-    let mut requests = Vec::new();
-    if !password.is_empty() {
-        resp::encode_request(&[b"AUTH".as_slice(), password], &mut requests);
-    }
-    resp::encode_request(&[b"PING".as_slice()], &mut requests);
-    stream.write_all(&requests)?;
-    let mut replies = BufReader::new(stream.take(2 * REPLY_LEN_BYTES_MAX));
-    let mut reply = Vec::new();
+/// Checks a server by its replies to PING and, where that does not suffice, to ROLE. The error
+/// text contains no control bytes, so that printing it to a terminal is safe.
+fn judge(stream: impl Read + Write, asked: Asked, password: &[u8]) -> Result<(), String> {
+    let mut talk = Talk { stream, input: Vec::new() };
     if !password.is_empty() {
         // The reply to AUTH is ignored: the reply to PING shows whether the password was correct.
-        replies.read_until(b'\n', &mut reply)?;
-        reply.clear();
+        talk.request(&[b"AUTH", password])?;
     }
-    match replies.read_until(b'\n', &mut reply)? {
-        0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        _ => Ok(reply),
+    let pong = talk.request(&[b"PING"])?;
+    let is_waiting = match &pong {
+        Value::Simple(word) if word == b"PONG" => false,
+        Value::Error(line) if line.starts_with(b"LOADING") || line.starts_with(b"MASTERDOWN") => true,
+        Value::Error(line) if password.is_empty() && line.starts_with(b"NOAUTH") => {
+            return match asked {
+                Asked::Healthy => Ok(()),
+                Asked::Ready => Err("the server asks for a password, and the check has none".into()),
+            };
+        }
+        _ => return Err(unexpected("PING", &pong)),
+    };
+    match asked {
+        Asked::Healthy if !is_waiting => Ok(()),
+        Asked::Healthy => match Role::of(&talk.request(&[b"ROLE"])?)? {
+            Role::Primary => Err(unexpected("PING", &pong)),
+            Role::Replica { .. } => Ok(()),
+        },
+        Asked::Ready if is_waiting => Err(unexpected("PING", &pong)),
+        Asked::Ready => match Role::of(&talk.request(&[b"ROLE"])?)? {
+            Role::Replica { link } if link != b"connected" => {
+                Err(format!("the link to the primary is not up ({})", link.escape_ascii()))
+            }
+            Role::Primary | Role::Replica { .. } => Ok(()),
+        },
     }
 }
 
-/// Checks that a line is the reply of a healthy server. The error text contains no control bytes,
-/// so that printing it to a terminal is safe.
-fn judge(line: &[u8], password: &[u8]) -> Result<(), String> {
-    match line.strip_suffix(b"\r\n") {
-        Some(b"+PONG") => Ok(()),
-        Some(reply) if password.is_empty() && reply.starts_with(b"-NOAUTH") => Ok(()),
-        Some(reply) => Err(format!("the reply to PING was {}", reply.escape_ascii())),
-        None => Err(format!("the reply to PING was an incomplete line: {}", line.escape_ascii())),
+/// The role of a server.
+#[derive(Debug)]
+enum Role {
+    Primary,
+    /// A replica, with the state of its link.
+    Replica {
+        link: Vec<u8>,
+    },
+}
+
+impl Role {
+    /// Returns the role that a reply to ROLE states.
+    fn of(reply: &Value) -> Result<Self, String> {
+        let Value::Array(items) = reply else { return Err(unexpected("ROLE", reply)) };
+        match (items.first().and_then(Value::as_bytes), items.get(3).and_then(Value::as_bytes)) {
+            (Some(b"master"), _) => Ok(Self::Primary),
+            (Some(b"slave"), Some(link)) => Ok(Self::Replica { link: link.to_vec() }),
+            _ => Err(unexpected("ROLE", reply)),
+        }
+    }
+}
+
+/// Returns the text of a problem: a reply that is not healthy.
+fn unexpected(command: &str, reply: &Value) -> String {
+    match reply {
+        Value::Simple(line) => format!("the reply to {command} was +{}", line.escape_ascii()),
+        Value::Error(line) => format!("the reply to {command} was -{}", line.escape_ascii()),
+        other => format!("the reply to {command} was {}", other.to_string().escape_debug()),
+    }
+}
+
+/// A connection to a server.
+struct Talk<S> {
+    stream: S,
+    /// The received bytes that belong to no reply yet.
+    input: Vec<u8>,
+}
+
+impl<S: Read + Write> Talk<S> {
+    /// Sends a request and returns its reply.
+    fn request(&mut self, words: &[&[u8]]) -> Result<Value, String> {
+        let mut request = Vec::new();
+        resp::encode_request(words, &mut request);
+        self.stream.write_all(&request).map_err(|error| error.to_string())?;
+        let command = words.first().copied().unwrap_or_default().escape_ascii();
+        loop {
+            match resp::decode(&self.input) {
+                Ok(Some((reply, len))) => {
+                    self.input.drain(..len);
+                    return Ok(reply);
+                }
+                Ok(None) if self.input.len() < REPLY_LEN_BYTES_MAX => {}
+                _ => return Err(format!("the reply to {command} is malformed or too long")),
+            }
+            let mut part = [0; 512];
+            match self.stream.read(&mut part).map_err(|error| error.to_string())? {
+                0 => return Err(format!("the server closed the connection before its reply to {command}")),
+                len => self.input.extend_from_slice(&part[..len]),
+            }
+        }
     }
 }
 
@@ -221,16 +317,75 @@ mod tests {
 
     use super::*;
 
+    /// A stream with the replies of a server, which ignores requests.
+    struct Replies<'r>(&'r [u8]);
+
+    impl Read for Replies<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            // One byte at a time: replies may arrive in pieces.
+            let len = self.0.len().min(1);
+            self.0.read(&mut into[..len])
+        }
+    }
+
+    impl Write for Replies<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn judge_replies(replies: &str, asked: Asked, password: &str) -> Result<(), String> {
+        judge(Replies(replies.as_bytes()), asked, password.as_bytes())
+    }
+
     #[test]
-    fn an_answer_is_a_whole_line() {
-        let check = |line: &[u8], password: &[u8], expected: Result<(), &str>| {
-            assert_eq!(judge(line, password), expected.map_err(str::to_owned));
+    fn a_reply_to_ping_shows_a_healthy_server() {
+        let check = |replies: &str, password: &str, expected: Result<(), &str>| {
+            let judged = judge_replies(replies, Asked::Healthy, password);
+            assert_eq!(judged, expected.map_err(str::to_owned), "{replies}");
         };
-        check(b"+PONG\r\n", b"", Ok(()));
-        check(b"-NOAUTH Authentication required.\r\n", b"", Ok(()));
-        check(b"-NOAUTH x\r\n", b"a", Err("the reply to PING was -NOAUTH x"));
-        check(b"+PONG", b"", Err("the reply to PING was an incomplete line: +PONG"));
-        check(b"-ERR \x1b[31m\xff\r\n", b"", Err("the reply to PING was -ERR \\x1b[31m\\xff"));
+        let closed = "the server closed the connection before its reply to PING";
+        check("+PONG\r\n", "", Ok(()));
+        check("-NOAUTH Authentication required.\r\n", "", Ok(()));
+        check("+OK\r\n+PONG\r\n", "a", Ok(()));
+        check("-WRONGPASS\r\n-NOAUTH x\r\n", "a", Err("the reply to PING was -NOAUTH x"));
+        check("+PONG", "", Err(closed));
+        check("-ERR \x1b[31m\r\n", "", Err("the reply to PING was -ERR \\x1b[31m"));
+        check("HTTP\r\n", "", Err("the reply to PING is malformed or too long"));
+        check("-LOADING x\r\n-NOPERM\r\n", "", Err("the reply to ROLE was -NOPERM"));
+    }
+
+    const PRIMARY: &str = "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n";
+
+    fn replica(link: &str) -> String {
+        format!("*5\r\n$5\r\nslave\r\n$1\r\nh\r\n:1\r\n${}\r\n{link}\r\n:-1\r\n", link.len())
+    }
+
+    #[test]
+    fn a_replica_is_ready_in_sync_and_healthy_meanwhile() {
+        let check = |pong: &str, role: &str, is_healthy: bool, is_ready: bool| {
+            let replies = format!("{pong}\r\n{role}");
+            let healthy = judge_replies(&replies, Asked::Healthy, "");
+            let ready = judge_replies(&replies, Asked::Ready, "");
+            assert_eq!(
+                (healthy.is_ok(), ready.is_ok()),
+                (is_healthy, is_ready),
+                "{pong} {healthy:?} {ready:?}"
+            );
+        };
+        check("+PONG", PRIMARY, true, true);
+        check("+PONG", &replica("connected"), true, true);
+        check("+PONG", &replica("sync"), true, false);
+        check("-LOADING x", &replica("sync"), true, false);
+        check("-MASTERDOWN x", &replica("connect"), true, false);
+        check("-LOADING x", PRIMARY, false, false);
+        check("-NOAUTH x", "", true, false);
+        check("+PONG", "-NOPERM x\r\n", true, false);
+        check("+PONG", "*1\r\n$8\r\nsentinel\r\n", true, false);
     }
 
     #[test]
@@ -275,9 +430,10 @@ mod tests {
         let silent = Place::Unix(path.clone());
         let limit = Duration::from_millis(50);
         let (denied, healthy) = (answering(b"-DENIED x\r\n"), answering(b"+PONG\r\n"));
-        assert_eq!(check(vec![denied.clone(), healthy.clone()], b"", TIME_MAX), Ok(()));
-        assert_eq!(check(vec![silent.clone(), healthy], b"", TIME_MAX), Ok(()));
-        let problem = check(vec![denied.clone(), silent], b"", limit).expect_err("not healthy");
+        assert_eq!(check(vec![denied.clone(), healthy.clone()], Asked::Healthy, b"", TIME_MAX), Ok(()));
+        assert_eq!(check(vec![silent.clone(), healthy], Asked::Healthy, b"", TIME_MAX), Ok(()));
+        let problem =
+            check(vec![denied.clone(), silent], Asked::Healthy, b"", limit).expect_err("not healthy");
         let expected =
             format!("{denied}: the reply to PING was -DENIED x; {}: no answer within 0.05 s", path.display());
         assert_eq!(problem, expected);

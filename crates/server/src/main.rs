@@ -29,8 +29,8 @@ fn main() -> ExitCode {
     // otherwise the allocator would get huge pages before it.
     process::set_huge_pages(HugePages::Forbidden);
     let mut args: Vec<Vec<u8>> = std::env::args_os().skip(1).map(OsStringExt::into_vec).collect();
-    let asks_for_health = args.first().is_some_and(|arg| arg == healthcheck::FLAG);
-    if asks_for_health {
+    let check = args.first().and_then(|arg| healthcheck::Asked::of_flag(arg));
+    if check.is_some() {
         args.remove(0);
     }
     let checks = args.iter().position(|arg| arg == CHECK_CONFIG).map(|at| args.remove(at)).is_some();
@@ -53,8 +53,8 @@ fn main() -> ExitCode {
     match load::load(&args, &mut input.as_slice(), server::commands::is_command) {
         Ok(Loaded::Version) => print(&version()),
         Ok(Loaded::Help) => print(&help()),
-        Ok(Loaded::Run(store)) if asks_for_health => healthcheck::run(&store),
         Ok(Loaded::Run(store)) if checks => check_config(&store),
+        Ok(Loaded::Run(store)) if let Some(asked) = check => healthcheck::run(&store, asked),
         Ok(Loaded::Run(store)) => run(*store, &input, restore_until_s).unwrap_or_else(|problem| {
             report(&problem);
             ExitCode::FAILURE
@@ -136,6 +136,7 @@ fn help() -> String {
        saker-server [/path/to/saker.conf] [options] --restore-until TIME (go back to a time)
        saker-server --check-config [/path/to/saker.conf] [options] (say what is wrong, start nothing)
        saker-server --healthcheck [/path/to/saker.conf] [options] (ask a running server for PONG)
+       saker-server --healthcheck=ready [/path/to/saker.conf] [options] (is it in sync, too?)
 
 Options are those of the configuration file, with two dashes: --port 7000.
 'man saker.conf' and docs/options.md list them all, and so does CONFIG GET * of a running server.

@@ -12,6 +12,7 @@ use std::process::{Command, Output, Stdio};
 use server::config::{ConfigStore, Loaded, load, parse_config, table};
 use testkit::ServerProcess;
 use testkit::process::free_port;
+use testkit::replication::happens;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_saker-server");
 /// Options that the package sets.
@@ -134,6 +135,33 @@ fn a_health_check_uses_the_password_that_it_has() {
     assert!(is_healthy(&["--port", &port, "--requirepass", "a b"], None));
     assert!(!is_healthy(&["--port", &port], Some("wrong")));
     assert!(!is_healthy(&["--port", &port, "--requirepass", "wrong"], None));
+}
+
+#[test]
+fn a_readiness_check_tells_a_replica_in_sync_from_one_without_its_primary() {
+    let check = |flag: &str, port: u16| {
+        let output = Command::new(BINARY)
+            .args([flag, "--port", &port.to_string()])
+            .env_remove("REDISCLI_AUTH")
+            .output()
+            .expect("runs");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.success(), error.is_empty(), "{output:?}");
+        (output.status.success(), error)
+    };
+    let primary = ServerProcess::start(&[BINARY.into()], &[]).expect("starts");
+    assert!(check("--healthcheck=ready", primary.port()).0);
+    let port = primary.port().to_string();
+    let options = ["--replicaof", "127.0.0.1", &port, "--replica-serve-stale-data", "no"].map(str::to_owned);
+    let replica = ServerProcess::start(&[BINARY.into()], &options).expect("starts");
+    assert!(happens(|| check("--healthcheck=ready", replica.port()).0), "{}", replica.log());
+    drop(primary);
+    assert!(happens(|| !check("--healthcheck=ready", replica.port()).0), "{}", replica.log());
+    let (is_healthy, error) = check("--healthcheck", replica.port());
+    assert!(is_healthy, "{error}");
+    replica.connect().command(&["CONFIG", "SET", "replica-serve-stale-data", "yes"]);
+    let (is_ready, error) = check("--healthcheck=ready", replica.port());
+    assert!(!is_ready && error.contains("the link to the primary is not up ("), "{error}");
 }
 
 #[test]
