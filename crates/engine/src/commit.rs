@@ -36,6 +36,7 @@ use crate::log::buffer::Chunk;
 use crate::log::target::Targets;
 use crate::log::text::SHARED_BYTES_MIN;
 use crate::log::unit::{UnitRecord, Values};
+use crate::publish::SENTINEL_CHANNEL;
 use crate::publish::notify::{self, Notifications};
 use crate::publish::pubsub::{Kind, Published};
 use crate::publish::send::Sender;
@@ -319,7 +320,10 @@ impl<'s> Commit<'s> {
     /// messages of a channel in the order of this server.
     pub fn publish(&mut self, (db, unit): (usize, Unit), kind: Kind, args: &Args<'_>) -> Published {
         self.begin_record();
-        let targets = self.targets & self.propagation & Targets::REPLICAS;
+        let targets = match args.get(1) {
+            SENTINEL_CHANNEL => Targets::empty(),
+            _ => self.targets & self.propagation & Targets::REPLICAS,
+        };
         let sender = self.shared.sender(self.thread, &self.outbox, self.position);
         let Self { shared, chunk, unit: whole, own_position, .. } = self;
         let record = || match unit {

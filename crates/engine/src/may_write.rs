@@ -6,6 +6,7 @@ use commands::Args;
 use crate::call::Host;
 use crate::check::Effect;
 use crate::clock::Clock;
+use crate::publish::SENTINEL_CHANNEL;
 use crate::run::Executor;
 use crate::scripting::ScriptTraits;
 use crate::session::Session;
@@ -14,8 +15,9 @@ use crate::transaction::Transaction;
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// Returns true if a request may write. Called for a command whose flags permit writes. The
-    /// result is false for a script that declares `no-writes` or cannot run. It is also false for
-    /// an EXEC with only such scripts and commands that do not write.
+    /// result is false for a script that declares `no-writes` or cannot run, and for a message of a
+    /// Sentinel. It is also false for an EXEC with only such scripts and commands that do not
+    /// write.
     #[cold]
     pub(crate) fn may_write(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
         match (&session.transaction, registered.command.run) {
@@ -23,6 +25,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             (Some(transaction), Runner::Transaction(Verb::Exec)) => {
                 self.effect_of(transaction) == Effect::MayWrite
             }
+            (_, Runner::Host(_)) => !is_of_sentinel(registered, args),
             _ => true,
         }
     }
@@ -44,4 +47,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         let prepared = engine.prepare(verb.source(args));
         prepared.is_ok_and(|prepared| !prepared.traits.contains(ScriptTraits::NO_WRITES))
     }
+}
+
+/// Returns true if a request is the message by which a Sentinel introduces itself.
+fn is_of_sentinel(registered: &Registered, args: &Args<'_>) -> bool {
+    registered.full_name == "publish" && args.try_get(1) == Some(SENTINEL_CHANNEL)
 }

@@ -9,6 +9,12 @@ pub mod pubsub;
 pub mod push;
 pub mod send;
 
+/// The channel in which Sentinels introduce themselves. Each of them publishes here on the primary
+/// and on every replica, so that replicas need not get these messages with the stream. CLIENT PAUSE
+/// WRITE does not postpone them: behind such a message, the PING of the Sentinel would wait, too,
+/// and the server would count as down.
+pub const SENTINEL_CHANNEL: &[u8] = b"__sentinel__:hello";
+
 /// The output buffers of a thread's connections.
 pub trait Outputs {
     /// Borrows the output buffer of an open connection.
