@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value as Json;
+use testkit::replication::run;
+use testkit::saker;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::metrics;
-use crate::support::connect;
+use crate::support::{BINARY, connect};
 
 const DASHBOARD: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana/saker.json"));
@@ -19,13 +21,23 @@ const ALERTS: &str =
 /// Labels that Prometheus adds to every sample.
 const TARGET_LABELS: [&str; 2] = ["job", "instance"];
 
-/// The labels of each metric by its name, from a server after some work.
+/// The labels of each metric by its name, from a server after some work: a replica that has a
+/// replica.
 type Scraped = BTreeMap<String, BTreeSet<String>>;
 
 fn scraped() -> Scraped {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let (server, port) = metrics::start_in(folder.path());
     let mut client = connect(&server);
+    let primary = saker::start_binary(BINARY, &["--repl-diskless-sync-delay", "0"]).expect("starts");
+    let (of_primary, of_server) = (primary.port().to_string(), server.port().to_string());
+    run(&mut client, &["CONFIG", "SET", "replica-read-only", "no", "min-replicas-to-write", "1"]);
+    run(&mut client, &["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
+    run(&mut client, &["REPLICAOF", "127.0.0.1", &of_primary]);
+    let replica = saker::start_binary(BINARY, &["--replicaof", "127.0.0.1", &of_server]).expect("starts");
+    let following = metrics::scrape_until(port, |page| {
+        page.contains("primary_link_up 1") && page.contains("replica_lag_bytes{")
+    });
     for words in [
         &["CONFIG", "SET", "metrics-per-command", "histograms", "maxmemory", "1gb"][..],
         &["SET", "k", "v", "EX", "1000"],
@@ -34,11 +46,14 @@ fn scraped() -> Scraped {
     ] {
         client.command(words);
     }
-    let page = metrics::scrape_until(port, |page| {
+    drop((primary, replica));
+    let alone = metrics::scrape_until(port, |page| {
         page.contains("db_keys{")
             && page.contains("command_seconds_bucket")
             && page.contains("rdb_last_bgsave_seconds")
+            && page.contains("primary_link_down_seconds")
     });
+    let page = following + &alone;
     let mut metrics = Scraped::from([("up".to_owned(), BTreeSet::new())]);
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let (series, _) = line.rsplit_once(' ').expect("a series and a value");
@@ -232,6 +247,7 @@ fn the_dashboard_has_its_rows_and_panels_that_do_not_overlap() {
             "Keyspace",
             "Expiry and eviction",
             "Snapshots",
+            "Replication",
             "I/O threads",
             "Errors and limits"
         ]
