@@ -1,6 +1,7 @@
 //! CONFIG: the options of the running server.
 
 use std::collections::BTreeSet;
+use std::sync::Once;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -360,11 +361,21 @@ fn config_rewrite(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(
     rewrite_file(ctx, Added::Changed)
 }
 
+/// Done once the log has stated that there is no configuration file to rewrite.
+static TOLD_OF_NO_FILE: Once = Once::new();
+
 /// Rewrites the configuration file. `added` selects the options that are added if the file does not
 /// name them.
 pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_, '_>, added: Added) -> Result<(), CommandError> {
     let config = ctx.shared.config().clone();
     let Some(path) = config.file() else {
+        // A Sentinel ignores this error, so that the log has to tell it.
+        TOLD_OF_NO_FILE.call_once(|| {
+            tracing::warn!(
+                "CONFIG REWRITE failed: the server has no configuration file. After a restart, it has the role \
+                 and the options of its command line."
+            );
+        });
         return Err(CommandError::Line("ERR The server is running without a config file"));
     };
     let users = users::Running { engine: &ctx.shared.engine, config: &config };

@@ -724,6 +724,16 @@ fn log_full(link: &Link, reason: FullReason, request: &SyncRequest, history: &re
     let name = &link.name;
     match reason {
         FullReason::Requested => tracing::info!("Full resync requested by replica {name}"),
+        FullReason::OtherHistory
+            if let Some((id, end)) = history.second
+                && request.id == id.as_str().as_bytes() =>
+        {
+            tracing::info!(
+                "Partial resynchronization not accepted: Requested offset for second ID was {}, but I can \
+                 reply up to {end}",
+                request.next
+            );
+        }
         FullReason::OtherHistory => tracing::info!(
             "Partial resynchronization not accepted: Replication ID mismatch (Replica asked for '{}', my \
              replication IDs are '{}' and '{}')",
