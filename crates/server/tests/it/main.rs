@@ -56,6 +56,7 @@ mod replies_wait;
 mod requests;
 mod restore;
 mod scripts;
+mod sentinel;
 mod sessions;
 mod stalls;
 mod start_files;

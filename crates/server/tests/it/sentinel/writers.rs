@@ -1,0 +1,152 @@
+//! Clients that write to the primary that the Sentinels name, and remember what was acknowledged.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use testkit::{Address, Client, ServerProcess, Value};
+
+use super::{COUNT, Watched, happens, named_by, text};
+
+/// Number of clients.
+const WRITERS: usize = 3;
+
+/// The maximum time of a reply, after which a client asks the Sentinels again: a stopped server
+/// does not reply.
+const REPLY_WITHIN: Duration = Duration::from_millis(200);
+
+/// Pause after each write: the machine is left to the servers.
+const PACE: Duration = Duration::from_millis(1);
+
+/// Errors of servers that are no primaries, or too lonely.
+const EXPECTED: [&str; 5] = ["READONLY", "LOADING", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"];
+
+/// Elements that a client has appended to its list, in this order, and the ports of the servers
+/// that acknowledged them.
+type Acknowledged = Vec<(u16, String)>;
+
+/// The state that the clients of a test share.
+struct Common {
+    sentinels: Vec<u16>,
+    login: Vec<&'static str>,
+    is_stopped: AtomicBool,
+    /// The number of acknowledgements of each server, by its port.
+    counts: [(u16, AtomicU64); COUNT],
+}
+
+impl Common {
+    /// Connects to the server that the Sentinel of a writer names.
+    fn connect(&self, writer: usize) -> Option<(u16, Client)> {
+        let port = named_by(self.sentinels[writer % self.sentinels.len()]);
+        let mut client = Client::connect(&Address::port(port)).ok()?;
+        client.set_read_timeout(REPLY_WITHIN);
+        if !self.login.is_empty() {
+            client.request(&[&["AUTH"], &self.login[..]].concat()).ok()?;
+        }
+        Some((port, client))
+    }
+
+    /// Appends numbers to a list until the test stops it.
+    fn write(&self, writer: usize) -> Acknowledged {
+        let (mut acknowledged, mut connection) = (Acknowledged::new(), None);
+        for number in 0_u64.. {
+            if self.is_stopped.load(Relaxed) {
+                break;
+            }
+            let Some((port, mut client)) = connection.take().or_else(|| self.connect(writer)) else {
+                continue;
+            };
+            thread::sleep(PACE);
+            let element = number.to_string();
+            match client.request(&["RPUSH", &list(writer), &element]) {
+                Ok(Value::Integer(_)) => {
+                    acknowledged.push((port, element));
+                    let of_server = self.counts.iter().find(|(known, _)| *known == port);
+                    of_server.expect("a known port").1.fetch_add(1, Relaxed);
+                    connection = Some((port, client));
+                }
+                Ok(Value::Error(line)) => {
+                    let line = String::from_utf8_lossy(&line).into_owned();
+                    assert!(EXPECTED.iter().any(|word| line.starts_with(word)), "{line}");
+                }
+                Ok(other) => panic!("{other}"),
+                // The server has gone, or does not reply.
+                Err(_) => {}
+            }
+        }
+        acknowledged
+    }
+}
+
+/// Returns the key of a client's list.
+fn list(writer: usize) -> String {
+    format!("list{writer}")
+}
+
+/// Clients that write meanwhile.
+pub struct Load<'l>(&'l Common);
+
+impl Load<'_> {
+    /// Waits until these servers have acknowledged further writes.
+    ///
+    /// # Panics
+    /// Panics when they do not.
+    pub fn wait_for_writes(&self, set: &Watched, servers: &[usize]) {
+        let count = || servers.iter().map(|&at| self.0.counts[at].1.load(Relaxed)).sum::<u64>();
+        let before = count();
+        assert!(happens(|| count() > before + 50), "{servers:?}: no writes: {}", set.state());
+    }
+}
+
+/// Runs `act` while clients write. Returns the acknowledged writes of each client.
+pub fn with_writers(set: &mut Watched, act: impl FnOnce(&mut Watched, &Load<'_>)) -> Vec<Acknowledged> {
+    let common = Common {
+        sentinels: set.sentinels.iter().map(ServerProcess::port).collect(),
+        login: set.settings.login.clone(),
+        is_stopped: AtomicBool::new(false),
+        counts: set.ports.map(|port| (port, AtomicU64::new(0))),
+    };
+    thread::scope(|scope| {
+        let common = &common;
+        let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || common.write(writer))).collect();
+        // The writers end even if it fails.
+        let acted = catch_unwind(AssertUnwindSafe(|| act(set, &Load(common))));
+        common.is_stopped.store(true, Relaxed);
+        let all =
+            writers.into_iter().map(|writer| writer.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let all = all.collect();
+        acted.unwrap_or_else(|panic| resume_unwind(panic));
+        all
+    })
+}
+
+/// Checks the lists of all clients on the primary: nothing that it has acknowledged is missing, and
+/// of that which another server has acknowledged only the end. Returns the number of lost writes.
+/// Checks nothing if the primary was replaced several times.
+pub fn count_lost(set: &Watched, acknowledged: &[Acknowledged]) -> usize {
+    if !set.is_replaced_once() {
+        eprintln!("the primary was replaced several times: lost writes are not counted");
+        return 0;
+    }
+    let primary = set.primary();
+    let mut client = set.connect(primary);
+    let mut lost = 0;
+    for (writer, of_writer) in acknowledged.iter().enumerate() {
+        let reply = client.command(&["LRANGE", &list(writer), "0", "-1"]);
+        let Value::Array(elements) = &reply else { panic!("{reply}") };
+        let kept: BTreeSet<String> = elements.iter().map(text).collect();
+        assert_eq!(kept.len(), elements.len(), "an element is there twice");
+        let is_kept = |(_, element): &&(u16, String)| kept.contains(element);
+        let (own, others): (Vec<_>, Vec<_>) =
+            of_writer.iter().partition(|(port, _)| *port == set.ports[primary]);
+        let missing: Vec<_> = own.iter().filter(|pair| !is_kept(pair)).collect();
+        assert!(missing.is_empty(), "the primary has lost what it acknowledged: {missing:?}");
+        let after_first_lost = others.iter().skip_while(|pair| is_kept(pair));
+        let late: Vec<_> = after_first_lost.clone().filter(|pair| is_kept(pair)).collect();
+        assert!(late.is_empty(), "earlier writes are lost, and these are not: {late:?}");
+        lost += after_first_lost.count();
+    }
+    lost
+}
