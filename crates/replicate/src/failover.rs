@@ -147,6 +147,15 @@ pub enum Rejection {
     IsDone,
 }
 
+/// The number of times that the target was asked to become the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It is asked for the first time.
+    Once,
+    /// It was asked before.
+    Again,
+}
+
 /// The failover that is ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aborted {
@@ -237,21 +246,22 @@ impl Failover {
         }
     }
 
-    /// Records that the target is asked to become the primary. Returns true if it was asked before.
-    pub fn note_asked(&mut self) -> bool {
-        match &mut self.state {
-            State::InProgress { has_asked, .. } => std::mem::replace(has_asked, true),
-            _ => false,
+    /// Records that the target is asked to become the primary.
+    pub fn note_asked(&mut self) -> Asked {
+        let State::InProgress { has_asked, .. } = &mut self.state else { return Asked::Once };
+        match std::mem::replace(has_asked, true) {
+            true => Asked::Again,
+            false => Asked::Once,
         }
     }
 
-    /// Returns the meaning of an error reply to the request to become the primary. `was_asked` is
-    /// the result of [`Failover::note_asked`]. A reply may be lost, so a target that was asked
+    /// Returns the meaning of an error reply to the request to become the primary. `asked` is the
+    /// result of [`Failover::note_asked`]. A reply may be lost, so a target that was asked
     /// before and is a primary has become it for this failover: if this server became a primary
     /// again, there would be two.
-    pub fn judge(&mut self, error: &str, was_asked: bool) -> Rejection {
+    pub fn judge(&mut self, error: &str, asked: Asked) -> Rejection {
         match &mut self.state {
-            State::InProgress { is_done, .. } if was_asked && error.contains(IS_PRIMARY) => {
+            State::InProgress { is_done, .. } if asked == Asked::Again && error.contains(IS_PRIMARY) => {
                 *is_done = true;
                 Rejection::IsDone
             }
@@ -446,14 +456,14 @@ mod tests {
     fn a_lost_reply_does_not_lead_to_two_primaries() {
         let error = "Master does not support PSYNC (reply: -ERR PSYNC FAILOVER can't be sent to a master.)";
         let mut failover = Failover::default();
-        assert_eq!((failover.ask(), failover.note_asked()), (Ask::Usual, false));
+        assert_eq!((failover.ask(), failover.note_asked()), (Ask::Usual, Asked::Once));
         failover.hand_over(target(1));
-        assert_eq!((failover.ask(), failover.note_asked()), (Ask::Failover, false));
-        assert_eq!(failover.judge(error, false), Rejection::Final);
-        assert!(failover.note_asked());
-        assert_eq!(failover.judge("-NOPERM", true), Rejection::Final);
+        assert_eq!((failover.ask(), failover.note_asked()), (Ask::Failover, Asked::Once));
+        assert_eq!(failover.judge(error, Asked::Once), Rejection::Final);
+        assert_eq!(failover.note_asked(), Asked::Again);
+        assert_eq!(failover.judge("-NOPERM", Asked::Again), Rejection::Final);
         assert_eq!(failover.ask(), Ask::Failover);
-        assert_eq!(failover.judge(error, true), Rejection::IsDone);
+        assert_eq!(failover.judge(error, Asked::Again), Rejection::IsDone);
         assert_eq!((failover.ask(), failover.is_on()), (Ask::Usual, true));
         assert!(failover.succeed() && !failover.succeed());
     }

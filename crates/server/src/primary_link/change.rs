@@ -8,7 +8,7 @@ use resp::Reply;
 use stdx::ByteQueue;
 
 use super::engine_role::update_engine;
-use super::{role, thread};
+use super::{role, starter};
 use crate::config::table::replication::REPLICAOF;
 use crate::logging;
 use crate::replication::upstream::PrimaryAddress;
@@ -23,7 +23,7 @@ const UNBLOCKED: &str =
 pub fn follow(shared: &Arc<Shared>, alone: &Exclusive, address: PrimaryAddress, outbox: &Outbox) {
     REPLICAOF.put_words(&mut shared.config(), option_words(&address));
     role::follow(shared, alone, address, outbox);
-    thread::start(shared);
+    starter::start(shared);
     disconnect_blocked(shared, outbox);
     logging::show_replica();
     has_changed(shared);
@@ -54,7 +54,7 @@ pub fn follow_at_start(shared: &Arc<Shared>) {
 /// Called after the load has begun: its data may be that of which the primary has the continuation.
 pub fn open_link_at_start(shared: &Arc<Shared>) {
     if shared.replication.upstream.is_replica() {
-        thread::start(shared);
+        starter::start(shared);
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use engine::shared::PauseReason;
 use engine::threads::Outbox;
 use keyspace::Exclusive;
-use replicate::failover::{ABORTED, Ask, REJECTED, Refusal, Rejection, Request, Step, Target};
+use replicate::failover::{ABORTED, Ask, Asked, REJECTED, Refusal, Rejection, Request, Step, Target};
 use replicate::link::request::LinkError;
 
 use super::change;
@@ -175,15 +175,14 @@ pub(super) fn asks(shared: &Shared) -> bool {
     shared.replication.failover.lock().ask() == Ask::Failover
 }
 
-/// Ends a link whose request to become the primary was refused with `error`. `was_asked` is true if
-/// the target was asked before.
-pub(super) fn refused(shared: &Arc<Shared>, epoch: u64, error: LinkError, was_asked: bool) -> LinkEnd {
+/// Ends a link whose request to become the primary was refused with `error`.
+pub(super) fn refused(shared: &Arc<Shared>, epoch: u64, error: LinkError, asked: Asked) -> LinkEnd {
     let outbox = Outbox::default();
     let end = shared.engine.gate.exclusive(|alone| {
         if shared.replication.upstream.epoch() != epoch {
             return LinkEnd::Superseded;
         }
-        let rejection = shared.replication.failover.lock().judge(&error.text, was_asked);
+        let rejection = shared.replication.failover.lock().judge(&error.text, asked);
         match rejection {
             Rejection::IsDone => error.into(),
             Rejection::Final => {

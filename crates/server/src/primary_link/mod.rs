@@ -16,7 +16,7 @@
 //! | [`role`] | the changes of the role, under the exclusive ownership of the keyspace |
 //! | [`failover`] | the coordinated change of the primary |
 //! | [`engine_role`] | the role and its options, as the engine sees them |
-//! | [`thread`] | the thread: one link after the other |
+//! | [`thread`], `starter` | the thread: one link after the other |
 //! | `connection` | waiting for bytes, timeouts, the ends of a link |
 //! | `transfer`, `full_sync` | a snapshot of the primary replaces all data |
 //! | `stream` | the stream: applied, passed on, acknowledged |
@@ -27,6 +27,7 @@ pub mod engine_role;
 pub mod failover;
 mod full_sync;
 pub mod role;
+mod starter;
 mod stream;
 pub mod thread;
 mod transfer;

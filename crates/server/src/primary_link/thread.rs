@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use engine::client::ClientInfo;
 use engine::scripting::ScriptEngine;
 use net::{Address, BackendChoice, EventLoop, LoopOptions, TlsClient};
+use replicate::history::ReplId;
 use replicate::link::handshake::{ANNOUNCED_VERSION, LinkHandshake, LinkOptions, Next};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -46,19 +47,6 @@ pub fn prepare(host: &ServerHost, make_scripts: MakeScripts) {
         std::thread::Builder::new().name("primary-link".to_owned()).spawn(body)
     };
     *upstream.starter.lock().expect("nothing panics while it is locked") = Some(Box::new(starter));
-}
-
-/// Starts the thread unless it runs.
-pub fn start(shared: &Shared) {
-    let upstream = &shared.replication.upstream;
-    let mut thread = upstream.thread.lock().expect("nothing panics while it is locked");
-    let starter = upstream.starter.lock().expect("nothing panics while it is locked").take();
-    if let Some(starter) = starter.filter(|_| !shared.stopping.load(Acquire)) {
-        match starter() {
-            Ok(started) => *thread = Some(started),
-            Err(error) => tracing::error!(%error, "cannot start the thread that follows the primary"),
-        }
-    }
 }
 
 /// Waits for the end of the thread. The server is stopping.
@@ -218,19 +206,7 @@ impl LinkThread {
         match shake_hands(&mut connection, options, epoch)? {
             Next::Continue { id } => {
                 tracing::info!("Successful partial resynchronization with master.");
-                // The role does not change meanwhile: a new primary keeps its own ID.
-                shared.engine.gate.exclusive(|alone| {
-                    if shared.replication.upstream.epoch() != epoch {
-                        return Err(LinkEnd::Superseded);
-                    }
-                    let mut primary = shared.replication.primary();
-                    if primary.continue_as(id) {
-                        tracing::info!("Master replication ID changed to {}", primary.history().id);
-                    }
-                    drop(primary);
-                    failover::succeed(&shared, alone);
-                    Ok(())
-                })?;
+                continue_as(&shared, epoch, id)?;
                 shared.replication.notify();
                 tracing::info!("MASTER <-> REPLICA sync: Master accepted a Partial Resynchronization.");
             }
@@ -239,11 +215,7 @@ impl LinkThread {
                     tracing::info!("Discarding previously cached master state.");
                 }
                 tracing::info!("Full resync from master: {id}:{offset}");
-                shared.engine.gate.exclusive(|alone| {
-                    if shared.replication.upstream.epoch() == epoch {
-                        failover::succeed(&shared, alone);
-                    }
-                });
+                end_failover(&shared, epoch);
                 set_phase(&shared, epoch, LinkPhase::Transfer);
                 connection.set_timeout_text(
                     "Timeout receiving bulk data from MASTER... If the problem persists try to set the \
@@ -266,12 +238,37 @@ impl LinkThread {
     }
 }
 
+/// Continues with the history of the primary, whose ID may be a new one.
+fn continue_as(shared: &Shared, epoch: u64, id: Option<ReplId>) -> Result<(), LinkEnd> {
+    // The role does not change meanwhile: a new primary keeps its own ID.
+    shared.engine.gate.exclusive(|alone| {
+        if shared.replication.upstream.epoch() != epoch {
+            return Err(LinkEnd::Superseded);
+        }
+        let mut primary = shared.replication.primary();
+        if primary.continue_as(id) {
+            tracing::info!("Master replication ID changed to {}", primary.history().id);
+        }
+        drop(primary);
+        failover::succeed(shared, alone);
+        Ok(())
+    })
+}
+
+/// Ends the failover of which this link is a part, if any: the primary sends a snapshot.
+fn end_failover(shared: &Shared, epoch: u64) {
+    shared.engine.gate.exclusive(|alone| {
+        if shared.replication.upstream.epoch() == epoch {
+            failover::succeed(shared, alone);
+        }
+    });
+}
+
 /// Performs the handshake. Returns its last step: a full or a partial synchronisation.
 fn shake_hands(connection: &mut Connection<'_>, options: LinkOptions, epoch: u64) -> Result<Next, LinkEnd> {
     let is_failover = options.is_failover;
     let mut handshake = LinkHandshake::new(options);
-    // The state of a failover before its request was sent.
-    let mut was_asked = None;
+    let mut asked = None;
     connection.send(&handshake.begin());
     loop {
         let line = connection.line()?;
@@ -280,14 +277,14 @@ fn shake_hands(connection: &mut Connection<'_>, options: LinkOptions, epoch: u64
         match next {
             Next::Send(bytes) => {
                 if is_failover && handshake.has_asked() {
-                    was_asked = Some(connection.shared.replication.failover.lock().note_asked());
+                    asked = Some(connection.shared.replication.failover.lock().note_asked());
                 }
                 connection.send(&bytes);
             }
             Next::Await => {}
             Next::Failed(error) => {
-                return Err(match was_asked {
-                    Some(was_asked) => failover::refused(connection.shared, epoch, error, was_asked),
+                return Err(match asked {
+                    Some(asked) => failover::refused(connection.shared, epoch, error, asked),
                     None => error.into(),
                 });
             }
