@@ -16,4 +16,5 @@ mod ends;
 pub mod files;
 pub mod manifest;
 pub mod reader;
+pub mod stream_note;
 pub mod writer;

@@ -5,6 +5,7 @@
 //!   #TS:1700000000\r\n                           annotation: later requests ran at or after it
 //!   *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n    a request, a unit by itself
 //!   *1\r\n$5\r\nMULTI\r\n … *1\r\n$4\r\nEXEC\r\n a unit, too
+//!   #REPL:…\r\n                                  annotation: a StreamNote, which counts at the end
 //! ```
 //! A batch has the bytes of a part of the file and the positions of the requests and arguments in
 //! it. Only the beginning of a unit that ends in the next batch is copied. A batch holds about 1
@@ -27,6 +28,7 @@ use stdx::number::parse_i64;
 use super::batch::Place;
 pub use super::batch::{Annotation, Batch, Cut, Request, RequestPosition};
 pub use super::ends::{AofError, Broken, End, TornTail, What};
+use super::stream_note::StreamNote;
 use crate::load::ByteSource;
 
 /// The length of a batch in bytes, if no unit is longer.
@@ -99,6 +101,8 @@ pub struct Reader<S> {
     multi_offset: Option<u64>,
     /// The time of the last annotation, in Unix seconds.
     time_s: Option<i64>,
+    /// The last note of the stream, and its end in the file.
+    note: Option<(StreamNote, u64)>,
     progress: Progress,
     stop: Option<Stop>,
     spares: Vec<Batch>,
@@ -121,6 +125,7 @@ impl<S: ByteSource> Reader<S> {
             whole: Whole::default(),
             multi_offset: None,
             time_s: None,
+            note: None,
             progress: Progress::default(),
             stop: None,
             spares: Vec::new(),
@@ -168,6 +173,14 @@ impl<S: ByteSource> Reader<S> {
             Some(Stop::End(end)) => Ok(Next::End(*end)),
             None => Ok(Next::End(End::Whole)),
         }
+    }
+
+    /// Returns the note of the stream with which the file ends. Returns `None` if it ends otherwise,
+    /// and before its end was read.
+    pub fn last_note(&self) -> Option<StreamNote> {
+        let is_whole = matches!(self.stop, Some(Stop::End(End::Whole)));
+        let file_len_bytes = self.batch.file_offset + self.filled as u64;
+        self.note.filter(|&(_, end)| is_whole && end == file_len_bytes).map(|(note, _)| note)
     }
 
     fn good_len_bytes(&self) -> u64 {
@@ -237,8 +250,11 @@ impl<S: ByteSource> Reader<S> {
             return if is_long { Err(What::LongAnnotation) } else { Ok(Found::Short(1)) };
         };
         let line = &line[..newline];
-        let time = line.strip_suffix(b"\r").unwrap_or(line).strip_prefix(b"#TS:").and_then(parse_i64);
-        if let Some(time_s) = time {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if let Some(note) = StreamNote::parse(line) {
+            self.note = Some((note, self.batch.file_offset + (start + newline + 1) as u64));
+        }
+        if let Some(time_s) = line.strip_prefix(b"#TS:").and_then(parse_i64) {
             let file_offset = self.batch.file_offset + start as u64;
             let requests_before = self.batch.places.len();
             self.batch.annotations.push(Annotation { time_s, file_offset, requests_before });
@@ -433,6 +449,39 @@ mod tests {
         fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError> {
             let len = buffer.len().min(self.1);
             self.0.read(&mut buffer[..len])
+        }
+    }
+
+    /// Returns the note with which a file ends, read in batches of this size.
+    fn last_note(file: &[u8], batch_len_bytes: usize) -> Option<StreamNote> {
+        let mut reader = Reader::new(Pieces(file, 7)).with_batch_len_bytes(batch_len_bytes);
+        while let Ok(Next::Batch(batch)) = reader.next_batch() {
+            reader.recycle(batch);
+        }
+        reader.last_note()
+    }
+
+    #[test]
+    fn a_note_counts_only_at_the_end_of_the_file() {
+        let notes = [7, 8].map(|offset_bytes| StreamNote { id: [b'a'; 40], offset_bytes, stream_db: 3 });
+        let [first, second] = notes.map(|note| note.line());
+        let set = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
+        // A value may look like a note.
+        let value = [&b"\n"[..], first.strip_suffix(b"\r\n").expect("a line end")].concat();
+        let head = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", value.len());
+        let like_a_note = [head.as_bytes(), &value, b"\r\n"].concat();
+        for batch_len_bytes in [1, 40, BATCH_LEN_BYTES] {
+            let check = |parts: &[&[u8]]| last_note(&parts.concat(), batch_len_bytes);
+            assert_eq!(check(&[set, &first]), Some(notes[0]));
+            assert_eq!(check(&[&first]), Some(notes[0]));
+            assert_eq!(check(&[set, &first, set, &second]), Some(notes[1]));
+            assert_eq!(check(&[set, &first, set]), None);
+            assert_eq!(check(&[set, &first, b"#TS:5\r\n"]), None);
+            assert_eq!(check(&[set, &first, &set[..9]]), None);
+            assert_eq!(check(&[set, &first, b"\0\0"]), None);
+            assert_eq!(check(&[set, &first[..first.len() - 1]]), None);
+            assert_eq!(check(&[&like_a_note]), None);
+            assert_eq!(check(&[b"*1\r\n$5\r\nMULTI\r\n", &first]), None);
         }
     }
 

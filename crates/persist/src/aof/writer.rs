@@ -379,6 +379,27 @@ impl Writer {
         result.and(damage)
     }
 
+    /// Writes a last line after [`finish`](Self::finish) has succeeded, and syncs it. If that fails,
+    /// the file stays as it was.
+    ///
+    /// # Errors
+    /// The line could not be written, or changes still wait to be written before it.
+    pub fn append_last_line(&self, line: &[u8]) -> Result<(), FileError> {
+        let mut state = self.state();
+        if state.kept_bytes() > 0 || state.working.is_some() || state.damage.is_some() {
+            return Err(FileError("changes still have to be written before it".to_owned()));
+        }
+        let last = state.last();
+        let written = last.file.append(line).map_err(|unwritten| unwritten.trouble);
+        if let Err(trouble) = written.and_then(|()| last.file.sync()) {
+            last.is_dirty = last.file.cut(last.len_bytes).is_err();
+            return Err(trouble);
+        }
+        last.len_bytes += line.len() as u64;
+        last.synced_bytes = last.len_bytes;
+        Ok(())
+    }
+
     /// Returns the statistics. O(1).
     pub fn figures(&self) -> Figures {
         let state = self.state();

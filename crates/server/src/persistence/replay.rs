@@ -23,6 +23,7 @@ use engine::shared::GateSlot;
 use engine::stats::ThreadStats;
 use keyspace::gate::ClaimedPass;
 use persist::aof::reader::{AofError, Batch, End, Next, Reader, TornTail, starts_with_rdb};
+use persist::aof::stream_note::StreamNote;
 use persist::folder::FileError;
 use persist::save::Way;
 
@@ -79,6 +80,8 @@ pub struct ReplayResult {
     /// The time of the annotation that ended the replay, in Unix seconds; `None` if the replay
     /// ended for another reason.
     pub next_time_s: Option<i64>,
+    /// The place in the stream of replicas with which the file ends; `None` if it ends otherwise.
+    pub note: Option<StreamNote>,
 }
 
 /// The point at which a replay ended, and why.
@@ -245,7 +248,8 @@ impl Replay<'_> {
             lanes.spares.try_iter().for_each(|batch| reader.recycle(batch));
             report.now_and_then();
         };
-        Ok(ReplayResult { commands, errors: 0, end, untimed, last_time_s, next_time_s })
+        let note = reader.last_note();
+        Ok(ReplayResult { commands, errors: 0, end, untimed, last_time_s, next_time_s, note })
     }
 
     fn hand_out(&self, routed: Routed<'_, Batch>, lanes: &Lanes<'_>) {
@@ -472,7 +476,7 @@ mod tests {
 
     fn whole(commands: u64, errors: u64) -> Result<ReplayResult, String> {
         let (end, untimed) = (ReplayEnd::Whole, commands);
-        Ok(ReplayResult { commands, errors, end, untimed, last_time_s: None, next_time_s: None })
+        Ok(ReplayResult { commands, errors, end, untimed, last_time_s: None, next_time_s: None, note: None })
     }
 
     #[test]
@@ -517,7 +521,7 @@ mod tests {
         let lines = "SET a 1\n#TS:100\nSET b 1\nMULTI\nSET c 1\n#TS:200\nSET d 1\nEXEC\n#TS:300\nSET e 1";
         let stopped = |commands: u64, at, last_time_s, next_time_s| {
             let (end, untimed) = (ReplayEnd::Stopped(at), commands.min(1));
-            Ok(ReplayResult { commands, errors: 0, end, untimed, last_time_s, next_time_s })
+            Ok(ReplayResult { commands, errors: 0, end, untimed, last_time_s, next_time_s, note: None })
         };
         let until = |stop_at| check(lines, ReplayRange { stop_at: Some(stop_at), ..ALL });
         assert_eq!(until(StopAt::TimeS(99)), (stopped(1, 27, None, Some(100)), 1));

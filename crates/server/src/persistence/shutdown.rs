@@ -11,7 +11,7 @@ use stdx::ByteQueue;
 
 use super::file_times::date_files;
 use super::last_acks::{WaitEnd, log_replicas, resume_writes, wait_for_replicas};
-use super::{SavePlace, aof, save_here, wait_for_end};
+use super::{SavePlace, aof, save_here, stream_point, wait_for_end};
 use crate::shared::Shared;
 use crate::shutdown::ShutdownOptions;
 use crate::snapshots::{Cancelled, save_rules};
@@ -160,8 +160,9 @@ impl FinalSave {
         }
         if self.appends {
             tracing::info!("Calling fsync() on the AOF file.");
-            if let Err(trouble) = aof::finish_all(shared) {
-                tracing::warn!("Fail to fsync the AOF file: {trouble}");
+            match aof::finish_all(shared) {
+                Ok(()) => note_stream(shared, alone),
+                Err(trouble) => tracing::warn!("Fail to fsync the AOF file: {trouble}"),
             }
             if self.saves {
                 date_files(shared);
@@ -171,6 +172,21 @@ impl FinalSave {
         // lost.
         is_stopping.store(true, Relaxed);
         Ending::Ready
+    }
+}
+
+/// Writes the place in the stream of replicas to the end of the append-only file, so that this
+/// replica, or the replicas of this server, can continue there after a restart.
+fn note_stream(shared: &Shared, alone: &Exclusive) {
+    if !shared.has_all_data() {
+        return;
+    }
+    shared.replication.primary().begin_end();
+    let (Some(note), Some(active)) = (stream_point::note(shared, alone), shared.append_only.active()) else {
+        return;
+    };
+    if let Err(trouble) = active.writer.append_last_line(&note.line()) {
+        tracing::warn!("The place in the replication stream cannot be added to the AOF file: {trouble}");
     }
 }
 

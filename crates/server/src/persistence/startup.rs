@@ -18,12 +18,13 @@ use std::time::Instant;
 
 use persist::aof::files::{Files, is_part_name};
 use persist::aof::manifest::{ToLoad, manifest_name};
+use persist::aof::stream_note::StreamNote;
 use persist::folder::{FileError, Folder as _};
 use persist::save::Way;
 
 use super::file_times::{changed_at, files_changed_at};
 use super::loading::{Duplicates, Expired, LoadMode, load_file};
-use super::replay::{ReplayEnd, begins_with_snapshot, replay_part};
+use super::replay::{ReplayEnd, ReplayResult, begins_with_snapshot, replay_part};
 use super::restore;
 use super::stream_point::{StartThread, StreamDuringLoad};
 use crate::append_only::{files_name, files_path};
@@ -364,12 +365,15 @@ fn load(shared: &Arc<Shared>, source: Option<Source>, start_thread: StartThread)
     // If the append-only files are empty, an unfinished save may have more data. So it must not be
     // removed.
     let mut holds_data = matches!(source, Some(Source::Snapshot(_)));
-    let mut lens = (0, 0);
+    let mut loaded = LoadedFiles::default();
     let files = match source {
         Some(Source::AppendOnly(files)) => {
             if !restore::restore_if_asked(shared, &files)? {
-                lens = load_files(shared, &files, Way::Gate)?;
-                holds_data = lens.1 > 0;
+                loaded = load_files(shared, &files, Way::Gate)?;
+                holds_data = loaded.len_bytes > 0;
+                if let Some(note) = loaded.note {
+                    StreamDuringLoad::new(shared, start_thread).continue_after(note);
+                }
             }
             Some(*files)
         }
@@ -415,22 +419,35 @@ fn load(shared: &Arc<Shared>, source: Option<Source>, start_thread: StartThread)
         }
     };
     let is_restored = shared.append_only.state().restored_until_s.is_some();
-    super::aof::open(shared, files, lens.0, lens.1).map_err(|trouble| match is_restored {
-        true => {
-            FileError(format!("--restore-until: the new base cannot be added to the manifest: {trouble}"))
+    super::aof::open(shared, files, loaded.last_len_bytes, loaded.len_bytes).map_err(|trouble| {
+        match is_restored {
+            true => {
+                FileError(format!("--restore-until: the new base cannot be added to the manifest: {trouble}"))
+            }
+            false => trouble,
         }
-        false => trouble,
     })?;
     restore::note_end(shared);
     Ok(())
 }
 
-/// Loads the append-only files. Returns the length of the last incremental file, and of all files
-/// together, in bytes.
+/// The result of a load of append-only files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadedFiles {
+    /// The length of the last incremental file, in bytes.
+    pub last_len_bytes: u64,
+    /// The length of all files together, in bytes.
+    pub len_bytes: u64,
+    /// The place in the stream of replicas whose data was loaded; `None` if the files do not end
+    /// with it, or a command has failed.
+    pub note: Option<StreamNote>,
+}
+
+/// Loads the append-only files.
 ///
 /// # Errors
 /// The reason, as a text for the log.
-pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64), FileError> {
+pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<LoadedFiles, FileError> {
     let (path, name, cuts) = {
         let store = shared.config();
         (files_path(&store), files_name(&store), options::AOF_LOAD_TRUNCATED.of(&store))
@@ -449,38 +466,42 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64)
     }
     shared.persistence.loading.begin(unix_ms() / 1000, lens_bytes.iter().sum());
     let began = Instant::now();
-    let (mut last_len_bytes, mut len_bytes) = (0, 0);
+    let (mut loaded, mut errors) = (LoadedFiles::default(), 0);
     for ToLoad { part, is_base, may_be_torn } in manifest.to_load(&lens_bytes) {
         let part_began = Instant::now();
-        let good_len_bytes = load_part(shared, &folder.file(&part.name), (may_be_torn, cuts), way)?;
+        let (good_len_bytes, replayed) =
+            load_part(shared, &folder.file(&part.name), (may_be_torn, cuts), way)?;
         let kind = if is_base { "base" } else { "incr" };
         tracing::info!(
             "DB loaded from {kind} file {}: {:.3} seconds",
             part.name,
             part_began.elapsed().as_secs_f64()
         );
-        len_bytes += good_len_bytes;
-        last_len_bytes = if is_base { 0 } else { good_len_bytes };
+        loaded.len_bytes += good_len_bytes;
+        loaded.last_len_bytes = if is_base { 0 } else { good_len_bytes };
+        errors += replayed.errors;
+        loaded.note = replayed.note.filter(|_| errors == 0);
     }
     tracing::info!("DB loaded from append only file: {:.3} seconds", began.elapsed().as_secs_f64());
-    Ok((last_len_bytes, len_bytes))
+    Ok(loaded)
 }
 
 /// Loads one of the files. If the last file ends with an incomplete request and `cuts` is true,
-/// cuts this request off. Returns the length of the file in bytes.
+/// cuts this request off. Returns the length of the file in bytes, and the result of the replay.
 fn load_part(
     shared: &Shared,
     path: &Path,
     (is_last, cuts): (bool, bool),
     way: Way,
-) -> Result<u64, FileError> {
+) -> Result<(u64, ReplayResult), FileError> {
     let name = path.display();
     let replayed = replay_part(shared, path, way, None)?;
     let torn = match replayed.end {
         ReplayEnd::Whole => {
-            return fs::metadata(path).map(|found| found.len()).map_err(|error| FileError(error.to_string()));
+            let found = fs::metadata(path).map_err(|error| FileError(error.to_string()))?;
+            return Ok((found.len(), replayed));
         }
-        ReplayEnd::Stopped(len_bytes) => return Ok(len_bytes),
+        ReplayEnd::Stopped(len_bytes) => return Ok((len_bytes, replayed)),
         ReplayEnd::Abandoned => return Err(FileError("the server is shutting down".to_owned())),
         ReplayEnd::Torn(torn) => torn,
     };
@@ -512,5 +533,5 @@ fn load_part(
         file.sync_all()
     });
     cut.map_err(|error| FileError(format!("cannot cut off the incomplete end of {name}: {error}")))?;
-    Ok(torn.good_len_bytes)
+    Ok((torn.good_len_bytes, replayed))
 }

@@ -1,5 +1,6 @@
 //! The point in the replication stream at which a snapshot was taken, as facts (AUX fields) in its
-//! file: `repl-stream-db`, `repl-id` and `repl-offset`.
+//! file: `repl-stream-db`, `repl-id` and `repl-offset`. An append-only file has its point as a note
+//! in its last line, which is written when the server ends.
 //!
 //! A file has these facts if the stream was recorded at its point. A server that loads the file at
 //! its start has the data that a replica at this offset has. So the replica can continue after a
@@ -15,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::threads::Outbox;
 use keyspace::{Exclusive, KeyEntry};
+use persist::aof::stream_note::StreamNote;
 use persist::save::Save;
 use replicate::history::ReplId;
 
@@ -70,6 +72,16 @@ pub fn add_point(shared: &Shared, alone: &Exclusive, save: &Save) {
     shared.wake(&outbox);
 }
 
+/// Returns the note for the end of the append-only file, if the stream is recorded. The caller owns
+/// the keyspace and is at the end of a unit.
+pub fn note(shared: &Shared, alone: &Exclusive) -> Option<StreamNote> {
+    let outbox = Outbox::default();
+    let point = stream::point(shared, alone, &outbox);
+    shared.wake(&outbox);
+    let Point { id, offset, stream_db } = point?;
+    Some(StreamNote { id: id.as_str().as_bytes().try_into().ok()?, offset_bytes: offset, stream_db })
+}
+
 /// The facts that were read from a file so far.
 #[derive(Debug, Default)]
 pub struct ReadFacts {
@@ -89,6 +101,15 @@ impl ReadFacts {
             self.id = ReplId::parse(value).filter(|&id| id != ReplId::NONE);
         } else if name == OFFSET.as_bytes() {
             self.offset = number().filter(|&offset| offset <= OFFSET_MAX);
+        }
+    }
+
+    /// Returns the facts of a note.
+    fn of_note(note: StreamNote) -> Self {
+        Self {
+            stream_db: Some(note.stream_db),
+            id: ReplId::parse(&note.id).filter(|&id| id != ReplId::NONE),
+            offset: Some(note.offset_bytes).filter(|&offset| offset <= OFFSET_MAX),
         }
     }
 
@@ -143,6 +164,14 @@ impl<'s> StreamDuringLoad<'s> {
         self.is_continued.store(is_continued, Relaxed);
     }
 
+    /// Continues the stream after a load of append-only files that end with this note. Nothing has
+    /// changed since the load. The caller is outside the gate.
+    pub fn continue_after(self, note: StreamNote) {
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = ReadFacts::of_note(note);
+        self.begin_keys();
+        self.end();
+    }
+
     /// Deletes keys in the stream that are left out because they have expired. May be called by
     /// several threads. O(keys).
     pub fn delete(&self, db: usize, keys: &[KeyEntry]) {
@@ -173,7 +202,7 @@ impl<'s> StreamDuringLoad<'s> {
         let point = self.facts.into_inner().unwrap_or_else(PoisonError::into_inner).point();
         match point {
             Some(Point { id, offset, .. }) if left_out == 0 => tracing::info!(
-                "Replicas of the history {id} can continue at offset {offset}, where the snapshot was taken."
+                "The data is that of the history {id} at offset {offset}: it can be continued there."
             ),
             _ => tracing::info!("Replicas need a snapshot, because a part of the file was left out."),
         }

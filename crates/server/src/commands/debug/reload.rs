@@ -73,7 +73,7 @@ pub(super) fn load_append_only(ctx: &mut ServerCtx<'_, '_, '_>) -> Result<(), Co
         let files = Files::open(&folder, &name).map_err(|error| FileError(error.to_string()))?;
         data.note_replacement();
         empty(shared);
-        startup::load_files(shared, &files, Way::Owner)
+        startup::load_files(shared, &files, Way::Owner).map(|_| ())
     });
     loaded.map_err(|trouble| {
         tracing::error!("DEBUG LOADAOF: {trouble}");

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use testkit::Rng;
 use testkit::process::free_port;
 use testkit::replication::load::send_lines;
-use testkit::replication::{Proxy, happens, run};
+use testkit::replication::{Proxy, field, happens, run};
 
 use super::{Kind, Node, kinds, seed};
 use crate::replication::faults::{wait_for_commands, with_load};
@@ -38,6 +38,18 @@ impl Restarted {
 
     fn node(&self) -> &Node {
         self.node.as_ref().expect("it runs")
+    }
+
+    /// Lets the server end in order, once its append-only file has its base.
+    fn shut_down(&mut self, saves: &str) {
+        let mut node = self.node.take().expect("it runs");
+        let mut client = node.connect();
+        let mut is_zero = |name| field(&mut client, "persistence", name) == "0";
+        assert!(happens(|| is_zero("aof_rewrite_in_progress") && is_zero("aof_rewrite_scheduled")));
+        let mut request = Vec::new();
+        resp::encode_request(&["SHUTDOWN", saves], &mut request);
+        node.connect().send(&request).expect("it reads");
+        node.process.wait(testkit::replication::WITHIN).expect("it ends");
     }
 
     fn kill(&mut self) {
@@ -82,9 +94,10 @@ fn a_killed_replica_continues_with_its_snapshot_and_starts_anew_without() {
 }
 
 #[test]
-fn a_replica_that_saves_at_its_end_continues_and_one_with_a_log_starts_anew() {
+fn a_replica_continues_after_its_shutdown_with_a_snapshot_or_a_log() {
     for kind in kinds() {
-        for (appendonly, expected) in [("no", (0, 1)), ("yes", (1, 0))] {
+        for (appendonly, saves) in [("no", "SAVE"), ("yes", "SAVE"), ("yes", "NOSAVE")] {
+            let what = format!("{kind:?}, appendonly {appendonly}, {saves}");
             let primary = Node::start(kind, &[]);
             let followed = format!("127.0.0.1 {}", primary.port());
             let mut replica =
@@ -92,17 +105,45 @@ fn a_replica_that_saves_at_its_end_continues_and_one_with_a_log_starts_anew() {
             primary.fill(seed(), 3, &[]);
             send_lines(&mut primary.connect(), ["SELECT 5", "SET k 1"]);
             replica.node().wait_for_data_of(&primary, "before");
-            let before = primary.syncs();
-            let mut node = replica.node.take().expect("it runs");
-            let mut request = Vec::new();
-            resp::encode_request(&["SHUTDOWN", "SAVE"], &mut request);
-            node.connect().send(&request).expect("it reads");
-            node.process.wait(testkit::replication::WITHIN).expect("it ends");
-            send_lines(&mut primary.connect(), ["SET k 2", "SELECT 5", "INCR k"]);
-            replica.start();
-            replica.node().wait_for_data_of(&primary, &format!("{kind:?}, appendonly {appendonly}"));
-            assert_eq!(primary.syncs_since(before), expected, "{kind:?}, appendonly {appendonly}");
+            for round in 0..2 {
+                let before = primary.syncs();
+                replica.shut_down(saves);
+                send_lines(&mut primary.connect(), ["SET k 2", "SELECT 5", "INCR k"]);
+                replica.start();
+                replica.node().wait_for_data_of(&primary, &what);
+                assert_eq!(primary.syncs_since(before), (0, 1), "{what}, round {round}");
+            }
         }
+    }
+}
+
+#[test]
+fn a_killed_replica_continues_with_its_log_only_if_nothing_was_applied_since_its_start() {
+    for kind in kinds() {
+        let primary = Node::start(kind, &[]);
+        let followed = format!("127.0.0.1 {}", primary.port());
+        let mut replica = Restarted::new(Kind::Own, &["--replicaof", &followed, "--appendonly", "yes"]);
+        let mut control = primary.connect();
+        send_lines(&mut control, ["SET k 1"]);
+        replica.node().wait_for_data_of(&primary, "before");
+        replica.shut_down("NOSAVE");
+        replica.start();
+        replica.node().wait_until_up();
+        // A command without a change advances the offset of the stream, but not the log.
+        run(&mut control, &["PUBLISH", "channel", "text"]);
+        replica.node().catch_up(&primary);
+        let before = primary.syncs();
+        replica.kill();
+        replica.start();
+        replica.node().wait_for_data_of(&primary, &format!("{kind:?}, nothing was applied"));
+        assert_eq!(primary.syncs_since(before), (0, 1), "{kind:?}");
+        let before = primary.syncs();
+        run(&mut control, &["INCR", "k"]);
+        replica.node().wait_for_data_of(&primary, "more is applied");
+        replica.kill();
+        replica.start();
+        replica.node().wait_for_data_of(&primary, &format!("{kind:?}, more was applied"));
+        assert_eq!(primary.syncs_since(before), (1, 0), "{kind:?}");
     }
 }
 

@@ -324,21 +324,38 @@ fn peer_in(folder: &Path) -> ServerProcess {
 }
 
 #[test]
-fn an_append_only_file_continues_nothing() {
+fn an_append_only_file_continues_after_a_shutdown_but_not_after_a_kill() {
     if is_without_peer() {
         return;
     }
     let mut server = Restarted::new(&["--appendonly", "yes"]);
     let replica = replica_of(server.primary(), &[]);
     let mut client = server.connect();
+    for saves in ["SAVE", "NOSAVE"] {
+        run(&mut client, &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+        // A key that expires while the server is down is deleted in the stream.
+        send_lines(&mut client, ["SELECT 3", "SET lasting 1", "SET short 1 PX 1"]);
+        replica.catch_up(&mut client);
+        let former = History::of(&mut client);
+        server.shut_down(&[saves, "NOW"]);
+        server.start();
+        client = server.connect();
+        replica.wait_for_data_of(&mut client, "after the restart");
+        assert_eq!(syncs(&mut client), (0, 1), "{saves}: {}", replica.log());
+        let own = History::of(&mut client);
+        assert!(own.continues(&former), "{saves}: {former:?}, then {own:?}");
+        let mut other = replica.connect();
+        run(&mut other, &["SELECT", "3"]);
+        assert!(happens(|| run(&mut other, &["DBSIZE"]) == resp::Value::Integer(1)), "{saves}");
+    }
     send_lines(&mut client, ["SET k 1"]);
     replica.catch_up(&mut client);
-    server.restart();
+    server.kill();
+    server.start();
     client = server.connect();
-    replica.wait_for_data_of(&mut client, "after the restart");
+    replica.wait_for_data_of(&mut client, "after the kill");
     assert_eq!(syncs(&mut client), (1, 0));
-    let none = "0".repeat(40);
-    assert_eq!(History::of(&mut client).second, none);
+    assert_eq!(History::of(&mut client).second, "0".repeat(40));
 }
 
 #[test]
