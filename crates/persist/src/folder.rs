@@ -328,11 +328,14 @@ pub fn writer_pid(name: &str) -> Option<u32> {
         let (pid, number) = name.strip_prefix("temp-repl-")?.strip_suffix(".rdb")?.split_once('-')?;
         number.parse::<u64>().ok().and(pid.parse().ok())
     };
-    let of_received = || {
-        let (begun_s, pid) = name.strip_prefix("temp-")?.strip_suffix(".rdb")?.split_once('.')?;
-        begun_s.parse::<u64>().ok().and(pid.parse().ok())
-    };
-    of_snapshot(name).or_else(of_base).or_else(of_sync).or_else(of_received)
+    of_snapshot(name).or_else(of_base).or_else(of_sync).or_else(|| receiver_pid(name))
+}
+
+/// Returns the process that left this file, if the name is one of [`temporary_received_name`]. The
+/// primary has the data of such a file, so it may be removed even if there is no other data.
+pub fn receiver_pid(name: &str) -> Option<u32> {
+    let (begun_s, pid) = name.strip_prefix("temp-")?.strip_suffix(".rdb")?.split_once('.')?;
+    begun_s.parse::<u64>().ok().and(pid.parse().ok())
 }
 
 /// Writes a save to a file, and ends its walk of the keyspace in any case. `drive` steps the save's

@@ -53,6 +53,7 @@ pub fn load_at_start(
     shared: &Arc<Shared>,
     start_thread: StartThread,
 ) -> io::Result<Option<std::thread::JoinHandle<()>>> {
+    for_each_data_folder(&shared.config(), DataFolder::remove_received);
     let source = source(&shared.config());
     let source = source.and_then(|source| match shared.persistence.restore_until_s {
         Some(until_s) => {

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use persist::folder::{DataFile, FileError, Folder, LogFile, Stamp, Unwritten, writer_pid};
+use persist::folder::{DataFile, FileError, Folder, LogFile, Stamp, Unwritten, receiver_pid, writer_pid};
 
 /// A folder on disk.
 pub struct DataFolder {
@@ -59,6 +59,17 @@ impl DataFolder {
             name != own && writer_pid(name).is_some_and(is_gone)
         };
         self.names().unwrap_or_default().into_iter().filter(is_left).collect()
+    }
+
+    /// Removes the snapshots that ended processes have received from their primaries and did not
+    /// load. Never removes `own`, the name of the data file. O(files of the folder).
+    pub fn remove_received(&self, own: &str) {
+        for name in self.leftovers(own).iter().filter(|name| receiver_pid(name).is_some()) {
+            tracing::info!("Removing {name}, a snapshot of the primary that was not loaded.");
+            if let Err(error) = std::fs::remove_file(self.path.join(name)) {
+                tracing::warn!("Cannot remove {name}: {error}");
+            }
+        }
     }
 
     /// Removes the temporary files of saves whose process has ended. `own`, the name of the data

@@ -214,6 +214,12 @@ fn a_replica_killed_in_a_snapshot_gets_it_again() {
             proxy.throttle(None);
             replica.start();
             replica.node().wait_for_data_of(&primary, &format!("{kind:?}, load {load}"));
+            let names = std::fs::read_dir(replica.folder.path()).expect("a folder");
+            let names: Vec<_> = names.map(|entry| entry.expect("an entry").file_name()).collect();
+            assert!(
+                !names.iter().any(|name| name.to_string_lossy().starts_with("temp-")),
+                "{kind:?}, load {load}: {names:?}"
+            );
         }
     }
 }
