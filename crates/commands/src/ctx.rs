@@ -323,6 +323,8 @@ impl Changes {
                     self.raise(EventClass::MISSED, "keymiss", missed.db, &missed.key);
                 }
                 AccessEvent::Created(created) => self.raise(EventClass::NEW, "new", created.db, &created.key),
+                // For the engine, which has taken it already.
+                AccessEvent::GotDeadline { .. } => {}
             }
         }
         self.absorb_displaced(access_results);

@@ -25,11 +25,12 @@
 //! carry the position.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use commands::ctx::{Audience, ChangedKey, DbChange, Flush};
 use commands::{Args, Changes, EventClass, KeyEvent};
 use keyspace::key::{KeyHash, shard_of};
-use keyspace::view::AccessResults;
+use keyspace::view::{AccessEvent, AccessResults};
 use keyspace::{Key, Keyspace, Locked, Shard};
 
 use crate::log::buffer::Chunk;
@@ -456,6 +457,9 @@ impl<'s> Commit<'s> {
     /// none. O(changed keys).
     #[cold]
     pub fn collect(&mut self, held: &mut Held<'_, '_>, client: u64) {
+        if !self.access_results.access_events.is_empty() {
+            self.note_local_deadlines();
+        }
         self.effects.absorb(&mut self.access_results);
         if !self.effects.db_changes.is_empty() {
             self.collect_db_changes();
@@ -473,6 +477,26 @@ impl<'s> Commit<'s> {
         self.notices.extend(left.map(Notice::Event));
         // Keeps the memory of both lists for the next command.
         (self.effects.events, self.effects.changed_keys) = (events, changed_keys);
+    }
+
+    /// Makes all keys of these databases ready on which clients are blocked. O(these keys).
+    pub(crate) fn make_ready(&mut self, dbs: &[usize]) {
+        let hasher = self.shared.keyspace.hasher();
+        let waited = self.shared.blocked.keys_of(dbs).into_iter();
+        self.ready.extend(waited.map(|(db, key)| ReadyKey { db, hash: hasher.hash_key(&key), key }));
+    }
+
+    /// Records the keys to which clients of a replica have given a deadline. While data is imported,
+    /// the server that sends it removes them.
+    fn note_local_deadlines(&mut self) {
+        if !self.shared.server_state.role.is_replica.load(Relaxed) {
+            return;
+        }
+        for event in &self.access_results.access_events {
+            if let AccessEvent::GotDeadline { key, at_ms } = event {
+                self.shared.local_deadlines.note((key.db, key.key.clone()), *at_ms);
+            }
+        }
     }
 
     /// Handles one changed key: marks its watchers, removes it from the tracking tables, and makes
@@ -522,12 +546,7 @@ impl<'s> Commit<'s> {
                 DbChange::Emptied(db, flush) => {
                     was_emptied = Some(flush);
                     shared.hot_keys.windows.forget(db);
-                    let waited = shared.blocked.keys_of(&[db]).into_iter();
-                    self.ready.extend(waited.map(|(db, key)| ReadyKey {
-                        db,
-                        hash: hasher.hash_key(&key),
-                        key,
-                    }));
+                    self.make_ready(&[db]);
                 }
                 // The watched keys will exist again at once, so their watchers are marked now.
                 DbChange::Replaced(db) => {

@@ -22,12 +22,14 @@ use std::time::{Duration, Instant};
 use commands::EventClass;
 use commands::ctx::Audience;
 use keyspace::key::SHARD_COUNT;
+use keyspace::view::{AccessContext, ExpiredAccess, View};
 use keyspace::{Locked, Shard, SweepPoint, SweepResult};
 use structures::table::SweepBudget;
 
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::commit::{Commit, Held};
+use crate::local_deadlines::Named;
 use crate::run::Executor;
 use crate::shared::{GateSlot, Shared};
 use crate::stats::latency_events::Event;
@@ -43,6 +45,8 @@ const STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
 /// The pause between two steps that begin at the same point, because a big hash loses many fields.
 /// Threads that wait for the shard's lock get it before the next step takes it again.
 const SAME_PLACE_PAUSE: Duration = Duration::from_micros(50);
+/// The most keys of clients of a replica that are removed before the thread does something else.
+const LOCAL_KEYS_MAX: usize = 256;
 /// The weight of one round in the running mean of the fraction of overdue keys.
 const STALE_WEIGHT: f64 = 0.05;
 
@@ -254,6 +258,78 @@ impl ActiveExpiry {
         executor.end_turn();
         next
     }
+}
+
+/// Removes the keys whose deadlines clients of this replica have set, and which have expired: at
+/// most [`LOCAL_KEYS_MAX`]. Calls `after_key` after each key, outside the gate. `after_key` must
+/// wake the threads in the outbox. Returns true if there may be more.
+pub fn expire_local_keys<C: Clock, H: Host>(
+    executor: &mut Executor<'_, C, H>,
+    mut after_key: impl FnMut(&Outbox),
+) -> bool {
+    let shared = executor.shared();
+    if shared.local_deadlines.is_empty() {
+        return false;
+    }
+    executor.begin_turn(executor.clock.now());
+    for _ in 0..LOCAL_KEYS_MAX {
+        if executor.commit.awaits_room() {
+            return false;
+        }
+        let Some(named) = shared.local_deadlines.take_due(executor.now.unix_ms - 1) else { return false };
+        expire_local_key(executor, named);
+        executor.commit.merge_log();
+        after_key(&executor.commit.outbox);
+    }
+    true
+}
+
+/// Removes a key if its deadline has passed. If not, or if it is out of reach now, it is looked at
+/// again later.
+fn expire_local_key<C: Clock, H: Host>(executor: &mut Executor<'_, C, H>, named: Named) {
+    let (shared, now_ms) = (executor.shared(), executor.now.unix_ms);
+    let pass = shared.gate.shared_unless_busy(shared.gate_index(GateSlot::Housekeeper));
+    if !pass.is_inside() {
+        return shared.local_deadlines.note(named, now_ms);
+    }
+    // All other roles have no such keys, and a full synchronisation has removed them.
+    if !shared.server_state.role.is_replica.load(Relaxed) || shared.server_state.is_loading.load(Relaxed) {
+        return;
+    }
+    let key = shared.keyspace.hasher().key(&named.1);
+    let Some(mut locked) = shared.keyspace.lock_shard_unless_busy(key.shard()) else {
+        return shared.local_deadlines.note(named, now_ms);
+    };
+    executor.commit.begin_record();
+    let access_context = AccessContext {
+        now_ms,
+        touch: false,
+        access: executor.now.access,
+        expired_access: ExpiredAccess::Remove,
+    };
+    let left_ms = {
+        let results = &mut executor.commit.access_results;
+        let mut view = View::new(&shared.keyspace, &mut locked, named.0, access_context, results);
+        view.expiry_ms(key).flatten()
+    };
+    if let Some(at_ms) = left_ms {
+        shared.local_deadlines.note(named.clone(), at_ms);
+    }
+    if executor.commit.has_changes() {
+        executor.commit.collect(&mut Held::Locked(&mut locked), 0);
+        if executor.commit.effects.record.is_wanted {
+            executor.commit.record_commands(None);
+            executor.commit.log_unit(&locked);
+        }
+    }
+    if executor.commit.is_pending() {
+        executor.commit.release(0);
+        executor.serve(locked);
+    } else {
+        drop(locked);
+    }
+    executor.commit.broadcast();
+    executor.end_turn();
 }
 
 /// Records what a step removed. Each key, and the fields of each hash, is a unit of its own.

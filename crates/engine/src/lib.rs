@@ -18,6 +18,7 @@
 //! | [`publish`], [`track`] | messages about changes: subscribers, monitors, client-side caching |
 //! | [`watch`], [`wait`] | watched keys and blocked clients |
 //! | [`freeing`] | the queue of lazy freed values |
+//! | [`local_deadlines`] | the keys that a writable replica removes itself |
 //! | [`log`] | the change log: positions, buffers, merging, release |
 //! | [`scripts`], [`pass`] | running scripts and their time; the thread's work while one is busy |
 //! | [`transaction`], [`session`], [`subscribe`] | the state of one client |
@@ -58,6 +59,7 @@ pub mod fetch;
 pub mod foreign;
 pub mod freeing;
 mod images;
+pub mod local_deadlines;
 pub mod log;
 mod may_write;
 pub mod memory;

@@ -10,6 +10,7 @@ use structures::lock::Lock;
 use crate::acl::Acl;
 use crate::clients::Clients;
 use crate::freeing::FreeQueue;
+use crate::local_deadlines::LocalDeadlines;
 use crate::log::ChangeLog;
 use crate::memory::OverLimit;
 use crate::publish::monitor::Monitors;
@@ -279,6 +280,8 @@ pub struct Shared {
     pub errors: ErrorCounts,
     /// The statistics of active expiry.
     pub expiry: ExpiryStats,
+    /// The keys to which clients of this replica have given a deadline.
+    pub local_deadlines: LocalDeadlines,
     /// The time during which memory was over its limit.
     pub over_limit: OverLimit,
     /// The used memory after the start of the server, in bytes; eviction cannot free it.
@@ -354,6 +357,7 @@ impl Shared {
             latency_events: LatencyEvents::default(),
             errors: ErrorCounts::default(),
             expiry: ExpiryStats::default(),
+            local_deadlines: LocalDeadlines::default(),
             over_limit: OverLimit::default(),
             startup_bytes: 0.into(),
             freeing: FreeQueue::default(),

@@ -134,6 +134,13 @@ pub enum AccessEvent {
     Missed(DbKey),
     /// The key was created.
     Created(DbKey),
+    /// The key got a deadline under [`ExpiredAccess::RemoveOnAccess`].
+    GotDeadline {
+        /// The key.
+        key: DbKey,
+        /// The deadline, in Unix milliseconds.
+        at_ms: i64,
+    },
 }
 
 /// The name of a key with its database.
@@ -654,6 +661,9 @@ impl<'k> View<'k> {
     /// [`AccessResults::displaced`]. O(bytes stored inline).
     #[inline]
     pub fn set_value(&mut self, key: Key<'_>, value: NewValue<'_, Object>, expiry: Expiry) {
+        if let Expiry::At(at_ms) = expiry {
+            self.note_deadline(key, at_ms);
+        }
         let Ok(found) = self.find(key, Count::No) else { return };
         let Some(found) = found else {
             let expiry_ms = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };
@@ -694,6 +704,9 @@ impl<'k> View<'k> {
     /// Adds `entry` under its key, or replaces the present entry, which goes to
     /// [`AccessResults::displaced`]. In both cases the creation of the key is recorded. O(1).
     pub fn replace(&mut self, key: Key<'_>, entry: KeyEntry) {
+        if let Some(at_ms) = entry.expiry_ms() {
+            self.note_deadline(key, at_ms);
+        }
         match self.found(key, Count::No) {
             None => {
                 self.insert_new(key, entry);
@@ -793,7 +806,25 @@ impl<'k> View<'k> {
     pub fn set_expiry_ms(&mut self, key: Key<'_>, expiry_ms: Option<i64>) -> bool {
         let Some(found) = self.found(key, Count::No) else { return false };
         found.preserved().occupied.into_mut().set_expiry_ms(expiry_ms);
+        if let Some(at_ms) = expiry_ms {
+            self.note_deadline(key, at_ms);
+        }
         true
+    }
+
+    /// Records that a key got a deadline, if expired keys are not removed by themselves: a replica
+    /// removes those keys whose deadlines its own clients have set.
+    #[inline]
+    fn note_deadline(&mut self, key: Key<'_>, at_ms: i64) {
+        if self.access_context.expired_access == ExpiredAccess::RemoveOnAccess {
+            self.record_deadline(key, at_ms);
+        }
+    }
+
+    #[cold]
+    fn record_deadline(&mut self, key: Key<'_>, at_ms: i64) {
+        let key = DbKey { db: self.index, key: key.bytes.into() };
+        self.access_results.access_events.push(AccessEvent::GotDeadline { key, at_ms });
     }
 }
 

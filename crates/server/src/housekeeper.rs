@@ -140,9 +140,15 @@ impl Housekeeper {
             || is_stopping
             || shared.engine.pause.is_on(unix_ms())
             || shared.switched_off.active_expire.load(Relaxed)
-            || shared.engine.settings.get().import_mode
-            || shared.engine.server_state.role.is_replica.load(Relaxed)
         {
+            return None;
+        }
+        if shared.engine.server_state.role.is_replica.load(Relaxed) {
+            // The primary removes all other keys.
+            let has_more = engine::expire::expire_local_keys(executor, |outbox| shared.wake(outbox));
+            return has_more.then(Instant::now);
+        }
+        if shared.engine.settings.get().import_mode {
             return None;
         }
         if self.expiry.next_slice()? <= Instant::now() {

@@ -876,8 +876,9 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "about scripts, functions or the append-only file: so far, only INFO shows it",
+        "about scripts, functions, writable replicas or the append-only file: so far, only INFO shows it",
         &[
+            "slave_expires_tracked_keys",
             "used_memory_lua",
             "used_memory_vm_eval",
             "used_memory_scripts_eval",
@@ -914,7 +915,6 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
             "module_fork_last_cow_size",
             "latest_fork_usec",
             "total_forks",
-            "slave_expires_tracked_keys",
             "active_defrag_hits",
             "active_defrag_misses",
             "active_defrag_key_hits",

@@ -1,0 +1,104 @@
+//! The keys to which clients of a writable replica have given a deadline.
+//!
+//! The primary removes the expired keys of a replica, but it does not know of the deadlines that
+//! clients of the replica have set. So the replica removes these keys itself, as Redis does. Their
+//! names are kept until the deadline has passed, or until all data is replaced or the role changes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use structures::lock::Lock;
+
+/// The name of a key, with the number of its database.
+pub type Named = (usize, Box<[u8]>);
+
+/// The keys; see the module. Its lock is a leaf in the lock order.
+pub struct LocalDeadlines {
+    keys: Lock<Keys>,
+    count: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Keys {
+    /// The last known deadline of each key, in Unix milliseconds.
+    deadlines: HashMap<Named, i64>,
+    /// The same keys, by their deadlines.
+    queue: BTreeSet<(i64, Named)>,
+}
+
+impl Default for LocalDeadlines {
+    fn default() -> Self {
+        Self { keys: Lock::new(Keys::default()), count: AtomicUsize::new(0) }
+    }
+}
+
+impl LocalDeadlines {
+    /// Records that a key has the deadline `at_ms`, in Unix milliseconds. O(log keys).
+    pub fn note(&self, key: Named, at_ms: i64) {
+        let mut keys = self.keys.lock();
+        match keys.deadlines.insert(key.clone(), at_ms) {
+            Some(former_ms) if former_ms == at_ms => return,
+            Some(former_ms) => _ = keys.queue.remove(&(former_ms, key.clone())),
+            None => {}
+        }
+        keys.queue.insert((at_ms, key));
+        self.count.store(keys.queue.len(), Relaxed);
+    }
+
+    /// Takes a key whose deadline is `due_ms` or earlier. The key may have another deadline by now,
+    /// or none. O(log keys).
+    pub fn take_due(&self, due_ms: i64) -> Option<Named> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut keys = self.keys.lock();
+        let is_due = keys.queue.first().is_some_and(|(at_ms, _)| *at_ms <= due_ms);
+        let (_, key) = if is_due { keys.queue.pop_first()? } else { return None };
+        keys.deadlines.remove(&key);
+        self.count.store(keys.queue.len(), Relaxed);
+        Some(key)
+    }
+
+    /// Forgets all keys, because the data was replaced or the role has changed.
+    pub fn clear(&self) {
+        let keys = std::mem::take(&mut *self.keys.lock());
+        self.count.store(0, Relaxed);
+        drop(keys);
+    }
+
+    /// Returns the number of keys.
+    pub fn len(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+
+    /// Returns true if there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Named {
+        (0, name.as_bytes().into())
+    }
+
+    #[test]
+    fn keys_are_taken_once_their_last_deadline_has_passed() {
+        let deadlines = LocalDeadlines::default();
+        deadlines.note(key("a"), 30);
+        deadlines.note(key("b"), 10);
+        deadlines.note(key("b"), 20);
+        deadlines.note(key("b"), 20);
+        assert_eq!((deadlines.len(), deadlines.take_due(19)), (2, None));
+        assert_eq!((deadlines.take_due(20), deadlines.take_due(20)), (Some(key("b")), None));
+        deadlines.note((5, b"a"[..].into()), 25);
+        assert_eq!(deadlines.take_due(99), Some((5, b"a"[..].into())));
+        assert_eq!(deadlines.len(), 1);
+        deadlines.clear();
+        assert_eq!((deadlines.take_due(99), deadlines.is_empty()), (None, true));
+    }
+}
