@@ -476,27 +476,27 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.is_held_back(session, registered, args).then_some(Outcome::Postponed)
     }
 
-    /// Returns the error for a command during loading, for a write with too few replicas or on a
-    /// replica, and for a replica that may not show old data. Also returns the error for a write or
-    /// PING while the disk cannot be written.
+    /// Returns the error for a write or PING while the disk cannot be written, for a write with too
+    /// few replicas or on a replica, for a replica that may not show old data, and during loading:
+    /// in Redis' order.
     fn standing_refusal(&self, session: &Session, registered: &Registered) -> Option<CommandError> {
         let (server_state, command) = (&self.shared().server_state, &registered.command);
         let permitted = common_flags_of(session, registered);
-        if server_state.is_loading.load(Relaxed) && !permitted.contains(Flags::LOADING) {
-            return Some(LOADING);
-        }
         let flags = flags_of(session, registered);
-        let is_write = flags.contains(Flags::WRITE);
-        if is_write && let Some(error) = self.executor.write_refusal() {
-            return Some(error);
+        let refusal = match flags.contains(Flags::WRITE) {
+            true => self.executor.write_refusal(),
+            false if command.name == "PING" => self.executor.disk_refusal(),
+            false => None,
+        };
+        if refusal.is_some() {
+            return refusal;
         }
         if server_state.role.is_stale() && !permitted.contains(Flags::STALE) {
             return Some(STALE_REPLICA);
         }
-        if server_state.role.is_loading_beside() && flags.contains(Flags::NO_ASYNC_LOADING) {
-            return Some(LOADING);
-        }
-        (!is_write && command.name == "PING").then(|| self.executor.disk_refusal())?
+        let is_refused = server_state.is_loading.load(Relaxed) && !permitted.contains(Flags::LOADING)
+            || server_state.role.is_loading_beside() && flags.contains(Flags::NO_ASYNC_LOADING);
+        is_refused.then_some(LOADING)
     }
 
     /// Returns true if a busy script prevents this command, as far as this is known before the

@@ -24,7 +24,10 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
         self.disk_refusal()
             .or_else(|| {
-                let lacks_replicas = self.shared().server_state.lacks_replicas.load(Relaxed);
+                let server_state = &self.shared().server_state;
+                // As in Redis, a replica demands no replicas for the writes of its clients.
+                let lacks_replicas =
+                    server_state.lacks_replicas.load(Relaxed) && !server_state.role.is_replica.load(Relaxed);
                 lacks_replicas.then_some(CommandError::Line("NOREPLICAS Not enough good replicas to write."))
             })
             .or_else(|| {
