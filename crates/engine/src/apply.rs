@@ -21,13 +21,16 @@
 //! also compared when a unit has become the exclusive owner (`crate::alone`).
 //!
 //! **Nothing expires or is evicted** for the stream: the primary sends the removals. The stream is
-//! exempt from limits and refusals for clients: `maxmemory`, CLIENT PAUSE, `replica-read-only`.
-//! While a busy script of a client holds keys of a unit, the unit waits.
+//! exempt from limits and refusals for clients: `maxmemory`, `replica-read-only`. While a busy
+//! script of a client holds keys of a unit, the unit waits. CLIENT PAUSE holds back the units of
+//! the stream as it does the requests of clients, as in Redis. Failed writes to the own disk end
+//! the stream or not ([`DiskErrors`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use commands::Args;
+use commands::table::Flags;
 use keyspace::gate::SharedPass;
 use resp::parse::{Limits, Progress};
 use stdx::ByteQueue;
@@ -60,6 +63,9 @@ pub trait Applied {
     /// Records that a request of the stream has failed. `error` is the error line, without the
     /// leading `-`.
     fn fail(&mut self, command: &[u8], error: &[u8]);
+
+    /// Records that a write is applied although this server cannot write to its disk.
+    fn note_unwritable(&mut self) {}
 }
 
 /// The progress of [`Applier::apply`].
@@ -70,8 +76,8 @@ pub enum Progressed {
     NeedsInput(usize),
     /// A batch was applied, and there may be more.
     Ran,
-    /// Nothing can be applied at present: the change log has no room, subscribers are too slow, or
-    /// a busy script holds the keys. The caller tries again after a short time.
+    /// Nothing can be applied at present: clients are paused, the change log has no room,
+    /// subscribers are too slow, or a busy script holds the keys. The caller tries again after a short time.
     Waits,
 }
 
@@ -84,6 +90,8 @@ pub enum ApplyError {
     Broken(String),
     /// The stream has a command that this server does not have.
     Unknown(String),
+    /// The stream has a write, but this server cannot write to its disk ([`DiskErrors::Refuse`]).
+    Unwritable,
 }
 
 impl std::fmt::Display for ApplyError {
@@ -92,6 +100,7 @@ impl std::fmt::Display for ApplyError {
             Self::Superseded => f.write_str("the server does not follow this primary any more"),
             Self::Broken(line) => write!(f, "the stream is damaged: {line}"),
             Self::Unknown(name) => write!(f, "the stream has a command that this server lacks: {name}"),
+            Self::Unwritable => f.write_str("Replica was unable to write command to disk."),
         }
     }
 }
@@ -108,11 +117,36 @@ pub enum UnknownCommands {
     Skip,
 }
 
+/// The treatment of writes while the last save has failed, or the append-only file cannot be
+/// written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiskErrors {
+    /// The stream ends with [`ApplyError::Unwritable`] before the write.
+    #[default]
+    Refuse,
+    /// Writes are applied, and reported ([`Applied::note_unwritable`]).
+    Ignore,
+}
+
+/// The effect of CLIENT PAUSE on the stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pauses {
+    /// A pause holds units back.
+    #[default]
+    Obeyed,
+    /// Units are applied during a pause, because the stream is about to end.
+    Ignored,
+}
+
 /// The applier of one stream. Used by one thread; there is one at a time.
 pub struct Applier<'s, C, H> {
     engine: Engine<'s, C, H>,
     session: Session,
     unknown: UnknownCommands,
+    disk_errors: DiskErrors,
+    pauses: Pauses,
+    /// True if the disk could not be written when the requests of the batch began to run.
+    is_unwritable: bool,
     epoch: u64,
     batch: Batch<()>,
     progress: Progress,
@@ -150,6 +184,9 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
             engine: Engine::new(executor),
             session,
             unknown: UnknownCommands::default(),
+            disk_errors: DiskErrors::default(),
+            pauses: Pauses::default(),
+            is_unwritable: false,
             epoch,
             batch: Batch::default(),
             progress: Progress::default(),
@@ -170,6 +207,16 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
     /// Sets the treatment of commands that this server does not have.
     pub fn set_unknown(&mut self, unknown: UnknownCommands) {
         self.unknown = unknown;
+    }
+
+    /// Sets the treatment of writes while the disk cannot be written.
+    pub fn set_disk_errors(&mut self, disk_errors: DiskErrors) {
+        self.disk_errors = disk_errors;
+    }
+
+    /// Sets the effect of CLIENT PAUSE.
+    pub fn set_pauses(&mut self, pauses: Pauses) {
+        self.pauses = pauses;
     }
 
     /// Returns the threads to wake. The driver wakes them after each call of
@@ -319,7 +366,16 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         }
         let now = self.engine.executor.clock.now();
         self.engine.begin(now);
+        self.is_unwritable = self.engine.executor.disk_refusal().is_some();
         Ok(())
+    }
+
+    /// Returns true if CLIENT PAUSE holds this request back.
+    #[inline]
+    fn is_paused(&self, registered: &Registered) -> bool {
+        let (pause, now_ms) = (&self.engine.shared().pause, self.engine.executor.now.unix_ms);
+        let may_write = || registered.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE);
+        pause.is_on(now_ms) && self.pauses == Pauses::Obeyed && (pause.is_on_for_all(now_ms) || may_write())
     }
 
     /// Returns true if the server still follows the primary of this stream. Called inside the gate.
@@ -340,6 +396,15 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         let Some(registered) = request.registered else {
             return self.skip_unknown(request, applied);
         };
+        if self.is_paused(registered) {
+            return Ok(self.run_again_later());
+        }
+        if self.is_unwritable && registered.command.flags.contains(Flags::WRITE) {
+            match self.disk_errors {
+                DiskErrors::Refuse => return Err(ApplyError::Unwritable),
+                DiskErrors::Ignore => applied.note_unwritable(),
+            }
+        }
         if let Runner::Host(_) = registered.command.run
             && self.session.transaction.is_none()
             && self.run_control(request, input, applied)

@@ -582,14 +582,8 @@ impl<'s> Commit<'s> {
     /// O(keys with blocked clients).
     #[cold]
     pub fn ready_all(&mut self) {
-        let shared = self.shared;
-        let dbs: Vec<usize> = (0..shared.keyspace.db_count()).collect();
-        let waited = shared.blocked.keys_of(&dbs).into_iter();
-        self.ready.extend(waited.map(|(db, key)| ReadyKey {
-            db,
-            hash: shared.keyspace.hasher().hash_key(&key),
-            key,
-        }));
+        let dbs: Vec<usize> = (0..self.shared.keyspace.db_count()).collect();
+        self.make_ready(&dbs);
     }
 
     /// Ends a unit: sends the collected messages in order, under the locks of all changed shards.

@@ -198,7 +198,7 @@ fn run(store: ConfigStore, input: &[u8], restore_until_s: Option<i64>) -> Result
     server.wait();
     supervisor.stopping();
     files.remove();
-    if shared.persistence.load_failed.load(Relaxed) {
+    if shared.persistence.load_failed.load(Relaxed) || shared.persistence.is_unwritable.load(Relaxed) {
         return Ok(ExitCode::FAILURE);
     }
     tracing::info!("Saker is now ready to exit, bye bye...");

@@ -116,6 +116,8 @@ struct Reports {
     /// The number of reported bytes at each request of an acknowledgement.
     asked_at: Vec<usize>,
     failures: Vec<(String, String)>,
+    /// The number of writes that were applied although the disk cannot be written.
+    unwritable: usize,
 }
 
 impl Applied for Reports {
@@ -132,6 +134,10 @@ impl Applied for Reports {
     fn fail(&mut self, command: &[u8], error: &[u8]) {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         self.failures.push((text(command), text(error)));
+    }
+
+    fn note_unwritable(&mut self) {
+        self.unwritable += 1;
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use engine::apply::{Applied, Applier, ApplyError, Progressed, UnknownCommands};
+use engine::apply::{Applied, Applier, ApplyError, DiskErrors, Pauses, Progressed, UnknownCommands};
 use engine::client::ClientInfo;
 use engine::log::level::Level;
 use engine::scripting::ScriptEngine;
@@ -25,6 +25,8 @@ const RETRY: Duration = Duration::from_millis(1);
 /// The number of bytes that are not applied from which nothing more is received, while nothing can
 /// be applied.
 const WAITING_BYTES_MAX: usize = 16 << 20;
+/// The time between two log lines about the disk.
+const UNWRITABLE_LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// The most log lines about failed commands of one link.
 const ERRORS_LOGGED_MAX: u64 = 100;
 /// The number of missing bytes of an incomplete request from which the input grows at once.
@@ -38,6 +40,8 @@ struct Receiver<'s> {
     /// one.
     asked: Option<StreamOffsets>,
     failures: u64,
+    /// The time of the last log line about the disk; `None` before the first one.
+    unwritable_logged: Option<Instant>,
 }
 
 impl Applied for Receiver<'_> {
@@ -70,6 +74,13 @@ impl Applied for Receiver<'_> {
             );
         }
     }
+
+    fn note_unwritable(&mut self) {
+        if self.unwritable_logged.is_none_or(|at| at.elapsed() > UNWRITABLE_LOG_INTERVAL) {
+            self.unwritable_logged = Some(Instant::now());
+            tracing::warn!("Replica is applying a command even though it is unable to write to disk.");
+        }
+    }
 }
 
 /// Applies the stream from the present end of the history on, until the link ends. Returns the
@@ -93,7 +104,13 @@ pub(super) fn follow(
     let seed = fastrand::u64(..);
     let mut applier = Applier::new(&shared.engine, (info, db), role_epoch, seed, (SystemClock, host.clone()));
     applier.set_scripts(scripts);
-    let receiver = Receiver { shared: &shared, offsets: StreamOffsets::new(start), asked: None, failures: 0 };
+    let receiver = Receiver {
+        shared: &shared,
+        offsets: StreamOffsets::new(start),
+        asked: None,
+        failures: 0,
+        unwritable_logged: None,
+    };
     let mut stream = Stream { connection, applier, receiver, next_ack: Instant::now(), has_looked: false };
     stream.run()
 }
@@ -149,6 +166,15 @@ impl Stream<'_, '_, '_> {
             Unsupported::Refused | Unsupported::Kept => UnknownCommands::Refuse,
             Unsupported::Skipped => UnknownCommands::Skip,
         });
+        self.applier.set_disk_errors(match options::REPLICA_IGNORE_DISK_WRITE_ERRORS.of(&shared.config()) {
+            true => DiskErrors::Ignore,
+            false => DiskErrors::Refuse,
+        });
+        // A promotion waits until all that has arrived is applied.
+        self.applier.set_pauses(match shared.replication.upstream.is_drain_requested() {
+            true => Pauses::Ignored,
+            false => Pauses::Obeyed,
+        });
         let end_at_failure =
             options::PROPAGATION_ERROR_BEHAVIOR.of(&shared.config()) != OnFailedCommand::Ignore;
         loop {
@@ -185,6 +211,12 @@ impl Stream<'_, '_, '_> {
                     return Ok(NextStep::Retry);
                 }
                 Err(ApplyError::Superseded) => return Err(LinkEnd::Superseded),
+                Err(error @ ApplyError::Unwritable) => {
+                    tracing::error!("{error} The server ends. See replica-ignore-disk-write-errors.");
+                    shared.persistence.is_unwritable.store(true, Relaxed);
+                    shared.stop();
+                    return Err(LinkEnd::Superseded);
+                }
                 Err(error) => return Err(LinkEnd::Failed(error.to_string())),
             }
         }

@@ -36,6 +36,9 @@ pub struct Persistence {
     pub restore_until_s: Option<i64>,
     /// True if the data in the data folder could not be loaded.
     pub load_failed: AtomicBool,
+    /// True if the server ends because it is a replica and cannot write its primary's changes to
+    /// disk.
+    pub is_unwritable: AtomicBool,
     /// True while a primary's snapshot is loaded, and after it could not be loaded.
     pub(crate) is_incomplete: AtomicBool,
     /// The snapshot files that saves may replace.
@@ -122,6 +125,7 @@ impl Persistence {
             loading: LoadFigures::default(),
             restore_until_s: None,
             load_failed: AtomicBool::new(false),
+            is_unwritable: AtomicBool::new(false),
             is_incomplete: AtomicBool::new(false),
             known: KnownFiles::default(),
         }

@@ -23,8 +23,8 @@ mod faults;
 mod logins;
 mod readers;
 mod roles;
-mod trees;
 mod swapdb;
+mod trees;
 mod unknown;
 
 /// The options of all servers. A test that runs into a timeout sets its own.

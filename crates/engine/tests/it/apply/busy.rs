@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use engine::apply::Progressed;
+use engine::apply::{ApplyError, DiskErrors, Pauses, Progressed};
 use engine::settings::Settings;
 
 use super::{Stream, encoded, replica, thread};
@@ -69,16 +69,54 @@ fn a_full_change_log_makes_the_stream_wait() {
 }
 
 #[test]
-fn a_pause_of_clients_does_not_stop_the_stream() {
+fn a_pause_of_clients_holds_the_stream_back() {
     let (shared, clock) = replica(Settings::default());
     shared.server_state.role.refuses_writes.store(false, Relaxed);
-    let mut stream = Stream::new(&shared, &clock);
-    shared.pause.until_ms.store(i64::MAX, Relaxed);
-    stream.apply("SET k 1\nFLUSHALL\nMULTI\nSET k 2\nSWAPDB 1 2\nEXEC\nEVAL SET,k,3 0");
-    assert!(stream.is_reported() && stream.reports.failures.is_empty());
     let mut thread = thread(&shared, &clock);
     let client = thread.connect();
+    for unit in
+        ["SET k 1", "FLUSHALL", "MULTI\nPING\nSET k 2\nSWAPDB 1 2\nEXEC", "EVAL SET,k,3 0", "PUBLISH a b"]
+    {
+        let mut stream = Stream::new(&shared, &clock);
+        let before = thread.run(client, "GET k").0;
+        shared.pause.until_ms.store(i64::MAX, Relaxed);
+        let control = stream.apply("PING\nSELECT 0");
+        assert_eq!(stream.push(&encoded(unit)), Ok(Progressed::Waits), "{unit}");
+        assert_eq!((stream.dropped, stream.go_on()), (control, Ok(Progressed::Waits)), "{unit}");
+        shared.pause.until_ms.store(0, Relaxed);
+        assert_eq!(thread.run(client, "GET k").0, before, "{unit}");
+        assert_eq!(stream.go_on(), Ok(Progressed::NeedsInput(0)), "{unit}");
+        assert!(stream.is_reported() && stream.reports.failures.is_empty(), "{unit}");
+    }
     assert_eq!(thread.run(client, "GET k").0, "$1|3|");
+}
+
+#[test]
+fn a_pause_for_all_holds_each_request_back_until_the_stream_is_to_end() {
+    let (shared, clock) = replica(Settings::default());
+    let mut stream = Stream::new(&shared, &clock);
+    shared.pause.until_ms.store(i64::MAX, Relaxed);
+    shared.pause.all.store(true, Relaxed);
+    assert_eq!(stream.push(&encoded("PING\nSET k 1")), Ok(Progressed::Waits));
+    assert_eq!(stream.dropped, 0);
+    stream.applier.set_pauses(Pauses::Ignored);
+    assert_eq!(stream.go_on(), Ok(Progressed::NeedsInput(0)));
+    assert!(stream.is_reported() && stream.reports.failures.is_empty());
+}
+
+#[test]
+fn a_stream_ends_before_a_write_if_the_disk_cannot_be_written() {
+    let (shared, clock) = replica(Settings::default());
+    let mut stream = Stream::new(&shared, &clock);
+    shared.server_state.log_failed.store(true, Relaxed);
+    let control = stream.apply("PING\nPUBLISH a b");
+    assert_eq!(stream.push(&encoded("SET k 1")), Err(ApplyError::Unwritable));
+    assert_eq!((stream.dropped, stream.reports.unwritable), (control, 0));
+    drop(stream);
+    let mut stream = Stream::new(&shared, &clock);
+    stream.applier.set_disk_errors(DiskErrors::Ignore);
+    stream.apply("PING\nSET k 1");
+    assert_eq!(stream.reports.unwritable, 1);
 }
 
 #[test]
@@ -97,6 +135,7 @@ fn the_stream_is_not_refused_for_want_of_memory_or_disk_and_evicts_nothing() {
             is_on.store(true, Relaxed);
         }
         let mut stream = Stream::new(&shared, &clock);
+        stream.applier.set_disk_errors(DiskErrors::Ignore);
         stream.apply(
             "SET a 1\nPUBLISH c m\nSET b 1\nEVAL SET,c,1 0\nEVAL write!SET,d,1 0\nMULTI\nSET e 1\nEXEC",
         );

@@ -23,12 +23,7 @@ pub static OPTIONS: &[&Opt] = &[
     &REPLICA_ANNOUNCED.opt,
     &REPLICA_IGNORE_MAXMEMORY.opt,
     &REPLICA_LAZY_FLUSH.opt,
-    &Opt::flag(
-        "replica-ignore-disk-write-errors",
-        "no",
-        "Continue replication if the replica cannot write to its disk.",
-    )
-    .accepted("a replica continues in any case, and its log names the error"),
+    &REPLICA_IGNORE_DISK_WRITE_ERRORS.opt,
     &Opt::memory(
         "replica-full-sync-buffer-limit",
         "0",
@@ -135,6 +130,15 @@ pub static REPLICA_IGNORE_MAXMEMORY: Handle<bool> =
         .also(&["slave-ignore-maxmemory"])
         .on_change(OnChange::FollowUp(FollowUp::ReplicaOptions))
         .typed();
+
+/// `replica-ignore-disk-write-errors`: true if a replica applies writes of its primary although it
+/// cannot write to its disk. Otherwise the server ends.
+pub static REPLICA_IGNORE_DISK_WRITE_ERRORS: Handle<bool> = Opt::flag(
+    "replica-ignore-disk-write-errors",
+    "no",
+    "Continue replication if the replica cannot write to its disk. `no`: the replica ends.",
+)
+.typed();
 
 /// `replica-lazy-flush`: true if the old data is freed in the background before a full sync.
 pub static REPLICA_LAZY_FLUSH: Handle<bool> =

@@ -3,7 +3,7 @@
 
 use resp::encode_request;
 use testkit::replication::load::send_lines;
-use testkit::replication::{field, happens, run};
+use testkit::replication::{field, happens, number, run};
 use testkit::{Client, Value, notation};
 
 use super::{Kind, Node, kinds, text};
@@ -208,5 +208,74 @@ fn a_primary_that_needs_replicas_counts_this_one() {
         replica.wait_for_data_of(&primary, "the write");
         replica.promote();
         assert!(happens(|| client.command(&["SET", "k", "3"]).is_error()), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_pause_of_a_replica_holds_the_stream_back() {
+    for kind in kinds() {
+        let primary = Node::start(kind, &[]);
+        let replica = Node::following(&primary, &[]);
+        for mode in ["ALL", "WRITE"] {
+            let mut client = primary.connect();
+            replica.catch_up(&primary);
+            let before = replica.offset();
+            let mut own = replica.connect();
+            run(&mut own, &["CLIENT", "PAUSE", "1000", mode]);
+            send_lines(&mut client, ["MULTI", "INCR k", "INCR l", "EXEC"]);
+            if mode == "WRITE" {
+                // Reads go on, and what has arrived is not applied.
+                let arrived = || number(&mut replica.connect(), "replication", "slave_read_repl_offset");
+                assert!(happens(|| arrived() > before), "{kind:?}: {}", replica.state());
+                let offset = number(&mut own, "replication", "slave_repl_offset");
+                let is_over = own.command(&["CLIENT", "UNPAUSE"]);
+                assert_eq!((offset, is_over), (before, Value::Simple(b"OK".to_vec())), "{kind:?}");
+            }
+            replica.wait_for_data_of(&primary, &format!("{kind:?}, {mode}"));
+        }
+        // A promotion applies what has arrived.
+        let mut own = replica.connect();
+        run(&mut own, &["CLIENT", "PAUSE", "100000", "WRITE"]);
+        let before = number(&mut own, "replication", "slave_read_repl_offset");
+        send_lines(&mut primary.connect(), ["SET last 1"]);
+        assert!(happens(|| number(&mut own, "replication", "slave_read_repl_offset") > before));
+        replica.promote();
+        assert_eq!(own.command(&["GET", "last"]), Value::Bulk(b"1".to_vec()), "{kind:?}");
+    }
+}
+
+#[test]
+fn clients_that_wait_for_keys_of_a_snapshot_are_served() {
+    for kind in kinds() {
+        let primary = Node::start(kind, &[]);
+        let mut client = primary.connect();
+        send_lines(&mut client, ["XADD other 1-1 f v", "XGROUP CREATE group g $ MKSTREAM"]);
+        let replica = Node::following(&primary, &["--replica-read-only", "no"]);
+        let requests: [&[&str]; 4] = [
+            &["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"],
+            &["BLPOP", "list", "0"],
+            &["XREADGROUP", "GROUP", "g", "c", "BLOCK", "0", "STREAMS", "group", ">"],
+            &["XREAD", "BLOCK", "0", "STREAMS", "other", "$"],
+        ];
+        let mut readers = requests.map(|words| {
+            let mut reader = replica.connect();
+            send(&mut reader, words);
+            reader
+        });
+        let mut own = replica.connect();
+        assert!(happens(|| field(&mut own, "clients", "blocked_clients") == "4"));
+        // These changes reach the replica in a snapshot, because the history changes.
+        let before = primary.syncs();
+        run(&mut client, &["MULTI"]);
+        run(&mut client, &["CLIENT", "KILL", "TYPE", "replica"]);
+        send_lines(&mut client, ["XADD stream 1-1 f v", "RPUSH list a b", "XADD group 1-1 f w"]);
+        run(&mut client, &["DEBUG", "CHANGE-REPL-ID"]);
+        run(&mut client, &["EXEC"]);
+        for (number, part) in ["stream", "list", "group"].into_iter().enumerate() {
+            let reply = notation::one_line(&readers[number].read().expect("a reply"));
+            assert!(reply.contains(part), "{kind:?}: {reply}");
+        }
+        assert_eq!(primary.syncs_since(before), (1, 0), "{kind:?}");
+        assert_eq!(field(&mut own, "clients", "blocked_clients"), "1", "{kind:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use testkit::replication::load::send_lines;
-use testkit::replication::{Proxy, happens, number, run};
+use testkit::replication::{Proxy, field, happens, info, number, run};
 use testkit::{Client, Value, notation};
 
 use super::chains::chain;
@@ -353,4 +353,101 @@ fn a_writable_replica_keeps_its_writes_to_itself() {
         run(&mut own, &["CONFIG", "SET", "replica-read-only", "yes"]);
         assert!(own.command(&["SET", "own", "2"]).is_error());
     }
+}
+
+#[test]
+fn keys_that_clients_of_a_writable_replica_let_expire_are_removed() {
+    for kind in kinds() {
+        let primary = Node::start(kind, &[]);
+        let mut client = primary.connect();
+        // The primary does not remove its expired key, so the replica keeps it.
+        run(&mut client, &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+        send_lines(&mut client, ["SET kept 1 PX 1", "SET theirs 1", "SET copied 1 EX 1000"]);
+        let replica = Node::following(&primary, &["--replica-read-only", "no", "--appendonly", "yes"]);
+        replica.catch_up(&primary);
+        let mut own = replica.connect();
+        let tracked = |own: &mut Client| number(own, "stats", "slave_expires_tracked_keys");
+        send_lines(&mut own, ["SET plain 1", "APPEND copied 1", "SET later 1 EX 1000", "PERSIST later"]);
+        // As in Redis, the name is forgotten only after its deadline.
+        assert_eq!(tracked(&mut own), 1, "{kind:?}");
+        send_lines(
+            &mut own,
+            [
+                "SET first 1 PX 1",
+                "PEXPIRE theirs 1",
+                "EVAL return{redis.call('set','of-script',1,'px',1)} 0",
+                "SET moved 1 PX 1",
+                "SELECT 4",
+                "SET second 1 PX 1",
+            ],
+        );
+        assert!(happens(|| tracked(&mut own) == 1), "{kind:?}: {}", info(&mut own, "stats"));
+        assert_eq!(number(&mut own, "stats", "expired_keys"), 5, "{kind:?}");
+        // Left are: kept, copied, plain, later.
+        run(&mut own, &["SELECT", "0"]);
+        assert_eq!(own.command(&["DBSIZE"]), Value::Integer(4), "{kind:?}: {}", own.command(&["KEYS", "*"]));
+        // A promotion forgets the names: all keys expire by themselves.
+        replica.promote();
+        assert_eq!(tracked(&mut own), 0, "{kind:?}");
+        assert!(happens(|| own.command(&["DBSIZE"]) == Value::Integer(3)), "{kind:?}");
+    }
+}
+
+/// Makes the next saves of this server fail.
+fn block_saves(folder: &std::path::Path) {
+    // The received snapshot became the data file. A folder cannot be replaced by a file.
+    let _ = std::fs::remove_file(folder.join("dump.rdb"));
+    std::fs::create_dir(folder.join("dump.rdb")).expect("created");
+}
+
+#[test]
+fn a_replica_that_cannot_save_ends_at_the_next_write_unless_it_ignores_that() {
+    for kind in kinds() {
+        for ignores in [true, false] {
+            let folder = tempfile::tempdir().expect("a scratch folder");
+            let dir = folder.path().to_str().expect("a name of text");
+            let primary = Node::start(kind, &[]);
+            let option = if ignores { "yes" } else { "no" };
+            let options =
+                ["--dir", dir, "--save", "3600 100000", "--replica-ignore-disk-write-errors", option];
+            let mut replica = Node::following(&primary, &options);
+            block_saves(folder.path());
+            let mut own = replica.connect();
+            run(&mut own, &["BGSAVE"]);
+            assert!(happens(|| field(&mut own, "persistence", "rdb_last_bgsave_status") == "err"));
+            // A command that writes nothing is applied.
+            run(&mut primary.connect(), &["PUBLISH", "channel", "text"]);
+            replica.catch_up(&primary);
+            send_lines(&mut primary.connect(), ["SET k 1"]);
+            if ignores {
+                replica.wait_for_data_of(&primary, &format!("{kind:?}"));
+                assert!(replica.process.log().contains("applying a command even though"), "{kind:?}");
+            } else {
+                let status = replica.process.wait(testkit::replication::WITHIN).expect("it ends");
+                assert_eq!(status, Some(1), "{kind:?}: {}", replica.process.log());
+                assert!(replica.process.log().contains("Replica was unable to write command to disk."));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_errors_of_a_replica_come_in_the_order_of_redis() {
+    let options = ["--replica-serve-stale-data", "no", "--min-replicas-to-write", "1", "--replicaof"];
+    let port = testkit::process::free_port().expect("a port is free").to_string();
+    let replica = Node::start(Kind::Own, &[&options[..], &["127.0.0.1", &port]].concat());
+    let mut own = replica.connect();
+    let mut check = |words: &[&str], code: &str| {
+        let reply = own.command(words).to_string();
+        assert!(reply.contains(code), "{words:?}: {reply}");
+    };
+    // A replica demands no replicas for writes.
+    check(&["SET", "k", "1"], "READONLY");
+    check(&["GET", "k"], "MASTERDOWN");
+    check(&["CONFIG", "SET", "replica-read-only", "no"], "OK");
+    check(&["SET", "k", "1"], "MASTERDOWN");
+    check(&["CONFIG", "SET", "replica-serve-stale-data", "yes"], "OK");
+    check(&["SET", "k", "1"], "OK");
+    check(&["REPLICAOF", "NO", "ONE"], "OK");
+    check(&["SET", "k", "1"], "NOREPLICAS");
 }
