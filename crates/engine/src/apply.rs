@@ -77,7 +77,8 @@ pub enum Progressed {
     /// A batch was applied, and there may be more.
     Ran,
     /// Nothing can be applied at present: clients are paused, the change log has no room,
-    /// subscribers are too slow, or a busy script holds the keys. The caller tries again after a short time.
+    /// subscribers are too slow, or a busy script holds the keys. The caller tries again after a
+    /// short time.
     Waits,
 }
 

@@ -486,15 +486,15 @@ impl<'s> Commit<'s> {
         self.ready.extend(waited.map(|(db, key)| ReadyKey { db, hash: hasher.hash_key(&key), key }));
     }
 
-    /// Records the keys to which clients of a replica have given a deadline. While data is imported,
-    /// the server that sends it removes them.
+    /// Records the keys to which clients of a replica have given a deadline. While data is
+    /// imported, the server that sends it removes them.
     fn note_local_deadlines(&mut self) {
         if !self.shared.server_state.role.is_replica.load(Relaxed) {
             return;
         }
         for event in &self.access_results.access_events {
             if let AccessEvent::GotDeadline { key, at_ms } = event {
-                self.shared.local_deadlines.note((key.db, key.key.clone()), *at_ms);
+                self.shared.server_state.role.local_deadlines.note((key.db, key.key.clone()), *at_ms);
             }
         }
     }

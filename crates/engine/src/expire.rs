@@ -268,7 +268,7 @@ pub fn expire_local_keys<C: Clock, H: Host>(
     mut after_key: impl FnMut(&Outbox),
 ) -> bool {
     let shared = executor.shared();
-    if shared.local_deadlines.is_empty() {
+    if shared.server_state.role.local_deadlines.is_empty() {
         return false;
     }
     executor.begin_turn(executor.clock.now());
@@ -276,7 +276,9 @@ pub fn expire_local_keys<C: Clock, H: Host>(
         if executor.commit.awaits_room() {
             return false;
         }
-        let Some(named) = shared.local_deadlines.take_due(executor.now.unix_ms - 1) else { return false };
+        let Some(named) = shared.server_state.role.local_deadlines.take_due(executor.now.unix_ms - 1) else {
+            return false;
+        };
         expire_local_key(executor, named);
         executor.commit.merge_log();
         after_key(&executor.commit.outbox);
@@ -290,7 +292,7 @@ fn expire_local_key<C: Clock, H: Host>(executor: &mut Executor<'_, C, H>, named:
     let (shared, now_ms) = (executor.shared(), executor.now.unix_ms);
     let pass = shared.gate.shared_unless_busy(shared.gate_index(GateSlot::Housekeeper));
     if !pass.is_inside() {
-        return shared.local_deadlines.note(named, now_ms);
+        return shared.server_state.role.local_deadlines.note(named, now_ms);
     }
     // All other roles have no such keys, and a full synchronisation has removed them.
     if !shared.server_state.role.is_replica.load(Relaxed) || shared.server_state.is_loading.load(Relaxed) {
@@ -298,7 +300,7 @@ fn expire_local_key<C: Clock, H: Host>(executor: &mut Executor<'_, C, H>, named:
     }
     let key = shared.keyspace.hasher().key(&named.1);
     let Some(mut locked) = shared.keyspace.lock_shard_unless_busy(key.shard()) else {
-        return shared.local_deadlines.note(named, now_ms);
+        return shared.server_state.role.local_deadlines.note(named, now_ms);
     };
     executor.commit.begin_record();
     let access_context = AccessContext {
@@ -313,7 +315,7 @@ fn expire_local_key<C: Clock, H: Host>(executor: &mut Executor<'_, C, H>, named:
         view.expiry_ms(key).flatten()
     };
     if let Some(at_ms) = left_ms {
-        shared.local_deadlines.note(named.clone(), at_ms);
+        shared.server_state.role.local_deadlines.note(named.clone(), at_ms);
     }
     if executor.commit.has_changes() {
         executor.commit.collect(&mut Held::Locked(&mut locked), 0);

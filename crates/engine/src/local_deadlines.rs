@@ -49,7 +49,7 @@ impl LocalDeadlines {
     /// Takes a key whose deadline is `due_ms` or earlier. The key may have another deadline by now,
     /// or none. O(log keys).
     pub fn take_due(&self, due_ms: i64) -> Option<Named> {
-        if self.len() == 0 {
+        if self.is_empty() {
             return None;
         }
         let mut keys = self.keys.lock();

@@ -25,8 +25,9 @@ use std::time::{Duration, Instant};
 
 use commands::table::{Command, Flags};
 use commands::{Args, Awaited, BlockingKey, BlockingMode, CommandError, Ctx, Origin, ReadableKeys, Wait};
+use keyspace::access::Access;
 use keyspace::key::{KeyHash, shard_of};
-use keyspace::view::{Access, AccessContext, ExpiredAccess, View};
+use keyspace::view::{AccessContext, ExpiredAccess, View};
 use keyspace::{Hasher, Key, Locked};
 use resp::{Protocol, Reply};
 use smallvec::SmallVec;

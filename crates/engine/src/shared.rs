@@ -106,7 +106,7 @@ pub enum PauseReason {
 }
 
 /// The role of the server in replication, as far as it affects requests.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Role {
     /// True if the server follows a primary: no key expires or is evicted on its own.
     pub is_replica: AtomicBool,
@@ -125,6 +125,8 @@ pub struct Role {
     /// The number of changes of the role or of the primary. A stream that was begun before the last
     /// change must not be applied any more.
     pub epoch: AtomicU64,
+    /// The keys to which clients of this replica have given a deadline.
+    pub local_deadlines: LocalDeadlines,
 }
 
 /// The hindrances of clients by the state of the link of a replica.
@@ -159,7 +161,7 @@ impl Role {
 
 /// The states of the server, outside the engine, because of which requests are refused or
 /// postponed.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ServerState {
     /// True while the data is loaded: only commands that need no data run.
     pub is_loading: AtomicBool,
@@ -280,8 +282,6 @@ pub struct Shared {
     pub errors: ErrorCounts,
     /// The statistics of active expiry.
     pub expiry: ExpiryStats,
-    /// The keys to which clients of this replica have given a deadline.
-    pub local_deadlines: LocalDeadlines,
     /// The time during which memory was over its limit.
     pub over_limit: OverLimit,
     /// The used memory after the start of the server, in bytes; eviction cannot free it.
@@ -357,7 +357,6 @@ impl Shared {
             latency_events: LatencyEvents::default(),
             errors: ErrorCounts::default(),
             expiry: ExpiryStats::default(),
-            local_deadlines: LocalDeadlines::default(),
             over_limit: OverLimit::default(),
             startup_bytes: 0.into(),
             freeing: FreeQueue::default(),

@@ -476,9 +476,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.is_held_back(session, registered, args).then_some(Outcome::Postponed)
     }
 
-    /// Returns the error for a write or PING while the disk cannot be written, for a write with too
-    /// few replicas or on a replica, for a replica that may not show old data, and during loading:
-    /// in Redis' order.
+    /// Returns the error for a request that the state of the server does not permit. The order is
+    /// that of Redis: a disk that cannot be written, too few replicas, a write on a replica, a
+    /// replica that may not show old data, and loading.
     fn standing_refusal(&self, session: &Session, registered: &Registered) -> Option<CommandError> {
         let (server_state, command) = (&self.shared().server_state, &registered.command);
         let permitted = common_flags_of(session, registered);

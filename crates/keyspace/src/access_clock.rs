@@ -14,8 +14,8 @@
 //! Redis 8.0.2 converts nothing. There, the order of eviction is random until the keys are used
 //! again.
 
+use crate::access::{Access, LFU_INITIAL};
 use crate::keyspace::Keyspace;
-use crate::view::{Access, LFU_INITIAL};
 
 /// The number of seconds since the change of the policy within which an LRU clock counts as newly
 /// set.

@@ -154,8 +154,9 @@ impl Keyspace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Access;
     use crate::object::KeyEntry;
-    use crate::view::{Access, AccessContext, AccessResults, Expiry, View};
+    use crate::view::{AccessContext, AccessResults, Expiry, View};
     use crate::{Hash, Stream, StreamId, StreamLimits};
     use crate::{List, ListEnd, ListLimits, PackLimits, Set, SetLimits, Zset};
 

@@ -20,11 +20,11 @@
 
 use structures::table::Sampled;
 
+use crate::access::Access;
 use crate::db::Shard;
 use crate::key::{Key, KeyHash, SHARD_COUNT};
 use crate::keyspace::Keyspace;
 use crate::object::KeyEntry;
-use crate::view::Access;
 
 /// The rank by which a policy chooses keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! Pure: no I/O, no clock, no randomness of its own. Times and random numbers are arguments.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod access_clock;
 mod big_index;
 pub mod big_keys;
@@ -32,6 +33,7 @@ pub mod value_size;
 pub mod view;
 pub mod zset;
 
+pub use access::Access;
 pub use big_keys::{BigKey, BigKeys};
 pub use db::{Db, Shard};
 pub use eviction::{Criteria, Evicted, Evictor, Policy};
@@ -54,5 +56,5 @@ pub use stream::{
 };
 pub use string::Str;
 pub use value_size::{Measure, SizedType, ValueSize};
-pub use view::{Access, AccessError, View};
+pub use view::{AccessError, View};
 pub use zset::Zset;

@@ -175,8 +175,8 @@ impl<S: ByteSource> Reader<S> {
         }
     }
 
-    /// Returns the note of the stream with which the file ends. Returns `None` if it ends otherwise,
-    /// and before its end was read.
+    /// Returns the note of the stream with which the file ends. Returns `None` if it ends
+    /// otherwise, and before its end was read.
     pub fn last_note(&self) -> Option<StreamNote> {
         let is_whole = matches!(self.stop, Some(Stop::End(End::Whole)));
         let file_len_bytes = self.batch.file_offset + self.filled as u64;

@@ -379,8 +379,8 @@ impl Writer {
         result.and(damage)
     }
 
-    /// Writes a last line after [`finish`](Self::finish) has succeeded, and syncs it. If that fails,
-    /// the file stays as it was.
+    /// Writes a last line after [`finish`](Self::finish) has succeeded, and syncs it. If that
+    /// fails, the file stays as it was.
     ///
     /// # Errors
     /// The line could not be written, or changes still wait to be written before it.

@@ -42,7 +42,7 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.add("pubsubshard_channels", shared.engine.pubsub.channel_count(Kind::Shard));
     fields.zeros(&["latest_fork_usec", "total_forks"]);
     fields.add("migrate_cached_sockets", shared.migrations.count());
-    fields.add("slave_expires_tracked_keys", shared.engine.local_deadlines.len());
+    fields.add("slave_expires_tracked_keys", shared.engine.server_state.role.local_deadlines.len());
     fields.zeros(&[
         "active_defrag_hits",
         "active_defrag_misses",

@@ -175,8 +175,8 @@ impl FinalSave {
     }
 }
 
-/// Writes the place in the stream of replicas to the end of the append-only file, so that this
-/// replica, or the replicas of this server, can continue there after a restart.
+/// Writes the place in the stream of replicas to the end of the append-only file. After a restart,
+/// this replica, or the replicas of this server, can continue there.
 fn note_stream(shared: &Shared, alone: &Exclusive) {
     if !shared.has_all_data() {
         return;

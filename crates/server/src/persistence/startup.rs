@@ -356,6 +356,27 @@ fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(
     DataFolder::new(&folder_path(store)).sync()
 }
 
+/// Loads a snapshot.
+fn load_snapshot(shared: &Arc<Shared>, path: &Path, start_thread: StartThread) -> Result<(), FileError> {
+    let stream = StreamDuringLoad::new(shared, start_thread);
+    // On a replica, the primary removes expired keys.
+    let is_replica = shared.replication.upstream.is_replica();
+    let how = LoadMode {
+        way: Way::Gate,
+        duplicates: Duplicates::Refused,
+        expired: if is_replica { Expired::Kept } else { Expired::LeftOut },
+        stream: Some(&stream),
+        hidden: None,
+    };
+    load_file(shared, path, how).map_err(|error| {
+        tracing::error!("{} cannot be loaded: {error}", path.display());
+        tracing::error!("Terminating server after rdb file reading failure.");
+        FileError("Fatal error loading the DB, check server logs. Exiting.".to_owned())
+    })?;
+    stream.end();
+    Ok(())
+}
+
 /// Loads the chosen data, and opens the append-only file if `appendonly` is `yes`.
 fn load(shared: &Arc<Shared>, source: Option<Source>, start_thread: StartThread) -> Result<(), FileError> {
     let is_on = options::APPENDONLY.of(&shared.config());
@@ -379,22 +400,7 @@ fn load(shared: &Arc<Shared>, source: Option<Source>, start_thread: StartThread)
             Some(*files)
         }
         Some(Source::Snapshot(path)) => {
-            let stream = StreamDuringLoad::new(shared, start_thread);
-            // On a replica, the primary removes expired keys.
-            let is_replica = shared.replication.upstream.is_replica();
-            let how = LoadMode {
-                way: Way::Gate,
-                duplicates: Duplicates::Refused,
-                expired: if is_replica { Expired::Kept } else { Expired::LeftOut },
-                stream: Some(&stream),
-                hidden: None,
-            };
-            load_file(shared, &path, how).map_err(|error| {
-                tracing::error!("{} cannot be loaded: {error}", path.display());
-                tracing::error!("Terminating server after rdb file reading failure.");
-                FileError("Fatal error loading the DB, check server logs. Exiting.".to_owned())
-            })?;
-            stream.end();
+            load_snapshot(shared, &path, start_thread)?;
             None
         }
         None => None,

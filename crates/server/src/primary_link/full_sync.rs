@@ -44,7 +44,7 @@ impl History<'_> {
     /// Takes over the history of the primary.
     fn adopt(&self, _alone: &Exclusive, stream_db: Option<u32>) {
         let replication = &self.shared.replication;
-        self.shared.engine.local_deadlines.clear();
+        self.shared.engine.server_state.role.local_deadlines.clear();
         if replication.upstream.epoch() != self.epoch {
             // The data is that of a former primary, but of no history that anyone continues.
             return;

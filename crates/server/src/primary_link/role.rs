@@ -47,7 +47,7 @@ fn change(shared: &Arc<Shared>, link: Option<Link>) {
     if let Some(client) = former.and_then(|link| link.client) {
         shared.engine.clients.remove(client);
     }
-    shared.engine.local_deadlines.clear();
+    shared.engine.server_state.role.local_deadlines.clear();
     // Relaxed: read inside the gate, which orders it.
     shared.engine.server_state.role.epoch.fetch_add(1, Relaxed);
     update_engine(shared);

@@ -354,8 +354,8 @@ impl Spool {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Sets the function that ends the writer early, once, and calls it if no reader is left by now.
-    /// Without it, the writer learns by its next bytes. The function is called without a lock.
+    /// Sets the function that ends the writer early, once, and calls it if no reader is left by
+    /// now. Without it, the writer learns by its next bytes. The function is called without a lock.
     pub fn set_on_abandoned(&self, on_abandoned: OnAbandoned) {
         let set = self.on_abandoned.set(on_abandoned);
         debug_assert!(set.is_ok(), "it is set once");
