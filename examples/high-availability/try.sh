@@ -52,14 +52,14 @@ primary() {
     ask "$1" SENTINEL GET-MASTER-ADDR-BY-NAME "$name" | sed -n 2p
 }
 
-# wait_for WHAT COMMAND…: runs the command until it succeeds, for a minute at most.
+# wait_for WHAT COMMAND…: runs the command until it succeeds, for two minutes or so at most.
 wait_for() {
     what=$1
     shift
     tries=0
     until "$@"; do
         tries=$((tries + 1))
-        [ "$tries" -lt 600 ] || fail "Waited in vain: $what. The logs are in $folder."
+        [ "$tries" -lt 1200 ] || fail "Waited in vain: $what. The logs are in $folder."
         sleep 0.1
     done
 }
@@ -152,7 +152,8 @@ stop() {
     for port in $server_ports $sentinel_ports; do
         [ ! -e "$folder/$port/pid" ] || kill "$(cat "$folder/$port/pid")" 2>/dev/null || true
     done
-    rm -rf "$folder"
+    # The servers write files until they end.
+    wait_for "the end of the servers" rm -rf "$folder"
 }
 
 case ${1:-} in
