@@ -28,9 +28,28 @@ pub fn run(args: &[&str], input: &str) -> Output {
     child.wait_with_output().expect("ends")
 }
 
-/// Sends a signal to a server.
+/// Maximum time until a stopped process runs no more.
+const STOPPED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Sends a signal to a server. Returns from [`Signal::STOP`] when all its threads are stopped: the
+/// kernel stops each of them only when it runs next.
 pub fn signal(server: &ServerProcess, signal: Signal) {
     kill_process(pid(server.pid()), signal).expect("the server runs");
+    let deadline = Instant::now() + STOPPED_WITHIN;
+    while signal == Signal::STOP && !is_stopped(server.pid()) {
+        assert!(Instant::now() < deadline, "the server does not stop");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Returns true if all threads of a process are stopped.
+fn is_stopped(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("the process exists");
+    threads.flatten().all(|thread| {
+        // The state follows the name, which is in parentheses. A thread without a file has ended.
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['T', 'Z', 'X']))
+    })
 }
 
 /// Converts a process id for system calls.
