@@ -150,18 +150,18 @@ fn a_readiness_check_tells_a_replica_in_sync_from_one_without_its_primary() {
         (output.status.success(), error)
     };
     let primary = ServerProcess::start(&[BINARY.into()], &[]).expect("starts");
-    assert!(check("--healthcheck=ready", primary.port()).0);
+    // A check may take too long on a loaded machine.
+    assert!(happens(|| check("--healthcheck=ready", primary.port()).0), "{}", primary.log());
     let port = primary.port().to_string();
     let options = ["--replicaof", "127.0.0.1", &port, "--replica-serve-stale-data", "no"].map(str::to_owned);
     let replica = ServerProcess::start(&[BINARY.into()], &options).expect("starts");
     assert!(happens(|| check("--healthcheck=ready", replica.port()).0), "{}", replica.log());
     drop(primary);
     assert!(happens(|| !check("--healthcheck=ready", replica.port()).0), "{}", replica.log());
-    let (is_healthy, error) = check("--healthcheck", replica.port());
-    assert!(is_healthy, "{error}");
+    assert!(happens(|| check("--healthcheck", replica.port()).0), "{}", replica.log());
     replica.connect().command(&["CONFIG", "SET", "replica-serve-stale-data", "yes"]);
-    let (is_ready, error) = check("--healthcheck=ready", replica.port());
-    assert!(!is_ready && error.contains("the link to the primary is not up ("), "{error}");
+    let reason = "the link to the primary is not up (";
+    assert!(happens(|| check("--healthcheck=ready", replica.port()).1.contains(reason)), "{}", replica.log());
 }
 
 #[test]

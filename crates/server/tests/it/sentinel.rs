@@ -114,8 +114,8 @@ impl Watched {
         let file = self.folder.path().join(format!("sentinel{number}"));
         let (port, more) = (self.watched_ports()[0], &self.settings.sentinels);
         let mut text = format!(
-            "sentinel monitor {NAME} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {NAME} 2000\n\
-             sentinel failover-timeout {NAME} 5000\n{more}\n"
+            "sentinel monitor {NAME} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {NAME} 5000\n\
+             sentinel failover-timeout {NAME} 10000\n{more}\n"
         );
         if self.settings.tls_ports.is_some() {
             let own = free_port().expect("a port is free");
@@ -257,11 +257,21 @@ impl Watched {
         processes.map(|process| format!("\n--- {}\n{}", process.port(), last(process.log()))).collect()
     }
 
-    /// Lets a Sentinel replace the primary, as soon as it knows a replica that is good enough.
-    fn ask_for_failover(&self) {
+    /// Lets a Sentinel replace the primary `old`, as soon as it knows a replica that is good enough.
+    /// Asks again until it has done so: on a loaded machine, a Sentinel gives up a failover whose
+    /// steps take too long. Returns the new primary.
+    fn fail_over_from(&self, old: usize) -> usize {
         let mut sentinel = self.sentinels[0].connect();
-        let is_begun = happens(|| !sentinel.command(&["SENTINEL", "FAILOVER", NAME]).is_error());
-        assert!(is_begun, "the Sentinel refuses a failover: {}", self.state());
+        let is_replaced = happens(|| {
+            let is_old = self.primary() == old;
+            if is_old {
+                // An error means that a failover is in progress, or that no replica is good enough.
+                sentinel.command(&["SENTINEL", "FAILOVER", NAME]);
+            }
+            !is_old
+        });
+        assert!(is_replaced, "the Sentinel does not replace the primary: {}", self.state());
+        self.wait_for_other(old)
     }
 
     /// Waits until a server follows the primary that the Sentinels name.

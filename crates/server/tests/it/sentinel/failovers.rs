@@ -65,8 +65,7 @@ fn a_failover_that_an_operator_asks_for_loses_only_what_a_former_primary_acknowl
     });
     let acknowledged = with_writers(&mut set, |set, load| {
         load.wait_for_writes(set, &[0]);
-        set.ask_for_failover();
-        set.wait_for_other(0);
+        set.fail_over_from(0);
         load.wait_for_writes(set, &[1, 2]);
         set.wait_until_follows(0);
         load.wait_for_writes(set, &[1, 2]);
@@ -77,7 +76,7 @@ fn a_failover_that_an_operator_asks_for_loses_only_what_a_former_primary_acknowl
 }
 
 /// Returns settings with which the stream has only what clients write.
-fn quiet() -> Settings {
+pub(super) fn quiet() -> Settings {
     let servers = "repl-ping-replica-period 3600".to_owned();
     Settings { servers, sentinels: PATIENT.to_owned(), ..Settings::default() }
 }
@@ -95,8 +94,7 @@ fn a_failover_during_a_pause_of_writes_loses_nothing() {
         let end = number(&mut client, "replication", "master_repl_offset").to_string();
         let has_all = |at: usize| set.field(at, "slave_repl_offset") == end;
         assert!(happens(|| has_all(1) && has_all(2)), "no replica has it all: {}", set.state());
-        set.ask_for_failover();
-        let new = set.wait_for_other(0);
+        let new = set.fail_over_from(0);
         run(&mut set.connect(0), &["REPLICAOF", "127.0.0.1", &set.ports[new].to_string()]);
         run(&mut set.connect(0), &["CLIENT", "UNPAUSE"]);
         load.wait_for_writes(set, &[1, 2]);
@@ -120,8 +118,7 @@ fn without_writes_every_failover_continues_by_partial_synchronisation() {
     let mut old = 0;
     for _ in 0..2 {
         set.wait_until_watched();
-        set.ask_for_failover();
-        let new = set.wait_for_other(old);
+        let new = set.fail_over_from(old);
         set.wait_until_equal();
         old = new;
     }

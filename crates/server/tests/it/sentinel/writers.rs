@@ -17,7 +17,7 @@ const WRITERS: usize = 3;
 /// does not reply.
 const REPLY_WITHIN: Duration = Duration::from_millis(200);
 
-/// Pause after each write: the machine is left to the servers.
+/// Pause before each write and each attempt to connect: the machine is left to the servers.
 const PACE: Duration = Duration::from_millis(1);
 
 /// Errors of servers that are no primaries, or too lonely.
@@ -55,10 +55,10 @@ impl Common {
             if self.is_stopped.load(Relaxed) {
                 break;
             }
+            thread::sleep(PACE);
             let Some((port, mut client)) = connection.take().or_else(|| self.connect(writer)) else {
                 continue;
             };
-            thread::sleep(PACE);
             let element = number.to_string();
             match client.request(&["RPUSH", &list(writer), &element]) {
                 Ok(Value::Integer(_)) => {
