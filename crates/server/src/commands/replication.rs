@@ -47,7 +47,8 @@ fn psync(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
 /// primary is applied first.
 ///
 /// # Errors
-/// If this server is a primary, or has another history.
+/// If this server is a primary, has another history, or became a replica for a failover of its own,
+/// which is not over.
 fn take_over(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     let replication = &shared.replication;
@@ -62,6 +63,8 @@ fn take_over(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Com
         (false, _) => Err(CommandError::Line("ERR PSYNC FAILOVER can't be sent to a master.")),
         (true, false) => Err(CommandError::Line("ERR PSYNC FAILOVER replid must match my replid.")),
         (true, true) => {
+            // Otherwise that failover, and its pause of writes, would not end.
+            require_no_failover_for_sync(shared)?;
             change::promote(shared, alone, outbox);
             Ok(())
         }
@@ -90,14 +93,20 @@ fn sync(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Command
 }
 
 /// Returns an error on a replica that does not follow its primary: it has no stream to pass on.
-/// Also during a failover, after which the stream is another one.
+/// Also during a failover.
 fn require_primary(ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
-    if ctx.shared.replication.failover.is_on() {
-        return Err(CommandError::Line("NOMASTERLINK Can't SYNC while failing over"));
-    }
+    require_no_failover_for_sync(ctx.shared)?;
     match ctx.shared.replication.upstream.is_up() {
         true => Ok(()),
         false => Err(CommandError::Line("NOMASTERLINK Can't SYNC while not connected with my master")),
+    }
+}
+
+/// Returns an error during a failover, after which the stream is another one.
+fn require_no_failover_for_sync(shared: &Shared) -> Result<(), CommandError> {
+    match shared.replication.failover.is_on() {
+        true => Err(CommandError::Line("NOMASTERLINK Can't SYNC while failing over")),
+        false => Ok(()),
     }
 }
 

@@ -220,6 +220,11 @@ fn a_forced_failover_does_not_wait_for_the_replica() {
         run(&mut client, &words);
         primary.wait_for_failover("failover-in-progress");
         assert_eq!(primary.link("role"), "slave");
+        // Nobody else can make it a primary meanwhile: the pause of writes would not end.
+        let request = ["PSYNC", &primary.link("master_replid"), "1", "FAILOVER"];
+        let refused = notation::one_line(&client.command(&request));
+        assert_eq!(refused, "-NOMASTERLINK Can't SYNC while failing over");
+        assert_eq!(primary.link("role"), "slave");
         run(&mut client, &["FAILOVER", "ABORT"]);
         assert_eq!((primary.failover_state(), primary.link("role")), ("no-failover".into(), "master".into()));
         run(&mut client, &["SET", "k", "3"]);
