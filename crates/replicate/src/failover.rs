@@ -22,6 +22,8 @@ pub const ABORTED: &str = "Failover manually aborted";
 pub const REJECTED: &str = "Failover target rejected psync request";
 /// The reason of an end at the deadline.
 const NEVER_CAUGHT_UP: &str = "Replica never caught up before timeout";
+/// The reason of an end because the server has become a replica just as the failover began.
+const FOLLOWS: &str = "The server has become a replica";
 /// The longest time between two checks, in milliseconds.
 const CHECK_INTERVAL_MS: u64 = 100;
 
@@ -221,6 +223,9 @@ impl Failover {
         if number != self.number {
             return Step::Ended;
         }
+        if primary.is_following() {
+            return Step::Abort(FOLLOWS);
+        }
         match (deadline_ms.filter(|deadline_ms| *deadline_ms <= now_ms), target) {
             (Some(_), Some(target)) if *is_forced => return Step::Force(target.clone()),
             (Some(_), _) => return Step::Abort(NEVER_CAUGHT_UP),
@@ -382,6 +387,8 @@ mod tests {
         primary.acknowledge(2, 100, None, 0);
         assert_eq!(failover.next(number, &primary, 0), Step::HandOver(target(2)));
         assert_eq!(failover.next(number + 1, &primary, 0), Step::Ended);
+        primary.follow();
+        assert_eq!(failover.next(number, &primary, 0), Step::Abort(FOLLOWS));
         failover.hand_over(target(2));
         assert_eq!(failover.next(number, &primary, 0), Step::Ended);
         assert_eq!(failover.state_name(), "failover-in-progress");
