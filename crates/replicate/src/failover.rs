@@ -260,6 +260,11 @@ impl Failover {
         }
     }
 
+    /// Returns true if the target may have got the request to become the primary.
+    pub fn has_asked(&self) -> bool {
+        matches!(self.state, State::InProgress { has_asked: true, .. })
+    }
+
     /// Returns the meaning of an error reply to the request to become the primary. `asked` is the
     /// result of [`Failover::note_asked`]. A reply may be lost, so a target that was asked
     /// before and is a primary has become it for this failover: if this server became a primary

@@ -175,6 +175,11 @@ pub(super) fn asks(shared: &Shared) -> bool {
     shared.replication.failover.lock().ask() == Ask::Failover
 }
 
+/// Returns true if the target of the failover was not asked to become the primary yet.
+pub(super) fn is_unasked(shared: &Shared) -> bool {
+    !shared.replication.failover.lock().has_asked()
+}
+
 /// Ends a link whose request to become the primary was refused with `error`.
 pub(super) fn refused(shared: &Arc<Shared>, epoch: u64, error: LinkError, asked: Asked) -> LinkEnd {
     let outbox = Outbox::default();

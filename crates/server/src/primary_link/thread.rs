@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use engine::client::ClientInfo;
 use engine::scripting::ScriptEngine;
 use net::{Address, BackendChoice, EventLoop, LoopOptions, TlsClient};
+use replicate::failover::Asked;
 use replicate::history::ReplId;
 use replicate::link::handshake::{ANNOUNCED_VERSION, LinkHandshake, LinkOptions, Next};
 use rustls::ClientConfig;
@@ -283,7 +284,10 @@ fn shake_hands(connection: &mut Connection<'_>, options: LinkOptions, epoch: u64
             }
             Next::Await => {}
             Next::Failed(error) => {
-                return Err(match asked {
+                // A target that refuses the login, and was never asked, is still a replica.
+                let login =
+                    || (is_failover && failover::is_unasked(connection.shared)).then_some(Asked::Once);
+                return Err(match asked.or_else(login) {
                     Some(asked) => failover::refused(connection.shared, epoch, error, asked),
                     None => error.into(),
                 });

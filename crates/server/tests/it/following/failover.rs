@@ -268,6 +268,21 @@ fn a_target_that_refuses_leaves_the_primary_in_its_role() {
 }
 
 #[test]
+fn a_target_that_refuses_the_login_leaves_the_primary_in_its_role() {
+    for kinds in own_pairs() {
+        let [primary, replica]: [Node; 2] = chain(&kinds).try_into().ok().expect("two servers");
+        primary.wait_for_replica();
+        run(&mut primary.connect(), &["CONFIG", "SET", "masterauth", "wrong"]);
+        run(&mut replica.connect(), &["CONFIG", "SET", "requirepass", "right"]);
+        let mut port = String::new();
+        run(&mut primary.connect(), &replica.words(&mut port, &[]));
+        primary.wait_for_failover("no-failover");
+        assert_eq!(primary.link("role"), "master");
+        run(&mut primary.connect(), &["SET", "k", "1"]);
+    }
+}
+
+#[test]
 fn a_lost_reply_does_not_make_two_primaries() {
     let primary = Node::start(Kind::Own, &[]);
     let port = testkit::process::free_port().expect("a port is free");
