@@ -181,11 +181,14 @@ fn nothing_changes_while_a_failover_waits() {
     let [primary, replica] = with_stopped_replica([Kind::Own; 2]);
     let mut client = primary.connect();
     let keys: Vec<String> = (0..20).map(|number| format!("short{number}")).collect();
+    // Nothing expires before the failover begins, also on a slow machine.
+    run(&mut client, &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
     for key in &keys {
         run(&mut client, &["SET", key, "x", "PX", "1000"]);
     }
     let (begin, size) = (primary.offset(), client.command(&["DBSIZE"]));
     run(&mut client, &["FAILOVER"]);
+    run(&mut client, &["DEBUG", "SET-ACTIVE-EXPIRE", "1"]);
     let asked = happens(|| primary.offset() == begin + GETACK_LEN);
     assert!(asked, "{begin}: {}", primary.state());
     assert!(happens(|| keys.iter().all(|key| client.command(&["GET", key]) == Value::Null)));
@@ -335,7 +338,8 @@ fn blocked_clients_and_held_writes_get_errors_after_a_failover() {
 #[test]
 fn sigterm_can_make_a_replica_the_primary_first() {
     for kinds in own_pairs() {
-        let mut primary = Node::start(kinds[0], &["--shutdown-on-sigterm", "nosave failover"]);
+        let options = ["--shutdown-on-sigterm", "nosave failover", "--shutdown-timeout", "60"];
+        let mut primary = Node::start(kinds[0], &options);
         let replica = Node::start(kinds[1], &[]);
         primary.suit_peers();
         replica.follow(primary.port());
@@ -346,7 +350,7 @@ fn sigterm_can_make_a_replica_the_primary_first() {
             run(&mut client, &["SET", "k", &number.to_string()]);
         }
         signal(&primary.process, Signal::TERM);
-        let status = primary.process.wait(Duration::from_secs(60)).expect("it can be waited for");
+        let status = primary.process.wait(Duration::from_secs(120)).expect("it can be waited for");
         assert_eq!(status, Some(0), "{kinds:?}: {}", primary.process.log());
         assert_eq!(replica.link("role"), "master", "{kinds:?}: {}", primary.process.log());
         let value = replica.connect().command(&["GET", "k"]);
