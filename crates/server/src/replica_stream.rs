@@ -119,8 +119,9 @@ pub fn point(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<Poin
 
 /// Records the stream from `point` of a former history on, whose data the server is about to load.
 /// Replicas that have exactly these data can continue. A replica takes over the history itself, and
-/// asks its primary to continue it. Returns false if the stream is recorded
-/// already, or the change log has no room for a reader. The caller owns the keyspace.
+/// asks its primary to continue it. Returns false if the stream is recorded already, if the change
+/// log has no room for a reader, or if a replica lacks the selected database. The caller owns the
+/// keyspace.
 pub fn continue_from(
     shared: &Shared,
     alone: &Exclusive,
@@ -130,6 +131,10 @@ pub fn continue_from(
     let (replication, log) = (&shared.replication, &shared.engine.log);
     let mut reader = replication.reader();
     if replication.upstream.is_replica() {
+        // The file is that of a server with more databases.
+        if point.stream_db as usize >= shared.engine.keyspace.db_count() {
+            return false;
+        }
         let mut primary = replication.primary();
         primary.adopt(point.id, point.offset, limit_bytes);
         primary.set_stream_db(Some(point.stream_db));

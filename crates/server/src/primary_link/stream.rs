@@ -96,7 +96,10 @@ pub(super) fn follow(
     // The role does not change meanwhile, so all of this is of one moment.
     let begin = shared.engine.gate.exclusive(|_alone| {
         let primary = shared.replication.primary();
-        let place = (primary.end(), primary.stream_db().unwrap_or(0) as usize);
+        let db = primary.stream_db().unwrap_or(0) as usize;
+        // As in Redis, if the primary has selected a database that this server lacks.
+        let db = if db < shared.engine.keyspace.db_count() { db } else { 0 };
+        let place = (primary.end(), db);
         let role_epoch = shared.engine.server_state.role.epoch.load(Relaxed);
         (shared.replication.upstream.epoch() == epoch).then_some((place, role_epoch))
     });

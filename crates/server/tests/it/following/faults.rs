@@ -2,10 +2,10 @@
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use testkit::Rng;
 use testkit::process::free_port;
 use testkit::replication::load::send_lines;
 use testkit::replication::{Proxy, field, happens, run};
+use testkit::{Rng, Value};
 
 use super::{Kind, Node, kinds, seed};
 use crate::replication::faults::{wait_for_commands, with_load};
@@ -50,6 +50,12 @@ impl Restarted {
         resp::encode_request(&["SHUTDOWN", saves], &mut request);
         node.connect().send(&request).expect("it reads");
         node.process.wait(testkit::replication::WITHIN).expect("it ends");
+    }
+
+    /// Returns the length of the append-only files on disk, in bytes.
+    fn log_len_bytes(&self) -> u64 {
+        let files = std::fs::read_dir(self.folder.path().join("appendonlydir")).expect("a folder");
+        files.map(|file| file.and_then(|file| file.metadata()).map_or(0, |found| found.len())).sum()
     }
 
     fn kill(&mut self) {
@@ -118,6 +124,35 @@ fn a_replica_continues_after_its_shutdown_with_a_snapshot_or_a_log() {
 }
 
 #[test]
+fn a_replica_that_lacks_the_selected_database_after_a_restart_gets_a_snapshot() {
+    for (appendonly, saves) in [("no", "SAVE"), ("yes", "NOSAVE")] {
+        let primary = Node::start(Kind::Own, &[]);
+        let followed = format!("127.0.0.1 {}", primary.port());
+        let mut replica = Restarted::new(Kind::Own, &["--replicaof", &followed, "--appendonly", appendonly]);
+        let mut client = primary.connect();
+        replica.node().wait_until_up();
+        send_lines(&mut client, ["SET k 1"]);
+        replica.node().wait_for_data_of(&primary, "before");
+        send_lines(&mut client, ["SELECT 9", "PUBLISH channel text", "SETEX gone 1000 1", "DEL gone"]);
+        replica.node().catch_up(&primary);
+        if appendonly == "yes" {
+            // The base has no command in the database.
+            run(&mut replica.node().connect(), &["BGREWRITEAOF"]);
+        }
+        let before = primary.syncs();
+        replica.shut_down(saves);
+        replica.options.extend(["--databases", "4"].map(str::to_owned));
+        send_lines(&mut client, ["SET gone 1", "DEL gone", "SELECT 0", "SET k 2"]);
+        replica.start();
+        replica.node().wait_until_up();
+        replica.node().catch_up(&primary);
+        let mut own = replica.node().connect();
+        assert_eq!(own.command(&["GET", "k"]), Value::Bulk(b"2".to_vec()), "{appendonly}");
+        assert_eq!(primary.syncs_since(before), (1, 0), "{appendonly}: {}", replica.node().process.log());
+    }
+}
+
+#[test]
 fn a_killed_replica_continues_with_its_log_only_if_nothing_was_applied_since_its_start() {
     for kind in kinds() {
         let primary = Node::start(kind, &[]);
@@ -138,8 +173,11 @@ fn a_killed_replica_continues_with_its_log_only_if_nothing_was_applied_since_its
         replica.node().wait_for_data_of(&primary, &format!("{kind:?}, nothing was applied"));
         assert_eq!(primary.syncs_since(before), (0, 1), "{kind:?}");
         let before = primary.syncs();
+        let log_len_bytes = replica.log_len_bytes();
         run(&mut control, &["INCR", "k"]);
         replica.node().wait_for_data_of(&primary, "more is applied");
+        // Readers see a change before it is written.
+        assert!(happens(|| replica.log_len_bytes() > log_len_bytes), "{kind:?}");
         replica.kill();
         replica.start();
         replica.node().wait_for_data_of(&primary, &format!("{kind:?}, more was applied"));
