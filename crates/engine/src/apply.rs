@@ -371,11 +371,15 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         Ok(())
     }
 
-    /// Returns true if CLIENT PAUSE holds this request back.
+    /// Returns true if CLIENT PAUSE holds this request back. A transaction is taken for a write:
+    /// the pause may have begun after its writes were queued.
     #[inline]
     fn is_paused(&self, registered: &Registered) -> bool {
         let (pause, now_ms) = (&self.engine.shared().pause, self.engine.executor.now.unix_ms);
-        let may_write = || registered.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE);
+        let may_write = || {
+            registered.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE)
+                || self.session.transaction.is_some()
+        };
         pause.is_on(now_ms) && self.pauses == Pauses::Obeyed && (pause.is_on_for_all(now_ms) || may_write())
     }
 

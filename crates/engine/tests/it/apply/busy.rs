@@ -92,6 +92,22 @@ fn a_pause_of_clients_holds_the_stream_back() {
 }
 
 #[test]
+fn a_pause_that_begins_within_a_transaction_holds_it_back() {
+    let (shared, clock) = replica(Settings::default());
+    let mut thread = thread(&shared, &clock);
+    let client = thread.connect();
+    let mut stream = Stream::new(&shared, &clock);
+    assert_eq!(stream.push(&encoded("MULTI\nSET k 1")), Ok(Progressed::NeedsInput(0)));
+    shared.pause.until_ms.store(i64::MAX, Relaxed);
+    assert_eq!(stream.push(&encoded("EXEC")), Ok(Progressed::Waits));
+    assert_eq!((thread.run(client, "GET k").0, stream.dropped), ("$-1|".to_owned(), 0));
+    shared.pause.until_ms.store(0, Relaxed);
+    assert_eq!(stream.go_on(), Ok(Progressed::NeedsInput(0)));
+    assert_eq!(thread.run(client, "GET k").0, "$1|1|");
+    assert!(stream.is_reported() && stream.reports.failures.is_empty());
+}
+
+#[test]
 fn a_pause_for_all_holds_each_request_back_until_the_stream_is_to_end() {
     let (shared, clock) = replica(Settings::default());
     let mut stream = Stream::new(&shared, &clock);
