@@ -457,6 +457,9 @@ impl<'s> Commit<'s> {
     /// none. O(changed keys).
     #[cold]
     pub fn collect(&mut self, held: &mut Held<'_, '_>, client: u64) {
+        if !self.effects.db_changes.is_empty() {
+            self.forget_local_deadlines();
+        }
         if !self.access_results.access_events.is_empty() {
             self.note_local_deadlines();
         }
@@ -497,6 +500,16 @@ impl<'s> Commit<'s> {
                 self.shared.server_state.role.local_deadlines.note((key.db, key.key.clone()), *at_ms);
             }
         }
+    }
+
+    /// Forgets the keys with a deadline of clients in emptied databases. Called before those are
+    /// recorded which the same unit has set: they may be newer.
+    fn forget_local_deadlines(&self) {
+        let changes = &self.effects.db_changes;
+        let is_emptied = |db| {
+            changes.iter().any(|change| matches!(change, DbChange::Emptied(emptied, _) if *emptied == db))
+        };
+        self.shared.server_state.role.local_deadlines.forget(is_emptied);
     }
 
     /// Handles one changed key: marks its watchers, removes it from the tracking tables, and makes

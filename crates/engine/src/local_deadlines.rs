@@ -60,6 +60,17 @@ impl LocalDeadlines {
         Some(key)
     }
 
+    /// Forgets the keys of databases that were emptied. O(keys).
+    pub fn forget(&self, is_emptied: impl Fn(usize) -> bool) {
+        if self.is_empty() {
+            return;
+        }
+        let mut keys = self.keys.lock();
+        keys.deadlines.retain(|key, _| !is_emptied(key.0));
+        keys.queue.retain(|(_, key)| !is_emptied(key.0));
+        self.count.store(keys.queue.len(), Relaxed);
+    }
+
     /// Forgets all keys, because the data was replaced or the role has changed.
     pub fn clear(&self) {
         let keys = std::mem::take(&mut *self.keys.lock());
@@ -98,6 +109,10 @@ mod tests {
         deadlines.note((5, b"a"[..].into()), 25);
         assert_eq!(deadlines.take_due(99), Some((5, b"a"[..].into())));
         assert_eq!(deadlines.len(), 1);
+        deadlines.note((5, b"b"[..].into()), 40);
+        deadlines.forget(|db| db == 5);
+        assert_eq!((deadlines.len(), deadlines.take_due(99)), (1, Some(key("a"))));
+        deadlines.note(key("a"), 30);
         deadlines.clear();
         assert_eq!((deadlines.take_due(99), deadlines.is_empty()), (None, true));
     }

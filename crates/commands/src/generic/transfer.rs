@@ -180,7 +180,7 @@ fn move_key(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(moved.is_some().into());
     if let Some(entry) = moved {
         ctx.db.select(db);
-        ctx.db.insert_new(key, entry);
+        ctx.db.replace(key, entry);
         ctx.db.select(own_db);
         ctx.changed(EventClass::GENERIC, "move_from", key);
         ctx.db.select(db);
