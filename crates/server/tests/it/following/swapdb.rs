@@ -14,6 +14,11 @@ const LOADING: &str = "LOADING Redis is loading the dataset in memory";
 /// Number of bytes of a snapshot that are let pass before the link is held.
 const PART_BYTES: u64 = 60_000;
 
+/// The limit of bytes per second while a part of a snapshot is let pass. It is low, so that the
+/// link is held long before the end of the snapshot, also if this thread gets no processor for
+/// seconds.
+const PART_BYTES_PER_S: u64 = 100_000;
+
 /// The value of `seq` on the primary when the replica has fallen behind.
 const NEW: &str = "2";
 
@@ -70,7 +75,7 @@ impl Behind {
     /// Lets the snapshot begin to arrive.
     fn let_part_arrive(&self) {
         let passed = self.proxy.passed_bytes();
-        self.proxy.throttle(Some(500_000));
+        self.proxy.throttle(Some(PART_BYTES_PER_S));
         self.proxy.resume();
         assert!(happens(|| self.proxy.passed_bytes() > passed + PART_BYTES), "{}", self.replica.state());
         self.proxy.stall();
@@ -268,7 +273,7 @@ fn after_a_failed_load_from_another_primary_the_first_one_continues() {
         replica.wait_for_data_of(&first, "the first primary");
         let id = replica.link("master_replid");
         let proxy = Proxy::start(other.port()).expect("a port is free");
-        proxy.throttle(Some(500_000));
+        proxy.throttle(Some(PART_BYTES_PER_S));
         replica.follow(proxy.port());
         assert!(happens(|| proxy.passed_bytes() > PART_BYTES), "{}", replica.state());
         proxy.stall();
