@@ -75,7 +75,7 @@ fn a_pause_of_clients_holds_the_stream_back() {
     let mut thread = thread(&shared, &clock);
     let client = thread.connect();
     for unit in
-        ["SET k 1", "FLUSHALL", "MULTI\nPING\nSET k 2\nSWAPDB 1 2\nEXEC", "EVAL SET,k,3 0", "PUBLISH a b"]
+        ["SET k 1", "FLUSHALL", "MULTI\nSELECT 0\nSET k 2\nSWAPDB 1 2\nEXEC", "EVAL SET,k,3 0", "PUBLISH a b"]
     {
         let mut stream = Stream::new(&shared, &clock);
         let before = thread.run(client, "GET k").0;
