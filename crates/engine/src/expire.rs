@@ -294,9 +294,13 @@ fn expire_local_key<C: Clock, H: Host>(executor: &mut Executor<'_, C, H>, named:
     if !pass.is_inside() {
         return shared.server_state.role.local_deadlines.note(named, now_ms);
     }
-    // All other roles have no such keys, and a full synchronisation has removed them.
-    if !shared.server_state.role.is_replica.load(Relaxed) || shared.server_state.is_loading.load(Relaxed) {
+    // A primary removes its keys by itself.
+    if !shared.server_state.role.is_replica.load(Relaxed) {
         return;
+    }
+    // A load may fail and leave the old data.
+    if shared.server_state.is_loading.load(Relaxed) {
+        return shared.server_state.role.local_deadlines.note(named, now_ms);
     }
     let key = shared.keyspace.hasher().key(&named.1);
     let Some(mut locked) = shared.keyspace.lock_shard_unless_busy(key.shard()) else {

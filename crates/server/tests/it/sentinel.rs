@@ -257,9 +257,9 @@ impl Watched {
         processes.map(|process| format!("\n--- {}\n{}", process.port(), last(process.log()))).collect()
     }
 
-    /// Lets a Sentinel replace the primary `old`, as soon as it knows a replica that is good enough.
-    /// Asks again until it has done so: on a loaded machine, a Sentinel gives up a failover whose
-    /// steps take too long. Returns the new primary.
+    /// Lets a Sentinel replace the primary `old`, as soon as it knows a replica that is good
+    /// enough. Asks again until it has done so: on a loaded machine, a Sentinel gives up a failover
+    /// whose steps take too long. Returns the new primary.
     fn fail_over_from(&self, old: usize) -> usize {
         let mut sentinel = self.sentinels[0].connect();
         let is_replaced = happens(|| {
