@@ -280,7 +280,10 @@ impl<'s> ReplicationThread<'s> {
     fn answer(&mut self, client: u64, replica: Replica, request: &SyncRequest) {
         let shared = self.shared;
         let link = &self.links[&client];
+        let limit_bytes = backlog_limit_bytes(&shared.config());
         let mut primary = shared.replication.primary();
+        // The size may have been changed just now.
+        primary.set_backlog_limit(limit_bytes);
         let resync = match replica.handshake.purpose {
             Purpose::Follow => primary.resync(&request.id, request.next),
             Purpose::SnapshotOnly => Resync::Full(FullReason::Requested),
