@@ -40,12 +40,17 @@ impl Restarted {
         self.node.as_ref().expect("it runs")
     }
 
-    /// Lets the server end in order, once its append-only file has its base.
-    fn shut_down(&mut self, saves: &str) {
-        let mut node = self.node.take().expect("it runs");
-        let mut client = node.connect();
+    /// Waits until the server rewrites no append-only file, as it does after a full synchronization.
+    fn wait_for_rewrite(&self) {
+        let mut client = self.node().connect();
         let mut is_zero = |name| field(&mut client, "persistence", name) == "0";
         assert!(happens(|| is_zero("aof_rewrite_in_progress") && is_zero("aof_rewrite_scheduled")));
+    }
+
+    /// Lets the server end in order, once its append-only file has its base.
+    fn shut_down(&mut self, saves: &str) {
+        self.wait_for_rewrite();
+        let mut node = self.node.take().expect("it runs");
         let mut request = Vec::new();
         resp::encode_request(&["SHUTDOWN", saves], &mut request);
         node.connect().send(&request).expect("it reads");
@@ -137,6 +142,7 @@ fn a_replica_that_lacks_the_selected_database_after_a_restart_gets_a_snapshot() 
         replica.node().catch_up(&primary);
         if appendonly == "yes" {
             // The base has no command in the database.
+            replica.wait_for_rewrite();
             run(&mut replica.node().connect(), &["BGREWRITEAOF"]);
         }
         let before = primary.syncs();
