@@ -47,6 +47,8 @@ const STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
 const SAME_PLACE_PAUSE: Duration = Duration::from_micros(50);
 /// The most keys of clients of a replica that are removed before the thread does something else.
 const LOCAL_KEYS_MAX: usize = 256;
+/// The time after which such a key is looked at again if a busy script had locked it.
+const LOCKED_KEY_RETRY_MS: i64 = 100;
 /// The weight of one round in the running mean of the fraction of overdue keys.
 const STALE_WEIGHT: f64 = 0.05;
 
@@ -239,36 +241,48 @@ impl ActiveExpiry {
         if !swept.is_empty() {
             note_swept(&mut executor.commit, swept, shard);
         }
-        if executor.commit.has_changes() {
-            executor.commit.collect(&mut Held::Locked(&mut locked), 0);
-        }
-        if is_recorded {
-            record_swept(&mut executor.commit, swept, &locked);
-        }
-        if executor.commit.is_pending() {
-            executor.commit.release(0);
-            executor.serve(locked);
-        } else {
-            drop(locked);
-        }
-        executor.commit.broadcast();
+        end_step(executor, locked, |commit, locked| {
+            if is_recorded {
+                record_swept(commit, swept, locked);
+            }
+        });
         if let Some(since) = since {
             executor.note_latency(Event::ExpireCycle, executor.clock.now() - since);
         }
-        executor.end_turn();
         next
     }
 }
 
+/// Ends a step that may have removed something: collects its messages, calls `record`, sends the
+/// messages, and serves the clients that were blocked on what is gone.
+fn end_step<'s, C: Clock, H: Host>(
+    executor: &mut Executor<'s, C, H>,
+    mut locked: Locked<'s>,
+    record: impl FnOnce(&mut Commit<'s>, &Locked<'s>),
+) {
+    if executor.commit.has_changes() {
+        executor.commit.collect(&mut Held::Locked(&mut locked), 0);
+    }
+    record(&mut executor.commit, &locked);
+    if executor.commit.is_pending() {
+        executor.commit.release(0);
+        executor.serve(locked);
+    } else {
+        drop(locked);
+    }
+    executor.commit.broadcast();
+    executor.end_turn();
+}
+
 /// Removes the keys whose deadlines clients of this replica have set, and which have expired: at
 /// most [`LOCAL_KEYS_MAX`]. Calls `after_key` after each key, outside the gate. `after_key` must
-/// wake the threads in the outbox. Returns true if there may be more.
+/// wake the threads in the outbox. Returns true if there may be more that can be removed now.
 pub fn expire_local_keys<C: Clock, H: Host>(
     executor: &mut Executor<'_, C, H>,
     mut after_key: impl FnMut(&Outbox),
 ) -> bool {
-    let shared = executor.shared();
-    if shared.server_state.role.local_deadlines.is_empty() {
+    let local_deadlines = &executor.shared().server_state.role.local_deadlines;
+    if local_deadlines.is_empty() {
         return false;
     }
     executor.begin_turn(executor.clock.now());
@@ -276,35 +290,51 @@ pub fn expire_local_keys<C: Clock, H: Host>(
         if executor.commit.awaits_room() {
             return false;
         }
-        let Some(named) = shared.server_state.role.local_deadlines.take_due(executor.now.unix_ms - 1) else {
-            return false;
-        };
-        expire_local_key(executor, named);
+        let now_ms = executor.now.unix_ms;
+        let Some(named) = local_deadlines.take_due(now_ms - 1) else { return false };
+        match expire_local_key(executor, &named) {
+            Looked::Gone => {}
+            Looked::Lives(at_ms) => local_deadlines.note(named, at_ms),
+            Looked::Locked => local_deadlines.note(named, now_ms + LOCKED_KEY_RETRY_MS),
+            Looked::Nowhere => {
+                local_deadlines.note(named, now_ms);
+                return false;
+            }
+        }
         executor.commit.merge_log();
         after_key(&executor.commit.outbox);
     }
     true
 }
 
-/// Removes a key if its deadline has passed. If not, or if it is out of reach now, it is looked at
-/// again later.
-fn expire_local_key<C: Clock, H: Host>(executor: &mut Executor<'_, C, H>, named: Named) {
+/// The result of a look at a key with a deadline of clients of a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looked {
+    /// The key is gone, or has no deadline.
+    Gone,
+    /// The key has another deadline, in Unix milliseconds.
+    Lives(i64),
+    /// A busy script has locked the key.
+    Locked,
+    /// No key can be removed at present.
+    Nowhere,
+}
+
+/// Removes a key if its deadline has passed.
+fn expire_local_key<C: Clock, H: Host>(executor: &mut Executor<'_, C, H>, named: &Named) -> Looked {
     let (shared, now_ms) = (executor.shared(), executor.now.unix_ms);
     let pass = shared.gate.shared_unless_busy(shared.gate_index(GateSlot::Housekeeper));
-    if !pass.is_inside() {
-        return shared.server_state.role.local_deadlines.note(named, now_ms);
+    // A load may fail and leave the old data.
+    if !pass.is_inside() || shared.server_state.is_loading.load(Relaxed) {
+        return Looked::Nowhere;
     }
     // A primary removes its keys by itself.
     if !shared.server_state.role.is_replica.load(Relaxed) {
-        return;
-    }
-    // A load may fail and leave the old data.
-    if shared.server_state.is_loading.load(Relaxed) {
-        return shared.server_state.role.local_deadlines.note(named, now_ms);
+        return Looked::Gone;
     }
     let key = shared.keyspace.hasher().key(&named.1);
     let Some(mut locked) = shared.keyspace.lock_shard_unless_busy(key.shard()) else {
-        return shared.server_state.role.local_deadlines.note(named, now_ms);
+        return Looked::Locked;
     };
     executor.commit.begin_record();
     let access_context = AccessContext {
@@ -318,24 +348,14 @@ fn expire_local_key<C: Clock, H: Host>(executor: &mut Executor<'_, C, H>, named:
         let mut view = View::new(&shared.keyspace, &mut locked, named.0, access_context, results);
         view.expiry_ms(key).flatten()
     };
-    if let Some(at_ms) = left_ms {
-        shared.server_state.role.local_deadlines.note(named.clone(), at_ms);
-    }
-    if executor.commit.has_changes() {
-        executor.commit.collect(&mut Held::Locked(&mut locked), 0);
-        if executor.commit.effects.record.is_wanted {
-            executor.commit.record_commands(None);
-            executor.commit.log_unit(&locked);
+    let is_removed = executor.commit.has_changes();
+    end_step(executor, locked, |commit, locked| {
+        if is_removed && commit.effects.record.is_wanted {
+            commit.record_commands(None);
+            commit.log_unit(locked);
         }
-    }
-    if executor.commit.is_pending() {
-        executor.commit.release(0);
-        executor.serve(locked);
-    } else {
-        drop(locked);
-    }
-    executor.commit.broadcast();
-    executor.end_turn();
+    });
+    left_ms.map_or(Looked::Gone, Looked::Lives)
 }
 
 /// Records what a step removed. Each key, and the fields of each hash, is a unit of its own.

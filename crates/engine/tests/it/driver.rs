@@ -125,6 +125,13 @@ pub fn expire_round(shared: &Shared, clock: &ManualClock) -> Vec<usize> {
     woken
 }
 
+/// Removes due keys whose deadlines clients of a replica have set. Returns true if there may be more
+/// that can be removed now.
+pub fn expire_local_keys(shared: &Shared, clock: &ManualClock) -> bool {
+    let mut executor = Executor::new(shared, None, 7, (clock.clone(), NoHost));
+    engine::expire::expire_local_keys(&mut executor, |_| ())
+}
+
 fn text(out: &ByteQueue) -> String {
     let pieces = out.io_slices(usize::MAX);
     let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();

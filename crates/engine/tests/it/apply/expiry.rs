@@ -3,10 +3,13 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use engine::Shared;
+use engine::clock::ManualClock;
 use engine::settings::Settings;
 
 use super::{Stream, replica, thread};
-use crate::driver::expire_round;
+use crate::busy::busy_script;
+use crate::driver::{expire_local_keys, expire_round};
 use crate::log::Kept;
 
 /// The time of the tests' clock at the beginning, in Unix milliseconds.
@@ -115,4 +118,78 @@ fn a_promoted_server_removes_expired_keys() {
     shared.server_state.role.is_replica.store(false, Relaxed);
     assert_eq!(thread.run(client, "GET a").0, "$-1|");
     assert_eq!(thread.run(client, "DBSIZE").0, ":0|");
+}
+
+/// Creates a writable replica with `count` keys whose deadlines clients have set and which are due.
+fn writable_replica(count: usize) -> (Shared, ManualClock) {
+    let (shared, clock) = replica(Settings::default());
+    shared.server_state.role.refuses_writes.store(false, Relaxed);
+    let mut thread = thread(&shared, &clock);
+    let client = thread.connect();
+    for number in 0..count {
+        thread.run(client, &format!("SET k{number} v PX 10"));
+    }
+    drop(thread);
+    clock.advance(Duration::from_millis(20));
+    (shared, clock)
+}
+
+#[test]
+fn due_keys_wait_for_the_end_of_a_busy_script() {
+    let (shared, clock) = writable_replica(600);
+    let tracked = || shared.server_state.role.local_deadlines.len();
+    let script = busy_script(&shared, &clock);
+    shared.gate.shared(1).alone(|pass| {
+        pass.mark_busy();
+        assert!(!expire_local_keys(&shared, &clock), "no key can be removed at present");
+    });
+    drop(script);
+    assert_eq!(tracked(), 600);
+    // The first one was put back with the present time.
+    clock.advance(Duration::from_millis(1));
+    assert_eq!([(); 3].map(|()| expire_local_keys(&shared, &clock)), [true, true, false]);
+    assert_eq!((tracked(), shared.keyspace.reachable_db_size(0).keys), (0, 0));
+}
+
+#[test]
+fn keys_that_a_busy_script_has_locked_are_looked_at_again_later() {
+    let (shared, clock) = writable_replica(1);
+    let tracked = || shared.server_state.role.local_deadlines.len();
+    let script = busy_script(&shared, &clock);
+    let held = shared.keyspace.lock_one(shared.keyspace.hasher().hash_key(b"k0"));
+    held.mark_busy();
+    let mut pass = shared.gate.shared(1);
+    pass.mark_busy();
+    assert!(!expire_local_keys(&shared, &clock));
+    drop((held, pass, script));
+    clock.advance(Duration::from_millis(50));
+    assert!(!expire_local_keys(&shared, &clock));
+    assert_eq!(tracked(), 1);
+    clock.advance(Duration::from_millis(60));
+    assert!(!expire_local_keys(&shared, &clock));
+    assert_eq!((tracked(), shared.keyspace.reachable_db_size(0).keys), (0, 0));
+}
+
+#[test]
+fn fields_and_swapped_keys_of_clients_of_a_writable_replica_are_hidden_only() {
+    let (shared, clock) = writable_replica(0);
+    let mut thread = thread(&shared, &clock);
+    let client = thread.connect();
+    for request in ["HSET h f v g w", "HPEXPIRE h 10 FIELDS 1 f", "SET k v PX 10", "SWAPDB 0 1"] {
+        thread.run(client, request);
+    }
+    clock.advance(Duration::from_millis(20));
+    assert!(!expire_local_keys(&shared, &clock));
+    assert_eq!(shared.server_state.role.local_deadlines.len(), 0);
+    thread.run(client, "SWAPDB 0 1");
+    assert_eq!(expire_round(&shared, &clock), []);
+    // As in Redis 8.0.2.
+    for (request, reply) in [("HGET h f", "$-1|"), ("HLEN h", ":2|"), ("GET k", "$-1|"), ("DBSIZE", ":2|")] {
+        assert_eq!(thread.run(client, request).0, reply, "{request}");
+    }
+    shared.server_state.role.is_replica.store(false, Relaxed);
+    expire_round(&shared, &clock);
+    for (request, reply) in [("HLEN h", ":1|"), ("DBSIZE", ":1|")] {
+        assert_eq!(thread.run(client, request).0, reply, "{request}");
+    }
 }
