@@ -208,3 +208,23 @@ fn a_script_of_an_old_primary_runs_once() {
     let client = thread.connect();
     assert_eq!(thread.run(client, "MGET k o").0, "*2|$1|3|$1|1|");
 }
+
+#[test]
+fn a_damaged_stream_cannot_ask_for_a_string_beyond_the_bound() {
+    let mut settings = Settings::default();
+    settings.limits.string_len_bytes_max = 1 << 20;
+    let (shared, clock) = replica(settings);
+    let mut stream = Stream::new(&shared, &clock);
+    // The primary may permit longer strings than this server.
+    stream.apply("SETRANGE k 1048576 x");
+    assert!(stream.is_reported() && stream.reports.failures.is_empty());
+    assert_eq!(shared.keyspace.reachable_db_size(0).keys, 1);
+    // A byte, and a bit, behind 4 GiB.
+    for request in ["SETRANGE b 4294967296 x", "SETRANGE b 4294967295 xy", "SETBIT b 34359738368 1"] {
+        stream.reports.failures.clear();
+        stream.apply(request);
+        let [(_, error)] = &stream.reports.failures[..] else { panic!("{request}: one failure") };
+        assert!(error.contains("maximum allowed size") || error.contains("not an integer"), "{error}");
+    }
+    assert_eq!(shared.keyspace.reachable_db_size(0).keys, 1);
+}
