@@ -59,37 +59,24 @@ impl History<'_> {
     }
 }
 
-/// The takeover with a snapshot that is loaded while it arrives.
-struct FromLink<'s>(History<'s>);
-
-impl Takeover<Transfer<'_, '_>> for FromLink<'_> {
-    fn before_emptying(&mut self, alone: &Exclusive) -> Result<(), String> {
-        self.0.end_own(alone)
-    }
-
-    fn check_end(&mut self, _behind: &mut Vec<u8>, source: &mut Transfer<'_, '_>) -> Result<(), String> {
-        source.skip_rest().map_err(|end| end.to_string())
-    }
-
-    fn before_serving(&mut self, alone: &Exclusive, stream_db: Option<u32>) {
-        self.0.adopt(alone, stream_db);
-    }
+/// The takeover of the history with a snapshot from a source `S`.
+struct TakeHistory<'s, S> {
+    history: History<'s>,
+    /// Reads what the loader has left of the snapshot.
+    skip_rest: fn(&mut S) -> Result<(), String>,
 }
 
-/// The takeover with a snapshot that was received into a file.
-struct FromFile<'s>(History<'s>);
-
-impl<S: ByteSource> Takeover<S> for FromFile<'_> {
+impl<S: ByteSource> Takeover<S> for TakeHistory<'_, S> {
     fn before_emptying(&mut self, alone: &Exclusive) -> Result<(), String> {
-        self.0.end_own(alone)
+        self.history.end_own(alone)
     }
 
-    fn check_end(&mut self, _behind: &mut Vec<u8>, _source: &mut S) -> Result<(), String> {
-        Ok(())
+    fn check_end(&mut self, _behind: &mut Vec<u8>, source: &mut S) -> Result<(), String> {
+        (self.skip_rest)(source)
     }
 
     fn before_serving(&mut self, alone: &Exclusive, stream_db: Option<u32>) {
-        self.0.adopt(alone, stream_db);
+        self.history.adopt(alone, stream_db);
     }
 }
 
@@ -109,12 +96,12 @@ pub(super) fn replace_data(
     let replaced = match way_to_load(&shared, id) {
         LoadWay::Direct => {
             tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
-            replace(&shared, incoming(transfer), &mut FromLink(history)).map(|_| ())
+            replace(&shared, incoming(transfer), &mut while_it_arrives(history)).map(|_| ())
         }
         LoadWay::Beside(old_data) => {
             tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
             let _announced = (old_data == OldData::Served).then(|| AsyncLoading::begin(&shared));
-            let mut takeover = FromLink(history);
+            let mut takeover = while_it_arrives(history);
             replace_data_when_loaded(&shared, incoming(transfer), &mut takeover, old_data).map(|_| ())
         }
         LoadWay::ByFile => {
@@ -125,7 +112,9 @@ pub(super) fn replace_data(
                 // If the link has ended, it is opened again after the load.
                 let _ = connection.keep_alive();
             };
-            replace_data_by_file(&shared, received, &mut FromFile(history), keep_alive).map(|_| ())
+            // The file was received completely.
+            let mut takeover = TakeHistory { history, skip_rest: |_| Ok(()) };
+            replace_data_by_file(&shared, received, &mut takeover, keep_alive).map(|_| ())
         }
     };
     match replaced {
@@ -141,6 +130,11 @@ pub(super) fn replace_data(
             Err(LinkEnd::Failed(format!("Failed trying to load the MASTER synchronization DB: {reason}")))
         }
     }
+}
+
+/// Creates the takeover with a snapshot that is loaded while it arrives.
+fn while_it_arrives<'s, 'c, 't>(history: History<'s>) -> TakeHistory<'s, Transfer<'c, 't>> {
+    TakeHistory { history, skip_rest: |source| source.skip_rest().map_err(|end| end.to_string()) }
 }
 
 /// A way to load a snapshot.

@@ -8,7 +8,7 @@ use super::*;
 use crate::persistence::aof;
 use crate::persistence::primary_snapshot::Incoming;
 use crate::persistence::primary_snapshot::tests::{
-    AOF, Held, Link, NO_SAVE, Tested, copy, info, primary, replica, run,
+    AOF, Held, Link, NO_SAVE, Tested, check_restarts, copy, info, primary, replica, run,
 };
 
 /// Loads a snapshot. Returns the result and the steps of the takeover.
@@ -218,18 +218,7 @@ fn the_append_only_file_goes_on_until_the_exchange_and_gets_a_new_base() {
             assert_eq!(tested.keys(), before);
         }
     }
-    tested.run("SET later 1");
-    assert_eq!(info(&mut tested.client, "aof_enabled"), "1");
-    aof::wait_for_rewrite(tested.shared());
-    tested.run("SET much_later 1");
-    let after = tested.keys();
-    assert_eq!(after.len(), 1004);
-    drop(tested);
-    let mut restarted = Tested::in_folder(folder.path(), &AOF);
-    assert_eq!(restarted.keys(), after);
-    assert!(restarted.run("FUNCTION LIST").contains("of_primary"));
-    // A crash during the load leaves the old data.
-    assert_eq!(Tested::in_folder(crash.path(), &AOF).keys(), before);
+    check_restarts(tested, folder.path(), (crash.path(), &before));
 }
 
 #[test]

@@ -375,6 +375,16 @@ fn the_append_only_file_gets_the_new_data_and_all_later_changes() {
         goes_on.send(()).expect("it waits");
         assert!(load.join().expect("no panic"));
     });
+    check_restarts(tested, folder.path(), (crash.path(), &before));
+}
+
+/// Checks the append-only files of a replica after a load: the new data with all later changes. A
+/// copy of the folder, as a crash during the load leaves it, still has the data of before.
+pub(in crate::persistence) fn check_restarts(
+    mut tested: Tested,
+    folder: &Path,
+    (crash, before): (&Path, &Contents),
+) {
     tested.run("SET later 1");
     assert_eq!(info(&mut tested.client, "aof_enabled"), "1");
     aof::wait_for_rewrite(tested.shared());
@@ -382,11 +392,10 @@ fn the_append_only_file_gets_the_new_data_and_all_later_changes() {
     let after = tested.keys();
     assert_eq!(after.len(), 1004);
     drop(tested);
-    let mut restarted = Tested::in_folder(folder.path(), &AOF);
+    let mut restarted = Tested::in_folder(folder, &AOF);
     assert_eq!(restarted.keys(), after);
     assert!(restarted.run("FUNCTION LIST").contains("of_primary"));
-    // A crash during the load leaves the old data.
-    assert_eq!(Tested::in_folder(crash.path(), &AOF).keys(), before);
+    assert_eq!(&Tested::in_folder(crash, &AOF).keys(), before);
 }
 
 #[test]
