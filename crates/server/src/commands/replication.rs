@@ -69,6 +69,7 @@ fn take_over(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Com
             Ok(())
         }
     })?;
+    serve_blocked(ctx);
     log_role(ctx, args, "MASTER MODE enabled (failover request from");
     Ok(())
 }
@@ -246,7 +247,8 @@ fn change_role(
     }
     let outbox = &ctx.data.commit.outbox;
     let is_unit_open = ctx.data.commit.has_record();
-    ctx.pass.exclusive(|alone| {
+    let is_promotion = primary.is_none();
+    let change = ctx.pass.exclusive(|alone| -> Result<RoleChange, CommandError> {
         require_no_failover(shared)?;
         let present = shared.replication.upstream.link().as_ref().map(|link| link.primary.clone());
         match (present, primary) {
@@ -262,7 +264,17 @@ fn change_role(
             (Some(_), None) => change::promote(shared, alone, outbox),
         }
         Ok(RoleChange::Made)
-    })
+    })?;
+    if is_promotion && change == RoleChange::Made {
+        serve_blocked(ctx);
+    }
+    Ok(change)
+}
+
+/// Serves the clients that wait for keys which a snapshot has brought, at the end of this command:
+/// the stream would have done that, but it is over.
+fn serve_blocked(ctx: &mut ServerCtx<'_, '_, '_>) {
+    ctx.data.commit.ready_all();
 }
 
 /// Logs a change of the role with the client that requested it.

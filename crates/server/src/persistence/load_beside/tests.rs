@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use persist::load::ByteSource;
+use testkit::replication::happens;
 
 use super::*;
 use crate::persistence::aof;
@@ -233,4 +234,42 @@ fn the_data_is_complete_again_after_a_load_that_had_emptied_it() {
     assert_eq!(tested.keys(), keys);
     aof::wait_for_rewrite(tested.shared());
     assert_eq!((info(&mut tested.client, "aof_enabled"), tested.run("SAVE")), ("1".into(), "OK".into()));
+}
+
+#[test]
+fn a_promotion_serves_the_clients_that_wait_for_keys_of_the_new_data() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut primary = Tested::in_folder(folder.path(), &[NO_SAVE]);
+    for command in ["RPUSH list a", "SELECT 3", "XADD stream 1-1 f v", "SAVE"] {
+        primary.run(command);
+    }
+    let snapshot = std::fs::read(folder.path().join("dump.rdb")).expect("saved");
+    let beside = |tested: &Tested| load(tested, &snapshot);
+    let in_place = |tested: &Tested| assert!(tested.replace(&snapshot[..]).0.is_ok());
+    for load in [&beside as &dyn Fn(&Tested), &in_place] {
+        let (mut tested, _folder) = replica(&[NO_SAVE, ("replica-read-only", "no")]);
+        // Nobody listens there, so no stream begins.
+        tested.run("REPLICAOF 127.0.0.1 1");
+        let mut waiting = [tested.other_client(), tested.other_client(), tested.other_client()];
+        run(&mut waiting[1], "SELECT 3");
+        for (client, request) in
+            waiting.iter_mut().zip(["BLPOP list 0", "XREAD BLOCK 0 STREAMS stream 0", "BLPOP other 0"])
+        {
+            let mut bytes = Vec::new();
+            resp::encode_request(&request.split(' ').collect::<Vec<_>>(), &mut bytes);
+            client.send(&bytes).expect("sent");
+        }
+        let are_blocked = |tested: &Tested, count: usize| {
+            tested.shared().engine.blocked.blocked_clients().load(Relaxed) == count
+        };
+        assert!(happens(|| are_blocked(&tested, 3)));
+        load(&tested);
+        assert!(are_blocked(&tested, 3));
+        assert_eq!(tested.run("REPLICAOF NO ONE"), "OK");
+        for (client, part) in waiting.iter_mut().zip(["list", "stream"]) {
+            let reply = client.read().expect("a reply").to_string();
+            assert!(reply.contains(part), "{reply}");
+        }
+        assert!(happens(|| are_blocked(&tested, 1)));
+    }
 }
