@@ -17,6 +17,8 @@ use crate::shared::Shared;
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// The time between two signs of life during a full synchronisation.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// The reason for the end of a link that the primary has closed, in the words of Redis.
+const LOST: &str = "Connection with master lost.";
 
 /// The reason for which a link ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,6 +181,17 @@ impl<'t> Connection<'t> {
         self.poll(Duration::ZERO)
     }
 
+    /// Ends the link if the primary has finished sending. What it has sent is not used any more.
+    ///
+    /// # Errors
+    /// The reason for which the link is over.
+    pub fn require_primary(&self) -> Result<(), LinkEnd> {
+        match self.is_finished {
+            true => Err(LinkEnd::Failed(LOST.to_owned())),
+            false => Ok(()),
+        }
+    }
+
     /// Waits as [`poll`](Self::poll) does, for a time in which nothing received can be used.
     ///
     /// # Errors
@@ -197,9 +210,7 @@ impl<'t> Connection<'t> {
     /// # Errors
     /// The reason for which the link is over.
     pub fn poll(&mut self, wait: Duration) -> Result<(), LinkEnd> {
-        if self.is_finished {
-            return Err(LinkEnd::Failed("Connection with master lost.".to_owned()));
-        }
+        self.require_primary()?;
         self.net.flush();
         let wait = if self.mailbox.prepare_sleep() { wait.min(TICK) } else { Duration::ZERO };
         let polled = self.net.poll(Some(wait), &mut self.events);

@@ -15,7 +15,7 @@ use replicate::link::offsets::StreamOffsets;
 use super::connection::{Connection, LinkEnd};
 use crate::config::choices::OnFailedCommand;
 use crate::config::table::replication as options;
-use crate::context::{ServerHost, SystemClock};
+use crate::context::{ServerHost, SystemClock, unix_ms};
 use crate::shared::Shared;
 
 /// The time between two acknowledgements.
@@ -229,6 +229,10 @@ impl Stream<'_, '_, '_> {
     fn wait(&mut self, next: NextStep) -> Result<(), LinkEnd> {
         self.connection.refresh_timeout();
         if next == NextStep::Retry {
+            if self.is_paused() {
+                // As in Redis, the link is down at once. What was not applied is asked for again.
+                self.connection.require_primary()?;
+            }
             return self.connection.hold(RETRY);
         }
         let mut wait = self.next_ack.saturating_duration_since(Instant::now());
@@ -242,6 +246,13 @@ impl Stream<'_, '_, '_> {
             wait = Duration::ZERO;
         }
         self.connection.poll(wait)
+    }
+
+    /// Returns true while CLIENT PAUSE holds the stream back. It does not during a promotion, which
+    /// applies what has arrived.
+    fn is_paused(&self) -> bool {
+        let shared = self.receiver.shared;
+        shared.engine.pause.is_on(unix_ms()) && !shared.replication.upstream.is_drain_requested()
     }
 
     /// Counts the bytes of the stream that have arrived. All that is applied has been dropped from

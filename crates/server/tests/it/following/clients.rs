@@ -246,6 +246,34 @@ fn a_pause_of_a_replica_holds_the_stream_back() {
 }
 
 #[test]
+fn a_link_that_the_primary_closes_during_a_pause_is_down_at_once() {
+    for kind in kinds() {
+        let primary = Node::start(kind, &[]);
+        let replica = Node::following(&primary, &[]);
+        // The stream selects its database before the pause.
+        send_lines(&mut primary.connect(), ["SET first 1"]);
+        replica.catch_up(&primary);
+        let mut own = replica.connect();
+        run(&mut own, &["CLIENT", "PAUSE", "1000000", "WRITE"]);
+        let applied = replica.offset();
+        let mut arrived = || number(&mut own, "replication", "slave_read_repl_offset");
+        send_lines(&mut primary.connect(), ["SET k 1"]);
+        assert!(happens(|| arrived() > applied), "{kind:?}: {}", replica.state());
+        // The replica continues at the place that it has applied, and receives the write again.
+        let before = primary.syncs();
+        run(&mut primary.connect(), &["CLIENT", "KILL", "TYPE", "replica"]);
+        assert!(happens(|| primary.syncs_since(before) == (0, 1)), "{kind:?}: {}", replica.state());
+        assert!(happens(|| replica.is_up() && arrived() > applied), "{kind:?}: {}", replica.state());
+        assert_eq!(replica.offset(), applied, "{kind:?}");
+        drop(primary);
+        replica.wait_until_down();
+        assert_eq!(replica.offset(), applied, "{kind:?}");
+        run(&mut own, &["CLIENT", "UNPAUSE"]);
+        assert_eq!(own.command(&["EXISTS", "k"]), Value::Integer(0), "{kind:?}: as in Redis");
+    }
+}
+
+#[test]
 fn clients_that_wait_for_keys_of_a_snapshot_are_served() {
     for kind in kinds() {
         let primary = Node::start(kind, &[]);
