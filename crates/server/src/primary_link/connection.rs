@@ -233,6 +233,16 @@ impl<'t> Connection<'t> {
         self.check()
     }
 
+    /// Sends what is queued, and takes what has arrived. Returns true if that is anything.
+    ///
+    /// # Errors
+    /// The reason for which the link is over.
+    pub fn has_arrived(&mut self) -> Result<bool, LinkEnd> {
+        let unused_bytes = self.unused_bytes;
+        self.poll(Duration::ZERO)?;
+        Ok(self.unused_bytes > unused_bytes)
+    }
+
     /// Notes what has arrived, and checks the state of the link.
     fn check(&mut self) -> Result<(), LinkEnd> {
         // What has arrived counts also if the link is over: a caller may use it before it looks

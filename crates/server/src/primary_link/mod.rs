@@ -20,9 +20,11 @@
 //! | `connection` | waiting for bytes, timeouts, the ends of a link |
 //! | `transfer`, `full_sync` | a snapshot of the primary replaces all data |
 //! | `stream` | the stream: applied, passed on, acknowledged |
+//! | `courtesy` | the times at which the applier lets other threads run |
 
 pub mod change;
 mod connection;
+mod courtesy;
 pub mod engine_role;
 pub mod failover;
 mod full_sync;

@@ -13,6 +13,7 @@ use persist::load::Unsupported;
 use replicate::link::offsets::StreamOffsets;
 
 use super::connection::{Connection, LinkEnd};
+use super::courtesy::Courtesy;
 use crate::config::choices::OnFailedCommand;
 use crate::config::table::replication as options;
 use crate::context::{ServerHost, SystemClock, unix_ms};
@@ -114,7 +115,14 @@ pub(super) fn follow(
         failures: 0,
         unwritable_logged: None,
     };
-    let mut stream = Stream { connection, applier, receiver, next_ack: Instant::now(), has_looked: false };
+    let mut stream = Stream {
+        connection,
+        applier,
+        receiver,
+        next_ack: Instant::now(),
+        has_looked: false,
+        courtesy: Courtesy::default(),
+    };
     stream.run()
 }
 
@@ -126,6 +134,7 @@ struct Stream<'c, 't, 's> {
     next_ack: Instant,
     /// True if a poll has taken what had arrived before a promotion was requested.
     has_looked: bool,
+    courtesy: Courtesy,
 }
 
 /// The step after the application of what has arrived.
@@ -180,8 +189,13 @@ impl Stream<'_, '_, '_> {
         });
         let end_at_failure =
             options::PROPAGATION_ERROR_BEHAVIOR.of(&shared.config()) != OnFailedCommand::Ignore;
+        self.courtesy.begin_burst(shared);
         loop {
-            if Instant::now() >= self.next_ack || self.receiver.asked.is_some() {
+            let now = Instant::now();
+            if self.courtesy.is_due(now) {
+                std::thread::yield_now();
+            }
+            if now >= self.next_ack || self.receiver.asked.is_some() {
                 self.acknowledge();
             }
             self.note_input();
@@ -245,7 +259,11 @@ impl Stream<'_, '_, '_> {
             }
             wait = Duration::ZERO;
         }
-        self.connection.poll(wait)
+        if !self.connection.has_arrived()? {
+            self.connection.poll(wait)?;
+            self.courtesy.note_current(Instant::now());
+        }
+        Ok(())
     }
 
     /// Returns true while CLIENT PAUSE holds the stream back. It does not during a promotion, which
