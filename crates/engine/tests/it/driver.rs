@@ -125,8 +125,8 @@ pub fn expire_round(shared: &Shared, clock: &ManualClock) -> Vec<usize> {
     woken
 }
 
-/// Removes due keys whose deadlines clients of a replica have set. Returns true if there may be more
-/// that can be removed now.
+/// Removes due keys whose deadlines clients of a replica have set. Returns true if there may be
+/// more that can be removed now.
 pub fn expire_local_keys(shared: &Shared, clock: &ManualClock) -> bool {
     let mut executor = Executor::new(shared, None, 7, (clock.clone(), NoHost));
     engine::expire::expire_local_keys(&mut executor, |_| ())

@@ -1,12 +1,12 @@
-//! The courtesy of the applier to the I/O threads: while clients are served and the replica is up to
-//! date, it offers its core to other threads between two batches.
+//! The courtesy of the applier to the I/O threads: while clients are served and the replica is up
+//! to date, it offers its core to other threads between two batches.
 //!
 //! The stream arrives in bursts, because a primary gathers what it sends. The kernel interrupts a
-//! thread only after some milliseconds, so on a common core a request would wait until a whole burst
-//! is applied. On the other hand, a thread that offers its core gives away the rest of its time
-//! slice. Therefore the applier offers it only for a short time after a moment at which all was
-//! applied. If it falls behind, it takes its full share of the core until it is up to date again.
-//! `docs/performance.md` has the figures.
+//! thread only after some milliseconds. So on a common core, a request would wait until a whole
+//! burst is applied. On the other hand, a thread that offers its core gives away the rest of its
+//! time slice. Therefore the applier offers it only for a short time after a moment at which all
+//! was applied. If it falls behind, it takes its full share of the core until it is up to date
+//! again. `docs/performance.md` has the figures.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const CURRENT_MAX: Duration = Duration::from_millis(2);
 /// The state of the courtesy of one stream.
 #[derive(Default)]
 pub(super) struct Courtesy {
-    /// The number of turns of all I/O threads at the begin of this burst.
+    /// The number of turns of all I/O threads at the beginning of this burst.
     turns: u64,
     /// True if an I/O thread has had a turn between the last two bursts.
     are_clients_served: bool,
