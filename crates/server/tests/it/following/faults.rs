@@ -40,7 +40,8 @@ impl Restarted {
         self.node.as_ref().expect("it runs")
     }
 
-    /// Waits until the server rewrites no append-only file, as it does after a full synchronization.
+    /// Waits until the server rewrites no append-only file. It does so after a full
+    /// synchronization.
     fn wait_for_rewrite(&self) {
         let mut client = self.node().connect();
         let mut is_zero = |name| field(&mut client, "persistence", name) == "0";
