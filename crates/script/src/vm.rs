@@ -332,7 +332,7 @@ impl Vm {
     /// Resets the stack and converts the end of a run into the caller's result.
     fn finish(&mut self, ended: RunEnd, ran: &RunName<'_>) -> Result<(), RunError> {
         self.state.stack().set_top(LAST_PLACE);
-        self.state.keep_from_limit();
+        self.state.collect_if_large();
         match self.state.stopped() {
             Some(Stop::Again) => return Err(RunError::Again),
             Some(Stop::Killed) => return Err(RunError::Killed(ran.killed(self.state.stopped_at()))),

@@ -16,7 +16,14 @@ pub(crate) struct State {
     l: *mut ffi::lua_State,
     context: NonNull<Context>,
     stack: Stack,
+    /// The memory that the last whole collection left, in bytes.
+    left_bytes: usize,
 }
+
+/// The memory below which Lua alone decides when to collect, in bytes.
+const LEFT_ALONE_BYTES_MAX: usize = 4 << 20;
+/// The growth since the last whole collection above which there is another one.
+const GROWTH_MAX: usize = 4;
 
 /// PUC Lua's own libraries.
 const LIBRARIES: [(unsafe extern "C-unwind" fn(*mut ffi::lua_State) -> i32, &[u8]); 6] = [
@@ -47,7 +54,7 @@ impl State {
         let stack = unsafe { Stack::of_call(l) };
         // SAFETY: the state is live.
         unsafe { set_usual_hook(l) };
-        Self { l, context, stack }
+        Self { l, context, stack, left_bytes: 0 }
     }
 
     /// Returns the stack outside of all calls.
@@ -104,22 +111,34 @@ impl State {
         self.context().used_bytes.get()
     }
 
-    /// Collects garbage if Lua holds over three quarters of its memory limit. Lua 5.1 does not
-    /// collect when it is refused memory.
+    /// Collects garbage if Lua holds over three quarters of its memory limit, or much more than the
+    /// last whole collection left. Lua 5.1 does not collect when it is refused memory.
     ///
     /// In all other cases Lua decides. By default, it collects when it holds twice the memory that
     /// the last collection left. Later collections would spread a few hot values over more memory
-    /// than the cache holds (docs/performance.md).
-    pub(crate) fn keep_from_limit(&mut self) {
-        if self.used_bytes() > self.context().limit_bytes.get() / 4 * 3 {
+    /// than the cache holds (docs/performance.md). But a collection during a script that holds much
+    /// leaves much, and the next one would come after twice as much garbage.
+    pub(crate) fn collect_if_large(&mut self) {
+        let used_bytes = self.used_bytes();
+        let is_near_limit = used_bytes > self.context().limit_bytes.get() / 4 * 3;
+        let is_grown = used_bytes > LEFT_ALONE_BYTES_MAX.max(self.left_bytes.saturating_mul(GROWTH_MAX));
+        if !is_near_limit && !is_grown {
+            return;
+        }
+        self.collect();
+        // Lua halves the buffer of its string operations in each collection.
+        let mut before_bytes = used_bytes;
+        while self.left_bytes > LEFT_ALONE_BYTES_MAX && self.left_bytes <= before_bytes / 4 * 3 {
+            before_bytes = self.left_bytes;
             self.collect();
         }
     }
 
-    /// Runs a whole garbage collection.
+    /// Runs a whole garbage collection. O(memory of Lua).
     pub(crate) fn collect(&mut self) {
         // SAFETY: the state is live; scripts cannot define finalizers.
         unsafe { ffi::lua_gc(self.l, ffi::LUA_GCCOLLECT, 0) };
+        self.left_bytes = self.used_bytes();
     }
 
     /// Pops a table and makes it the global variables of code that is compiled from now on.

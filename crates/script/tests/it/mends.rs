@@ -155,3 +155,17 @@ fn issue_33_many_functions_register_in_linear_time() {
         assert_eq!(library.functions.len(), count);
     });
 }
+
+#[test]
+fn memory_that_a_script_no_longer_uses_is_freed_at_its_end() {
+    let (mut vm, mut server) = (Vm::new(&options()), Server::default());
+    let before_bytes = vm.memory_bytes();
+    for program in [
+        "local text = string.rep('x', 32 * 1048576) return #(text .. text)",
+        "local all = {} for n = 1, 500000 do all[n] = {n} end return #all",
+    ] {
+        let reply = eval(&mut vm, &mut server, program.as_bytes(), Protocol::Resp2);
+        assert!(reply.starts_with(b":"), "{}", reply.escape_ascii());
+        assert!(vm.memory_bytes() < before_bytes + (4 << 20), "{program}: {}", vm.memory_bytes());
+    }
+}
