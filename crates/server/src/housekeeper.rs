@@ -96,7 +96,12 @@ impl Housekeeper {
         if huge_pages != self.huge_pages {
             self.huge_pages = huge_pages;
             set_huge_pages(huge_pages);
+            structures::alloc::keep_huge_pages_whole(may_be_huge);
+            if !may_be_huge {
+                structures::alloc::purge();
+            }
         }
+        structures::alloc::purge_expired();
         if engine::evict::is_exceeded(&shared.engine) {
             // If the mailbox is full, the thread has a turn soon in any case.
             let _ = shared.ports[0].mailbox.send(Message::EnforceMemory);

@@ -132,7 +132,7 @@ fn free_displaced(block: *mut u8, _class_len_bytes: usize) {
 ///
 /// Blocks above 16 KiB, up to half a mebibyte, then get pages of their own, which return to the
 /// system when they are freed. Up to `block_cache_bytes_max` bytes of such blocks are kept for the
-/// next request of their size. Smaller free ranges are returned at once.
+/// next request of their size. Other free ranges are returned at once.
 ///
 /// Without the setting, these blocks share regions of up to 4 MiB, one per size class and thread. A
 /// region stays while one block in it is in use: up to 100 % more resident memory under a mix of
@@ -141,9 +141,6 @@ pub fn keep_resident_close(block_cache_bytes_max: Option<usize>) {
     let close = block_cache_bytes_max.is_some();
     LARGE_APART.store(close, Relaxed);
     BLOCK_CACHE.resize(block_cache_bytes_max.unwrap_or(0), free_displaced);
-    let purged_kib = if close { PURGED_KIB_MIN_CLOSE } else { PURGED_KIB_MIN };
-    // SAFETY: no precondition.
-    unsafe { mi::mi_option_set(OPTION_MINIMAL_PURGE_SIZE, purged_kib) }
     let candidates = if close { PAGE_CANDIDATES_CLOSE } else { PAGE_CANDIDATES };
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_PAGE_MAX_CANDIDATES, candidates) }
@@ -379,12 +376,10 @@ const OPTION_PURGE_DELAY: mi::mi_option_t = 15;
 /// mimalloc 3's number for its option `minimal_purge_size`; version 2 has no such
 /// option and ignores it.
 const OPTION_MINIMAL_PURGE_SIZE: mi::mi_option_t = 44;
-/// The smallest free range that is returned to the system, in KiB: mimalloc's own choice with huge
-/// pages.
-const PURGED_KIB_MIN: std::ffi::c_long = 2048;
-/// The value instead of [`PURGED_KIB_MIN`] while resident memory follows used memory closely: one
-/// of mimalloc's slices.
-const PURGED_KIB_MIN_CLOSE: std::ffi::c_long = 64;
+/// The smallest free range that is returned to the system, in KiB: one of mimalloc's slices.
+const PURGED_KIB_MIN: std::ffi::c_long = 64;
+/// The value instead of [`PURGED_KIB_MIN`] while huge pages stay whole: the size of one.
+const PURGED_KIB_MIN_HUGE: std::ffi::c_long = 2048;
 /// mimalloc 3's number for its option `page_max_candidates`; version 2 ignores it.
 const OPTION_PAGE_MAX_CANDIDATES: mi::mi_option_t = 37;
 /// The number of memory pages of a size class that mimalloc compares before it allocates from the
@@ -401,6 +396,16 @@ const PURGE_DELAY_MS: std::ffi::c_long = 10;
 pub fn configure() {
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_PURGE_DELAY, PURGE_DELAY_MS) }
+    keep_huge_pages_whole(false);
+}
+
+/// Sets the size of the free ranges that return to the operating system: only those of a huge page,
+/// which then stays whole, or all. In the second case, free ranges that were too small before
+/// return at the next [`purge`].
+pub fn keep_huge_pages_whole(are_whole: bool) {
+    let purged_kib = if are_whole { PURGED_KIB_MIN_HUGE } else { PURGED_KIB_MIN };
+    // SAFETY: no precondition.
+    unsafe { mi::mi_option_set(OPTION_MINIMAL_PURGE_SIZE, purged_kib) }
 }
 
 /// Returns the free memory of the calling thread's heap and of the shared arenas to the operating
@@ -409,6 +414,14 @@ pub fn configure() {
 pub fn purge() {
     // SAFETY: no precondition.
     unsafe { mi::mi_collect(true) }
+}
+
+/// Returns ranges of the shared arenas to the operating system that have been free for some
+/// milliseconds. Without this call they would stay until some thread allocates. Costs a few loads
+/// if nothing is due.
+pub fn purge_expired() {
+    // SAFETY: no precondition.
+    unsafe { mi::mi_collect(false) }
 }
 
 /// Returns the name and version of the allocator, as INFO shows it: `mimalloc-3.3`.

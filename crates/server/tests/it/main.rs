@@ -54,6 +54,7 @@ mod replica_stream;
 mod replication;
 mod replies_wait;
 mod requests;
+mod resident_memory;
 mod restore;
 mod scripts;
 mod sentinel;
