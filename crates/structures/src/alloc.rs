@@ -63,6 +63,9 @@ const APART_LEN_BYTES: usize = CLASSES_MAX_BYTES + 1;
 /// The unit in bytes to which the counted size of a block above [`CLASSES_MAX_BYTES`] is rounded
 /// up.
 const PAGE_BYTES: usize = 4096;
+/// The unit in which the allocator gives memory to blocks of one size class, in bytes. Blocks of up
+/// to 8 KiB are in pages of that length, aligned to it.
+pub const PAGE_LEN_BYTES: usize = 64 * 1024;
 /// The most bytes of `stats_text`; the rest is cut off.
 const STATS_TEXT_MAX_BYTES: usize = 64 * 1024;
 
@@ -180,6 +183,12 @@ fn counted_bytes_large(len_bytes: usize) -> usize {
     } else {
         len_bytes.next_multiple_of(PAGE_BYTES)
     }
+}
+
+/// Returns the number of the page at an address, see [`PAGE_LEN_BYTES`].
+#[inline]
+pub fn page_of(address: usize) -> usize {
+    address / PAGE_LEN_BYTES
 }
 
 /// Adds `change_bytes`, negative for freed bytes, to this thread's counter.
@@ -396,16 +405,21 @@ const PURGE_DELAY_MS: std::ffi::c_long = 10;
 pub fn configure() {
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_PURGE_DELAY, PURGE_DELAY_MS) }
-    keep_huge_pages_whole(false);
+    split_huge_pages();
 }
 
-/// Sets the size of the free ranges that return to the operating system: only those of a huge page,
-/// which then stays whole, or all. In the second case, free ranges that were too small before
-/// return at the next [`purge`].
-pub fn keep_huge_pages_whole(are_whole: bool) {
-    let purged_kib = if are_whole { PURGED_KIB_MIN_HUGE } else { PURGED_KIB_MIN };
+/// Lets free ranges return to the operating system only from the size of a huge page on. A huge
+/// page then stays whole.
+pub fn keep_huge_pages_whole() {
     // SAFETY: no precondition.
-    unsafe { mi::mi_option_set(OPTION_MINIMAL_PURGE_SIZE, purged_kib) }
+    unsafe { mi::mi_option_set(OPTION_MINIMAL_PURGE_SIZE, PURGED_KIB_MIN_HUGE) }
+}
+
+/// Lets all free ranges return to the operating system. Those that were too small before return at
+/// the next [`purge`].
+pub fn split_huge_pages() {
+    // SAFETY: no precondition.
+    unsafe { mi::mi_option_set(OPTION_MINIMAL_PURGE_SIZE, PURGED_KIB_MIN) }
 }
 
 /// Returns the free memory of the calling thread's heap and of the shared arenas to the operating

@@ -534,6 +534,25 @@ impl<V> Entry<V> {
         }
     }
 
+    /// Returns the address of the block.
+    #[inline]
+    pub fn address(&self) -> usize {
+        self.block.addr().get()
+    }
+
+    /// Moves the entry to a new block of the same size. O(block).
+    pub fn relocate(&mut self) {
+        let shape = self.shape();
+        let layout = shape.layout();
+        // SAFETY: the layout is never empty, it holds at least the header.
+        let block = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        // SAFETY: both blocks have at least that many bytes, and one of them is new. An object
+        // moves with its bytes; the old block is freed without dropping it.
+        unsafe { block.copy_from_nonoverlapping(self.block, shape.len_bytes()) };
+        self.release(shape);
+        self.block = block;
+    }
+
     /// Returns the bytes that the block takes from the allocator, without memory that an object
     /// owns elsewhere.
     pub fn block_len_bytes(&self) -> usize {

@@ -40,14 +40,15 @@ mod bucket;
 mod deadlines;
 mod drain;
 mod due;
+mod relocate;
 mod sample;
 mod segment;
+mod thin;
 mod walk;
 pub mod walked;
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
 
 use crate::prefetch::prefetch_read;
 pub use borrowed::{Borrowed, BorrowedMut, Occupied};
@@ -57,38 +58,14 @@ use bucket::{
 use deadlines::{DueCounts, StoredDeadlines};
 pub use drain::Drain;
 pub use due::{Sweep, SweepBudget, SweptParts};
+pub use relocate::{Relocate, TableBlock};
 pub use sample::{SAMPLE_MAX, Sampled};
 use segment::{BUCKET_COUNTS, Segment, Slot, buckets_for, capacity, roomier, words};
+pub use thin::Thin;
 pub use walk::WalkPoint;
 
 /// The bucket counts at which segments of staggered tables split.
 const SPLIT_COUNTS: [u8; 5] = [31, 39, 47, 55, 63];
-
-/// A thin owned pointer to a heap block with a key: the elements of a [`Table`].
-///
-/// # Safety
-/// `into_raw` gives a pointer aligned to 16 bytes below 2^48, `from_raw` restores the same element,
-/// and `key` of an element never changes while it is in a table.
-pub unsafe trait Thin: Sized {
-    /// Converts the element to a pointer without freeing it.
-    fn into_raw(self) -> NonNull<u8>;
-    /// Converts a pointer back to its element.
-    ///
-    /// # Safety
-    /// `raw` came from `into_raw` of the same type and is owned by nobody else.
-    unsafe fn from_raw(raw: NonNull<u8>) -> Self;
-    /// Returns the bytes by which the element is found.
-    fn key(&self) -> &[u8];
-    /// Returns the deadline of the element, in milliseconds; `None` for never.
-    fn deadline_ms(&self) -> Option<i64> {
-        None
-    }
-    /// Returns a lower bound of the earliest deadline of the element's parts, in milliseconds;
-    /// `None` if no part has a deadline.
-    fn part_deadline_ms(&self) -> Option<i64> {
-        None
-    }
-}
 
 /// The place of an element in a table; valid until the table next changes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -657,6 +634,7 @@ impl<E: Thin> Drop for Table<E> {
 mod tests {
     use super::*;
     use std::collections::{BTreeMap, HashSet};
+    use std::ptr::NonNull;
 
     /// A test element: the key's 8 bytes, a deadline, and the deadlines of its parts.
     struct Item(Box<Aligned>);
@@ -761,6 +739,15 @@ mod tests {
         assert_eq!(deepest, table.deepest);
     }
 
+    /// Moves a random half of all blocks, and checks that each element is visited once.
+    fn move_blocks(table: &mut Table<Item>, draw: u64) {
+        let copy = |item: &Item| {
+            let Aligned { key, deadline_ms, ref parts_ms } = *item.0;
+            Item(Box::new(Aligned { key, deadline_ms, parts_ms: parts_ms.clone() }))
+        };
+        assert_eq!(relocate::move_half(table, draw, copy), table.len());
+    }
+
     #[test]
     fn behaves_as_a_map_through_growth_and_shrinking() {
         for hash in [position_of as Hash, crowded as Hash] {
@@ -786,6 +773,9 @@ mod tests {
                 } else if let Some(place) = found {
                     let item = table.remove(place);
                     assert_eq!(twin.remove(&number), Some(item.0.deadline_ms));
+                }
+                if step % 500 == 0 {
+                    move_blocks(&mut table, draw);
                 }
                 if step % 1_000 == 0 {
                     check(&table, hash);

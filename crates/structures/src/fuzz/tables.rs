@@ -7,7 +7,7 @@ use super::Script;
 use crate::entry::{Entry, INLINE_BYTES_MAX, NewValue, View};
 use crate::pair::Pair;
 use crate::ranked_members::{RankedMembers, order};
-use crate::table::{SweepBudget, Table};
+use crate::table::{Relocate, SweepBudget, Table, TableBlock};
 
 /// Computes a well mixed position, as tables need it.
 fn mixed(key: &[u8]) -> u64 {
@@ -48,6 +48,29 @@ fn check_table(table: &Table<Pair>, twin: &BTreeMap<Vec<u8>, Value>, hash: fn(&[
     assert!(seen.iter().eq(twin.keys()));
 }
 
+/// A visitor that moves the blocks at some addresses.
+struct MoveSome(u8);
+
+impl MoveSome {
+    fn wants(&self, address: usize) -> bool {
+        (address >> 4) as u8 & self.0 != 0
+    }
+}
+
+impl Relocate<Pair> for MoveSome {
+    fn element(&mut self, pair: &mut Pair) {
+        if self.wants(pair.field().as_ptr().addr()) {
+            *pair = pair.clone();
+        }
+    }
+    fn moves(&mut self, block: TableBlock) -> bool {
+        self.wants(block.address >> 3)
+    }
+    fn moved(&mut self, block: TableBlock) {
+        assert!(block.len_bytes > 0);
+    }
+}
+
 /// Checks a table of fields with values and deadlines, changed as `data` says.
 pub fn fuzz_table(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
@@ -55,7 +78,7 @@ pub fn fuzz_table(data: &[u8]) {
     let mut table: Table<Pair> = Table::staggered(script.byte().into());
     let mut twin: BTreeMap<Vec<u8>, Value> = BTreeMap::new();
     while let Some(op) = script.next_op(&mut done) {
-        match op % 8 {
+        match op % 9 {
             0 | 1 => {
                 let deadline_ms = (op > 127).then(|| i64::from(script.byte()) * 100);
                 put(&mut table, &mut twin, hash, script.text(), (script.text(), deadline_ms));
@@ -93,6 +116,12 @@ pub fn fuzz_table(data: &[u8]) {
                 assert_eq!(place.is_none(), twin.is_empty());
                 let with_deadline = table.random_with_deadline(&mut draw);
                 assert!(with_deadline.is_none_or(|place| table.at(place).deadline_ms().is_some()));
+            }
+            7 => {
+                let (mut moving, mut cursor) = (MoveSome(script.byte()), Some(0));
+                while let Some(at) = cursor {
+                    cursor = table.relocate_segment(at, &mut moving);
+                }
             }
             _ => {
                 let field = script.text();
@@ -212,6 +241,23 @@ impl Held {
     }
 }
 
+/// Makes the value longer, if it is no integer.
+fn grow(entry: &mut Entry<Vec<u8>>, held: &mut Held, script: &mut Script<'_>) {
+    match held {
+        Held::Bytes(bytes) => {
+            let len_bytes = script.below(INLINE_BYTES_MAX + 1);
+            entry.grow_bytes(len_bytes);
+            bytes.resize(len_bytes.max(bytes.len()), 0);
+        }
+        Held::Object(object) => {
+            let more = script.text();
+            object.extend_from_slice(&more);
+            entry.object_mut().expect("it holds one").extend_from_slice(&more);
+        }
+        Held::Int(_) => {}
+    }
+}
+
 /// Checks an entry whose objects own memory, changed as `data` says.
 pub fn fuzz_entry(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
@@ -228,7 +274,7 @@ pub fn fuzz_entry(data: &[u8]) {
         }
         assert_eq!((entry.expiry_ms(), entry.access(), entry.is_marked()), (expiry_ms, access, marked));
         let Some(op) = script.next_op(&mut done) else { break };
-        match op % 8 {
+        match op % 9 {
             0 | 1 => {
                 held = Held::read(&mut script);
                 entry.set(held.value());
@@ -255,19 +301,12 @@ pub fn fuzz_entry(data: &[u8]) {
                 access = 9;
                 entry = entry.duplicate(&key, access);
             }
-            6 => match &mut held {
-                Held::Bytes(bytes) => {
-                    let len_bytes = script.below(INLINE_BYTES_MAX + 1);
-                    entry.grow_bytes(len_bytes);
-                    bytes.resize(len_bytes.max(bytes.len()), 0);
-                }
-                Held::Object(object) => {
-                    let more = script.text();
-                    object.extend_from_slice(&more);
-                    entry.object_mut().expect("it holds one").extend_from_slice(&more);
-                }
-                Held::Int(_) => {}
-            },
+            6 => grow(&mut entry, &mut held, &mut script),
+            7 => {
+                let before = entry.address();
+                entry.relocate();
+                assert_ne!(entry.address(), before);
+            }
             _ => {
                 if let (Some(is), Held::Bytes(expected)) = (entry.bytes_mut(), &mut held)
                     && let Some(last) = expected.last_mut()

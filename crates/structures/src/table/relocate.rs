@@ -1,0 +1,115 @@
+//! Steps through a table that may move its blocks to other memory.
+
+use std::mem::ManuallyDrop;
+
+use super::bucket::{POINTER_MASK, address_of, pointer_of};
+use super::{Table, Thin};
+use crate::alloc::counted_bytes;
+use crate::prefetch::prefetch_read;
+
+/// A block of the table itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableBlock {
+    /// The address of the block.
+    pub address: usize,
+    /// The length that the allocator counts, in bytes.
+    pub len_bytes: usize,
+}
+
+/// A visitor of the blocks of a table, see [`Table::relocate_segment`].
+pub trait Relocate<E> {
+    /// Visits an element, which it may move to other memory but must not change.
+    fn element(&mut self, element: &mut E);
+    /// Returns true if the table must move this block of its own.
+    fn moves(&mut self, block: TableBlock) -> bool;
+    /// Receives the new place of a block that was moved.
+    fn moved(&mut self, block: TableBlock);
+}
+
+impl<E: Thin> Table<E> {
+    /// Passes the blocks of a segment, the one at `cursor`, to `relocate`. Returns the next cursor,
+    /// or `None` after the last segment. 0 is the first cursor. O(segment).
+    ///
+    /// Elements that are added, and segments that split or merge between two steps, may be visited
+    /// twice or not at all.
+    pub fn relocate_segment(&mut self, cursor: u64, relocate: &mut impl Relocate<E>) -> Option<u64> {
+        if self.directory.is_empty() {
+            return None;
+        }
+        let first = self.first_place(self.place_of(cursor << 16));
+        if relocate.moves(self.block_of(first)) {
+            self.resize(first, self.directory[first].bucket_count());
+            relocate.moved(self.block_of(first));
+        }
+        let mut segment = self.directory[first];
+        for at in 0..segment.bucket_count() {
+            if let Some(ahead) = segment.buckets().get(at + 1) {
+                for word in ahead.words.iter().filter(|&word| word & POINTER_MASK != 0) {
+                    prefetch_read(pointer_of(*word).as_ptr());
+                }
+            }
+            for word in &mut segment.buckets_mut()[at].words {
+                if *word & POINTER_MASK == 0 {
+                    continue;
+                }
+                // SAFETY: the table owns the word's element and is borrowed mutably; with
+                // `ManuallyDrop` the word stays its owner until the element is back in it.
+                let mut element = ManuallyDrop::new(unsafe { E::from_raw(pointer_of(*word)) });
+                relocate.element(&mut element);
+                let address = address_of(ManuallyDrop::into_inner(element).into_raw());
+                *word = *word & !POINTER_MASK | address;
+            }
+        }
+        let next = self.places(first).end;
+        (next < self.directory.len()).then(|| (next as u64) << (48 - self.depth))
+    }
+    /// Returns the block of the segment whose first place is `first`.
+    fn block_of(&self, first: usize) -> TableBlock {
+        let segment = &self.directory[first];
+        let len_bytes = counted_bytes(size_of_val(segment.buckets()));
+        TableBlock { address: segment.pointer().addr(), len_bytes }
+    }
+}
+
+/// A visitor that moves a random half of all blocks.
+#[cfg(test)]
+struct MoveHalf<F> {
+    draw: u64,
+    elements: usize,
+    copy: F,
+}
+
+#[cfg(test)]
+impl<F> MoveHalf<F> {
+    fn next(&mut self) -> bool {
+        self.draw = self.draw.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31).wrapping_add(1);
+        self.draw & 1 == 0
+    }
+}
+
+#[cfg(test)]
+impl<E, F: FnMut(&E) -> E> Relocate<E> for MoveHalf<F> {
+    fn element(&mut self, element: &mut E) {
+        self.elements += 1;
+        if self.next() {
+            *element = (self.copy)(element);
+        }
+    }
+    fn moves(&mut self, block: TableBlock) -> bool {
+        assert!(block.len_bytes >= 64 && block.address.is_multiple_of(64), "{block:?}");
+        self.next()
+    }
+    fn moved(&mut self, _block: TableBlock) {}
+}
+
+/// Moves a random half of all blocks; elements move by `copy`. Returns the number of visited
+/// elements.
+#[cfg(test)]
+pub(super) fn move_half<E: Thin>(table: &mut Table<E>, draw: u64, copy: impl FnMut(&E) -> E) -> usize {
+    let mut moving = MoveHalf { draw, elements: 0, copy };
+    let mut cursor = Some(0);
+    while let Some(at) = cursor {
+        cursor = table.relocate_segment(at, &mut moving);
+    }
+    moving.elements
+}
