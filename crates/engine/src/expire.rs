@@ -134,7 +134,7 @@ impl ActiveExpiry {
     /// Begins a walk unless one is in progress, and records the last round for INFO. `idle_percent`
     /// is the idle time of the I/O threads in percent of one core.
     pub fn begin_round(&mut self, shared: &Shared, idle_percent: u32) {
-        let stats = &shared.expiry;
+        let stats = &shared.upkeep.expiry;
         self.idle_percent = idle_percent;
         stats.cut_short.add(u64::from(self.shards_left > 0 && self.share.is_behind));
         let expired = stats.keys.get();
@@ -165,7 +165,7 @@ impl ActiveExpiry {
         let keeps_up = self.walk_on(executor, &mut found, after_step);
         let now = executor.clock.now();
         let took = now - since;
-        executor.shared().expiry.nanos.add(took.as_nanos() as u64);
+        executor.shared().upkeep.expiry.nanos.add(took.as_nanos() as u64);
         // A longer time was not work: the thread was interrupted.
         let worked = took.min(self.share.slice());
         let effort = executor.settings.active_expire_effort;
@@ -194,8 +194,8 @@ impl ActiveExpiry {
         {
             let next = self.step(executor, &mut swept);
             found.removed += (swept.expired.len() + swept.emptied.len()) as u64 + swept.fields;
-            shared.expiry.keys.add(swept.expired.len() as u64);
-            shared.expiry.fields.add(std::mem::take(&mut swept.fields));
+            shared.upkeep.expiry.keys.add(swept.expired.len() as u64);
+            shared.upkeep.expiry.fields.add(std::mem::take(&mut swept.fields));
             swept.clear();
             let pause = if next == Some(self.at) { SAME_PLACE_PAUSE } else { Duration::ZERO };
             executor.commit.merge_log();

@@ -9,6 +9,7 @@ use bitflags::bitflags;
 use commands::ValueLimits;
 use structures::alloc;
 
+use crate::fragmentation::CompactionSettings;
 use crate::memory;
 use crate::publish::notify::Notifications;
 use crate::stats::Thresholds;
@@ -123,6 +124,8 @@ pub struct Settings {
     pub turn_budget: Duration,
     /// `import-mode`: no active expiry and no eviction.
     pub import_mode: bool,
+    /// `activedefrag` and `active-defrag-*`.
+    pub compaction: CompactionSettings,
     /// `active-expire-effort`, 1 to 10.
     pub active_expire_effort: u32,
     /// `slowlog-*`, `commandlog-*`, `latency-monitor-threshold` and `latency-tracking`.
@@ -185,6 +188,7 @@ impl Default for Settings {
             turn_budget: Duration::from_micros(500),
             import_mode: false,
             stops_writes_on_save_error: true,
+            compaction: CompactionSettings::default(),
             active_expire_effort: 1,
             thresholds: Thresholds::default(),
             key_sampling: Sampling::default(),

@@ -20,6 +20,7 @@ use crate::scripts::RunningScripts;
 use crate::settings::{Settings, SharedSettings};
 use crate::stats::Counter;
 use crate::stats::command_log::CommandLogs;
+use crate::stats::compaction::CompactionStats;
 use crate::stats::errors::ErrorCounts;
 use crate::stats::hot_keys::HotKeys;
 use crate::stats::latency_events::LatencyEvents;
@@ -223,6 +224,15 @@ pub struct ExpiryStats {
     pub stale_millionths: AtomicU64,
 }
 
+/// The statistics of the housekeeper's work, for INFO.
+#[derive(Debug, Default)]
+pub struct UpkeepStats {
+    /// The statistics of active expiry.
+    pub expiry: ExpiryStats,
+    /// The statistics of compaction.
+    pub compaction: CompactionStats,
+}
+
 /// The parameters to create an engine.
 pub struct Start {
     /// The number of I/O threads.
@@ -280,8 +290,8 @@ pub struct Shared {
     pub latency_events: LatencyEvents,
     /// The numbers of error replies by code.
     pub errors: ErrorCounts,
-    /// The statistics of active expiry.
-    pub expiry: ExpiryStats,
+    /// The statistics of the housekeeper's work.
+    pub upkeep: UpkeepStats,
     /// The time during which memory was over its limit.
     pub over_limit: OverLimit,
     /// The used memory after the start of the server, in bytes; eviction cannot free it.
@@ -356,7 +366,7 @@ impl Shared {
             hot_keys,
             latency_events: LatencyEvents::default(),
             errors: ErrorCounts::default(),
-            expiry: ExpiryStats::default(),
+            upkeep: UpkeepStats::default(),
             over_limit: OverLimit::default(),
             startup_bytes: 0.into(),
             freeing: FreeQueue::default(),

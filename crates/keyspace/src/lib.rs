@@ -7,6 +7,7 @@ pub mod access;
 pub mod access_clock;
 mod big_index;
 pub mod big_keys;
+pub mod compaction;
 pub mod db;
 mod estimate;
 pub mod eviction;

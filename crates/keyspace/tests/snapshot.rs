@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
+use keyspace::compaction::{self, Moved, PageUse};
 use keyspace::key::SHARD_COUNT;
 use keyspace::parts::ValuePart;
 use keyspace::snapshot::{BigValue, Part, Stepped, Work};
@@ -248,7 +249,8 @@ impl Walked {
         match kind {
             0..=84 => self.change_key(db),
             85..=89 => self.evict(),
-            90..=97 => self.sweep(),
+            90..=93 => self.sweep(),
+            94..=97 => self.compact(),
             98 if self.rng.u32(0..20) == 0 => {
                 let from = self.rng.usize(0..DBS);
                 let to = self.rng.usize(from..DBS) + 1;
@@ -299,6 +301,25 @@ impl Walked {
             let budget = SweepBudget { segments_max: 64, elements_max: 32 };
             next = self.keyspace.sweep_due(&mut self.keyspace.lock(shard), at, budget, &mut swept);
         }
+    }
+
+    /// Moves the blocks of a shard. Pages seem sparse, because the blocks of other shards in them
+    /// are not counted.
+    fn compact(&mut self) {
+        let shard = self.rng.usize(0..SHARD_COUNT);
+        let mut locked = self.keyspace.lock(shard);
+        let (mut pages, mut moved) = (PageUse::default(), Moved::default());
+        let (mut counted, mut visited) = (Some(SweepPoint { shard, db: 0, cursor: 0 }), None);
+        while let Some(at) = counted {
+            visited = Some(SweepPoint { shard, db: 0, cursor: 0 });
+            counted = compaction::count_pages(&mut locked, at, &mut pages);
+        }
+        while let Some(at) = visited {
+            visited = compaction::move_sparse(&mut locked, at, &mut pages, &mut moved);
+        }
+        let keys: usize = locked.dbs().map(|db| db.table().len()).sum();
+        assert_eq!((moved.entries + moved.kept) as usize, keys);
+        assert!(keys == 0 || moved.entries > 0, "{moved:?}");
     }
 
     fn change_key(&mut self, db: usize) {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
+use engine::compact::Compaction;
 use engine::expire::ActiveExpiry;
+use engine::fragmentation::HeldMemory;
 use engine::run::Executor;
 use engine::shared::GateSlot;
 use engine::threads::Outbox;
@@ -51,9 +53,11 @@ pub fn run(host: &ServerHost, seed: u64) {
             }
             next_round = Instant::now() + ROUND;
         }
-        let next_slice = if is_paused { None } else { keeper.expire(shared, &mut executor) };
+        let next_expiry = if is_paused { None } else { keeper.expire(shared, &mut executor) };
+        let next_compaction = if is_paused { None } else { keeper.compact(shared) };
         if !(remove_departed(&shared.engine) | shared.engine.freeing.free_some(FREED_PIECES_PER_STEP)) {
-            let next = next_slice.map_or(next_round, |next_slice| next_slice.min(next_round));
+            let slices = [next_expiry, next_compaction];
+            let next = slices.into_iter().flatten().min().map_or(next_round, |next| next.min(next_round));
             shared.engine.freeing.wait(next.saturating_duration_since(Instant::now()));
         }
     }
@@ -70,6 +74,7 @@ fn remove_departed(engine: &engine::Shared) -> bool {
 
 struct Housekeeper {
     expiry: ActiveExpiry,
+    compaction: Compaction,
     idle: IdleTime,
     rates: [Vec<u64>; 7],
     rounds: u64,
@@ -80,6 +85,7 @@ impl Housekeeper {
     fn new() -> Self {
         Self {
             expiry: ActiveExpiry::new(Instant::now()),
+            compaction: Compaction::new(Instant::now()),
             idle: IdleTime::new(),
             rates: Default::default(),
             rounds: 0,
@@ -96,8 +102,10 @@ impl Housekeeper {
         if huge_pages != self.huge_pages {
             self.huge_pages = huge_pages;
             set_huge_pages(huge_pages);
-            structures::alloc::keep_huge_pages_whole(may_be_huge);
-            if !may_be_huge {
+            if may_be_huge {
+                structures::alloc::keep_huge_pages_whole();
+            } else {
+                structures::alloc::split_huge_pages();
                 structures::alloc::purge();
             }
         }
@@ -116,6 +124,9 @@ impl Housekeeper {
         let turns_nanos = shared.engine.threads.sum(|stats| &stats.cycles_nanos);
         self.expiry.begin_round(&shared.engine, self.idle.percent(Instant::now(), turns_nanos));
         if self.rounds.is_multiple_of(ROUNDS_PER_SECOND) {
+            if shared.engine.settings.get().compaction.is_on || self.compaction.is_in_pass() {
+                self.compaction.begin_round(&shared.engine, held_memory(), Instant::now());
+            }
             crate::persistence::aof::remove_history_if_due(shared);
             update_good_replicas(shared, shared.uptime_ms());
             let clients = &shared.engine.settings.get().clients;
@@ -167,6 +178,18 @@ impl Housekeeper {
         self.expiry.next_slice()
     }
 
+    /// Runs a slice of compaction if one is due. Returns the time of the next slice; `None` if none
+    /// is planned.
+    fn compact(&mut self, shared: &Shared) -> Option<Instant> {
+        if self.compaction.next_slice()? <= Instant::now()
+            && self.compaction.slice(&shared.engine, Instant::now)
+        {
+            // Pages that became free belong to the threads that allocated from them.
+            shared.broadcast(|| Message::ReturnMemory);
+        }
+        self.compaction.next_slice()
+    }
+
     fn sample_rates(&mut self, shared: &Shared) {
         let now = [
             shared.engine.threads.sum(|stats| &stats.processed),
@@ -201,6 +224,14 @@ impl Housekeeper {
             target.store(change * 1000 / (spans * ROUND.as_millis() as u64), Relaxed);
         }
     }
+}
+
+/// Returns the use of memory as INFO shows it.
+fn held_memory() -> HeldMemory {
+    let (_, resident_bytes) = crate::process::resident_bytes();
+    let committed_bytes = structures::alloc::committed_bytes() as u64;
+    let used_bytes = structures::alloc::used_memory_bytes() as u64;
+    HeldMemory { used_bytes, held_bytes: committed_bytes.min(resident_bytes) }
 }
 
 /// A meter of the CPU time on the server's cores that the turns of the I/O threads leave unused.

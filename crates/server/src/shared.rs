@@ -71,6 +71,8 @@ pub enum Message {
     EnforceMemory,
     /// A request to measure all clients again, because their memory has a limit.
     CountClients,
+    /// A request to return the thread's free memory to the system.
+    ReturnMemory,
     /// A request to close clients that were idle or not authenticated for too long, or whose token
     /// has expired.
     CloseIdle,

@@ -417,6 +417,7 @@ impl<'s> Worker<'s> {
                 Message::CloseIdle => self.close_idle(),
                 Message::FindClosedConnections => self.net.find_closed_connections(),
                 Message::CountClients => self.count_clients(),
+                Message::ReturnMemory => structures::alloc::purge_expired(),
                 Message::Listen { add, keep } => self.replace_listeners(add, &keep),
                 Message::Delivered
                 | Message::Resume

@@ -11,6 +11,7 @@ use self::histogram::Histogram;
 use crate::table::Registered;
 
 pub mod command_log;
+pub mod compaction;
 pub mod end_to_end;
 pub mod errors;
 pub mod histogram;

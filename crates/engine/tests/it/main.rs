@@ -3,6 +3,7 @@
 mod apply;
 mod busy;
 mod client_eviction;
+mod compact;
 mod driver;
 mod log;
 mod log_targets;
@@ -76,7 +77,7 @@ fn active_expiry_serves_who_waits_for_the_end_of_a_stream() {
     assert_eq!(expire_round(&shared, &clock), [0]);
     let [(conn, reply)] = &thread.deliveries()[..] else { panic!("one client is blocked") };
     assert!(*conn == reader && reply.starts_with("-NOGROUP"), "{reply}");
-    assert_eq!(shared.expiry.keys.get(), 1);
+    assert_eq!(shared.upkeep.expiry.keys.get(), 1);
 }
 
 #[test]

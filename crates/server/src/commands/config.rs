@@ -328,7 +328,7 @@ static CONFIG_RESETSTAT: Command<Runner> = Command {
 /// Handles CONFIG RESETSTAT.
 fn config_resetstat(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.shared.engine.threads.all_stats().for_each(engine::stats::ThreadStats::reset);
-    let expiry = &ctx.shared.engine.expiry;
+    let expiry = &ctx.shared.engine.upkeep.expiry;
     let counters = [&expiry.keys, &expiry.fields, &expiry.nanos, &expiry.cut_short];
     counters.into_iter().for_each(Counter::reset);
     expiry.stale_millionths.store(0, Relaxed);

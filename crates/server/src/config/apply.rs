@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use commands::ValueLimits;
+use engine::fragmentation::CompactionSettings;
 use engine::publish::notify::Notifications;
 use engine::settings::{AuditFilter, ClientLimits, OutputLimit, Settings};
 use engine::stats::Thresholds;
@@ -130,6 +131,19 @@ pub fn start_options(store: &ConfigStore, zeros: PortZeros) -> Result<StartOptio
     })
 }
 
+fn compaction(store: &ConfigStore) -> CompactionSettings {
+    CompactionSettings {
+        is_on: memory::ACTIVEDEFRAG.of(store),
+        ignored_bytes: memory::ACTIVE_DEFRAG_IGNORE_BYTES.of(store),
+        threshold_percent: (
+            memory::ACTIVE_DEFRAG_THRESHOLD_LOWER.of(store),
+            memory::ACTIVE_DEFRAG_THRESHOLD_UPPER.of(store),
+        ),
+        share_percent: (memory::ACTIVE_DEFRAG_CYCLE_MIN.of(store), memory::ACTIVE_DEFRAG_CYCLE_MAX.of(store)),
+        slice: Duration::from_micros(memory::ACTIVE_DEFRAG_CYCLE_US.of(store)),
+    }
+}
+
 /// Returns the settings of a running server.
 pub fn settings(store: &ConfigStore) -> Settings {
     let policy = memory::MAXMEMORY_POLICY.of(store);
@@ -156,6 +170,7 @@ pub fn settings(store: &ConfigStore) -> Settings {
         import_mode: replication::IMPORT_MODE.of(store),
         stops_writes_on_save_error: persistence::STOP_WRITES_ON_BGSAVE_ERROR.of(store)
             && !persistence::SAVE.of(store).is_empty(),
+        compaction: compaction(store),
         active_expire_effort: memory::ACTIVE_EXPIRE_EFFORT.of(store),
         thresholds: thresholds(store),
         key_sampling: Sampling {

@@ -171,7 +171,8 @@ pub fn memory(shared: &Shared, fields: &mut Fields) {
     fields.add("mem_clients_normal", figures.clients);
     fields.zeros(&["mem_cluster_links", "mem_aof_buffer"]);
     fields.add("mem_allocator", alloc::allocator_name());
-    fields.zeros(&["mem_overhead_db_hashtable_rehashing", "active_defrag_running"]);
+    fields.zeros(&["mem_overhead_db_hashtable_rehashing"]);
+    fields.add("active_defrag_running", shared.engine.upkeep.compaction.share_percent.load(Relaxed));
     fields.add("lazyfree_pending_objects", shared.engine.freeing.pending_objects());
     fields.add("lazyfreed_objects", shared.engine.freeing.freed_objects());
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use engine::log::level::Level;
 use engine::publish::pubsub::Kind;
+use engine::stats::compaction::CompactionStats;
 use engine::stats::histogram::Times;
 use engine::stats::{Counter, Denials, ThreadStats};
 use keyspace::SizedType;
@@ -43,14 +44,7 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.zeros(&["latest_fork_usec", "total_forks"]);
     fields.add("migrate_cached_sockets", shared.migrations.count());
     fields.add("slave_expires_tracked_keys", shared.engine.server_state.role.local_deadlines.len());
-    fields.zeros(&[
-        "active_defrag_hits",
-        "active_defrag_misses",
-        "active_defrag_key_hits",
-        "active_defrag_key_misses",
-        "total_active_defrag_time",
-        "current_active_defrag_time",
-    ]);
+    compaction(&shared.engine.upkeep.compaction, fields);
     fields.add("tracking_total_keys", shared.engine.tracking.keys());
     fields.add("tracking_total_items", shared.engine.tracking.items());
     fields.add("tracking_total_prefixes", shared.engine.tracking.prefix_count());
@@ -118,7 +112,7 @@ fn requests(shared: &Shared, fields: &mut Fields) {
 /// Writes the fields about expired keys and fields, whether found by a command or by the
 /// housekeeper.
 fn expired(shared: &Shared, fields: &mut Fields) {
-    let expiry = &shared.engine.expiry;
+    let expiry = &shared.engine.upkeep.expiry;
     let hash_fields = shared.engine.threads.sum(|stats| &stats.expired_fields) + expiry.fields.get();
     fields.add("expired_subkeys", hash_fields);
     let keys = shared.engine.threads.sum(|stats| &stats.expired_keys) + expiry.keys.get();
@@ -272,4 +266,14 @@ pub fn keyspace(shared: &Shared, fields: &mut Fields) {
             fields.add(&format!("db{db}"), value);
         }
     }
+}
+
+/// Adds the statistics of compaction. Each moved block is one key's.
+fn compaction(stats: &CompactionStats, fields: &mut Fields) {
+    fields.add("active_defrag_hits", stats.moved.get());
+    fields.add("active_defrag_misses", stats.kept.get());
+    fields.add("active_defrag_key_hits", stats.moved.get());
+    fields.add("active_defrag_key_misses", stats.kept.get());
+    fields.add("total_active_defrag_time", stats.nanos.get() / 1_000_000);
+    fields.add("current_active_defrag_time", stats.pass_ms.load(Relaxed));
 }

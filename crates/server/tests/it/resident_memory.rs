@@ -4,7 +4,7 @@ use std::fs;
 
 use testkit::{Client, ServerProcess, Value};
 
-use crate::support::{as_process_on_each_back_end, happens};
+use crate::support::{as_process_on_each_back_end, happens, info};
 
 const MIB: usize = 1 << 20;
 
@@ -68,4 +68,41 @@ fn the_memory_of_a_script_goes_back_after_its_end() {
     check(0, |client| run(client, &["EVAL", script, "0", &(64 * MIB).to_string()]), nothing);
     let tables = "local all = {} for n = 1, tonumber(ARGV[1]) do all[n] = {n} end return #all";
     check(0, |client| run(client, &["EVAL", tables, "0", "500000"]), nothing);
+}
+
+#[test]
+fn the_memory_of_keys_among_others_goes_back_with_active_defragmentation() {
+    const KEYS: usize = 200_000;
+    let value = "x".repeat(200);
+    as_process_on_each_back_end(|server| {
+        let mut client = server.connect();
+        let mut run_many = |words: &dyn Fn(usize) -> Vec<String>, of: &[usize]| {
+            for some in of.chunks(500) {
+                let mut requests = Vec::new();
+                some.iter().for_each(|&n| resp::encode_request(&words(n), &mut requests));
+                client.send(&requests).expect("it reads");
+                let replies = client.read_many(some.len()).expect("all are answered");
+                assert!(replies.iter().all(|reply| !reply.is_error()));
+            }
+        };
+        let key = |n: usize| format!("key:{n:07}");
+        let all: Vec<usize> = (0..KEYS).collect();
+        run_many(&|n| vec!["SET".into(), key(n), value[n % 180..].into()], &all);
+        let deleted: Vec<usize> = all.iter().copied().filter(|n| n * 7919 % 10 != n / 100 % 10).collect();
+        run_many(&|n| vec!["DEL".into(), key(n)], &deleted);
+        let before = resident_bytes(server);
+        run(&mut client, &["CONFIG", "SET", "active-defrag-ignore-bytes", "1mb", "activedefrag", "yes"]);
+        let mut after = 0;
+        let is_returned = happens(|| {
+            after = resident_bytes(server);
+            after + 10 * MIB < before
+        });
+        assert!(is_returned, "{before} before, {after} after");
+        assert!(info(&mut client, "active_defrag_hits") > 0);
+        assert_eq!(info(&mut client, "active_defrag_hits"), info(&mut client, "active_defrag_key_hits"));
+        assert!(happens(|| info(&mut client, "active_defrag_running") == 0));
+        for n in all.iter().copied().filter(|n| !deleted.contains(n)).step_by(97) {
+            assert_eq!(client.command(&["GET", &key(n)]), Value::Bulk(value[n % 180..].into()));
+        }
+    });
 }

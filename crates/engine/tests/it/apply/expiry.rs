@@ -42,7 +42,7 @@ fn the_stream_sees_expired_keys_and_clients_do_not() {
     assert_eq!(thread.run(client, "HGET h f").0, "$1|2|");
     stream.apply("DEL k");
     assert_eq!(thread.run(client, "DBSIZE").0, ":2|");
-    assert_eq!(shared.expiry.keys.get() + shared.threads.sum(|stats| &stats.expired_keys), 0);
+    assert_eq!(shared.upkeep.expiry.keys.get() + shared.threads.sum(|stats| &stats.expired_keys), 0);
 }
 
 #[test]

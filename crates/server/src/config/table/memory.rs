@@ -30,56 +30,20 @@ pub static OPTIONS: &[&Opt] = &[
     .accepted(ALWAYS_LAZY),
     &NOTIFY_KEYSPACE_EVENTS.opt,
     &Opt::flag("activerehashing", "yes", "Resize hash tables in idle time.").accepted(OTHER_DESIGN),
-    &Opt::flag("activedefrag", "no", "Move values in memory to reduce fragmentation.").accepted(NO_DEFRAG),
-    &Opt::memory(
-        "active-defrag-ignore-bytes",
-        "104857600",
-        (1, i64::MAX as u64),
-        "The minimum fragmentation, in bytes, at which defragmentation starts.",
-    )
-    .accepted(NO_DEFRAG),
-    &Opt::integer(
-        "active-defrag-threshold-lower",
-        "10",
-        (0, 1000),
-        "The fragmentation, in percent, at which defragmentation starts.",
-    )
-    .accepted(NO_DEFRAG),
-    &Opt::integer(
-        "active-defrag-threshold-upper",
-        "100",
-        (0, 1000),
-        "The fragmentation, in percent, at which defragmentation uses its maximum CPU time.",
-    )
-    .accepted(NO_DEFRAG),
-    &Opt::integer(
-        "active-defrag-cycle-min",
-        "1",
-        (1, 99),
-        "The share of a core, in percent, for defragmentation at the lower threshold.",
-    )
-    .accepted(NO_DEFRAG),
-    &Opt::integer(
-        "active-defrag-cycle-max",
-        "25",
-        (1, 99),
-        "The share of a core, in percent, for defragmentation at the upper threshold.",
-    )
-    .accepted(NO_DEFRAG),
-    &Opt::integer(
-        "active-defrag-cycle-us",
-        "500",
-        (0, 100_000),
-        "The time of one defragmentation step, in microseconds.",
-    )
-    .accepted(NO_DEFRAG),
+    &ACTIVEDEFRAG.opt,
+    &ACTIVE_DEFRAG_IGNORE_BYTES.opt,
+    &ACTIVE_DEFRAG_THRESHOLD_LOWER.opt,
+    &ACTIVE_DEFRAG_THRESHOLD_UPPER.opt,
+    &ACTIVE_DEFRAG_CYCLE_MIN.opt,
+    &ACTIVE_DEFRAG_CYCLE_MAX.opt,
+    &ACTIVE_DEFRAG_CYCLE_US.opt,
     &Opt::integer(
         "active-defrag-max-scan-fields",
         "1000",
         (1, i64::MAX),
         "The number of elements above which a value is defragmented in several steps.",
     )
-    .accepted(NO_DEFRAG),
+    .accepted(ONE_STEP),
     &Opt::flag(
         "jemalloc-bg-thread",
         "yes",
@@ -167,6 +131,64 @@ pub static ACTIVE_EXPIRE_EFFORT: Handle<u32> = Opt::integer(
 )
 .typed();
 
+/// True if keys are moved in memory while fragmentation is above the thresholds.
+pub static ACTIVEDEFRAG: Handle<bool> =
+    Opt::flag("activedefrag", "no", "Move keys and short values in memory to reduce fragmentation.").typed();
+
+/// The excess memory, in bytes, up to which nothing is moved.
+pub static ACTIVE_DEFRAG_IGNORE_BYTES: Handle<u64> = Opt::memory(
+    "active-defrag-ignore-bytes",
+    "104857600",
+    (1, i64::MAX as u64),
+    "The minimum fragmentation, in bytes, at which defragmentation starts.",
+)
+.typed();
+
+/// The fragmentation, in percent, at which defragmentation starts.
+pub static ACTIVE_DEFRAG_THRESHOLD_LOWER: Handle<u64> = Opt::integer(
+    "active-defrag-threshold-lower",
+    "10",
+    (0, 1000),
+    "The fragmentation, in percent, at which defragmentation starts.",
+)
+.typed();
+
+/// The fragmentation, in percent, at which defragmentation uses its maximum CPU time.
+pub static ACTIVE_DEFRAG_THRESHOLD_UPPER: Handle<u64> = Opt::integer(
+    "active-defrag-threshold-upper",
+    "100",
+    (0, 1000),
+    "The fragmentation, in percent, at which defragmentation uses its maximum CPU time.",
+)
+.typed();
+
+/// The share of a core, in percent, at the lower threshold.
+pub static ACTIVE_DEFRAG_CYCLE_MIN: Handle<u64> = Opt::integer(
+    "active-defrag-cycle-min",
+    "1",
+    (1, 99),
+    "The share of a core, in percent, for defragmentation at the lower threshold.",
+)
+.typed();
+
+/// The share of a core, in percent, at the upper threshold.
+pub static ACTIVE_DEFRAG_CYCLE_MAX: Handle<u64> = Opt::integer(
+    "active-defrag-cycle-max",
+    "25",
+    (1, 99),
+    "The share of a core, in percent, for defragmentation at the upper threshold.",
+)
+.typed();
+
+/// The time of one slice, in microseconds.
+pub static ACTIVE_DEFRAG_CYCLE_US: Handle<u64> = Opt::integer(
+    "active-defrag-cycle-us",
+    "500",
+    (0, 100_000),
+    "The time of one defragmentation step, in microseconds.",
+)
+.typed();
+
 /// The classes of keyspace events that are published, as letters.
 pub static NOTIFY_KEYSPACE_EVENTS: Handle<[u8]> = Opt::new(
     "notify-keyspace-events",
@@ -178,4 +200,4 @@ pub static NOTIFY_KEYSPACE_EVENTS: Handle<[u8]> = Opt::new(
 .typed();
 
 const ALWAYS_LAZY: &str = "large values are always freed in the background";
-const NO_DEFRAG: &str = "Saker does not move values in memory";
+const ONE_STEP: &str = "only keys with their short values move, in steps of bounded length";

@@ -1,0 +1,182 @@
+//! Compaction: moves keys in memory so that pages of which little is used become free
+//! (`activedefrag`).
+//!
+//! ```text
+//!   round   compares used memory with the memory that the allocator holds, once a second
+//!   pass    while too much is held: counts the blocks of all pages, moves those in sparse ones
+//!   slice   at most `active-defrag-cycle-us` of a pass, then a rest that keeps the share of a core
+//!   step    a segment of a table, tens of microseconds inside the gate and under its shard's lock
+//! ```
+//! The share of a core grows with the fragmentation, as in Redis: from `active-defrag-cycle-min` at
+//! the lower threshold to `-max` at the upper one. A pass that freed little is followed by a longer
+//! rest: what is left is held by values that do not move.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use keyspace::SweepPoint;
+use keyspace::compaction::{self, Moved, PageUse};
+use keyspace::key::SHARD_COUNT;
+
+use crate::fragmentation::HeldMemory;
+use crate::shared::{GateSlot, Shared};
+
+/// The longest time of one step, if nothing interrupts it.
+const STEP_MAX: Duration = Duration::from_micros(200);
+/// The time between two passes.
+const REST: Duration = Duration::from_secs(1);
+/// The time after a pass that freed little.
+const LONG_REST: Duration = Duration::from_secs(60);
+/// A pass has freed little if the excess memory has not shrunk by itself divided by this number.
+const LITTLE_DIVISOR: u64 = 32;
+/// A pass begins early if the excess memory has grown by itself divided by this number.
+const GROWTH_DIVISOR: u64 = 4;
+
+/// The state of a pass over the keyspace.
+struct Pass {
+    /// True once all blocks are counted.
+    moves: bool,
+    at: SweepPoint,
+    pages: PageUse,
+    moved: Moved,
+    /// The number of shards that the present walk has yet to finish.
+    shards_left: usize,
+    since: Instant,
+}
+
+/// The housekeeper's passes over the keyspace.
+pub struct Compaction {
+    pass: Option<Pass>,
+    share_percent: u64,
+    /// The earliest time of the next slice, or of the next pass.
+    next: Instant,
+    /// The excess memory before the last pass, in bytes; `None` once it was compared.
+    before_bytes: Option<u64>,
+    /// The excess memory at which the next pass begins early, in bytes.
+    grown_bytes: u64,
+}
+
+const START: SweepPoint = SweepPoint { shard: 0, db: 0, cursor: 0 };
+
+impl Compaction {
+    /// Creates the state before the first pass.
+    pub fn new(now: Instant) -> Self {
+        Self { pass: None, share_percent: 0, next: now, before_bytes: None, grown_bytes: u64::MAX }
+    }
+
+    /// Begins or ends a pass, or changes its share of a core, as the memory demands. To be called
+    /// about once a second, if compaction is on or a pass is in progress.
+    pub fn begin_round(&mut self, shared: &Shared, memory: HeldMemory, now: Instant) {
+        let share = shared.settings.get().compaction.share(memory);
+        match share {
+            Some(share_percent) => self.share_percent = share_percent,
+            None => self.pass = None,
+        }
+        let excess_bytes = memory.excess_bytes();
+        let is_due = self.next <= now || excess_bytes >= self.grown_bytes;
+        if share.is_some() && self.pass.is_none() && is_due {
+            let has_freed_little = |before_bytes| excess_bytes > before_bytes - before_bytes / LITTLE_DIVISOR;
+            if self.before_bytes.take().is_some_and(has_freed_little) {
+                self.next = now + LONG_REST;
+                self.grown_bytes = excess_bytes + excess_bytes / GROWTH_DIVISOR;
+            } else {
+                self.next = now;
+                self.before_bytes = Some(excess_bytes);
+                self.grown_bytes = u64::MAX;
+                self.pass = Some(Pass::new(now));
+            }
+        }
+        self.show(shared, now);
+    }
+
+    /// Returns true if a pass is in progress.
+    pub fn is_in_pass(&self) -> bool {
+        self.pass.is_some()
+    }
+
+    fn show(&self, shared: &Shared, now: Instant) {
+        let share_percent = if self.pass.is_some() { self.share_percent } else { 0 };
+        // Relaxed: statistics.
+        shared.upkeep.compaction.share_percent.store(share_percent, Relaxed);
+        let pass_ms = self.pass.as_ref().map_or(0, |pass| (now - pass.since).as_millis() as u64);
+        shared.upkeep.compaction.pass_ms.store(pass_ms, Relaxed);
+    }
+
+    /// Returns the earliest time of the next slice; `None` without a pass.
+    pub fn next_slice(&self) -> Option<Instant> {
+        self.pass.is_some().then_some(self.next)
+    }
+
+    /// Continues the pass for a slice, by the clock `now`. Returns true if that was its end: the
+    /// threads should then return free memory.
+    pub fn slice(&mut self, shared: &Shared, now: impl Fn() -> Instant) -> bool {
+        let Some(pass) = &mut self.pass else { return false };
+        let (since, slice) = (now(), shared.settings.get().compaction.slice);
+        let before = pass.moved;
+        let is_at_end = loop {
+            if !pass.step(shared) {
+                break true;
+            }
+            if now() - since >= slice {
+                break false;
+            }
+        };
+        let stats = &shared.upkeep.compaction;
+        stats.moved.add(pass.moved.entries - before.entries);
+        stats.kept.add(pass.moved.kept - before.kept);
+        let took = now() - since;
+        stats.nanos.add(took.as_nanos() as u64);
+        // A longer time was not work: the thread was interrupted.
+        let rest =
+            took.min(slice.max(STEP_MAX)) * (100 - self.share_percent) as u32 / self.share_percent as u32;
+        self.next = now() + rest;
+        if is_at_end {
+            self.next += REST;
+            self.pass = None;
+            self.show(shared, now());
+        }
+        is_at_end
+    }
+}
+
+impl Pass {
+    fn new(since: Instant) -> Self {
+        let (pages, moved) = (PageUse::default(), Moved::default());
+        Self { moves: false, at: START, pages, moved, shards_left: SHARD_COUNT, since }
+    }
+
+    /// Takes the next step. Returns false after the last one. A shard that a busy script holds is
+    /// left out.
+    fn step(&mut self, shared: &Shared) -> bool {
+        if let Some(next) = self.step_in_shard(shared) {
+            self.at = next;
+            return true;
+        }
+        self.shards_left -= 1;
+        if self.shards_left > 0 {
+            self.at = SweepPoint { shard: self.at.shard + 1, ..START };
+            return true;
+        }
+        if self.moves {
+            return false;
+        }
+        (self.moves, self.at, self.shards_left) = (true, START, SHARD_COUNT);
+        true
+    }
+
+    /// Takes a step. Returns the point of the next one in the same shard; `None` if the shard is
+    /// finished.
+    fn step_in_shard(&mut self, shared: &Shared) -> Option<SweepPoint> {
+        let pass = shared.gate.shared_unless_busy(shared.gate_index(GateSlot::Housekeeper));
+        if !pass.is_inside() {
+            return None;
+        }
+        let mut locked = shared.keyspace.lock_shard_unless_busy(self.at.shard)?;
+        let shard = locked.shard_mut(self.at.shard).expect("it was locked above");
+        if self.moves {
+            compaction::move_sparse(shard, self.at, &mut self.pages, &mut self.moved)
+        } else {
+            compaction::count_pages(shard, self.at, &mut self.pages)
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Compaction: moves keys out of memory pages of which they use little, so that the pages become
+//! free.
+//!
+//! ```text
+//!   count  all blocks: the bytes in use of each page of the allocator
+//!   move   the blocks in sparse pages, to blocks that the allocator hands out densely
+//! ```
+//! After many keys were deleted, every page holds some of the others. The allocator cannot move
+//! them. But a table owns its segments and its entries, so it can. The values of collections do not
+//! move, and are not counted: a page that holds some may seem sparse, and its entries move in vain.
+
+use std::collections::HashMap;
+
+use structures::alloc::{self, PAGE_LEN_BYTES};
+use structures::table::{Relocate, TableBlock};
+
+use crate::db::Shard;
+use crate::keyspace::SweepPoint;
+use crate::object::KeyEntry;
+
+/// The use of a page, in percent, up to which it is sparse. Entries in pages that are no sparser
+/// take a quarter more memory at most.
+const SPARSE_PERCENT: usize = 80;
+/// The length of the longest block that moves, in bytes. Longer ones share a page with few others.
+const MOVED_LEN_BYTES_MAX: usize = 8 << 10;
+
+/// The bytes that tables and entries use in each page of the allocator.
+#[derive(Default)]
+pub struct PageUse {
+    used_bytes: HashMap<usize, u32>,
+}
+
+impl PageUse {
+    /// Counts a block.
+    fn add(&mut self, block: TableBlock) {
+        if block.len_bytes <= MOVED_LEN_BYTES_MAX {
+            *self.used_bytes.entry(alloc::page_of(block.address)).or_default() += block.len_bytes as u32;
+        }
+    }
+
+    /// Returns true if the block was counted and its page is sparse. The page then counts as if the
+    /// block had left it.
+    fn takes_out(&mut self, block: TableBlock) -> bool {
+        let Some(used_bytes) = self.used_bytes.get_mut(&alloc::page_of(block.address)) else { return false };
+        let is_sparse = *used_bytes as usize <= PAGE_LEN_BYTES * SPARSE_PERCENT / 100;
+        if !is_sparse || block.len_bytes > MOVED_LEN_BYTES_MAX {
+            return false;
+        }
+        *used_bytes = used_bytes.saturating_sub(block.len_bytes as u32);
+        true
+    }
+}
+
+/// The counts of moved and kept blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// The number of entries that were moved.
+    pub entries: u64,
+    /// The number of entries that were not moved.
+    pub kept: u64,
+}
+
+/// Counts the blocks of one segment of a locked shard, the one at `at`. Returns the point of the
+/// next step; `None` if the shard is finished. O(segment).
+pub fn count_pages(shard: &mut Shard, at: SweepPoint, pages: &mut PageUse) -> Option<SweepPoint> {
+    visit(shard, at, &mut Counting(pages))
+}
+
+/// Moves the blocks of one segment that are in sparse pages. Returns the point of the next step;
+/// `None` if the shard is finished. O(segment), and the moved bytes.
+pub fn move_sparse(
+    shard: &mut Shard,
+    at: SweepPoint,
+    pages: &mut PageUse,
+    moved: &mut Moved,
+) -> Option<SweepPoint> {
+    visit(shard, at, &mut Moving { pages, moved })
+}
+
+/// Passes the blocks of a segment to `relocate`. Returns the point of the next step in the shard.
+fn visit(shard: &mut Shard, at: SweepPoint, relocate: &mut impl Relocate<KeyEntry>) -> Option<SweepPoint> {
+    let used = shard.dbs().skip(at.db).position(|db| !db.table.is_empty())?;
+    let db = at.db + used;
+    let cursor = if used == 0 { at.cursor } else { 0 };
+    let next = shard.db_mut(db).table.relocate_segment(cursor, relocate);
+    let next_db = if next.is_none() { db + 1 } else { db };
+    Some(SweepPoint { shard: at.shard, db: next_db, cursor: next.unwrap_or(0) })
+}
+
+/// Returns the block of an entry.
+fn block_of(entry: &KeyEntry) -> TableBlock {
+    TableBlock { address: entry.address(), len_bytes: entry.block_len_bytes() }
+}
+
+/// A visitor that counts blocks.
+struct Counting<'a>(&'a mut PageUse);
+
+impl Relocate<KeyEntry> for Counting<'_> {
+    fn element(&mut self, entry: &mut KeyEntry) {
+        self.0.add(block_of(entry));
+    }
+    fn moves(&mut self, block: TableBlock) -> bool {
+        self.0.add(block);
+        false
+    }
+    fn moved(&mut self, _block: TableBlock) {}
+}
+
+/// A visitor that moves the blocks in sparse pages.
+struct Moving<'a> {
+    pages: &'a mut PageUse,
+    moved: &'a mut Moved,
+}
+
+impl Relocate<KeyEntry> for Moving<'_> {
+    fn element(&mut self, entry: &mut KeyEntry) {
+        if self.pages.takes_out(block_of(entry)) {
+            entry.relocate();
+            self.moved.entries += 1;
+            self.moved(block_of(entry));
+        } else {
+            self.moved.kept += 1;
+        }
+    }
+    fn moves(&mut self, block: TableBlock) -> bool {
+        self.pages.takes_out(block)
+    }
+    fn moved(&mut self, block: TableBlock) {
+        // A page that fills up is no longer sparse, so the other blocks in it stay.
+        self.pages.add(block);
+    }
+}
