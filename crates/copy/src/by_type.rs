@@ -7,17 +7,17 @@ use resp::Value;
 
 use crate::key::Key;
 
-/// The number of elements in a part.
+/// The number of elements in a part of a value that is copied by commands of its type.
 const PART_COUNT: usize = 500;
-/// The number of bytes of a string in a part.
+/// The number of bytes in a part of a string that is copied by APPEND.
 const PART_LEN_BYTES: usize = 1024 * 1024;
 
-/// A request: its words.
+/// A request, as its words.
 pub type Request = Vec<Vec<u8>>;
 
 /// A connection on which requests are answered one after the other.
 pub trait Ask {
-    /// Sends `requests` and returns the replies, errors of the server among them.
+    /// Sends `requests` and returns the replies, including error replies.
     fn ask(&mut self, requests: &[Request]) -> Result<Vec<Value>, String>;
 }
 
@@ -35,7 +35,7 @@ fn ask_one(server: &mut dyn Ask, words: &[&[u8]]) -> Result<Value, String> {
     Ok(reply)
 }
 
-/// Sends `requests` and returns the first error of the server as an error.
+/// Sends `requests`. Returns the first error reply as an error.
 fn tell(server: &mut dyn Ask, requests: &[Request]) -> Result<(), String> {
     if requests.is_empty() {
         return Ok(());
@@ -169,7 +169,8 @@ impl Kind {
         request(&[word, name])
     }
 
-    /// Orders the elements of a part as the writing command expects them: scores come first.
+    /// Orders the elements of a part as the command that writes them requires: ZADD has scores
+    /// first.
     fn to_write(self, elements: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut words = elements.to_vec();
         if self == Kind::Zset {

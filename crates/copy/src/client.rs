@@ -11,9 +11,9 @@ use crate::server::Server;
 
 /// The time limit of a connection.
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// The pause between two attempts of a question.
+/// The pause between two attempts to send a request.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
-/// The longest wait for a reply.
+/// The longest time to wait for a reply.
 const REPLY_WITHIN: Duration = Duration::from_secs(60);
 
 /// A client of one server.
@@ -21,14 +21,14 @@ pub struct Client {
     server: Server,
     net: EventLoop,
     conn: Option<ConnId>,
-    /// True once it was connected: from then on, a lost connection is opened again.
+    /// True after the first connection. From then on, a lost connection is opened again.
     was_connected: bool,
     retry_for: Duration,
 }
 
 impl Client {
-    /// Creates a client, which connects with its first question. A question that was cut off is
-    /// sent again for as long as `retry_for`.
+    /// Creates a client, which connects at its first request. If the connection is lost before
+    /// the reply, the request is sent again, for up to `retry_for`.
     pub fn new(server: &Server, retry_for: Duration) -> Result<Self, String> {
         let options = LoopOptions { gather_us_max: 0, ..LoopOptions::default() };
         let net = EventLoop::new(&options).map_err(|error| error.to_string())?;

@@ -29,28 +29,29 @@ use crate::scan::Scan;
 use crate::server::Server;
 use crate::verdict::Refusal;
 
-/// The keys on their way in one lane.
+/// The number of keys of one lane whose requests may be unanswered.
 const WINDOW: usize = 512;
-/// The keys that a scan asks for at once.
+/// The COUNT of a SCAN request.
 const SCAN_COUNT: &[u8] = b"1000";
-/// The queued keys per lane up to which a scan asks for more.
+/// The number of queued keys per lane up to which a scan continues.
 const QUEUED_MAX: usize = 2 * WINDOW;
-/// The unsent bytes to the target of a lane at which the source is no longer read.
+/// The number of unsent bytes to the target of a lane from which its source is not read.
 const UNSENT_LEN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The shortest time between a change and the copy of its key, in nanoseconds.
 const CHANGE_AGE_NS: u64 = 20_000_000;
 /// The silence after which a server is probed: a lost network must not stop the copy for ever.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The longest wait of one turn.
+/// The longest time that one turn waits for events.
 const TURN_MAX: Duration = Duration::from_millis(10);
-/// The keys that wait for a slow copy or comparison at which no further ones are taken.
+/// The number of keys waiting for a copy or comparison by commands, from which no more keys are
+/// taken.
 const SLOW_MAX: usize = 2000;
 /// The length from which a value is received in a buffer of its own.
 const LARGE_LEN_BYTES: usize = 256 * 1024;
 /// The pause of a lane after a server said that it is busy.
 const BUSY_NS: u64 = 200_000_000;
 
-/// The indices of the links that are no lanes.
+/// The indices of the links that do not belong to a lane.
 const SCAN_SOURCE: usize = 0;
 const SCAN_TARGET: usize = 1;
 const EVENTS: usize = 2;
@@ -61,7 +62,7 @@ const LANES: usize = 3;
 pub struct Settings {
     /// The number of lanes.
     pub lanes: usize,
-    /// The databases whose events count; empty for all.
+    /// The databases whose keyspace events are used; empty for all.
     pub databases: Vec<u32>,
     /// The number of databases of the target.
     pub databases_count: u32,
@@ -69,17 +70,17 @@ pub struct Settings {
     pub keys_per_second: Option<f64>,
     /// The maximum number of payload bytes read per second.
     pub bytes_per_second: Option<f64>,
-    /// The memory of the queues of changed keys together.
+    /// The maximum memory of all queues of changed keys together, in bytes.
     pub changed_len_bytes_max: usize,
     /// The time for which a server may be unreachable.
     pub retry_for: Duration,
-    /// True if keyspace events are received.
+    /// True if the source is asked for keyspace events.
     pub has_events: bool,
     /// The forms that both servers know.
     pub dialect: Dialect,
 }
 
-/// The running copy.
+/// The running copy: its connections, lanes, scans and counts.
 pub struct Engine {
     source: Server,
     target: Server,
@@ -91,28 +92,28 @@ pub struct Engine {
     lanes: Vec<Lane>,
     budget: Budget,
     epoch: Instant,
-    /// The scan of the source, and the work for its keys.
+    /// The scan of the source, and the task for each of its keys.
     source_scan: Scan,
     source_task: Task,
     target_scan: Scan,
     busy_until_ns: u64,
     was_subscribed: bool,
-    /// True if the events are received.
+    /// True if the subscription to keyspace events is active.
     pub is_subscribed: bool,
     /// True if changes may have been missed since the last scan began.
     pub must_rescan: bool,
-    /// The keys that a server refuses, with its error.
+    /// The keys that a server refused, each with its error.
     pub refused: VecDeque<(Key, String)>,
     /// The keys that differ by digest or payload.
     pub different: VecDeque<Key>,
-    /// The keys whose changes are of interest, with true if they changed.
+    /// The keys that are observed for changes, each with true if it has changed.
     pub suspects: std::collections::HashMap<Key, bool>,
     /// The counts.
     pub tally: Tally,
 }
 
 impl Engine {
-    /// Creates an engine, which connects in its first turns.
+    /// Creates an engine. It connects in its first turns.
     pub fn new(source: &Server, target: &Server, settings: Settings) -> Result<Self, String> {
         let options = LoopOptions {
             gather_us_max: 0,
@@ -184,13 +185,13 @@ impl Engine {
         self.source_scan.is_done() && self.target_scan.is_done() && !has_keys
     }
 
-    /// Returns the number of changed keys that wait, and of keys on their way.
+    /// Returns the number of queued changed keys, and of keys with unanswered requests.
     pub fn pending(&self) -> (usize, usize) {
         let changed = self.lanes.iter().map(|lane| lane.changed.len()).sum();
         (changed, self.lanes.iter().map(Lane::in_flight).sum())
     }
 
-    /// Connects, sends what is due, and handles what has arrived.
+    /// Runs one turn: connects, sends the due requests, and handles the received replies.
     ///
     /// # Errors
     /// A server refuses the copy as a whole, or is unreachable for too long.
@@ -350,7 +351,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Handles what has arrived on link `index`.
+    /// Handles the received bytes of link `index`.
     fn receive(&mut self, index: usize, conn: ConnId) -> Result<(), String> {
         let mut replies = Vec::new();
         loop {
@@ -385,7 +386,8 @@ impl Engine {
         }
     }
 
-    /// Returns true if link `index` reads for a target that is behind; it is then paused.
+    /// Returns true if link `index` reads from the source while its target has too many unsent
+    /// bytes. The link is then paused.
     fn must_wait(&mut self, index: usize) -> bool {
         let Role::Lane(_) = self.links[index].role else { return false };
         if self.links[index].end == End::Target {
@@ -399,7 +401,7 @@ impl Engine {
         is_behind
     }
 
-    /// Takes one reply of link `index`.
+    /// Handles one reply of link `index`.
     fn take(&mut self, index: usize, reply: Value) -> Result<(), String> {
         if matches!(self.links[index].state, State::Greeting { .. }) {
             return self.greeted(index, &reply);
@@ -502,8 +504,8 @@ impl Engine {
     }
 }
 
-/// Returns the length of the reply at the start of `bytes` if it is a large bulk string whose
-/// header is there.
+/// Returns the length of the reply at the start of `bytes`, in bytes, if it is a large bulk string
+/// with a complete header.
 fn expected_len_bytes(bytes: &[u8]) -> Option<usize> {
     let header = bytes.strip_prefix(b"$")?;
     let end = header.iter().take(24).position(|&byte| byte == b'\r')?;

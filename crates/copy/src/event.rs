@@ -11,7 +11,7 @@ pub const PATTERN: &[u8] = b"__keyevent@*__:*";
 /// overwritten value and its changed type.
 const IDLE: [&[u8]; 4] = [b"keymiss", b"new", b"overwritten", b"type_changed"];
 
-/// Returns the key that `message` names as changed; `None` for other messages.
+/// Returns the key of a keyspace event that reports a change; `None` for other messages.
 pub fn changed_key(message: &Value) -> Option<Key> {
     let (Value::Array(parts) | Value::Push(parts)) = message else { return None };
     let [kind, _pattern, channel, name] = &parts[..] else { return None };

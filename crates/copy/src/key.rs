@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Key {
     /// The number of the database.
     pub db: u32,
-    /// The name, any bytes.
+    /// The name of the key; any bytes.
     pub name: Box<[u8]>,
 }
 

@@ -17,59 +17,59 @@ use crate::key::Key;
 use crate::rate::Budget;
 use crate::verdict::{ExpiryForm, Facts, Method, Refusal};
 
-/// The number of connections in a row that may be lost before any result.
+/// The maximum number of successive connections that are lost before they give any result.
 const FRUITLESS_RESETS_MAX: u32 = 10;
 
 /// The work to do for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Copy it, or remove it if the source lacks it.
+    /// Copy the key, or remove it from the target if the source lacks it.
     Copy,
-    /// Compare it.
+    /// Compare the key on both servers.
     Compare,
-    /// Remove it from the target if the source lacks it.
+    /// Remove the key from the target if the source lacks it.
     Sweep,
 }
 
 /// The result for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was written to the target: the length of its payload.
+    /// The key was written to the target. Contains the length of its payload, in bytes.
     Copied(usize),
-    /// The source lacks it, and it was removed from the target if it was there.
+    /// The source lacks the key, so it was removed from the target if it was there.
     Removed {
-        /// True if the target had it.
+        /// True if the target had the key.
         was_there: bool,
     },
-    /// A server refused it, with its error.
+    /// A server refused the key. Contains the error of this server.
     Refused(Key, Refusal, String),
-    /// It is the same on both servers.
+    /// The key has the same value and expiry on both servers.
     Equal,
-    /// It differs.
+    /// The value or the expiry differs between the servers.
     Different(Key),
-    /// The source has it, so it stays.
+    /// The source has the key, so it stays on the target.
     Kept,
 }
 
-/// The forms that both servers know.
+/// The forms of requests that both servers know.
 #[derive(Clone, Copy, Debug)]
 pub struct Dialect {
-    /// The form of expiries.
+    /// The form in which expiries are read and written.
     pub expiry: ExpiryForm,
-    /// The way of comparing.
+    /// The method of comparing values.
     pub method: Method,
 }
 
-/// A reply that the source owes.
+/// A reply that is expected from the source.
 #[derive(Debug)]
 enum AtSource {
     Select,
     Expiry,
-    /// The reply of the last request for a key.
+    /// The reply to the last request about a key.
     Key(Task, Key),
 }
 
-/// A reply that the target owes.
+/// A reply that is expected from the target.
 #[derive(Debug)]
 enum AtTarget {
     Select,
@@ -102,7 +102,7 @@ impl Side {
 /// The state of one lane.
 #[derive(Debug)]
 pub struct Lane {
-    /// The keys that changed; copied before those of a scan.
+    /// The changed keys. They are copied before the keys of a scan.
     pub changed: ChangedKeys,
     queued: VecDeque<(Task, Key)>,
     dialect: Dialect,
@@ -112,7 +112,8 @@ pub struct Lane {
     at_target: VecDeque<AtTarget>,
     /// The number of keys in `at_source` and `at_target`.
     in_flight: usize,
-    /// The number of results since the last reset, and of resets in a row without any.
+    /// The number of results since the last reset of the connections, and the number of successive
+    /// resets without a result.
     results: u64,
     fruitless_resets: u32,
     comparing: VecDeque<Key>,
@@ -150,13 +151,13 @@ impl Lane {
         self.queued.len()
     }
 
-    /// Returns the number of keys on their way.
+    /// Returns the number of keys whose requests are not all answered yet.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Appends requests until `window` keys are on their way, the budget is used up, or no key is
-    /// due. Changed keys are due if they changed at `changed_until_ns` or before.
+    /// Appends requests until `window` keys have unanswered requests, the budget is used up, or no
+    /// key is due. Changed keys are due if they changed at `changed_until_ns` or before.
     pub fn feed(
         &mut self,
         window: usize,
@@ -213,7 +214,7 @@ impl Lane {
         }
     }
 
-    /// Takes the next reply of the source. Appends what follows from it to `target`.
+    /// Handles the next reply of the source. Appends the requests that follow from it to `target`.
     pub fn on_source(&mut self, reply: &Value, target: &mut Vec<u8>) -> Option<Outcome> {
         match self.at_source.pop_front()? {
             AtSource::Select => refused_select(self.source.db, reply),
@@ -244,7 +245,7 @@ impl Lane {
         }
     }
 
-    /// Takes the next reply of the target.
+    /// Handles the next reply of the target.
     pub fn on_target(&mut self, reply: &Value) -> Option<Outcome> {
         let outcome = match self.at_target.pop_front()? {
             AtTarget::Select => return refused_select(self.target.db, reply),
@@ -312,9 +313,10 @@ impl Lane {
         }
     }
 
-    /// Begins anew after a lost connection: all keys on their way are queued again, and both
-    /// connections are expected to be new. Returns the oldest of these keys if many connections in
-    /// a row were lost before any result: a server may close them because of this key.
+    /// Resets the lane after a lost connection: keys with unanswered requests are queued again, and
+    /// both connections are expected to be new. Returns the oldest of these keys if many
+    /// connections in a row were lost before any result: a server may close them because of this
+    /// key.
     pub fn reset(&mut self) -> Option<Key> {
         if std::mem::take(&mut self.results) > 0 {
             self.fruitless_resets = 0;
@@ -345,7 +347,7 @@ impl Lane {
     }
 }
 
-/// Returns the outcome if `reply` refuses the selection of `db`: nothing can be copied then.
+/// Returns the outcome if `reply` is an error of SELECT: then nothing of `db` can be copied.
 fn refused_select(db: u32, reply: &Value) -> Option<Outcome> {
     let error = reply.as_bytes().filter(|_| reply.is_error())?;
     let text = format!("SELECT: {}", error.escape_ascii());

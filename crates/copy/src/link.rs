@@ -7,12 +7,12 @@ const RETRY_NS_MIN: u64 = 50_000_000;
 /// The longest pause between two attempts.
 const RETRY_NS_MAX: u64 = 2_000_000_000;
 
-/// The server at the other end.
+/// The server to which a link connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The server that is read.
+    /// The source, from which data is read.
     Source,
-    /// The server that is written.
+    /// The target, to which data is written.
     Target,
 }
 
@@ -29,18 +29,18 @@ impl End {
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It scans the source or the target.
+    /// Scans of the source or the target.
     Scan,
-    /// It receives keyspace events of the source.
+    /// Keyspace events of the source.
     Events,
-    /// It belongs to the lane with this index.
+    /// Requests of the lane with this index.
     Lane(usize),
 }
 
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There is no connection; it is tried again at a time.
+    /// There is no connection. The next attempt has its time.
     Down {
         /// The time of the next attempt.
         retry_ns: u64,
@@ -65,11 +65,11 @@ pub struct Link {
     pub conn: Option<ConnId>,
     /// The state.
     pub state: State,
-    /// The database that is selected; for links that scan.
+    /// The selected database; used only by links that scan.
     pub db: u32,
-    /// The number of failures since it was last ready.
+    /// The number of failures since the link was last ready.
     failures: u32,
-    /// The time of the first of these failures.
+    /// The time of the first failure since the link was last ready.
     failing_since_ns: u64,
 }
 

@@ -27,7 +27,7 @@ impl Account {
     }
 }
 
-/// The budget of keys and bytes.
+/// The budget of keys and bytes that may be read at present.
 #[derive(Debug)]
 pub struct Budget {
     keys: Account,
@@ -41,7 +41,7 @@ impl Budget {
         Self { keys: Account::new(keys_per_second), bytes: Account::new(bytes_per_second), filled_ns: 0 }
     }
 
-    /// Adds what the time since the last call allows.
+    /// Adds the keys and bytes that the limits allow for the time since the last call.
     pub fn fill(&mut self, now_ns: u64) {
         let seconds = now_ns.saturating_sub(self.filled_ns) as f64 / 1e9;
         self.filled_ns = self.filled_ns.max(now_ns);
@@ -59,7 +59,7 @@ impl Budget {
     }
 
     /// Records `len_bytes` received bytes. The length of a value is known only when it is there, so
-    /// the account may be overdrawn; it then waits until the debt is paid.
+    /// the account may be overdrawn. Then no key is taken until the account is positive again.
     pub fn charge_bytes(&mut self, len_bytes: usize) {
         self.bytes.left -= len_bytes as f64;
     }

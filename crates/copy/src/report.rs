@@ -8,27 +8,27 @@ pub const LISTED_MAX: usize = 20;
 /// The counts of a copy.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Keys written to the target, each time.
+    /// The number of keys written to the target. A key written twice counts twice.
     pub copied: u64,
-    /// The bytes of their payloads.
+    /// The bytes of the payloads written to the target.
     pub copied_len_bytes: u64,
-    /// Keys that scans of both servers have returned.
+    /// The number of keys that the scans of both servers have returned.
     pub scanned: u64,
-    /// Keys removed from the target.
+    /// The number of keys removed from the target.
     pub removed: u64,
-    /// Keys copied by the commands of their types.
+    /// The number of keys copied with commands such as RPUSH instead of RESTORE.
     pub rewritten: u64,
-    /// Keyspace events that named a changed key.
+    /// The number of keyspace events received about changed keys.
     pub events: u64,
     /// The number of times that a connection was lost.
     pub losses: u64,
     /// The number of scans that were repeated because changes were missed.
     pub rescans: u64,
-    /// Keys compared and found equal.
+    /// The number of keys compared and found equal.
     pub equal: u64,
-    /// Keys refused by a server, each time.
+    /// The number of refusals of keys by a server. A key refused twice counts twice.
     pub refused: u64,
-    /// The first of them, with the error.
+    /// The first refused keys, each as a line with its error.
     pub refused_listed: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ impl Tally {
 /// The result of the comparison.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Keys that differ and did not change meanwhile.
+    /// The keys that differ and did not change during the comparison.
     pub different: Vec<String>,
     /// The number of keys that changed during each comparison.
     pub changing: u64,

@@ -22,13 +22,13 @@ use crate::server::Server;
 use crate::setup::{self, Notify};
 use crate::verdict::Refusal;
 
-/// The keys that differ up to which they are compared again one by one.
+/// The maximum number of differing keys that are compared again one by one.
 const SUSPECTS_MAX: usize = 100_000;
 /// The number of comparisons of a key that differs.
 const ROUNDS: u32 = 5;
 /// The pause between two attempts to open a lost connection again.
 const REOPEN_EVERY: Duration = Duration::from_millis(100);
-/// The longest wait between two comparisons for changed keys to be copied.
+/// The longest time that the next comparison waits until changed keys are copied.
 const SETTLE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The treatment of data that the target has already.
@@ -91,9 +91,9 @@ pub struct Done {
 /// The reason why a copy ended early.
 #[derive(Debug)]
 pub enum Stop {
-    /// It was interrupted.
+    /// A signal interrupted the copy.
     Interrupted,
-    /// It failed.
+    /// The copy failed with this error.
     Failed(String),
 }
 
@@ -103,7 +103,8 @@ impl From<String> for Stop {
     }
 }
 
-/// Copies all data. Sets the source's option back at the end, also after a failure.
+/// Copies all data. At the end, also after a failure, sets `notify-keyspace-events` of the source
+/// back.
 pub fn run(
     source: &Server,
     target: &Server,
@@ -159,7 +160,7 @@ fn check_target(source: &mut Client, target: &mut Client, options: &Options) -> 
     Ok(())
 }
 
-/// A running copy with everything that it needs.
+/// A running copy: its options, clients, engine and progress.
 struct Copy<'a> {
     engine: Engine,
     source: Client,
@@ -168,13 +169,13 @@ struct Copy<'a> {
     dialect: Dialect,
     interrupt: &'a Interrupt,
     progress: &'a mut Progress,
-    /// The number of signals after which the present phase ends.
+    /// The number of received signals at which the present phase ends.
     signals_allowed: u32,
     /// The keys of the present round that differ.
     differing: HashSet<Key>,
     /// True if more keys differ than `differing` may hold.
     is_overflowing: bool,
-    /// The count from which the progress of the present phase is measured.
+    /// The number of handled keys at the start of the present phase.
     progress_base: u64,
 }
 
@@ -296,14 +297,14 @@ impl<'a> Copy<'a> {
         }
     }
 
-    /// Waits until nothing is on its way, or for a while if changes never end.
+    /// Waits until all requests are answered, or for a limited time if changes never end.
     fn settle(&mut self) -> Result<(), Stop> {
         let deadline = Instant::now() + SETTLE_WITHIN;
         self.drive(|engine| engine.has_scanned() && (engine.pending() == (0, 0) || Instant::now() > deadline))
     }
 
-    /// Removes what the source lacks, and compares all keys. What differs is copied and compared
-    /// again.
+    /// Removes keys that the source lacks from the target, and compares all keys. Differing keys
+    /// are copied and compared again.
     fn compare(&mut self) -> Result<Comparison, Stop> {
         loop {
             self.settle()?;
@@ -371,7 +372,7 @@ impl<'a> Copy<'a> {
         Ok(verdict(std::mem::take(&mut self.engine.suspects), &self.differing))
     }
 
-    /// Copies keys that were refused by their commands, or reports them.
+    /// Copies refused keys by the commands of their types, or reports them.
     fn handle_refused(&mut self) -> Result<(), String> {
         while let Some((key, error)) = self.engine.refused.pop_front() {
             if !self.options.rewrites {

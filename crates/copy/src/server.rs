@@ -33,7 +33,7 @@ pub struct TlsOptions {
 /// A server to connect to.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// The place and the account.
+    /// The address and the account of the server.
     pub endpoint: Endpoint,
     tls: Option<TlsClient>,
 }
@@ -45,7 +45,8 @@ impl Server {
         Ok(Self { endpoint, tls })
     }
 
-    /// Looks the address up. Each connection does so again: a managed service may move.
+    /// Resolves the address. Each connection resolves it anew, because the address of a managed
+    /// service may change.
     pub fn address(&self) -> Result<Address, String> {
         match &self.endpoint.place {
             Place::Unix(path) => Ok(Address::Unix(path.as_path().into())),

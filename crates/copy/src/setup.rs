@@ -89,7 +89,7 @@ impl Notify {
         })
     }
 
-    /// Sets the option back to its value before.
+    /// Sets the option `notify-keyspace-events` of the source to its value before the copy.
     pub fn restore(&self, source: &mut Client) -> Result<(), String> {
         let Some(before) = &self.before else { return Ok(()) };
         let reply = source.one(&[b"CONFIG", b"SET", b"notify-keyspace-events", before.as_bytes()])?;

@@ -114,7 +114,7 @@ pub enum UnknownCommands {
     /// The stream ends with an error.
     #[default]
     Refuse,
-    /// They are skipped, and reported as failed.
+    /// The commands are skipped, and reported as failed.
     Skip,
 }
 
@@ -389,7 +389,7 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         self.engine.shared().server_state.role.epoch.load(Relaxed) == self.epoch
     }
 
-    /// Runs a request. `run_bytes` is already behind it.
+    /// Runs a request of the stream. `run_bytes` already includes its bytes.
     #[inline]
     fn run(
         &mut self,

@@ -12,9 +12,9 @@ use crate::table::{Registered, Runner, Verb};
 /// The effect that a request may have on data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// It may change data, or must be sent to replicas: CLIENT PAUSE WRITE postpones it.
+    /// The request may change data, or must be sent to replicas: CLIENT PAUSE WRITE postpones it.
     MayWrite,
-    /// It changes nothing, or is part of a unit that was checked before.
+    /// The request changes nothing, or is part of a unit that was checked before.
     Harmless,
 }
 

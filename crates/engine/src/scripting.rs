@@ -47,11 +47,11 @@ pub struct Prepared {
     pub name: Rc<[u8]>,
     /// The declared traits.
     pub traits: ScriptTraits,
-    /// The knowledge from its earlier runs.
+    /// The locks that the script needs, as far as known from its earlier runs.
     pub known: Known,
 }
 
-/// The knowledge about a script from its earlier runs.
+/// The locks that a script needs, as far as known from its earlier runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Nothing is known: the script runs under locks if it declares keys.

@@ -118,7 +118,7 @@ pub struct Role {
     is_stale: AtomicBool,
     /// True while a primary's snapshot is loaded beside the data that clients read.
     is_loading_beside: AtomicBool,
-    /// True if one of these two is, so that requests look at one flag only.
+    /// True if `is_stale` or `is_loading_beside` is true, so that requests check only one flag.
     is_hindered: AtomicBool,
     /// True if `maxmemory` has no effect, because the server is a replica
     /// (`replica-ignore-maxmemory`) or loads a snapshot beside its data.

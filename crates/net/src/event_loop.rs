@@ -334,9 +334,9 @@ impl EventLoop {
         }
     }
 
-    /// Submits the sends that `flush` left to the next poll. For a caller that measures their time
-    /// or has more work before it polls. With epoll it does nothing, because `flush` has already
-    /// sent them.
+    /// Submits the sends that `flush` left to the next poll. Useful to measure the time of the
+    /// sends, or if there is more work before the next poll. With epoll it does nothing, because
+    /// `flush` has already sent everything.
     pub fn submit(&mut self) {
         match &mut self.driver {
             Driver::Epoll(_) => {}

@@ -288,8 +288,9 @@ impl Outputs {
         CarriedOutput { unsent, sealing, queue, held }
     }
 
-    /// Gives the output of another loop to `conn`, which was opened just now. The next flush sends
-    /// it. Returns true if a flush of the other loop has left bytes unsent, which are ahead.
+    /// Gives `output`, which another loop has taken from the connection, to the new `conn`. The
+    /// next flush sends it. Returns true if its first bytes are the unsent rest of a flush of the
+    /// other loop.
     pub(crate) fn put(&mut self, conn: ConnId, output: CarriedOutput) -> bool {
         let Some(slot) = self.slot_mut(conn) else { return false };
         let CarriedOutput { unsent, sealing, queue, held } = output;

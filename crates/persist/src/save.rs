@@ -112,7 +112,7 @@ pub struct SaveOptions {
 pub enum Unfit {
     /// Fields of hashes expire, which the version does not support.
     FieldDeadlines {
-        /// The number of hashes with such fields.
+        /// The number of hashes with fields that expire.
         hashes: usize,
         /// The number of the requested version.
         version: u16,

@@ -66,9 +66,9 @@ pub struct CohortOptions {
 /// Replicas that share a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cohort {
-    /// The servers that read it.
+    /// The kind of servers that will read the snapshot.
     pub reader: SnapshotReader,
-    /// The contents.
+    /// The contents of the snapshot.
     pub contents: SnapshotContents,
     /// The ids of the replicas' clients, with the framing for each.
     pub replicas: Vec<(u64, Framing)>,

@@ -152,9 +152,9 @@ pub enum Rejection {
 /// The number of times that the target was asked to become the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// It is asked for the first time.
+    /// The target is asked for the first time.
     Once,
-    /// It was asked before.
+    /// The target was asked before.
     Again,
 }
 

@@ -5,9 +5,9 @@ use crate::handshake::{Handshake, Purpose};
 /// The phase of a replica's synchronisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It waits for the begin of a snapshot.
+    /// The replica waits for the start of a snapshot.
     AwaitsSnapshot {
-        /// The time since which it waits, in milliseconds of the caller's clock.
+        /// The time since which the replica waits, in milliseconds of the caller's clock.
         since_ms: u64,
     },
     /// The snapshot is being written or sent.
@@ -15,12 +15,11 @@ pub enum Phase {
     /// The snapshot is sent. The stream follows after the first acknowledgement, because a replica
     /// that searches the end mark would not find it before other bytes.
     AwaitsAck,
-    /// It follows the stream.
+    /// The replica receives the stream.
     Online,
-    /// It has its snapshot and wants nothing else.
+    /// The snapshot is sent to a client that requested only a snapshot, not the stream.
     SnapshotSent,
-    /// It had more to read than its limit allows. It keeps nothing any more and is to be
-    /// disconnected.
+    /// The output of the replica exceeded its limit and was dropped. The connection must be closed.
     OverLimit,
     /// The history that it follows has ended or got another ID. It keeps nothing any more and is to
     /// be disconnected.

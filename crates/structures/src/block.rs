@@ -77,7 +77,8 @@ impl Block {
     pub(crate) unsafe fn write<T: Copy>(self, at: usize, value: T) {
         // SAFETY: the caller keeps `at` within the block.
         let place = unsafe { self.start.add(at) };
-        // SAFETY: as above, and the caller has the bytes for itself.
+        // SAFETY: as above; besides, no other reference to the bytes exists, as the caller
+        // guarantees.
         unsafe { place.cast::<T>().write_unaligned(value) };
     }
 

@@ -523,8 +523,8 @@ impl<V> Entry<V> {
         copy
     }
 
-    /// Returns this entry's value, to be stored in another block: `taken`, the object that was
-    /// taken out of the entry, or a copy of a small value.
+    /// Returns the value to store in another block: `taken`, the object that was taken out of this
+    /// entry, or else a reference to its small value.
     fn moved(&self, taken: Option<V>) -> NewValue<'_, V> {
         match (taken, self.view()) {
             (Some(object), _) => NewValue::Object(object),

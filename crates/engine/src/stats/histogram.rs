@@ -9,7 +9,7 @@ use crate::stats::Counter;
 
 /// The number of buckets for each power of two, as an exponent of two.
 const SUB_BITS: u32 = 5;
-/// The power of two that limits the range, in nanoseconds: longer times count as this one.
+/// The exponent of the longest counted time: 2^37 ns. Longer times count as this time.
 const POWER_MAX: u32 = 37;
 const BUCKETS: usize = ((POWER_MAX - SUB_BITS + 1) as usize) << SUB_BITS;
 

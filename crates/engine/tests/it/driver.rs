@@ -23,7 +23,7 @@ use engine::table::{CommandTable, HostCommand, Runner};
 use engine::turn::Engine;
 use stdx::{Address, ByteQueue, ConnId};
 
-/// A host with the single command SELECT, for engines that are created with it.
+/// A host whose only command is SELECT, for tests that need no other.
 pub struct NoHost;
 
 impl Host for NoHost {

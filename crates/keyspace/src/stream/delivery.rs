@@ -65,7 +65,7 @@ pub enum Deliveries {
     Increment,
     /// The number stays unchanged.
     Keep,
-    /// The number becomes this one.
+    /// The number of deliveries becomes the given number.
     Set(u64),
 }
 

@@ -45,7 +45,8 @@ impl Core {
         conn
     }
 
-    /// Returns a stale id for an outgoing connection that failed at once. The next poll reports it.
+    /// Returns a stale id for an outgoing connection that failed at once. The next poll reports
+    /// the failure.
     #[cold]
     pub(crate) fn fail_connect(&mut self, error: ConnectError) -> ConnId {
         let conn = self.conns.stale_id();

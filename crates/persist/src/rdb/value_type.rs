@@ -74,8 +74,8 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    /// Returns the name of the structure of such a value's bytes, as Redis' messages about broken
-    /// ones call it.
+    /// Returns the name of the structure in which values of this type are stored, as Redis calls
+    /// it in error messages.
     pub fn structure_name(self) -> &'static str {
         match self {
             Self::HashZipmap => "Zipmap",

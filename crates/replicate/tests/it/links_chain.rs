@@ -468,7 +468,7 @@ impl World {
         self.servers[at].link = Some(link);
     }
 
-    /// Disconnects the replicas of a server that are to be.
+    /// Disconnects the replicas that a server gives up: outdated ones, and those over a limit.
     fn disconnect_given_up(&mut self, at: usize) {
         let primary = &mut self.servers[at].primary;
         let outdated = primary.outdated();

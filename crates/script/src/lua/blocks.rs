@@ -96,7 +96,7 @@ impl Blocks {
                 return;
             }
         }
-        // SAFETY: it was allocated with that layout, says the caller.
+        // SAFETY: the caller guarantees that it was allocated with this layout.
         unsafe { std::alloc::dealloc(block.as_ptr(), layout_of(len)) }
     }
 
@@ -108,7 +108,7 @@ impl Blocks {
     pub(super) unsafe fn resize(&self, block: NonNull<u8>, old_len: usize, len: usize) -> *mut u8 {
         let address = block.as_ptr();
         if old_len > KEPT_BYTES_MAX && len > KEPT_BYTES_MAX {
-            // SAFETY: it was allocated with that layout, says the caller, and `len` is not 0.
+            // SAFETY: the caller guarantees that it was allocated with this layout; `len` is not 0.
             return unsafe { std::alloc::realloc(address, layout_of(old_len), len) };
         }
         if layout_of(old_len) == layout_of(len) {

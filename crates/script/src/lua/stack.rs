@@ -143,7 +143,7 @@ impl Stack {
     unsafe fn kind_at(&self, place: c_int) -> c_int {
         // SAFETY: the state is live, begins so, and Lua does not run meanwhile.
         let base = unsafe { (*self.l.cast::<Head>()).base };
-        // SAFETY: there is a value, says the caller.
+        // SAFETY: the caller guarantees that there is a value.
         let slot = unsafe { base.add(place as usize - 1) };
         // SAFETY: as above.
         unsafe { (*slot).kind }

@@ -100,7 +100,7 @@ impl State {
         self.context().stopped.get()
     }
 
-    /// Returns the data of the state.
+    /// Returns the data that this crate keeps beside the Lua state.
     pub(crate) fn context(&self) -> &Context {
         // SAFETY: it lives as long as `self`.
         unsafe { self.context.as_ref() }

@@ -103,7 +103,7 @@ fn require_primary(ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     }
 }
 
-/// Returns an error during a failover, after which the stream is another one.
+/// Returns an error during a failover, because another server writes the stream after it.
 fn require_no_failover_for_sync(shared: &Shared) -> Result<(), CommandError> {
     match shared.replication.failover.is_on() {
         true => Err(CommandError::Line("NOMASTERLINK Can't SYNC while failing over")),

@@ -73,7 +73,7 @@ pub trait Takeover<S> {
     fn before_serving(&mut self, alone: &Exclusive, stream_db: Option<u32>);
 }
 
-/// The result of a replacement.
+/// The result of replacing all data by a snapshot of the primary.
 #[derive(Debug)]
 pub struct Replaced<S> {
     /// The bytes that were read behind the end of the snapshot.
@@ -483,7 +483,8 @@ impl Drop for ReceivedSnapshot {
     }
 }
 
-/// The takeover by a received file, which becomes the data file before a save can write another.
+/// A takeover whose source is a received file. The file becomes the data file before a save can
+/// write another one.
 struct FileTakeover<'t, T> {
     shared: &'t Shared,
     takeover: &'t mut T,

@@ -50,8 +50,9 @@ pub fn follow_at_start(shared: &Arc<Shared>) {
     update_engine(shared);
 }
 
-/// Opens the link to the primary that [`follow_at_start`] has found, once the own data is loaded.
-/// Called after the load has begun: its data may be that of which the primary has the continuation.
+/// Opens the link to the primary that [`follow_at_start`] has found, after the own data is loaded.
+/// The primary may then continue the stream from the point of this data. Called after the load has
+/// begun.
 pub fn open_link_at_start(shared: &Arc<Shared>) {
     if shared.replication.upstream.is_replica() {
         starter::start(shared);
@@ -70,13 +71,13 @@ fn option_words(address: &PrimaryAddress) -> Vec<Vec<u8>> {
     vec![address.host.clone().into_bytes(), address.port.to_string().into_bytes()]
 }
 
-/// Lets the engine and the postponed clients see the new role.
+/// Passes the new role to the engine, and lets postponed clients continue.
 fn has_changed(shared: &Arc<Shared>) {
     update_engine(shared);
     shared.broadcast(|| Message::Resume);
 }
 
-/// Ends the waits of all blocked clients with an error, and disconnects these clients. O(clients).
+/// Replies to all blocked clients with an error, and disconnects them. O(clients).
 fn disconnect_blocked(shared: &Shared, outbox: &Outbox) {
     let engine::Shared { clients, blocked, threads, .. } = &shared.engine;
     for waiter in clients.all().iter().filter_map(|client| blocked.of(client)) {

@@ -13,9 +13,9 @@ use crate::config::table::replication as options;
 use crate::replication::upstream::{Link, LinkMessage};
 use crate::shared::Shared;
 
-/// The longest time without a look at the state of the link.
+/// The longest time between two checks of the state of the link.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// The time between two signs of life during a full synchronisation.
+/// The time between two newlines that keep the connection alive during a full synchronisation.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// The reason for the end of a link that the primary has closed, in the words of Redis.
 const LOST: &str = "Connection with master lost.";
@@ -61,7 +61,7 @@ pub(super) struct Connection<'t> {
     /// The number of changes of the primary at which the link began.
     epoch: u64,
     is_connected: bool,
-    /// True if the primary has finished sending. What it has sent is used first.
+    /// True if the primary has closed its side. The bytes received before that are used first.
     is_finished: bool,
     /// True if CLIENT KILL has ended the connection.
     is_killed: bool,
@@ -72,7 +72,7 @@ pub(super) struct Connection<'t> {
     last_io: Instant,
     next_alive: Instant,
     timeout: Duration,
-    /// The message of a timeout.
+    /// The log message of a timeout.
     timeout_text: &'static str,
 }
 
@@ -109,7 +109,7 @@ impl<'t> Connection<'t> {
         Ok(connection)
     }
 
-    /// Changes the message of a timeout.
+    /// Changes the log message of a timeout.
     pub fn set_timeout_text(&mut self, text: &'static str) {
         self.timeout_text = text;
     }
@@ -145,12 +145,12 @@ impl<'t> Connection<'t> {
         self.net.expect_input(self.conn, len_bytes);
     }
 
-    /// Receives nothing more until [`resume`](Self::resume).
+    /// Stops receiving until [`resume`](Self::resume).
     pub fn pause(&mut self) {
         self.net.pause_input(self.conn);
     }
 
-    /// Receives again.
+    /// Resumes receiving after [`pause`](Self::pause).
     pub fn resume(&mut self) {
         self.net.resume_input(self.conn);
     }
@@ -162,13 +162,13 @@ impl<'t> Connection<'t> {
         }
     }
 
-    /// Begins the time anew in which the primary must send something.
+    /// Restarts the timeout within which the primary must send something.
     pub fn restart_timeout(&mut self) {
         self.last_io = Instant::now();
     }
 
-    /// Sends a newline if none was sent for a second: a sign of life during a full
-    /// synchronisation. Also sends what is queued, and receives without waiting.
+    /// Sends a newline if none was sent for a second, so that the primary keeps the connection
+    /// during a full synchronisation. Also sends the queued bytes, and receives without waiting.
     ///
     /// # Errors
     /// The reason for which the link is over.
@@ -192,7 +192,7 @@ impl<'t> Connection<'t> {
         }
     }
 
-    /// Waits as [`poll`](Self::poll) does, for a time in which nothing received can be used.
+    /// Waits as [`poll`](Self::poll) does, while the caller cannot use received bytes.
     ///
     /// # Errors
     /// The reason for which the link is over.
@@ -204,8 +204,8 @@ impl<'t> Connection<'t> {
         self.poll(wait)
     }
 
-    /// Sends what is queued, and waits at most `wait` for new bytes. Returns soon after a change of
-    /// the link. The caller can use nothing of what it has received so far.
+    /// Sends the queued bytes, and waits at most `wait` for new bytes. Returns soon after a change
+    /// of the link. Called when the bytes received so far do not suffice for the next step.
     ///
     /// # Errors
     /// The reason for which the link is over.
@@ -243,7 +243,7 @@ impl<'t> Connection<'t> {
         Ok(self.unused_bytes > unused_bytes)
     }
 
-    /// Notes what has arrived, and checks the state of the link.
+    /// Counts the received bytes, and checks the state of the link.
     fn check(&mut self) -> Result<(), LinkEnd> {
         // What has arrived counts also if the link is over: a caller may use it before it looks
         // again.
@@ -285,7 +285,7 @@ impl<'t> Connection<'t> {
         self.timeout = timeout(self.shared);
     }
 
-    /// Changes the state of the link, unless it is over.
+    /// Changes the state of the link, unless the link has ended.
     pub fn update(&self, change: impl FnOnce(&mut Link)) {
         let upstream = &self.shared.replication.upstream;
         let mut link = upstream.link();
@@ -294,7 +294,7 @@ impl<'t> Connection<'t> {
         }
     }
 
-    /// Waits for a line, and returns it without its end.
+    /// Waits for a line, and returns it without its line break.
     ///
     /// # Errors
     /// The reason for which the link is over, or that the line is too long.

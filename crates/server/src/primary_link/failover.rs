@@ -26,7 +26,7 @@ use crate::config::table::process::SHUTDOWN_TIMEOUT;
 use crate::replication::upstream::PrimaryAddress;
 use crate::shared::{Message, Shared};
 
-/// The interval of the looks at a failover before the end of the server.
+/// The interval at which a failover is checked before the server ends.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Begins a failover and the pause of writes. Returns the number of the failover, for [`start`].
@@ -88,8 +88,8 @@ pub fn start(shared: &Arc<Shared>, number: u64) -> io::Result<()> {
     std::thread::Builder::new().name("failover".to_owned()).spawn(body).map(drop)
 }
 
-/// Waits until a replica has caught up, or the deadline, and acts then. Returns false at the end of
-/// failover `number`.
+/// Waits until a replica has caught up or the deadline has passed, and then calls [`act`]. Returns
+/// false at the end of failover `number`.
 fn await_sync(shared: &Arc<Shared>, number: u64) -> bool {
     let replication = &shared.replication;
     if shared.stopping.load(Acquire) {
@@ -113,8 +113,8 @@ fn await_sync(shared: &Arc<Shared>, number: u64) -> bool {
     true
 }
 
-/// Does the next step of failover `number`. All changes are in the stream, so the step is chosen
-/// anew.
+/// Performs the next step of failover `number`. The step is determined anew, because all changes
+/// are in the stream only now.
 fn act(shared: &Arc<Shared>, alone: &Exclusive, number: u64, outbox: &Outbox) {
     let replication = &shared.replication;
     shared.engine.log.pass_on(alone, outbox);
@@ -170,12 +170,12 @@ pub(super) fn succeed(shared: &Shared, _alone: &Exclusive) {
     }
 }
 
-/// Returns true if a new link asks its primary to become one.
+/// Returns true if a new link must ask its server to become the primary (PSYNC FAILOVER).
 pub(super) fn asks(shared: &Shared) -> bool {
     shared.replication.failover.lock().ask() == Ask::Failover
 }
 
-/// Returns true if the target of the failover was not asked to become the primary yet.
+/// Returns true if the target of the failover has not been asked yet to become the primary.
 pub(super) fn is_unasked(shared: &Shared) -> bool {
     !shared.replication.failover.lock().has_asked()
 }

@@ -20,7 +20,7 @@ use crate::random::random_repl_id;
 use crate::replication::memory::backlog_limit_bytes;
 use crate::shared::Shared;
 
-/// The history of the primary, to be taken over with its data.
+/// The history of the primary, which this replica adopts together with the data.
 struct History<'s> {
     shared: &'s Arc<Shared>,
     /// The number of changes of the primary at which the link began.
@@ -30,7 +30,7 @@ struct History<'s> {
 }
 
 impl History<'_> {
-    /// Ends the own history before the data is emptied: no replica may continue with it.
+    /// Ends the own history before the data is removed, so that no replica continues it.
     fn end_own(&self, _alone: &Exclusive) -> Result<(), String> {
         let replication = &self.shared.replication;
         if replication.upstream.epoch() != self.epoch {
@@ -41,7 +41,7 @@ impl History<'_> {
         Ok(())
     }
 
-    /// Takes over the history of the primary.
+    /// Adopts the history of the primary.
     fn adopt(&self, _alone: &Exclusive, stream_db: Option<u32>) {
         let replication = &self.shared.replication;
         self.shared.engine.server_state.role.local_deadlines.clear();
@@ -140,11 +140,11 @@ fn while_it_arrives<'s, 'c, 't>(history: History<'s>) -> TakeHistory<'s, Transfe
 /// A way to load a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoadWay {
-    /// It is received into a file, and loaded once it is complete.
+    /// The snapshot is received into a file, and loaded when it is complete.
     ByFile,
-    /// All data is emptied, and the snapshot is loaded while it arrives.
+    /// All data is removed, and the snapshot is loaded while it is received.
     Direct,
-    /// The snapshot is loaded while it arrives, beside the old data.
+    /// The snapshot is loaded while it is received; clients read the old data meanwhile.
     Beside(OldData),
 }
 
@@ -173,7 +173,7 @@ fn incoming<'c, 't>(transfer: Transfer<'c, 't>) -> Incoming<Transfer<'c, 't>> {
     Incoming { source: transfer, len_bytes }
 }
 
-/// The state of a load beside data that clients use. Dropping it ends the state.
+/// A guard: while it exists, INFO reports an asynchronous load.
 struct AsyncLoading<'s>(&'s Shared);
 
 impl<'s> AsyncLoading<'s> {

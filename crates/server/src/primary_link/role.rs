@@ -40,7 +40,7 @@ pub fn promote(shared: &Arc<Shared>, alone: &Exclusive, outbox: &Outbox) {
     replication.notify();
 }
 
-/// Changes the primary, so that the stream of the former one is over.
+/// Sets the link to a new primary or removes it; the stream of the former primary ends.
 fn change(shared: &Arc<Shared>, link: Option<Link>) {
     let upstream = &shared.replication.upstream;
     let former = upstream.set_link(link);

@@ -21,16 +21,15 @@ use crate::shared::Shared;
 
 /// The time between two acknowledgements.
 const ACK_INTERVAL: Duration = Duration::from_secs(1);
-/// The pause while nothing can be applied.
+/// The pause between two attempts while no request can be applied.
 const RETRY: Duration = Duration::from_millis(1);
-/// The number of bytes that are not applied from which nothing more is received, while nothing can
-/// be applied.
+/// The number of unapplied bytes from which receiving stops while no request can be applied.
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// The time between two log lines about the disk.
+/// The time between two log lines about disk errors.
 const UNWRITABLE_LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// The most log lines about failed commands of one link.
+/// The maximum number of log lines about failed commands of one link.
 const ERRORS_LOGGED_MAX: u64 = 100;
-/// The number of missing bytes of an incomplete request from which the input grows at once.
+/// The minimum number of missing bytes of a request for which the input buffer grows in advance.
 const EXPECTED_LEN_BYTES_MIN: usize = 64 << 10;
 
 /// The receiver of applied bytes: the backlog, and the acknowledgements.
@@ -41,7 +40,7 @@ struct Receiver<'s> {
     /// one.
     asked: Option<StreamOffsets>,
     failures: u64,
-    /// The time of the last log line about the disk; `None` before the first one.
+    /// The time of the last log line about disk errors; `None` before the first one.
     unwritable_logged: Option<Instant>,
 }
 
@@ -126,13 +125,13 @@ pub(super) fn follow(
     stream.run()
 }
 
-/// The stream while it is applied.
+/// The state of applying a stream.
 struct Stream<'c, 't, 's> {
     connection: &'c mut Connection<'t>,
     applier: Applier<'s, SystemClock, ServerHost>,
     receiver: Receiver<'s>,
     next_ack: Instant,
-    /// True if a poll has taken what had arrived before a promotion was requested.
+    /// True if a poll has received all bytes that had arrived before a promotion was requested.
     has_looked: bool,
     courtesy: Courtesy,
 }

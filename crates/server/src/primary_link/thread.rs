@@ -29,9 +29,9 @@ use crate::shared::Shared;
 const MESSAGES_MAX: usize = 64;
 /// The time between two attempts to open the link.
 const RETRY: Duration = Duration::from_secs(1);
-/// The time between two looks while the server loads its own data.
+/// The time between two checks while the server loads its own data.
 const LOADING_TICK: Duration = Duration::from_millis(20);
-/// The longest sleep without a primary.
+/// The longest sleep while there is no primary.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// The function that creates the engine of scripts for the applier of a stream.
@@ -50,7 +50,7 @@ pub fn prepare(host: &ServerHost, make_scripts: MakeScripts) {
     *upstream.starter.lock().expect("nothing panics while it is locked") = Some(Box::new(starter));
 }
 
-/// Waits for the end of the thread. The server is stopping.
+/// Waits until the thread has ended, while the server stops.
 pub fn join(shared: &Shared) {
     let upstream = &shared.replication.upstream;
     upstream.wake();
@@ -118,7 +118,7 @@ impl LinkThread {
         }
     }
 
-    /// Sleeps until the link changes, or the time is over.
+    /// Sleeps until the link changes or `time` has passed.
     fn sleep(&mut self, time: Duration, epoch: u64) {
         let (until, mut events) = (Instant::now() + time, Vec::new());
         let shared = Arc::clone(self.host.shared());
@@ -297,7 +297,7 @@ fn shake_hands(connection: &mut Connection<'_>, options: LinkOptions, epoch: u64
     }
 }
 
-/// Returns what the handshake announces and asks for.
+/// Returns the properties that the handshake announces, and its requests.
 fn link_options(shared: &Shared) -> LinkOptions {
     let resume = shared.replication.primary().resume_point();
     let is_failover = failover::asks(shared);

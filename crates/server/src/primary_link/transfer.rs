@@ -14,15 +14,16 @@ use crate::shared::Shared;
 pub(super) struct Transfer<'c, 't> {
     connection: &'c mut Connection<'t>,
     payload: Payload,
-    /// Received payload from `ready_from` on, not read yet.
+    /// Received payload. The bytes from `ready_from` on are not read yet.
     ready: Vec<u8>,
     ready_from: usize,
-    /// True if all of the payload has arrived.
+    /// True if the whole payload has been received.
     is_complete: bool,
 }
 
 impl<'c, 't> Transfer<'c, 't> {
-    /// Waits for the header of the snapshot. Newlines before it are signs of life.
+    /// Waits for the header of the snapshot. The primary may send newlines before it to keep the
+    /// connection alive.
     ///
     /// # Errors
     /// The reason for which the link is over.
@@ -91,7 +92,7 @@ impl<'c, 't> Transfer<'c, 't> {
         Ok(Some(&self.ready))
     }
 
-    /// Reads what the loader has left of the payload, up to its end.
+    /// Reads the rest of the payload that the loader has not read.
     ///
     /// # Errors
     /// The reason for which the link is over.

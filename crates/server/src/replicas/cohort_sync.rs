@@ -67,7 +67,7 @@ pub(super) fn begin(shared: &Arc<Shared>, cohort: &Cohort) -> Result<Begun, NotB
     }
 }
 
-/// Fixes the point of a snapshot in the stream: from it on, the backlog keeps the stream for the
+/// Fixes the point of a snapshot in the stream. From there on, the backlog keeps the stream for the
 /// replicas of the cohort. The caller owns the keyspace.
 fn begin_point(
     shared: &Shared,

@@ -8,7 +8,7 @@ use crate::config::ConfigStore;
 use crate::config::table::replication::{MIN_REPLICAS_MAX_LAG, MIN_REPLICAS_TO_WRITE};
 use crate::shared::Shared;
 
-/// The demand of `min-replicas-to-write` and `min-replicas-max-lag`.
+/// The requirement of `min-replicas-to-write` and `min-replicas-max-lag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// The number of good replicas below which writes are refused.

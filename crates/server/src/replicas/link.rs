@@ -19,7 +19,7 @@ use crate::replication::spool::{Piece, SpoolReader};
 const END_MARK_LEN: usize = 40;
 /// The largest argument of a replica's request, in bytes. Replicas send acknowledgements only.
 const ARG_LEN_MAX: u64 = 64 << 10;
-/// The most arguments of a replica's request.
+/// The maximum number of arguments of a replica's request.
 const ARGS_MAX: i64 = 64;
 
 /// The connection of a replica.
@@ -32,7 +32,7 @@ pub(super) struct Link {
     pub identity: Identity,
     /// The replica's address and announced port, for the log.
     pub name: String,
-    /// The snapshot that it receives.
+    /// The snapshot that is being sent to the replica.
     pub snapshot: Option<SnapshotOutput>,
     /// The time at which bytes of the snapshot were last sent, in milliseconds.
     pub progress_ms: u64,
@@ -40,23 +40,23 @@ pub(super) struct Link {
     pub progress: Progress,
 }
 
-/// The snapshot on its way to a replica.
+/// The output of a snapshot to a replica.
 pub(super) struct SnapshotOutput {
     reader: SpoolReader,
     framing: Framing,
-    /// The mark after the snapshot.
+    /// The random mark that ends a snapshot of unknown length.
     mark: [u8; END_MARK_LEN],
     is_headed: bool,
 }
 
-/// The state of a snapshot after more of it was queued.
+/// The state of a snapshot's output after a call of [`SnapshotOutput::queue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queued {
-    /// There is more to send, once some of the output is sent.
+    /// More can be queued once some of the output is sent.
     Part,
-    /// All that there is at present is queued.
+    /// Everything that is written so far is queued.
     All,
-    /// All of it is queued.
+    /// The whole snapshot is queued.
     Whole(Framing),
 }
 
@@ -106,8 +106,8 @@ impl SnapshotOutput {
         true
     }
 
-    /// Returns true before the first byte of the snapshot is queued. Newlines may then be sent as
-    /// signs of life.
+    /// Returns true before the first byte of the snapshot is queued. Newlines may then be sent to
+    /// keep the connection alive.
     pub fn is_awaited(&self) -> bool {
         !self.is_headed
     }
@@ -116,9 +116,9 @@ impl SnapshotOutput {
 /// An acknowledgement of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ack {
-    /// The offset up to which it has applied the stream.
+    /// The offset up to which the replica has applied the stream.
     pub acked: u64,
-    /// The offset up to which its append-only file is synced, if it says so.
+    /// The offset up to which the replica's append-only file is synced; `None` if not reported.
     pub synced: Option<u64>,
 }
 

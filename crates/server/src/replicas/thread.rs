@@ -37,13 +37,14 @@ use crate::shared::{Message as WorkerMessage, Shared};
 
 /// The number of unsent bytes of a replica up to which more is queued.
 const WINDOW_BYTES: usize = 256 << 10;
-/// The number of unsent bytes up to which more of a snapshot is queued. Its blocks are shared.
+/// The number of unsent bytes up to which more of a snapshot is queued. It is larger, because
+/// replicas share the blocks of a snapshot.
 const SNAPSHOT_WINDOW_BYTES: usize = 1 << 20;
-/// The longest time after which a replica that may get more is looked at again.
+/// The longest time until a replica for which more may be queued is checked again.
 const REFILL: Duration = Duration::from_millis(1);
-/// The smallest piece of the stream that is queued as a chunk of its own.
+/// The minimum length in bytes of a piece of the stream that is queued as a chunk of its own.
 const CHUNK_BYTES_MIN: usize = 512;
-/// The capacity of the mailbox.
+/// The capacity of the mailbox, in messages.
 const MESSAGES_MAX: usize = 4096;
 /// The time between two rounds of regular work.
 const ROUND: Duration = Duration::from_millis(100);
@@ -51,7 +52,7 @@ const ROUND: Duration = Duration::from_millis(100);
 /// acknowledgements. Each send costs a system call and a wake-up of the replica.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// Hands a connection over to the thread, which starts if it does not run yet.
+/// Passes a connection to the thread `repl`, and starts the thread if necessary.
 pub fn adopt(shared: &Arc<Shared>, arrival: Arrival) {
     let (id, arrival) = (arrival.info.id, Box::new(arrival));
     let sent = start(shared).and_then(|()| {
@@ -117,7 +118,7 @@ struct ReplicationThread<'s> {
     clients: HashMap<ConnId, u64>,
     /// True while a snapshot is about to begin.
     is_beginning: bool,
-    /// The thread that frees the backlog, or has done so.
+    /// The thread that frees the backlog; it may have ended.
     ending: Option<JoinHandle<()>>,
     /// The value of `Users::closings` when the users of the links were last checked.
     closings_seen: u64,
@@ -132,9 +133,9 @@ struct ReplicationThread<'s> {
 enum Fed {
     /// No bytes.
     Nothing,
-    /// All that there was.
+    /// All bytes that were there.
     All,
-    /// As much as may be queued. There may be more.
+    /// As many bytes as may be queued for one replica. There may be more.
     Window,
 }
 
@@ -233,7 +234,7 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Takes over a connection, and answers its request.
+    /// Adds a connection to the loop, and answers its request.
     fn adopt(&mut self, Arrival { socket, info, identity, request }: Arrival) {
         if self.shared.engine.clients.get(info.id).is_none() {
             // It was killed on its way.
@@ -322,7 +323,7 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Takes the requests of a replica.
+    /// Handles the received requests of a replica.
     fn received(&mut self, conn: ConnId) {
         let Some(&client) = self.clients.get(&conn) else { return };
         let Some(link) = self.links.get_mut(&client) else { return };
@@ -358,7 +359,7 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Lets the clients and the failover that wait for replicas look again, and counts the good
+    /// Wakes the clients and the failover that wait for acknowledgements, and counts the good
     /// replicas.
     fn acknowledged(&self) {
         self.shared.replication.failover.notify();
@@ -388,7 +389,7 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Queues for each replica what it can get now.
+    /// Queues as many bytes for each replica as may be queued now.
     fn feed_all(&mut self) -> Fed {
         let mut fed = Fed::Nothing;
         for client in self.links.keys().copied().collect::<Vec<u64>>() {
@@ -459,7 +460,7 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Continues after all of a replica's snapshot is queued.
+    /// Continues with a replica whose snapshot is completely queued.
     fn snapshot_sent(&mut self, client: u64, framing: Framing) {
         let Some(link) = self.links.get_mut(&client) else { return };
         link.snapshot = None;
@@ -518,7 +519,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Answers the replicas of a cohort after the point of their snapshot.
+    /// Replies to the replicas of a cohort once the point of their snapshot is fixed, or has
+    /// failed.
     fn begun(&mut self, result: Result<Begun, NotBegun>) {
         self.is_beginning = false;
         match result {
@@ -556,7 +558,7 @@ impl<'s> ReplicationThread<'s> {
         (link.snapshot, link.progress_ms) = (Some(snapshot), now_ms);
     }
 
-    /// Does the regular work.
+    /// Performs the work of each round, see [`ROUND`].
     fn round(&mut self) {
         self.rounds += 1;
         self.disconnect_former_users();
@@ -585,7 +587,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Disconnects replicas whose history has ended or has a new ID. They ask again.
+    /// Disconnects replicas whose history has ended or has a new ID, so that they request a new
+    /// sync.
     fn disconnect_outdated(&mut self) {
         let outdated = self.shared.replication.primary().outdated();
         for client in outdated {
@@ -596,7 +599,7 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Disconnects replicas whose user was removed, or is off.
+    /// Disconnects replicas whose ACL user was removed or disabled.
     fn disconnect_former_users(&mut self) {
         let users = &self.shared.engine.acl.users;
         if std::mem::replace(&mut self.closings_seen, users.closings()) == self.closings_seen {
@@ -610,7 +613,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Does the work of each second: pings, signs of life, timeouts, the size of the backlog.
+    /// Performs the work of each second: pings, newlines during snapshots, timeouts, and the size
+    /// of the backlog.
     fn second(&mut self) {
         let now_ms = self.now_ms();
         let (ping_ms, timeout_ms, backlog_bytes, ttl_ms) = {
@@ -683,8 +687,9 @@ impl<'s> ReplicationThread<'s> {
     }
 }
 
-/// Queues a piece of the stream. The memory of a chunk is freed once the chunk is sent, that of the
-/// tail only when everything is. So only small pieces, and the first one, are appended to the tail.
+/// Queues a piece of the stream. The memory of a chunk is freed once the chunk is sent, the memory
+/// of the tail only once everything is sent. So only small pieces, and the first one, are appended
+/// to the tail.
 fn queue(out: &mut ByteQueue, piece: Piece) {
     match piece {
         Piece::Copied(bytes) if out.is_empty() || bytes.len() < CHUNK_BYTES_MIN => {
@@ -695,7 +700,7 @@ fn queue(out: &mut ByteQueue, piece: Piece) {
     }
 }
 
-/// Returns the options that decide about the begin of a snapshot.
+/// Returns the options that determine the start of a snapshot.
 fn cohort_options(shared: &Shared) -> CohortOptions {
     let store = shared.config();
     CohortOptions {

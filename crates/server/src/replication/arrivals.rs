@@ -11,9 +11,9 @@ use replicate::replica::Dialect;
 /// A request for synchronisation.
 #[derive(Clone, Debug)]
 pub struct SyncRequest {
-    /// The announced properties.
+    /// The properties that the replica has announced with REPLCONF.
     pub handshake: Handshake,
-    /// The command.
+    /// The command of the request.
     pub dialect: Dialect,
     /// The replication ID of PSYNC; `?` if the replica has no data.
     pub id: Vec<u8>,
@@ -21,18 +21,18 @@ pub struct SyncRequest {
     pub next: i64,
 }
 
-/// The properties and the request of a connection.
+/// The announced properties and the synchronisation request of a connection.
 #[derive(Debug, Default)]
 struct Entry {
     handshake: Handshake,
     request: Option<(Dialect, Vec<u8>, i64)>,
 }
 
-/// The handshakes and requests, by the ids of the clients. The lock is a leaf.
+/// The handshakes and requests of future replicas, by the ids of their clients. The lock is a leaf.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     entries: Mutex<HashMap<u64, Entry>>,
-    /// The number of entries, so that the end of other connections costs one load.
+    /// The number of entries. While it is 0, the end of a connection costs only one load.
     count: AtomicUsize,
 }
 
@@ -49,20 +49,20 @@ impl Arrivals {
         result
     }
 
-    /// Records the request of a client, whose connection then moves.
+    /// Records the request of a client, whose connection then moves to the thread `repl`.
     pub fn ask(&self, client: u64, dialect: Dialect, (id, next): (Vec<u8>, i64)) {
         let mut entries = self.lock();
         entries.entry(client).or_default().request = Some((dialect, id, next));
         self.count.store(entries.len(), Relaxed);
     }
 
-    /// Takes the request of a client whose connection has left its loop.
+    /// Takes the request of a client whose connection was removed from its I/O thread's loop.
     pub fn take(&self, client: u64) -> Option<SyncRequest> {
         let Entry { handshake, request } = self.remove(client)?;
         request.map(|(dialect, id, next)| SyncRequest { handshake, dialect, id, next })
     }
 
-    /// Removes the handshake of a client that has disconnected. One load for all others.
+    /// Removes the handshake of a client that has disconnected. Costs one load for other clients.
     pub fn forget(&self, client: u64) {
         if self.count.load(Relaxed) > 0 {
             self.remove(client);

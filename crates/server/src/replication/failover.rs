@@ -12,7 +12,7 @@ use replicate::failover::Failover;
 #[derive(Default)]
 pub struct SharedFailover {
     failover: Mutex<Failover>,
-    /// True while the thread of a failover looks at the replicas, or waits for acknowledgements.
+    /// True while the thread of a failover checks the replicas or waits for acknowledgements.
     is_awaited: AtomicBool,
     /// Notified when a replica acknowledges, and at the end of a failover.
     news: Condvar,
@@ -29,7 +29,7 @@ impl SharedFailover {
         self.lock().is_on()
     }
 
-    /// Locks the failover for a look at the replicas, after which the caller may
+    /// Locks the failover to check the replicas. Afterwards the caller may
     /// [`wait`](Self::wait).
     pub fn lock_to_wait(&self) -> MutexGuard<'_, Failover> {
         // Relaxed: the lock of the table of replicas orders it. Who acknowledges after the caller's
@@ -38,15 +38,15 @@ impl SharedFailover {
         self.lock()
     }
 
-    /// Waits for news, at most for `time_ms` milliseconds. `failover` is the lock under which the
-    /// caller has found nothing to do.
+    /// Waits for an acknowledgement or the end of the failover, at most for `time_ms` milliseconds.
+    /// `failover` is the lock under which the caller has found nothing to do.
     pub fn wait(&self, failover: MutexGuard<'_, Failover>, time_ms: u64) {
         let waited = self.news.wait_timeout(failover, Duration::from_millis(time_ms));
         drop(waited.expect("nothing panics while the failover is locked"));
         self.is_awaited.store(false, Relaxed);
     }
 
-    /// Lets the thread of a failover look at the replicas. One load without such a thread.
+    /// Wakes the thread of a failover to check the replicas. Costs one load without a failover.
     pub fn notify(&self) {
         // Relaxed: see `lock_to_wait`. If another thread has just stopped to wait, the next one
         // looks again after its time.

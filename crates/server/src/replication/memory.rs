@@ -10,9 +10,9 @@ use crate::config::table::replication::REPL_BACKLOG_SIZE;
 /// The memory of the stream, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamMemory {
-    /// The part up to the size of the backlog.
+    /// The memory up to the configured size of the backlog.
     pub backlog: u64,
-    /// The part beyond it, which is kept only for slow replicas.
+    /// The memory beyond the size of the backlog, kept only for slow replicas.
     pub beyond: u64,
 }
 

@@ -13,15 +13,15 @@ use super::spool::SpoolReader;
 
 /// A message to the thread.
 pub enum Message {
-    /// A connection that has left its loop, with the request of its client.
+    /// A connection that an I/O thread passes on, with the request of its client.
     Adopt(Box<Arrival>),
-    /// There is something new in the backlog or in a spool, or the thread is to end.
+    /// The backlog or a spool has new bytes, or the thread must end.
     Feed,
-    /// The end of the attempt to begin a snapshot.
+    /// The result of the attempt to start a snapshot.
     SyncBegun(Result<Begun, NotBegun>),
 }
 
-/// A connection that has left its loop.
+/// A connection that was removed from its I/O thread's loop.
 pub struct Arrival {
     /// The connection.
     pub socket: Socket,
@@ -46,7 +46,7 @@ pub struct Point {
 
 /// A snapshot that has begun.
 pub struct Begun {
-    /// The point.
+    /// The point of the snapshot.
     pub point: Point,
     /// The ids of the replicas' clients, with the framing and the reader for each.
     pub readers: Vec<(u64, Framing, SpoolReader)>,
@@ -54,7 +54,7 @@ pub struct Begun {
 
 /// The reason why a snapshot has not begun.
 pub enum NotBegun {
-    /// Another walk over the data is in progress. To be tried again.
+    /// Another walk over the data is in progress. The caller tries again later.
     Busy,
     /// The data cannot be written for these replicas.
     Failed {

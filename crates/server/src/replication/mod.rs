@@ -45,7 +45,7 @@ pub mod spool;
 pub mod table;
 pub mod upstream;
 
-/// The sign of life of an idle primary, as a command of the stream.
+/// The command that an idle primary sends in the stream to keep the connections alive.
 pub const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 /// The state of replication that all threads share.
@@ -62,11 +62,11 @@ pub struct Replication {
     pub(crate) mailbox: OnceLock<Mailbox<Message>>,
     /// The thread `repl`, to be joined at the end of the server. Also the lock for its start.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
-    /// True if the thread `repl` was told about new bytes or kills and has not looked at them yet.
+    /// True if the thread `repl` was notified of new bytes or kills and has not handled them yet.
     pub(crate) notified: AtomicBool,
     /// The number of connections of the thread `repl`, for `maxclients`.
     pub link_count: AtomicUsize,
-    /// True once the thread `repl` is to end.
+    /// True when the thread `repl` must end.
     pub(crate) is_ending: AtomicBool,
     /// The number of clients that wait in WAIT or WAITAOF for replicas.
     pub waiters: AtomicU64,
@@ -85,7 +85,7 @@ pub struct Figures {
     pub sync_full: AtomicU64,
     /// The number of partial synchronisations of replicas.
     pub sync_partial_ok: AtomicU64,
-    /// The number of requests for a partial synchronisation that needed a full one.
+    /// The number of requests for a partial synchronisation that got a full synchronisation.
     pub sync_partial_err: AtomicU64,
     /// The number of bytes sent to replicas.
     pub output_bytes: AtomicU64,
@@ -134,8 +134,8 @@ impl Replication {
         self.reader.lock().expect("nothing panics while the reader is locked")
     }
 
-    /// Tells the thread `repl` that there is something to send or a replica to disconnect. Cheap if
-    /// it knows already.
+    /// Notifies the thread `repl` of bytes to send or a replica to disconnect. Costs little if the
+    /// thread is already notified.
     pub fn notify(&self) {
         // AcqRel: pairs with the swap in `replicas::thread`, which comes before the look at kills
         // and backlog.
@@ -153,7 +153,7 @@ impl Replication {
         self.notify();
     }
 
-    /// Takes the clients to disconnect.
+    /// Takes the ids of the replicas' clients to disconnect.
     pub fn take_kills(&self) -> Vec<u64> {
         std::mem::take(&mut *self.kills())
     }
@@ -181,8 +181,8 @@ impl Replication {
         self.primary().count_synced(position) as i64
     }
 
-    /// Stops the thread `repl`, which first sends what the replicas can take, and waits for its
-    /// end. All other threads of the server have ended.
+    /// Stops the thread `repl` and waits for its end. The thread first sends as much as the
+    /// replicas' sockets accept. All other threads of the server have ended.
     pub fn join(&self) {
         // Release: pairs with the Acquire of the thread.
         self.is_ending.store(true, Release);

@@ -42,7 +42,7 @@ struct Limits {
 /// The sizes of all spools of a server.
 const LIMITS: Limits = Limits { memory_bytes: 32 << 20, block_bytes: 256 << 10, file_bytes: 256 << 20 };
 
-/// A function that is called when a reader that found nothing can go on.
+/// A function that is called when a reader that has found no bytes can continue.
 pub type OnProgress = Box<dyn Fn() + Send + Sync>;
 
 /// A function that is called when no reader is left and the writer has not ended.
@@ -67,7 +67,7 @@ pub enum Piece {
     End,
 }
 
-/// A reader of a spool. Dropping it frees what only this reader needs.
+/// A reader of a spool. Dropping it frees the blocks that only this reader needs.
 pub struct SpoolReader {
     spool: Arc<Spool>,
     number: usize,
@@ -89,9 +89,9 @@ struct State {
     end: Option<Result<(), Unsaved>>,
 }
 
-/// A part of the bytes.
+/// A block of consecutive bytes of a spool.
 struct Block {
-    /// The position of its first byte in the spool.
+    /// The position of the block's first byte in the spool.
     at: u64,
     len_bytes: usize,
     place: Place,
@@ -121,7 +121,7 @@ struct Cursor {
     is_waiting: bool,
 }
 
-/// A file and its length.
+/// A temporary file and its length.
 #[derive(Clone)]
 struct Segment {
     file: Arc<dyn SpoolFile>,
@@ -213,8 +213,8 @@ impl State {
         self.cursors.iter().any(Option::is_some)
     }
 
-    /// Appends bytes to the last block while it has room, and then in a new block. There are no
-    /// more than `block_bytes` of them.
+    /// Appends bytes to the last block while it has room, and the rest to a new block. `bytes` has
+    /// at most `block_bytes` bytes.
     fn push(&mut self, mut bytes: &[u8], block_bytes: usize) {
         self.len_bytes += bytes.len() as u64;
         self.memory_bytes += bytes.len();
@@ -236,7 +236,7 @@ impl State {
         }
     }
 
-    /// Returns true if a reader waits; it then counts as called.
+    /// Returns true if a reader waits, and clears the marks of all waiting readers.
     fn take_waiting(&mut self) -> bool {
         let mut is_any = false;
         for cursor in self.cursors.iter_mut().flatten() {
@@ -268,8 +268,8 @@ impl State {
         })
     }
 
-    /// Records that a reader has read this number of bytes. Returns what nobody needs any more, to
-    /// be dropped outside the lock.
+    /// Records that a reader has read this number of bytes. Returns the blocks that no reader needs
+    /// any more, to be dropped outside the lock.
     fn advance(&mut self, number: usize, len_bytes: usize) -> Unneeded {
         self.cursors[number].as_mut().expect("the reader exists").at += len_bytes as u64;
         self.take_unneeded()
@@ -306,8 +306,8 @@ impl State {
         Some((block.at, Arc::clone(held), self.segment.clone()))
     }
 
-    /// Records that the block at this position was written at the end of the file. It may be
-    /// unneeded by now. Returns what nobody needs any more.
+    /// Records that the block at this position was written to the end of the file. Returns the
+    /// blocks that no reader needs any more; the written one may be among them.
     fn moved(&mut self, at: u64, segment: Segment) -> Unneeded {
         let place = self.blocks.partition_point(|block| block.at < at);
         if let Some(block) = self.blocks.get_mut(place).filter(|block| block.at == at) {
@@ -321,7 +321,7 @@ impl State {
     }
 }
 
-/// Blocks and a file that nobody needs. Dropping them frees memory and the space of files.
+/// Blocks and a file that no reader needs. Dropping them frees memory and the space of files.
 struct Unneeded {
     _blocks: Vec<Block>,
     _segment: Option<Segment>,
@@ -354,15 +354,15 @@ impl Spool {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Sets the function that ends the writer early, once, and calls it if no reader is left by
-    /// now. Without it, the writer learns by its next bytes. The function is called without a lock.
+    /// Sets the function that ends the writer early, and calls it if no reader is left. It is
+    /// called once, without a lock. Without it, only the writer's next append fails.
     pub fn set_on_abandoned(&self, on_abandoned: OnAbandoned) {
         let set = self.on_abandoned.set(on_abandoned);
         debug_assert!(set.is_ok(), "it is set once");
         self.check_abandoned();
     }
 
-    /// Calls the function for abandoned spools if this is one.
+    /// Calls the function for abandoned spools if no reader is left and the writer has not ended.
     fn check_abandoned(&self) {
         let is_abandoned = {
             let state = self.state();
@@ -384,7 +384,7 @@ impl Spool {
         matches!(state.end, Some(Ok(()))).then_some(state.len_bytes)
     }
 
-    /// Returns the error that ended the spool, if it has ended so.
+    /// Returns the error that ended the spool; `None` if there was none.
     pub fn failure(&self) -> Option<Unsaved> {
         self.state().end.clone().and_then(Result::err)
     }
@@ -394,8 +394,8 @@ impl Spool {
         self.state().memory_bytes
     }
 
-    /// Ends the writer's part. An error drops all bytes, and every reader gets it. The first end
-    /// counts, so an error of a file is not replaced by the error that results from it.
+    /// Ends the writing. An error drops all bytes, and every reader gets the error. Only the first
+    /// call counts, so an error of a file is not replaced by the error that results from it.
     pub fn end(&self, result: Result<(), Unsaved>) {
         let (is_awaited, unneeded) = {
             let mut state = self.state();

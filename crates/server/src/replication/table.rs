@@ -4,14 +4,14 @@ use replicate::handshake::Purpose;
 use replicate::primary::Primary;
 use replicate::replica::{Dialect, Replica};
 
-/// A replica at one time. Its fields are those of a line of INFO.
+/// The state of a replica at one time, for a line of INFO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The address.
     pub ip: String,
     /// The port on which the replica listens.
     pub port: u16,
-    /// The name of the phase.
+    /// The name of the replica's phase, as INFO shows it.
     pub state: &'static str,
     /// True if the replica follows the stream.
     pub is_online: bool,
@@ -23,7 +23,8 @@ pub struct Row {
     pub behind_bytes: u64,
     /// The last position of the change log that is acknowledged.
     pub acked_position: u64,
-    /// True if the replica follows the stream with PSYNC, or will. Others acknowledge nothing.
+    /// True if the replica follows the stream with PSYNC, or will. Replicas with SYNC acknowledge
+    /// nothing.
     pub acknowledges: bool,
 }
 
@@ -48,7 +49,7 @@ pub fn rows(primary: &Primary, now_ms: u64) -> Vec<Row> {
 }
 
 impl Row {
-    /// Returns the replica's name in the log.
+    /// Returns the replica's name for log lines.
     pub fn name(&self) -> String {
         format!("{}:{}", self.ip, self.port)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use stdx::mailbox::Mailbox;
 
-/// The longest time for which a promotion waits for what has arrived to be applied.
+/// The longest time for which a promotion waits until the received part of the stream is applied.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// The address of a primary, as REPLICAOF gave it. The host is looked up for each connection.
@@ -108,7 +108,8 @@ impl Link {
 /// A message to the thread `primary-link`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkMessage {
-    /// The primary has changed, the link was killed, or the server ends: look at the state.
+    /// The primary has changed, the link was killed, or the server ends: the thread must check the
+    /// state.
     Look,
 }
 
@@ -121,7 +122,8 @@ pub struct Upstream {
     /// The link; `None` on a primary. It is set and removed under the exclusive ownership of
     /// the keyspace only. The lock is a leaf.
     link: Mutex<Option<Link>>,
-    /// The number of changes of the primary. A link that was begun before the last one is over.
+    /// The number of times that the primary was changed. A link that began before the last change
+    /// has ended.
     epoch: AtomicU64,
     /// The number of bytes of the stream that were received, as an offset of the stream.
     pub read_offset: AtomicU64,
@@ -131,9 +133,9 @@ pub struct Upstream {
     pub is_async_loading: AtomicBool,
     /// True if CLIENT KILL has ended the connection and the thread has not closed it yet.
     kill_requested: AtomicBool,
-    /// True while a promotion waits for what has arrived.
+    /// True while a promotion waits until the received part of the stream is applied.
     drain_requested: Mutex<bool>,
-    /// Notified at the end of such a wait.
+    /// Notified when `drain_requested` becomes false.
     drained: Condvar,
     /// The mailbox of the thread `primary-link`; `None` unless it runs.
     pub(crate) mailbox: Mutex<Option<Arc<Mailbox<LinkMessage>>>>,

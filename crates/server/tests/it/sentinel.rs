@@ -31,7 +31,8 @@ const WITHIN: Duration = Duration::from_secs(240);
 /// Pause between two checks of a condition.
 const POLL: Duration = Duration::from_millis(20);
 
-/// A line for the Sentinels of tests in which no server is lost: none is to seem lost.
+/// A configuration line for the Sentinels of tests that stop no server. With it, a Sentinel does
+/// not take a slow server for a lost one.
 const PATIENT: &str = "sentinel down-after-milliseconds main 600000";
 
 /// Returns true if the condition becomes true in time.

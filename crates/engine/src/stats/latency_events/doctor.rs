@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Sample, Series};
 
-/// The input of the report besides the spikes.
+/// The input of the report of LATENCY DOCTOR, besides the latency spikes.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportInput {
     /// The present time, in Unix seconds.

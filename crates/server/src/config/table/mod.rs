@@ -119,8 +119,8 @@ pub fn find(name: &[u8]) -> Option<Named> {
 /// Returns the option name most similar to `name`, if the similarity suggests a typing error.
 /// O(names).
 pub fn nearest(name: &str) -> Option<&'static str> {
-    /// The minimum similarity, from 0 (nothing in common) to 1 (equal). One extra letter or two
-    /// swapped letters give 0.9 or more.
+    /// The minimum similarity of two names for a typing error, from 0 (nothing in common) to 1
+    /// (equal). One extra letter or two swapped letters give 0.9 or more.
     const LIKE: f64 = 0.9;
     /// The maximum length of a name that is compared, in bytes. All names of options are shorter.
     /// The limit is needed because a comparison takes quadratic time.

@@ -153,7 +153,8 @@ impl Tree {
     }
 }
 
-/// Changes a tree while its primary is written to.
+/// Changes a tree of replicas [`CHANGES`] times while clients write to its primary. Checks that all
+/// servers end with the same data.
 fn check(change: Change, seed: u64) {
     let mut tree = Tree::start(Rng::new(seed));
     let kinds: Vec<Kind> = tree.nodes.iter().map(|node| node.kind).collect();

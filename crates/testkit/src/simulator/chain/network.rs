@@ -13,7 +13,7 @@ use crate::Rng;
 const MEMORY_BYTES_MAX: u64 = BACKLOG_BYTES + OUTPUT_BYTES + 8192;
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-/// Runs until the run ends.
+/// Runs the network of a simulated cluster until the cluster stops.
 pub(super) fn run(cluster: &Cluster, mut rng: Rng) {
     while !cluster.stops() {
         let node = rng.below(cluster.nodes.len());
