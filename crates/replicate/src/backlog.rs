@@ -23,14 +23,14 @@ use std::sync::Arc;
 const BLOCK_BYTES_MAX: usize = 256 << 10;
 /// The smallest block, in bytes.
 const BLOCK_BYTES_MIN: usize = 1 << 10;
-/// The number of pairs of position and offset beyond which every second one of the older half is
-/// dropped.
+/// The maximum number of pairs of log position and offset. Beyond it, every second pair of the
+/// older half is dropped.
 const PAIRS_MAX: usize = 1 << 14;
 /// The memory of a full block besides its bytes: the counters of the `Arc`, and the vector in it.
 const BLOCK_OVERHEAD_BYTES: usize = 2 * size_of::<usize>() + size_of::<Vec<u8>>();
-/// The capacity up to which a queue is not shrunk.
+/// The capacity up to which a queue is not shrunk, in elements.
 const QUEUE_CAPACITY_MIN: usize = 64;
-/// The smallest piece of a block that is passed on by reference instead of being copied.
+/// The minimum length in bytes of a part of a block that is passed by reference instead of copied.
 const SHARED_BYTES_MIN: usize = 16 << 10;
 
 /// A piece of the stream.
@@ -76,7 +76,7 @@ pub struct Backlog {
     tail_start: u64,
     tail: Vec<u8>,
     needed_from: u64,
-    /// Positions of the change log with the offsets after their bytes, ascending.
+    /// Positions of the change log, each with the stream offset after its bytes, ascending.
     pairs: VecDeque<(u64, u64)>,
 }
 
@@ -133,8 +133,7 @@ impl Backlog {
         }
     }
 
-    /// Returns the number of bytes that the replica which is furthest behind has still to read; 0
-    /// without replicas.
+    /// Returns the number of bytes that the slowest replica has still to read; 0 without replicas.
     pub fn behind_bytes(&self) -> u64 {
         self.end().saturating_sub(self.needed_from)
     }
@@ -182,7 +181,8 @@ impl Backlog {
         shrink(&mut self.pairs);
     }
 
-    /// Records that all changes up to the log's `position` end at the present end.
+    /// Records that the bytes of all changes up to `position` of the change log end at the present
+    /// end.
     pub fn note_position(&mut self, position: u64) {
         let end = self.end();
         if self.pairs.len() == PAIRS_MAX {
@@ -199,15 +199,15 @@ impl Backlog {
         }
     }
 
-    /// Returns the last known position whose bytes end at or before `offset`. `None` if `offset`
-    /// is before all that is known. O(log n).
+    /// Returns the last recorded log position whose bytes end at or before `offset`. `None` if
+    /// `offset` is before all recorded ones. O(log n).
     pub fn position_at(&self, offset: u64) -> Option<u64> {
         let after = self.pairs.partition_point(|&(_, end)| end <= offset);
         after.checked_sub(1).map(|last| self.pairs[last].0)
     }
 
-    /// Returns the largest known offset up to which the stream has no change beyond `position`.
-    /// `None` if all that is known is beyond it. O(log n).
+    /// Returns the largest recorded offset up to which the stream has no change beyond `position`.
+    /// `None` if all recorded positions are beyond it. O(log n).
     pub fn offset_at(&self, position: u64) -> Option<u64> {
         let after = self.pairs.partition_point(|&(noted, _)| noted <= position);
         after.checked_sub(1).map(|last| self.pairs[last].1)
@@ -250,7 +250,7 @@ impl Backlog {
     }
 }
 
-/// Gives memory back if less than a quarter of the queue is in use, and leaves room to grow.
+/// Shrinks the queue if less than a quarter of it is in use, and leaves room to grow.
 /// Amortised O(1) for each element that was removed.
 fn shrink<T>(queue: &mut VecDeque<T>) {
     if queue.capacity() > QUEUE_CAPACITY_MIN.max(4 * queue.len()) {

@@ -11,7 +11,7 @@ use crate::replica::Phase;
 /// The first version of Valkey that reads its own format of snapshots.
 const VALKEY_FORMAT_SINCE: u32 = 9;
 
-/// The server that reads a snapshot, as far as it decides about the format.
+/// The kind of server that reads a snapshot, which determines the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SnapshotReader {
     /// A server that announced no version: any Redis, a tool, or an old Valkey.
@@ -32,7 +32,7 @@ impl SnapshotReader {
     }
 }
 
-/// The choice whether snapshots are sent while they are written (`repl-diskless-sync`).
+/// The way in which snapshots are sent (`repl-diskless-sync`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
     /// Snapshots are sent while they are written.
@@ -51,10 +51,10 @@ impl Transfer {
     }
 }
 
-/// The options that decide about the begin of a snapshot.
+/// The options that determine when a snapshot starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CohortOptions {
-    /// The transfer.
+    /// The way in which snapshots are sent.
     pub transfer: Transfer,
     /// The time to wait for more replicas, in milliseconds (`repl-diskless-sync-delay`).
     pub delay_ms: u64,
@@ -74,7 +74,7 @@ pub struct Cohort {
     pub replicas: Vec<(u64, Framing)>,
 }
 
-/// The wait of a possible cohort.
+/// A possible cohort that waits for more replicas.
 struct Waiting {
     cohort: Cohort,
     since_ms: u64,
@@ -82,8 +82,8 @@ struct Waiting {
     is_urgent: bool,
 }
 
-/// Returns the cohort whose snapshot is to begin now: the one that waits longest, if its delay is
-/// over. O(replicas).
+/// Returns the cohort whose snapshot must start now: the one that has waited longest, if its delay
+/// has passed. O(replicas).
 pub fn due(primary: &Primary, options: CohortOptions, now_ms: u64) -> Option<Cohort> {
     let mut waiting: BTreeMap<_, Waiting> = BTreeMap::new();
     for (client, replica) in primary.replicas() {

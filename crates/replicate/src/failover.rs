@@ -16,13 +16,13 @@ use crate::handshake::Purpose;
 use crate::primary::Primary;
 use crate::replica::{Dialect, Replica};
 
-/// The reason of an end by FAILOVER ABORT, for the log.
+/// The reason, for the log, if FAILOVER ABORT ends the failover.
 pub const ABORTED: &str = "Failover manually aborted";
-/// The reason of an end because the chosen server has refused to become the primary.
+/// The reason if the failover ends because its target has refused to become the primary.
 pub const REJECTED: &str = "Failover target rejected psync request";
-/// The reason of an end at the deadline.
+/// The reason if the failover ends at its deadline.
 const NEVER_CAUGHT_UP: &str = "Replica never caught up before timeout";
-/// The reason of an end because the server has become a replica just as the failover began.
+/// The reason if the server has become a replica just as the failover began.
 const FOLLOWS: &str = "The server has become a replica";
 /// The longest time between two checks, in milliseconds.
 const CHECK_INTERVAL_MS: u64 = 100;
@@ -56,11 +56,11 @@ impl Target {
 /// The request for a failover.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The replica that is to become the primary: host and port. `None` for any one.
+    /// The host and port of the replica that must become the primary; `None` for any replica.
     pub target: Option<(String, i64)>,
-    /// True if the failover is to happen at the deadline even if the replica lacks changes.
+    /// True if the replica becomes the primary at the deadline even if it lacks changes.
     pub is_forced: bool,
-    /// The time for which a replica may catch up, in milliseconds; `None` for any time.
+    /// The time within which a replica must catch up, in milliseconds; `None` for no limit.
     pub timeout_ms: Option<u64>,
 }
 
@@ -100,17 +100,17 @@ impl Refusal {
 /// The state of the failover.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// There is none.
+    /// No failover is in progress.
     #[default]
     None,
-    /// A replica has to catch up.
+    /// Writes are paused until a replica has caught up.
     WaitingForSync { target: Option<Target>, is_forced: bool, deadline_ms: Option<u64> },
-    /// The server follows the target.
+    /// The server has become a replica of the target.
     InProgress {
         target: Target,
-        /// True once the target may have got the request to become the primary.
+        /// True after a request to become the primary may have reached the target.
         has_asked: bool,
-        /// True if the target is a primary by now, because of an earlier request.
+        /// True if an earlier request has made the target a primary.
         is_done: bool,
     },
 }
@@ -118,22 +118,22 @@ enum State {
 /// The next step of a failover that waits for a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// To check again after this time, in milliseconds, or when a replica acknowledges.
+    /// Check again after this number of milliseconds, or when a replica acknowledges.
     Wait(u64),
-    /// To follow the target, which has all changes.
+    /// Become a replica of the target, which has all changes.
     HandOver(Target),
-    /// To follow the target at the deadline, though it lacks changes.
+    /// Become a replica of the target at the deadline, although it lacks changes.
     Force(Target),
-    /// To end the failover.
+    /// End the failover with this reason.
     Abort(&'static str),
-    /// Nothing: this failover does not wait any more.
+    /// Do nothing: this failover does not wait any more.
     Ended,
 }
 
 /// The request that a link sends to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// `PSYNC`: there is no failover, or its target is a primary by now.
+    /// `PSYNC`: there is no failover, or its target is already a primary.
     Usual,
     /// `PSYNC … FAILOVER`.
     Failover,
@@ -158,10 +158,10 @@ pub enum Asked {
     Again,
 }
 
-/// The failover that is ended.
+/// The result of ending a failover without success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aborted {
-    /// True if the server has become a replica for it, and becomes a primary again.
+    /// True if the server had become a replica of the target, and becomes a primary again.
     pub was_in_progress: bool,
     /// The message for the log.
     pub message: String,
@@ -185,7 +185,7 @@ impl Failover {
         }
     }
 
-    /// Returns true in both states of a failover.
+    /// Returns true while a failover is in progress.
     pub fn is_on(&self) -> bool {
         self.state != State::None
     }
@@ -238,12 +238,12 @@ impl Failover {
         Step::Wait(left_ms.min(CHECK_INTERVAL_MS))
     }
 
-    /// Records that the server follows the target from now on.
+    /// Records that the server becomes a replica of the target.
     pub fn hand_over(&mut self, target: Target) {
         self.state = State::InProgress { target, has_asked: false, is_done: false };
     }
 
-    /// Returns the request that a new link sends.
+    /// Returns the request that a new link to the target sends.
     pub fn ask(&self) -> Ask {
         match self.state {
             State::InProgress { is_done: false, .. } => Ask::Failover,
@@ -260,7 +260,7 @@ impl Failover {
         }
     }
 
-    /// Returns true if the target may have got the request to become the primary.
+    /// Returns true if a request to become the primary may have reached the target.
     pub fn has_asked(&self) -> bool {
         matches!(self.state, State::InProgress { has_asked: true, .. })
     }
@@ -296,7 +296,8 @@ impl Failover {
     }
 }
 
-/// The error of a primary that is asked to become one, in Redis and Valkey.
+/// The error reply of a server that is asked to become the primary but is one already, in Redis and
+/// Valkey.
 const IS_PRIMARY: &str = "PSYNC FAILOVER can't be sent to a ";
 
 /// Returns the target with this host and port.

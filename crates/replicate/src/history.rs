@@ -15,7 +15,7 @@ pub const REPL_ID_LEN: usize = 40;
 pub struct ReplId([u8; REPL_ID_LEN]);
 
 impl ReplId {
-    /// The ID that INFO shows if there is none.
+    /// The ID that INFO shows in place of a missing ID.
     pub const NONE: Self = Self([b'0'; REPL_ID_LEN]);
 
     /// Returns the ID with these digits, in lower case; `None` unless they are 40 printable ASCII
@@ -49,13 +49,13 @@ impl fmt::Debug for ReplId {
     }
 }
 
-/// The IDs of a server.
+/// The replication IDs of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct History {
     /// The ID of the server's own history.
     pub id: ReplId,
-    /// The ID of the history which the own one continues, and the offset at which the own one
-    /// began. `None` if it continues none.
+    /// The ID of the history that this one continues, and the offset at which this one began.
+    /// `None` if it continues no other.
     pub second: Option<(ReplId, u64)>,
 }
 
@@ -70,8 +70,7 @@ impl History {
         Self { id, second: Some((former, offset)) }
     }
 
-    /// Returns true if a replica that has the history `id` up to `offset` has a prefix of this
-    /// history.
+    /// Returns true if the stream of history `id` up to `offset` is a prefix of this history.
     pub fn continues(&self, id: ReplId, offset: u64) -> bool {
         id == self.id || self.second.is_some_and(|(second, end)| id == second && offset <= end)
     }

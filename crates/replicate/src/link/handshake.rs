@@ -32,23 +32,23 @@ pub struct LinkOptions {
     pub announced_ip: Option<String>,
     /// The announced version; `None` for none, as Redis does.
     pub version: Option<Version>,
-    /// The history of the data, and the 1-based offset of the next byte of its stream. `None` to
-    /// request a full synchronisation. See [`crate::primary::Primary::resume_point`].
+    /// The replication ID of the data, and the 1-based offset of the next byte of its stream.
+    /// `None` to request a full synchronisation. See [`crate::primary::Primary::resume_point`].
     pub resume: Option<(ReplId, u64)>,
-    /// True if the other server is asked to become the primary first. See [`crate::failover`].
+    /// True if the other server is first asked to become the primary. See [`crate::failover`].
     pub is_failover: bool,
 }
 
 /// The next step of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// These bytes are to be sent. Then the next line is awaited.
+    /// Send these bytes, then wait for the next line.
     Send(Vec<u8>),
-    /// The next line is awaited.
+    /// Wait for the next line.
     Await,
     /// A snapshot follows, then the stream from `offset` on.
     Full {
-        /// The history of the primary's data.
+        /// The replication ID of the primary's data.
         id: ReplId,
         /// The offset of the first byte of the stream after the snapshot, 0-based: the number of
         /// bytes before it.
@@ -56,14 +56,14 @@ pub enum Next {
     },
     /// The stream continues at the requested offset.
     Continue {
-        /// The history of the primary's data; `None` if it is the requested one.
+        /// The replication ID of the primary's data; `None` if it is the requested one.
         id: Option<ReplId>,
     },
     /// The link ends.
     Failed(LinkError),
 }
 
-/// A reply that is awaited.
+/// The request whose reply is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     Ping,
@@ -94,18 +94,17 @@ impl LinkHandshake {
         out
     }
 
-    /// Returns the messages for the log about requests that the primary did not understand, and
-    /// which it need not understand.
+    /// Returns the log messages about optional requests that the primary did not understand.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// Returns true once the request for synchronisation is sent or about to be sent.
+    /// Returns true if PSYNC was sent or is about to be sent.
     pub fn has_asked(&self) -> bool {
         self.awaited.front() == Some(&Awaited::Psync)
     }
 
-    /// Continues with a line that was received. A line end may be included.
+    /// Handles a received line and returns the next step. The line may include its line end.
     ///
     /// # Panics
     /// After `Full`, `Continue` and `Failed`.
@@ -151,7 +150,7 @@ impl LinkHandshake {
         Ok(Next::Await)
     }
 
-    /// Returns the requests between PING and PSYNC, and awaits the replies to them.
+    /// Returns the requests between PING and PSYNC, and records that their replies are awaited.
     fn announce(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(password) = &self.options.password {
@@ -201,8 +200,8 @@ fn check_ping(line: &[u8]) -> Result<(), LinkError> {
     }
 }
 
-/// Returns the step after the reply to PSYNC. The stream may only continue if the request had an
-/// offset.
+/// Returns the next step after the reply to PSYNC. The stream may only continue if the request had
+/// an offset.
 fn psync_reply(line: &[u8], resume: Option<(ReplId, u64)>) -> Result<Next, LinkError> {
     let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let id_of = |word: Option<&[u8]>| word.and_then(ReplId::parse);
@@ -229,7 +228,7 @@ fn psync_reply(line: &[u8], resume: Option<(ReplId, u64)>) -> Result<Next, LinkE
     }
 }
 
-/// Returns the message about a reply to PSYNC that is neither of the expected ones.
+/// Returns the error message for an unexpected reply to PSYNC.
 fn refusal_of_psync(line: &[u8]) -> String {
     let reply = shown(line);
     if line.starts_with(b"-NOMASTERLINK") || line.starts_with(b"-LOADING") {

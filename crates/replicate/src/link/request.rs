@@ -47,7 +47,7 @@ pub(crate) fn trimmed(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Returns the text of a line of the primary for a log.
+/// Returns the printable text of a line of the primary, for the log.
 pub(crate) fn shown(line: &[u8]) -> String {
     String::from_utf8_lossy(line).replace(char::is_control, "?")
 }

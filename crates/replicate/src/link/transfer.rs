@@ -9,14 +9,14 @@ use crate::link::request::{LinkError, shown, trimmed};
 /// The length of the mark at the end of a snapshot of unknown length.
 pub const MARK_LEN: usize = REPL_ID_LEN;
 
-/// A line before the snapshot.
+/// The meaning of a line before the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotHeader {
     /// An empty line: the primary is still preparing the snapshot.
     Alive,
     /// The length of the snapshot in bytes.
     Length(u64),
-    /// The mark that follows the snapshot.
+    /// The mark that ends the snapshot, whose length is unknown.
     EndMark([u8; MARK_LEN]),
 }
 

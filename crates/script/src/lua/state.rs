@@ -39,7 +39,8 @@ impl State {
     /// Creates a state with PUC Lua's own libraries, without a sandbox.
     pub(crate) fn new(limit_bytes: Option<usize>) -> Self {
         let context = NonNull::from(Box::leak(Box::new(Context::new(limit_bytes))));
-        // SAFETY: the allocator is one as Lua's manual asks for, and its data outlives the state.
+        // SAFETY: the allocator does what Lua's manual requires of one, and its data outlives the
+        // state.
         let l = unsafe { ffi::lua_newstate(allocate, context.as_ptr().cast()) };
         assert!(!l.is_null(), "no memory is refused while our code runs");
         for (open, name) in LIBRARIES {
