@@ -86,6 +86,9 @@ pub struct Primary {
     /// True while the server writes its last snapshot or ends: the stream gets no more commands
     /// that are no changes.
     is_final: bool,
+    /// The way back to the history that the own one continues; `None` once the own ID was given
+    /// away.
+    way_back: Option<follow::WayBack>,
 }
 
 /// The request of an acknowledgement, as a command of the stream.
@@ -107,6 +110,7 @@ impl Primary {
             is_following: false,
             stream_db: None,
             is_final: false,
+            way_back: None,
         }
     }
 
@@ -118,6 +122,7 @@ impl Primary {
     /// Changes the replication ID. Replicas that know the former one need a snapshot.
     pub fn renew_id(&mut self, id: ReplId) {
         self.history = History::new(id);
+        self.way_back = None;
     }
 
     /// Returns the backlog; `None` while the stream is not recorded.
@@ -325,10 +330,14 @@ impl Primary {
         self.replicas.is_empty()
     }
 
-    /// Sets the phase of a replica, and the offset of the next byte to send to it.
+    /// Sets the phase of a replica, and the offset of the next byte to send to it. With each phase
+    /// but [`Phase::AwaitsSnapshot`], the caller sends it the present ID.
     pub fn set_phase(&mut self, client: u64, phase: Phase, cursor: u64) {
         if let Some(replica) = self.replicas.get_mut(&client) {
             (replica.phase, replica.cursor) = (phase, cursor);
+            if !matches!(phase, Phase::AwaitsSnapshot { .. }) {
+                self.way_back = None;
+            }
             self.update_needed();
         }
     }

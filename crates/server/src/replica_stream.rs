@@ -146,8 +146,11 @@ pub fn continue_from(
     *reader = attach(shared, alone, outbox);
     if reader.is_some() {
         let mut primary = replication.primary();
-        let Point { id, offset, .. } = point;
+        let Point { id, offset, stream_db } = point;
         primary.continue_from((id, offset), random_repl_id(), (limit_bytes, shared.uptime_ms()));
+        if (stream_db as usize) < shared.engine.keyspace.db_count() {
+            primary.allow_return(stream_db);
+        }
         primary.note_position(log.drawn());
     }
     reader.is_some()

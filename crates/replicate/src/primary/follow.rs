@@ -9,6 +9,11 @@
 //! with the former ID, and so learn the new one. Otherwise they would count bytes of the new
 //! history under the former ID.
 //!
+//! A promotion mints an ID that no other server knows. If this server follows again before it has
+//! appended a byte and given the ID away, it goes back to the history before: its data are exactly
+//! those of that history, which others may have continued. Once another server has got the ID, that
+//! one may be the next primary, and may know only this ID. So the ID stays.
+//!
 //! All offsets are 0-based, the number of bytes before the next one, except in PSYNC, which counts
 //! from 1.
 
@@ -17,6 +22,14 @@ use crate::backlog::Backlog;
 use crate::history::{History, ReplId};
 use crate::replica::Phase;
 
+/// The way back to the history that the own one continues, as long as nobody knows the own ID.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WayBack {
+    /// The database that is selected at the end of that history; `None` if the next change follows
+    /// a SELECT.
+    stream_db: Option<u32>,
+}
+
 impl Primary {
     /// Returns true while this server follows a primary.
     pub fn is_following(&self) -> bool {
@@ -24,15 +37,33 @@ impl Primary {
     }
 
     /// Begins to follow a primary, or another one. History, backlog and replicas stay, since the
-    /// new primary may continue the history. The caller owns the keyspace: from now on, nothing
-    /// that this server changes is in the stream.
+    /// new primary may continue the history. An own history that is empty and unknown to others
+    /// ends: the one before it is the present one again. The caller owns the keyspace: from now
+    /// on, nothing that this server changes is in the stream.
     pub fn follow(&mut self) {
         if !self.is_following {
             self.is_following = true;
             // A primary that continues this stream selects a database first.
             self.stream_db = None;
             self.forget_ack_requests();
+            self.go_back();
         }
+    }
+
+    /// Goes back to the history before the own one, if that is possible.
+    fn go_back(&mut self) {
+        let (Some(way), Some((former, begin))) = (self.way_back.take(), self.history.second) else { return };
+        if begin == self.end() {
+            self.history = History { id: former, second: Some((self.history.id, begin)) };
+            self.stream_db = way.stream_db;
+        }
+    }
+
+    /// Lets this primary go back to the history before its own one, see [`Primary::follow`].
+    /// `stream_db` is the database that is selected at the end of that history. Called after
+    /// [`Primary::continue_from`].
+    pub fn allow_return(&mut self, stream_db: u32) {
+        self.way_back = Some(WayBack { stream_db: Some(stream_db) });
     }
 
     /// Returns the history and the offset with which a primary is asked to continue, for `PSYNC id
@@ -61,7 +92,7 @@ impl Primary {
     /// If this server does not follow.
     pub fn adopt(&mut self, id: ReplId, offset: u64, limit_bytes: u64) {
         assert!(self.is_following, "only a replica gets its data from a primary");
-        self.history = History::new(id);
+        self.renew_id(id);
         self.backlog = Some(Backlog::new(limit_bytes, offset));
         self.stream_db = None;
         self.outdate_replicas();
@@ -89,10 +120,13 @@ impl Primary {
     /// that follow are to be disconnected, see [`Primary::outdated`]. The caller owns the keyspace.
     pub fn promote(&mut self, id: ReplId, now_ms: u64) {
         self.is_following = false;
-        self.stream_db = None;
+        let stream_db = self.stream_db.take();
         self.forget_ack_requests();
         match self.backlog {
-            Some(_) => self.succeed(id),
+            Some(_) => {
+                self.succeed(id);
+                self.way_back = Some(WayBack { stream_db });
+            }
             None => self.renew_id(id),
         }
         if self.replicas.is_empty() {
@@ -128,6 +162,7 @@ impl Primary {
     /// Begins a history that continues the present one from its end on.
     fn succeed(&mut self, id: ReplId) {
         self.history = History { id, second: Some((self.history.id, self.end())) };
+        self.way_back = None;
         self.outdate_replicas();
     }
 
@@ -283,6 +318,77 @@ mod tests {
         alone.adopt(id(5), 0, 4000);
         alone.promote(id(6), 1000);
         assert!(!alone.is_backlog_due(100, 1100) && alone.is_backlog_due(100, 1101));
+    }
+
+    #[test]
+    fn a_promoted_server_that_wrote_nothing_goes_back_to_the_former_history() {
+        let mut server = following();
+        server.append_applied(b"12345", 2);
+        server.remove(7, 0);
+        for promoted in [6, 7] {
+            server.promote(id(promoted), 0);
+            assert_eq!(server.history(), &History { id: id(promoted), second: Some((id(5), 105)) });
+            // A replica that waits has not been given the ID.
+            add(&mut server, 8, Phase::AwaitsSnapshot { since_ms: 0 });
+            server.follow();
+            assert_eq!((server.resume_point(), server.stream_db()), (Some((id(5), 106)), Some(2)));
+            assert_eq!(psync(&server, id(promoted), 106), Resync::Continue { from: 105 });
+            assert!(!server.continue_as(Some(id(5))), "it is the history of the primary");
+        }
+        // Its former primary has gone on.
+        server.append_applied(b"678", 2);
+        assert_eq!(psync(&server, id(7), 109), Resync::Full(FullReason::OtherHistory));
+        assert_eq!(psync(&server, id(5), 109), Resync::Continue { from: 108 });
+        // If it follows already, the ID of its primary stays.
+        assert!(server.continue_as(Some(id(9))));
+        server.follow();
+        assert_eq!(server.resume_point(), Some((id(9), 109)));
+    }
+
+    #[test]
+    fn an_id_that_others_may_have_stays() {
+        let promoted = || {
+            let mut server = following();
+            server.append_applied(b"12345", 2);
+            server.remove(7, 0);
+            server.promote(id(6), 0);
+            server
+        };
+        for phase in [Phase::Online, Phase::ReceivesSnapshot] {
+            let mut server = promoted();
+            add(&mut server, 8, phase);
+            server.remove(8, 0);
+            server.follow();
+            assert_eq!((server.resume_point(), server.stream_db()), (Some((id(6), 106)), None));
+        }
+        let mut server = promoted();
+        server.append(b"SELECT");
+        server.follow();
+        assert_eq!((server.resume_point(), server.stream_db()), (Some((id(6), 112)), None));
+        let mut server = promoted();
+        server.close_backlog(id(10));
+        server.follow();
+        assert_eq!((server.resume_point(), server.history()), (None, &History::new(id(10))));
+        let mut server = promoted();
+        server.renew_id(id(10));
+        server.follow();
+        assert_eq!(server.resume_point(), Some((id(10), 106)));
+    }
+
+    #[test]
+    fn a_primary_with_loaded_data_goes_back_to_their_history() {
+        for written in [&b""[..], b"DEL"] {
+            let mut server = Primary::new(id(1));
+            server.continue_from((id(5), 700), id(6), (4000, 0));
+            server.allow_return(3);
+            server.append(written);
+            server.follow();
+            let expected = match written.is_empty() {
+                true => (Some((id(5), 701)), Some(3)),
+                false => (Some((id(6), 704)), None),
+            };
+            assert_eq!((server.resume_point(), server.stream_db()), expected);
+        }
     }
 
     #[test]

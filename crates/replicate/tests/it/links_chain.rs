@@ -103,6 +103,8 @@ struct Done {
     half_transactions: u64,
     refused: u64,
     promotions: u64,
+    /// Promoted servers that followed again with the history before, and wrote nothing.
+    returns: u64,
     outdated: u64,
     chained: u64,
     waits: u64,
@@ -174,8 +176,10 @@ impl Server {
         loop {
             match &mut link.reading {
                 Reading::Replies(handshake) => {
-                    assert!(link.received.len() < LINE_LEN_MAX);
-                    let Some(line) = take_line(&mut link.received) else { return true };
+                    let Some(line) = take_line(&mut link.received) else {
+                        assert!(link.received.len() < LINE_LEN_MAX);
+                        return true;
+                    };
                     match handshake.line(&line) {
                         Next::Send(bytes) => link.up.extend(bytes),
                         Next::Await => {}
@@ -508,12 +512,15 @@ impl World {
         self.disconnect(at);
         let server = &mut self.servers[at];
         server.upstream = Some(upstream);
+        let promoted = server.primary.history().id;
         server.primary.follow();
         server.writes.clear();
+        self.done.returns += u64::from(server.primary.history().id != promoted);
     }
 
     /// Promotes a server. Its former upstream and the other followers of that one follow it, some
-    /// later than others. It may have received all, or not.
+    /// later than others. It may have received all, or not. Or the failover is given up: the
+    /// server follows its former upstream again.
     fn fail_over(&mut self, at: usize, rng: &mut fastrand::Rng) {
         let Some(former) = self.servers[at].upstream.filter(|_| self.servers[at].is_streaming()) else {
             return;
@@ -523,6 +530,9 @@ impl World {
             self.receive(at, usize::MAX, usize::MAX);
         }
         self.promote(at);
+        if rng.u8(..4) == 0 {
+            return self.follow(at, former);
+        }
         for follower in 0..SERVERS {
             let is_concerned = follower == former || self.servers[follower].upstream == Some(former);
             if is_concerned && rng.u8(..4) > 0 {
@@ -697,14 +707,16 @@ fn servers_of_a_chain_have_equal_bytes_and_data_at_equal_offsets() {
         sum.half_transactions += done.half_transactions;
         sum.refused += done.refused;
         sum.promotions += done.promotions;
+        sum.returns += done.returns;
         sum.outdated += done.outdated;
         sum.chained += done.chained;
         sum.waits += done.waits;
         sum.synced_waits += done.synced_waits;
     }
     let Done { full, partial, other_ids, half_transactions, refused, .. } = sum;
-    let Done { promotions, outdated, chained, waits, synced_waits, .. } = sum;
+    let Done { promotions, returns, outdated, chained, waits, synced_waits, .. } = sum;
     let synchronised = full.min(partial).min(other_ids).min(half_transactions).min(refused);
-    let least = synchronised.min(promotions).min(outdated).min(chained).min(waits).min(synced_waits);
+    let roles = promotions.min(returns).min(outdated).min(chained);
+    let least = synchronised.min(roles).min(waits).min(synced_waits);
     assert!(least > 50, "the simulation does too little: {sum:?}");
 }

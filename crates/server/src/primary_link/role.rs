@@ -17,13 +17,20 @@ use crate::replication::upstream::{Link, PrimaryAddress};
 use crate::shared::Shared;
 
 /// Makes this server a replica of the primary at `address`, and ends the link to another primary.
-/// The data stays until the new primary sends a snapshot. A new replica of its own history asks the
-/// primary to continue it. The caller owns the keyspace. The thread `primary-link`, if it runs,
-/// opens the link afterwards.
+/// The data stays until the new primary sends a snapshot. A new replica asks the primary to
+/// continue its own history, or the one before if the own one is empty. The caller owns the
+/// keyspace. The thread `primary-link`, if it runs, opens the link afterwards.
 pub fn follow(shared: &Arc<Shared>, alone: &Exclusive, address: PrimaryAddress, outbox: &Outbox) {
     // The reader takes what was changed so far; later changes are not of this server's history.
     stream::detach(shared, alone, outbox);
-    shared.replication.primary().follow();
+    let mut primary = shared.replication.primary();
+    let own = primary.history().id;
+    primary.follow();
+    let present = primary.history().id;
+    drop(primary);
+    if present != own {
+        tracing::info!("Nothing was written under the replication ID {own}: returning to {present}");
+    }
     change(shared, Some(Link::new(address)));
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use testkit::replication::load::send_lines;
 use testkit::replication::{Proxy, field, happens, info, number, run};
@@ -69,6 +70,81 @@ fn replicas_and_the_former_primary_continue_with_a_promoted_replica() {
     ] {
         promote_in(programs);
     }
+}
+
+#[test]
+fn a_promoted_replica_that_wrote_nothing_continues_with_its_former_primary() {
+    for kind in kinds() {
+        let primary = Node::start(kind, &[]);
+        let replica = Node::following(&primary, &[]);
+        // The stream of the primary selects its database once.
+        let mut client = primary.connect();
+        send_lines(&mut client, ["SELECT 5", "SET k 1"]);
+        replica.catch_up(&primary);
+        let (id, before) = (primary.link("master_replid"), primary.syncs());
+        let ids = |node: &Node| ["master_replid", "master_replid2"].map(|name| node.link(name));
+        for round in 0..3 {
+            replica.promote();
+            let [promoted, former] = ids(&replica);
+            assert_eq!((&former, promoted != id), (&id, true), "{kind:?}");
+            send_lines(&mut client, ["INCR n", "RPUSH list a b"]);
+            replica.follow(primary.port());
+            assert_eq!(ids(&replica), [id.clone(), promoted], "{kind:?}");
+            replica.wait_for_data_of(&primary, &format!("{kind:?}, round {round}"));
+        }
+        assert_eq!(primary.syncs_since(before), (0, 3), "{kind:?}: {}", replica.state());
+        // A change of its own is not in the stream of the primary.
+        replica.promote();
+        send_lines(&mut replica.connect(), ["SET own 1"]);
+        replica.follow(primary.port());
+        replica.wait_for_data_of(&primary, &format!("{kind:?}, after a write"));
+        assert_eq!(primary.syncs_since(before), (1, 3), "{kind:?}: {}", replica.state());
+    }
+}
+
+/// Promotes the second server of a chain for a moment. The third one may have got the new ID
+/// meanwhile, or not.
+#[test]
+fn replicas_of_a_server_that_is_promoted_for_a_moment_have_its_data() {
+    let nodes = chain(&[Kind::Own; 3]);
+    let mut client = nodes[0].connect();
+    for round in 0..5 {
+        nodes[1].promote();
+        send_lines(&mut client, ["SELECT 5", "INCR n", "SELECT 6", "RPUSH list a"]);
+        if round % 2 == 1 {
+            nodes[2].wait_until_up();
+        }
+        nodes[1].follow(nodes[0].port());
+        send_lines(&mut client, ["INCR n"]);
+        for node in &nodes[1..] {
+            node.wait_for_data_of(&nodes[0], &format!("round {round}"));
+            assert_eq!(node.link("master_replid"), nodes[0].link("master_replid"), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_primary_that_starts_again_with_its_snapshot_continues_with_its_promoted_replica() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let dir = folder.path().to_str().expect("text");
+    let port = testkit::process::free_port().expect("a port is free");
+    let start = || Node::start_on(Kind::Own, port, &["--dir", dir, "--dbfilename", "kept.rdb"]);
+    let mut primary = start();
+    let replica = Node::following(&primary, &[]);
+    send_lines(&mut primary.connect(), ["SELECT 5", "SET k 1"]);
+    replica.catch_up(&primary);
+    let mut request = Vec::new();
+    resp::encode_request(&["SHUTDOWN", "SAVE"], &mut request);
+    primary.connect().send(&request).expect("it reads");
+    let status = primary.process.wait(Duration::from_secs(240)).expect("it can be waited for");
+    assert_eq!(status, Some(0), "{}", primary.process.log());
+    let before = replica.syncs();
+    replica.promote();
+    send_lines(&mut replica.connect(), ["SELECT 3", "SET k 2"]);
+    let primary = start();
+    primary.follow(replica.port());
+    primary.wait_for_data_of(&replica, "after the restart");
+    assert_eq!(replica.syncs_since(before), (0, 1), "{}", primary.state());
 }
 
 #[test]
