@@ -292,7 +292,7 @@ impl Watched {
 }
 
 /// Number of lines of each log in messages.
-const LOG_LINES: usize = 12;
+const LOG_LINES: usize = 60;
 
 /// Logs in with the words behind AUTH.
 fn log_in(mut client: Client, words: &[&str]) -> Client {
