@@ -135,8 +135,8 @@ pub enum Step {
 pub enum Ask {
     /// `PSYNC`: there is no failover, or its target is already a primary.
     Usual,
-    /// `PSYNC … FAILOVER`.
-    Failover,
+    /// `PSYNC … FAILOVER`. The target is asked for the first time, or again.
+    Failover(Asked),
 }
 
 /// The meaning of a refusal of `PSYNC … FAILOVER`.
@@ -238,35 +238,37 @@ impl Failover {
         Step::Wait(left_ms.min(CHECK_INTERVAL_MS))
     }
 
-    /// Records that the server becomes a replica of the target.
-    pub fn hand_over(&mut self, target: Target) {
-        self.state = State::InProgress { target, has_asked: false, is_done: false };
+    /// Does the next step of failover `number` if it ends the wait for a replica, and returns it as
+    /// [`Failover::next`] does. With `HandOver` and `Force` the server follows from now on, as far
+    /// as its stream is concerned. So no PING gets behind what the target has acknowledged, which
+    /// would cost a full synchronisation.
+    pub fn act(&mut self, number: u64, primary: &mut Primary, now_ms: u64) -> Step {
+        let step = self.next(number, primary, now_ms);
+        if let Step::HandOver(target) | Step::Force(target) = &step {
+            primary.follow();
+            self.state = State::InProgress { target: target.clone(), has_asked: false, is_done: false };
+        }
+        step
     }
 
     /// Returns the request that a new link to the target sends.
     pub fn ask(&self) -> Ask {
         match self.state {
-            State::InProgress { is_done: false, .. } => Ask::Failover,
+            State::InProgress { is_done: false, has_asked: false, .. } => Ask::Failover(Asked::Once),
+            State::InProgress { is_done: false, has_asked: true, .. } => Ask::Failover(Asked::Again),
             _ => Ask::Usual,
         }
     }
 
     /// Records that the target is asked to become the primary.
-    pub fn note_asked(&mut self) -> Asked {
-        let State::InProgress { has_asked, .. } = &mut self.state else { return Asked::Once };
-        match std::mem::replace(has_asked, true) {
-            true => Asked::Again,
-            false => Asked::Once,
+    pub fn note_asked(&mut self) {
+        if let State::InProgress { has_asked, .. } = &mut self.state {
+            *has_asked = true;
         }
     }
 
-    /// Returns true if a request to become the primary may have reached the target.
-    pub fn has_asked(&self) -> bool {
-        matches!(self.state, State::InProgress { has_asked: true, .. })
-    }
-
-    /// Returns the meaning of an error reply to the request to become the primary. `asked` is the
-    /// result of [`Failover::note_asked`]. A reply may be lost, so a target that was asked
+    /// Returns the meaning of an error reply to the request to become the primary. `asked` comes
+    /// from [`Failover::ask`], before the request. A reply may be lost, so a target that was asked
     /// before and is a primary has become it for this failover: if this server became a primary
     /// again, there would be two.
     pub fn judge(&mut self, error: &str, asked: Asked) -> Rejection {
@@ -282,6 +284,11 @@ impl Failover {
     /// Ends the failover, because the target is the primary. Returns false if there is none.
     pub fn succeed(&mut self) -> bool {
         std::mem::take(&mut self.state) != State::None
+    }
+
+    /// Ends failover `number` without success. Returns `None` if it is not in progress.
+    pub fn abort_number(&mut self, number: u64, reason: &str) -> Option<Aborted> {
+        if number == self.number { self.abort(reason) } else { None }
     }
 
     /// Ends the failover without success. Returns `None` if there is none.
@@ -393,11 +400,61 @@ mod tests {
         primary.acknowledge(2, 100, None, 0);
         assert_eq!(failover.next(number, &primary, 0), Step::HandOver(target(2)));
         assert_eq!(failover.next(number + 1, &primary, 0), Step::Ended);
-        primary.follow();
-        assert_eq!(failover.next(number, &primary, 0), Step::Abort(FOLLOWS));
-        failover.hand_over(target(2));
-        assert_eq!(failover.next(number, &primary, 0), Step::Ended);
+        assert_eq!(failover.act(number, &mut primary, 0), Step::HandOver(target(2)));
+        assert_eq!(failover.act(number, &mut primary, 0), Step::Ended);
         assert_eq!(failover.state_name(), "failover-in-progress");
+    }
+
+    #[test]
+    fn nothing_is_appended_behind_the_acknowledgement_that_decides() {
+        for is_forced in [false, true] {
+            let mut primary = primary(&[Phase::Online]);
+            let mut failover = Failover::default();
+            let request = Request { is_forced, timeout_ms: Some(150), ..to(1) };
+            let number = failover.begin(request, &primary, 0).expect("it begins");
+            // While it waits, the stream goes on.
+            assert_eq!(failover.act(number, &mut primary, 0), Step::Wait(CHECK_INTERVAL_MS));
+            primary.append_control(b"PING");
+            primary.request_ack(0);
+            let end = primary.end();
+            assert!(end >= 104);
+            let expected = match is_forced {
+                true => Step::Force(target(1)),
+                false => {
+                    primary.take_for(1, 4000);
+                    primary.acknowledge(1, end, None, 0);
+                    Step::HandOver(target(1))
+                }
+            };
+            assert_eq!(failover.act(number, &mut primary, 150 * u64::from(is_forced)), expected);
+            primary.append_control(b"PING");
+            primary.request_ack(0);
+            primary.note_position(1);
+            assert_eq!(primary.end(), end);
+            assert_eq!(primary.resume_point().map(|(_, next)| next), Some(end + 1));
+        }
+    }
+
+    #[test]
+    fn a_server_that_has_become_a_replica_ends_its_failover() {
+        let mut primary = primary(&[Phase::Online]);
+        let mut failover = Failover::default();
+        let number = failover.begin(Request::default(), &primary, 0).expect("it begins");
+        primary.acknowledge(1, 100, None, 0);
+        primary.follow();
+        assert_eq!(failover.act(number, &mut primary, 0), Step::Abort(FOLLOWS));
+    }
+
+    #[test]
+    fn only_the_failover_with_the_number_is_aborted() {
+        let primary = primary(&[Phase::Online]);
+        let mut failover = Failover::default();
+        let first = failover.begin(Request::default(), &primary, 0).expect("it begins");
+        assert!(failover.abort_number(first, ABORTED).is_some());
+        assert_eq!(failover.abort_number(first, ABORTED), None, "it has ended");
+        let second = failover.begin(Request::default(), &primary, 0).expect("it begins");
+        assert_eq!(failover.abort_number(first, ABORTED), None);
+        assert!(failover.is_on() && failover.abort_number(second, ABORTED).is_some());
     }
 
     #[test]
@@ -468,14 +525,19 @@ mod tests {
     #[test]
     fn a_lost_reply_does_not_lead_to_two_primaries() {
         let error = "Master does not support PSYNC (reply: -ERR PSYNC FAILOVER can't be sent to a master.)";
+        let mut primary = primary(&[Phase::Online]);
+        primary.acknowledge(1, 100, None, 0);
         let mut failover = Failover::default();
-        assert_eq!((failover.ask(), failover.note_asked()), (Ask::Usual, Asked::Once));
-        failover.hand_over(target(1));
-        assert_eq!((failover.ask(), failover.note_asked()), (Ask::Failover, Asked::Once));
+        failover.note_asked();
+        assert_eq!(failover.ask(), Ask::Usual);
+        let number = failover.begin(Request::default(), &primary, 0).expect("it begins");
+        failover.act(number, &mut primary, 0);
+        assert_eq!(failover.ask(), Ask::Failover(Asked::Once));
+        failover.note_asked();
         assert_eq!(failover.judge(error, Asked::Once), Rejection::Final);
-        assert_eq!(failover.note_asked(), Asked::Again);
+        assert_eq!(failover.ask(), Ask::Failover(Asked::Again));
         assert_eq!(failover.judge("-NOPERM", Asked::Again), Rejection::Final);
-        assert_eq!(failover.ask(), Ask::Failover);
+        assert_eq!(failover.ask(), Ask::Failover(Asked::Again));
         assert_eq!(failover.judge(error, Asked::Again), Rejection::IsDone);
         assert_eq!((failover.ask(), failover.is_on()), (Ask::Usual, true));
         assert!(failover.succeed() && !failover.succeed());
@@ -483,15 +545,16 @@ mod tests {
 
     #[test]
     fn an_end_names_the_target() {
-        let primary = primary(&[Phase::Online]);
+        let mut primary = primary(&[Phase::Online]);
         let mut failover = Failover::default();
         assert_eq!(failover.abort(ABORTED), None);
         failover.begin(Request::default(), &primary, 0).expect("it begins");
         let aborted = failover.abort(ABORTED).expect("there is one");
         assert!(!aborted.was_in_progress);
         assert_eq!(aborted.message, "FAILOVER to any replica aborted: Failover manually aborted");
-        failover.begin(to(1), &primary, 0).expect("it begins");
-        failover.hand_over(target(1));
+        let number = failover.begin(to(1), &primary, 0).expect("it begins");
+        primary.acknowledge(1, 100, None, 0);
+        failover.act(number, &mut primary, 0);
         let aborted = failover.abort(REJECTED).expect("there is one");
         assert!(aborted.was_in_progress && !failover.is_on());
         let message = "FAILOVER to 10.0.0.1:7001 aborted: Failover target rejected psync request";

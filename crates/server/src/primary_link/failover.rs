@@ -17,7 +17,7 @@ use std::time::Duration;
 use engine::shared::PauseReason;
 use engine::threads::Outbox;
 use keyspace::Exclusive;
-use replicate::failover::{ABORTED, Ask, Asked, REJECTED, Refusal, Rejection, Request, Step, Target};
+use replicate::failover::{ABORTED, Aborted, Asked, REJECTED, Refusal, Rejection, Request, Step, Target};
 use replicate::link::request::LinkError;
 
 use super::change;
@@ -119,7 +119,8 @@ fn act(shared: &Arc<Shared>, alone: &Exclusive, number: u64, outbox: &Outbox) {
     let replication = &shared.replication;
     shared.engine.log.pass_on(alone, outbox);
     let mut failover = replication.failover.lock();
-    let step = failover.next(number, &replication.primary(), shared.uptime_ms());
+    let step = failover.act(number, &mut replication.primary(), shared.uptime_ms());
+    drop(failover);
     let target = match step {
         Step::HandOver(target) => {
             tracing::info!("Failover target {target} is synced, failing over.");
@@ -130,14 +131,11 @@ fn act(shared: &Arc<Shared>, alone: &Exclusive, number: u64, outbox: &Outbox) {
             target
         }
         Step::Abort(reason) => {
-            drop(failover);
-            abort(shared, alone, reason, outbox);
+            abort_number(shared, alone, (number, reason), outbox);
             return;
         }
         Step::Wait(_) | Step::Ended => return,
     };
-    failover.hand_over(target.clone());
-    drop(failover);
     let Target { host, port } = target;
     change::follow(shared, alone, PrimaryAddress { host, port }, outbox);
 }
@@ -145,13 +143,25 @@ fn act(shared: &Arc<Shared>, alone: &Exclusive, number: u64, outbox: &Outbox) {
 /// Ends the failover without success, and makes this server a primary again. Returns false if there
 /// is none. The caller owns the keyspace.
 pub fn abort(shared: &Arc<Shared>, alone: &Exclusive, reason: &str, outbox: &Outbox) -> bool {
-    let Some(aborted) = shared.replication.failover.lock().abort(reason) else { return false };
+    let aborted = shared.replication.failover.lock().abort(reason);
+    let was_on = aborted.is_some();
+    aborted.into_iter().for_each(|aborted| end_aborted(shared, alone, aborted, outbox));
+    was_on
+}
+
+/// Does the same as [`abort`] if the failover is that with this number.
+pub fn abort_number(shared: &Arc<Shared>, alone: &Exclusive, (number, reason): (u64, &str), outbox: &Outbox) {
+    let aborted = shared.replication.failover.lock().abort_number(number, reason);
+    aborted.into_iter().for_each(|aborted| end_aborted(shared, alone, aborted, outbox));
+}
+
+/// Takes back the role that the failover has changed, and ends the pause.
+fn end_aborted(shared: &Arc<Shared>, alone: &Exclusive, aborted: Aborted, outbox: &Outbox) {
     tracing::info!("{}", aborted.message);
     if aborted.was_in_progress {
         change::promote(shared, alone, outbox);
     }
     end_pause(shared);
-    true
 }
 
 /// Lets the postponed clients continue.
@@ -168,16 +178,6 @@ pub(super) fn succeed(shared: &Shared, _alone: &Exclusive) {
     if shared.replication.failover.lock().succeed() {
         end_pause(shared);
     }
-}
-
-/// Returns true if a new link must ask its server to become the primary (PSYNC FAILOVER).
-pub(super) fn asks(shared: &Shared) -> bool {
-    shared.replication.failover.lock().ask() == Ask::Failover
-}
-
-/// Returns true if the target of the failover has not been asked yet to become the primary.
-pub(super) fn is_unasked(shared: &Shared) -> bool {
-    !shared.replication.failover.lock().has_asked()
 }
 
 /// Ends a link whose request to become the primary was refused with `error`.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use engine::client::ClientInfo;
 use engine::scripting::ScriptEngine;
 use net::{Address, BackendChoice, EventLoop, LoopOptions, TlsClient};
-use replicate::failover::Asked;
+use replicate::failover::{Ask, Asked};
 use replicate::history::ReplId;
 use replicate::link::handshake::{ANNOUNCED_VERSION, LinkHandshake, LinkOptions, Next};
 use rustls::ClientConfig;
@@ -202,9 +202,10 @@ impl LinkThread {
         set_phase(&shared, epoch, LinkPhase::Handshake);
         let info = register(&shared, &connection, epoch);
         connection.set_timeout_text("Timeout connecting to the MASTER...");
-        let options = link_options(&shared);
+        let ask = shared.replication.failover.lock().ask();
+        let options = link_options(&shared, ask);
         let asked = options.resume.is_some();
-        match shake_hands(&mut connection, options, epoch)? {
+        match shake_hands(&mut connection, (options, ask), epoch)? {
             Next::Continue { id } => {
                 tracing::info!("Successful partial resynchronization with master.");
                 continue_as(&shared, epoch, id)?;
@@ -266,10 +267,14 @@ fn end_failover(shared: &Shared, epoch: u64) {
 }
 
 /// Performs the handshake. Returns its last step: a full or a partial synchronisation.
-fn shake_hands(connection: &mut Connection<'_>, options: LinkOptions, epoch: u64) -> Result<Next, LinkEnd> {
-    let is_failover = options.is_failover;
+fn shake_hands(
+    connection: &mut Connection<'_>,
+    (options, ask): (LinkOptions, Ask),
+    epoch: u64,
+) -> Result<Next, LinkEnd> {
     let mut handshake = LinkHandshake::new(options);
-    let mut asked = None;
+    // A target that refuses the login, and was never asked, is still a replica.
+    let mut refusable = (ask == Ask::Failover(Asked::Once)).then_some(Asked::Once);
     connection.send(&handshake.begin());
     loop {
         let line = connection.line()?;
@@ -277,17 +282,17 @@ fn shake_hands(connection: &mut Connection<'_>, options: LinkOptions, epoch: u64
         handshake.take_notes().iter().for_each(|note| tracing::warn!("{note}"));
         match next {
             Next::Send(bytes) => {
-                if is_failover && handshake.has_asked() {
-                    asked = Some(connection.shared.replication.failover.lock().note_asked());
+                if let Ask::Failover(asked) = ask
+                    && handshake.has_asked()
+                {
+                    connection.shared.replication.failover.lock().note_asked();
+                    refusable = Some(asked);
                 }
                 connection.send(&bytes);
             }
             Next::Await => {}
             Next::Failed(error) => {
-                // A target that refuses the login, and was never asked, is still a replica.
-                let login =
-                    || (is_failover && failover::is_unasked(connection.shared)).then_some(Asked::Once);
-                return Err(match asked.or_else(login) {
+                return Err(match refusable {
                     Some(asked) => failover::refused(connection.shared, epoch, error, asked),
                     None => error.into(),
                 });
@@ -298,9 +303,8 @@ fn shake_hands(connection: &mut Connection<'_>, options: LinkOptions, epoch: u64
 }
 
 /// Returns the properties that the handshake announces, and its requests.
-fn link_options(shared: &Shared) -> LinkOptions {
+fn link_options(shared: &Shared, ask: Ask) -> LinkOptions {
     let resume = shared.replication.primary().resume_point();
-    let is_failover = failover::asks(shared);
     let store = shared.config();
     let text = |bytes: &[u8]| (!bytes.is_empty()).then(|| bytes.to_vec());
     let port = options::REPLICA_ANNOUNCE_PORT.of(&store);
@@ -313,7 +317,7 @@ fn link_options(shared: &Shared) -> LinkOptions {
             .map(|ip| String::from_utf8_lossy(&ip).into_owned()),
         version: Some(ANNOUNCED_VERSION),
         resume,
-        is_failover,
+        is_failover: ask != Ask::Usual,
     }
 }
 
