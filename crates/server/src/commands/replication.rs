@@ -334,7 +334,8 @@ fn failover(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
     ctx.pass.exclusive(|_alone| ());
     if let Err(error) = failover::start(shared, number) {
         let outbox = &ctx.data.commit.outbox;
-        ctx.pass.exclusive(|alone| failover::abort(shared, alone, &error.to_string(), outbox));
+        let reason = error.to_string();
+        ctx.pass.exclusive(|alone| failover::abort_number(shared, alone, (number, &reason), outbox));
         return Err(CommandError::quoting("ERR Cannot start a thread: ", error.to_string().as_bytes(), ""));
     }
     ctx.reply.ok();

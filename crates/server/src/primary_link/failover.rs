@@ -53,28 +53,37 @@ pub fn before_end(shared: &Arc<Shared>, is_wanted: impl Fn() -> bool) {
         return;
     }
     let request = Request { timeout_ms: Some(timeout_ms), ..Request::default() };
-    match begin(shared, request) {
+    let begun = match begin(shared, request) {
         Ok(number) => {
             tracing::info!("FAILOVER to any replica before shutting down.");
             if let Err(error) = start(shared, number) {
                 tracing::warn!(%error, "cannot start the thread of the failover");
-                abort_from_outside(shared, ABORTED);
+                abort_from_outside(shared, number);
             }
+            Some(number)
         }
-        Err(refusal) => tracing::info!("No failover before shutting down: {}", refusal.reply()),
-    }
+        Err(refusal) => {
+            tracing::info!("No failover before shutting down: {}", refusal.reply());
+            None
+        }
+    };
     while shared.replication.failover.is_on() && shared.uptime_ms() < until_ms {
         if !is_wanted() {
-            return abort_from_outside(shared, ABORTED);
+            match begun {
+                Some(number) => abort_from_outside(shared, number),
+                // A client asked for it.
+                None => tracing::info!("The shutdown is aborted, the failover goes on."),
+            }
+            return;
         }
         std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// Ends the failover as [`abort`] does. The calling thread is outside the gate.
-fn abort_from_outside(shared: &Arc<Shared>, reason: &str) {
+/// Ends failover `number` as [`abort_number`] does. The calling thread is outside the gate.
+fn abort_from_outside(shared: &Arc<Shared>, number: u64) {
     let outbox = Outbox::default();
-    shared.engine.gate.exclusive(|alone| abort(shared, alone, reason, &outbox));
+    shared.engine.gate.exclusive(|alone| abort_number(shared, alone, (number, ABORTED), &outbox));
     shared.wake(&outbox);
 }
 

@@ -359,6 +359,35 @@ fn sigterm_can_make_a_replica_the_primary_first() {
 }
 
 #[test]
+fn an_aborted_shutdown_ends_only_its_own_failover() {
+    for is_asked_before in [false, true] {
+        let [primary, replica] = with_stopped_replica([Kind::Own; 2]);
+        let mut client = primary.connect();
+        run(&mut client, &["CONFIG", "SET", "shutdown-on-sigterm", "nosave failover"]);
+        run(&mut client, &["CONFIG", "SET", "shutdown-timeout", "3600"]);
+        if is_asked_before {
+            run(&mut client, &["FAILOVER"]);
+        }
+        signal(&primary.process, Signal::TERM);
+        let [begins, ends] = match is_asked_before {
+            true => ["No failover before shutting down: ERR FAILOVER already", "the failover goes on"],
+            false => ["FAILOVER to any replica before", "aborted: Failover manually aborted"],
+        };
+        primary.process.wait_for_log(begins);
+        assert_eq!(primary.failover_state(), "waiting-for-sync");
+        run(&mut client, &["SHUTDOWN", "ABORT"]);
+        primary.process.wait_for_log(ends);
+        let state = if is_asked_before { "waiting-for-sync" } else { "no-failover" };
+        primary.wait_for_failover(state);
+        signal(&replica.process, Signal::CONT);
+        primary.wait_for_failover("no-failover");
+        let roles = [&primary, &replica].map(|node| node.link("role"));
+        let [former, new] = if is_asked_before { [1, 0] } else { [0, 1] }.map(|at| &roles[at]);
+        assert_eq!((former.as_str(), new.as_str()), ("master", "slave"), "{is_asked_before}");
+    }
+}
+
+#[test]
 fn a_replica_obeys_only_a_request_with_its_own_history() {
     let nodes = chain(&[Kind::Own, Kind::Own]);
     let refused = |node: &Node, id: &str| {
