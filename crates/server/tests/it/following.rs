@@ -69,6 +69,8 @@ struct Node {
     process: ServerProcess,
     kind: Kind,
     version: PeerVersion,
+    /// The password of connections of the test; empty for none.
+    password: &'static str,
 }
 
 impl Node {
@@ -86,7 +88,7 @@ impl Node {
         let has_loaded = happens(|| field(&mut client, "persistence", "loading") == "0");
         assert!(has_loaded, "{kind:?} does not load its files: {}", process.log());
         let version = PeerVersion::of(&mut client).expect("it states its version");
-        Self { process, kind, version }
+        Self { process, kind, version, password: "" }
     }
 
     /// Starts the server under test as a replica of `primary`, and waits until the link is up.
@@ -112,7 +114,11 @@ impl Node {
     }
 
     fn connect(&self) -> Client {
-        self.process.connect()
+        let mut client = self.process.connect();
+        if !self.password.is_empty() {
+            run(&mut client, &["AUTH", self.password]);
+        }
+        client
     }
 
     /// Tells the server to follow the primary at `port`.
@@ -205,9 +211,9 @@ impl Node {
         let log = self.process.log();
         let lines: Vec<&str> = log.lines().collect();
         let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
-        let state =
-            Client::connect(&self.process.address()).map(|mut client| info(&mut client, "replication"));
-        format!("{}\n{last}", state.unwrap_or_default())
+        let runs = Client::connect(&self.process.address()).is_ok();
+        let state = if runs { info(&mut self.connect(), "replication") } else { String::new() };
+        format!("{state}\n{last}")
     }
 
     /// Returns the libraries of functions, in the order of their names.

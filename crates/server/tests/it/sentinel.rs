@@ -262,17 +262,31 @@ impl Watched {
     /// enough. Asks again until it has done so: on a loaded machine, a Sentinel gives up a failover
     /// whose steps take too long. Returns the new primary.
     fn fail_over_from(&self, old: usize) -> usize {
+        self.fail_over_with(old, &[])
+    }
+
+    /// Does the same as [`Self::fail_over_from`], with further words of the request.
+    fn fail_over_with(&self, old: usize, words: &[&str]) -> usize {
         let mut sentinel = self.sentinels[0].connect();
         let is_replaced = happens(|| {
             let is_old = self.primary() == old;
             if is_old {
                 // An error means that a failover is in progress, or that no replica is good enough.
-                sentinel.command(&["SENTINEL", "FAILOVER", NAME]);
+                sentinel.command(&[&["SENTINEL", "FAILOVER", NAME], words].concat());
             }
             !is_old
         });
         assert!(is_replaced, "the Sentinel does not replace the primary: {}", self.state());
         self.wait_for_other(old)
+    }
+
+    /// Waits until two replicas follow the primary that the Sentinels name.
+    fn wait_until_all_follow(&self) {
+        let is_following = happens(|| {
+            let primary = self.primary();
+            (0..COUNT).all(|at| at == primary || self.follows(at, primary))
+        });
+        assert!(is_following, "not all servers follow: {}", self.state());
     }
 
     /// Waits until a server follows the primary that the Sentinels name.

@@ -8,9 +8,11 @@ use testkit::replication::{Link, Proxy, field, happens, run};
 use testkit::{Client, Value, notation};
 
 use super::chains::chain;
+use super::logins::tls_options;
 use super::roles::{elements, wait_for_writes, with_writers};
 use super::{Kind, Node, is_without_peer, runs_all};
 use crate::support::signal;
+use crate::tls::Pki;
 
 /// The address of all servers.
 const HOST: &str = "127.0.0.1";
@@ -282,6 +284,60 @@ fn a_target_that_refuses_the_login_leaves_the_primary_in_its_role() {
         primary.wait_for_failover("no-failover");
         assert_eq!(primary.link("role"), "master");
         run(&mut primary.connect(), &["SET", "k", "1"]);
+    }
+}
+
+/// The way in which replicas log in.
+#[derive(Clone, Copy, Debug)]
+enum Login {
+    /// `masterauth` is the password of all clients.
+    Password,
+    /// `masteruser` has only the rights of a replica, and nobody else has them.
+    User,
+}
+
+#[test]
+fn failovers_over_tls_with_logins_go_both_ways() {
+    let pki = Pki::new();
+    for login in [Login::Password, Login::User] {
+        let ports = [(); 2].map(|()| testkit::process::free_port().expect("a port is free").to_string());
+        let mut nodes = [0, 1].map(|at| {
+            let mut options = tls_options(&pki, "server");
+            options.extend(["--tls-port", &ports[at], "--tls-replication", "yes"].map(str::to_owned));
+            Node::start(Kind::Own, &options.iter().map(String::as_str).collect::<Vec<_>>())
+        });
+        for node in &mut nodes {
+            let mut client = node.connect();
+            match login {
+                Login::Password => {
+                    run(&mut client, &["CONFIG", "SET", "requirepass", "secret", "masterauth", "secret"]);
+                    node.password = "secret";
+                }
+                Login::User => {
+                    let rights = ["ACL", "SETUSER", "follower", "on", ">own", "+psync", "+replconf", "+ping"];
+                    run(&mut client, &rights);
+                    run(&mut client, &["CONFIG", "SET", "masteruser", "follower", "masterauth", "own"]);
+                    run(&mut client, &["ACL", "SETUSER", "default", "-psync", "-replconf"]);
+                }
+            }
+        }
+        run(&mut nodes[1].connect(), &["REPLICAOF", HOST, &ports[0]]);
+        nodes[1].wait_until_up();
+        let before: Vec<_> = nodes.iter().map(Node::syncs).collect();
+        for round in 0..4 {
+            let [old, new] = [round % 2, (round + 1) % 2];
+            nodes[old].wait_for_replica();
+            send_lines(&mut nodes[old].connect(), ["SELECT 3", "INCR n"]);
+            run(&mut nodes[old].connect(), &["FAILOVER", "TO", HOST, &ports[new], "TIMEOUT", "600000"]);
+            nodes[old].wait_for_failover("no-failover");
+            let roles = [old, new].map(|at| nodes[at].link("role"));
+            assert_eq!(roles, ["slave", "master"].map(str::to_owned), "{login:?}: {}", nodes[old].state());
+            nodes[old].wait_for_data_of(&nodes[new], &format!("{login:?}, round {round}"));
+        }
+        let given: Vec<_> = nodes.iter().zip(before).map(|(node, before)| node.syncs_since(before)).collect();
+        assert_eq!(given, [(0, 2), (0, 2)], "{login:?}: {}\n{}", nodes[0].state(), nodes[1].state());
+        let plain = nodes.iter().map(|node| node.process.log()).collect::<String>();
+        assert!(!plain.contains("secret"), "a password is in the log: {plain}");
     }
 }
 

@@ -43,7 +43,7 @@ fn the_link_logs_in_by_password_or_as_a_user() {
 }
 
 /// Options of a server with these files of certificates.
-fn tls_options(pki: &Pki, certificate: &str) -> Vec<String> {
+pub(super) fn tls_options(pki: &Pki, certificate: &str) -> Vec<String> {
     let (file, key) = (format!("{certificate}.crt"), format!("{certificate}.key"));
     let pairs = [("cert", pki.text(&file)), ("key", pki.text(&key)), ("ca-cert", pki.text("ca.crt"))];
     pairs.into_iter().flat_map(|(name, path)| [format!("--tls-{name}-file"), path]).collect()

@@ -1,6 +1,6 @@
 //! The loss of a primary, and failovers that an operator asks for.
 
-use super::writers::{count_lost, with_writers};
+use super::writers::{count_lost, count_missing, with_writers};
 use super::*;
 
 #[test]
@@ -104,6 +104,38 @@ fn a_failover_during_a_pause_of_writes_loses_nothing() {
     assert_eq!(count_lost(&set, &acknowledged), 0);
     let full = number(&mut set.connect(set.primary()), "stats", "sync_full");
     assert_eq!(full, 0, "{}", set.state());
+}
+
+/// Returns true if a Sentinel knows the word COORDINATED.
+fn knows_coordinated_failovers(set: &Watched) -> bool {
+    let reply = set.sentinels[0].connect().command(&["SENTINEL", "FAILOVER", "unknown", "COORDINATED"]);
+    reply.to_string().contains("No such")
+}
+
+#[test]
+fn a_coordinated_failover_loses_nothing() {
+    if is_without_peer() {
+        return;
+    }
+    let mut set = Watched::start(quiet());
+    if !knows_coordinated_failovers(&set) {
+        eprintln!("the peer has no coordinated failover");
+        return;
+    }
+    let full = |set: &Watched, at: usize| number(&mut set.connect(at), "stats", "sync_full");
+    let before: Vec<u64> = (0..COUNT).map(|at| full(&set, at)).collect();
+    let acknowledged = with_writers(&mut set, |set, load| {
+        let mut old = 0;
+        for _ in 0..3 {
+            load.wait_for_writes(set, &[old]);
+            old = set.fail_over_with(old, &["COORDINATED"]);
+            set.wait_until_all_follow();
+        }
+        load.wait_for_writes(set, &[old]);
+    });
+    set.wait_until_equal();
+    assert_eq!(count_missing(&set, &acknowledged), 0, "{}", set.state());
+    assert_eq!((0..COUNT).map(|at| full(&set, at)).collect::<Vec<_>>(), before, "{}", set.state());
 }
 
 #[test]

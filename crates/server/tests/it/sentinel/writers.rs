@@ -150,3 +150,16 @@ pub fn count_lost(set: &Watched, acknowledged: &[Acknowledged]) -> usize {
     }
     lost
 }
+
+/// Returns the number of acknowledged writes that the primary does not have, whichever servers
+/// have acknowledged them.
+pub fn count_missing(set: &Watched, acknowledged: &[Acknowledged]) -> usize {
+    let mut client = set.connect(set.primary());
+    let missing = acknowledged.iter().enumerate().map(|(writer, of_writer)| {
+        let reply = client.command(&["LRANGE", &list(writer), "0", "-1"]);
+        let Value::Array(elements) = &reply else { panic!("{reply}") };
+        let kept: BTreeSet<String> = elements.iter().map(text).collect();
+        of_writer.iter().filter(|(_, element)| !kept.contains(element)).count()
+    });
+    missing.sum()
+}
