@@ -713,6 +713,13 @@ pub const PARTS: &[Parts] = &[
     },
 ];
 
+/// The number of good replicas that writes need.
+pub const GOOD_REPLICAS_MIN: Metric = metric(
+    Kind::Gauge,
+    "good_replicas_min",
+    "Number of good replicas below which writes are refused (option min-replicas-to-write); absent unless \
+     it is set.",
+);
 /// The offset that a replica has acknowledged.
 pub const REPLICA_OFFSET: Metric = labelled(
     Kind::Gauge,
@@ -806,6 +813,7 @@ pub const MAX_FDS: Metric = metric(
 /// The metrics that are not fields of INFO, and those that combine many fields.
 pub const OTHERS: &[&Metric] = &[
     &INFO,
+    &GOOD_REPLICAS_MIN,
     &REPLICA_OFFSET,
     &REPLICA_LAG_BYTES,
     &REPLICA_LAG_SECONDS,

@@ -11,6 +11,7 @@ use super::page::{Page, float};
 use crate::config::choices::PerCommand;
 use crate::config::table::network;
 use crate::info;
+use crate::replicas::good_replicas::Demand;
 use crate::replication::table::{Row, rows};
 use crate::shared::Shared;
 
@@ -59,6 +60,9 @@ pub fn page(shared: &Shared, slot: GateSlot) -> Page {
     let words: Vec<(&str, &str)> = words.iter().map(|(name, value)| (&**name, &**value)).collect();
     page.add(&catalog::INFO, &words, "1");
     replicas(&mut page, &rows(&shared.replication.primary(), shared.uptime_ms()));
+    if let Some(demand) = Demand::of(&shared.config()) {
+        page.add(&catalog::GOOD_REPLICAS_MIN, &[], &demand.replicas.to_string());
+    }
     times(&mut page, shared, per_command);
     process(&mut page, shared);
     page
