@@ -158,6 +158,25 @@ fn without_writes_every_failover_continues_by_partial_synchronisation() {
     assert_eq!((0..COUNT).map(full).collect::<Vec<_>>(), before, "{}", set.state());
 }
 
+/// A Sentinel on a busy machine may give a failover up after the promotion. Later the Sentinels make
+/// the promoted server a replica again.
+#[test]
+fn a_replica_whose_promotion_is_taken_back_continues_without_a_snapshot() {
+    if is_without_peer() {
+        return;
+    }
+    let set = Watched::start(quiet());
+    let full = || (0..COUNT).map(|at| number(&mut set.connect(at), "stats", "sync_full")).sum::<u64>();
+    let before = full();
+    for at in 1..COUNT {
+        run(&mut set.connect(at), &["REPLICAOF", "NO", "ONE"]);
+        run(&mut set.connect(0), &["INCR", "n"]);
+        set.wait_until_follows(at);
+    }
+    set.wait_until_equal();
+    assert_eq!((full(), set.primary()), (before, 0), "{}", set.state());
+}
+
 #[test]
 fn priorities_and_announced_addresses_decide_about_the_next_primary() {
     if is_without_peer() {
