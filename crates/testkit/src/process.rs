@@ -302,11 +302,15 @@ pub mod saker {
     /// Starts `$SAKER_SERVER`, or the `saker-server` in the folder of the running test, with
     /// `options` (`["--io-threads", "2"]`).
     pub fn start(options: &[&str]) -> io::Result<ServerProcess> {
-        let binary = match env::var_os("SAKER_SERVER") {
-            Some(path) => path,
-            None => built()?.into_os_string(),
-        };
-        start_binary(binary, options)
+        start_binary(binary()?, options)
+    }
+
+    /// Returns the path of the program that [`start`] starts.
+    pub fn binary() -> io::Result<OsString> {
+        match env::var_os("SAKER_SERVER") {
+            Some(path) => Ok(path),
+            None => Ok(built()?.into_os_string()),
+        }
     }
 
     /// Starts `binary` with `options`. Integration tests of the server crate pass
