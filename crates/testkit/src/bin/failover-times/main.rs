@@ -149,7 +149,8 @@ fn cell(times: &[Times], of: fn(&Times) -> Duration) -> String {
 /// Writes to the primary until another one accepts the writes.
 fn measure(mut set: Set, loss: Loss) -> Result<Times, Box<dyn Error>> {
     let primary = set.primary_port();
-    let mut client = connect(primary)?;
+    // On a busy machine a reply may take longer than the client would wait later.
+    let mut client = Client::connect(&Address::port(primary))?;
     let begin = Instant::now();
     let time_before = Duration::from_millis(fastrand::u64(BEFORE_LOSS_MS));
     let mut last = begin;
@@ -160,6 +161,7 @@ fn measure(mut set: Set, loss: Loss) -> Result<Times, Box<dyn Error>> {
         last = Instant::now();
         thread::sleep(PACE);
     }
+    client.set_read_timeout(PATIENCE);
     set.lose(loss)?;
     let lost = Instant::now();
     let is_over = AtomicBool::new(false);
