@@ -187,7 +187,9 @@ fn the_stream_continues_after_each_byte_while_it_is_written() {
                         if number >= offsets {
                             return;
                         }
-                        stream.check(number * step, taken(&mut rng), &mut rng);
+                        let from = number * step;
+                        assert!(stream.reference.has(from, &[]), "the stream reaches byte {from}");
+                        stream.check(from, taken(&mut rng), &mut rng);
                     }
                 })
             })
