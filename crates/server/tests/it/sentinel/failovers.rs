@@ -158,8 +158,8 @@ fn without_writes_every_failover_continues_by_partial_synchronisation() {
     assert_eq!((0..COUNT).map(full).collect::<Vec<_>>(), before, "{}", set.state());
 }
 
-/// A Sentinel on a busy machine may give a failover up after the promotion. Later the Sentinels
-/// make the promoted server a replica again.
+/// Checks a failover that a Sentinel gives up after the promotion, as on a busy machine. Later the
+/// Sentinels make the promoted server a replica again.
 #[test]
 fn a_replica_whose_promotion_is_taken_back_continues_without_a_snapshot() {
     if is_without_peer() {
