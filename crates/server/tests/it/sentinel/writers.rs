@@ -126,7 +126,7 @@ pub fn with_writers(set: &mut Watched, act: impl FnOnce(&mut Watched, &Load<'_>)
 /// of that which another server has acknowledged only the end. Returns the number of lost writes.
 /// Checks nothing if the primary was replaced several times.
 pub fn count_lost(set: &Watched, acknowledged: &[Acknowledged]) -> usize {
-    if !set.is_replaced_once() {
+    if set.times_replaced() != "1" {
         eprintln!("the primary was replaced several times: lost writes are not counted");
         return 0;
     }
