@@ -618,13 +618,20 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let shape = Shape { one_way: Duration::ZERO, bytes_per_second: Some(10e6) };
         let relay = Relay::start(listener.local_addr().unwrap(), shape).unwrap();
-        let mut client = TcpStream::connect(relay.address()).unwrap();
-        let reader = thread::spawn(move || whole(patient(listener.accept().unwrap().0)));
-        let begin = Instant::now();
-        client.write_all(&pattern(1_000_000)).unwrap();
-        drop(client);
-        assert_eq!(reader.join().unwrap().len(), 1_000_000);
-        assert!((100..2_000).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
+        // A busy machine may be slow once, a rate that is too low is slow each time.
+        let is_quick = (0..5).any(|_| {
+            let mut client = TcpStream::connect(relay.address()).unwrap();
+            let server = patient(listener.accept().unwrap().0);
+            let reader = thread::spawn(move || whole(server));
+            let begin = Instant::now();
+            client.write_all(&pattern(1_000_000)).unwrap();
+            drop(client);
+            assert_eq!(reader.join().unwrap().len(), 1_000_000);
+            let took = begin.elapsed();
+            assert!(took.as_millis() >= 100, "{took:?}");
+            took.as_millis() < 2_000
+        });
+        assert!(is_quick, "the rate is too low");
     }
 
     #[test]

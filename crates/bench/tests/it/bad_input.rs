@@ -145,7 +145,8 @@ fn a_server_that_vanishes_leaves_what_was_measured() {
 fn a_silent_server_is_given_up() {
     let server = SlowServer::start(Oddities { silent_from: Some(100), ..Oddities::default() });
     let mut spec = server.spec("DO it", 2, Limit::Requests(1000));
-    spec.load.reply_within = Duration::from_millis(150);
+    // A busy machine must not delay the first replies for as long.
+    spec.load.reply_within = Duration::from_secs(3);
     let result = run(&spec).unwrap();
     assert!(matches!(&result.ending, Ending::Failed(reason) if reason.contains("no reply")), "{result:?}");
     assert!((1..100).contains(&result.requests) && result.unanswered >= 1, "{}", result.requests);

@@ -160,23 +160,31 @@ fn ctrl_c_ends_a_study_and_the_engines_that_it_started() {
 
 #[test]
 fn a_second_ctrl_c_ends_a_study_at_once_and_its_engines_too() {
-    let dir = tempfile::tempdir().unwrap();
-    let study = start_study(&dir, "seconds = 60\nconnections = [2]", &started("stubborn"));
-    let engine = busy(dir.path(), "stubborn");
-    signal(pid(&study), Signal::INT);
-    // The results are saved. The engine gets SIGTERM, which it ignores.
-    wait_until(|| dir.path().join("out/results.json").exists());
-    let begin = Instant::now();
-    signal(pid(&study), Signal::INT);
-    let (code, ..) = ended(study);
-    assert_eq!(code, Some(130));
-    assert!(begin.elapsed() < Duration::from_secs(8), "it waited for the engine");
-    wait_until(|| is_gone(engine));
+    // A busy machine may be slow once, a study that waits for its engine is slow each time.
+    let is_quick = (0..5).any(|_| {
+        let dir = tempfile::tempdir().unwrap();
+        let study = start_study(&dir, "seconds = 60\nconnections = [2]", &started("stubborn"));
+        let engine = busy(dir.path(), "stubborn");
+        signal(pid(&study), Signal::INT);
+        // The results are saved. The engine gets SIGTERM, which it ignores.
+        wait_until(|| dir.path().join("out/results.json").exists());
+        let begin = Instant::now();
+        signal(pid(&study), Signal::INT);
+        let (code, ..) = ended(study);
+        let took = begin.elapsed();
+        assert_eq!(code, Some(130));
+        wait_until(|| is_gone(engine));
+        took < Duration::from_secs(8)
+    });
+    assert!(is_quick, "it waited for the engine");
 }
 
 #[test]
 fn a_server_that_is_killed_or_stopped_ends_a_run() {
-    for (way, reason) in [(Signal::KILL, "connection"), (Signal::STOP, "sent no reply for 0.3 s")] {
+    // A busy machine must not delay replies for as long.
+    for (way, reason, reply_within) in
+        [(Signal::KILL, "connection", "60"), (Signal::STOP, "sent no reply for 3 s", "3")]
+    {
         let dir = tempfile::tempdir().unwrap();
         let port = testkit::process::free_port().unwrap();
         let _engine = spawn("slow", port, dir.path());
@@ -193,7 +201,7 @@ fn a_server_that_is_killed_or_stopped_ends_a_run() {
             "set,get",
             "--csv",
             "--reply-within",
-            "0.3",
+            reply_within,
         ];
         let run = start(&arguments, dir.path());
         signal(busy(dir.path(), "slow"), way);
@@ -215,7 +223,7 @@ fn an_engine_that_is_killed_or_stopped_leaves_a_study_its_others() {
         let dir = tempfile::tempdir().unwrap();
         let engines = started("slow") + &started("quick");
         // Long enough for the other engine to reply also on a busy machine.
-        let load = "requests = 2000\nconnections = [2]\nreply_within_seconds = 5";
+        let load = "requests = 2000\nconnections = [2]\nreply_within_seconds = 10";
         let study = start_study(&dir, load, &engines);
         let engine = busy(dir.path(), "slow");
         signal(engine, way);
