@@ -415,7 +415,8 @@ fn who_speaks_another_protocol_is_told_nothing(backend: BackendChoice) {
 
 fn a_slow_handshake_ends_in_time(backend: BackendChoice) {
     let identity = Identity::new();
-    let limit = Duration::from_millis(150);
+    // On a busy machine, a handshake takes much longer than usual.
+    let limit = Duration::from_secs(5);
     let options = LoopOptions { backend, handshake_time_max: limit, ..LoopOptions::default() };
     let served = Echo::with(options, identity.server());
     let config = Arc::new(identity.client(&suites()));

@@ -14,7 +14,7 @@ use std::time::Duration;
 use resp::{DecodeError, Protocol, Value, decode, encode_request};
 
 /// The read timeout after which a test fails. It is long because test machines are shared.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Number of bytes requested from the socket at a time.
 const READ_CHUNK_BYTES: usize = 64 * 1024;

@@ -21,7 +21,7 @@ pub use proxy::Proxy;
 pub use replica::{Replica, SyncCounts};
 
 /// Maximum time until a condition becomes true.
-pub const WITHIN: Duration = Duration::from_secs(60);
+pub const WITHIN: Duration = Duration::from_secs(240);
 
 /// Pause between two checks of a condition.
 const POLL: Duration = Duration::from_millis(2);

@@ -9,7 +9,7 @@ use crate::client::{Address, Stream};
 use crate::process::free_port;
 
 /// Maximum time of a read.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Length of the mark behind a snapshot of unknown length.
 const MARK_BYTES: usize = 40;
