@@ -56,8 +56,11 @@ impl CompactionSettings {
             return None;
         }
         let (least, most) = self.share_percent;
-        let above = excess_percent.min(upper).saturating_sub(lower);
-        let added = most.saturating_sub(least) * above / upper.saturating_sub(lower).max(1);
+        let range = upper.saturating_sub(lower);
+        let added = match most.saturating_sub(least) {
+            all if excess_percent >= upper => all,
+            all => all * (excess_percent - lower) / range.max(1),
+        };
         Some((least + added).clamp(1, 99))
     }
 }
@@ -83,5 +86,9 @@ mod tests {
         assert_eq!(off.share(HeldMemory { used_bytes: 1, held_bytes: 1 << 40 }), None);
         let odd = CompactionSettings { threshold_percent: (50, 50), share_percent: (30, 20), ..settings };
         assert_eq!(odd.share(HeldMemory { used_bytes: 1, held_bytes: 1 << 40 }), Some(30));
+        for threshold_percent in [(50, 50), (50, 10)] {
+            let no_range = CompactionSettings { threshold_percent, ..settings };
+            assert_eq!(no_range.share(HeldMemory { used_bytes: 1, held_bytes: 1 << 40 }), Some(25));
+        }
     }
 }
