@@ -332,6 +332,8 @@ fn config_resetstat(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result
     let counters = [&expiry.keys, &expiry.fields, &expiry.nanos, &expiry.cut_short];
     counters.into_iter().for_each(Counter::reset);
     expiry.stale_millionths.store(0, Relaxed);
+    let compaction = &ctx.shared.engine.upkeep.compaction;
+    [&compaction.moved, &compaction.kept, &compaction.nanos].into_iter().for_each(Counter::reset);
     ctx.shared.engine.errors.reset();
     ctx.shared.engine.over_limit.reset();
     ctx.shared.engine.freeing.reset_stats();

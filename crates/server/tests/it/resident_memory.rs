@@ -101,6 +101,9 @@ fn the_memory_of_keys_among_others_goes_back_with_active_defragmentation() {
         assert!(info(&mut client, "active_defrag_hits") > 0);
         assert_eq!(info(&mut client, "active_defrag_hits"), info(&mut client, "active_defrag_key_hits"));
         assert!(happens(|| info(&mut client, "active_defrag_running") == 0));
+        run(&mut client, &["CONFIG", "SET", "activedefrag", "no"]);
+        run(&mut client, &["CONFIG", "RESETSTAT"]);
+        assert_eq!(info(&mut client, "active_defrag_hits"), 0);
         for n in all.iter().copied().filter(|n| !deleted.contains(n)).step_by(97) {
             assert_eq!(client.command(&["GET", &key(n)]), Value::Bulk(value[n % 180..].into()));
         }
