@@ -5,7 +5,7 @@
 //!   round   compares used memory with the memory that the allocator holds, once a second
 //!   pass    while too much is held: counts the blocks of all pages, moves those in sparse ones
 //!   slice   at most `active-defrag-cycle-us` of a pass, then a rest that keeps the share of a core
-//!   step    a segment of a table, tens of microseconds inside the gate and under its shard's lock
+//!   step    part of a table, tens of microseconds inside the gate and under its shard's lock
 //! ```
 //! The share of a core grows with the fragmentation, as in Redis: from `active-defrag-cycle-min` at
 //! the lower threshold to `-max` at the upper one. A pass that freed little is followed by a longer
@@ -167,6 +167,7 @@ impl Pass {
     /// Takes a step. Returns the point of the next one in the same shard; `None` if the shard is
     /// finished.
     fn step_in_shard(&mut self, shared: &Shared) -> Option<SweepPoint> {
+        self.pages.reserve_step();
         let pass = shared.gate.shared_unless_busy(shared.gate_index(GateSlot::Housekeeper));
         if !pass.is_inside() {
             return None;

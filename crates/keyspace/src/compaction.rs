@@ -24,6 +24,12 @@ const SPARSE_PERCENT: usize = 80;
 /// The length of the longest block that moves, in bytes. Longer ones share a page with few others.
 const MOVED_LEN_BYTES_MAX: usize = 8 << 10;
 
+/// The moved bytes after which a step ends. A segment of long strings has more than a mebibyte.
+const STEP_BYTES_MAX: usize = 64 << 10;
+
+/// The most blocks of a segment, rounded up.
+const SEGMENT_BLOCKS_MAX: usize = 512;
+
 /// The bytes that tables and entries use in each page of the allocator.
 #[derive(Default)]
 pub struct PageUse {
@@ -31,6 +37,12 @@ pub struct PageUse {
 }
 
 impl PageUse {
+    /// Makes room for the pages of one step. To be called before the shard is locked: with millions
+    /// of pages, it may take tens of milliseconds.
+    pub fn reserve_step(&mut self) {
+        self.used_bytes.reserve(SEGMENT_BLOCKS_MAX);
+    }
+
     /// Counts a block.
     fn add(&mut self, block: TableBlock) {
         if block.len_bytes <= MOVED_LEN_BYTES_MAX {
@@ -66,15 +78,15 @@ pub fn count_pages(shard: &mut Shard, at: SweepPoint, pages: &mut PageUse) -> Op
     visit(shard, at, &mut Counting(pages))
 }
 
-/// Moves the blocks of one segment that are in sparse pages. Returns the point of the next step;
-/// `None` if the shard is finished. O(segment), and the moved bytes.
+/// Moves blocks of one segment that are in sparse pages, some tens of kilobytes. Returns the point
+/// of the next step; `None` if the shard is finished. O(segment).
 pub fn move_sparse(
     shard: &mut Shard,
     at: SweepPoint,
     pages: &mut PageUse,
     moved: &mut Moved,
 ) -> Option<SweepPoint> {
-    visit(shard, at, &mut Moving { pages, moved })
+    visit(shard, at, &mut Moving { pages, moved, step_bytes: 0 })
 }
 
 /// Passes the blocks of a segment to `relocate`. Returns the point of the next step in the shard.
@@ -110,6 +122,8 @@ impl Relocate<KeyEntry> for Counting<'_> {
 struct Moving<'a> {
     pages: &'a mut PageUse,
     moved: &'a mut Moved,
+    /// The bytes that this step has moved.
+    step_bytes: usize,
 }
 
 impl Relocate<KeyEntry> for Moving<'_> {
@@ -128,5 +142,9 @@ impl Relocate<KeyEntry> for Moving<'_> {
     fn moved(&mut self, block: TableBlock) {
         // A page that fills up is no longer sparse, so the other blocks in it stay.
         self.pages.add(block);
+        self.step_bytes += block.len_bytes;
+    }
+    fn is_spent(&self) -> bool {
+        self.step_bytes >= STEP_BYTES_MAX
     }
 }

@@ -92,3 +92,31 @@ fn a_pass_takes_the_rest_of_many_deleted_keys_out_of_sparse_pages() {
         assert!(!compaction.is_in_pass());
     }
 }
+
+#[test]
+fn a_step_moves_a_bounded_number_of_bytes() {
+    const VALUE_BYTES: usize = 4000;
+    // A step ends after the bucket that reaches 64 KiB.
+    const MOVED_MAX: u64 = (64 << 10) / VALUE_BYTES as u64 + 8;
+    let (shared, clock) = shared(1, settings(Duration::ZERO));
+    let mut thread = Thread::new(&shared, &clock, 0);
+    let client = thread.connect();
+    let name = |n: usize| format!("key:{n}");
+    let is_in_shard = |n: &usize| shared.keyspace.hasher().key(name(*n).as_bytes()).shard() == 0;
+    let names: Vec<String> = (0..).filter(is_in_shard).take(600).map(name).collect();
+    let value = "x".repeat(VALUE_BYTES);
+    names.iter().for_each(|name| drop(thread.run(client, &format!("SET {name} {value}"))));
+    let deleted = names.iter().step_by(2);
+    deleted.for_each(|name| drop(thread.run(client, &format!("DEL {name}"))));
+    let mut compaction = Compaction::new(Instant::now());
+    compaction.begin_round(&shared, FRAGMENTED, Instant::now());
+    let (mut moved, mut moved_max) = (0, 0);
+    while compaction.is_in_pass() {
+        compaction.slice(&shared, Instant::now);
+        let now_moved = shared.upkeep.compaction.moved.get();
+        moved_max = moved_max.max(now_moved - moved);
+        moved = now_moved;
+    }
+    assert_eq!(moved + shared.upkeep.compaction.kept.get(), 300);
+    assert!(moved > 2 * MOVED_MAX && moved_max <= MOVED_MAX, "{moved} {moved_max}");
+}

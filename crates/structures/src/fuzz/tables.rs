@@ -69,6 +69,9 @@ impl Relocate<Pair> for MoveSome {
     fn moved(&mut self, block: TableBlock) {
         assert!(block.len_bytes > 0);
     }
+    fn is_spent(&self) -> bool {
+        self.0 > 127
+    }
 }
 
 /// Checks a table of fields with values and deadlines, changed as `data` says.

@@ -24,11 +24,19 @@ pub trait Relocate<E> {
     fn moves(&mut self, block: TableBlock) -> bool;
     /// Receives the new place of a block that was moved.
     fn moved(&mut self, block: TableBlock);
+    /// Returns true if this step has done enough. It then ends after the present bucket.
+    fn is_spent(&self) -> bool {
+        false
+    }
 }
 
+/// The number of low bits of a cursor that hold a position without its last bits. The bits above
+/// hold the next bucket of its segment.
+const POSITION_BITS: u32 = 48;
+
 impl<E: Thin> Table<E> {
-    /// Passes the blocks of a segment, the one at `cursor`, to `relocate`. Returns the next cursor,
-    /// or `None` after the last segment. 0 is the first cursor. O(segment).
+    /// Passes the blocks of a segment, the one at `cursor`, to `relocate`, until it is spent. Returns
+    /// the next cursor, or `None` after the last segment. 0 is the first cursor. O(segment).
     ///
     /// Elements that are added, and segments that split or merge between two steps, may be visited
     /// twice or not at all.
@@ -36,13 +44,14 @@ impl<E: Thin> Table<E> {
         if self.directory.is_empty() {
             return None;
         }
-        let first = self.first_place(self.place_of(cursor << 16));
-        if relocate.moves(self.block_of(first)) {
+        let first = self.first_place(self.place_of(cursor << (64 - POSITION_BITS)));
+        let from = (cursor >> POSITION_BITS) as usize;
+        if from == 0 && relocate.moves(self.block_of(first)) {
             self.resize(first, self.directory[first].bucket_count());
             relocate.moved(self.block_of(first));
         }
         let mut segment = self.directory[first];
-        for at in 0..segment.bucket_count() {
+        for at in from..segment.bucket_count() {
             if let Some(ahead) = segment.buckets().get(at + 1) {
                 for word in ahead.words.iter().filter(|&word| word & POINTER_MASK != 0) {
                     prefetch_read(pointer_of(*word).as_ptr());
@@ -59,10 +68,15 @@ impl<E: Thin> Table<E> {
                 let address = address_of(ManuallyDrop::into_inner(element).into_raw());
                 *word = *word & !POINTER_MASK | address;
             }
+            if relocate.is_spent() && at + 1 < segment.bucket_count() {
+                let position = cursor & ((1 << POSITION_BITS) - 1);
+                return Some((at as u64 + 1) << POSITION_BITS | position);
+            }
         }
         let next = self.places(first).end;
-        (next < self.directory.len()).then(|| (next as u64) << (48 - self.depth))
+        (next < self.directory.len()).then(|| (next as u64) << (POSITION_BITS - u32::from(self.depth)))
     }
+
     /// Returns the block of the segment whose first place is `first`.
     fn block_of(&self, first: usize) -> TableBlock {
         let segment = &self.directory[first];
@@ -100,6 +114,9 @@ impl<E, F: FnMut(&E) -> E> Relocate<E> for MoveHalf<F> {
         self.next()
     }
     fn moved(&mut self, _block: TableBlock) {}
+    fn is_spent(&self) -> bool {
+        self.draw & 6 == 0
+    }
 }
 
 /// Moves a random half of all blocks; elements move by `copy`. Returns the number of visited
