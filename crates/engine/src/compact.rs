@@ -70,7 +70,8 @@ impl Compaction {
         let share = shared.settings.get().compaction.share(memory);
         match share {
             Some(share_percent) => self.share_percent = share_percent,
-            None => self.pass = None,
+            // The next pass may be for other memory: it is not compared with this one.
+            None => (self.pass, self.before_bytes) = (None, None),
         }
         let excess_bytes = memory.excess_bytes();
         let is_due = self.next <= now || excess_bytes >= self.grown_bytes;
