@@ -12,7 +12,8 @@
 //! A promotion mints an ID that no other server knows. If this server follows again before it has
 //! appended a byte and given the ID away, it goes back to the history before: its data are exactly
 //! those of that history, which others may have continued. Once another server has got the ID, that
-//! one may be the next primary, and may know only this ID. So the ID stays.
+//! one may be the next primary, and may know only this ID. So the ID stays. It stays also after a
+//! change that the stream is not told of, such as that of a script with `redis.set_repl`.
 //!
 //! All offsets are 0-based, the number of bytes before the next one, except in PSYNC, which counts
 //! from 1.
@@ -64,6 +65,12 @@ impl Primary {
     /// [`Primary::continue_from`].
     pub fn allow_return(&mut self, stream_db: u32) {
         self.way_back = Some(WayBack { stream_db: Some(stream_db) });
+    }
+
+    /// Forbids to go back to the history before the own one: this server's data change, or may
+    /// change, without a change in the stream.
+    pub fn forbid_return(&mut self) {
+        self.way_back = None;
     }
 
     /// Returns the history and the offset with which a primary is asked to continue, for `PSYNC id
@@ -361,6 +368,10 @@ mod tests {
             server.follow();
             assert_eq!((server.resume_point(), server.stream_db()), (Some((id(6), 106)), None));
         }
+        let mut server = promoted();
+        server.forbid_return();
+        server.follow();
+        assert_eq!((server.resume_point(), server.stream_db()), (Some((id(6), 106)), None));
         let mut server = promoted();
         server.append(b"SELECT");
         server.follow();

@@ -340,6 +340,9 @@ impl Commands for Server<'_> {
         let mut to = Targets::empty();
         to.set(Targets::FILE, repl.aof);
         to.set(Targets::REPLICAS, repl.replicas);
+        if !repl.replicas {
+            self.shared.replication.primary().forbid_return();
+        }
         self.commands.propagate(to);
     }
 

@@ -48,7 +48,11 @@ fn alone_without_walk<R>(
         // Another one may have begun after the wait.
         let done = pass.exclusive(|alone| {
             let is_free = shared.persistence.state().current.is_none();
-            is_free.then(|| work(alone))
+            is_free.then(|| {
+                // The stream is not told of what the load changes.
+                shared.replication.primary().forbid_return();
+                work(alone)
+            })
         });
         if let Some(done) = done {
             return done;

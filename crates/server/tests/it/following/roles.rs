@@ -102,6 +102,27 @@ fn a_promoted_replica_that_wrote_nothing_continues_with_its_former_primary() {
     }
 }
 
+#[test]
+fn a_promoted_replica_with_changes_outside_its_stream_gets_a_snapshot() {
+    let primary = Node::start(Kind::Own, &[]);
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let dir = folder.path().to_str().expect("text");
+    let replica = Node::following(&primary, &["--dir", dir]);
+    let mut client = primary.connect();
+    send_lines(&mut client, ["SET k 1"]);
+    replica.catch_up(&primary);
+    let script = "redis.set_repl(redis.REPL_NONE) redis.call('SET', 'k', 'own')";
+    for request in [&["EVAL", script, "0"][..], &["DEBUG", "POPULATE", "1"], &["DEBUG", "RELOAD"]] {
+        let before = primary.syncs();
+        replica.promote();
+        run(&mut replica.connect(), request);
+        send_lines(&mut client, ["INCR n"]);
+        replica.follow(primary.port());
+        replica.wait_for_data_of(&primary, request[1]);
+        assert_eq!(primary.syncs_since(before), (1, 0), "{request:?}: {}", replica.state());
+    }
+}
+
 /// Promotes the second server of a chain for a moment. The third one may have got the new ID
 /// meanwhile, or not.
 #[test]
