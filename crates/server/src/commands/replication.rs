@@ -255,11 +255,12 @@ fn change_role(
             (None, None) => return Ok(RoleChange::None),
             (Some(present), Some(primary)) if present.is_same(&primary) => return Ok(RoleChange::None),
             (_, Some(primary)) => {
-                change::follow(shared, alone, primary, outbox);
                 if is_unit_open {
-                    // The transaction has changed data, and is not in the stream.
+                    // The transaction has changed data, and is not in the stream. The new link may
+                    // ask at once to continue, so the history ends before.
                     shared.replication.primary().close_backlog(random_repl_id());
                 }
+                change::follow(shared, alone, primary, outbox);
             }
             (Some(_), None) => change::promote(shared, alone, outbox),
         }
