@@ -35,8 +35,9 @@ pub trait Relocate<E> {
 const POSITION_BITS: u32 = 48;
 
 impl<E: Thin> Table<E> {
-    /// Passes the blocks of a segment, the one at `cursor`, to `relocate`, until it is spent. Returns
-    /// the next cursor, or `None` after the last segment. 0 is the first cursor. O(segment).
+    /// Passes the blocks of a segment, the one at `cursor`, to `relocate` until it has done enough.
+    /// Returns the next cursor, or `None` after the last segment. 0 is the first cursor.
+    /// O(segment).
     ///
     /// Elements that are added, and segments that split or merge between two steps, may be visited
     /// twice or not at all.
