@@ -96,6 +96,16 @@ fn write_until(primary_port: u16, client: usize, stop: &AtomicBool) -> usize {
     written
 }
 
+/// A guard that stops the writers at the end of its scope, also if the test fails there: otherwise
+/// the scope of threads would wait for them for ever.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Runs `act` while clients write.
 pub(crate) fn with_load(primary_port: u16, act: impl FnOnce()) {
     let stop = AtomicBool::new(false);
@@ -106,8 +116,10 @@ pub(crate) fn with_load(primary_port: u16, act: impl FnOnce()) {
                 scope.spawn(move || write_until(primary_port, client, stop))
             })
             .collect();
-        act();
-        stop.store(true, Relaxed);
+        {
+            let _stop = StopAtEnd(&stop);
+            act();
+        }
         let written: usize = writers.into_iter().map(|writer| writer.join().expect("no panic")).sum();
         assert!(written > 0, "nothing was written");
     });
