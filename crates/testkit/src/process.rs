@@ -46,7 +46,7 @@ impl ServerProcess {
     pub fn start(command_line: &[OsString], options: &[String]) -> io::Result<Self> {
         let mut last = None;
         for _ in 0..START_ATTEMPTS {
-            match Self::start_on(command_line, free_port()?, options) {
+            match Self::start_once_on(command_line, free_port()?, options) {
                 Ok(server) => return Ok(server),
                 Err(error) => last = Some(error),
             }
@@ -54,11 +54,26 @@ impl ServerProcess {
         Err(last.expect("at least one attempt is made"))
     }
 
-    /// Starts `command_line` like [`Self::start`], on a given port.
+    /// Starts `command_line` like [`Self::start`], on a given port. Tries again while the port is
+    /// in use: on a busy machine, the kernel closes the listener of a killed server late.
     ///
     /// # Errors
-    /// The server does not start, or the port is taken.
+    /// The server does not start, or the port stays taken.
     pub fn start_on(command_line: &[OsString], port: u16, options: &[String]) -> io::Result<Self> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            match Self::start_once_on(command_line, port, options) {
+                Err(error)
+                    if error.to_string().contains("ddress already in use") && Instant::now() < deadline =>
+                {
+                    thread::sleep(PORT_PAUSE);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn start_once_on(command_line: &[OsString], port: u16, options: &[String]) -> io::Result<Self> {
         let (program, args) = command_line
             .split_first()
             .ok_or_else(|| io::Error::other("the command line of the server is empty"))?;
@@ -192,6 +207,9 @@ pub fn schedstat_seconds(path: &Path) -> io::Result<f64> {
     let on_cpu_ns = text.split_whitespace().next().and_then(|field| field.parse::<f64>().ok());
     on_cpu_ns.map(|ns| ns / 1e9).ok_or_else(|| io::Error::other(format!("schedstat reads {text:?}")))
 }
+
+/// The time between two attempts to listen on a port that is in use.
+const PORT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The range from which [`free_port`] draws. It is below the ephemeral ports, which Linux could
 /// give to another process before the port is used. It is above the ports of Redis' own suite in

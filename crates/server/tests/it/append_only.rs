@@ -34,7 +34,9 @@ pub fn ok(client: &mut Client, words: &[&str]) {
     assert_eq!(client.command(words).to_string(), "OK", "{words:?}");
 }
 
+/// Returns the digest of all data. A server that loads its files would compute that of a part.
 fn digest(client: &mut Client) -> String {
+    await_field(client, "loading", "0");
     client.command(&["DEBUG", "DIGEST"]).to_string()
 }
 
