@@ -1,5 +1,5 @@
-//! The lower bound of the cost of a request: a server that finds the end of each RESP request and
-//! answers `+PONG`, on one thread. Nearly all of its time is spent in this crate.
+//! Measures the least possible cost of a request: a server on one thread that finds the end of each
+//! RESP request and answers `+PONG`. The server spends nearly all of its time in the crate `net`.
 //!
 //! ```text
 //! cargo run --release -p net --example echo -- auto|io_uring|epoll 7900 [/path/to.sock]
@@ -55,7 +55,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Answers each complete request of `conn`. Returns the number of their bytes.
+/// Answers `+PONG` to each complete request in the input of `conn`. Returns the number of bytes of
+/// these requests.
 fn answer(inputs: &Inputs, outputs: &mut Outputs, conn: net::ConnId) -> usize {
     let bytes = inputs.bytes(conn);
     let mut rest = bytes;
@@ -72,7 +73,8 @@ fn answer(inputs: &Inputs, outputs: &mut Outputs, conn: net::ConnId) -> usize {
     }
 }
 
-/// Returns the length of the first request, an array of bulk strings, if it has arrived completely.
+/// Returns the length in bytes of the first request, which is an array of bulk strings. `None` if
+/// it has not arrived completely.
 fn request_len(bytes: &[u8]) -> Option<usize> {
     let (count, mut at) = number_line(bytes, 0)?;
     for _ in 0..count {
@@ -82,7 +84,8 @@ fn request_len(bytes: &[u8]) -> Option<usize> {
     (at <= bytes.len() && at > 0).then_some(at)
 }
 
-/// Parses the line `*3` or `$4` at `at`. Returns its number and the index of the next line.
+/// Parses a line such as `*3` or `$4` that begins at index `at`. Returns the number in the line,
+/// and the index at which the next line begins.
 fn number_line(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let line = bytes.get(at + 1..)?;
     let len = line.windows(2).position(|pair| pair == b"\r\n")?;

@@ -1,13 +1,15 @@
-//! The time of a move: from `release` in one loop until another loop, on its own thread, has
-//! adopted the connection and its first byte has arrived at the client. And the latency of other
-//! clients of a loop while connections leave it and come back.
+//! Measures two times. The first is the time of a move: it begins with `release` in one loop. It
+//! ends when a loop on another thread has adopted the connection and the client has received a
+//! byte. The second is the latency of other clients of a loop while connections leave the loop and
+//! come back.
 //!
 //! ```text
 //! cargo run --release -p net --example moves -- io_uring|epoll [MOVES]
 //! ```
 //! The client sends a byte and waits for its echo. In a round with a move, the loop releases the
-//! connection instead of answering. The byte is handed over, and the next loop answers it. The
-//! difference to a round without a move is the price of the move.
+//! connection instead of answering. The unread byte moves with the connection, and the loop that
+//! adopts the connection answers it. A move costs the difference between the times of a round with
+//! and without it.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -20,17 +22,19 @@ use std::time::{Duration, Instant};
 
 use net::{Address, BackendChoice, Event, EventLoop, Listener, LoopOptions, Socket, Waker};
 
-/// The request to move the connection before it is answered; other bytes are echoed.
+/// The byte with which a client asks the loop to move the connection before the byte is echoed. Any
+/// other byte is only echoed.
 const MOVE: u8 = b'm';
-/// The moves a second beside which other clients are measured.
+/// The number of moves per second in the time slices with moves.
 const MOVES_PER_SECOND: u64 = 1000;
-/// The number of other clients.
+/// The number of clients whose latency is measured; their own connections do not move.
 const CLIENTS: usize = 50;
-/// The number of slices of time in which they are measured, alone and beside moves in turns.
+/// The number of time slices of the second measurement: alternately without and with moves.
 const SLICES: u8 = 40;
 const SLICE: Duration = Duration::from_millis(500);
 
-/// The way to the other loop.
+/// The means to hand a connection to another loop: the channel for its socket, and the waker of the
+/// loop.
 type Door = (Sender<Socket>, Waker);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -54,7 +58,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     beside(address)
 }
 
-/// Measures other clients, first alone, then while a connection moves.
+/// Measures the latency of [`CLIENTS`] clients in alternating time slices: in one, no connection
+/// moves; in the next, another connection moves [`MOVES_PER_SECOND`] times a second.
 fn beside(address: SocketAddr) -> Result<(), Box<dyn Error>> {
     let stage = Arc::new(AtomicU8::new(0));
     let moving = Arc::clone(&stage);
@@ -111,7 +116,7 @@ fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(client)
 }
 
-/// Sends `request` and waits for the answer.
+/// Sends the byte `request` and waits for the answer. Returns the time between both.
 fn round(client: &mut TcpStream, request: u8) -> std::io::Result<Duration> {
     let began = Instant::now();
     client.write_all(&[request])?;
@@ -119,7 +124,8 @@ fn round(client: &mut TcpStream, request: u8) -> std::io::Result<Duration> {
     Ok(began.elapsed())
 }
 
-/// Starts two loops that exchange connections. Returns the address of the first.
+/// Starts two loops, each on its own thread, that exchange connections. Returns the address of the
+/// first loop's listener.
 fn start(backend: BackendChoice) -> Result<SocketAddr, Box<dyn Error>> {
     let listener = Listener::tcp(([127, 0, 0, 1], 0).into(), 511)?;
     let Address::Tcp(address) = *listener.local_address() else { return Err("no TCP address".into()) };
@@ -144,7 +150,8 @@ fn start(backend: BackendChoice) -> Result<SocketAddr, Box<dyn Error>> {
     Ok(address)
 }
 
-/// Runs a loop that echoes, and moves connections to the loop behind the received door.
+/// Runs a loop that echoes bytes and hands connections to the other loop. Sends its own [`Door`] to
+/// `door`, and receives that of the other loop from `other`.
 fn serve(
     backend: BackendChoice,
     listener: Option<Listener>,

@@ -1,11 +1,11 @@
-//! Listeners that could not accept because descriptors or memory are short, and the times of their
-//! next attempts.
+//! Pauses of listeners that could not accept because the process lacks descriptors or memory, and
+//! the times of their next attempts.
 //!
-//! The pause starts short and doubles with each failure. It does not end with the first accepted
-//! client but when all waiting clients are accepted: at the limit of descriptors, each freed
-//! descriptor allows only one accept. A failure is reported only if its pause is longer than the
-//! one before, so a long shortage does not fill the log. Linux needs a free descriptor before it
-//! looks for a waiting client. So a paused listener may have no client waiting.
+//! The pause starts short and doubles with each failure. It is reset only when all waiting clients
+//! are accepted: at the limit of descriptors, each freed descriptor allows only one accept. A
+//! failure is reported only if its pause is longer than the one before, so a long shortage does not
+//! fill the log. Linux needs a free descriptor before it looks for a waiting client. So a paused
+//! listener may have no client waiting.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,8 +14,7 @@ use crate::{Event, ListenerId};
 
 /// The pause after the first failure.
 const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(10);
-/// The longest pause, which is also the longest delay of an accept after descriptors are free
-/// again.
+/// The longest pause. It is also the longest delay of an accept after descriptors have become free.
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The paused listeners, each at most once.
@@ -62,8 +61,9 @@ impl AcceptPauses {
         self.0.iter().any(|paused| paused.listener == listener)
     }
 
-    /// Returns the listeners whose pause has ended at `now`. Each stays in the list until it fails
-    /// again or [`end`](Self::end) removes it.
+    /// Returns the listeners whose pause has ended at `now`, so that the caller tries to accept
+    /// again. Each stays in the list until [`failed`](Self::failed) pauses it again or
+    /// [`end`](Self::end) removes it.
     pub(crate) fn due(&self, now: Instant) -> Vec<ListenerId> {
         self.0.iter().filter(|paused| paused.due <= now).map(|paused| paused.listener).collect()
     }

@@ -18,43 +18,47 @@ use crate::ending::CloseReason;
 use crate::held::Held;
 use crate::tls::Session;
 
-/// The state of a connection between two loops; see the module.
+/// The input, output and TLS state that a connection carries between two loops; see the module.
 pub(crate) struct Carried {
     pub(crate) input: CarriedInput,
     pub(crate) output: CarriedOutput,
     /// The TLS state; `Some` for an encrypted connection.
     pub(crate) session: Option<Box<Session>>,
-    /// The deadline of its handshake, if that is not complete.
+    /// The deadline of the TLS handshake; `None` if the handshake is complete or there is none.
     pub(crate) handshake_deadline: Option<Instant>,
     /// True if `close_after_flush` was called.
     pub(crate) closing: bool,
-    /// The reason of the end, if the connection has ended and that is not reported yet.
+    /// The reason for which the connection has ended; `None` if it has not ended, or if the end was
+    /// already reported.
     pub(crate) ending: Option<CloseReason>,
 }
 
-/// Input that was received and not consumed.
+/// The input of a released connection that was received and not consumed.
 #[derive(Default)]
 pub(crate) struct CarriedInput {
-    /// The bytes, after `consumed` bytes to be skipped.
+    /// The received bytes. The first `consumed` of them are already consumed and are skipped.
     pub(crate) bytes: Vec<u8>,
     pub(crate) consumed: usize,
-    /// The number of bytes consumed since the connection was first adopted.
+    /// The number of bytes consumed since the connection was opened, in all its loops.
     pub(crate) position: u64,
 }
 
-/// Output that was queued and not sent: first `unsent`, then `sealing`, `queue` and `held`.
+/// The output of a released connection that was queued and not sent. The order of sending is
+/// `unsent`, `sealing`, `queue`, `held`.
 #[derive(Default)]
 pub(crate) struct CarriedOutput {
-    /// The bytes that a flush could not send; sealed ones if the connection is encrypted.
+    /// The bytes that a flush has tried to send but the socket did not accept. Sealed (encrypted)
+    /// bytes if the connection is encrypted.
     pub(crate) unsent: ByteQueue,
-    /// The plaintext of an encrypted connection that is being sealed.
+    /// The plaintext of an encrypted connection that is next to be sealed; `None` without
+    /// encryption.
     pub(crate) sealing: Option<Box<ByteQueue>>,
     pub(crate) queue: ByteQueue,
     pub(crate) held: Option<Box<Held>>,
 }
 
 impl CarriedInput {
-    /// Returns the unconsumed bytes.
+    /// Returns the received bytes that are not consumed.
     pub(crate) fn unread(&self) -> &[u8] {
         &self.bytes[self.consumed..]
     }

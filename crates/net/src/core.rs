@@ -39,19 +39,20 @@ const GATHER_INTERVAL_NS_MAX: u64 = 20_000;
 const HELD_INTERVAL_NS_MAX: u64 = 200_000;
 /// The minimum number of busy connections for [`HELD_INTERVAL_NS_MAX`] to apply.
 const HELD_ACTIVE_MIN: usize = 100;
-/// The divisor of the gathering time: a poll gathers as long as a 24th of the busy connections need
-/// to send a request. So gathering lengthens the time between two requests of a connection by a few
-/// percent, however many connections there are.
+/// The divisor that sets the time of gathering. A poll gathers for as long as a 24th of the busy
+/// connections need to send one request each. So gathering delays the next request of each
+/// connection by only a few percent, for any number of connections.
 const GATHER_ACTIVE_DIVISOR: u64 = 24;
-/// The maximum number of queues sent for one connection before other connections get their turn.
-/// For an encrypted connection, a queue holds the records that were sealed at once.
+/// The maximum number of byte queues sent for one connection before other connections get their
+/// turn. For an encrypted connection, each queue holds the records that one call has sealed.
 const UNSENT_PIECES_MAX: usize = 8;
-/// The largest capacity of `Core::opened` that is kept for the next input, in bytes.
+/// The largest capacity of `Core::opened` that is kept for the next input, in bytes. A larger
+/// buffer is freed.
 const OPENED_CAPACITY_BYTES_MAX: usize = 256 * 1024;
 /// The minimum number of requests that a poll waits for when it gathers.
 const GATHER_REPORTS_MIN: u64 = 2;
 
-/// The state of one event loop without its back end.
+/// The state of one event loop that does not depend on its back end.
 pub(crate) struct Core {
     pub(crate) options: LoopOptions,
     pub(crate) conns: Slab,
@@ -60,24 +61,26 @@ pub(crate) struct Core {
     pub(crate) pace: Pace,
     /// The connections that have ended but are not reported yet.
     ended: Vec<ConnId>,
-    /// The connections to report as drained.
+    /// The connections for which the next poll reports `Drained`.
     drained: Vec<ConnId>,
     /// The connections whose handshakes are not complete, and those that are not connected yet.
     handshakes: Handshakes,
-    /// The connections that are to be released.
+    /// The connections that move to another loop and still have a slot in this one.
     leaving: Vec<ConnId>,
     /// The errors of outgoing connections that failed and are not reported yet.
     connect_errors: Vec<(ConnId, ConnectError)>,
-    /// The plaintext of the records that are being opened; empty between two inputs.
+    /// The buffer for the plaintext of received TLS records; empty between two inputs.
     opened: Vec<u8>,
 }
 
-/// The connections whose input the back end must stop or resume after the handshakes of a turn.
+/// The connections for which the back end must stop or resume receiving, as a result of the
+/// handshakes continued in a turn.
 #[derive(Default)]
 pub(crate) struct AfterHandshakes {
-    /// The connections from which nothing is received until they get their turn.
+    /// The connections whose handshake waits for a later turn: nothing is received from them until
+    /// then.
     pub(crate) stop: Vec<ConnId>,
-    /// The connections from which input is received again.
+    /// The connections from which the back end may receive again.
     pub(crate) resume: Vec<ConnId>,
 }
 
@@ -98,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Gives `socket` a slot.
+    /// Stores `socket` in a free slot. Returns the id of the new connection.
     pub(crate) fn open(&mut self, socket: Socket) -> ConnId {
         let conn = self.conns.insert(socket);
         self.inputs.open(conn);
@@ -118,7 +121,8 @@ impl Core {
         }
     }
 
-    /// Queues the handshake of `conn` for its next step.
+    /// Adds `conn` to the queue of handshakes that are ready for their next step, unless the queue
+    /// has it already.
     fn make_ready(&mut self, conn: ConnId) {
         if let Some(open) = self.conns.get_mut(conn)
             && !std::mem::replace(&mut open.awaits_step, true)
@@ -127,7 +131,8 @@ impl Core {
         }
     }
 
-    /// Adds the bytes received from `conn` to its input and reports them.
+    /// Adds the bytes received from `conn` to its input and reports `Data`. Decrypts them first if
+    /// the connection is encrypted.
     #[inline]
     pub(crate) fn received(&mut self, conn: ConnId, span: Span, events: &mut Vec<Event>) {
         if self.conns.get(conn).is_some_and(|open| open.tls.is_some()) {
@@ -137,8 +142,8 @@ impl Core {
         self.inputs.report(conn, events);
     }
 
-    /// Opens the records received from an encrypted connection, adds their data to its input and
-    /// reports it.
+    /// Decrypts the TLS records received from an encrypted connection, adds their data to its input
+    /// and reports `Data`.
     fn received_sealed(&mut self, conn: ConnId, span: Span, events: &mut Vec<Event>) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         let Some(tls) = &mut open.tls else { return };
@@ -177,8 +182,8 @@ impl Core {
         }
     }
 
-    /// Continues the handshakes that are ready, up to the limit of a turn, and ends those past
-    /// their deadline. Their output is sent with the next flush.
+    /// Performs the next step of each handshake that is ready, up to the limit per turn. Ends the
+    /// handshakes whose deadlines have passed. The next flush sends their output.
     pub(crate) fn shake_hands(&mut self, events: &mut Vec<Event>) -> AfterHandshakes {
         let mut after = AfterHandshakes::default();
         if self.handshakes.any_deadline() {
@@ -210,7 +215,7 @@ impl Core {
         after
     }
 
-    /// Continues the handshake of `conn`.
+    /// Performs the next step of the TLS handshake of `conn`, and reports its success or failure.
     fn step(&mut self, conn: ConnId, events: &mut Vec<Event>) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         open.awaits_step = false;
@@ -241,7 +246,8 @@ impl Core {
         }
     }
 
-    /// Adds the data that arrived directly after the handshake of `conn` to its input.
+    /// Adds the data that arrived together with the last message of the TLS handshake to the input
+    /// of `conn`.
     fn take_rest(&mut self, conn: ConnId, events: &mut Vec<Event>) {
         let Some(tls) = self.conns.get_mut(conn).and_then(|open| open.tls.as_mut()) else { return };
         let data = tls.take_first_data();
@@ -255,8 +261,8 @@ impl Core {
         }
     }
 
-    /// Seals the queue of an encrypted connection, up to a limit, unless sealed bytes are still
-    /// unsent. Returns true if there are sealed bytes to send now.
+    /// Encrypts queued output of `conn` up to a limit, unless encrypted bytes from before are still
+    /// unsent. Returns true if there are encrypted bytes to send now.
     pub(crate) fn seal(&mut self, conn: ConnId) -> bool {
         let Some(open) = self.conns.get_mut(conn) else { return false };
         let Some(tls) = &mut open.tls else { return false };
@@ -278,8 +284,8 @@ impl Core {
         any
     }
 
-    /// Sends the bytes that earlier flushes left, and then those appended since. Returns the
-    /// progress. Nothing is sent for a connection that leaves the loop; it counts as blocked.
+    /// Sends the bytes that earlier flushes left unsent, then those queued since. Returns the
+    /// progress. Sends nothing for a connection that leaves the loop, and returns `Blocked`.
     pub(crate) fn send_unsent(&mut self, conn: ConnId) -> Result<Sent, Errno> {
         for _ in 0..UNSENT_PIECES_MAX {
             if self.outputs.is_sealed(conn) {
@@ -298,8 +304,9 @@ impl Core {
         Ok(Sent::Limited)
     }
 
-    /// Sends the final alert to the peer of an encrypted connection that is about to be closed. It
-    /// is not sent if sealed bytes are unsent, and lost if the socket does not accept it.
+    /// Sends the final TLS alert to the peer of an encrypted connection that is about to be closed.
+    /// Sends no alert if encrypted bytes are unsent. The alert is lost if the socket does not
+    /// accept it.
     #[cold]
     fn send_close_notice(&mut self, conn: ConnId) {
         let Some(open) = self.conns.get_mut(conn) else { return };
@@ -317,7 +324,8 @@ impl Core {
         }
     }
 
-    /// Frees the slot and returns its socket, which the caller closes. `None` for a stale id.
+    /// Frees the slot of `conn` and returns its socket, which the caller closes. Returns `None` for
+    /// a stale id.
     pub(crate) fn release(&mut self, conn: ConnId) -> Option<Socket> {
         if self.outputs.is_sealed(conn) {
             self.send_close_notice(conn);
@@ -355,9 +363,10 @@ impl Core {
         gather_us(self.pace, interval_ns, active, self.options.gather_us_max)
     }
 
-    /// Records that the connection has ended, to be reported later. The first reason counts, with
-    /// two exceptions: `Flushed` replaces any reason, and any reason replaces `PeerClosed`. For a
-    /// peer that only closed its own side may still read its replies; if sending fails, it cannot.
+    /// Records that the connection has ended for `reason`; the end is reported later. Of several
+    /// reasons, the first is reported, with two exceptions. `Flushed` replaces any other reason.
+    /// Any reason replaces `PeerClosed`: a peer that has only finished sending may still read
+    /// replies, but not after a failed send.
     pub(crate) fn end(&mut self, conn: ConnId, reason: CloseReason) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         let listed = open.ending.is_some() && !std::mem::take(&mut open.end_parked);
@@ -370,7 +379,8 @@ impl Core {
         }
     }
 
-    /// Queues the end of `conn` for its report, if the report has waited for input to be resumed.
+    /// Queues the end of `conn` to be reported, if its report was postponed because input was
+    /// paused.
     pub(crate) fn unpark_end(&mut self, conn: ConnId) {
         if let Some(open) = self.conns.get_mut(conn)
             && std::mem::take(&mut open.end_parked)
@@ -379,9 +389,10 @@ impl Core {
         }
     }
 
-    /// Reports the connections that have ended and returns them; the caller closes them. The report
-    /// of an end waits while the connection has input that was reported in this turn or is not
-    /// parsed yet. So everything a peer sent before it closed is still served.
+    /// Reports the connections that have ended and returns them; the caller closes them. An end is
+    /// not reported while the connection has input that was reported in this turn or is not parsed
+    /// yet. So all requests that a peer sent before it closed are still served. `PeerClosed` is not
+    /// reported while input is paused.
     #[must_use]
     pub(crate) fn report_closed(&mut self, events: &mut Vec<Event>) -> Vec<ConnId> {
         let mut reported = Vec::new();
@@ -428,9 +439,9 @@ impl Core {
         reported
     }
 
-    /// Records that the output of `conn` is sent, except for parts that are held back. If no part
-    /// is held back, `conn` is reported as drained if that was requested, and ends if it is
-    /// closing.
+    /// Records that all output of `conn` is sent, except the parts that are held back. Without held
+    /// parts, reports `Drained` later if that was requested, and ends the connection if
+    /// `close_after_flush` was called.
     #[inline]
     pub(crate) fn output_sent(&mut self, conn: ConnId) {
         let Some(open) = self.conns.get_mut(conn) else { return };
@@ -446,14 +457,15 @@ impl Core {
         }
     }
 
-    /// Requests a report of `conn` when its output is sent.
+    /// Requests a `Drained` event for `conn` once its output is sent.
     pub(crate) fn await_drained(&mut self, conn: ConnId) {
         if let Some(open) = self.conns.get_mut(conn) {
             open.awaits_drained = true;
         }
     }
 
-    /// Reports the drained connections.
+    /// Appends a `Drained` event for each connection that is to be reported as drained and is still
+    /// open.
     pub(crate) fn report_drained(&mut self, events: &mut Vec<Event>) {
         for conn in self.drained.drain(..) {
             if self.conns.get(conn).is_some() {
@@ -463,9 +475,9 @@ impl Core {
     }
 }
 
-/// Returns the time for which a poll may gather requests, in microseconds, if one arrives every
-/// `interval_ns` on average and `active` connections are busy. Returns 0 if these are few, or if
-/// requests arrive slowly.
+/// Returns the time for which a poll may gather requests, in microseconds. `interval_ns` is the
+/// mean time between two requests, `active` the number of busy connections. Returns 0 if few
+/// connections are busy or requests arrive slowly.
 fn gather_us(pace: Pace, interval_ns: u64, active: usize, max_us: u32) -> u32 {
     let (interval_ns_max, max_us) = match pace {
         Pace::Held if active >= HELD_ACTIVE_MIN => (HELD_INTERVAL_NS_MAX, 2 * max_us),

@@ -21,8 +21,9 @@ pub enum CloseReason {
 /// The reason why an outgoing connection could not be opened.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// The system's error: the peer refused, there is no route or no socket at the path, the
-    /// process has no free descriptor, or the peer reset the connection during the handshake.
+    /// The system's error: the peer refused, there is no route, the path has no socket, or the
+    /// process has no free descriptor. Also reported if the peer reset the connection during the
+    /// TLS handshake.
     Socket(io::Error),
     /// The end of the time limit before the peer had accepted.
     TimedOut,

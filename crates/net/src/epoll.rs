@@ -5,9 +5,8 @@
 //! output is unsent: otherwise a Unix socket would wake its loop whenever the peer reads. An edge
 //! is stored until the socket is empty. A receive that does not fill the buffer has emptied the
 //! socket, so no second call is needed to detect that. A receive that fills the buffer puts the
-//! connection on the list for the next turn. There is one exception: if the peer has already closed
-//! its side, no further edge will come. Then another receive is needed even after a short one, to
-//! find the end.
+//! connection on the list for the next turn. If the peer has already closed its side, no further
+//! edge will come; then the loop receives until it finds the end of the stream.
 
 use std::collections::VecDeque;
 use std::io;
@@ -53,7 +52,7 @@ pub(crate) struct Epoll {
     /// The connections whose last send stopped at the limit of a turn, although the socket may
     /// accept more.
     writable: Vec<ConnId>,
-    /// True if sleeps of microseconds are precise.
+    /// True if this thread's timer slack is one microsecond, so that short sleeps are precise.
     sleeps_precisely: bool,
 }
 
@@ -101,12 +100,14 @@ impl Epoll {
         }
     }
 
-    /// Begins to watch `conn`, which was opened just now. It is closed on an error.
+    /// Registers the socket of `conn`, which was opened just now, for input. On an error, the
+    /// connection is closed.
     pub(crate) fn watch(&mut self, core: &mut Core, conn: ConnId) -> io::Result<()> {
         self.begin_watch(core, conn, Interest::READABLE)
     }
 
-    /// Begins to watch `conn`, which is connecting. It is closed on an error.
+    /// Registers the socket of `conn`, which is connecting, for input and writability. On an error,
+    /// the connection is closed.
     pub(crate) fn await_connected(&mut self, core: &mut Core, conn: ConnId) -> io::Result<()> {
         self.begin_watch(core, conn, Interest::READABLE | Interest::WRITABLE)
     }
@@ -121,12 +122,12 @@ impl Epoll {
         })
     }
 
-    /// Continues in the next turn to send the output of `conn` that was left unsent.
+    /// Adds `conn` to the connections whose unsent output the next turn continues to send.
     pub(crate) fn send_soon(&mut self, conn: ConnId) {
         self.writable.push(conn);
     }
 
-    /// Stops watching `conn`, which leaves the loop.
+    /// Removes the registration of `conn`, which leaves the loop.
     pub(crate) fn release(&mut self, core: &mut Core, conn: ConnId) {
         let Some(open) = core.conns.get_mut(conn) else { return };
         open.readiness.awaits_writable = false;
@@ -173,8 +174,9 @@ impl Epoll {
         Ok(())
     }
 
-    /// Waits for an event if `timeout` is not a whole number of milliseconds, because epoll counts
-    /// in milliseconds. Returns the timeout for the epoll call that follows.
+    /// Waits in microseconds, because the epoll call counts in milliseconds: does so only if
+    /// `timeout` is not a whole number of milliseconds. Returns the timeout for the epoll call that
+    /// follows.
     fn wait_precisely(&self, timeout: Option<Duration>) -> Option<Duration> {
         let Some(timeout) = timeout.filter(|timeout| timeout.subsec_nanos() % 1_000_000 != 0) else {
             return timeout;
@@ -188,8 +190,8 @@ impl Epoll {
         }
     }
 
-    /// Sleeps for the gathering time, so that the poll reports several requests. epoll itself
-    /// cannot wait for several events.
+    /// Sleeps for the gathering time, so that the poll that follows reports several requests. The
+    /// epoll call itself cannot wait for several events.
     fn gather(&self, core: &Core) {
         let gather_us = core.gather_us();
         if gather_us > 0 && self.sleeps_precisely {
@@ -335,7 +337,8 @@ impl Epoll {
         sent_to
     }
 
-    /// Seals and sends the queue of an encrypted connection, unless earlier bytes are unsent.
+    /// Encrypts and sends the queued output of an encrypted connection, unless earlier bytes are
+    /// unsent.
     fn flush_sealed(&mut self, core: &mut Core, conn: ConnId) {
         if !core.outputs.is_behind(conn) {
             self.send_unsent(core, conn);
@@ -345,8 +348,8 @@ impl Epoll {
         }
     }
 
-    /// Handles the result of a send: registers for writability, continues in the next turn, or ends
-    /// the connection.
+    /// Handles the result of a send: waits for writability, continues in the next turn, or ends the
+    /// connection.
     fn settle(&mut self, core: &mut Core, conn: ConnId, sent: Result<Sent, Errno>) {
         match sent {
             Ok(Sent::All) => return core.output_sent(conn),
@@ -357,7 +360,7 @@ impl Epoll {
         core.await_drained(conn);
     }
 
-    /// Sends the bytes that earlier flushes left, and then those appended since.
+    /// Sends the bytes of `conn` that earlier flushes left unsent, and then those queued since.
     fn send_unsent(&mut self, core: &mut Core, conn: ConnId) {
         if core.conns.get(conn).is_none() {
             return;
@@ -369,9 +372,9 @@ impl Epoll {
         self.settle(core, conn, sent);
     }
 
-    /// Registers `conn` for input, with or without writability. A registration at once reports the
-    /// readiness of the socket, so no edge is lost in between. One that leaves the loop is not
-    /// registered any more.
+    /// Registers the socket of `conn` for input, or for input and writability. epoll reports the
+    /// present readiness of a socket when it is registered, so no event is lost. Does nothing for a
+    /// connection that leaves the loop.
     fn register(&mut self, core: &mut Core, conn: ConnId, interest: Interest) {
         let awaits = interest.is_writable();
         let Some(open) = core.conns.get_mut(conn).filter(|open| !open.is_leaving()) else { return };
@@ -391,7 +394,7 @@ impl Epoll {
         drop(core.release(conn));
     }
 
-    /// Resumes receiving after a pause.
+    /// Resumes receiving from `conn` after its input was paused.
     pub(crate) fn resume_input(&mut self, core: &mut Core, conn: ConnId) {
         if let Some(open) = core.conns.get_mut(conn)
             && open.readiness.readable

@@ -21,39 +21,44 @@ pub enum Event {
     /// stays and is tried again after a pause, which grows with each failure. Failures that do not
     /// make the pause longer are not reported.
     AcceptFailed {
-        /// The listener that failed.
+        /// The listener that could not accept.
         listener: ListenerId,
         /// The error of the system.
         error: io::Error,
         /// The time until the next attempt.
         pause: Duration,
     },
-    /// New bytes, or the result of `mark_ready`. At most once per connection and `poll`.
+    /// New bytes of a connection, or the report that `mark_ready` requested. At most once per
+    /// connection and `poll`.
     Data(ConnId),
-    /// The end of a successful TLS handshake. The connection can now send and receive, and
-    /// [`EventLoop::agreed`](crate::EventLoop::agreed) returns the outcome.
+    /// The success of a client's TLS handshake. The connection can now send and receive, and
+    /// [`EventLoop::agreed`](crate::EventLoop::agreed) returns the version and the cipher suite.
     Secured(ConnId),
-    /// The failure of a TLS handshake, with its reason; `Closed` follows.
+    /// The failure of a client's TLS handshake, with its reason as text. `Closed` follows.
     HandshakeFailed(ConnId, Box<str>),
-    /// The end of unsent output: all of it is sent. Reported if input was paused while output was
-    /// unsent, or if output was still unsent when the poll after its flush returned.
+    /// The moment at which all output of a connection is sent. Reported if input was paused while
+    /// output was unsent, or if output was still unsent when the poll after its flush returned.
     Drained(ConnId),
-    /// The end of the peer's stream. All it sent was reported, and it may still receive. Reported
-    /// only with [`keeps_half_closed`](crate::LoopOptions::keeps_half_closed); the caller must then
-    /// close the connection.
+    /// The end of the peer's stream: the peer sends no more, but may still receive. Everything it
+    /// sent was reported before. Reported only with
+    /// [`keeps_half_closed`](crate::LoopOptions::keeps_half_closed); the caller must then close the
+    /// connection.
     PeerFinished(ConnId),
-    /// The end of the connection; its id is stale from now on. Not reported after `close`.
+    /// The end of the connection and its reason; the id is stale from now on. Not reported after a
+    /// call of `close`.
     Closed(ConnId, CloseReason),
     /// The success of [`EventLoop::connect`](crate::EventLoop::connect): the peer has accepted, and
     /// the TLS handshake is complete if there is one.
     Connected(ConnId),
     /// The failure of [`EventLoop::connect`](crate::EventLoop::connect). The id is stale.
     ConnectFailed(ConnId, ConnectError),
-    /// The end of [`EventLoop::release`](crate::EventLoop::release), as the last event of the
+    /// The completion of [`EventLoop::release`](crate::EventLoop::release), the last event of the
     /// connection in this loop. The socket carries everything that was received and not consumed,
-    /// and everything that was queued and not sent. A loop may adopt it; dropping it closes it.
+    /// and everything that was queued and not sent. A loop may adopt the socket; dropping it closes
+    /// it.
     Released(ConnId, Box<Socket>),
-    /// The use of a [`Waker`](crate::Waker) since the last `poll`.
+    /// One or more calls of [`Waker::wake`](crate::Waker::wake) by other threads since the last
+    /// `poll`.
     Woken,
 }
 

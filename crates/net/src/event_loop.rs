@@ -46,8 +46,9 @@ use crate::{
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct EventLoop {
-    /// The back end. It is dropped before `core` closes the sockets: requests that it still submits
-    /// contain their descriptors as numbers, which another thread could use again.
+    /// The back end. It is dropped before `core` closes the sockets, because requests that it still
+    /// submits contain descriptors as numbers. Another thread could already use the number of a
+    /// closed socket for a new one.
     driver: Driver,
     core: Core,
     fallback_reason: Option<String>,
@@ -136,8 +137,9 @@ impl EventLoop {
     /// Adds a socket to this loop; the loop of any thread may have accepted or released it. On an
     /// error the socket is closed.
     ///
-    /// Unconsumed input of a released connection is reported by the next poll. Its unsent output is
-    /// sent by the next flush, or the next poll if an earlier flush has left it. It is not paused.
+    /// A socket that another loop has released keeps its state. The next poll reports its
+    /// unconsumed input. The next flush sends its queued output; the next poll sends bytes that a
+    /// flush of the other loop left unsent. Its input is not paused, even if it was before.
     pub fn adopt(&mut self, mut socket: Socket) -> io::Result<ConnId> {
         if let Some(carried) = socket.take_carried() {
             return self.adopt_released(socket, *carried);
@@ -171,7 +173,8 @@ impl EventLoop {
         Ok(conn)
     }
 
-    /// Begins to watch `conn`, which was opened just now. It is closed on an error.
+    /// Begins to receive from `conn`, which was opened just now. On an error, the connection is
+    /// closed.
     fn watch(&mut self, conn: ConnId) -> io::Result<()> {
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.watch(&mut self.core, conn)?,
@@ -181,13 +184,14 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Gives up `conn`, so that another loop can [`adopt`](Self::adopt) it. A following poll
-    /// reports [`Event::Released`] with its socket, which carries the unconsumed input, the unsent
-    /// output (held parts included) and the TLS session. No byte is lost or sent twice.
+    /// Removes `conn` from this loop, so that another loop can [`adopt`](Self::adopt) it. A later
+    /// poll reports [`Event::Released`] with its socket, which carries the unconsumed input, the
+    /// unsent output (held parts included) and the TLS session. No byte is lost or sent twice.
     ///
-    /// Until then no other event of `conn` is reported, except `Drained`, and nothing is sent.
-    /// The caller may still append output, consume input, or close it. An end that is found
-    /// meanwhile is reported by the loop that adopts it. A pause is not handed over.
+    /// Until then no other event of `conn` is reported, except `Drained`, and nothing is sent. The
+    /// caller may still append output, consume input, or close the connection. If the connection
+    /// ends meanwhile, the loop that adopts it reports the end. Paused input is not paused in that
+    /// loop.
     ///
     /// Returns false, and does nothing, for a stale id, for a connection that is being released,
     /// and for an outgoing one that is not reported as connected. O(connections with events or
@@ -205,12 +209,12 @@ impl EventLoop {
         true
     }
 
-    /// Starts to connect to `to`, as the client's side of an encrypted connection if there is a
-    /// `tls`. Does not wait: a following poll reports `Connected` with the id that this returns, or
-    /// `ConnectFailed`. The `deadline` covers the connection and the TLS handshake.
+    /// Starts to connect to `to`, with TLS if `tls` is `Some`, and returns the id of the
+    /// connection. Does not wait: a later poll reports `Connected` or `ConnectFailed` with this id.
+    /// The `deadline` covers the connection and the TLS handshake.
     ///
-    /// Output that is queued before is sent after it is connected. [`close`](Self::close) gives the
-    /// attempt up.
+    /// Output that is queued meanwhile is sent once the connection is open. [`close`](Self::close)
+    /// ends the attempt.
     pub fn connect(&mut self, to: &Address, tls: Option<TlsClient>, deadline: Instant) -> ConnId {
         match self.begin_connect(to, tls, deadline) {
             Ok(conn) => conn,
@@ -243,8 +247,8 @@ impl EventLoop {
         Ok(conn)
     }
 
-    /// Returns the outcome of the TLS handshake of `conn`; `None` until it is complete, and for
-    /// connections that are not encrypted.
+    /// Returns the outcome of the TLS handshake of `conn`, such as the cipher suite. `None` until
+    /// the handshake is complete, and for connections without encryption.
     pub fn agreed(&self, conn: ConnId) -> Option<&Agreed> {
         self.core.conns.get(conn)?.tls.as_ref()?.agreed()
     }
@@ -259,7 +263,7 @@ impl EventLoop {
         self.core.options.handshakes_per_turn_max = count;
     }
 
-    /// Sets the pace of the following polls.
+    /// Sets the pace of the following polls: if replies are sent promptly or are usually held back.
     #[inline]
     pub fn set_pace(&mut self, pace: Pace) {
         self.core.pace = pace;
@@ -304,22 +308,23 @@ impl EventLoop {
         self.core.inputs.consume(conn, n);
     }
 
-    /// Records that the unconsumed bytes of `conn` begin a request of at least `len_bytes`. Their
-    /// buffer then grows to that length and room for one more receive, instead of doubling. It
-    /// still grows only with the bytes that arrive.
+    /// Records that the unconsumed bytes of `conn` begin a request of at least `len_bytes`. The
+    /// buffer then grows to that length plus one receive, instead of doubling. It never grows far
+    /// beyond the bytes that have arrived.
     pub fn expect_input(&mut self, conn: ConnId, len_bytes: usize) {
         self.core.inputs.expect(conn, len_bytes);
     }
 
-    /// Announces that the unconsumed bytes of `conn` begin a request of `len_bytes` in total, so
-    /// that it is received in place. Its buffer still grows only with the bytes that arrive.
+    /// Records that the unconsumed bytes of `conn` begin a request of exactly `len_bytes`. The rest
+    /// of the request is then received directly into the buffer of `conn`. The buffer never grows
+    /// far beyond the bytes that have arrived.
     pub fn reserve_input(&mut self, conn: ConnId, len_bytes: usize) {
         self.core.inputs.announce(conn, len_bytes);
     }
 
-    /// Requests `Data(conn)` in the next poll without new bytes; that poll does not wait. For a
-    /// caller that stops in the middle of its input. Until then epoll receives nothing for `conn`,
-    /// and io_uring only up to a limit of unparsed bytes.
+    /// Requests an event `Data(conn)` in the next poll even without new bytes; that poll does not
+    /// wait. For a caller that stops in the middle of its input. Until that poll, epoll receives
+    /// nothing for `conn`, and io_uring only up to a limit of unparsed bytes.
     pub fn mark_ready(&mut self, conn: ConnId) {
         self.core.inputs.mark(conn);
     }
@@ -334,9 +339,9 @@ impl EventLoop {
         }
     }
 
-    /// Submits the sends that `flush` left to the next poll. Useful to measure the time of the
-    /// sends, or if there is more work before the next poll. With epoll it does nothing, because
-    /// `flush` has already sent everything.
+    /// Submits to the kernel the sends that `flush` has queued, instead of leaving them to the next
+    /// poll. Useful to measure the time of the sends, or if there is more work before the next
+    /// poll. With epoll it does nothing, because `flush` has already sent everything.
     pub fn submit(&mut self) {
         match &mut self.driver {
             Driver::Epoll(_) => {}
@@ -359,7 +364,8 @@ impl EventLoop {
         }
     }
 
-    /// Stops the armed receive of a back end that has one.
+    /// Cancels the receive that io_uring has for `conn`. With epoll it does nothing, because the
+    /// loop itself calls each receive.
     fn stop_receiving(&mut self, conn: ConnId) {
         match &mut self.driver {
             // It checks `paused` before each receive.
@@ -386,9 +392,10 @@ impl EventLoop {
         }
     }
 
-    /// Checks an eighth of the connections, at least 256, for ends that the kernel has not
-    /// reported. Such ends occur with io_uring only; with epoll this does nothing. The next polls
-    /// report them. Call it about once a second. O(connections checked), one system call.
+    /// Checks some connections for ends that the kernel has not reported: an eighth of all, at
+    /// least 256. Each call continues after the connections of the last one. Such ends occur with
+    /// io_uring only; with epoll this does nothing. The next polls report the ends found. Call it
+    /// about once a second. O(connections checked), one system call.
     pub fn find_closed_connections(&mut self) {
         match &mut self.driver {
             Driver::Epoll(_) => {}
@@ -409,9 +416,9 @@ impl EventLoop {
     }
 
     /// Ignores further input of `conn` and closes it when all its output is sent; then
-    /// `Closed(conn, Flushed)` is reported. Before a connection is open and during a TLS handshake,
-    /// no output can be sent, so it is closed without it. A connection that is being released is
-    /// closed by the loop that adopts it.
+    /// `Closed(conn, Flushed)` is reported. A connection that is not open yet, or is in its TLS
+    /// handshake, cannot send output: it is closed at once and its output is dropped. A connection
+    /// that is being released is closed by the loop that adopts it.
     pub fn close_after_flush(&mut self, conn: ConnId) {
         let Some(open) = self.core.conns.get_mut(conn) else { return };
         open.closing = true;

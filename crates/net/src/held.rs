@@ -10,23 +10,24 @@ use std::collections::VecDeque;
 
 use stdx::ByteQueue;
 
-/// The held parts of one connection; see the module.
+/// The output parts of one connection that are held back; see the module.
 #[derive(Default)]
 pub(crate) struct Held {
     parts: VecDeque<ByteQueue>,
-    /// The number of released bytes at the front of the connection's queue.
+    /// The number of bytes at the front of the connection's queue that may be sent now.
     released_len_bytes: usize,
     /// The number of bytes in all parts.
     pub(crate) len_bytes: usize,
-    /// The capacity of the buffers of all parts, in bytes.
+    /// The capacity of the buffers of all held parts, in bytes.
     pub(crate) capacity_bytes: usize,
-    /// The number of chunks of all parts; the buffer that is appended to counts as one in each
-    /// part.
+    /// The number of chunks of all held parts. In each part, the buffer to which bytes are appended
+    /// counts as one chunk.
     pub(crate) piece_count: usize,
 }
 
 impl Held {
-    /// Creates a list without parts for a queue of this length, all of which may be sent.
+    /// Creates an empty list of parts for a connection whose queue has `queue_len_bytes` bytes. All
+    /// bytes in the queue may be sent.
     pub(crate) fn behind(queue_len_bytes: usize) -> Self {
         Self { released_len_bytes: queue_len_bytes, ..Self::default() }
     }
@@ -37,7 +38,8 @@ impl Held {
         self.parts.push_back(part);
     }
 
-    /// Moves the bytes appended to `queue` to the end of the last part. O(1) if there are none.
+    /// Moves the bytes that were appended to `queue` since the last part was made to the end of
+    /// that part. O(1) if there are none.
     pub(crate) fn settle(&mut self, queue: &mut ByteQueue) {
         if queue.len_bytes() > self.released_len_bytes
             && let Some(mut last) = self.parts.pop_back()
@@ -48,8 +50,8 @@ impl Held {
         }
     }
 
-    /// Moves the first part to the queue, after the bytes released before. Returns true if it was
-    /// the last part; then the bytes appended to `queue` may be sent after it.
+    /// Moves the first held part to the end of the bytes in `queue` that may be sent. Returns true
+    /// if no part is left; then bytes appended to `queue` may be sent too.
     pub(crate) fn release(&mut self, queue: &mut ByteQueue) -> bool {
         self.settle(queue);
         if let Some(part) = self.parts.pop_front() {
@@ -64,7 +66,8 @@ impl Held {
         self.parts.is_empty()
     }
 
-    /// Records that the queue was taken away to be sent.
+    /// Records that the connection's queue was taken away to be sent, so that its new queue is
+    /// empty.
     pub(crate) fn queue_was_taken(&mut self) {
         self.released_len_bytes = 0;
     }
@@ -82,8 +85,8 @@ impl Held {
     }
 }
 
-/// Splits the bytes after the first `len_bytes` off `queue`. If that is all of the queue, nothing
-/// is copied.
+/// Removes the bytes after the first `len_bytes` from `queue` and returns them. If `len_bytes` is
+/// 0, nothing is copied.
 pub(crate) fn split_off(queue: &mut ByteQueue, len_bytes: usize) -> ByteQueue {
     if len_bytes == 0 { std::mem::take(queue) } else { queue.split_off(len_bytes) }
 }

@@ -15,8 +15,9 @@ use crate::sys::span::Span;
 use crate::sys::turn_memory::TurnMemory;
 use crate::{ConnId, Event};
 
-/// The reservation up to which an announced length is trusted. Beyond it, the buffer grows to at
-/// most four times the bytes that have arrived, because the client chooses the announced length.
+/// The maximum buffer size, in bytes, that an announced request length alone justifies. Beyond it,
+/// the buffer grows to at most four times the bytes that have arrived, because the client chooses
+/// the announced length.
 const RESERVE_LEN_BYTES_MIN: usize = 256 * 1024;
 
 /// The length from which a buffer for a request of unknown length grows by a quarter instead of
@@ -36,7 +37,8 @@ const SPARES_MAX: usize = 4;
 struct Spares(Vec<Vec<u8>>);
 
 impl Spares {
-    /// Takes the smallest empty buffer with capacity for `len` bytes, if there is one. O(spares).
+    /// Removes the smallest spare buffer with capacity for `len` bytes and returns it; `None` if
+    /// there is none. O(spares).
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         if len < SPARE_LEN_BYTES_MIN {
             return None;
@@ -46,8 +48,8 @@ impl Spares {
         Some(self.0.swap_remove(at))
     }
 
-    /// Keeps a buffer for reuse if its size is suitable; frees the smallest one if there are too
-    /// many. O(spares).
+    /// Stores `buffer` for reuse if its size is within the limits. Frees the smallest spare buffer
+    /// if there are too many. O(spares).
     fn put(&mut self, mut buffer: Vec<u8>) {
         if !(SPARE_LEN_BYTES_MIN..=SPARE_LEN_BYTES_MAX).contains(&buffer.capacity()) {
             return;
@@ -67,32 +69,35 @@ pub struct Inputs {
     slots: Vec<InputSlot>,
     spares: Spares,
     memory: TurnMemory,
-    /// The connections reported in this turn, some of which have a turn span.
+    /// The connections for which `Data` was reported in this turn. Some of them have bytes in the
+    /// memory of the turn.
     reported: Vec<ConnId>,
     /// The connections to report in the next poll even if nothing new arrives.
     marked: Vec<ConnId>,
     activity: Activity,
 }
 
-/// The activity of the connections over the last few turns.
+/// The number of busy connections and the rate of requests, measured over the last few turns.
 struct Activity {
-    /// The number of the epoch, from 1; an epoch has `TURNS_PER_EPOCH` turns.
+    /// The number of the current epoch, from 1. An epoch is a sequence of `TURNS_PER_EPOCH` turns.
     epoch: u32,
     epoch_began: Instant,
     turns: u32,
-    /// The number of connections reported in this epoch so far, each counted once.
+    /// The number of connections with a `Data` event in the current epoch so far, each counted
+    /// once.
     count: usize,
-    /// The number of connections reported in the whole last epoch, each counted once.
+    /// The number of connections with a `Data` event in the whole previous epoch, each counted
+    /// once.
     count_before: usize,
-    /// The number of reports in this epoch so far.
+    /// The number of `Data` events in the current epoch so far.
     reports: u32,
-    /// The mean time between two reports in the last epoch, in nanoseconds.
+    /// The mean time between two `Data` events in the previous epoch, in nanoseconds.
     report_interval_ns: u64,
 }
 
-/// The length of an epoch in turns. The connections with an [`Event::Data`](crate::Event::Data)
-/// are counted in each epoch. It is long enough for each busy connection to have one, and short
-/// enough to follow a change within milliseconds.
+/// The length of an epoch in turns. The connections with an [`Event::Data`](crate::Event::Data) are
+/// counted in each epoch. An epoch is long enough for each busy connection to have one such event,
+/// and short enough to notice a change of the load within milliseconds.
 const TURNS_PER_EPOCH: u32 = 32;
 
 struct InputSlot {
@@ -109,11 +114,11 @@ struct InputSlot {
     consumed: usize,
     /// The number of bytes consumed since the connection was opened, in all its loops.
     position: u64,
-    /// The length of the request announced with `reserve_input`, until the pending bytes are
-    /// consumed.
+    /// The exact length of the current request, as `reserve_input` announced it, in bytes. It is 0
+    /// without an announcement, and again once all pending bytes are consumed.
     announced_len_bytes: usize,
-    /// The minimum length of the request that the unconsumed bytes begin, as far as known; 0 if
-    /// unknown.
+    /// The minimum length of the request that the unconsumed bytes begin, as `expect_input`
+    /// announced it, in bytes; 0 if unknown.
     expected_len_bytes: usize,
 }
 
@@ -163,8 +168,8 @@ impl InputSlot {
         self.pending.len() > self.consumed
     }
 
-    /// Reserves space after the pending bytes for `len` more, or for the rest of the request if its
-    /// length is known.
+    /// Reserves space in the pending buffer for `len` more bytes, or for the rest of the request if
+    /// its length is known.
     fn make_room(&mut self, len: usize, spares: &mut Spares) {
         let kept = self.pending.len() - self.consumed;
         // Moving fewer bytes than were consumed keeps this O(1) per byte received.
@@ -243,9 +248,9 @@ impl Inputs {
         self.slots[conn.index()] = InputSlot { generation: conn.generation(), ..InputSlot::VACANT };
     }
 
-    /// Stops the reports of `conn`, which leaves the loop. From now on its bytes are not in the
-    /// memory of a turn, except those received since [`keep`](Self::keep). O(connections reported
-    /// in this turn).
+    /// Stops the reports of `conn`, which leaves the loop, and moves its bytes out of the memory of
+    /// the turn. Bytes that arrive later are in that memory until [`keep`](Self::keep) moves them.
+    /// O(connections reported in this turn).
     pub(crate) fn stop_reports(&mut self, conn: ConnId) {
         self.keep(conn);
         self.reported.retain(|&other| other != conn);
@@ -255,7 +260,7 @@ impl Inputs {
         }
     }
 
-    /// Moves the bytes of `conn` out of the memory of the turn.
+    /// Moves the bytes of `conn` out of the memory of the turn into the buffer of `conn`.
     pub(crate) fn keep(&mut self, conn: ConnId) {
         self.spill(conn);
         if let Some(slot) = self.slot_mut(conn) {
@@ -263,7 +268,7 @@ impl Inputs {
         }
     }
 
-    /// Takes the unconsumed bytes of `conn` and closes it.
+    /// Returns the unconsumed bytes of `conn` and frees its slot.
     pub(crate) fn take(&mut self, conn: ConnId) -> CarriedInput {
         self.keep(conn);
         let Some(slot) = self.slot_mut(conn) else { return CarriedInput::default() };
@@ -271,8 +276,8 @@ impl Inputs {
         CarriedInput { bytes: slot.pending, consumed: slot.consumed, position: slot.position }
     }
 
-    /// Gives the unconsumed bytes of another loop to `conn`, which was opened just now. The next
-    /// poll reports them.
+    /// Stores the unconsumed bytes that a connection brings from another loop as the input of
+    /// `conn`, which was opened just now. The next poll reports them.
     pub(crate) fn put(&mut self, conn: ConnId, input: CarriedInput) {
         let Some(slot) = self.slot_mut(conn) else { return };
         let any = !input.unread().is_empty();
@@ -288,7 +293,7 @@ impl Inputs {
         }
     }
 
-    /// Borrows the turn memory, to receive into.
+    /// Borrows the memory of the turn, into which the back end receives.
     pub(crate) fn memory_mut(&mut self) -> &mut TurnMemory {
         &mut self.memory
     }
@@ -323,14 +328,15 @@ impl Inputs {
         }
     }
 
-    /// Records the total length in bytes of the request that the unconsumed bytes of `conn` begin.
+    /// Records the exact length in bytes of the request that the unconsumed bytes of `conn` begin.
     pub(crate) fn announce(&mut self, conn: ConnId, len_bytes: usize) {
         if let Some(slot) = self.slot_mut(conn) {
             slot.announced_len_bytes = len_bytes;
         }
     }
 
-    /// Records the minimum length of the request that the unconsumed bytes of `conn` begin.
+    /// Records the minimum length in bytes of the request that the unconsumed bytes of `conn`
+    /// begin.
     pub(crate) fn expect(&mut self, conn: ConnId, len_bytes: usize) {
         if let Some(slot) = self.slot_mut(conn) {
             slot.expected_len_bytes = len_bytes;
@@ -343,8 +349,8 @@ impl Inputs {
             .map_or(0, |slot| slot.announced_len_bytes.saturating_sub(slot.pending.len() - slot.consumed))
     }
 
-    /// Borrows the pending bytes of `conn`, with capacity for at least `room` more, to receive into
-    /// directly. `None` for a stale id.
+    /// Borrows the buffer of pending bytes of `conn`, with capacity for at least `room` more bytes.
+    /// The caller receives directly into it. `None` for a stale id.
     pub(crate) fn pending_mut(&mut self, conn: ConnId, room: usize) -> Option<&mut Vec<u8>> {
         self.spill(conn);
         let Self { slots, spares, .. } = self;
@@ -353,7 +359,8 @@ impl Inputs {
         Some(&mut slot.pending)
     }
 
-    /// Adds received bytes in turn memory to the unconsumed bytes of `conn`.
+    /// Adds received bytes, which are at `span` in the memory of the turn, to the unconsumed bytes
+    /// of `conn`.
     pub(crate) fn receive(&mut self, conn: ConnId, span: Span) {
         let Some(slot) = self.slots.get_mut(conn.index()) else { return };
         if slot.generation != conn.generation() {
@@ -375,7 +382,7 @@ impl Inputs {
         slot.pending.extend_from_slice(self.memory.bytes(span));
     }
 
-    /// Adds bytes outside turn memory to the unconsumed bytes of `conn`, which must be open.
+    /// Adds a copy of `bytes` to the unconsumed bytes of `conn`, which must be open.
     pub(crate) fn receive_copy(&mut self, conn: ConnId, bytes: &[u8]) {
         if let Some(pending) = self.pending_mut(conn, bytes.len()) {
             pending.extend_from_slice(bytes);
@@ -442,7 +449,8 @@ impl Inputs {
         self.marked = marked;
     }
 
-    /// Ends the turn: keeps the unconsumed bytes and frees the turn memory.
+    /// Ends the turn: copies the unconsumed bytes into buffers of their connections, and frees the
+    /// memory of the turn.
     pub(crate) fn end_turn(&mut self) {
         let mut reported = std::mem::take(&mut self.reported);
         self.activity.end_turn(reported.len());
@@ -460,7 +468,7 @@ impl Inputs {
         self.memory.end_turn();
     }
 
-    /// Moves the bytes of `conn` from turn memory into its pending buffer.
+    /// Moves the bytes of `conn` from the memory of the turn to the end of its pending buffer.
     fn spill(&mut self, conn: ConnId) {
         let Some(slot) = self.slots.get_mut(conn.index()) else { return };
         if slot.generation == conn.generation() && slot.turn.len() > 0 {

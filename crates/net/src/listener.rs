@@ -18,8 +18,8 @@ use crate::{Address, Socket, TlsServer};
 /// zero byte.
 pub const UNIX_PATH_LEN_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// A listening socket. Dropping it does not remove the file of a Unix socket: that is left to the
-/// code that chose the path.
+/// A listening socket. Dropping it closes the socket, but does not remove the file of a Unix
+/// socket: the caller chose the path and removes the file.
 #[derive(Debug)]
 pub struct Listener {
     socket: RawSocket,
@@ -110,7 +110,8 @@ impl Listener {
         &self.local
     }
 
-    /// Returns the descriptor and drops the rest.
+    /// Returns the descriptor of the listening socket, and drops the address and the TLS
+    /// configuration.
     #[cfg(target_os = "linux")]
     pub(crate) fn into_fd(self) -> OwnedFd {
         self.socket.into()
@@ -137,7 +138,8 @@ impl AsFd for Listener {
     }
 }
 
-/// Returns an error unless no process listens on the socket file at `address`.
+/// Checks that no process listens on the socket file at `address`. Returns the error `AddrInUse` if
+/// a process does or may, and `PermissionDenied` if this process may not connect.
 fn refuse_live(address: &SockAddr) -> io::Result<()> {
     let probe = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
     // If the backlog is full, a blocking connect would wait.

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-/// The delay with which replies are sent on most connections.
+/// The expected delay between a request and its reply, which determines how long polls gather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// Replies are sent as soon as possible.
+    /// Replies are usually sent at the end of the turn.
     Prompt,
-    /// Output is held back until an operation slower than a poll is done. With a hundred busy
-    /// connections a poll then gathers even if requests arrive slowly, and for up to twice
-    /// [`LoopOptions::gather_us_max`]. The release of the output may wait for the end of the
-    /// gathering.
+    /// Most output is held back until a slower operation ends, such as a write to a disk. With a
+    /// hundred busy connections or more, a poll then gathers even if requests arrive slowly, and
+    /// for up to twice [`LoopOptions::gather_us_max`]. The release of held output may be delayed
+    /// until gathering ends.
     Held,
 }
 
@@ -50,25 +50,27 @@ impl Backend {
 pub struct LoopOptions {
     /// The back end to use.
     pub backend: BackendChoice,
-    /// The maximum number of bytes received from one connection in one turn, unless a large request
-    /// was announced with `reserve_input`.
+    /// The length of a chunk in bytes. With epoll, one receive takes at most one chunk, unless a
+    /// large request was announced with `reserve_input`. With io_uring, this limit applies only to
+    /// connections with much unparsed input.
     pub read_chunk_len_bytes: usize,
-    /// The memory for the input of one turn, over all connections, in bytes. When it is full, the
-    /// other connections wait for the next turn.
+    /// The maximum number of bytes received in one turn from all connections together. When it is
+    /// reached, the other connections wait for the next turn.
     pub turn_input_len_bytes_max: usize,
     /// The maximum number of bytes sent to one connection before others get their turn.
     pub write_len_bytes_max: usize,
-    /// The maximum number of connections accepted from a listener in one turn of epoll. With
-    /// io_uring all waiting ones are accepted, at most the listener's backlog.
+    /// The maximum number of connections accepted from one listener in one turn, with epoll. With
+    /// io_uring, all waiting connections are accepted: at most the listener's backlog.
     pub accepts_per_turn_max: usize,
     /// The longest time for which a poll gathers requests when many connections are busy, in
     /// microseconds. With 0 a poll always returns with the first request.
     ///
-    /// A thread that is faster than its clients would otherwise sleep and be woken for every one or
-    /// two requests, and a wake-up costs more than a request. A poll gathers for the time in which
-    /// the requests of a 24th of the busy connections, at least two, arrive. It does not gather
-    /// when requests arrive slowly. Replies never wait for it. Linux only; with io_uring of Linux
-    /// 6.12 or later it ends as soon as half of the busy connections have sent a request.
+    /// To gather is to wait for more than one request before the poll returns. A thread that is
+    /// faster than its clients would otherwise sleep and be woken for every one or two requests,
+    /// and a wake-up costs more than a request. A poll gathers for the mean time in which a 24th of
+    /// the busy connections, at least two, send a request. It does not gather when requests arrive
+    /// slowly. Linux only; with io_uring of Linux 6.12 or later it ends as soon as half of the busy
+    /// connections have sent a request.
     pub gather_us_max: u32,
     /// True if a connection stays open for output after its peer has finished sending, which
     /// `PeerFinished` reports. For callers that forward connections. If false, the connection is

@@ -7,9 +7,10 @@
 //!      │                       that is empty)
 //!      └─── held:   parts      held back until the caller releases them, after the queue
 //! ```
-//! There are two queues so that sent bytes are freed. One queue that is appended to while its front
-//! is being sent would never free them if the reader is always a little slow. Buffers come from a
-//! pool of the thread and return to it once sent: an idle connection owns none.
+//! There are two queues so that sent bytes are freed. With a single queue, bytes would be appended
+//! while its front is being sent. If the peer always reads a little too slowly, the queue would
+//! never become empty and its memory never be freed. Buffers come from a pool of the thread and
+//! return to it once sent: an idle connection owns none.
 
 use stdx::ByteQueue;
 
@@ -32,34 +33,35 @@ pub struct Outputs {
     /// The connections whose queue was borrowed since the last flush.
     dirty: Vec<ConnId>,
     pool: Vec<Vec<u8>>,
-    /// The connections whose output could not be sent completely, until
-    /// [`take_behind`](Self::take_behind) takes them; each once.
+    /// The connections whose output could not be sent completely, each once.
+    /// [`take_behind`](Self::take_behind) empties the list.
     behind: Vec<ConnId>,
-    /// The queue for bytes written to stale ids; emptied by every flush.
+    /// The queue that takes bytes written to stale ids; every flush empties it without sending.
     nowhere: ByteQueue,
 }
 
 #[derive(Default)]
 struct OutputSlot {
     generation: u32,
-    /// True if the connection is in `Outputs::dirty`, or is stopped.
+    /// True if the connection is in `Outputs::dirty`, or if its flushes are stopped.
     dirty: bool,
     /// True if the connection is in `Outputs::behind`.
     noted_behind: bool,
     queue: ByteQueue,
     unsent: ByteQueue,
-    /// The number of bytes in a send of the kernel; they are not in `unsent` meanwhile.
+    /// The number of bytes that a send of the kernel has taken. They are not in `unsent` until the
+    /// send completes.
     in_flight_len_bytes: usize,
-    /// The held parts; `None` if there are none.
+    /// The parts of the output that are held back; `None` if there are none.
     held: Option<Box<Held>>,
-    /// The bytes being sealed, ahead of `queue`; `Some` for encrypted connections only. Then
-    /// `unsent` has sealed bytes, and only those are sent.
+    /// The plaintext that is being encrypted, before that in `queue`. `Some` for encrypted
+    /// connections only; their `unsent` has encrypted bytes, and only those are sent.
     sealing: Option<Box<ByteQueue>>,
 }
 
 impl OutputSlot {
-    /// Moves the bytes appended to the queue after the held parts, so that they are not sent before
-    /// them.
+    /// Moves the bytes that were appended to the queue while parts are held to the end of the last
+    /// part, so that they are sent after it.
     #[inline]
     fn settle_held(&mut self) {
         if let Some(held) = &mut self.held {
@@ -67,7 +69,8 @@ impl OutputSlot {
         }
     }
 
-    /// Takes the queue away. Its bytes no longer count as released ones at the front of `queue`.
+    /// Takes the queue to send it, and leaves an empty one. Records in `held` that no byte of the
+    /// new queue may be sent before the held parts.
     #[inline]
     fn take_queue(&mut self) -> ByteQueue {
         if let Some(held) = &mut self.held {
@@ -114,9 +117,9 @@ impl Outputs {
     }
 
     /// Holds back the last `len_bytes` of the bytes appended to the queue of `conn` since the last
-    /// flush. They become one part after those already held, and bytes appended later are sent
-    /// after it. Returns false for a stale id or zero bytes. O(1) if all of the queue is held, else
-    /// O(`len_bytes`).
+    /// flush. These bytes become one part, the last of the held parts. Bytes appended later are
+    /// sent after this part. Returns false for a stale id or zero bytes. O(1) if all of the queue
+    /// is held, else O(`len_bytes`).
     ///
     /// The part must not begin inside bytes that were queued by reference, nor before the parts
     /// that were made since the last flush.
@@ -130,9 +133,9 @@ impl Outputs {
         true
     }
 
-    /// Releases the first held part of `conn` for the next flush, with the bytes appended between
-    /// that part and the next. Does nothing for a stale id. O(1) if the queue is empty, else up to
-    /// O(bytes).
+    /// Releases the first held part of `conn`: the next flush sends it, and also the bytes appended
+    /// between that part and the next. Does nothing for a stale id. O(1) if the queue is empty,
+    /// else up to O(bytes).
     pub fn release(&mut self, conn: ConnId) {
         let Some(slot) = self.slots.get_mut(conn.index()) else { return };
         if slot.generation != conn.generation() {
@@ -156,8 +159,8 @@ impl Outputs {
         self.slot(conn).is_some_and(|slot| slot.held.is_some())
     }
 
-    /// Returns the capacity of the buffers of `conn` into which bytes are copied, including unsent
-    /// ones; 0 if it owns none. O(1).
+    /// Returns the capacity of the output buffers of `conn` into which bytes are copied, in bytes.
+    /// Buffers with unsent bytes are included. 0 if it has no buffer. O(1).
     pub fn capacity_bytes(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| {
             let held = slot.held.as_ref().map_or(0, |held| held.capacity_bytes);
@@ -166,8 +169,8 @@ impl Outputs {
         })
     }
 
-    /// Returns the number of chunks of unsent output of `conn`, without the buffer that is being
-    /// appended to. The bytes in a send of the kernel count as one. O(1).
+    /// Returns the number of chunks of unsent output of `conn`, without the buffer to which bytes
+    /// are appended. The bytes that a send of the kernel has taken count as one chunk. O(1).
     pub fn piece_count(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| {
             let unsent = slot.unsent.chunk_count() + usize::from(!slot.unsent.is_empty());
@@ -195,14 +198,14 @@ impl Outputs {
         self.slots[conn.index()] = OutputSlot { generation: conn.generation(), ..OutputSlot::default() };
     }
 
-    /// Makes `conn` encrypted: its queue is sealed before it is sent.
+    /// Marks `conn` as encrypted: its queue is encrypted before it is sent.
     pub(crate) fn seal(&mut self, conn: ConnId) {
         if let Some(slot) = self.slot_mut(conn) {
             slot.sealing = Some(Box::default());
         }
     }
 
-    /// Returns true if the queue of `conn` is sealed before it is sent.
+    /// Returns true if the queue of `conn` is encrypted before it is sent.
     pub(crate) fn is_sealed(&self, conn: ConnId) -> bool {
         self.slot(conn).is_some_and(|slot| slot.sealing.is_some())
     }
@@ -216,8 +219,8 @@ impl Outputs {
         }
     }
 
-    /// Returns the plaintext of `conn` to seal next, which may be empty, and a buffer for the
-    /// records. `None` unless all sealed bytes are sent. Pass the buffer to
+    /// Returns the plaintext of `conn` to encrypt next, which may be empty, and a buffer for the
+    /// TLS records. `None` while encrypted bytes are unsent. The caller passes the buffer to
     /// [`put_sealed`](Self::put_sealed).
     pub(crate) fn next_to_seal(&mut self, conn: ConnId) -> Option<(&mut ByteQueue, Vec<u8>)> {
         let slot = self.slots.get_mut(conn.index())?;
@@ -240,8 +243,8 @@ impl Outputs {
         Some((self.slots[conn.index()].sealing.as_mut()?, buffer))
     }
 
-    /// Takes back the buffer of [`next_to_seal`](Self::next_to_seal), which now holds the sealed
-    /// records.
+    /// Stores the TLS records in `buffer`, which [`next_to_seal`](Self::next_to_seal) returned, as
+    /// the unsent bytes of `conn`.
     pub(crate) fn put_sealed(&mut self, conn: ConnId, buffer: Vec<u8>) {
         let Some(slot) = self.slots.get_mut(conn.index()) else { return };
         if slot.generation == conn.generation() {
@@ -255,16 +258,16 @@ impl Outputs {
         }
     }
 
-    /// Takes the sealed bytes of `conn` for a send of the kernel. [`sent`](Self::sent) takes back
-    /// the bytes that were not sent.
+    /// Takes the encrypted bytes of `conn` for a send of the kernel. [`sent`](Self::sent) takes
+    /// back the bytes that were not sent.
     pub(crate) fn take_sealed(&mut self, conn: ConnId) -> Option<ByteQueue> {
         let slot = self.slot_mut(conn)?;
         slot.in_flight_len_bytes = slot.unsent.len_bytes();
         Some(std::mem::take(&mut slot.unsent))
     }
 
-    /// Stops the flushes of `conn`: what is appended stays in its queue. O(connections with output
-    /// in this turn).
+    /// Stops the flushes of `conn`: bytes appended later stay in its queue. O(connections with
+    /// output in this turn).
     pub(crate) fn stop(&mut self, conn: ConnId) {
         if let Some(slot) = self.slot_mut(conn)
             && std::mem::replace(&mut slot.dirty, true)
@@ -273,14 +276,14 @@ impl Outputs {
         }
     }
 
-    /// Resumes the flushes of a stopped connection, with the next one.
+    /// Resumes the flushes of a stopped connection: the next flush sends its queue.
     pub(crate) fn resume(&mut self, conn: ConnId) {
         if self.slot(conn).is_some() {
             self.dirty.push(conn);
         }
     }
 
-    /// Takes all output of `conn`, of which the kernel has nothing, and closes it.
+    /// Returns all output of `conn` and frees its slot. No send of the kernel may have bytes of it.
     pub(crate) fn take(&mut self, conn: ConnId) -> CarriedOutput {
         let Some(slot) = self.slot_mut(conn) else { return CarriedOutput::default() };
         debug_assert_eq!(slot.in_flight_len_bytes, 0, "the kernel still has bytes");
@@ -288,9 +291,9 @@ impl Outputs {
         CarriedOutput { unsent, sealing, queue, held }
     }
 
-    /// Gives `output`, which another loop has taken from the connection, to the new `conn`. The
-    /// next flush sends it. Returns true if its first bytes are the unsent rest of a flush of the
-    /// other loop.
+    /// Stores `output`, which a connection brings from another loop, as the output of the new
+    /// `conn`. The next flush sends it. Returns true if a flush of the other loop has left bytes
+    /// unsent.
     pub(crate) fn put(&mut self, conn: ConnId, output: CarriedOutput) -> bool {
         let Some(slot) = self.slot_mut(conn) else { return false };
         let CarriedOutput { unsent, sealing, queue, held } = output;
@@ -305,7 +308,8 @@ impl Outputs {
         }
     }
 
-    /// Takes the list of connections to flush, to be passed to [`end_flush`](Self::end_flush).
+    /// Returns the list of connections to flush, and leaves an empty one. The caller passes the
+    /// list to [`end_flush`](Self::end_flush).
     pub(crate) fn begin_flush(&mut self) -> Vec<ConnId> {
         if !self.nowhere.is_empty() {
             self.nowhere = ByteQueue::new();
@@ -313,15 +317,16 @@ impl Outputs {
         std::mem::take(&mut self.dirty)
     }
 
-    /// Takes the list back for reuse.
+    /// Takes back the list of [`begin_flush`](Self::begin_flush) to reuse its memory.
     pub(crate) fn end_flush(&mut self, mut flushed: Vec<ConnId>) {
         flushed.clear();
         // Nothing is appended during a flush, so the list that replaced it is empty.
         self.dirty = flushed;
     }
 
-    /// Returns the queue of `conn` to send. `None` if it is empty, if bytes of an earlier flush are
-    /// unsent, and for encrypted connections. Returns the buffer of an empty queue to the pool.
+    /// Returns the queue of `conn`, to be sent directly. `None` if it is empty, if bytes of an
+    /// earlier flush are unsent, and for encrypted connections. Returns the buffer of an empty
+    /// queue to the pool.
     pub(crate) fn flushable(&mut self, conn: ConnId) -> Option<&mut ByteQueue> {
         let slot = self.slots.get_mut(conn.index())?;
         if slot.generation != conn.generation() {
@@ -343,7 +348,8 @@ impl Outputs {
         Some(&mut self.slots[conn.index()].queue)
     }
 
-    /// Takes the list of connections whose output could not be sent completely since the last call.
+    /// Returns the connections whose output could not be sent completely since the last call, and
+    /// empties the list.
     pub fn take_behind(&mut self) -> Vec<ConnId> {
         for conn in &self.behind {
             if let Some(slot) = self.slots.get_mut(conn.index()) {
@@ -366,13 +372,13 @@ impl Outputs {
         self.slot(conn).is_some_and(|slot| !slot.unsent.is_empty() || slot.in_flight_len_bytes > 0)
     }
 
-    /// Returns true if a send of the kernel holds bytes of `conn`.
+    /// Returns true while a send of the kernel has bytes of `conn`.
     pub(crate) fn in_flight(&self, conn: ConnId) -> bool {
         self.slot(conn).is_some_and(|slot| slot.in_flight_len_bytes > 0)
     }
 
-    /// Ends a send of the queue of `conn`: the buffer of an empty queue returns to the pool, else
-    /// the rest becomes `unsent`.
+    /// Handles the end of a send of the queue of `conn`: an empty queue returns its buffer to the
+    /// pool; otherwise the rest becomes `unsent`.
     #[inline]
     pub(crate) fn after_send(&mut self, conn: ConnId) {
         let Some(slot) = self.slots.get_mut(conn.index()) else { return };
@@ -396,8 +402,9 @@ impl Outputs {
         Some(slot.take_queue())
     }
 
-    /// Takes back a queue from `take_single` or `take_sealed`; its rest becomes `unsent`. The
-    /// buffer of an empty queue returns to the pool, even if the connection is closed.
+    /// Takes back a queue from `take_single` or `take_sealed` after the send; the bytes that were
+    /// not sent become `unsent`. The buffer of an empty queue returns to the pool, even if the
+    /// connection is closed.
     pub(crate) fn sent(&mut self, conn: ConnId, mut queue: ByteQueue) {
         if let Some(slot) =
             self.slots.get_mut(conn.index()).filter(|slot| slot.generation == conn.generation())
@@ -414,8 +421,8 @@ impl Outputs {
         }
     }
 
-    /// Borrows the unsent queue of `conn`, or, if that is empty, the bytes appended after it.
-    /// `None` if both are empty.
+    /// Borrows the queue with the unsent bytes of `conn`. If that is empty, borrows the bytes
+    /// queued since, as the new unsent queue. `None` if both are empty.
     pub(crate) fn unsent_mut(&mut self, conn: ConnId) -> Option<&mut ByteQueue> {
         let slot = self.slots.get_mut(conn.index())?;
         if slot.generation != conn.generation() {

@@ -1,4 +1,4 @@
-//! Sending of a queue with ordinary system calls: `send` for one contiguous piece, `sendmsg` for
+//! Sends a byte queue with ordinary system calls: `send` for one contiguous piece, `sendmsg` for
 //! several.
 
 use std::os::fd::AsFd;
@@ -12,10 +12,10 @@ use crate::sys::send_flags;
 /// The maximum number of pieces in one `sendmsg`.
 const PIECES_PER_CALL_MAX: usize = 256;
 
-/// The progress of a send.
+/// The reason for which a send stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// The queue is empty.
+    /// The whole queue is sent.
     All,
     /// The socket accepts no more bytes until it is writable again.
     Blocked,

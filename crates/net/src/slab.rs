@@ -1,5 +1,5 @@
-//! The connections of one loop: slots with generations, and the state that both back ends need for
-//! each.
+//! The connections of one loop: slots with generation numbers, and the state of each connection
+//! that both back ends need.
 //!
 //! A slot is free, open, or closed in this turn. A slot closed in this turn is not reused before
 //! the next `poll`, so the events of one turn never refer to two connections with one index.
@@ -11,13 +11,14 @@ use crate::{CloseReason, ConnId, Socket};
 pub(crate) struct Conn {
     generation: u32,
     socket: Option<Socket>,
-    /// The reason of the end; `Some` from the end of the connection until it is reported.
+    /// The reason for which the connection has ended; `None` while it is open, and after the end
+    /// was reported.
     pub(crate) ending: Option<CloseReason>,
-    /// True if the report of the end waits until input is resumed.
+    /// True while the report of the connection's end is postponed because input is paused.
     pub(crate) end_parked: bool,
     /// True if `Drained` is to be reported once all output is sent.
     pub(crate) awaits_drained: bool,
-    /// True while the caller wants no more input.
+    /// True after `pause_input`: the caller wants no input until `resume_input`.
     pub(crate) paused: bool,
     /// True if `PeerFinished` was reported: no more input will arrive.
     pub(crate) peer_finished: bool,
@@ -28,8 +29,8 @@ pub(crate) struct Conn {
     pub(crate) tls: Option<Box<Session>>,
     /// True if bytes for the TLS handshake have arrived and wait to be processed.
     pub(crate) awaits_step: bool,
-    /// True while nothing may be received: a handshake waits for a later turn, or the connection is
-    /// not connected yet or leaves.
+    /// True while nothing may be received: the TLS handshake waits for a later turn, the connection
+    /// is not connected yet, or it leaves the loop.
     pub(crate) input_stopped: bool,
     pub(crate) passage: Passage,
     /// The readiness of the socket, for the epoll back end.
@@ -48,22 +49,22 @@ pub(crate) enum Passage {
     Connecting,
     /// An outgoing connection whose TLS handshake is in progress.
     Shaking,
-    /// A connection to be released once the kernel has no request for it.
+    /// A connection that leaves the loop: it is released once the kernel has no request for it.
     Leaving,
 }
 
 /// The requests of a connection that the kernel has or that are queued for it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Requests {
-    /// The state of the receive.
+    /// The state of the receive of this connection.
     pub(crate) receive: Receive,
     /// True while a poll for writability is active.
     pub(crate) writable: bool,
-    /// True while more than a turn's worth of input is unparsed: nothing is received until it is
-    /// parsed.
+    /// True while the connection has more unparsed input than io_uring allows: nothing is received
+    /// until the caller has parsed it.
     pub(crate) throttled: bool,
-    /// True if the connection was throttled or found no buffer, and its socket has not been empty
-    /// since. Then one chunk at a time is received.
+    /// True for a connection that was throttled or for which no buffer was free, until its socket
+    /// is empty. Only one chunk at a time is received from it.
     pub(crate) floods: bool,
 }
 
@@ -79,14 +80,14 @@ pub(crate) enum Receive {
     Cancelling,
 }
 
-/// The readiness of a socket for input and output. It is edge-triggered, so it is stored until it
-/// is used up.
+/// The last known readiness of a socket for input and output. epoll reports only changes (edges),
+/// so the readiness is stored until a receive or send finds it used up.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Readiness {
-    /// True if bytes, or the end, may be waiting.
+    /// True if the socket may have bytes, or the end of the stream, to receive.
     pub(crate) readable: bool,
-    /// True if the peer has closed its side: no edge will come any more, so receive until the end
-    /// is found.
+    /// True if the peer has closed its side. No further event will come, so the loop receives until
+    /// it finds the end of the stream.
     pub(crate) peer_closed: bool,
     /// True if the connection is in `Epoll::readable`, the list of connections to receive from.
     pub(crate) queued: bool,
@@ -105,19 +106,19 @@ impl Conn {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Returns true if it is to be released.
+    /// Returns true if the connection leaves the loop.
     #[inline]
     pub(crate) fn is_leaving(&self) -> bool {
         self.passage == Passage::Leaving
     }
 
-    /// Returns true if it is outgoing and not reported as connected yet.
+    /// Returns true if the connection is outgoing and not reported as connected yet.
     pub(crate) fn is_opening(&self) -> bool {
         matches!(self.passage, Passage::Connecting | Passage::Shaking)
     }
 
-    /// Returns true if input is wanted: the connection is not paused, stopped, closing or ended,
-    /// and the peer has not finished.
+    /// Returns true if the loop may receive from the connection: it is not paused, stopped, closing
+    /// or ended, and the peer has not finished.
     #[inline]
     pub(crate) fn wants_input(&self) -> bool {
         !self.paused && !self.closing && !self.peer_finished && !self.input_stopped && self.ending.is_none()
@@ -129,13 +130,13 @@ impl Conn {
 pub(crate) struct Slab {
     slots: Vec<Conn>,
     free: Vec<u32>,
-    /// The slots released in this turn; they are free from the next one on.
+    /// The slots freed in this turn; they can be reused from the next turn on.
     released: Vec<u32>,
     open_count: usize,
 }
 
 impl Slab {
-    /// Stores `socket` in a free slot.
+    /// Stores `socket` in a free slot. Returns the id of the connection.
     pub(crate) fn insert(&mut self, socket: Socket) -> ConnId {
         self.open_count += 1;
         self.take_slot(Some(socket))
@@ -159,20 +160,20 @@ impl Slab {
         ConnId::new(index, 1)
     }
 
-    /// Returns the open connection with this id.
+    /// Returns the open connection with this id; `None` for a stale id.
     #[inline]
     pub(crate) fn get(&self, id: ConnId) -> Option<&Conn> {
         self.slots.get(id.index()).filter(|conn| conn.generation == id.generation() && conn.socket.is_some())
     }
 
-    /// Borrows the open connection with this id mutably.
+    /// Borrows the open connection with this id mutably; `None` for a stale id.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
         let slot = self.slots.get_mut(id.index());
         slot.filter(|conn| conn.generation == id.generation() && conn.socket.is_some())
     }
 
-    /// Takes the socket of an open connection; its id is stale from now on.
+    /// Removes an open connection and returns its socket; the id is stale from now on.
     pub(crate) fn release(&mut self, id: ConnId) -> Option<Socket> {
         let socket = self.get_mut(id)?.socket.take();
         self.released.push(id.index() as u32);

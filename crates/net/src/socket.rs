@@ -1,5 +1,5 @@
-//! A connected socket that is not part of a loop, with the addresses of both ends. It is a new one,
-//! or a loop has released it.
+//! A connected socket that is not part of a loop, with the addresses of both ends. It is either
+//! new, or was released by a loop.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -29,7 +29,8 @@ pub struct Socket {
     state: State,
 }
 
-/// The state of a socket. It is small because each event of a loop has room for a socket.
+/// The origin of a socket, with the state to hand to the loop that adopts it. The type is small
+/// because each event of a loop has room for a socket.
 #[derive(Debug)]
 enum State {
     /// A new socket, not to be encrypted.
@@ -41,7 +42,7 @@ enum State {
 }
 
 impl Socket {
-    /// Wraps a socket of which nothing was received or sent.
+    /// Wraps a new socket through which nothing was received or sent.
     fn unused(fd: OwnedFd, peer: Address, local: Address) -> Self {
         Self { fd, peer, local, state: State::New }
     }
@@ -95,10 +96,8 @@ impl Socket {
         Ok(Self::unused(socket.into(), address.clone(), address))
     }
 
-    /// Returns true if the peer has accepted the connection, false if that is still open.
-    ///
-    /// # Errors
-    /// The reason if the connection could not be opened.
+    /// Returns true if the peer has accepted the connection, false if the peer has not answered
+    /// yet.
     pub(crate) fn is_connected(&self) -> io::Result<bool> {
         sockopt::socket_error(&self.fd)??;
         match rustix::net::getpeername(&self.fd) {
@@ -120,7 +119,7 @@ impl Socket {
         Self { state, ..self }
     }
 
-    /// Returns true if the connection is encrypted, or will be.
+    /// Returns true if the connection is encrypted, or will be once a loop has adopted the socket.
     pub fn is_encrypted(&self) -> bool {
         match &self.state {
             State::New => false,
@@ -129,7 +128,7 @@ impl Socket {
         }
     }
 
-    /// Gives it the state of the connection that a loop has released.
+    /// Stores `carried`, the state of a connection that a loop has released, in this socket.
     pub(crate) fn carrying(self, carried: Carried) -> Self {
         Self { state: State::Released(Box::new(carried)), ..self }
     }
@@ -153,13 +152,13 @@ impl Socket {
         }
     }
 
-    /// Returns the bytes that a loop received and its caller did not consume, decrypted. Empty for
-    /// a new socket.
+    /// Returns the bytes that a loop has received, and decrypted if necessary, but its caller has
+    /// not consumed. Empty for a new socket.
     pub fn unread(&self) -> &[u8] {
         self.carried().map_or(&[], |carried| carried.input.unread())
     }
 
-    /// Returns the number of bytes that were queued and not sent.
+    /// Returns the number of bytes that were queued and not sent, including held parts.
     pub fn unsent_len_bytes(&self) -> usize {
         self.carried().map_or(0, |carried| carried.output.len_bytes())
     }
@@ -190,8 +189,8 @@ impl Socket {
         &self.local
     }
 
-    /// Sends `bytes` once without waiting and returns the number that the system accepted. For a
-    /// last message to a client that no loop will adopt.
+    /// Sends `bytes` with one call, without waiting. Returns the number of bytes that the system
+    /// accepted. For a last message to a client that no loop will adopt.
     pub fn send_once(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(&self.fd, bytes, crate::sys::send_flags())?)
     }

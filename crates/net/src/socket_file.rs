@@ -1,9 +1,10 @@
 //! The file of a Unix socket, and the rules for its replacement and removal.
 //!
 //! A socket file stays when its process is killed, so a new listener has to replace it. Between
-//! `bind` and `listen` a socket refuses connections just as an abandoned one does. So with a probe
-//! alone, two processes could remove each other's file. [`PathLock`] makes probe, removal, bind and
-//! listen one atomic step, and also the check and removal at the end.
+//! `bind` and `listen` a socket refuses connections just as an abandoned one does. So if each
+//! process only probed, that is, tried to connect, two processes could remove each other's file.
+//! [`PathLock`] makes probe, removal, bind and listen one atomic step. It also makes the check and
+//! the removal at the end of a process atomic.
 //!
 //! The lock is a file next to the socket, as in PostgreSQL and MySQL. The folder is not used as the
 //! lock: every user who can read a folder can lock it, an unreadable folder cannot be opened, and
@@ -28,11 +29,12 @@ pub struct SocketFile {
     identity: Identity,
 }
 
-/// The device and the inode of a file.
+/// The device number and the inode number of a file, which identify it.
 type Identity = (u64, u64);
 
 impl SocketFile {
-    /// Describes the file of a socket that was bound just now. The caller holds the lock of `path`.
+    /// Records the path and the identity of the socket file at `path`, which was bound just now.
+    /// The caller holds the lock of `path`.
     pub(crate) fn just_bound(path: &Path) -> io::Result<Self> {
         let found = fs::symlink_metadata(path)?;
         Ok(Self { path: std::path::absolute(path)?, identity: (found.dev(), found.ino()) })
@@ -43,8 +45,8 @@ impl SocketFile {
         &self.path
     }
 
-    /// Removes the file, unless the path is another file by now or another process is about to
-    /// listen there. Returns true if it was removed.
+    /// Removes the socket file. Leaves it if another file is at the path by now or another process
+    /// is about to listen there. Returns true if the file was removed.
     pub fn remove(&self) -> io::Result<bool> {
         let _lock = match PathLock::of(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(false),

@@ -4,10 +4,10 @@
 //! - Received bytes are in provided buffers until the next poll returns the buffers to the kernel.
 //!   If the kernel runs out of buffers, a receive ends with ENOBUFS. It is armed again in the next
 //!   turn, before all others.
-//! - Pausing cancels the receive; bytes that were already on their way are still reported. A
-//!   connection that leaves more unparsed bytes than a turn's worth is paused in the same way. From
-//!   then on it receives one chunk per turn, until its socket is empty: a multishot receive would
-//!   fill all buffers whenever it is armed.
+//! - Pausing cancels the receive; bytes that were already on their way are still reported. If a
+//!   connection has more unparsed bytes than a limit, its receive is cancelled in the same way.
+//!   From then on the loop receives one chunk per turn from it, until its socket is empty: a
+//!   multishot receive would fill all buffers whenever it is armed.
 //! - Kernels can fail to report the end of a connection. If bytes and a reset after them arrive
 //!   while the loop works, a multishot receive may report the bytes and then wait forever. This was
 //!   seen with Linux 6.18, once in some thousand resets during floods. Therefore
@@ -15,9 +15,11 @@
 //!   is at its end, its receive is cancelled and armed again; then it reports the end.
 //! - A flush queues one send per connection, which the next poll submits. Output of several pieces,
 //!   or to a Unix socket, is sent by system call instead. Output that a socket does not accept at
-//!   once waits for a poll request. So does an outgoing connection until its peer has answered.
-//! - A released connection waits until its requests, which are cancelled, have completed. Bytes
-//!   that arrive until then, and the rest of a cancelled send, are part of what is handed over.
+//!   once waits for a poll request. An outgoing connection waits for a poll request in the same way
+//!   until its peer has answered.
+//! - The requests of a released connection are cancelled. The connection is reported as released
+//!   once they have completed. Bytes that arrive until then, and the rest of a cancelled send, move
+//!   with it to the other loop.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -36,18 +38,18 @@ use crate::sys::ring::{Completion, Received, Ring, Wait};
 use crate::waker::WakerKind;
 use crate::{CloseReason, ConnId, Event, Listener, ListenerId, LoopOptions, Socket, Waker};
 
-/// The limit of unparsed bytes of a marked connection, in chunks; above it nothing more is
-/// received.
+/// The maximum number of unparsed chunks ([`LoopOptions::read_chunk_len_bytes`]) of a connection
+/// that the caller has marked ready. Above it, nothing more is received.
 const UNPARSED_CHUNKS_MAX: usize = 8;
 
-/// The divisor of a check for ends: it covers as many slots as an eighth of the open connections,
-/// with one system call.
+/// The divisor for the number of slots that one check for unreported ends covers: an eighth of the
+/// open connections, with one system call.
 const LOOK_DIVISOR: usize = 8;
-/// The minimum number of slots that one check for ends covers.
+/// The minimum number of slots that one check for unreported ends covers.
 const LOOK_COUNT_MIN: usize = 256;
 
-/// The number of requests with which gathering ends; with so many, the cost of a turn per request
-/// is small.
+/// The maximum number of requests for which a poll waits when it gathers. With this number, the
+/// cost of a turn per request is already small.
 const GATHER_REQUESTS_MAX: usize = 128;
 
 /// Returns true if a marked connection has more unparsed bytes than allowed.
@@ -60,22 +62,22 @@ pub(crate) struct Uring {
     ring: Ring,
     event_fd: Arc<OwnedFd>,
     listeners: Vec<Option<Listener>>,
-    /// The listeners that could not accept. They accept with system calls until no client waits;
-    /// then the kernel accepts again.
+    /// The listeners that could not accept. The loop itself calls accept for them until no client
+    /// waits; then the kernel accepts again.
     accept_pauses: AcceptPauses,
-    /// The connections whose receive has ended and must be armed again.
+    /// The connections whose receive has ended and must be submitted again.
     to_arm: Vec<ConnId>,
-    /// The connections whose receive ended because no provided buffer was free. Their
-    /// receives are armed again before all others.
+    /// The connections whose receive ended because no provided buffer was free. Their receives are
+    /// submitted again before all others.
     starved: Vec<ConnId>,
-    /// The connections from which nothing is received until their input is parsed.
+    /// The connections from which nothing is received until the caller has parsed their input.
     throttled: Vec<ConnId>,
     /// The connections whose last send stopped at the limit of a turn, although the socket may
     /// accept more.
     writable: Vec<ConnId>,
-    /// The connections with a send submitted by the last flush.
+    /// The connections with a send that the last flush has queued.
     submitted: Vec<ConnId>,
-    /// The slot at which the next check for ends begins.
+    /// The slot at which the next check for unreported ends begins.
     looks_from: usize,
 }
 
@@ -123,12 +125,13 @@ impl Uring {
         }
     }
 
-    /// Begins to receive from `conn`, which was opened just now.
+    /// Submits a receive from `conn`, which was opened just now.
     pub(crate) fn watch(&mut self, core: &mut Core, conn: ConnId) {
         self.arm(core, conn);
     }
 
-    /// Begins to wait until `conn`, which is connecting, is connected or has failed.
+    /// Submits a poll request that completes when `conn`, which is connecting, is connected or has
+    /// failed.
     pub(crate) fn await_connected(&mut self, core: &mut Core, conn: ConnId) {
         if let Some(open) = core.conns.get_mut(conn) {
             open.requests.writable = true;
@@ -136,7 +139,7 @@ impl Uring {
         }
     }
 
-    /// Continues in the next turn to send the output of `conn` that was left unsent.
+    /// Adds `conn` to the connections whose unsent output the next turn continues to send.
     pub(crate) fn send_soon(&mut self, conn: ConnId) {
         self.writable.push(conn);
     }
@@ -170,7 +173,8 @@ impl Uring {
         }
     }
 
-    /// Cancels the receive of `conn`, if one is active.
+    /// Cancels the receive of `conn` if one is active; it can be submitted again after the
+    /// cancellation.
     fn disarm(&mut self, core: &mut Core, conn: ConnId) {
         if let Some(open) = core.conns.get_mut(conn)
             && open.requests.receive == Receive::Armed
@@ -188,7 +192,8 @@ impl Uring {
         self.arm(core, conn);
     }
 
-    /// Checks the next connections for unreported ends; see the module.
+    /// Checks the connections in the next slots for ends that the kernel has not reported; see the
+    /// module.
     pub(crate) fn find_closed_connections(&mut self, core: &mut Core) {
         let count = (core.conns.open_count() / LOOK_DIVISOR).max(LOOK_COUNT_MIN);
         let slots = core.conns.next_open(&mut self.looks_from, count);
@@ -270,9 +275,9 @@ impl Uring {
         Ok(())
     }
 
-    /// Returns the number of completions to wait for: one, or several for a short time if many
-    /// connections are busy. These are at most half of the busy connections, because their peers
-    /// work while this thread does: a wait for all would leave one side idle.
+    /// Returns the number of completions for which the next poll waits: one, or several for a short
+    /// time if many connections are busy. The number is at most half of the busy connections. Their
+    /// peers work while this thread does, so a wait for all requests would leave one side idle.
     fn gathering(&self, core: &Core) -> Wait {
         let gather_us = core.gather_us();
         if gather_us == 0 {
@@ -359,7 +364,7 @@ impl Uring {
         }
     }
 
-    /// Stops receiving from a connection until the caller has parsed its input.
+    /// Stops receiving from `conn`, which has much unparsed input, until the caller has parsed it.
     fn throttle(&mut self, core: &mut Core, conn: ConnId) {
         if let Some(open) = core.conns.get_mut(conn)
             && !std::mem::replace(&mut open.requests.throttled, true)
@@ -370,7 +375,7 @@ impl Uring {
         }
     }
 
-    /// Resumes receiving from throttled connections that are not marked any more.
+    /// Resumes receiving from throttled connections whose input the caller has parsed since.
     fn unthrottle(&mut self, core: &mut Core) {
         for conn in std::mem::take(&mut self.throttled) {
             if core.inputs.is_marked(conn) {
@@ -410,8 +415,9 @@ impl Uring {
         }
     }
 
-    /// Accepts with system calls until no client waits; then the kernel accepts again. After the
-    /// limit of a turn or a failure, it is continued later.
+    /// Accepts clients of a paused listener with system calls until no client waits; then the
+    /// kernel accepts again. If the limit per turn is reached or an accept fails, a later turn
+    /// continues.
     fn retry_accept(&mut self, id: ListenerId, accepts_max: usize, events: &mut Vec<Event>) {
         let Some(Some(listener)) = self.listeners.get(id.index()) else { return };
         for _ in 0..accepts_max {
@@ -446,13 +452,13 @@ impl Uring {
         sent_to
     }
 
-    /// Submits the queued requests to the kernel. The next poll submits those that the kernel does
-    /// not take.
+    /// Submits the queued requests to the kernel. The next poll submits the requests that the
+    /// kernel did not accept now.
     pub(crate) fn submit(&mut self) {
         self.ring.submit();
     }
 
-    /// Sends the queue of a connection that has no other unsent bytes.
+    /// Sends the queue of `conn`, which has no unsent bytes from before.
     fn send_first(&mut self, core: &mut Core, conn: ConnId) {
         let Some(open) = core.conns.get(conn) else { return };
         // A send to a Unix socket is a copy into the peer's queue: a request and its completion
@@ -470,7 +476,7 @@ impl Uring {
         self.settle(core, conn, sent);
     }
 
-    /// Seals the queue of an encrypted connection and sends it, unless earlier bytes are unsent.
+    /// Encrypts the queue of an encrypted connection and sends it, unless earlier bytes are unsent.
     fn flush_sealed(&mut self, core: &mut Core, conn: ConnId) {
         if core.outputs.is_behind(conn) {
             return core.outputs.note_behind(conn);
@@ -490,8 +496,8 @@ impl Uring {
         }
     }
 
-    /// Handles the result of a send: waits for writability, continues in the next turn, or ends the
-    /// connection.
+    /// Handles the result of a send by system call: waits for writability, continues in the next
+    /// turn, or ends the connection.
     fn settle(&mut self, core: &mut Core, conn: ConnId, sent: Result<Sent, Errno>) {
         match sent {
             Ok(Sent::All) => return core.output_sent(conn),
@@ -507,7 +513,7 @@ impl Uring {
         core.await_drained(conn);
     }
 
-    /// Handles the completion of a send.
+    /// Handles the completion of a send of the kernel: takes back the bytes that were not sent.
     fn sent(&mut self, core: &mut Core, conn: ConnId, queue: stdx::ByteQueue, outcome: io::Result<usize>) {
         core.outputs.sent(conn, queue);
         match outcome.map_err(|error| (Errno::from_io_error(&error), error)) {
@@ -518,7 +524,7 @@ impl Uring {
         }
     }
 
-    /// Sends the bytes that earlier flushes left, and then those appended since.
+    /// Sends the bytes of `conn` that earlier flushes left unsent, and then those queued since.
     fn send_unsent(&mut self, core: &mut Core, conn: ConnId) {
         if core.conns.get(conn).is_none() || core.outputs.in_flight(conn) {
             return;

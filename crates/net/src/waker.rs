@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 /// A handle that wakes the loop that created it: the current or next `poll` returns and reports
-/// `Woken`. Cheap to clone. It always makes a system call, which the caller can save if it knows
-/// that the loop is awake.
+/// `Woken`. Cheap to clone. Each wake-up is a system call; a caller that knows that the loop is
+/// awake can omit it.
 #[derive(Clone, Debug)]
 pub struct Waker(pub(crate) WakerKind);
 

@@ -88,7 +88,7 @@ fn submitted_output_leaves_without_a_poll(backend: BackendChoice) {
     }
 }
 
-/// A loop with one TCP listener on a free port.
+/// A loop with one TCP listener on a free port, for one test.
 struct Served {
     event_loop: EventLoop,
     address: std::net::SocketAddr,
@@ -115,7 +115,7 @@ impl Served {
         Self { event_loop, address, events: Vec::new() }
     }
 
-    /// Runs one turn: flushes, polls, adopts new connections. Returns the other events.
+    /// Runs one turn: flushes, polls, adopts new connections. Returns all events except `Accepted`.
     fn turn(&mut self, timeout: Duration) -> Vec<Event> {
         self.event_loop.flush();
         self.events.clear();
@@ -134,7 +134,7 @@ impl Served {
         rest
     }
 
-    /// Runs turns until `done` returns true for one of the events.
+    /// Runs turns until `done` returns true for one of their events.
     fn turn_until(&mut self, mut done: impl FnMut(&mut EventLoop, &Event) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -154,7 +154,8 @@ impl Served {
         stream
     }
 
-    /// Connects a client. Identifies its connection by a first byte, which is then consumed.
+    /// Connects a client that sends one byte, by which the loop's connection is identified. Returns
+    /// both; the byte is consumed.
     fn connect_known(&mut self) -> (TcpStream, ConnId) {
         let mut client = self.connect();
         client.write_all(b"!").unwrap();
@@ -180,7 +181,7 @@ impl Served {
         self.event_loop.split().1.len_bytes(conn)
     }
 
-    /// Asserts that nothing is reported for a short time.
+    /// Asserts that the loop reports no event for a short time.
     fn assert_quiet(&mut self) {
         let events = self.turn(Duration::from_millis(20));
         assert!(events.is_empty(), "{events:?}");
@@ -728,8 +729,8 @@ fn a_half_closed_peer_is_served_through_pauses(backend: BackendChoice) {
     assert!(got == expected);
 }
 
-/// Checks that connections do not mix when they come and go fast. Then a descriptor number names a
-/// new socket while requests for its former owner are still queued.
+/// Checks that connections which open and close quickly do not get each other's bytes. A descriptor
+/// number may then name a new socket while requests for its former owner are still queued.
 fn descriptors_used_again_at_once_do_not_mix_connections(backend: BackendChoice) {
     let mut served = Served::start(backend);
     let mut random = Random(5);
@@ -873,7 +874,8 @@ fn a_socket_accepted_on_one_loop_works_on_another(backend: BackendChoice) {
     other.join().unwrap();
 }
 
-/// Sends `len` bytes in random pieces while reading them back.
+/// Sends `len` bytes in pieces of random length to a server that echoes them, and checks the bytes
+/// that come back.
 fn echo_client(stream: TcpStream, len: usize, seed: u64) {
     let sent = pattern(len, seed);
     let mut random = Random(seed);

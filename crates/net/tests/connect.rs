@@ -40,7 +40,7 @@ on_each_backend! {
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A time limit for attempts that cannot succeed.
+/// A short time limit, for connection attempts that cannot succeed.
 const SHORT: Duration = Duration::from_millis(50);
 
 fn new_loop(backend: BackendChoice) -> EventLoop {
@@ -51,7 +51,7 @@ fn later() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// Returns the first event other than `Drained`. Fails if there is none in time.
+/// Returns the next event other than `Drained`. Fails the test if there is none in time.
 fn next_event(event_loop: &mut EventLoop) -> Event {
     let deadline = later();
     loop {
@@ -67,7 +67,7 @@ fn next_event(event_loop: &mut EventLoop) -> Event {
     }
 }
 
-/// Connects to `to`, which must fail. Returns the error.
+/// Connects to `to`, which must fail. Returns the error that was reported.
 fn failure(
     event_loop: &mut EventLoop,
     to: &Address,

@@ -1,5 +1,5 @@
-//! Tests of a loop in a process that has no free descriptor, for each back end. They have a process
-//! of their own because the limit applies to all of it.
+//! Tests of a loop in a process that has no free descriptor, for each back end. They run in a
+//! process of their own because the limit of descriptors applies to the whole process.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
 use std::fs::File;

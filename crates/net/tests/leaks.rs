@@ -1,5 +1,6 @@
-//! Descriptors of connections that move or are opened, for each back end: none is left over. The
-//! test has a process of its own because it counts all descriptors.
+//! Checks for each back end that connections which move, or are opened by the loop, leave no
+//! descriptor open. The test runs in a process of its own because it counts all descriptors of the
+//! process.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
 #![cfg(target_os = "linux")]
@@ -64,7 +65,8 @@ fn turn(event_loop: &mut EventLoop) -> Vec<Event> {
     events
 }
 
-/// Reads until the other end is closed, which shows that the kernel has no request for it.
+/// Reads from the peer's socket until the stream ends. Then the kernel has closed the other socket,
+/// so it has no request for it.
 fn await_end(mut far: UnixStream) {
     let _ = std::io::copy(&mut far, &mut std::io::sink());
     assert_eq!(far.read(&mut [0]).unwrap_or(0), 0);
@@ -74,7 +76,7 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// The ways in which a connection that moves ends.
+/// The ways in which a connection that moves can end, as functions that produce each.
 const WAYS: [fn(&LoopOptions); 7] = [
     |options| {
         // The peer closes when the release begins.
@@ -149,7 +151,7 @@ const WAYS: [fn(&LoopOptions); 7] = [
     },
 ];
 
-/// Opens connections that fail or are given up.
+/// Opens outgoing connections that fail, or that the caller closes before they are open.
 fn attempts(options: &LoopOptions) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap());

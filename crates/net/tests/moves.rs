@@ -51,7 +51,7 @@ on_each_backend! {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns the preferred suite of a version.
+/// Returns the preferred cipher suite of a TLS version.
 fn suite(version: &rustls::SupportedProtocolVersion) -> SupportedCipherSuite {
     let fits = |suite: &&SupportedCipherSuite| {
         suite.version() == version && !format!("{:?}", suite.suite()).contains("RSA")
@@ -86,7 +86,7 @@ fn tls_over_unix_moves_under_load(backend: BackendChoice) {
     load::run(backend, Transport::Unix, tls(&rustls::version::TLS13));
 }
 
-/// Two loops of one thread and a connection that is in one of them.
+/// Two loops on one thread, and one connection that is in one of them.
 struct Pair {
     loops: [EventLoop; 2],
     /// The index of the loop that has the connection.
@@ -105,14 +105,14 @@ impl Pair {
         Self { loops, at: 0, conn }
     }
 
-    /// Connects by a Unix socket pair.
+    /// Creates a pair whose connection is a Unix socket pair. Also returns the peer's socket.
     fn unix(backend: BackendChoice) -> (UnixStream, Self) {
         let (near, far) = UnixStream::pair().unwrap();
         far.set_read_timeout(Some(PATIENCE)).unwrap();
         (far, Self::new(backend, near.try_into().unwrap()))
     }
 
-    /// Connects by TCP.
+    /// Creates a pair whose connection is TCP. Also returns the peer's socket.
     fn tcp(backend: BackendChoice) -> (TcpStream, Self) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -144,14 +144,15 @@ impl Pair {
         self.turn_until(|event_loop, _| event_loop.inputs().len_bytes(conn) >= len_bytes);
     }
 
-    /// Releases the connection and returns its socket.
+    /// Releases the connection from its loop and returns the socket.
     fn release(&mut self) -> Socket {
         let conn = self.conn;
         assert!(self.here().release(conn));
         self.released()
     }
 
-    /// Runs turns until the socket is reported, which must be the only event but `Drained`.
+    /// Runs turns until the released socket is reported. No event other than `Drained` may precede
+    /// it.
     fn released(&mut self) -> Socket {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -170,7 +171,7 @@ impl Pair {
         }
     }
 
-    /// Adopts the socket in the other loop.
+    /// Adopts the socket in the loop that did not have it.
     fn adopt(&mut self, socket: Socket) {
         self.at = 1 - self.at;
         self.conn = self.here().adopt(socket).unwrap();
@@ -195,7 +196,7 @@ fn turn(event_loop: &mut EventLoop, timeout: Duration) -> Vec<Event> {
     events
 }
 
-/// Returns the next socket that is accepted.
+/// Runs turns until a client is accepted. Returns its socket.
 fn accept(event_loop: &mut EventLoop) -> Socket {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -208,13 +209,13 @@ fn accept(event_loop: &mut EventLoop) -> Socket {
     }
 }
 
-/// Returns `len` bytes that differ from their neighbours.
+/// Returns `len` bytes, each of which differs from its neighbours.
 fn numbered(len: usize) -> Vec<u8> {
     (0..len).map(|at| load::byte(7, at as u64)).collect()
 }
 
-/// Cuts the client's records, those of the handshake included, at random bytes and moves the
-/// connection at each cut. The server echoes the data.
+/// Moves an encrypted connection at random bytes of the client's records, including those of the
+/// handshake. The server must echo all data.
 fn a_session_cut_anywhere_moves_whole(backend: BackendChoice) {
     let identity = Identity::new();
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
@@ -368,8 +369,9 @@ fn a_send_that_waits_for_the_peer_is_taken_back(backend: BackendChoice) {
     assert!(reader.join().unwrap() == numbered(appended as usize), "other bytes arrived");
 }
 
-/// Ends sessions by an alert or a wrong record, not by the end of the stream. It arrives together
-/// with data, so it is found and not reported when the connection is released.
+/// Ends TLS sessions by an alert or an invalid record, not by the end of the stream. The alert or
+/// record arrives together with data. So the loop has found the end but not reported it when the
+/// connection is released.
 fn the_end_of_a_tls_session_moves(backend: BackendChoice) {
     let identity = Identity::new();
     for is_broken in [false, true] {
@@ -466,7 +468,7 @@ fn bytes_that_arrive_during_the_release_are_handed_over(backend: BackendChoice) 
     assert_eq!(pair.here().inputs().bytes(conn), b"just before, just after");
 }
 
-/// The moments at which the peer closes the connection.
+/// The time at which the peer closes the connection, relative to the move.
 #[derive(Clone, Copy, Debug)]
 enum Closes {
     BeforeItsEndIsReceived,

@@ -44,7 +44,7 @@ on_each_backend! {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns one suite of each version, and both record layouts of the older one.
+/// Returns one cipher suite of each TLS version, and for TLS 1.2 one of each record layout.
 fn suites() -> Vec<SupportedCipherSuite> {
     let by_key = |suite: &&SupportedCipherSuite| !format!("{:?}", suite.suite()).contains("RSA");
     let found: Vec<_> = ALL_CIPHER_SUITES.iter().filter(by_key).copied().collect();
@@ -52,7 +52,7 @@ fn suites() -> Vec<SupportedCipherSuite> {
     found
 }
 
-/// A report of the loop of an [`Echo`].
+/// A report from the loop of an [`Echo`] to the test.
 #[derive(Debug)]
 enum Report {
     Secured { resumed: bool },
@@ -160,7 +160,7 @@ fn echo(event_loop: &mut EventLoop, event: Event) -> Option<Report> {
 struct Client {
     tls: ClientConnection,
     stream: TcpStream,
-    /// The number of bytes sent at once.
+    /// The maximum number of bytes that the client sends at once.
     step: usize,
 }
 
@@ -197,7 +197,7 @@ impl Client {
         }
     }
 
-    /// Receives some bytes and returns their number; an error is one of their records.
+    /// Receives some TLS bytes and returns their number. An invalid record in them is an error.
     fn receive_tls(&mut self) -> Result<usize, rustls::Error> {
         let got = loop {
             match self.tls.read_tls(&mut self.stream) {
@@ -233,7 +233,7 @@ impl Client {
         got
     }
 
-    /// Returns true if the peer has sent `close_notify` after all received data.
+    /// Returns true if the peer has sent `close_notify` behind all received data.
     fn is_told_the_end(&mut self) -> bool {
         loop {
             match self.tls.reader().read(&mut [0; 1]) {

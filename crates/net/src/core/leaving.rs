@@ -1,13 +1,14 @@
-//! Connections that move to another loop.
+//! The move of a connection to another loop, as the loop that it leaves performs it.
 //!
 //! A release stops the flushes, the receives and the reports of a connection, and the back end
-//! cancels the requests that the kernel has for it. Bytes that arrive before the end of a
-//! cancelled receive join the unconsumed input; the rest of a cancelled send becomes unsent again.
-//! Once the kernel has no request left, the slot is freed, and the socket is reported with
-//! everything that belongs to it. The other loop puts each part into its place.
+//! cancels the requests that the kernel has for it. Bytes that arrive before the end of a cancelled
+//! receive join the unconsumed input; the rest of a cancelled send becomes unsent again. Once the
+//! kernel has no request left, the slot is freed, and the socket is reported. It carries the input,
+//! the output and the TLS state of the connection, which the other loop takes over.
 //!
-//! An end that was found but not reported moves along and is reported by the other loop, after the
-//! input. All other ends are found by the other loop: the end of a stream stays in the socket.
+//! If this loop has found that the connection ended but has not reported it, the other loop reports
+//! the end, after the input. If this loop has not found the end, the other one finds it, since the
+//! end of a stream stays in the socket.
 
 use std::time::Instant;
 
@@ -19,8 +20,8 @@ use crate::tls::PeerSide;
 use crate::{ConnId, Event, Socket};
 
 impl Core {
-    /// Stops `conn`, which is to be released. Returns false for a stale id, for a connection that
-    /// already leaves, and for an outgoing one that is not connected.
+    /// Begins to release `conn`: stops its flushes, receives and reports. Returns false for a stale
+    /// id, for a connection that already leaves, and for an outgoing one that is not connected.
     pub(crate) fn begin_release(&mut self, conn: ConnId) -> bool {
         let Some(open) = self.conns.get_mut(conn) else { return false };
         if open.passage != Passage::Settled {
@@ -33,8 +34,8 @@ impl Core {
         true
     }
 
-    /// Makes the next poll return at once if the kernel has no request for `conn`. Otherwise the
-    /// last completion ends its wait.
+    /// Makes the next poll return at once if the kernel has no request for `conn`. If it has
+    /// requests, the completion of the last one ends the wait of that poll.
     pub(crate) fn hasten_release(&mut self, conn: ConnId) {
         if self.is_quiet(conn) {
             self.ended.push(conn);
@@ -68,7 +69,8 @@ impl Core {
         }
     }
 
-    /// Frees the slot of `conn` and returns its socket with its state. `None` for a stale id.
+    /// Frees the slot of `conn`. Returns its socket, which carries the state of the connection.
+    /// Returns `None` for a stale id.
     fn depart(&mut self, conn: ConnId) -> Option<Socket> {
         let open = self.conns.get_mut(conn)?;
         let is_handshaking = open.is_handshaking();
@@ -83,8 +85,9 @@ impl Core {
         Some(self.conns.release(conn)?.carrying(carried))
     }
 
-    /// Puts the state of a released connection into its place under `conn`, which was opened just
-    /// now. Returns true if sending continues with bytes that a flush of the other loop has left.
+    /// Takes over the state of a released connection for `conn`, which was opened just now. Returns
+    /// true if a flush of the former loop has left bytes unsent, so that sending continues with
+    /// them.
     pub(crate) fn arrive(&mut self, conn: ConnId, carried: Carried) -> bool {
         let Carried { input, output, session, handshake_deadline, closing, ending } = carried;
         let Some(open) = self.conns.get_mut(conn) else { return false };

@@ -1,9 +1,9 @@
 //! Outgoing connections, until they are reported as connected or failed.
 //!
-//! A connecting socket becomes writable when the peer has accepted or refused; the socket then says
-//! which. Meanwhile nothing is received, and queued output waits. Then an encrypted connection
-//! performs its handshake like those of clients. One deadline covers both stages. It is stored
-//! beside those of handshakes.
+//! A connecting socket becomes writable when the peer has accepted or refused; its error state then
+//! shows which. Until then, nothing is received and queued output waits. After that, an encrypted
+//! connection performs its TLS handshake. One deadline covers connecting and the handshake; it is
+//! stored with the deadlines of all other handshakes.
 
 use std::time::Instant;
 
@@ -25,7 +25,8 @@ pub(crate) enum Attempt {
 }
 
 impl Core {
-    /// Gives a slot to `socket`, which connects and is encrypted if there is a `session`.
+    /// Stores `socket`, which is connecting, in a slot and returns the id. With a `session`, the
+    /// connection performs a TLS handshake once it is connected.
     pub(crate) fn begin_connect(
         &mut self,
         socket: Socket,
@@ -45,8 +46,8 @@ impl Core {
         conn
     }
 
-    /// Returns a stale id for an outgoing connection that failed at once. The next poll reports
-    /// the failure.
+    /// Records that an outgoing connection failed before it had a socket. Returns a stale id for
+    /// it. The next poll reports the failure under this id.
     #[cold]
     pub(crate) fn fail_connect(&mut self, error: ConnectError) -> ConnId {
         let conn = self.conns.stale_id();
@@ -60,8 +61,8 @@ impl Core {
         self.connect_errors.retain(|&(failed, _)| failed != conn);
     }
 
-    /// Asks the socket of `conn`, which is connecting, for the outcome. Reports a plain connection
-    /// as connected, and begins the handshake of an encrypted one.
+    /// Reads from the socket of `conn`, which is connecting, if the peer has accepted. If so,
+    /// reports a plain connection as connected, and begins the handshake of an encrypted one.
     #[cold]
     pub(crate) fn try_connected(&mut self, conn: ConnId, events: &mut Vec<Event>) -> Attempt {
         let Some(open) = self.conns.get_mut(conn) else { return Attempt::Failed };
@@ -89,14 +90,16 @@ impl Core {
     }
 }
 
-/// Takes the error of `conn`, as its event.
+/// Removes the error of `conn` from `errors`. Returns it as the event `ConnectFailed`; `None` if
+/// there is no error of `conn`.
 pub(super) fn take_error(errors: &mut Vec<(ConnId, ConnectError)>, conn: ConnId) -> Option<Event> {
     let at = errors.iter().position(|&(failed, _)| failed == conn)?;
     let (_, error) = errors.swap_remove(at);
     Some(Event::ConnectFailed(conn, error))
 }
 
-/// Returns the error of an outgoing connection at the stage `passage` that ended for `reason`.
+/// Returns the error to report for an outgoing connection that was at the stage `passage` when it
+/// ended for `reason`.
 pub(super) fn opening_error(passage: Passage, reason: CloseReason) -> ConnectError {
     match reason {
         CloseReason::Failed(kind) => ConnectError::Socket(kind.into()),

@@ -25,8 +25,8 @@ const PUBLISHED_MIN: u16 = 2;
 /// The alignment of the ring of entries: it must begin at a page.
 const PAGE_LEN_BYTES: usize = 4096;
 
-/// The kernel's flag for further completions: of the same request (`IORING_CQE_F_MORE`), or into
-/// the same buffer (`IORING_CQE_F_BUF_MORE`).
+/// The kernel's flag that further completions will follow: of the same request
+/// (`IORING_CQE_F_MORE`), or into the same buffer (`IORING_CQE_F_BUF_MORE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum More {
     /// Another completion follows.
@@ -36,7 +36,7 @@ pub(crate) enum More {
 }
 
 impl From<bool> for More {
-    /// Converts a flag of a completion.
+    /// Converts the flag of a completion: true means that further completions follow.
     fn from(follows: bool) -> Self {
         if follows { Self::Follows } else { Self::Ended }
     }
@@ -71,7 +71,7 @@ impl Region {
         }
     }
 
-    /// Returns the address of the entries, for their registration.
+    /// Returns the address of the ring of buffer entries, with which the ring is registered.
     pub(super) fn entries_address(&self) -> u64 {
         self.entries.as_ptr() as u64
     }
@@ -86,7 +86,7 @@ impl Drop for Region {
     }
 }
 
-/// The provided buffers, as seen by the program.
+/// The buffers provided to the kernel, and the state in which the loop knows each of them.
 pub(crate) struct ProvidedBuffers {
     region: Rc<Region>,
     /// The number of buffers, a power of two.
@@ -94,17 +94,18 @@ pub(crate) struct ProvidedBuffers {
     buffer_len_bytes: u32,
     /// The number of bytes that the kernel has written to each buffer since its publication.
     cursors: Vec<u32>,
-    /// The buffers that the kernel has released in this turn.
+    /// The buffers that the kernel has released in this turn. They can be published again after its
+    /// end.
     done: Vec<u16>,
-    /// The buffers that are not in the ring. The last one used is on top, because its lines are the
-    /// most likely ones in the cache.
+    /// The buffers that the kernel does not have. The last one used is on top of this stack,
+    /// because its memory is most likely still in the cache.
     idle: Vec<u16>,
-    /// The number of buffers in the ring.
+    /// The number of buffers that the kernel has.
     published: u16,
-    /// The wanted number of published buffers. It is small at first, so that a quiet loop uses
-    /// little memory again and again, and doubles each time the kernel found no buffer.
+    /// The number of buffers to publish. It is small at first, so that a quiet loop always reuses
+    /// the same little memory. It doubles each time the kernel found no free buffer.
     wanted: u16,
-    /// The number of entries published since the start, modulo 2^16.
+    /// The number of buffer entries published since the start, modulo 2^16.
     tail: u16,
     turn: u32,
 }
@@ -132,12 +133,13 @@ impl ProvidedBuffers {
         buffers
     }
 
-    /// Records that the kernel found no buffer: from the next turn on it has twice as many.
+    /// Records that the kernel found no free buffer: from the next turn on, twice as many are
+    /// published.
     pub(crate) fn ran_out(&mut self) {
         self.wanted = self.wanted.saturating_mul(2).min(self.count);
     }
 
-    /// Returns the memory, which must live as long as the kernel uses it.
+    /// Returns the memory of the buffers, which must stay allocated as long as the kernel uses it.
     pub(super) fn region(&self) -> &Rc<Region> {
         &self.region
     }
@@ -146,9 +148,9 @@ impl ProvidedBuffers {
         self.count
     }
 
-    /// Records that the kernel has written `len` bytes to buffer `id`, after those it wrote there
-    /// before, and whether it will write more. Only the ring may call this, once per completion and
-    /// in their order: the span gives access to bytes that were the kernel's until then.
+    /// Records that the kernel has written `len` more bytes to buffer `id`. `more` states if it
+    /// will write further bytes there. Returns the span of the bytes. Only the ring may call this,
+    /// once per completion and in their order: until then, the bytes belong to the kernel.
     pub(super) fn received(&mut self, id: u16, len: u32, more: More) -> Span {
         let cursor = &mut self.cursors[usize::from(id)];
         assert!(len <= self.buffer_len_bytes - *cursor, "the kernel reports more than the buffer holds");
@@ -199,7 +201,7 @@ impl ProvidedBuffers {
         }
     }
 
-    /// Publishes buffers until their number is the wanted one.
+    /// Publishes buffers to the kernel until it has `wanted` of them.
     fn publish(&mut self) {
         while self.published < self.wanted {
             let id = self.idle.pop().expect("no more are wanted than there are");

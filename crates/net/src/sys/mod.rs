@@ -16,7 +16,8 @@ pub(crate) mod turn_memory;
 
 use rustix::net::SendFlags;
 
-/// Returns the flags of every send: do not wait, and no SIGPIPE when the peer is gone.
+/// Returns the flags of every send: do not wait, and no SIGPIPE if the peer has closed the
+/// connection.
 pub(crate) fn send_flags() -> SendFlags {
     #[cfg(target_os = "linux")]
     return SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

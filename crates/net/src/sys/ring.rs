@@ -54,16 +54,16 @@ const KIND_TRIAL: u64 = 7;
 
 /// A completion reported by the kernel.
 pub(crate) enum Completion {
-    /// A multishot accept of a listener: one client or the error that ended it, and whether it
-    /// continues.
+    /// An accept of a listener: a client's socket, or the error that ended the accepting. `more`
+    /// states if the kernel continues to accept.
     Accepted { listener: ListenerId, outcome: io::Result<OwnedFd>, more: More },
     /// A receive.
     Received(Received),
-    /// A send, with the queue of the bytes that were not sent.
+    /// A send that has ended, with the queue of the bytes that were not sent.
     Sent { conn: ConnId, queue: ByteQueue, outcome: io::Result<usize> },
     /// A socket that can accept output again, or has failed.
     Writable { conn: ConnId },
-    /// A use of the waker, and whether the waker is still watched.
+    /// A wake-up by another thread. `more` states if the kernel still watches the waker.
     Woken { more: More },
 }
 
@@ -73,9 +73,10 @@ pub(crate) struct Received {
     pub(crate) conn: ConnId,
     /// The received bytes (none at the end of the stream), or the error that ended the receive.
     pub(crate) outcome: io::Result<Span>,
-    /// True for a multishot receive that continues.
+    /// True if the kernel continues to receive for the same request.
     pub(crate) goes_on: bool,
-    /// True if the socket has more bytes. Kernels before 6.17 do not report it for Unix sockets.
+    /// True if the socket has more bytes to receive. Kernels before 6.17 do not report it for Unix
+    /// sockets.
     pub(crate) socket_nonempty: bool,
 }
 
@@ -90,11 +91,11 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// A wait for one completion, without gathering.
+    /// The condition of a wait without gathering: one completion ends it.
     pub(crate) const FIRST: Wait = Wait { completions: 1, gather_us: 0 };
 }
 
-/// A send that the kernel has not completed.
+/// A send that the kernel has not completed, and its bytes.
 struct InFlight {
     conn: ConnId,
     queue: ByteQueue,
@@ -140,8 +141,8 @@ impl Ring {
         Ok((ring, buffers))
     }
 
-    /// Receives one byte through a socket pair. So a kernel that accepts the set-up but not the
-    /// requests is detected now.
+    /// Receives one byte through a socket pair, to test the ring. This detects a kernel that
+    /// accepts the set-up but not the requests.
     fn try_out(&mut self, buffers: &mut ProvidedBuffers) -> io::Result<()> {
         let (near, far) = UnixStream::pair()?;
         rustix::net::send(&far, b"?", SendFlags::NOSIGNAL)?;
@@ -181,47 +182,47 @@ impl Ring {
         }
     }
 
-    /// Submits the queued requests to the kernel. Requests that an interruption or a shortage
-    /// leaves are submitted by the next `enter`.
+    /// Submits the queued requests to the kernel. If the call is interrupted or the kernel lacks
+    /// memory, the next `enter` submits the rest.
     pub(crate) fn submit(&mut self) {
         let _ = self.ring.submit();
     }
 
-    /// Starts a multishot accept, which continues until it fails.
+    /// Queues a request that accepts clients of `listener` again and again, until an accept fails.
     pub(crate) fn push_accept(&mut self, listener: impl AsFd, id: ListenerId) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let entry = opcode::AcceptMulti::new(fd_of(&listener)).flags(flags.bits() as i32).build();
         self.push(entry.user_data(KIND_ACCEPT << KIND_SHIFT | id.index() as u64));
     }
 
-    /// Starts a multishot receive, which continues until the end of the stream, a cancellation, or
-    /// a shortage of buffers.
+    /// Queues a request that receives from `socket` again and again: until the end of the stream, a
+    /// cancellation, or a lack of free buffers.
     pub(crate) fn push_receive(&mut self, socket: impl AsFd, conn: ConnId) {
         let entry = opcode::RecvMulti::new(fd_of(&socket), BUFFER_GROUP).build();
         self.push(entry.user_data(tag(KIND_RECEIVE, conn)));
     }
 
-    /// Starts a single receive of at most `len_bytes`.
+    /// Queues a request that receives once, at most `len_bytes` bytes.
     pub(crate) fn push_receive_once(&mut self, socket: impl AsFd, conn: ConnId, len_bytes: u32) {
         let entry = opcode::Recv::new(fd_of(&socket), std::ptr::null_mut(), len_bytes);
         let entry = entry.buf_group(BUFFER_GROUP).build().flags(squeue::Flags::BUFFER_SELECT);
         self.push(entry.user_data(tag(KIND_RECEIVE, conn)));
     }
 
-    /// Requests one report when the socket accepts output again.
+    /// Queues a request for one completion when the socket accepts output again.
     pub(crate) fn push_writable(&mut self, socket: impl AsFd, conn: ConnId) {
         let entry = opcode::PollAdd::new(fd_of(&socket), u32::from(PollFlags::OUT.bits())).build();
         self.push(entry.user_data(tag(KIND_WRITABLE, conn)));
     }
 
-    /// Starts to watch the event descriptor of the waker.
+    /// Queues a request that watches the event descriptor of the waker.
     pub(crate) fn push_wake(&mut self, event_fd: impl AsFd) {
         let flags = u32::from(PollFlags::IN.bits());
         let entry = opcode::PollAdd::new(fd_of(&event_fd), flags).multi(true).build();
         self.push(entry.user_data(KIND_WAKE << KIND_SHIFT));
     }
 
-    /// Sends `queue`, which is one contiguous piece and not empty.
+    /// Queues a send of `queue`, which is one contiguous piece and not empty.
     pub(crate) fn push_send(&mut self, socket: impl AsFd, conn: ConnId, queue: ByteQueue) {
         let bytes = queue.as_single().expect("the caller sends queues of several pieces itself");
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -236,7 +237,7 @@ impl Ring {
         self.push(entry.user_data(KIND_SEND << KIND_SHIFT | u64::from(slot)));
     }
 
-    /// Cancels the receive of `conn`, which then has a last completion.
+    /// Cancels the receive of `conn`. Its last completion follows.
     pub(crate) fn cancel_receive(&mut self, conn: ConnId) {
         self.push_cancel(tag(KIND_RECEIVE, conn));
     }
@@ -266,14 +267,14 @@ impl Ring {
         self.push(entry.user_data(KIND_CANCEL << KIND_SHIFT));
     }
 
-    /// Closes `fd` once the kernel has taken all queued requests, so that none of them refers to a
-    /// new socket with the same number.
+    /// Stores `fd` to close it once the kernel has taken all queued requests. Otherwise one of
+    /// these could refer to a new socket with the same number.
     pub(crate) fn close_later(&mut self, fd: OwnedFd) {
         self.closing.push(fd);
     }
 
     /// Closes the descriptors passed to [`close_later`](Self::close_later), unless requests are
-    /// still queued: in a shortage the kernel takes only some of them, or none.
+    /// still queued. If the kernel lacks memory, it takes only some of them, or none.
     fn close_submitted(&mut self) {
         if !self.closing.is_empty() && self.ring.submission().is_empty() {
             self.closing.clear();
@@ -410,13 +411,13 @@ struct Setup {
     /// True if the kernel defers work until our own system calls (Linux 6.1): no interruptions, no
     /// locks. Otherwise it does the work whenever the thread is in the kernel (5.19).
     defer: bool,
-    /// True if submissions refer to their entries without an index array (6.6).
+    /// True if the kernel reads submission entries in order, without an index array (Linux 6.6).
     no_sqarray: bool,
-    /// True if several receives fill one buffer, one after another (6.12).
+    /// True if several receives fill one buffer, one after another (Linux 6.12).
     incremental: bool,
 }
 
-/// The set-ups to try, best first.
+/// The combinations of kernel features to try, best first.
 const SETUPS: [Setup; 4] = [
     Setup { defer: true, no_sqarray: true, incremental: true },
     Setup { defer: true, no_sqarray: true, incremental: false },

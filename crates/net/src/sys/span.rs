@@ -17,13 +17,13 @@ impl Span {
         Self { start, len, turn }
     }
 
-    /// Returns the offset of its start in the memory, in bytes.
+    /// Returns the offset of the span's first byte in the memory of the turn.
     #[inline]
     pub(super) fn start(self) -> usize {
         self.start as usize
     }
 
-    /// Returns the turn in which it is valid.
+    /// Returns the number of the turn in which the span is valid.
     #[inline]
     pub(super) fn turn(self) -> u32 {
         self.turn
@@ -34,7 +34,7 @@ impl Span {
         self.len as usize
     }
 
-    /// Drops the first `n` bytes.
+    /// Shortens the span by its first `n` bytes.
     ///
     /// # Panics
     /// If `n` is more than `len()`.
@@ -51,7 +51,7 @@ impl Span {
         Span { start: self.start + from as u32, len: len as u32, turn: self.turn }
     }
 
-    /// Extends this span by `next` if that begins at its end. Returns true if it did.
+    /// Extends this span by `next` if `next` begins where this span ends. Returns true if it does.
     #[inline]
     pub(crate) fn join(&mut self, next: Span) -> bool {
         let adjacent = self.turn == next.turn && self.start + self.len == next.start;

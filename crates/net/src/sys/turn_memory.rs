@@ -1,5 +1,5 @@
-//! The memory for the input of one turn: the bytes of many connections, one after another. All of
-//! it is free again when the next turn begins.
+//! The memory for the input of one turn: the bytes of many connections, one after another. The
+//! whole memory is reused when the next turn begins.
 //!
 //! ```text
 //!   arena  [conn 4: 37 bytes][conn 9: 512 bytes][conn 2: …            ] free …
@@ -14,9 +14,9 @@ use super::span::Span;
 
 /// The memory of one turn's input.
 pub(crate) enum TurnMemory {
-    /// An arena that ordinary receives fill from front to back.
+    /// An arena that the receive calls of the epoll back end fill from front to back.
     Arena(Arena),
-    /// Buffers that the kernel fills.
+    /// Buffers provided to the kernel, for the io_uring back end.
     #[cfg(target_os = "linux")]
     Buffers(ProvidedBuffers),
 }
@@ -75,9 +75,9 @@ impl TurnMemory {
     }
 }
 
-/// A block of memory that is filled from front to back within a turn and reused from its start in
-/// the next. So a light load stays within the first pages, which are cached. Pages that were never
-/// touched cost no memory.
+/// A block of memory that is filled from front to back within a turn, and again from its start in
+/// the next turn. So a light load uses only the first pages, which stay in the cache. Pages that
+/// were never used take no memory.
 pub(crate) struct Arena {
     bytes: Vec<u8>,
     filled: usize,
@@ -91,18 +91,18 @@ impl Arena {
         Self { bytes: vec![0; len_bytes], filled: 0, turn: 1 }
     }
 
-    /// Borrows the next `len_max` free bytes to receive into, or fewer near the end.
+    /// Borrows the next free bytes of the arena, to receive into: `len_max`, or fewer near its end.
     pub(crate) fn free_mut(&mut self, len_max: usize) -> &mut [u8] {
         let end = self.bytes.len().min(self.filled + len_max);
         &mut self.bytes[self.filled..end]
     }
 
-    /// Returns true if `len_bytes` more fit into this turn.
+    /// Returns true if at least `len_bytes` bytes of the arena are free in this turn.
     pub(crate) fn has_room(&self, len_bytes: usize) -> bool {
         self.bytes.len() - self.filled >= len_bytes
     }
 
-    /// Takes the first `len` free bytes as received.
+    /// Marks the first `len` free bytes as received. Returns their span.
     pub(crate) fn take(&mut self, len: usize) -> Span {
         assert!(self.has_room(len), "more claimed than was free");
         let span = Span::new(self.filled as u32, len as u32, self.turn);

@@ -64,7 +64,8 @@ impl fmt::Debug for TlsClient {
     }
 }
 
-/// The TLS configuration of a socket, used once a loop has adopted it.
+/// The TLS side and configuration with which a socket's connection begins once a loop has adopted
+/// it.
 #[derive(Clone, Debug)]
 pub(crate) enum TlsSide {
     Server(TlsServer),

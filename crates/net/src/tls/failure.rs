@@ -13,7 +13,7 @@ pub enum TlsFailure {
     Handshake,
     /// The handshake took too long.
     HandshakeTimedOut,
-    /// The peer sent a record whose tag is wrong.
+    /// The peer sent a record whose authentication tag is wrong.
     BadTag,
     /// The peer sent a record that is too long.
     RecordTooLong,
@@ -30,7 +30,7 @@ pub enum TlsFailure {
 }
 
 impl TlsFailure {
-    /// Returns the failure for `error` of an open connection.
+    /// Converts an `error` of rustls on an open connection to its failure.
     pub(super) fn of(error: &Error) -> Self {
         match error {
             Error::DecryptError => TlsFailure::BadTag,

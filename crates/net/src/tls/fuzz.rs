@@ -10,13 +10,15 @@ use stdx::ByteQueue;
 use super::config::{TlsServer, TlsSide};
 use super::session::{Session, Step};
 
-/// The configurations of both sides; the client trusts the server as `localhost`.
+/// The TLS configurations of a server and a client for the test; the client trusts the server as
+/// `localhost`.
 pub struct Fixture {
     server: TlsServer,
     client: Arc<ClientConfig>,
 }
 
-/// The maximum number of received bytes that a session stores: those of a handshake or a record.
+/// The maximum number of received bytes that a session may store: those of an incomplete handshake
+/// or record.
 const KEPT_LEN_BYTES_MAX: usize = 160 * 1024;
 
 impl Fixture {
@@ -75,7 +77,7 @@ impl Fixture {
         let _ = session.last_words(None);
     }
 
-    /// Performs a handshake in memory.
+    /// Performs a handshake in memory between `session` and a new client. Returns the client.
     fn shake(&self, session: &mut Session) -> ClientConnection {
         let name = ServerName::try_from("localhost").expect("a name");
         let mut client = ClientConnection::new(Arc::clone(&self.client), name).expect("a client");
@@ -98,7 +100,7 @@ impl Fixture {
     }
 }
 
-/// Opens `records` with `session`, `step` bytes at a time. Returns the data before the first
+/// Decrypts `records` with `session`, `step` bytes at a time. Returns the data before the first
 /// failure.
 fn open_all(session: &mut Session, records: &[u8], step: usize) -> Vec<u8> {
     let mut opened = session.take_first_data();

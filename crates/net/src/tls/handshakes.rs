@@ -1,9 +1,9 @@
 //! The unfinished handshakes and outgoing connections of a loop: their deadlines, and the queue of
 //! the handshakes that are ready for their next step.
 //!
-//! A handshake costs as much as hundreds of requests, so a turn continues only a few
-//! ([`LoopOptions::handshakes_per_turn_max`](crate::LoopOptions::handshakes_per_turn_max)). So
-//! however many clients connect, the others wait at most for these few.
+//! A handshake costs as much as hundreds of requests, so a turn performs the steps of only a few
+//! ([`LoopOptions::handshakes_per_turn_max`](crate::LoopOptions::handshakes_per_turn_max)). Even if
+//! many clients connect at once, the requests of the other clients wait for only these few steps.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,7 +14,7 @@ use crate::ConnId;
 /// The unfinished handshakes of a loop; see the module.
 #[derive(Default)]
 pub(crate) struct Handshakes {
-    /// The connections that have received bytes for their handshakes, each once.
+    /// The connections with received bytes that their handshakes have not processed yet, each once.
     ready: VecDeque<ConnId>,
     /// The deadlines, the earliest on top, each with its connection as a number. Entries of
     /// completed handshakes stay until they are on top.
@@ -61,8 +61,8 @@ impl Handshakes {
         !self.deadlines.is_empty()
     }
 
-    /// Takes the connections whose deadlines have passed. Also removes the earliest entries for
-    /// which `is_over` returns true.
+    /// Removes the connections whose deadlines have passed at `now` and returns them. Also removes
+    /// the earliest entries for which `is_over` returns true.
     pub(crate) fn take_late(&mut self, now: Instant, is_over: impl Fn(ConnId) -> bool) -> Vec<ConnId> {
         let mut late = Vec::new();
         while let Some(&Reverse((deadline, number))) = self.deadlines.peek() {

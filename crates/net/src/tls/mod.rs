@@ -1,4 +1,4 @@
-//! Encrypted connections: rustls over the buffers of an event loop.
+//! Encrypted connections: the TLS library rustls over the buffers of an event loop.
 //!
 //! | Module | Part |
 //! |---|---|

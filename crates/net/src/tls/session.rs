@@ -4,9 +4,9 @@
 //!   received ─► rustls ─► plaintext                   the rest waits in `incoming`
 //!   queue    ─► rustls ─► records, after those in `ready`
 //! ```
-//! Bounds: `incoming` has the bytes that arrived while the handshake waited for its turn, and at
-//! most [`UNUSED_LEN_BYTES_MAX`] that rustls could not use yet: a part of a record, or of a message
-//! of the handshake protocol. If a peer keeps sending warnings or key updates without data, rustls
+//! Bounds: `incoming` has the bytes that arrived while the handshake waited for its turn. It also
+//! has at most [`UNUSED_LEN_BYTES_MAX`] bytes that rustls could not use yet: a part of a record or
+//! of a handshake message. If a peer keeps sending warnings or key updates without data, rustls
 //! ends the connection.
 
 use rustls::client::UnbufferedClientConnection;
@@ -24,7 +24,7 @@ use super::suites::{blocks_max, blocks_of};
 const HEADER_LEN_BYTES: usize = 5;
 /// The type of a record with an alert. A connection may begin with such a record.
 const CONTENT_ALERT: u8 = 21;
-/// The type of a record with a handshake message. A connection may begin with such a record.
+/// The type of a record with a handshake message. Usually a connection begins with such a record.
 const CONTENT_HANDSHAKE: u8 = 22;
 /// The maximum length of the plaintext in a record, in bytes.
 const PLAINTEXT_LEN_BYTES_MAX: usize = 16 * 1024;
@@ -33,18 +33,18 @@ const OVERHEAD_LEN_BYTES: usize = 32;
 /// The maximum length of input that rustls leaves unused. The longest message of a handshake has 64
 /// KiB.
 const UNUSED_LEN_BYTES_MAX: usize = 128 * 1024;
-/// The length of sealed output at which no further record is sealed. That output is sent first, so
-/// that a slow reader costs no memory for ciphertext.
+/// The number of sealed (encrypted) bytes at which no further record is sealed. These bytes are
+/// sent first, so that a peer that reads slowly costs no memory for more ciphertext.
 pub(crate) const SEALED_LEN_BYTES_MAX: usize = 128 * 1024;
 
-/// The outcome of a handshake.
+/// The outcome of a successful TLS handshake.
 #[derive(Clone, Debug)]
 pub struct Agreed {
-    /// The version of the protocol.
+    /// The agreed version of TLS.
     pub version: ProtocolVersion,
-    /// The cipher suite.
+    /// The agreed cipher suite.
     pub suite: SupportedCipherSuite,
-    /// True if the keys come from an earlier session.
+    /// True if the keys come from an earlier session, which this handshake resumed.
     pub resumed: bool,
     /// The peer's certificate, verified by the rules of the configuration; `None` if it sent none.
     pub peer_certificate: Option<CertificateDer<'static>>,
@@ -52,13 +52,13 @@ pub struct Agreed {
 
 /// The progress of a handshake.
 pub(crate) enum Step {
-    /// The handshake waits for the peer.
+    /// The handshake waits for a message of the peer.
     Waiting,
     /// The handshake is complete.
     Done,
 }
 
-/// The state of the peer's direction.
+/// The state of the direction from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerSide {
     /// The peer may send more.
@@ -72,7 +72,7 @@ pub(crate) struct Session {
     phase: Phase,
     /// The records of handshake messages and alerts that must be sent before any data.
     ready: Vec<u8>,
-    /// The input that rustls has not used yet.
+    /// The received bytes that rustls has not used yet.
     incoming: Vec<u8>,
     /// The plaintext that arrived in the same input as the end of the handshake.
     first_data: Vec<u8>,
@@ -80,7 +80,7 @@ pub(crate) struct Session {
     is_tls: bool,
     peer_side: PeerSide,
     sent_close: bool,
-    /// The number of 16-byte blocks that the sending key may still seal.
+    /// The number of 16-byte blocks that the sending key may still encrypt.
     blocks_left: u64,
     agreed: Option<Box<Agreed>>,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Session {
 enum Phase {
     Handshake(Connection),
     Open(Connection),
-    /// The connection has failed.
+    /// The end after a failure: no more records can be processed.
     Failed,
 }
 
@@ -150,13 +150,14 @@ impl Session {
         self.incoming.len()
     }
 
-    /// Stores input for the next [`step`](Self::step).
+    /// Stores received bytes for the next [`step`](Self::step).
     pub(crate) fn keep(&mut self, bytes: &[u8]) {
         self.incoming.extend_from_slice(bytes);
     }
 
-    /// Continues the handshake with the stored input. [`take_first_data`](Self::take_first_data)
-    /// returns the data that arrived after its end.
+    /// Continues the handshake with the stored input. If that completes it,
+    /// [`take_first_data`](Self::take_first_data) returns the data that arrived behind the last
+    /// handshake message.
     ///
     /// # Errors
     /// The reason if the handshake failed. The alert for the peer is ready.
@@ -196,7 +197,7 @@ impl Session {
         outcome
     }
 
-    /// Ends the handshake: from now on the session opens and seals data.
+    /// Completes the handshake: from now on the session decrypts and encrypts data.
     fn complete_handshake(&mut self) {
         let Phase::Handshake(connection) = std::mem::replace(&mut self.phase, Phase::Failed) else { return };
         let state = connection.state();
@@ -212,14 +213,14 @@ impl Session {
         }
     }
 
-    /// Takes the data that arrived together with the end of the handshake.
+    /// Takes the decrypted data that arrived together with the end of the handshake.
     pub(crate) fn take_first_data(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.first_data)
     }
 
-    /// Opens the records in `bytes`, appends their data to `plain` and stores the incomplete rest.
-    /// Other records are processed; replies to them become ready. The content of `bytes` is
-    /// undefined afterwards.
+    /// Decrypts the records in `bytes`, appends their data to `plain` and stores an incomplete
+    /// record. Records without data are processed too; [`take_ready`](Self::take_ready) returns the
+    /// replies to them. The content of `bytes` is undefined afterwards.
     ///
     /// # Errors
     /// The failure that ends the connection. `plain` has the data before it.
@@ -251,12 +252,12 @@ impl Session {
         outcome
     }
 
-    /// Returns true if records other than data are ready to be sent.
+    /// Returns true if handshake messages or alerts are ready to be sent.
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Appends the ready records to `out`.
+    /// Appends the handshake messages and alerts that are ready to `out`.
     pub(crate) fn take_ready(&mut self, out: &mut Vec<u8>) {
         if !self.ready.is_empty() {
             out.append(&mut self.ready);
@@ -264,11 +265,11 @@ impl Session {
         }
     }
 
-    /// Seals the front of `plain` in full records and appends them to `out`, until `out` has about
-    /// [`SEALED_LEN_BYTES_MAX`] bytes.
+    /// Encrypts the front of `plain` in full records and appends these to `out`, until `out` has
+    /// about [`SEALED_LEN_BYTES_MAX`] bytes.
     ///
-    /// # Errors
-    /// [`TlsFailure::KeysUsedUp`] if the key must not seal more and cannot be changed (TLS 1.2).
+    /// # Errors [`TlsFailure::KeysUsedUp`] if the key must not encrypt more data and cannot be
+    /// changed (TLS 1.2).
     pub(crate) fn seal(&mut self, plain: &mut ByteQueue, out: &mut Vec<u8>) -> Result<(), TlsFailure> {
         let Phase::Open(connection) = &mut self.phase else { return Ok(()) };
         let mut gathered = Vec::new();
@@ -295,7 +296,8 @@ impl Session {
         Ok(())
     }
 
-    /// Sets the number of 16-byte blocks that may still be sealed; a test cannot seal 2^34 of them.
+    /// Sets the number of 16-byte blocks that may still be encrypted, because a test cannot encrypt
+    /// 2^34 of them.
     #[cfg(test)]
     pub(super) fn set_blocks_left(&mut self, blocks_left: u64) {
         self.blocks_left = blocks_left;
@@ -310,8 +312,8 @@ impl Session {
         }
     }
 
-    /// Returns the last records for the peer: the ready ones, and then `close_notify` unless
-    /// `failure` forbids it.
+    /// Returns the last records for the peer of a connection that is closed: those that are ready,
+    /// and then `close_notify` unless `failure` forbids it.
     pub(crate) fn last_words(&mut self, failure: Option<TlsFailure>) -> Vec<u8> {
         let mut out = std::mem::take(&mut self.ready);
         if matches!(failure, Some(TlsFailure::KeysUsedUp) | None) {
@@ -328,7 +330,8 @@ fn may_begin_tls(bytes: &[u8]) -> bool {
         && bytes.get(1).is_none_or(|&major| major == 3)
 }
 
-/// Subtracts the blocks of a record of `len_bytes` from those that the key may still seal.
+/// Subtracts the blocks of a record of `len_bytes` from `blocks_left`, the number that the key may
+/// still encrypt. Fails if too few are left.
 fn use_blocks(blocks_left: &mut u64, len_bytes: usize) -> Result<(), TlsFailure> {
     *blocks_left = blocks_left.checked_sub(blocks_of(len_bytes)).ok_or(TlsFailure::KeysUsedUp)?;
     Ok(())
@@ -379,7 +382,8 @@ impl Connection {
         }
     }
 
-    /// Appends one record of `plain` to `out`. `incoming` is the input that rustls has not used.
+    /// Encrypts `plain` as one record and appends the record to `out`. `incoming` is the received
+    /// bytes that rustls has not used.
     fn seal(&mut self, plain: &[u8], incoming: &mut [u8], out: &mut Vec<u8>) -> Result<(), TlsFailure> {
         let sealed = match self {
             Connection::Server(conn) => seal_by(conn.process_tls_records(incoming), plain, out),
@@ -397,7 +401,8 @@ impl Connection {
     }
 }
 
-/// Appends one record of `plain` to `out`. `None` if rustls seals no more with this key.
+/// Encrypts `plain` as one record and appends the record to `out`. Returns `None` if rustls
+/// encrypts no more with this key.
 fn seal_by<Data>(status: UnbufferedStatus<'_, '_, Data>, plain: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state else { return None };
     write_by(&mut traffic, out, plain.len() + OVERHEAD_LEN_BYTES, |traffic, space| {
@@ -438,7 +443,7 @@ fn write_by<Data>(
     }
 }
 
-/// The destinations of the output of rustls.
+/// The vectors to which the output of rustls is appended.
 struct Progress<'a> {
     ready: &'a mut Vec<u8>,
     plain: &'a mut Vec<u8>,
@@ -456,8 +461,8 @@ enum Next {
 }
 
 impl Progress<'_> {
-    /// Performs the action that `status` requires. Returns the number of input bytes used, and the
-    /// next step.
+    /// Performs the action that rustls' `status` requires. Returns the number of input bytes used,
+    /// and the next step.
     fn take<Data>(&mut self, status: UnbufferedStatus<'_, '_, Data>) -> (usize, Next) {
         let mut used = status.discard;
         let next = match status.state {

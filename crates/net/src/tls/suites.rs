@@ -1,15 +1,15 @@
-//! The cipher suites, and the amount of data that one key of each may seal.
+//! The TLS cipher suites, and the amount of data that one key of each may encrypt.
 
 use std::sync::LazyLock;
 
 use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
 use rustls::{CipherSuiteCommon, SupportedCipherSuite, Tls12CipherSuite};
 
-/// The number of 16-byte blocks that one key may seal: RFC 8446 (5.5) permits 2^24.5 records of
-/// 2^10 blocks.
+/// The maximum number of 16-byte blocks encrypted with one key: RFC 8446 (5.5) permits 2^24.5
+/// records of 2^10 blocks.
 const BLOCKS_PER_KEY_MAX: u64 = 1 << 34;
 
-/// The suites of [`cipher_suites`].
+/// The list that [`cipher_suites`] returns, built at its first call.
 static SUITES: LazyLock<Vec<SupportedCipherSuite>> =
     LazyLock::new(|| ALL_CIPHER_SUITES.iter().copied().map(without_limit_of_records).collect());
 
@@ -41,8 +41,8 @@ fn without_limit_of_records(suite: SupportedCipherSuite) -> SupportedCipherSuite
     SupportedCipherSuite::Tls12(suite)
 }
 
-/// Returns the number of 16-byte blocks that a key of `suite` may seal; `u64::MAX` if rustls
-/// changes the key or there is no limit.
+/// Returns the maximum number of 16-byte blocks that a key of `suite` may encrypt; `u64::MAX` if
+/// rustls changes the key or there is no limit.
 pub(super) fn blocks_max(suite: SupportedCipherSuite) -> u64 {
     match ALL_CIPHER_SUITES.iter().find(|known| **known == suite) {
         Some(SupportedCipherSuite::Tls12(known)) if known.common.confidentiality_limit < u64::MAX => {

@@ -2,7 +2,8 @@
 
 use net::{BackendChoice, EventLoop, LoopOptions};
 
-/// Makes a test of each named function for each back end. The functions take the back end.
+/// Defines tests: for each named function, one with each back end. The functions take the back end
+/// as their argument.
 macro_rules! on_each_backend {
     ($($name:ident,)*) => {
         mod epoll {

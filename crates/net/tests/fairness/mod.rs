@@ -10,10 +10,10 @@ use net::{BackendChoice, ConnId, Event};
 
 use super::{PATIENCE, Served};
 
-/// The number of fast connections: more than there are buffers, so that these alone could use all
-/// of them.
+/// The number of connections that send fast: more than there are buffers, so that they could use
+/// all of them.
 const FLOODS: usize = 80;
-/// The number of bytes of a fast connection that the caller consumes in a turn.
+/// The number of bytes of each fast connection that the caller consumes in one turn.
 const TAKEN_LEN_BYTES: usize = 2_000;
 /// The maximum number of turns until a sent byte is reported: it is received in the first turn, or
 /// finds no buffer and is received in the second.

@@ -6,7 +6,7 @@ use net::{BackendChoice, CloseReason, ConnId, Event};
 
 use crate::{PATIENCE, Served, pattern};
 
-/// Appends a part and holds it back.
+/// Appends `part` to the output of `conn` and holds it back.
 fn hold(served: &mut Served, conn: ConnId, part: &[u8]) {
     served.append(conn, part);
     served.event_loop.split().1.hold(conn, part.len());
@@ -24,7 +24,8 @@ fn expect(client: &mut impl Read, bytes: &[u8]) {
     assert!(got == bytes, "other bytes than expected");
 }
 
-/// Holds back small and large parts; the socket does not accept all of them at once.
+/// Checks that held parts are sent in order when they are released. Some are larger than the socket
+/// accepts at once.
 pub fn held_output_leaves_in_order_when_released(backend: BackendChoice) {
     let mut served = Served::start(backend);
     let (client, conn) = served.connect_known();

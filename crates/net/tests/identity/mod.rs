@@ -14,13 +14,13 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Makes a new key.
+    /// Creates a new key and a certificate for it.
     pub(crate) fn new() -> Self {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         Self { chain: vec![made.cert.der().clone()], key: made.signing_key.serialize_der().into() }
     }
 
-    /// Returns the server's side, for all versions.
+    /// Returns the server's TLS configuration, which accepts all versions.
     pub(crate) fn server(&self) -> TlsServer {
         let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
         let mut config = builder

@@ -1,9 +1,9 @@
-//! Load on connections that move: three loops on threads, and connections both of whose ends move
-//! between them at random.
+//! A load test of connections that move: three loops, each on its own thread, between which both
+//! ends of each connection move at random.
 //!
-//! One end of each connection sends a numbered stream and checks what comes back; the other end
-//! echoes it. Either may consume only a part of its input, queue bytes by reference, hold output
-//! back, and be cut at any byte.
+//! One end of each connection sends a known stream and checks the echo; the other end echoes each
+//! byte. Each end may consume only a part of its input, queue bytes by reference, and hold output
+//! back. A move may happen after any byte.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use net::{
     TlsServer, Waker,
 };
 
-/// The number of moves of one test in CI.
+/// The default number of moves of one test, as in CI.
 const MOVES: u64 = 3000;
-/// The time after which a silent test fails.
+/// The time after which the test fails if no report arrives.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOPS: usize = 3;
 const CONNECTIONS: usize = 6;
-/// The maximum number of bytes of a connection that are not echoed yet: sometimes more than the
-/// sockets hold.
+/// The maximum number of bytes of one connection that are sent and not echoed yet. It is sometimes
+/// more than the buffers of the sockets hold.
 const WINDOW_LEN_BYTES: u64 = 3 << 20;
 
 /// The kind of the sockets.
@@ -46,22 +46,22 @@ pub(crate) struct Tls {
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// Returns a number below `end`; 0 if that is 0.
+    /// Returns a random number below `end`; 0 if `end` is 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((self.0 >> 33) as usize).checked_rem(end).unwrap_or(0)
     }
 }
 
-/// Returns the byte at `position` of the stream `seed`.
+/// Returns the byte at `position` of the test stream that `seed` selects.
 pub(crate) fn byte(seed: u64, position: u64) -> u8 {
     ((seed + position).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 37) as u8
 }
 
-/// The part that an end of a connection plays.
+/// The role of one end of a connection.
 enum Part {
     Echo,
-    /// The end that sends and checks the stream `seed`.
+    /// The end that sends the stream `seed` and checks its echo.
     Check {
         seed: u64,
         sent: u64,
@@ -69,27 +69,27 @@ enum Part {
     },
 }
 
-/// The state of one end of a connection, which moves along.
+/// The state of one end of a connection; it moves with the connection to the next loop.
 struct End {
     part: Part,
-    /// The number of parts that are held back.
+    /// The number of output parts that are held back.
     held: usize,
 }
 
-/// A message to a loop.
+/// A message to one of the loops.
 enum Message {
     Adopt(Socket, End),
     Stop,
 }
 
-/// The data that all loops share.
+/// The data that all loops of the test share.
 struct World {
     backend: BackendChoice,
     wanted_moves: u64,
     moves: AtomicU64,
     address: Address,
     client: Option<TlsClient>,
-    /// The way to each loop.
+    /// The channel and the waker with which a connection is handed to each loop.
     doors: Vec<(Sender<Message>, Waker)>,
 }
 
@@ -104,10 +104,10 @@ impl World {
     }
 }
 
-/// A report of a loop to the test.
+/// A report from a loop to the test.
 #[derive(Debug, PartialEq, Eq)]
 enum Report {
-    /// A stream came back completely.
+    /// The whole stream of one connection has been echoed correctly.
     Checked,
     /// The echoing end of a stream was closed.
     EchoClosed,
@@ -177,7 +177,7 @@ fn await_ends(world: &World, reports: &Receiver<Report>) {
     }
 }
 
-/// A loop with the connections that it has at the moment.
+/// One loop of the test, with the connections that it has at present.
 struct Thread {
     index: usize,
     event_loop: EventLoop,
@@ -267,14 +267,15 @@ impl Thread {
         self.perhaps_release(conn, 4);
     }
 
-    /// Makes sends of TCP partial ones more often.
+    /// Makes the socket buffers of a TCP connection small, so that sends are often partial.
     fn shrink_buffers(&self, conn: ConnId) {
         if let (Address::Tcp(_), Some(fd)) = (&self.world.address, self.event_loop.fd(conn)) {
             socket2::SockRef::from(&fd).set_send_buffer_size(16 * 1024).unwrap();
         }
     }
 
-    /// Releases the connection once in `times`, until there were enough moves.
+    /// Releases the connection with the probability 1 / `times`, as long as the test has moves
+    /// left.
     fn perhaps_release(&mut self, conn: ConnId, times: usize) {
         if !self.world.is_over() && self.random.below(times) == 0 {
             self.event_loop.release(conn);
@@ -337,7 +338,7 @@ impl Thread {
         self.perhaps_release(conn, 4);
     }
 
-    /// Releases some of the held parts. Returns true if any are left.
+    /// Releases some of the held output parts. Returns true if parts are still held.
     fn release_held(&mut self) -> bool {
         let Self { event_loop, ends, random, .. } = self;
         for (&conn, end) in ends.iter_mut().filter(|(_, end)| end.held > 0) {
