@@ -98,6 +98,9 @@ impl Socket {
 
     /// Returns true if the peer has accepted the connection, false if the peer has not answered
     /// yet.
+    ///
+    /// # Errors
+    /// The reason if the connection could not be opened.
     pub(crate) fn is_connected(&self) -> io::Result<bool> {
         sockopt::socket_error(&self.fd)??;
         match rustix::net::getpeername(&self.fd) {

@@ -268,7 +268,8 @@ impl Session {
     /// Encrypts the front of `plain` in full records and appends these to `out`, until `out` has
     /// about [`SEALED_LEN_BYTES_MAX`] bytes.
     ///
-    /// # Errors [`TlsFailure::KeysUsedUp`] if the key must not encrypt more data and cannot be
+    /// # Errors
+    /// [`TlsFailure::KeysUsedUp`] if the key must not encrypt more data and cannot be
     /// changed (TLS 1.2).
     pub(crate) fn seal(&mut self, plain: &mut ByteQueue, out: &mut Vec<u8>) -> Result<(), TlsFailure> {
         let Phase::Open(connection) = &mut self.phase else { return Ok(()) };
