@@ -1,19 +1,20 @@
-//! The backlog: the last bytes of the stream, in blocks that all replicas share.
+//! The backlog: the last bytes of the replication stream, in memory blocks from which all replicas
+//! read.
 //!
 //! ```text
 //!   start                                                              end
 //!     ├── block ──┼── block ──┼── block ──┼── tail, being filled ──┤
 //!           ▲ needed_from: the lowest offset that a connected replica still needs
 //! ```
-//! The backlog keeps at least the last [`Backlog::limit_bytes`] bytes, for replicas that
-//! reconnect. It keeps more only while a connected replica needs them; the caller limits this by
-//! disconnecting replicas ([`crate::primary::OutputLimit`]). Whole blocks are freed. A block has at
-//! most a sixteenth of the limit, so the excess is small.
+//! The backlog keeps at least the last [`Backlog::limit_bytes`] bytes, for replicas that reconnect.
+//! It keeps more only while a connected replica needs them; the caller limits this by disconnecting
+//! replicas ([`crate::primary::OutputLimit`]). Only whole blocks are freed. A block has about a
+//! sixteenth of the limit, so the backlog is at most that much longer than the limit.
 //!
-//! **Positions.** The change log numbers changes by position, replicas acknowledge offsets. The
-//! backlog knows the offset at the end of each batch of the log, and so returns the last position
-//! whose bytes end at or before an offset. Old pairs are thinned out; a position returned for an
-//! old offset may then be lower than necessary, never higher.
+//! **Positions.** The change log numbers changes by position; replicas acknowledge offsets of the
+//! stream. The backlog stores a pair of position and offset for the end of each batch of the log.
+//! So it can return the last position whose bytes end at or before an offset. Some old pairs are
+//! dropped; a position returned for an old offset may then be lower than necessary, never higher.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,26 +24,27 @@ use std::sync::Arc;
 const BLOCK_BYTES_MAX: usize = 256 << 10;
 /// The smallest block, in bytes.
 const BLOCK_BYTES_MIN: usize = 1 << 10;
-/// The maximum number of pairs of log position and offset. Beyond it, every second pair of the
-/// older half is dropped.
+/// The maximum number of stored pairs of log position and offset. Beyond it, every second pair of
+/// the older half is dropped.
 const PAIRS_MAX: usize = 1 << 14;
 /// The memory of a full block besides its bytes: the counters of the `Arc`, and the vector in it.
 const BLOCK_OVERHEAD_BYTES: usize = 2 * size_of::<usize>() + size_of::<Vec<u8>>();
-/// The capacity up to which a queue is not shrunk, in elements.
+/// The capacity up to which a queue is never shrunk, in elements.
 const QUEUE_CAPACITY_MIN: usize = 64;
-/// The minimum length in bytes of a part of a block that is passed by reference instead of copied.
+/// The minimum length in bytes of a part of a full block that [`Backlog::read`] returns by
+/// reference. Shorter parts are copied.
 const SHARED_BYTES_MIN: usize = 16 << 10;
 
-/// A piece of the stream.
+/// A piece of the stream that is to be sent to a replica.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// A copy.
+    /// A copy of bytes of the stream.
     Copied(Vec<u8>),
-    /// A part of a block, by reference.
+    /// A part of a block of the backlog, by reference.
     Shared(BlockPart),
 }
 
-/// A part of a block of the backlog.
+/// A part of a block of the backlog. It keeps the block in memory while it exists.
 #[derive(Clone, Debug)]
 pub struct BlockPart {
     block: Arc<Vec<u8>>,
@@ -68,15 +70,16 @@ impl AsRef<[u8]> for Piece {
 #[derive(Debug)]
 pub struct Backlog {
     limit_bytes: u64,
-    /// The offset of the first byte.
+    /// The offset of the first byte in the backlog.
     start: u64,
     /// The full blocks, oldest first.
     blocks: VecDeque<Arc<Vec<u8>>>,
-    /// The offset of the first byte of `tail`.
+    /// The offset of the first byte of `tail`, the block that is being filled.
     tail_start: u64,
     tail: Vec<u8>,
     needed_from: u64,
-    /// Positions of the change log, each with the stream offset after its bytes, ascending.
+    /// Pairs of a position of the change log and the stream offset at which its bytes end, in
+    /// ascending order.
     pairs: VecDeque<(u64, u64)>,
 }
 
@@ -94,17 +97,17 @@ impl Backlog {
         }
     }
 
-    /// Returns the number of bytes that are kept for replicas that reconnect.
+    /// Returns the minimum number of bytes that are kept for replicas that reconnect.
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
     }
 
-    /// Returns the offset of the first byte that is kept.
+    /// Returns the offset of the first byte in the backlog.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// Returns the offset after the last byte.
+    /// Returns the offset after the last byte of the stream.
     pub fn end(&self) -> u64 {
         self.tail_start + self.tail.len() as u64
     }
@@ -119,13 +122,13 @@ impl Backlog {
         self.end() - self.start + (room + pairs + blocks) as u64
     }
 
-    /// Changes the number of bytes that are kept for replicas that reconnect.
+    /// Changes the minimum number of bytes that are kept for replicas that reconnect.
     pub fn set_limit(&mut self, limit_bytes: u64) {
         self.limit_bytes = limit_bytes;
         self.trim();
     }
 
-    /// Sets the lowest offset that a connected replica still needs; `u64::MAX` for none.
+    /// Sets the lowest offset that a connected replica still needs; `u64::MAX` if none needs any.
     pub fn set_needed_from(&mut self, offset: u64) {
         if self.needed_from != offset {
             self.needed_from = offset;
@@ -142,7 +145,7 @@ impl Backlog {
         usize::try_from(self.limit_bytes / 16).unwrap_or(usize::MAX).clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)
     }
 
-    /// Appends bytes. O(bytes).
+    /// Appends bytes to the end of the stream. O(bytes).
     pub fn append(&mut self, mut bytes: &[u8]) {
         let block_bytes = self.block_bytes();
         while !bytes.is_empty() {
@@ -162,7 +165,7 @@ impl Backlog {
         }
     }
 
-    /// Frees the oldest blocks that are neither within the limit nor needed.
+    /// Frees the oldest blocks that are beyond the limit and that no connected replica needs.
     fn trim(&mut self) {
         let kept_from = self.end().saturating_sub(self.limit_bytes).min(self.needed_from);
         while let Some(first) = self.blocks.front() {
@@ -181,8 +184,8 @@ impl Backlog {
         shrink(&mut self.pairs);
     }
 
-    /// Records that the bytes of all changes up to `position` of the change log end at the present
-    /// end.
+    /// Records that the present end of the stream is the end of the bytes of all changes up to
+    /// `position` of the change log.
     pub fn note_position(&mut self, position: u64) {
         let end = self.end();
         if self.pairs.len() == PAIRS_MAX {
@@ -199,8 +202,8 @@ impl Backlog {
         }
     }
 
-    /// Returns the last recorded log position whose bytes end at or before `offset`. `None` if
-    /// `offset` is before all recorded ones. O(log n).
+    /// Returns the last recorded position of the change log whose bytes end at or before `offset`.
+    /// `None` if `offset` is before all recorded ones. O(log n).
     pub fn position_at(&self, offset: u64) -> Option<u64> {
         let after = self.pairs.partition_point(|&(_, end)| end <= offset);
         after.checked_sub(1).map(|last| self.pairs[last].0)
@@ -213,13 +216,14 @@ impl Backlog {
         after.checked_sub(1).map(|last| self.pairs[last].1)
     }
 
-    /// Returns true if the stream can be continued at `offset`.
+    /// Returns true if a replica that has the stream up to `offset` can continue from this backlog.
     pub fn has(&self, offset: u64) -> bool {
         (self.start..=self.end()).contains(&offset)
     }
 
-    /// Returns up to `max_bytes` bytes from `offset` on, in order. Empty at the end. Copies less
-    /// than a block at a time; large parts of blocks are shared.
+    /// Returns up to `max_bytes` bytes of the stream from `offset` on, as pieces in order. Empty if
+    /// `offset` is the end. Large parts of full blocks are returned by reference; all other bytes
+    /// are copied.
     ///
     /// # Panics
     /// If the backlog does not have `offset`.
@@ -250,8 +254,8 @@ impl Backlog {
     }
 }
 
-/// Shrinks the queue if less than a quarter of it is in use, and leaves room to grow.
-/// Amortised O(1) for each element that was removed.
+/// Frees memory of the queue if less than a quarter of its capacity is used, and keeps spare
+/// capacity. Amortised O(1) for each element that was removed.
 fn shrink<T>(queue: &mut VecDeque<T>) {
     if queue.capacity() > QUEUE_CAPACITY_MIN.max(4 * queue.len()) {
         queue.shrink_to(QUEUE_CAPACITY_MIN.max(2 * queue.len()));

@@ -1,5 +1,5 @@
-//! Cohorts: the replicas that share a snapshot. All replicas that wait and can read the same file
-//! get it from one walk over the data.
+//! Cohorts: groups of replicas that get the same snapshot. All waiting replicas that can read the
+//! same file share one snapshot, so the keyspace is walked once for all of them.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::handshake::{Capabilities, Handshake, SnapshotContents};
 use crate::primary::Primary;
 use crate::replica::Phase;
 
-/// The first version of Valkey that reads its own format of snapshots.
+/// The first major version of Valkey that reads Valkey's own snapshot format.
 const VALKEY_FORMAT_SINCE: u32 = 9;
 
-/// The kind of server that reads a snapshot, which determines the format.
+/// The kind of server that reads a snapshot; it determines the version of the RDB format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SnapshotReader {
     /// A server that announced no version: any Redis, a tool, or an old Valkey.
@@ -42,7 +42,8 @@ pub enum Transfer {
 }
 
 impl Transfer {
-    /// Returns the framing for a replica.
+    /// Returns the framing of the snapshot for a replica: a length, or an end mark if the transfer
+    /// is diskless and the replica supports it.
     pub fn framing(self, handshake: &Handshake) -> Framing {
         match self {
             Transfer::Diskless if handshake.capabilities.contains(Capabilities::EOF) => Framing::EndMark,
@@ -51,39 +52,41 @@ impl Transfer {
     }
 }
 
-/// The options that determine when a snapshot starts.
+/// The options that determine when the snapshot of a cohort starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CohortOptions {
     /// The way in which snapshots are sent.
     pub transfer: Transfer,
-    /// The time to wait for more replicas, in milliseconds (`repl-diskless-sync-delay`).
+    /// The time for which the first waiting replica waits for others, in milliseconds
+    /// (`repl-diskless-sync-delay`).
     pub delay_ms: u64,
-    /// The number of waiting replicas at which a snapshot begins without delay; 0 for none
-    /// (`repl-diskless-sync-max-replicas`).
+    /// The number of waiting replicas at which a snapshot begins without delay; 0 if the delay
+    /// always applies (`repl-diskless-sync-max-replicas`).
     pub replicas_max: usize,
 }
 
-/// Replicas that share a snapshot.
+/// A group of replicas that get the same snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cohort {
     /// The kind of servers that will read the snapshot.
     pub reader: SnapshotReader,
     /// The contents of the snapshot.
     pub contents: SnapshotContents,
-    /// The ids of the replicas' clients, with the framing for each.
+    /// The replicas: the id of the client of each, and the framing of its snapshot.
     pub replicas: Vec<(u64, Framing)>,
 }
 
-/// A possible cohort that waits for more replicas.
+/// A group of replicas that wait for a snapshot, while the group may still grow.
 struct Waiting {
     cohort: Cohort,
     since_ms: u64,
-    /// True if a replica gets a complete snapshot, for which there is no delay.
+    /// True if a replica of the group gets the snapshot only once it is complete; then the delay
+    /// does not apply.
     is_urgent: bool,
 }
 
-/// Returns the cohort whose snapshot must start now: the one that has waited longest, if its delay
-/// has passed. O(replicas).
+/// Returns the cohort whose snapshot must start now; `None` if there is none. Of several, returns
+/// the one that has waited longest. O(replicas).
 pub fn due(primary: &Primary, options: CohortOptions, now_ms: u64) -> Option<Cohort> {
     let mut waiting: BTreeMap<_, Waiting> = BTreeMap::new();
     for (client, replica) in primary.replicas() {

@@ -7,7 +7,7 @@
 //! ```
 //! Writes are paused in both states, so the stream stands still. In the first state the server is a
 //! primary that waits for an acknowledgement of all changes. In the second one it is a replica of
-//! the chosen server, which it asks with `PSYNC … FAILOVER` to become the primary. The words of the
+//! the chosen server, which it asks with `PSYNC … FAILOVER` to become the primary. The texts of the
 //! messages are those of Redis.
 
 use std::fmt;
@@ -16,23 +16,23 @@ use crate::handshake::Purpose;
 use crate::primary::Primary;
 use crate::replica::{Dialect, Replica};
 
-/// The reason, for the log, if FAILOVER ABORT ends the failover.
+/// The reason in the log message if the command FAILOVER ABORT ends the failover.
 pub const ABORTED: &str = "Failover manually aborted";
-/// The reason if the failover ends because its target has refused to become the primary.
+/// The reason in the log message if the target has refused to become the primary.
 pub const REJECTED: &str = "Failover target rejected psync request";
-/// The reason if the failover ends at its deadline.
+/// The reason in the log message if no replica has caught up before the deadline.
 const NEVER_CAUGHT_UP: &str = "Replica never caught up before timeout";
-/// The reason if the server has become a replica just as the failover began.
+/// The reason in the log message if the server has become a replica after the failover began.
 const FOLLOWS: &str = "The server has become a replica";
-/// The longest time between two checks, in milliseconds.
+/// The longest time between two checks of the replicas, in milliseconds.
 const CHECK_INTERVAL_MS: u64 = 100;
 
-/// The address of a replica, as its primary shows it.
+/// The address of a replica, as INFO on its primary shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The announced address, or that of the connection.
+    /// The address that the replica has announced, or else that of its connection.
     pub host: String,
-    /// The announced port.
+    /// The port that the replica has announced.
     pub port: u16,
 }
 
@@ -47,16 +47,16 @@ impl Target {
         Self { host: replica.address(), port: replica.handshake.listening_port }
     }
 
-    /// Returns true if this is the address of the replica. The case of letters does not matter.
+    /// Returns true if this is the address of `replica`. Upper and lower case are the same.
     fn is_of(&self, replica: &Replica) -> bool {
         self.port == replica.handshake.listening_port && self.host.eq_ignore_ascii_case(&replica.address())
     }
 }
 
-/// The request for a failover.
+/// The arguments of a FAILOVER command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The host and port of the replica that must become the primary; `None` for any replica.
+    /// The host and port of the replica that must become the primary; `None` if any replica may.
     pub target: Option<(String, i64)>,
     /// True if the replica becomes the primary at the deadline even if it lacks changes.
     pub is_forced: bool,
@@ -77,12 +77,12 @@ pub enum Refusal {
     ForceNeedsMore,
     /// The target is not connected.
     NotAReplica,
-    /// The target does not follow the stream yet.
+    /// The target is connected, but does not receive the stream yet.
     NotOnline,
 }
 
 impl Refusal {
-    /// Returns the error reply, without its `-` and line end.
+    /// Returns the text of the error reply, without the initial `-` and the line end.
     pub fn reply(self) -> &'static str {
         match self {
             Self::InProgress => "ERR FAILOVER already in progress.",
@@ -103,14 +103,14 @@ enum State {
     /// No failover is in progress.
     #[default]
     None,
-    /// Writes are paused until a replica has caught up.
+    /// Writes are paused until a replica has acknowledged all changes.
     WaitingForSync { target: Option<Target>, is_forced: bool, deadline_ms: Option<u64> },
-    /// The server has become a replica of the target.
+    /// The server has become a replica of the target, which it asks to become the primary.
     InProgress {
         target: Target,
-        /// True after a request to become the primary may have reached the target.
+        /// True if a request to become the primary may have reached the target.
         has_asked: bool,
-        /// True if an earlier request has made the target a primary.
+        /// True if the target has become a primary by an earlier request, whose reply was lost.
         is_done: bool,
     },
 }
@@ -120,63 +120,64 @@ enum State {
 pub enum Step {
     /// Check again after this number of milliseconds, or when a replica acknowledges.
     Wait(u64),
-    /// Become a replica of the target, which has all changes.
+    /// Become a replica of this target, which has acknowledged all changes.
     HandOver(Target),
-    /// Become a replica of the target at the deadline, although it lacks changes.
+    /// Become a replica of this target at the deadline, although it lacks changes.
     Force(Target),
-    /// End the failover with this reason.
+    /// End the failover without success, for this reason.
     Abort(&'static str),
-    /// Do nothing: this failover does not wait any more.
+    /// Do nothing: failover `number` has ended, or is past its wait.
     Ended,
 }
 
-/// The request that a link sends to the target.
+/// The form of PSYNC that a new link to the primary sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// `PSYNC`: there is no failover, or its target is already a primary.
+    /// `PSYNC`: no failover is in progress, or its target is already a primary.
     Usual,
-    /// `PSYNC … FAILOVER`. The target is asked for the first time, or again.
+    /// `PSYNC … FAILOVER`, which asks the target to become the primary.
     Failover(Asked),
 }
 
-/// The meaning of a refusal of `PSYNC … FAILOVER`.
+/// The consequence of an error reply to `PSYNC … FAILOVER`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// The failover ends, and this server is a primary again.
+    /// The failover ends without success, and this server is a primary again.
     Final,
-    /// The target has become the primary by an earlier request, whose reply was lost. The link is
-    /// opened again.
+    /// The failover has succeeded: an earlier request, whose reply was lost, has made the target
+    /// the primary. The link to it is opened again.
     IsDone,
 }
 
-/// The number of times that the target was asked to become the primary.
+/// States if a request to become the primary is the first one to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// The target is asked for the first time.
+    /// The target was not asked before.
     Once,
-    /// The target was asked before.
+    /// The target was asked before, but its reply may have been lost.
     Again,
 }
 
-/// The result of ending a failover without success.
+/// The result of a failover that ended without success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aborted {
-    /// True if the server had become a replica of the target, and becomes a primary again.
+    /// True if the server had already become a replica of the target; it must become a primary
+    /// again.
     pub was_in_progress: bool,
     /// The message for the log.
     pub message: String,
 }
 
-/// The failover of a server, or none; see the module.
+/// The state of a server's failover; see the module.
 #[derive(Debug, Default)]
 pub struct Failover {
     state: State,
-    /// The number of failovers so far.
+    /// The number of failovers since the server started, which is also the number of the last one.
     number: u64,
 }
 
 impl Failover {
-    /// Returns the name of the state in INFO.
+    /// Returns the name of the failover's state that INFO shows.
     pub fn state_name(&self) -> &'static str {
         match self.state {
             State::None => "no-failover",
@@ -185,12 +186,13 @@ impl Failover {
         }
     }
 
-    /// Returns true while a failover is in progress.
+    /// Returns true while a failover is in progress, in either state.
     pub fn is_on(&self) -> bool {
         self.state != State::None
     }
 
-    /// Begins a failover. Returns its number.
+    /// Begins a failover: the first state is `waiting-for-sync`. Returns the number of the
+    /// failover.
     ///
     /// # Errors
     /// The reason for which it cannot begin.
@@ -215,7 +217,7 @@ impl Failover {
         Ok(self.number)
     }
 
-    /// Returns the next step of failover `number`, if it waits for a replica.
+    /// Returns the next step of failover `number`: [`Step::Ended`] unless it waits for a replica.
     pub fn next(&self, number: u64, primary: &Primary, now_ms: u64) -> Step {
         let State::WaitingForSync { target, is_forced, deadline_ms } = &self.state else {
             return Step::Ended;
@@ -238,10 +240,10 @@ impl Failover {
         Step::Wait(left_ms.min(CHECK_INTERVAL_MS))
     }
 
-    /// Does the next step of failover `number` if it ends the wait for a replica, and returns it as
-    /// [`Failover::next`] does. With `HandOver` and `Force` the server follows from now on, as far
-    /// as its stream is concerned. So no PING gets behind what the target has acknowledged, which
-    /// would cost a full synchronisation.
+    /// Determines the next step of failover `number` as [`Failover::next`] does, and returns it.
+    /// With `HandOver` and `Force`, also makes `primary` follow. From then on, no PING is appended
+    /// to the stream. Otherwise the stream would be longer than that of the target, and this server
+    /// would need a full synchronisation.
     pub fn act(&mut self, number: u64, primary: &mut Primary, now_ms: u64) -> Step {
         let step = self.next(number, primary, now_ms);
         if let Step::HandOver(target) | Step::Force(target) = &step {
@@ -251,7 +253,7 @@ impl Failover {
         step
     }
 
-    /// Returns the request that a new link to the target sends.
+    /// Returns the form of PSYNC that a new link to the primary sends.
     pub fn ask(&self) -> Ask {
         match self.state {
             State::InProgress { is_done: false, has_asked: false, .. } => Ask::Failover(Asked::Once),
@@ -260,17 +262,17 @@ impl Failover {
         }
     }
 
-    /// Records that the target is asked to become the primary.
+    /// Records that a request to become the primary is about to be sent to the target.
     pub fn note_asked(&mut self) {
         if let State::InProgress { has_asked, .. } = &mut self.state {
             *has_asked = true;
         }
     }
 
-    /// Returns the meaning of an error reply to the request to become the primary. `asked` comes
-    /// from [`Failover::ask`], before the request. A reply may be lost, so a target that was asked
-    /// before and is a primary has become it for this failover: if this server became a primary
-    /// again, there would be two.
+    /// Returns the consequence of the error reply `error` to the request to become the primary.
+    /// `asked` is the value that [`Failover::ask`] returned before the request. If the target was
+    /// asked before and replies that it is a primary, the earlier request has made it one. This
+    /// server must then stay a replica, or there would be two primaries.
     pub fn judge(&mut self, error: &str, asked: Asked) -> Rejection {
         match &mut self.state {
             State::InProgress { is_done, .. } if asked == Asked::Again && error.contains(IS_PRIMARY) => {
@@ -281,17 +283,19 @@ impl Failover {
         }
     }
 
-    /// Ends the failover, because the target is the primary. Returns false if there is none.
+    /// Ends the failover with success: the target is the primary. Returns false if no failover was
+    /// in progress.
     pub fn succeed(&mut self) -> bool {
         std::mem::take(&mut self.state) != State::None
     }
 
-    /// Ends failover `number` without success. Returns `None` if it is not in progress.
+    /// Ends failover `number` without success, for `reason`. Returns `None` if it is not in
+    /// progress.
     pub fn abort_number(&mut self, number: u64, reason: &str) -> Option<Aborted> {
         if number == self.number { self.abort(reason) } else { None }
     }
 
-    /// Ends the failover without success. Returns `None` if there is none.
+    /// Ends the failover without success, for `reason`. Returns `None` if none is in progress.
     pub fn abort(&mut self, reason: &str) -> Option<Aborted> {
         let (target, was_in_progress) = match std::mem::take(&mut self.state) {
             State::None => return None,
@@ -303,11 +307,12 @@ impl Failover {
     }
 }
 
-/// The error reply of a server that is asked to become the primary but is one already, in Redis and
-/// Valkey.
+/// The begin of the error reply of Redis and Valkey if a server that is asked to become the primary
+/// is already one.
 const IS_PRIMARY: &str = "PSYNC FAILOVER can't be sent to a ";
 
-/// Returns the target with this host and port.
+/// Returns the target with this host and port. Fails if no replica has this address, or if none
+/// with it is online.
 fn checked((host, port): (String, i64), primary: &Primary) -> Result<Target, Refusal> {
     let port = u16::try_from(port).map_err(|_| Refusal::NotAReplica)?;
     let target = Target { host, port };
@@ -321,8 +326,9 @@ fn checked((host, port): (String, i64), primary: &Primary) -> Result<Target, Ref
     }
 }
 
-/// Returns the first replica that has acknowledged the whole stream, if it is the target or there
-/// is none. A replica that announces no port cannot be followed.
+/// Returns the address of the first replica that has acknowledged the whole stream. With a
+/// `target`, only that replica counts. A replica without an announced port never counts, because
+/// this server could not connect to it.
 fn caught_up(target: Option<&Target>, primary: &Primary) -> Option<Target> {
     let is_eligible = |replica: &Replica| {
         let follows = replica.dialect == Dialect::Psync && replica.handshake.purpose == Purpose::Follow;
@@ -340,7 +346,8 @@ mod tests {
     use crate::history::ReplId;
     use crate::replica::Phase;
 
-    /// Creates a primary with 100 bytes of stream, and replicas with the ports 7001 and so on.
+    /// Creates a primary with 100 bytes of stream, and a replica for each phase, with the ports
+    /// 7001, 7002 and so on.
     fn primary(phases: &[Phase]) -> Primary {
         let mut primary = Primary::new(ReplId::of_bits(1, 0, 0));
         primary.open_backlog(4000, ReplId::of_bits(2, 0, 0));
@@ -502,8 +509,8 @@ mod tests {
         }
     }
 
-    /// Checks the answer to a request of an acknowledgement, which comes before the bytes of the
-    /// request itself count.
+    /// Checks that a request for an acknowledgement (GETACK) at the end of the stream need not be
+    /// acknowledged itself: a replica answers it before it counts its bytes.
     #[test]
     fn the_request_of_an_acknowledgement_need_not_be_acknowledged() {
         let mut primary = primary(&[Phase::Online]);

@@ -1,10 +1,11 @@
-//! The framing of snapshots.
+//! The framing of snapshots: the bytes around a snapshot by which a replica finds its end.
 
-/// The framing of a snapshot on a replica's connection.
+/// The way in which a replica finds the end of a snapshot on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// `$EOF:` and a mark, the snapshot, the mark. The snapshot is sent while it is written.
+    /// `$EOF:` and a random mark, the snapshot, the mark again. The snapshot is sent while it is
+    /// written.
     EndMark,
-    /// `$` and the length, the snapshot. It is sent once it is complete.
+    /// `$` and the length in bytes, then the snapshot. It is sent once it is complete.
     Length,
 }

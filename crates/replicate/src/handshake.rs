@@ -3,58 +3,58 @@
 use bitflags::bitflags;
 use stdx::number::parse_i64;
 
-/// The longest announced address, in bytes, as in Redis.
+/// The maximum length of an announced address, in bytes, as in Redis.
 const ADDRESS_LEN_MAX: usize = 255;
 
 bitflags! {
-    /// The capabilities of a replica (`REPLCONF capa`).
+    /// The capabilities that a replica announces with `REPLCONF capa`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Capabilities: u8 {
-        /// The replica finds the end of a snapshot by a mark, without its length.
+        /// `eof`: the replica can find the end of a snapshot by a mark, without knowing its length.
         const EOF = 1 << 0;
-        /// The replica accepts a new replication ID with `+CONTINUE`.
+        /// `psync2`: the replica accepts a new replication ID in the reply `+CONTINUE`.
         const PSYNC2 = 1 << 1;
     }
 }
 
 bitflags! {
-    /// The contents of a snapshot (`REPLCONF rdb-filter-only`).
+    /// The contents that a snapshot must have (`REPLCONF rdb-filter-only`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub struct SnapshotContents: u8 {
-        /// Keys.
+        /// The keys with their values.
         const DATA = 1 << 0;
-        /// Libraries of functions.
+        /// The libraries of functions.
         const FUNCTIONS = 1 << 1;
     }
 }
 
-/// The version of a Valkey server: major, minor, patch. Redis announces none.
+/// A version of Valkey: major, minor and patch number. Redis servers announce no version.
 pub type Version = (u32, u32, u32);
 
-/// The properties that a replica has announced.
+/// The properties that a replica has announced with REPLCONF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handshake {
     /// The port on which the replica listens; 0 if it is not announced.
     pub listening_port: u16,
-    /// The address at which the replica can be reached; empty for that of its connection.
+    /// The address at which the replica can be reached; empty if it is that of the connection.
     pub ip_address: Vec<u8>,
-    /// The capabilities.
+    /// The capabilities of the replica.
     pub capabilities: Capabilities,
     /// The version of the replica's server; `None` if it is not announced.
     pub version: Option<Version>,
     /// The purpose of the connection.
     pub purpose: Purpose,
-    /// The contents of the snapshot.
+    /// The contents of the snapshot that the replica wants.
     pub contents: SnapshotContents,
 }
 
-/// The purpose of a replica's connection.
+/// The purpose for which a replica has connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
-    /// To follow the stream after the snapshot.
+    /// To receive a snapshot if necessary, and then the stream.
     #[default]
     Follow,
-    /// To get a snapshot only (`redis-cli --rdb`).
+    /// To receive a snapshot only, as `redis-cli --rdb` does.
     SnapshotOnly,
 }
 
@@ -71,30 +71,31 @@ impl Default for Handshake {
     }
 }
 
-/// The error of an invalid property. Its text is the one of Redis.
+/// The error of an invalid REPLCONF option or value. The error texts are those of Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandshakeError {
-    /// The option does not exist.
+    /// The option with this name does not exist.
     Unrecognized(Vec<u8>),
-    /// The value is not an integer.
+    /// The value is not an integer, but the option requires one.
     NotAnInteger,
     /// The value is an integer outside the range.
     OutOfRange,
     /// The value is an integer, but neither 0 nor 1.
     NotASwitch,
-    /// The address is too long.
+    /// The announced address is too long.
     AddressTooLong {
         /// The length of the address in bytes.
         len_bytes: usize,
     },
-    /// The filter of the snapshot is not known.
+    /// The value of `rdb-filter-only` contains this word, which is not known.
     UnsupportedFilter(Vec<u8>),
-    /// The version is not three numbers.
+    /// The version is not of the form major.minor.patch.
     InvalidVersion,
 }
 
 impl HandshakeError {
-    /// Returns the error reply, without its `-` and line end. Unprintable bytes stay as they are.
+    /// Returns the error reply, without the initial `-` and the line end. Unprintable bytes in it
+    /// are not escaped.
     pub fn reply(&self) -> Vec<u8> {
         let with = |text: &[u8], value: &[u8]| [text, value].concat();
         match self {
@@ -120,7 +121,7 @@ impl Handshake {
     /// Sets the property that REPLCONF `option` announces. Unknown capabilities are ignored.
     ///
     /// # Errors
-    /// If the option or its value is invalid. The earlier properties stay.
+    /// If the option or its value is invalid. Then no property changes.
     pub fn set(&mut self, option: &[u8], value: &[u8]) -> Result<(), HandshakeError> {
         match option.to_ascii_lowercase().as_slice() {
             b"listening-port" => {
@@ -149,7 +150,7 @@ impl Handshake {
     }
 }
 
-/// Parses the words of `rdb-filter-only`, which list the contents to include.
+/// Parses the words of `rdb-filter-only`: the names of the contents that the snapshot must have.
 fn contents(words: &[u8]) -> Result<SnapshotContents, HandshakeError> {
     let mut contents = SnapshotContents::empty();
     for word in words.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {

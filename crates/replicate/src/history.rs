@@ -1,16 +1,17 @@
 //! Replication IDs. An ID names a history of the data: two servers with the same ID and the same
 //! offset have the same data.
 //!
-//! A server has up to two IDs: that of its own history, and that of the history which its own
-//! continues. The second one is valid up to the offset at which the own history began. A replica
-//! of the former primary can therefore continue with the promoted one.
+//! A server has up to two IDs: that of its present history, and that of the history before, which
+//! the present one continues. The second ID is valid up to the offset at which the present history
+//! began. So after the promotion of a replica, the other replicas of the former primary can
+//! continue with the promoted server.
 
 use std::fmt;
 
-/// The number of hex digits of an ID.
+/// The number of characters of a replication ID.
 pub const REPL_ID_LEN: usize = 40;
 
-/// A replication ID: 40 hex digits.
+/// A replication ID: 40 characters, hex digits in those that servers create.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReplId([u8; REPL_ID_LEN]);
 
@@ -18,20 +19,19 @@ impl ReplId {
     /// The ID that INFO shows in place of a missing ID.
     pub const NONE: Self = Self([b'0'; REPL_ID_LEN]);
 
-    /// Returns the ID with these digits, in lower case; `None` unless they are 40 printable ASCII
-    /// characters.
+    /// Returns the ID `text` in lower case; `None` unless `text` has 40 printable ASCII characters.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let digits: [u8; REPL_ID_LEN] = text.to_ascii_lowercase().try_into().ok()?;
         digits.iter().all(u8::is_ascii_graphic).then_some(Self(digits))
     }
 
-    /// Returns an ID of these random bits.
+    /// Creates an ID from 160 random bits.
     pub fn of_bits(high: u64, middle: u64, low: u32) -> Self {
         let text = format!("{high:016x}{middle:016x}{low:08x}");
         Self::parse(text.as_bytes()).expect("these are 40 hex digits")
     }
 
-    /// Returns the digits.
+    /// Returns the 40 characters of the ID.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("the digits are ASCII")
     }
@@ -49,28 +49,29 @@ impl fmt::Debug for ReplId {
     }
 }
 
-/// The replication IDs of a server.
+/// The replication IDs of a server: that of its present history, and that of the history before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct History {
-    /// The ID of the server's own history.
+    /// The ID of the present history.
     pub id: ReplId,
-    /// The ID of the history that this one continues, and the offset at which this one began.
-    /// `None` if it continues no other.
+    /// The ID of the history before, and the offset at which the present one began. `None` if the
+    /// present history continues no other.
     pub second: Option<(ReplId, u64)>,
 }
 
 impl History {
-    /// Creates a history that continues no other.
+    /// Creates a history with this ID that continues no other.
     pub fn new(id: ReplId) -> Self {
         Self { id, second: None }
     }
 
-    /// Creates a history that continues another one from `offset` on.
+    /// Creates a history with `id` that continues the history `former` from `offset` on.
     pub fn continuing((former, offset): (ReplId, u64), id: ReplId) -> Self {
         Self { id, second: Some((former, offset)) }
     }
 
-    /// Returns true if the stream of history `id` up to `offset` is a prefix of this history.
+    /// Returns true if a server with history `id` up to `offset` has a prefix of this history. For
+    /// the present ID, does not check that the stream is already as long as `offset`.
     pub fn continues(&self, id: ReplId, offset: u64) -> bool {
         id == self.id || self.second.is_some_and(|(second, end)| id == second && offset <= end)
     }

@@ -1,4 +1,5 @@
-//! Replication, without sockets, files and clocks.
+//! The decisions of replication. The crate uses no sockets, files or clocks: its callers pass bytes
+//! and times.
 //!
 //! ```text
 //!   change log ─► Primary::append ─► Backlog ─► one cursor per replica ─► the replica's connection

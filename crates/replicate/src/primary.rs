@@ -1,5 +1,6 @@
-//! The state of a primary: its history, its backlog and its replicas. On a replica, the history and
-//! the stream are those of its primary.
+//! The replication state of a server: its history, its backlog and its replicas. A replica has this
+//! state too: its history and its stream are those of its primary, and it may have replicas of its
+//! own.
 
 use std::collections::BTreeMap;
 
@@ -11,91 +12,93 @@ use crate::replica::{Phase, Replica};
 
 mod follow;
 
-/// The answer to a request for synchronisation.
+/// The answer of a primary to PSYNC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resync {
-    /// The stream continues at the replica's offset.
+    /// A partial synchronisation: the stream continues at the replica's offset.
     Continue {
-        /// The offset of the next byte to send.
+        /// The 0-based offset of the next byte to send to the replica.
         from: u64,
     },
-    /// The replica needs a snapshot.
+    /// A full synchronisation, with its reason: the replica needs a snapshot.
     Full(FullReason),
 }
 
 /// The reason for a full synchronisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FullReason {
-    /// The replica has no data of this history and knows it (`PSYNC ? -1`).
+    /// The replica has no data of this history, and requested a snapshot with `PSYNC ? -1`.
     Requested,
-    /// The replica has another history.
+    /// The replica's data belongs to another history.
     OtherHistory,
-    /// The backlog does not have the replica's offset.
+    /// The backlog does not have the bytes from the replica's offset on.
     NotInBacklog,
 }
 
-/// The next step after a replica's snapshot.
+/// The next step on a replica's connection after its snapshot was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterSnapshot {
-    /// The connection is closed once all is sent.
+    /// Close the connection once everything is sent.
     Close,
-    /// Nothing is sent before the first acknowledgement.
+    /// Send nothing before the first acknowledgement of the replica.
     AwaitAck,
-    /// The stream follows.
+    /// Send the stream.
     Stream,
 }
 
-/// The limit of the bytes that a replica has still to read, as `client-output-buffer-limit
-/// replica` sets it. 0 stands for no limit.
+/// The limit on the unsent bytes of a replica: those between its cursor and the end of the stream.
+/// It is the option `client-output-buffer-limit replica`. 0 stands for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLimit {
-    /// The number of bytes beyond which the replica is disconnected at once.
+    /// The number of unsent bytes above which the replica is disconnected at once.
     pub hard_bytes: u64,
-    /// The number of bytes beyond which the replica is disconnected after `soft_ms`.
+    /// The number of unsent bytes above which the replica is disconnected after `soft_ms`.
     pub soft_bytes: u64,
-    /// The time for which `soft_bytes` may be exceeded, in milliseconds.
+    /// The time for which a replica may have more than `soft_bytes` unsent bytes, in milliseconds.
     pub soft_ms: u64,
 }
 
-/// A primary; see the module. The replicas are known by the ids of their clients.
+/// The replication state of a server; see the module. Replicas are identified by the ids of their
+/// clients.
 #[derive(Debug)]
 pub struct Primary {
     history: History,
-    /// The end of the stream while there is no backlog.
+    /// The offset of the end of the stream while there is no backlog.
     offset: u64,
     backlog: Option<Backlog>,
     replicas: BTreeMap<u64, Replica>,
-    /// The time since which there has been no replica, in milliseconds; `None` if there is one, or
-    /// never was.
+    /// The time at which the last replica left, in milliseconds; `None` while there are replicas,
+    /// and before the first one.
     idle_since_ms: Option<u64>,
-    /// The limit of the bytes that a replica has still to read.
+    /// The limit on the unsent bytes of a replica.
     limit: OutputLimit,
-    /// The number of bytes that a replica may have still to read before writes wait for it; 0 for
-    /// any number.
+    /// The number of unsent bytes of a replica above which writes of clients wait; 0 if they never
+    /// wait.
     writes_wait_above: u64,
-    /// The lowest and the highest log position after whose bytes an acknowledgement is to be
-    /// requested; `None` for none.
+    /// The lowest and the highest log position for which an acknowledgement must still be
+    /// requested; `None` if none is due. A request is sent once the stream has the changes up to
+    /// the position.
     acks_due_at: Option<(u64, u64)>,
-    /// The end of the stream after the last request of an acknowledgement.
+    /// The offset after the last GETACK, the request for an acknowledgement.
     ack_requested_end: u64,
-    /// True while this server follows a primary, so that the stream is not its own.
+    /// True while this server follows a primary: its stream is that of the primary.
     is_following: bool,
-    /// The database that is selected at the end of the followed stream; `None` if the next change
-    /// follows a SELECT.
+    /// The database that is selected at the end of the primary's stream; `None` if the next change
+    /// is preceded by a SELECT.
     stream_db: Option<u32>,
-    /// True while the server writes its last snapshot or ends: the stream gets no more commands
-    /// that are no changes.
+    /// True while the server writes its last snapshot or ends. Then PING and GETACK are not
+    /// appended.
     is_final: bool,
-    /// The way back to the history that the own one continues; `None` once the own ID was given
-    /// away.
+    /// The information needed to return to the history before the present one. `None` once another
+    /// server has got the present ID, or if no return is possible.
     way_back: Option<follow::WayBack>,
 }
 
-/// The request of an acknowledgement, as a command of the stream.
+/// The command GETACK, which requests an acknowledgement from all replicas, as bytes of the stream.
 const GETACK: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n";
 
 impl Primary {
-    /// Creates a primary without replicas and backlog.
+    /// Creates the state of a primary that has no replicas and no backlog.
     pub fn new(id: ReplId) -> Self {
         Self {
             history: History::new(id),
@@ -114,12 +117,12 @@ impl Primary {
         }
     }
 
-    /// Returns the replication IDs.
+    /// Returns the replication IDs: the present one and the one before.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// Changes the replication ID. Replicas that know the former one need a snapshot.
+    /// Gives the history a new ID. A replica that knows only the former ID needs a snapshot.
     pub fn renew_id(&mut self, id: ReplId) {
         self.history = History::new(id);
         self.way_back = None;
@@ -135,16 +138,17 @@ impl Primary {
         self.backlog.as_ref().map_or(self.offset, Backlog::end)
     }
 
-    /// Begins to record the stream. Changes before this were not counted, so the history gets a
-    /// new ID. The caller owns the keyspace.
+    /// Begins to record the stream. Earlier changes are not in the stream, so the history gets the
+    /// new ID `id`. The caller owns the keyspace.
     pub fn open_backlog(&mut self, limit_bytes: u64, id: ReplId) {
         self.renew_id(id);
         self.backlog = Some(Backlog::new(limit_bytes, self.offset));
     }
 
-    /// Begins to record the stream after a load of data that are those of the history `former` up
-    /// to its offset. Replicas with exactly these data can continue. The caller owns the keyspace,
-    /// and nothing has changed the data since they were as the load left them.
+    /// Begins to record the stream after a load. The loaded data is exactly that of the history
+    /// `former.0` up to offset `former.1`, and has not changed since. The new history `id`
+    /// continues `former`, so replicas with the same data can continue. The caller owns the
+    /// keyspace.
     pub fn continue_from(&mut self, former: (ReplId, u64), id: ReplId, (limit_bytes, now_ms): (u64, u64)) {
         self.history = History::continuing(former, id);
         self.offset = former.1;
@@ -152,27 +156,29 @@ impl Primary {
         self.idle_since_ms = Some(now_ms);
     }
 
-    /// Begins the end of the server: it writes its last snapshot, or ends. Pings and requests of
-    /// acknowledgements would move the stream beyond the end that the snapshot names.
+    /// Stops PING and GETACK, because the server ends or writes its last snapshot. They would move
+    /// the end of the stream beyond the offset that the snapshot contains.
     pub fn begin_end(&mut self) {
         self.is_final = true;
     }
 
-    /// Continues after [`begin_end`](Self::begin_end), because the server does not end.
+    /// Permits PING and GETACK again after [`begin_end`](Self::begin_end), because the server does
+    /// not end.
     pub fn continue_after_all(&mut self) {
         self.is_final = false;
     }
 
-    /// Appends a command that is no change, such as PING, unless the server ends.
+    /// Appends a command that changes no data, such as PING. Does nothing while the server ends.
     pub fn append_control(&mut self, command: &[u8]) {
         if !self.is_final {
             self.append(command);
         }
     }
 
-    /// Begins to give up the backlog if [`Primary::is_backlog_due`]. The history gets a new ID, so
-    /// no replica continues with the backlog any more. Returns true if so; the caller then detaches
-    /// the reader of the change log and calls [`Primary::close_backlog`].
+    /// Begins to close the backlog if [`Primary::is_backlog_due`] returns true. Gives the history
+    /// the new ID `id`, so that no replica can continue from the backlog. Returns true if it has
+    /// begun; the caller must then detach the reader of the change log and call
+    /// [`Primary::close_backlog`].
     pub fn begin_close(&mut self, ttl_ms: u64, now_ms: u64, id: ReplId) -> bool {
         let is_due = self.is_backlog_due(ttl_ms, now_ms);
         if is_due {
@@ -181,9 +187,10 @@ impl Primary {
         is_due
     }
 
-    /// Stops to record the stream. Replicas that follow it are to be disconnected. Further changes
-    /// are not counted, so the history gets a new ID at once: no server may continue at an offset
-    /// that stands still while the data change. The caller owns the keyspace.
+    /// Stops to record the stream and frees the backlog. Marks the replicas that follow the stream
+    /// to be disconnected. Later changes are not in the stream, so the history gets the new ID
+    /// `id`. Otherwise a server could continue at an offset that stays the same while the data
+    /// changes. The caller owns the keyspace.
     pub fn close_backlog(&mut self, id: ReplId) {
         self.offset = self.end();
         for replica in self.replicas.values_mut().filter(|replica| replica.holds_backlog()) {
@@ -193,34 +200,35 @@ impl Primary {
         self.renew_id(id);
     }
 
-    /// Sets the number of bytes that the backlog keeps for replicas that reconnect.
+    /// Sets the minimum number of bytes that the backlog keeps for replicas that reconnect.
     pub fn set_backlog_limit(&mut self, limit_bytes: u64) {
         if let Some(backlog) = self.backlog.as_mut().filter(|it| it.limit_bytes() != limit_bytes) {
             backlog.set_limit(limit_bytes);
         }
     }
 
-    /// Sets the limit of the bytes that a replica has still to read.
+    /// Sets the limit on the unsent bytes of a replica.
     pub fn set_output_limit(&mut self, limit: OutputLimit) {
         self.limit = limit;
     }
 
-    /// Sets the number of bytes that a replica may have still to read before writes wait for it; 0
-    /// for any number.
+    /// Sets the number of unsent bytes of a replica above which writes of clients wait; 0 if they
+    /// never wait.
     pub fn set_writes_wait_above(&mut self, bytes: u64) {
         self.writes_wait_above = bytes;
     }
 
-    /// Returns the number of bytes that the slowest replica has to read beyond the number at which
-    /// writes wait. Writes wait unless it is 0.
+    /// Returns the number of unsent bytes of the slowest replica beyond the number at which writes
+    /// wait. Writes of clients wait unless it is 0.
     pub fn excess_bytes(&self) -> u64 {
         let behind_bytes = self.backlog.as_ref().map_or(0, Backlog::behind_bytes);
         if self.writes_wait_above > 0 { behind_bytes.saturating_sub(self.writes_wait_above) } else { 0 }
     }
 
-    /// Appends bytes of this server's own to the stream, if it is recorded. The stream of a server
-    /// that follows is its primary's, so nothing is appended to it. What a replica beyond the hard
-    /// limit has still to read is given up at once, so the memory is bounded by the limit.
+    /// Appends changes or commands of this server to the stream, if it is recorded. Does nothing on
+    /// a replica, because its stream is that of its primary. Marks replicas beyond the hard limit
+    /// to be disconnected, and frees the bytes that only they needed. So the limit bounds the
+    /// memory.
     pub fn append(&mut self, bytes: &[u8]) {
         if !self.is_following {
             self.append_bytes(bytes);
@@ -236,7 +244,8 @@ impl Primary {
         }
     }
 
-    /// Gives up the replicas that are beyond the hard limit.
+    /// Marks the replicas beyond the hard limit to be disconnected, and frees the bytes that only
+    /// they needed.
     #[cold]
     fn give_up(&mut self) {
         let Some(backlog) = self.backlog.as_ref().filter(|_| self.limit.hard_bytes > 0) else { return };
@@ -249,7 +258,8 @@ impl Primary {
         self.update_needed();
     }
 
-    /// Records that the stream up to its present end has all changes up to the log's `position`.
+    /// Records that the stream has all changes up to `position` of the change log. Appends GETACK
+    /// if an acknowledgement of such a change was requested.
     pub fn note_position(&mut self, position: u64) {
         let Some(backlog) = &mut self.backlog else { return };
         backlog.note_position(position);
@@ -266,8 +276,8 @@ impl Primary {
         }
     }
 
-    /// Requests an acknowledgement from all replicas (`REPLCONF GETACK *`), as soon as the stream
-    /// has all changes up to the log's `position`. A server that follows requests none.
+    /// Requests an acknowledgement from all replicas: appends `REPLCONF GETACK *` as soon as the
+    /// stream has all changes up to `position` of the change log. Does nothing on a replica.
     pub fn request_ack(&mut self, position: u64) {
         if self.is_following {
             return;
@@ -280,7 +290,8 @@ impl Primary {
         }
     }
 
-    /// Returns the answer to `PSYNC id next`. `next` is the 1-based offset of the next byte.
+    /// Returns the answer to `PSYNC id next`. `next` is the 1-based offset of the next byte that
+    /// the replica needs.
     pub fn resync(&self, id: &[u8], next: i64) -> Resync {
         let Some(id) = ReplId::parse(id) else {
             let is_requested = id.first() == Some(&b'?');
@@ -299,14 +310,14 @@ impl Primary {
         }
     }
 
-    /// Adds a replica.
+    /// Adds a replica with the client id `client`.
     pub fn add(&mut self, client: u64, replica: Replica) {
         self.replicas.insert(client, replica);
         self.idle_since_ms = None;
         self.update_needed();
     }
 
-    /// Removes a replica that has disconnected.
+    /// Removes a replica, whose connection has ended.
     pub fn remove(&mut self, client: u64, now_ms: u64) {
         self.replicas.remove(&client);
         if self.replicas.is_empty() {
@@ -315,7 +326,7 @@ impl Primary {
         self.update_needed();
     }
 
-    /// Returns a replica.
+    /// Returns the replica with this client id; `None` if there is none.
     pub fn replica(&self, client: u64) -> Option<&Replica> {
         self.replicas.get(&client)
     }
@@ -331,7 +342,7 @@ impl Primary {
     }
 
     /// Sets the phase of a replica, and the offset of the next byte to send to it. With each phase
-    /// but [`Phase::AwaitsSnapshot`], the caller sends it the present ID.
+    /// except [`Phase::AwaitsSnapshot`], the caller sends the present ID to the replica.
     pub fn set_phase(&mut self, client: u64, phase: Phase, cursor: u64) {
         if let Some(replica) = self.replicas.get_mut(&client) {
             (replica.phase, replica.cursor) = (phase, cursor);
@@ -342,7 +353,7 @@ impl Primary {
         }
     }
 
-    /// Continues after the whole snapshot of a replica was sent. Returns the next step on its
+    /// Records that the whole snapshot of a replica was sent. Returns the next step on its
     /// connection.
     pub fn snapshot_sent(&mut self, client: u64, framing: Framing, now_ms: u64) -> AfterSnapshot {
         let replica = self.replicas.get_mut(&client).filter(|replica| !replica.is_given_up());
@@ -358,8 +369,8 @@ impl Primary {
         next
     }
 
-    /// Returns the next bytes for a replica that is online, at most `max_bytes`, and counts them
-    /// as sent. The backlog keeps them until [`Primary::free_sent`].
+    /// Returns the next bytes of the stream for an online replica, at most `max_bytes`, and counts
+    /// them as sent. The backlog keeps them until the next [`Primary::free_sent`].
     pub fn take_for(&mut self, client: u64, max_bytes: usize) -> Vec<Piece> {
         let (Some(replica), Some(backlog)) = (self.replicas.get_mut(&client), &mut self.backlog) else {
             return Vec::new();
@@ -377,12 +388,13 @@ impl Primary {
         pieces
     }
 
-    /// Frees what all replicas have been sent and the backlog need not keep. O(replicas).
+    /// Frees the bytes that all replicas have been sent and that are beyond the backlog's limit.
+    /// O(replicas).
     pub fn free_sent(&mut self) {
         self.update_needed();
     }
 
-    /// Tells the backlog the lowest offset that a replica still needs. O(replicas).
+    /// Passes to the backlog the lowest offset that a connected replica still needs. O(replicas).
     fn update_needed(&mut self) {
         if let Some(backlog) = &mut self.backlog {
             let held = self.replicas.values().filter(|replica| replica.holds_backlog());
@@ -390,16 +402,16 @@ impl Primary {
         }
     }
 
-    /// Records a sign of life of a replica that loads its snapshot: a newline.
+    /// Records that a replica is alive: it sends newlines while it loads its snapshot.
     pub fn note_alive(&mut self, client: u64, now_ms: u64) {
         if let Some(replica) = self.replicas.get_mut(&client) {
             replica.acked_ms = now_ms;
         }
     }
 
-    /// Records an acknowledgement. A replica that has its snapshot is online from then on. Returns
-    /// true if it became online just now. An offset that was never sent counts as the last one
-    /// sent.
+    /// Records that a replica has acknowledged the offset `acked`, and `synced` for its append-only
+    /// file. A replica that has its snapshot becomes online. Returns true if it became online by
+    /// this call. An offset beyond the last byte sent counts as the offset of that byte.
     pub fn acknowledge(&mut self, client: u64, acked: u64, synced: Option<u64>, now_ms: u64) -> bool {
         let Some(replica) = self.replicas.get_mut(&client) else { return false };
         replica.acked_ms = now_ms;
@@ -421,9 +433,9 @@ impl Primary {
         becomes_online
     }
 
-    /// Returns true if a replica that is online was sent the whole stream and has acknowledged all
-    /// changes of it. The request of an acknowledgement at its end is no change, and is answered
-    /// before it counts.
+    /// Returns true if an online replica was sent the whole stream and has acknowledged all its
+    /// changes. A GETACK at the end of the stream need not be acknowledged: it changes nothing, and
+    /// the replica replies to it before counting it.
     pub fn has_acked_all(&self, client: u64) -> bool {
         let end = self.end();
         let unchanged_bytes = if self.ack_requested_end == end { GETACK.len() as u64 } else { 0 };
@@ -432,26 +444,27 @@ impl Primary {
         })
     }
 
-    /// Returns the number of replicas that have acknowledged all changes up to a position.
+    /// Returns the number of replicas that have acknowledged all changes up to `position` of the
+    /// change log.
     pub fn count_acked(&self, position: u64) -> usize {
         self.replicas.values().filter(|it| it.is_online() && it.acked_position >= position).count()
     }
 
-    /// Returns the number of replicas that have synced all changes up to a position to their
-    /// append-only files.
+    /// Returns the number of replicas that have synced all changes up to `position` of the change
+    /// log to their append-only files.
     pub fn count_synced(&self, position: u64) -> usize {
         self.replicas.values().filter(|it| it.is_online() && it.synced_position >= position).count()
     }
 
-    /// Returns the number of replicas that are online and have sent an acknowledgement within
-    /// `lag_max_s` seconds, for `min-replicas-to-write`.
+    /// Returns the number of good replicas, for `min-replicas-to-write`: those that are online and
+    /// have sent an acknowledgement within the last `lag_max_s` seconds.
     pub fn count_good(&self, now_ms: u64, lag_max_s: u64) -> usize {
         self.replicas.values().filter(|it| it.is_online() && it.lag_s(now_ms) <= lag_max_s).count()
     }
 
-    /// Returns the replicas to disconnect because they had too much to read: more than the hard
-    /// limit, or more than the soft one for its time. A limit below the size of the backlog counts
-    /// as that size, because the backlog is kept anyway.
+    /// Returns the client ids of the replicas to disconnect. These have more unsent bytes than the
+    /// hard limit, or have had more than the soft limit for longer than its time. A limit below the
+    /// size of the backlog counts as that size, because the backlog keeps these bytes in any case.
     pub fn over_limit(&mut self, now_ms: u64) -> Vec<u64> {
         self.give_up();
         let (end, kept) = self.backlog.as_ref().map_or((0, 0), |it| (it.end(), it.limit_bytes()));
@@ -470,8 +483,8 @@ impl Primary {
         over.map(|(&client, _)| client).collect()
     }
 
-    /// Returns true if the backlog has had no replica for `ttl_ms`; 0 stands for ever. A server
-    /// that follows keeps it.
+    /// Returns true if the backlog has had no replica for `ttl_ms` and must be freed. Returns false
+    /// if `ttl_ms` is 0, and on a replica.
     pub fn is_backlog_due(&self, ttl_ms: u64, now_ms: u64) -> bool {
         let is_idle = ttl_ms > 0 && !self.is_following && self.replicas.is_empty() && self.backlog.is_some();
         let since = self.idle_since_ms.filter(|_| is_idle);

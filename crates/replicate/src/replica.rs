@@ -2,7 +2,7 @@
 
 use crate::handshake::{Handshake, Purpose};
 
-/// The phase of a replica's synchronisation.
+/// The phase of a replica's synchronisation, as its primary sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The replica waits for the start of a snapshot.
@@ -10,19 +10,21 @@ pub enum Phase {
         /// The time since which the replica waits, in milliseconds of the caller's clock.
         since_ms: u64,
     },
-    /// The snapshot is being written or sent.
+    /// The snapshot for the replica is being written or sent.
     ReceivesSnapshot,
-    /// The snapshot is sent. The stream follows after the first acknowledgement, because a replica
-    /// that searches the end mark would not find it before other bytes.
+    /// The snapshot is sent with an end mark. The stream is sent only after the replica's first
+    /// acknowledgement. A replica looks for the mark at the end of the received bytes, so nothing
+    /// may follow it.
     AwaitsAck,
     /// The replica receives the stream.
     Online,
-    /// The snapshot is sent to a client that requested only a snapshot, not the stream.
+    /// The whole snapshot is sent to a client that requested only a snapshot, not the stream.
     SnapshotSent,
-    /// The output of the replica exceeded its limit and was dropped. The connection must be closed.
+    /// The replica had more unsent bytes than its limit. The backlog keeps nothing for it, and its
+    /// connection must be closed.
     OverLimit,
-    /// The history that it follows has ended or got another ID. It keeps nothing any more and is to
-    /// be disconnected.
+    /// The history that the replica follows has ended or has a new ID. The backlog keeps nothing
+    /// for the replica, and its connection must be closed.
     Outdated,
 }
 
@@ -38,44 +40,47 @@ impl Phase {
     }
 }
 
-/// The dialect in which a replica asked for the data.
+/// The command by which a replica requested the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// `PSYNC`: it acknowledges offsets.
+    /// `PSYNC`: the replica acknowledges offsets.
     Psync,
-    /// `SYNC`, of replicas before Redis 2.8 and of tools: it acknowledges nothing.
+    /// `SYNC`, sent by replicas before Redis 2.8 and by tools: the replica acknowledges nothing.
     Sync,
 }
 
-/// A connected replica.
+/// A connected replica, as its primary sees it.
 #[derive(Clone, Debug)]
 pub struct Replica {
-    /// The announced properties.
+    /// The properties that the replica has announced with REPLCONF.
     pub handshake: Handshake,
-    /// The dialect.
+    /// The command by which the replica requested the data.
     pub dialect: Dialect,
-    /// The address of the connection, without the port.
+    /// The address of the replica's connection, without the port.
     pub peer_ip: String,
-    /// The phase.
+    /// The phase of the replica's synchronisation.
     pub phase: Phase,
-    /// The offset of the next byte to send to it. Meaningless while it awaits a snapshot.
+    /// The offset of the next byte of the stream to send to the replica. Meaningless while it waits
+    /// for a snapshot.
     pub cursor: u64,
-    /// The last acknowledged offset.
+    /// The last offset that the replica has acknowledged.
     pub acked: u64,
-    /// The last offset whose changes are synced in the replica's append-only file.
+    /// The last offset up to which all changes are synced in the replica's append-only file.
     pub synced: u64,
-    /// The last acknowledged position of the change log.
+    /// The last position of the change log up to which the replica has acknowledged all changes.
     pub acked_position: u64,
-    /// The last position whose changes are synced in the replica's append-only file.
+    /// The last position of the change log up to which all changes are synced in the replica's
+    /// append-only file.
     pub synced_position: u64,
-    /// The time of the last acknowledgement, in milliseconds.
+    /// The time of the last acknowledgement, in milliseconds of the caller's clock.
     pub acked_ms: u64,
-    /// The time since which it is over the soft limit of unsent bytes, in milliseconds.
+    /// The time since which the replica has had more unsent bytes than the soft limit, in
+    /// milliseconds; `None` while it has fewer.
     pub over_soft_limit_since_ms: Option<u64>,
 }
 
 impl Replica {
-    /// Creates a replica that has just asked for the data.
+    /// Creates a replica that has just sent PSYNC or SYNC at `now_ms` and waits for a snapshot.
     pub fn new(handshake: Handshake, dialect: Dialect, peer_ip: String, now_ms: u64) -> Self {
         Self {
             handshake,
@@ -92,7 +97,7 @@ impl Replica {
         }
     }
 
-    /// Returns true if it keeps bytes of the backlog from being freed.
+    /// Returns true if the backlog must keep the bytes that this replica has not been sent.
     pub fn holds_backlog(&self) -> bool {
         match self.phase {
             Phase::AwaitsSnapshot { .. } | Phase::SnapshotSent | Phase::OverLimit | Phase::Outdated => false,
@@ -102,17 +107,18 @@ impl Replica {
         }
     }
 
-    /// Returns true if it is to be disconnected, whatever it has been sent.
+    /// Returns true if the replica is to be disconnected, because it is over its limit or outdated.
     pub fn is_given_up(&self) -> bool {
         matches!(self.phase, Phase::OverLimit | Phase::Outdated)
     }
 
-    /// Returns true if its acknowledgements count: for WAIT, and as a good replica.
+    /// Returns true if the replica receives the stream. Only then do its acknowledgements count,
+    /// for WAIT and for `min-replicas-to-write`.
     pub fn is_online(&self) -> bool {
         self.phase == Phase::Online
     }
 
-    /// Returns the announced address, or that of the connection.
+    /// Returns the address that the replica has announced, or else that of its connection.
     pub fn address(&self) -> String {
         match self.handshake.ip_address.is_empty() {
             true => self.peer_ip.clone(),
@@ -120,7 +126,8 @@ impl Replica {
         }
     }
 
-    /// Returns the time since the last acknowledgement in seconds, for INFO; 0 before it is online.
+    /// Returns the time since the replica's last acknowledgement in whole seconds, for INFO; 0
+    /// before the replica is online.
     pub fn lag_s(&self, now_ms: u64) -> u64 {
         if self.is_online() { now_ms.saturating_sub(self.acked_ms) / 1000 } else { 0 }
     }

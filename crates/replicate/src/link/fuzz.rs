@@ -1,15 +1,16 @@
-//! The check of a primary's bytes before the stream, as a fuzz target: a primary may send anything.
+//! A fuzz target for the code of a replica that reads what a primary sends before the stream. A
+//! primary may send any bytes.
 
 use super::handshake::{LinkHandshake, LinkOptions, Next};
 use super::transfer::{Payload, SnapshotHeader};
 use crate::history::ReplId;
 
-/// Checks what a primary sends before the stream: lines of the handshake, the header of a snapshot
-/// and the snapshot. In pieces of any length the snapshot has the same payload and the same rest as
-/// at once. O(bytes).
+/// Processes `data` as the bytes of a primary: lines of the handshake, the header of a snapshot and
+/// the snapshot. Checks that the payload and the bytes after it do not depend on the pieces in
+/// which the bytes arrive. O(bytes).
 ///
 /// # Panics
-/// If it has not.
+/// If they depend on the pieces.
 pub fn check_link(data: &[u8]) {
     let Some((&piece_len, input)) = data.split_first() else { return };
     let resume = (piece_len % 2 == 0).then(|| (ReplId::of_bits(1, 2, 3), 77));
@@ -34,7 +35,7 @@ pub fn check_link(data: &[u8]) {
     }
 }
 
-/// Checks that a payload in pieces is that of all bytes at once.
+/// Checks that `bytes` in pieces of `piece_len` give the same payload as all at once in `whole`.
 fn check_payload(mut whole: Payload, line: &[u8], bytes: &[u8], piece_len: usize) {
     let at_once = whole.feed(bytes);
     let mut expected = at_once.held_back.to_vec();

@@ -3,8 +3,8 @@
 //! ```text
 //!   PING ─► AUTH, REPLCONF port, address, capabilities, version (in one write) ─► PSYNC
 //! ```
-//! Replies are judged as Redis does: an error of AUTH ends the link, an error of REPLCONF does
-//! not, because older servers lack some of its options. Source: `syncWithMaster` and
+//! The replies have the same consequences as in Redis: an error of AUTH ends the link, an error of
+//! REPLCONF does not, because older servers lack some of its options. Source: `syncWithMaster` and
 //! `slaveTryPartialResynchronization` of Redis 8.0.2.
 
 use std::collections::VecDeque;
@@ -15,60 +15,63 @@ use crate::handshake::Version;
 use crate::history::ReplId;
 use crate::link::request::{LinkError, push_request, shown, trimmed};
 
-/// The version that a replica announces. A primary of a higher version than 9.1 may send snapshots
-/// with parts that this server cannot read.
+/// The Valkey version that this server announces to its primary. A primary of a higher version than
+/// 9.1 may send snapshots with parts that this server cannot read.
 pub const ANNOUNCED_VERSION: Version = (9, 1, 0);
 
-/// The properties of a link.
+/// The values that a replica announces or uses in the handshake with its primary.
 #[derive(Clone, Debug, Default)]
 pub struct LinkOptions {
-    /// The user for AUTH; `None` for the default user. Ignored without a password.
+    /// The user name for AUTH; `None` for the default user. Ignored without a password.
     pub user: Option<Vec<u8>>,
     /// The password for AUTH; `None` if the primary requires none.
     pub password: Option<Vec<u8>>,
-    /// The port at which this server can be reached.
+    /// The port at which other servers can reach this server.
     pub listening_port: u16,
-    /// The address at which this server can be reached; `None` for that of the connection.
+    /// The address at which other servers can reach this server; `None` if it is that of the
+    /// connection.
     pub announced_ip: Option<String>,
-    /// The announced version; `None` for none, as Redis does.
+    /// The announced Valkey version; `None` to announce none, as Redis does.
     pub version: Option<Version>,
-    /// The replication ID of the data, and the 1-based offset of the next byte of its stream.
-    /// `None` to request a full synchronisation. See [`crate::primary::Primary::resume_point`].
+    /// The ID of the history that this server has, and the 1-based offset of the next byte of its
+    /// stream. `None` to request a full synchronisation. See
+    /// [`crate::primary::Primary::resume_point`].
     pub resume: Option<(ReplId, u64)>,
-    /// True if the other server is first asked to become the primary. See [`crate::failover`].
+    /// True if PSYNC also asks the other server to become the primary. See [`crate::failover`].
     pub is_failover: bool,
 }
 
-/// The next step of the handshake.
+/// The next step of the handshake, after a line of the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Send these bytes, then wait for the next line.
     Send(Vec<u8>),
-    /// Wait for the next line.
+    /// Send nothing and wait for the next line.
     Await,
-    /// A snapshot follows, then the stream from `offset` on.
+    /// The handshake has ended: the primary sends a snapshot, and then the stream from `offset` on.
     Full {
         /// The replication ID of the primary's data.
         id: ReplId,
-        /// The offset of the first byte of the stream after the snapshot, 0-based: the number of
-        /// bytes before it.
+        /// The 0-based offset of the first byte of the stream after the snapshot, which is the
+        /// number of bytes before it.
         offset: u64,
     },
-    /// The stream continues at the requested offset.
+    /// The handshake has ended: the primary sends the stream from the requested offset on.
     Continue {
-        /// The replication ID of the primary's data; `None` if it is the requested one.
+        /// The new replication ID of the primary's history; `None` if the requested ID is still
+        /// valid.
         id: Option<ReplId>,
     },
-    /// The link ends.
+    /// The handshake has failed; the link must be closed.
     Failed(LinkError),
 }
 
-/// The request whose reply is awaited.
+/// The kind of request whose reply is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     Ping,
     Auth,
-    /// The reply to REPLCONF with this option.
+    /// The request REPLCONF with this option.
     Replconf(&'static str),
     Psync,
 }
@@ -82,32 +85,33 @@ pub struct LinkHandshake {
 }
 
 impl LinkHandshake {
-    /// Creates the handshake of a connection that is open.
+    /// Creates the handshake of a link whose connection is open.
     pub fn new(options: LinkOptions) -> Self {
         Self { options, awaited: VecDeque::from([Awaited::Ping]), notes: Vec::new() }
     }
 
-    /// Returns the bytes to send first.
+    /// Returns the first request, PING.
     pub fn begin(&self) -> Vec<u8> {
         let mut out = Vec::new();
         push_request(&mut out, &[b"PING"]);
         out
     }
 
-    /// Returns the log messages about optional requests that the primary did not understand.
+    /// Takes the log messages about REPLCONF options that the primary does not know.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// Returns true if PSYNC was sent or is about to be sent.
+    /// Returns true if the reply to PSYNC is expected next: PSYNC was sent or is about to be sent.
     pub fn has_asked(&self) -> bool {
         self.awaited.front() == Some(&Awaited::Psync)
     }
 
-    /// Handles a received line and returns the next step. The line may include its line end.
+    /// Handles a line received from the primary and returns the next step. The line may include its
+    /// line end.
     ///
     /// # Panics
-    /// After `Full`, `Continue` and `Failed`.
+    /// If the last step was `Full`, `Continue` or `Failed`.
     pub fn line(&mut self, line: &[u8]) -> Next {
         let line = trimmed(line);
         let awaited = *self.awaited.front().expect("the handshake is in progress");
@@ -150,7 +154,8 @@ impl LinkHandshake {
         Ok(Next::Await)
     }
 
-    /// Returns the requests between PING and PSYNC, and records that their replies are awaited.
+    /// Returns the requests between PING and PSYNC, and adds them to the requests whose replies are
+    /// expected.
     fn announce(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(password) = &self.options.password {
@@ -188,7 +193,8 @@ impl LinkHandshake {
     }
 }
 
-/// Checks the reply to PING. A primary that requires a password may refuse PING before AUTH.
+/// Checks the reply to PING. An error that requires authentication is accepted, because AUTH
+/// follows.
 fn check_ping(line: &[u8]) -> Result<(), LinkError> {
     let accepted = [&b"+"[..], b"-NOAUTH", b"-NOPERM", b"-ERR operation not permitted"];
     match accepted.iter().any(|begin| line.starts_with(begin)) {
@@ -200,8 +206,8 @@ fn check_ping(line: &[u8]) -> Result<(), LinkError> {
     }
 }
 
-/// Returns the next step after the reply to PSYNC. The stream may only continue if the request had
-/// an offset.
+/// Parses the reply to PSYNC. Returns the next step. `+CONTINUE` is an error unless the request
+/// named an offset.
 fn psync_reply(line: &[u8], resume: Option<(ReplId, u64)>) -> Result<Next, LinkError> {
     let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let id_of = |word: Option<&[u8]>| word.and_then(ReplId::parse);
@@ -228,7 +234,7 @@ fn psync_reply(line: &[u8], resume: Option<(ReplId, u64)>) -> Result<Next, LinkE
     }
 }
 
-/// Returns the error message for an unexpected reply to PSYNC.
+/// Returns the error message for a reply to PSYNC that is not expected.
 fn refusal_of_psync(line: &[u8]) -> String {
     let reply = shown(line);
     if line.starts_with(b"-NOMASTERLINK") || line.starts_with(b"-LOADING") {
@@ -248,7 +254,7 @@ mod tests {
         LinkOptions { listening_port: 6380, ..LinkOptions::default() }
     }
 
-    /// Returns the words of requests, one request a line.
+    /// Returns the words of the requests in `bytes`, one request a line.
     fn words(bytes: &[u8]) -> String {
         let text = String::from_utf8_lossy(bytes);
         let mut out = String::new();
@@ -264,7 +270,7 @@ mod tests {
         out
     }
 
-    /// Sends all lines but the last, which must not end the handshake; returns the step after the
+    /// Passes `lines` to the handshake; only the last one may end it. Returns the step after the
     /// last one.
     fn after(handshake: &mut LinkHandshake, lines: &[&str]) -> Next {
         let (last, first) = lines.split_last().expect("there is one");

@@ -18,6 +18,6 @@ pub mod offsets;
 pub mod request;
 pub mod transfer;
 
-/// The longest line of a primary before the stream, in bytes, as in Redis. The caller gives up a
-/// link on which more bytes arrive without a line end.
+/// The maximum length of a primary's line before the stream, in bytes, as in Redis. If more bytes
+/// arrive without a line end, the caller closes the link.
 pub const LINE_LEN_MAX: usize = 1024;

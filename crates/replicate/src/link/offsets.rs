@@ -1,15 +1,15 @@
 //! The offsets of a replica in the stream of its primary.
 //!
-//! *Read* is the offset after the last byte received, *applied* that after the last complete unit
-//! whose changes are in the data. Everything others may rely on follows from the applied offset:
-//! the own backlog, acknowledgements, the facts in a snapshot, and PSYNC. A unit is a command, or
-//! a transaction from MULTI to EXEC: the applied offset never lies inside one. All offsets here are
-//! 0-based: the number of bytes before the next one.
+//! *Read* is the offset after the last byte received. *Applied* is the offset after the last
+//! complete unit whose changes are in the data. Other servers get only the applied offset: it is
+//! the end of the own backlog, and it is used in acknowledgements, in snapshots, and in PSYNC. A
+//! unit is a command, or a transaction from MULTI to EXEC: the applied offset never lies inside
+//! one. All offsets here are 0-based: the number of bytes of the stream before that point.
 
 use crate::link::request::push_request;
 
-/// The offsets on one link; see the module. Bytes that were read and not applied are forgotten
-/// with the link.
+/// The read and the applied offset on one link; see the module. If the link ends, bytes that were
+/// read and not applied are lost: the next link requests them again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamOffsets {
     read: u64,
@@ -17,12 +17,12 @@ pub struct StreamOffsets {
 }
 
 impl StreamOffsets {
-    /// Creates the offsets of a link whose next byte has the offset `at`.
+    /// Creates the offsets of a link on which the first byte of the stream has the offset `at`.
     pub fn new(at: u64) -> Self {
         Self { read: at, applied: at }
     }
 
-    /// Returns the offset after the last byte received. Only INFO shows it.
+    /// Returns the offset after the last byte received, which INFO shows.
     pub fn read(&self) -> u64 {
         self.read
     }
@@ -32,25 +32,25 @@ impl StreamOffsets {
         self.applied
     }
 
-    /// Counts received bytes.
+    /// Adds the number of received bytes to the read offset.
     pub fn note_read(&mut self, len_bytes: u64) {
         self.read += len_bytes;
     }
 
-    /// Counts the bytes of complete units whose changes are in the data.
+    /// Adds the bytes of complete units, whose changes are in the data now, to the applied offset.
     ///
     /// # Panics
-    /// If these bytes were not received.
+    /// If the applied offset would exceed the read offset.
     pub fn note_applied(&mut self, len_bytes: u64) {
         self.applied += len_bytes;
         assert!(self.applied <= self.read, "more was applied than received");
     }
 
-    /// Returns the acknowledgement for the primary. `synced` is the offset up to which the changes
-    /// are synced in the append-only file; `None` without one. See
-    /// [`crate::primary::Primary::offset_at`].
+    /// Returns the request REPLCONF ACK, which acknowledges the applied offset. `synced` is the
+    /// offset up to which all changes are synced in the append-only file; `None` without such a
+    /// file. See [`crate::primary::Primary::offset_at`].
     ///
-    /// GETACK is answered before its own bytes are applied, as in Redis.
+    /// The reply to GETACK does not include the bytes of GETACK itself, as in Redis.
     pub fn ack(&self, synced: Option<u64>) -> Vec<u8> {
         let acked = self.applied.to_string();
         let synced = synced.map(|synced| synced.min(self.applied).to_string());

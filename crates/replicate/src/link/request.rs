@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-/// The error that ends a link to a primary. Every link is attempted again a second later.
+/// The error that ends a link to a primary during the handshake. The caller opens the link again
+/// after a second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkError {
-    /// The message for the log and for INFO.
+    /// The error message for the log and for INFO.
     pub text: String,
-    /// True if the primary is expected to accept the same requests later, without an operator.
+    /// True if the same requests are expected to succeed later without a change by an operator.
     pub is_transient: bool,
 }
 
@@ -16,7 +17,8 @@ impl LinkError {
         Self { text, is_transient: false }
     }
 
-    /// Creates the error of an error reply. `text` is the message that contains the reply.
+    /// Creates the error for an error reply of the primary. `text` is the complete message, which
+    /// contains the reply.
     pub(crate) fn of_reply(reply: &[u8], text: String) -> Self {
         let transient = [&b"-LOADING"[..], b"-NOMASTERLINK", b"-MASTERDOWN"];
         Self { text, is_transient: transient.iter().any(|code| reply.starts_with(code)) }
@@ -31,7 +33,7 @@ impl fmt::Display for LinkError {
 
 impl std::error::Error for LinkError {}
 
-/// Appends a request with these words to `out`.
+/// Appends a request with these words, in RESP, to `out`.
 pub(crate) fn push_request(out: &mut Vec<u8>, words: &[&[u8]]) {
     out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
@@ -41,13 +43,13 @@ pub(crate) fn push_request(out: &mut Vec<u8>, words: &[&[u8]]) {
     }
 }
 
-/// Returns a line without its line end.
+/// Returns `line` without its line end.
 pub(crate) fn trimmed(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Returns the printable text of a line of the primary, for the log.
+/// Returns a line of the primary as text for the log; control characters become `?`.
 pub(crate) fn shown(line: &[u8]) -> String {
     String::from_utf8_lossy(line).replace(char::is_control, "?")
 }

@@ -1,4 +1,4 @@
-//! The snapshot on a replica's link: its header, and its end.
+//! The snapshot that a replica receives from its primary: its header, its payload and its end.
 
 use memchr::memchr;
 use stdx::number::parse_i64;
@@ -6,25 +6,25 @@ use stdx::number::parse_i64;
 use crate::history::REPL_ID_LEN;
 use crate::link::request::{LinkError, shown, trimmed};
 
-/// The length of the mark at the end of a snapshot of unknown length.
+/// The length in bytes of the mark that ends a snapshot of unknown length.
 pub const MARK_LEN: usize = REPL_ID_LEN;
 
-/// The meaning of a line before the snapshot.
+/// The meaning of a line that the primary sends before the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotHeader {
-    /// An empty line: the primary is still preparing the snapshot.
+    /// An empty line, which keeps the connection alive: the primary still prepares the snapshot.
     Alive,
     /// The length of the snapshot in bytes.
     Length(u64),
-    /// The mark that ends the snapshot, whose length is unknown.
+    /// The mark behind the snapshot, whose length the primary does not know.
     EndMark([u8; MARK_LEN]),
 }
 
 impl SnapshotHeader {
-    /// Parses a line. A line end may be included.
+    /// Parses a line of the primary. It may include its line end.
     ///
     /// # Errors
-    /// If the line is an error reply, or no header.
+    /// If the line is an error reply, or not a header.
     pub fn parse(line: &[u8]) -> Result<Self, LinkError> {
         let line = trimmed(line);
         if let Some(error) = line.strip_prefix(b"-") {
@@ -52,35 +52,37 @@ impl SnapshotHeader {
     }
 }
 
-/// The parts of a received chunk, in their order.
+/// The parts of a received chunk, in the order in which they belong to the connection's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts<'a> {
-    /// Payload of earlier chunks that might have been the begin of the mark, but is not. It
-    /// precedes `payload`.
+    /// Bytes of the payload from earlier chunks. They were held back because they could have been
+    /// the begin of the end mark, but are not. They precede `payload`.
     pub held_back: &'a [u8],
-    /// Payload of this chunk.
+    /// Bytes of the payload in this chunk.
     pub payload: &'a [u8],
-    /// The bytes behind the snapshot, which belong to the stream; `None` before its end.
+    /// The bytes after the snapshot, which belong to the stream. `None` while the end of the
+    /// snapshot is not found.
     pub rest: Option<&'a [u8]>,
 }
 
 /// The search for the end mark in chunks of any size. Bytes that may belong to the mark are held
-/// back, so that the caller can write all payload it gets to a file.
+/// back. So all payload that the caller gets belongs to the snapshot.
 ///
-/// Bytes that are held back equal the first bytes of the mark, so their number is all that has to
-/// be kept. The search is that of Knuth, Morris and Pratt: O(bytes), each byte is read once.
+/// The bytes held back equal the first bytes of the mark, so only their number is stored. The
+/// search is that of Knuth, Morris and Pratt: O(bytes), each byte is read once.
 #[derive(Debug)]
 pub struct EndMark {
     mark: [u8; MARK_LEN],
-    /// For each number of bytes that match, the number that still match after the last one is
-    /// found not to be part of the mark.
+    /// The failure table of the search: for each index, the length of the longest proper prefix of
+    /// the mark that ends at this index.
     fallback: [u8; MARK_LEN],
-    /// The number of last bytes that match the begin of the mark.
+    /// The number of bytes held back: the last bytes received equal this many first bytes of the
+    /// mark.
     matched: usize,
 }
 
 impl EndMark {
-    /// Creates the search for a mark.
+    /// Creates the search for `mark`, before the first byte.
     pub fn new(mark: [u8; MARK_LEN]) -> Self {
         let mut fallback = [0; MARK_LEN];
         let mut matched = 0;
@@ -94,7 +96,7 @@ impl EndMark {
         Self { mark, fallback, matched: 0 }
     }
 
-    /// Continues with a chunk. Not to be called after the end.
+    /// Processes the next chunk. Returns its parts. Must not be called after the end was found.
     pub fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> Parts<'a> {
         let before = self.matched;
         let mut at = 0;
@@ -121,17 +123,18 @@ impl EndMark {
     }
 }
 
-/// The payload of a snapshot, up to its end.
+/// The payload of a snapshot that is being received.
 #[derive(Debug)]
 pub enum Payload {
-    /// The number of bytes that are still to come.
+    /// A snapshot of known length: the number of bytes that are still expected.
     Length(u64),
-    /// The search for the end.
+    /// A snapshot of unknown length: the search for its end mark.
     EndMark(EndMark),
 }
 
 impl Payload {
-    /// Creates the payload behind a header; `None` if the header is still to come.
+    /// Creates the payload that follows `header`. `None` for an empty line, after which the header
+    /// is still expected.
     pub fn new(header: SnapshotHeader) -> Option<Self> {
         match header {
             SnapshotHeader::Alive => None,
@@ -140,8 +143,8 @@ impl Payload {
         }
     }
 
-    /// Continues with a chunk. Not to be called after the end. A snapshot of length 0 ends with
-    /// the first chunk, which may be empty.
+    /// Processes the next chunk. Returns its parts. Must not be called after the end was found. A
+    /// snapshot of length 0 ends with the first chunk, which may be empty.
     pub fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> Parts<'a> {
         match self {
             Self::EndMark(mark) => mark.feed(chunk),
@@ -159,7 +162,8 @@ impl Payload {
 mod tests {
     use super::*;
 
-    /// Feeds chunks; returns all payload, and the bytes behind the end.
+    /// Passes `chunks` to `payload`. Returns all bytes of the snapshot, and the bytes after its
+    /// end.
     fn fed(payload: &mut Payload, chunks: &[&[u8]]) -> (Vec<u8>, Option<Vec<u8>>) {
         let (mut out, mut stream) = (Vec::new(), None::<Vec<u8>>);
         for chunk in chunks {
@@ -206,7 +210,8 @@ mod tests {
         assert!(Payload::new(SnapshotHeader::Alive).is_none());
     }
 
-    /// Searches `mark` in all splits of `text` into three chunks, and byte by byte.
+    /// Checks the search for `mark` in `text`, for all splits of `text` into three chunks, and byte
+    /// by byte.
     fn check_splits(mark: [u8; MARK_LEN], text: &[u8], payload: &[u8], stream: &[u8]) {
         let expected = (payload.to_vec(), Some(stream.to_vec()));
         let new = || Payload::EndMark(EndMark::new(mark));

@@ -1,21 +1,23 @@
-//! The part of the state that a replica adds: it follows the stream of its primary, and passes it
-//! on to replicas of its own.
+//! The part of [`Primary`] for a server that is itself a replica: it follows the stream of its
+//! primary, and sends the same stream to its own replicas.
 //!
 //! While it follows, the stream is that of its primary, byte for byte, at the primary's offsets.
-//! Nothing else is appended: no PING, no GETACK, no change of its own. The stream contains what is
-//! applied, in complete units, so a replica of this server never has a unit that this server lacks.
+//! Nothing else is appended: no PING, no GETACK, no change of its own. Only complete units whose
+//! changes are already in the data are appended. So a replica of this server never has a unit that
+//! this server lacks.
 //!
-//! A new ID of the history disconnects the replicas of this server. They ask again
-//! with the former ID, and so learn the new one. Otherwise they would count bytes of the new
+//! When the history gets a new ID, the replicas of this server are disconnected. They reconnect
+//! with the former ID, and the reply names the new one. Otherwise they would count bytes of the new
 //! history under the former ID.
 //!
-//! A promotion mints an ID that no other server knows. If this server follows again before it has
-//! appended a byte and given the ID away, it goes back to the history before: its data are exactly
-//! those of that history, which others may have continued. Once another server has got the ID, that
-//! one may be the next primary, and may know only this ID. So the ID stays. It stays also after a
-//! change that the stream is not told of, such as that of a script with `redis.set_repl`.
+//! A promotion creates an ID that no other server knows. If this server then becomes a replica
+//! again, it returns to the history before, if two conditions hold. It has appended no byte, and it
+//! has sent the new ID to no server. Its data is then exactly that of the former history, which
+//! other servers may have continued. If another server has got the new ID, that server may become
+//! the next primary and know only this ID, so the ID stays. The ID also stays if data has changed
+//! without a change in the stream, such as by a script with `redis.set_repl`.
 //!
-//! All offsets are 0-based, the number of bytes before the next one, except in PSYNC, which counts
+//! All offsets are 0-based: the number of bytes of the stream before that point. Only PSYNC counts
 //! from 1.
 
 use super::Primary;
@@ -23,11 +25,12 @@ use crate::backlog::Backlog;
 use crate::history::{History, ReplId};
 use crate::replica::Phase;
 
-/// The way back to the history that the own one continues, as long as nobody knows the own ID.
+/// The information needed to return to the history before the present one. It exists as long as no
+/// other server knows the present ID.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WayBack {
-    /// The database that is selected at the end of that history; `None` if the next change follows
-    /// a SELECT.
+    /// The database that is selected at the end of the former history; `None` if the next change is
+    /// preceded by a SELECT.
     stream_db: Option<u32>,
 }
 
@@ -37,10 +40,10 @@ impl Primary {
         self.is_following
     }
 
-    /// Begins to follow a primary, or another one. History, backlog and replicas stay, since the
-    /// new primary may continue the history. An own history that is empty and unknown to others
-    /// ends: the one before it is the present one again. The caller owns the keyspace: from now
-    /// on, nothing that this server changes is in the stream.
+    /// Makes this server a replica, or has no effect if it is one. History, backlog and replicas
+    /// stay, since the new primary may continue the history. If the present history has no bytes
+    /// and no other server knows its ID, returns to the history before. The caller owns the
+    /// keyspace. From now on, changes made by this server are not appended to the stream.
     pub fn follow(&mut self) {
         if !self.is_following {
             self.is_following = true;
@@ -51,7 +54,8 @@ impl Primary {
         }
     }
 
-    /// Goes back to the history before the own one, if that is possible.
+    /// Returns to the history before the present one, if the stream has not grown since and no
+    /// other server knows the present ID.
     fn go_back(&mut self) {
         let (Some(way), Some((former, begin))) = (self.way_back.take(), self.history.second) else { return };
         if begin == self.end() {
@@ -60,40 +64,40 @@ impl Primary {
         }
     }
 
-    /// Lets this primary go back to the history before its own one, see [`Primary::follow`].
+    /// Permits a later return to the history before the present one, see [`Primary::follow`].
     /// `stream_db` is the database that is selected at the end of that history. Called after
     /// [`Primary::continue_from`].
     pub fn allow_return(&mut self, stream_db: u32) {
         self.way_back = Some(WayBack { stream_db: Some(stream_db) });
     }
 
-    /// Forbids to go back to the history before the own one: this server's data change, or may
-    /// change, without a change in the stream.
+    /// Forbids the return to the history before the present one, because the data of this server
+    /// changes, or may change, without a change in the stream.
     pub fn forbid_return(&mut self) {
         self.way_back = None;
     }
 
-    /// Returns the history and the offset with which a primary is asked to continue, for `PSYNC id
-    /// next`: `next` is the 1-based offset of the next byte. `None` if the stream is not recorded.
+    /// Returns the ID and the offset for `PSYNC id next`, with which a replica asks its primary to
+    /// continue. The offset is the 1-based one of the next byte. `None` if the stream is not
+    /// recorded.
     pub fn resume_point(&self) -> Option<(ReplId, u64)> {
         self.backlog.as_ref().map(|backlog| (self.history.id, backlog.end() + 1))
     }
 
-    /// Returns the database that is selected at the end of the stream. `None` if the next change
-    /// follows a SELECT, and while this server does not follow.
+    /// Returns the database that is selected at the end of the stream. `None` if the next change is
+    /// preceded by a SELECT, and on a primary.
     pub fn stream_db(&self) -> Option<u32> {
         self.stream_db
     }
 
-    /// Sets the database that is selected at the end of the stream, as the facts of a snapshot
-    /// tell it.
+    /// Sets the database that is selected at the end of the stream, as stated in a loaded snapshot.
     pub fn set_stream_db(&mut self, db: Option<u32>) {
         self.stream_db = db;
     }
 
-    /// Takes over the history of the primary after a full synchronisation, with an empty backlog
-    /// from `offset` on: the offset of `+FULLRESYNC`. The replicas that follow the former data are
-    /// to be disconnected, see [`Primary::outdated`].
+    /// Takes over the history `id` of the primary after a full synchronisation. The backlog is
+    /// empty and starts at `offset`, the offset in the reply `+FULLRESYNC`. Marks the replicas that
+    /// have the former data to be disconnected, see [`Primary::outdated`].
     ///
     /// # Panics
     /// If this server does not follow.
@@ -105,9 +109,9 @@ impl Primary {
         self.outdate_replicas();
     }
 
-    /// Continues with the history that the primary names in `+CONTINUE`; `None` if it names none.
-    /// Returns true if the ID is a new one. Then the former one is valid up to the present end,
-    /// and the replicas that follow are to be disconnected, see [`Primary::outdated`].
+    /// Handles the reply `+CONTINUE` of the primary. `id` is the replication ID in the reply;
+    /// `None` if it has none. Returns true if the ID is new. Then the former ID is valid up to the
+    /// present end, and the own replicas are marked to be disconnected, see [`Primary::outdated`].
     ///
     /// # Panics
     /// If this server does not follow.
@@ -122,9 +126,10 @@ impl Primary {
         }
     }
 
-    /// Ends to follow: this server is a primary with a new ID, and its next change in the stream
-    /// follows a SELECT. With a backlog, the former ID is valid up to the present end. The replicas
-    /// that follow are to be disconnected, see [`Primary::outdated`]. The caller owns the keyspace.
+    /// Makes this server a primary with the new ID `id`. With a backlog, the former ID is valid up
+    /// to the present end of the stream. Its next change in the stream is preceded by a SELECT.
+    /// Marks the own replicas to be disconnected, see [`Primary::outdated`]. The caller owns the
+    /// keyspace.
     pub fn promote(&mut self, id: ReplId, now_ms: u64) {
         self.is_following = false;
         let stream_db = self.stream_db.take();
@@ -141,12 +146,12 @@ impl Primary {
         }
     }
 
-    /// Appends bytes of the primary's stream whose changes are in the data now. They are complete
-    /// units: no part of a command, nor of a transaction. `db` is the database that is selected at
-    /// their end.
+    /// Appends bytes of the primary's stream whose changes are in the data now. `bytes` must end
+    /// with a whole command or transaction. `db` is the database that is selected at the end of
+    /// `bytes`.
     ///
     /// # Panics
-    /// If this server does not follow, or does not record the stream.
+    /// If this server is no replica, or does not record the stream.
     pub fn append_applied(&mut self, bytes: &[u8], db: u32) {
         assert!(self.is_following, "only a replica applies a stream");
         assert!(self.backlog.is_some(), "a replica that applies a stream records it");
@@ -154,27 +159,29 @@ impl Primary {
         self.stream_db = Some(db);
     }
 
-    /// Returns the largest known offset up to which the stream has no change beyond the log's
-    /// `position`, for `REPLCONF ACK … FACK`. `None` if all that is known is beyond it. O(log n).
+    /// Returns an offset of the stream for the field FACK of REPLCONF ACK: all changes up to this
+    /// offset have at most the log position `position`. It is the largest known such offset; `None`
+    /// if there is none. O(log n).
     pub fn offset_at(&self, position: u64) -> Option<u64> {
         self.backlog.as_ref()?.offset_at(position)
     }
 
-    /// Returns the replicas to disconnect because the history that they follow has ended.
+    /// Returns the client ids of the replicas to disconnect because the history that they follow
+    /// has ended or has a new ID.
     pub fn outdated(&self) -> Vec<u64> {
         let outdated = self.replicas.iter().filter(|(_, replica)| replica.phase == Phase::Outdated);
         outdated.map(|(&client, _)| client).collect()
     }
 
-    /// Begins a history that continues the present one from its end on.
+    /// Begins a new history `id` that continues the present one from the end of the stream on.
     fn succeed(&mut self, id: ReplId) {
         self.history = History { id, second: Some((self.history.id, self.end())) };
         self.way_back = None;
         self.outdate_replicas();
     }
 
-    /// Ends the synchronisation of all replicas that were given an ID. Those that wait for a
-    /// snapshot get the new one with it.
+    /// Marks all replicas that know the present ID to be disconnected. Replicas that wait for a
+    /// snapshot stay: they get the new ID with the snapshot.
     fn outdate_replicas(&mut self) {
         for replica in self.replicas.values_mut().filter(|replica| replica.holds_backlog()) {
             replica.phase = Phase::Outdated;
@@ -182,7 +189,8 @@ impl Primary {
         self.update_needed();
     }
 
-    /// Forgets the requests of acknowledgements that are due or sent.
+    /// Drops the requests for acknowledgements (GETACK) that are due, and forgets the last one
+    /// sent.
     fn forget_ack_requests(&mut self) {
         self.acks_due_at = None;
         // No stream ends there, so the next request is sent.
@@ -203,7 +211,8 @@ mod tests {
         ReplId::of_bits(number, 0, 0)
     }
 
-    /// Creates a replica that has the history 5 up to offset 100, and one online replica, 7.
+    /// Creates a replica that has the history 5 up to offset 100, and itself has one online
+    /// replica, with client id 7.
     fn following() -> Primary {
         let mut replica = Primary::new(id(1));
         replica.follow();

@@ -1,11 +1,11 @@
-//! A primary and replicas over simulated links, from one seed. Links cut at any byte, deliver in
-//! pieces of any size, and stall. Replicas come, go, apply whole units only, and ask again with
-//! what they have.
+//! A simulation of a primary and its replicas over links without sockets; one seed determines a
+//! run. Links break after any byte, deliver in pieces of any size, and stall. Replicas connect and
+//! disconnect, apply only whole units, and reconnect with the history and offset that they have.
 //!
-//! The data of a server is the number of units it has applied: unit `n` may only follow unit
-//! `n - 1`. A replica that was given a wrong part of the stream therefore finds it at once. The
-//! replicas follow the protocol of Redis: they search the mark after a snapshot at the end of what
-//! they have read, count each byte of the stream, and acknowledge offsets.
+//! The data of a server is the number of units it has applied: unit `n` may only follow unit `n -
+//! 1`. So a replica that receives a wrong part of the stream notices it at once. The replicas
+//! follow the protocol of Redis: they search the mark after a snapshot at the end of the received
+//! bytes. They count each byte of the stream, and acknowledge offsets.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,12 +23,13 @@ const PING: &str = "P;";
 const STEPS: usize = 4000;
 const LIMIT: OutputLimit = OutputLimit { hard_bytes: 5_000, soft_bytes: 0, soft_ms: 0 };
 
-/// The state of a replica's side.
+/// The replica's side of the simulation.
 #[derive(Debug, Default)]
 struct Follower {
-    /// The number of units it has applied.
+    /// The number of units that the replica has applied, which is its data.
     units: u64,
-    /// The history of its data, with the offset of what it has applied.
+    /// The ID of the replica's history, and the offset up to which it has applied the stream;
+    /// `None` without data.
     history: Option<(ReplId, u64)>,
     /// The connection; `None` while it is disconnected.
     link: Option<Link>,
@@ -37,45 +38,45 @@ struct Follower {
 #[derive(Debug, Default)]
 struct Link {
     client: u64,
-    /// Bytes under way to the replica.
+    /// The bytes that the primary has sent and the replica has not received.
     down: VecDeque<u8>,
-    /// Bytes that the replica has received and not used.
+    /// The bytes that the replica has received and not processed.
     received: Vec<u8>,
-    /// Acknowledged offsets under way to the primary.
+    /// The acknowledged offsets that the primary has not received.
     up: VecDeque<u64>,
     reading: Reading,
-    /// The snapshot that the primary still sends: the text, and its framing.
+    /// The part of the snapshot that is not sent yet, and its framing.
     snapshot: Option<(String, Framing)>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Reading {
-    /// The answer to PSYNC.
+    /// The replica expects the answer to PSYNC.
     #[default]
     Answer,
-    /// The line before the snapshot, with the history that follows from it.
+    /// The replica expects the line before the snapshot. The snapshot has this history and offset.
     Head((ReplId, u64)),
-    /// A snapshot up to its mark.
+    /// The replica receives a snapshot that ends with a mark.
     Marked((ReplId, u64)),
-    /// A snapshot of this length.
+    /// The replica receives a snapshot of this length.
     Counted((ReplId, u64), usize),
-    /// The stream.
+    /// The replica receives the stream.
     Stream,
 }
 
-/// The primary's side.
+/// The primary's side of the simulation.
 struct Server {
     primary: Primary,
-    /// The number of units in the data.
+    /// The number of units in the primary's data.
     units: u64,
     is_recording: bool,
     ids: u64,
     now_ms: u64,
     next_client: u64,
-    /// The offset at which each history ends each unit: what a follower with this history and
-    /// offset must have.
+    /// The number of units at each offset of each history: the data that a replica with this
+    /// history and offset must have.
     truth: BTreeMap<(String, u64), u64>,
-    /// The figures of a run, to see that it did something.
+    /// The counts of events in a run, which show that the run has tested something.
     done: Done,
 }
 
@@ -100,7 +101,7 @@ impl Server {
         self.truth.insert((id, self.primary.end()), self.units);
     }
 
-    /// Writes as a client does.
+    /// Writes one unit, as a client's command does.
     fn write(&mut self) {
         self.units += 1;
         if self.is_recording {
@@ -133,7 +134,7 @@ impl Server {
         follower.link = Some(link);
     }
 
-    /// Begins the snapshot of the cohort that is due.
+    /// Begins the snapshot for the cohort whose snapshot is due, if any.
     fn begin_snapshot(&mut self, followers: &mut [Follower], transfer: Transfer) {
         let options = CohortOptions { transfer, delay_ms: 3, replicas_max: 0 };
         let Some(cohort) = due(&self.primary, options, self.now_ms) else { return };
@@ -157,7 +158,7 @@ impl Server {
         }
     }
 
-    /// Sends to a link what it can get: a part of its snapshot, or of the stream.
+    /// Puts at most `max_bytes` bytes into a link: a part of its snapshot, or of the stream.
     fn feed(&mut self, link: &mut Link, max_bytes: usize) {
         if let Some((text, framing)) = link.snapshot.take() {
             match framing {
@@ -183,7 +184,7 @@ impl Server {
 }
 
 impl Follower {
-    /// Uses what was received, as far as it is complete.
+    /// Processes the received bytes, as far as they form complete lines, snapshots and units.
     fn use_received(&mut self) {
         while self.use_some() {}
     }
@@ -273,7 +274,7 @@ impl Follower {
     }
 }
 
-/// Runs a simulation. Returns the figures.
+/// Runs a simulation of this seed. Returns the counts of its events. `operations` counts the steps.
 fn simulate(seed: u64, operations: &Cell<usize>) -> Done {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut server = Server {
@@ -297,7 +298,7 @@ fn simulate(seed: u64, operations: &Cell<usize>) -> Done {
     server.done
 }
 
-/// Does one random thing.
+/// Performs one random step of the simulation.
 fn step(rng: &mut fastrand::Rng, server: &mut Server, followers: &mut [Follower]) {
     server.now_ms += rng.u64(0..2);
     let at = rng.usize(..followers.len());
@@ -342,7 +343,7 @@ fn step(rng: &mut fastrand::Rng, server: &mut Server, followers: &mut [Follower]
     }
 }
 
-/// Disconnects the replicas that had too much to read.
+/// Disconnects the replicas that had more unsent bytes than their limit.
 fn disconnect_over_limit(server: &mut Server, followers: &mut [Follower]) {
     for client in server.primary.over_limit(server.now_ms) {
         let is = |it: &&mut Follower| it.link.as_ref().is_some_and(|link| link.client == client);
@@ -353,7 +354,8 @@ fn disconnect_over_limit(server: &mut Server, followers: &mut [Follower]) {
     }
 }
 
-/// Checks WAIT of a client that has written some unit: the replicas that are counted must have it.
+/// Checks WAIT for a client that has written some unit: the replicas that are counted must have
+/// this unit.
 fn wait(rng: &mut fastrand::Rng, server: &mut Server, followers: &mut [Follower]) {
     let unit = rng.u64(server.units.saturating_sub(500)..=server.units);
     if server.is_recording {
@@ -366,7 +368,8 @@ fn wait(rng: &mut fastrand::Rng, server: &mut Server, followers: &mut [Follower]
     server.done.waits += counted as u64;
 }
 
-/// Frees the backlog when nobody uses it, now and then.
+/// In one step of thirty, disconnects all replicas. Frees the backlog if there has been no replica
+/// for long enough.
 fn close_backlog(rng: &mut fastrand::Rng, server: &mut Server, followers: &mut [Follower]) {
     if rng.u8(..30) == 0 {
         for follower in &mut *followers {
@@ -389,7 +392,7 @@ fn close_backlog(rng: &mut fastrand::Rng, server: &mut Server, followers: &mut [
     }
 }
 
-/// Checks what must always hold.
+/// Checks the conditions that must hold after every step.
 fn check(server: &Server, followers: &[Follower]) {
     for follower in followers {
         assert!(follower.units <= server.units);
@@ -411,7 +414,7 @@ fn check(server: &Server, followers: &[Follower]) {
     assert!(backlog.memory_bytes() <= held + room, "{} for {held}", backlog.memory_bytes());
 }
 
-/// Ends all disturbances: every follower must reach the state of the server.
+/// Ends all disturbances and checks that every replica reaches the state of the primary.
 fn settle(server: &mut Server, followers: &mut [Follower]) {
     for _ in 0..200 {
         server.now_ms += 10;

@@ -1,10 +1,11 @@
-//! Chains of servers over simulated links, from one seed: each server is a primary or follows
-//! another one, and passes the stream on. Servers are promoted and demoted, also such that two
-//! primaries write at once. Links cut at any byte, also inside a transaction.
+//! A simulation of chains of servers over links without sockets; one seed determines a run. Each
+//! server is a primary or follows another server, and sends the stream to its own replicas. Servers
+//! are promoted and demoted; two of them may be primaries that write at the same time. Links break
+//! after any byte, also inside a transaction.
 //!
-//! A unit has a number and names the unit before it, and its database is known. So a server that
-//! is given a wrong part of a stream finds it at once. The followers are the state machines of
-//! `replicate::link`; the streams have a short form of their own:
+//! A unit has a number, contains the number of the unit before it, and has a database that the test
+//! knows. So a server that receives a wrong part of a stream notices it at once. The followers are
+//! the state machines of `replicate::link`; the streams have a short form of their own:
 //!
 //! | Text | Command |
 //! |---|---|
@@ -36,44 +37,45 @@ const BACKLOG_BYTES: u64 = 4000;
 const LIMIT: OutputLimit = OutputLimit { hard_bytes: 5_000, soft_bytes: 0, soft_ms: 0 };
 const GETACK_LEN: usize = 37;
 
-/// A server.
+/// A server of the simulation.
 struct Server {
     primary: Primary,
-    /// The last unit in the data; 0 for none.
+    /// The number of the last unit in the data; 0 for none.
     last: u64,
-    /// The position of the last change in the server's own log.
+    /// The position of the last change in the server's own change log.
     position: u64,
-    /// The position up to which the log is synced, with the last unit at that time.
+    /// The position up to which the server's change log is synced, and the last unit at that time.
     synced: (u64, u64),
-    /// The database that is selected in the own stream of a primary.
+    /// The database that is selected at the end of a primary's own stream.
     selected: Option<u32>,
-    /// The latest changes of a primary: positions and units.
+    /// The latest changes of a primary: the position and the unit number of each.
     writes: Vec<(u64, u64)>,
-    /// The server that this one follows.
+    /// The index of the server that this one follows; `None` on a primary.
     upstream: Option<usize>,
     link: Option<Link>,
 }
 
-/// The connection of a follower, with both sides of it.
+/// The connection of a replica to its primary, with both of its sides.
 struct Link {
-    /// The server at the other end. A link of a former upstream is closed.
+    /// The index of the primary. If it is no longer the server that the replica follows, the link
+    /// is closed.
     upstream: usize,
     client: u64,
-    /// Bytes under way to the follower.
+    /// The bytes that the primary has sent and the replica has not received.
     down: VecDeque<u8>,
-    /// Bytes under way to the upstream.
+    /// The bytes that the replica has sent and the primary has not received.
     up: VecDeque<u8>,
-    /// Bytes that the follower has received and not used.
+    /// The bytes that the replica has received and not processed.
     received: Vec<u8>,
-    /// Bytes that the upstream has received and not used.
+    /// The bytes that the primary has received and not processed.
     requests: Vec<u8>,
     handshake: Handshake,
     reading: Reading,
-    /// The snapshot that the upstream still sends.
+    /// The part of the snapshot that the primary has not sent yet, and its framing.
     snapshot: Option<(String, Framing)>,
 }
 
-/// The part of the protocol that a follower reads.
+/// The part of the protocol that a replica expects next on its link.
 enum Reading {
     Replies(LinkHandshake),
     Header(ReplId, u64),
@@ -81,12 +83,13 @@ enum Reading {
     Stream(StreamOffsets),
 }
 
-/// All servers, and what is known about their data.
+/// All servers of the simulation, and the facts that the test knows about their data.
 struct World {
     servers: Vec<Server>,
-    /// The unit before each unit, and its database, by number.
+    /// For each unit, by number: the number of the unit before it, and its database.
     units: Vec<(u64, u32)>,
-    /// The last unit at an offset in a history: what every server with these must have.
+    /// The last unit at each offset of each history: the data that every server with this history
+    /// and offset must have.
     truth: BTreeMap<(String, u64), u64>,
     ids: u64,
     clients: u64,
@@ -94,7 +97,7 @@ struct World {
     done: Done,
 }
 
-/// The figures of a run, to see that it did something.
+/// The counts of events in a run, which show that the run has tested something.
 #[derive(Debug, Default)]
 struct Done {
     full: u64,
@@ -103,7 +106,8 @@ struct Done {
     half_transactions: u64,
     refused: u64,
     promotions: u64,
-    /// Promoted servers that followed again with the history before, and wrote nothing.
+    /// The number of promoted servers that became replicas again before they wrote, and returned to
+    /// the history before.
     returns: u64,
     outdated: u64,
     chained: u64,
@@ -111,7 +115,7 @@ struct Done {
     synced_waits: u64,
 }
 
-/// Returns the length of the first unit, if it is complete.
+/// Returns the length in bytes of the first unit in `bytes`; `None` if it is incomplete.
 fn unit_len(bytes: &[u8]) -> Option<usize> {
     let command_len = |bytes: &[u8]| match bytes.first()? {
         b'*' => (bytes.len() >= GETACK_LEN).then_some(GETACK_LEN),
@@ -126,7 +130,7 @@ fn unit_len(bytes: &[u8]) -> Option<usize> {
     Some(len)
 }
 
-/// Removes the first request, if it is complete, and returns its words.
+/// Removes the first request from `bytes` and returns its words; `None` if it is incomplete.
 fn take_request(bytes: &mut Vec<u8>) -> Option<Vec<String>> {
     let mut lines = bytes.split_inclusive(|&byte| byte == b'\n').map(|it| it.strip_suffix(b"\r\n"));
     let text = |line: Option<Option<&[u8]>>| Some(String::from_utf8(line??.to_vec()).expect("text"));
@@ -170,8 +174,8 @@ impl Server {
         self.link.as_ref().is_some_and(|link| matches!(link.reading, Reading::Stream(_)))
     }
 
-    /// Uses what the link has received, but applies at most `units_max` units. Returns false if the
-    /// link has failed.
+    /// Processes the bytes that a replica has received, but applies at most `units_max` units.
+    /// Returns false if the link has failed.
     fn use_received(&mut self, link: &mut Link, mut units_max: usize, world: &mut Facts<'_>) -> bool {
         loop {
             match &mut link.reading {
@@ -237,7 +241,8 @@ impl Server {
         }
     }
 
-    /// Loads a snapshot: the last unit, the selected database, and letters of the end mark.
+    /// Loads a snapshot. Its text has the number of the last unit, the selected database, and the
+    /// first characters of the end mark.
     fn load(&mut self, text: &str, id: ReplId, offset: u64) {
         let words: Vec<&str> = text.split(' ').collect();
         self.primary.adopt(id, offset, BACKLOG_BYTES);
@@ -248,7 +253,7 @@ impl Server {
         self.synced = (self.position, self.last);
     }
 
-    /// Applies a complete unit. Returns the database that is selected at its end.
+    /// Applies a complete unit. Returns the database that is selected at the end of the unit.
     fn apply(&mut self, unit: &[u8], world: &Facts<'_>) -> u32 {
         let mut db = self.primary.stream_db();
         let text = std::str::from_utf8(unit).expect("text");
@@ -269,7 +274,7 @@ impl Server {
     }
 }
 
-/// The parts of the world that a server uses.
+/// The parts of [`World`] that a single server uses.
 struct Facts<'w> {
     units: &'w [(u64, u32)],
     done: &'w mut Done,
@@ -289,7 +294,7 @@ impl World {
         last == unit
     }
 
-    /// Writes to a primary as a client does: some units, as a transaction if there are several.
+    /// Writes `count` units to a primary as a client does, as a transaction if there are several.
     fn write(&mut self, at: usize, count: u32, db: u32) {
         let server = &mut self.servers[at];
         if server.primary.is_following() {
@@ -341,7 +346,7 @@ impl World {
         });
     }
 
-    /// Closes the link of a follower. What was received and is not a complete unit is lost.
+    /// Closes the link of a replica. Received bytes that are not a complete unit are lost.
     fn disconnect(&mut self, at: usize) {
         if let Some(link) = self.servers[at].link.take() {
             let is_half = link.received.starts_with(b"M;") && unit_len(&link.received).is_none();
@@ -350,7 +355,8 @@ impl World {
         }
     }
 
-    /// Moves up to `max_bytes` bytes to the follower of a link. It applies up to `units_max` units.
+    /// Delivers up to `max_bytes` bytes to the replica of a link, which applies up to `units_max`
+    /// units.
     fn receive(&mut self, at: usize, max_bytes: usize, units_max: usize) {
         let server = &mut self.servers[at];
         let Some(mut link) = server.link.take() else { return };
@@ -367,7 +373,7 @@ impl World {
         }
     }
 
-    /// Moves up to `max_bytes` bytes to the upstream of a link, which answers.
+    /// Delivers up to `max_bytes` bytes to the primary of a link, which answers them.
     fn serve(&mut self, at: usize, max_bytes: usize) {
         let Some(mut link) = self.servers[at].link.take() else { return };
         let len = link.up.len().min(max_bytes);
@@ -418,7 +424,7 @@ impl World {
         link.down.extend(reply.bytes());
     }
 
-    /// Begins the snapshot of the cohort of a server that is due.
+    /// Begins the snapshot for the cohort of this server whose snapshot is due, if any.
     fn begin_snapshot(&mut self, at: usize, transfer: Transfer) {
         let options = CohortOptions { transfer, delay_ms: 3, replicas_max: 0 };
         let Some(cohort) = due(&self.servers[at].primary, options, self.now_ms) else { return };
@@ -448,7 +454,8 @@ impl World {
         }
     }
 
-    /// Sends to the follower of a link what it can get: newlines, its snapshot, or the stream.
+    /// Puts bytes into a link, from the primary to the replica: newlines, the snapshot, or at most
+    /// `max_bytes` bytes of the stream.
     fn feed(&mut self, at: usize, max_bytes: usize) {
         let Some(mut link) = self.servers[at].link.take() else { return };
         let primary = &mut self.servers[link.upstream].primary;
@@ -472,7 +479,8 @@ impl World {
         self.servers[at].link = Some(link);
     }
 
-    /// Disconnects the replicas that a server gives up: outdated ones, and those over a limit.
+    /// Disconnects the replicas that this server must disconnect: outdated ones, and those over a
+    /// limit.
     fn disconnect_given_up(&mut self, at: usize) {
         let primary = &mut self.servers[at].primary;
         let outdated = primary.outdated();
@@ -500,7 +508,7 @@ impl World {
         }
     }
 
-    /// Lets a server follow another one, unless that one follows it.
+    /// Makes a server follow another one, unless that one already follows it, also indirectly.
     fn follow(&mut self, at: usize, upstream: usize) {
         let mut above = Some(upstream);
         while let Some(server) = above {
@@ -518,9 +526,9 @@ impl World {
         self.done.returns += u64::from(server.primary.history().id != promoted);
     }
 
-    /// Promotes a server. Its former upstream and the other followers of that one follow it, some
-    /// later than others. It may have received all, or not. Or the failover is given up: the
-    /// server follows its former upstream again.
+    /// Promotes a replica. Its former primary and the other replicas of that primary then follow
+    /// it, some later than others. The promoted server may lack the last changes. In some runs the
+    /// failover is aborted: the server follows its former primary again.
     fn fail_over(&mut self, at: usize, rng: &mut fastrand::Rng) {
         let Some(former) = self.servers[at].upstream.filter(|_| self.servers[at].is_streaming()) else {
             return;
@@ -541,8 +549,8 @@ impl World {
         }
     }
 
-    /// Checks WAIT and WAITAOF of a client of a primary: the replicas that are counted must have
-    /// its change, and have it synced.
+    /// Checks WAIT and WAITAOF for a client of a primary: the replicas that are counted must have
+    /// its change, and for WAITAOF must have synced it.
     fn wait(&mut self, at: usize, rng: &mut fastrand::Rng) {
         let server = &mut self.servers[at];
         if server.primary.is_following() {
@@ -603,7 +611,7 @@ impl World {
         }
     }
 
-    /// Does one random thing.
+    /// Performs one random step of the simulation.
     fn step(&mut self, rng: &mut fastrand::Rng) {
         self.now_ms += rng.u64(0..2);
         let at = rng.usize(..SERVERS);
@@ -643,7 +651,8 @@ impl World {
         }
     }
 
-    /// Ends all disturbances: in a chain, every server must reach the state of the first.
+    /// Ends all disturbances and checks that, in one chain, every server reaches the state of the
+    /// first.
     fn settle(&mut self) {
         for at in 0..SERVERS {
             self.promote(at);
@@ -668,7 +677,7 @@ impl World {
     }
 }
 
-/// Runs a simulation. Returns the figures.
+/// Runs a simulation of this seed. Returns the counts of its events. `operations` counts the steps.
 fn simulate(seed: u64, operations: &Cell<usize>) -> Done {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut world = World {

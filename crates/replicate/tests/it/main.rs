@@ -1,4 +1,4 @@
-//! Tests of replication's decisions as a whole.
+//! Simulations of whole primaries and replicas, over the decisions of the crate `replicate`.
 
 mod links;
 mod links_chain;
