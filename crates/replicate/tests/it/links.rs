@@ -2,10 +2,11 @@
 //! run. Links break after any byte, deliver in pieces of any size, and stall. Replicas connect and
 //! disconnect, apply only whole units, and reconnect with the history and offset that they have.
 //!
-//! The data of a server is the number of units it has applied: unit `n` may only follow unit `n -
-//! 1`. So a replica that receives a wrong part of the stream notices it at once. The replicas
-//! follow the protocol of Redis: they search the mark after a snapshot at the end of the received
-//! bytes. They count each byte of the stream, and acknowledge offsets.
+//! The data of a server is the number of units that it has applied. A unit has a number, which must
+//! be one higher than that of the unit before it. So a replica that receives a wrong part of the
+//! stream notices it at once. The replicas follow the protocol of Redis: they search the mark after
+//! a snapshot at the end of the received bytes. They count each byte of the stream, and acknowledge
+//! offsets.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -368,7 +369,7 @@ fn wait(rng: &mut fastrand::Rng, server: &mut Server, followers: &mut [Follower]
     server.done.waits += counted as u64;
 }
 
-/// In one step of thirty, disconnects all replicas. Frees the backlog if there has been no replica
+/// Disconnects all replicas in one step of thirty. Frees the backlog if there has been no replica
 /// for long enough.
 fn close_backlog(rng: &mut fastrand::Rng, server: &mut Server, followers: &mut [Follower]) {
     if rng.u8(..30) == 0 {
