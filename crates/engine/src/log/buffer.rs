@@ -1,11 +1,11 @@
-//! A thread's buffer of records for the merger.
+//! The buffer through which a thread passes the records of its changes to the merger.
 //!
 //! ```text
 //!   thread: chunk ─publish─► buffer ─take─► merger: chunk
 //!               ◄──────── empty chunks ────────
 //! ```
-//! Full and empty chunks are exchanged, so that their memory is reused. Records are copied only if
-//! the buffer still contains records; the lock is held during the copy.
+//! A full chunk is exchanged for an empty one, so that memory is reused. If the buffer still
+//! contains records, new records are copied behind them, under the buffer's lock.
 
 use std::sync::atomic::AtomicU64;
 
@@ -16,13 +16,14 @@ use super::NO_SLOT;
 use super::target::Targets;
 use super::text::{Text, TextEnd};
 
-/// The data about a segment that the merger needs. A segment is the part of a unit's record that
-/// goes to the same targets: consecutive commands. Nearly all units have one segment.
+/// The description of a segment for the merger. A segment is the part of a unit's record whose
+/// commands go to the same targets and follow one another. Nearly all units have one segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
-    /// The unit's position.
+    /// The log position of the segment's unit.
     pub position: u64,
-    /// The end of the segment in [`Chunk::text`]. The segment begins at the end of the one before.
+    /// The end of the segment in [`Chunk::text`]. The segment begins at the end of the segment
+    /// before it.
     pub end: TextEnd,
     /// The database of the segment's first command.
     pub first_db: u32,
@@ -30,28 +31,29 @@ pub(super) struct Header {
     pub last_db: u32,
     /// The cluster slot of the segment's keys; [`NO_SLOT`] for none or several.
     pub slot: u16,
-    /// The targets of the segment.
+    /// The targets of the segment: append-only file, replicas, or both.
     pub targets: Targets,
-    /// The targets of the whole unit.
+    /// The targets of all segments of the unit together.
     pub unit_targets: Targets,
-    /// The position of the segment in its unit.
+    /// The place of the segment in its unit.
     pub part: UnitPart,
 }
 
-/// The position of a segment in its unit.
+/// The place of a segment in its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnitPart {
-    /// The unit is one command.
+    /// The segment is the whole unit, which has one command.
     Whole,
-    /// The segment is part of a unit of several commands, which must be enclosed in MULTI and EXEC.
-    /// More segments follow.
+    /// A segment of a unit of several commands, which must be enclosed in MULTI and EXEC. More
+    /// segments of the unit follow.
     Inner,
-    /// The segment is the last one, or the only one, of a unit of several commands.
+    /// The last or only segment of a unit of several commands.
     Last,
 }
 
 impl Header {
-    /// Creates the header of a unit that is one command in database `db`. The end is set later.
+    /// Creates the header of a unit that is one command in database `db`. The caller sets the field
+    /// `end` later.
     #[inline]
     pub fn of_command(position: u64, db: u32, targets: Targets) -> Self {
         Self {
@@ -67,14 +69,14 @@ impl Header {
     }
 }
 
-/// The records of one thread, in the order of their positions.
+/// The records of one thread's changes, in the order of their log positions.
 #[derive(Default)]
 pub struct Chunk {
     pub(super) headers: Vec<Header>,
     pub(super) text: Text,
 }
 
-/// The most headers for which an emptied chunk keeps its memory.
+/// The maximum number of headers for which an emptied chunk keeps its memory.
 const KEPT_HEADERS_MAX: usize = 1 << 15;
 
 impl Chunk {
@@ -84,14 +86,15 @@ impl Chunk {
         self.headers.is_empty()
     }
 
-    /// Appends a segment, which `write` writes. Sets `header.end`. O(bytes).
+    /// Appends a segment with this header. `write` writes the text of the segment. Sets
+    /// `header.end`. O(bytes).
     #[inline]
     pub(super) fn append(&mut self, header: Header, write: impl FnOnce(&mut Text)) {
         write(&mut self.text);
         self.headers.push(Header { end: self.text.end(), ..header });
     }
 
-    /// Removes all records from the chunk. Keeps the memory up to a limit.
+    /// Removes all records from the chunk. Keeps its memory, up to a limit, for reuse.
     pub(super) fn clear(&mut self) {
         self.headers.clear();
         self.headers.shrink_to(KEPT_HEADERS_MAX);
@@ -99,20 +102,22 @@ impl Chunk {
     }
 }
 
-/// The buffer of one thread, on cache lines of its own.
+/// The buffer of one thread's records, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Buffer {
     chunk: Lock<Chunk>,
-    /// The total bytes of the records that this thread has published. Written by the thread only.
+    /// The total length in bytes of the records that this thread has put into the buffer. Only this
+    /// thread writes it.
     published_bytes: AtomicU64,
-    /// The total bytes of this thread's records that were merged. Written by the owner of the
-    /// merger's role only.
+    /// The total length in bytes of this thread's records that were merged. Only the merging thread
+    /// writes it.
     merged_bytes: AtomicU64,
 }
 
 impl Buffer {
-    /// Moves the records of the thread's chunk into the buffer and empties the chunk.
+    /// Moves the records in `chunk`, the thread's own, to the end of the buffer. The chunk is empty
+    /// afterwards.
     pub fn publish(&self, chunk: &mut Chunk) {
         let len_bytes = chunk.text.len_bytes() as u64;
         let mut own = self.chunk.lock();
@@ -130,15 +135,15 @@ impl Buffer {
         self.published_bytes.store(self.published_bytes.load(Relaxed) + len_bytes, Relaxed);
     }
 
-    /// Returns true if the buffer has records. The caller is the merger and has merged all records
-    /// that it took from this buffer. It sees all records that a thread published before it
+    /// Returns true if the buffer has records. Only for the merging thread, after it has merged all
+    /// records that it took from this buffer. Sees all records that a thread published before it
     /// requested a merge.
     #[inline]
     pub fn has_records(&self) -> bool {
         self.published_bytes.load(Relaxed) != self.merged_bytes.load(Relaxed)
     }
 
-    /// Exchanges the records in the buffer for the empty `chunk`; does nothing if there are no
+    /// Exchanges the buffer's records for `chunk`, which is empty. Does nothing if there are no
     /// records.
     pub fn take(&self, chunk: &mut Chunk) {
         let mut own = self.chunk.lock();
@@ -147,14 +152,14 @@ impl Buffer {
         }
     }
 
-    /// Returns the bytes of this thread's records that are not merged yet, including those that the
-    /// merger has taken.
+    /// Returns the total length in bytes of this thread's records that are not merged yet,
+    /// including those that the merger has taken.
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.published_bytes.load(Relaxed).saturating_sub(self.merged_bytes.load(Relaxed)) as usize
     }
 
-    /// Records that `len_bytes` of this thread's records were merged.
+    /// Records that `len_bytes` bytes of this thread's records were merged.
     pub fn merged(&self, len_bytes: usize) {
         self.merged_bytes.store(self.merged_bytes.load(Relaxed) + len_bytes as u64, Relaxed);
     }

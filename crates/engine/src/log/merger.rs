@@ -1,4 +1,5 @@
-//! The merger: combines the threads' records into one stream, in the order of their positions.
+//! The merger: combines the records of all threads into one stream, in the order of their log
+//! positions.
 
 use super::buffer::{Buffer, Chunk, Header, UnitPart};
 use super::level::Released;
@@ -7,55 +8,55 @@ use super::text::{Text, TextEnd};
 use super::unit::encode_select;
 use super::{NO_SLOT, Progress, READERS_MAX};
 
-/// The approximate length in bytes of the part of the stream that readers receive at a time.
+/// The approximate maximum length in bytes of a batch, the part of the stream that readers receive
+/// at a time.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// The index of an attached reader, below [`READERS_MAX`](super::READERS_MAX).
+/// The identifier of an attached reader: an index below [`READERS_MAX`](super::READERS_MAX).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderId(pub(super) usize);
 
-/// The most marks for which the merger keeps memory between batches.
+/// The maximum number of marks for which the merger keeps memory between batches.
 const KEPT_MARKS_MAX: usize = 1 << 15;
 
-/// The end of a piece of the stream: a record, or a command that the merger wrote. The piece begins
-/// at the end of the one before.
+/// The end of a piece of the stream. A piece is a segment of a thread's record, or a command that
+/// the merger wrote. It begins at the end of the piece before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The end of the piece in the batch's text.
+    /// The end of the piece in [`LogBatch::text`].
     pub end: TextEnd,
-    /// The position of the unit that the piece belongs to. The pieces of a unit follow one another
-    /// and are in one batch.
+    /// The log position of the unit to which the piece belongs. The pieces of a unit are
+    /// consecutive and in one batch.
     pub position: u64,
-    /// The cluster slot of the record's keys; [`NO_SLOT`] for none or several, and for a command of
+    /// The cluster slot of the piece's keys; [`NO_SLOT`] for none or several, and for a command of
     /// the merger.
     pub slot: u16,
-    /// The targets of the piece.
+    /// The targets of the piece: append-only file, replicas, or both.
     pub targets: Targets,
-    /// True if the merger wrote the piece: SELECT, MULTI or EXEC.
+    /// True if the piece is a command that the merger wrote: SELECT, MULTI or EXEC.
     pub is_framing: bool,
 }
 
-/// The part of the stream that readers receive at a time.
+/// A batch: the part of the stream that readers receive at a time.
 pub struct LogBatch<'b> {
-    /// The commands of all targets as complete requests in RESP.
+    /// The commands for all targets, as complete requests in RESP.
     pub text: &'b Text,
     /// The ends of the pieces of `text`, in order.
     pub marks: &'b [Mark],
-    /// The offset of the first byte of `text` in the stream of all targets since the process
-    /// started, in bytes.
+    /// The number of bytes in the stream of all targets before `text`, since the process started.
     pub offset: u64,
-    /// The position of the last unit in `text`.
+    /// The log position of the last unit in `text`.
     pub position: u64,
 }
 
 impl<'b> LogBatch<'b> {
-    /// Returns true if the batch has a piece for the target. O(1) if the first piece is for it.
+    /// Returns true if the batch has a piece for `target`. O(1) if the first piece is for it.
     #[inline]
     pub fn has_bytes_for(&self, target: LogTarget) -> bool {
         self.marks.iter().any(|mark| mark.targets.contains(target.into()))
     }
 
-    /// Calls `take` with the bytes for a target in order, in parts of any length. O(marks) besides
+    /// Calls `take` with all bytes for `target`, in order, in parts of any length. O(marks) besides
     /// the calls.
     pub fn for_each_part(&self, target: LogTarget, mut take: impl FnMut(&'b [u8])) {
         // Consecutive pieces for the target are passed together.
@@ -71,18 +72,18 @@ impl<'b> LogBatch<'b> {
     }
 }
 
-/// A reader of the stream: a file, a backlog, a feed. The merging thread calls it outside the gate,
-/// without locks.
+/// A reader of the change log's stream: the append-only file, the backlog of replicas, or a change
+/// feed. The merging thread calls it outside the gate, without locks.
 pub trait LogReader: Send {
-    /// Takes the next part of the stream. [`LogBatch::for_each_part`] passes on the bytes for the
-    /// reader's target. Returns the positions up to which this reader permits the release of
-    /// replies; [`Released::ALL`] if replies need not wait for it. The reader may confirm higher
+    /// Takes the next batch of the stream. [`LogBatch::for_each_part`] returns the bytes for the
+    /// reader's target. Returns for each level the log position up to which replies may be sent;
+    /// [`Released::ALL`] if replies never wait for this reader. The reader may confirm higher
     /// positions later ([`ChangeLog::confirm`](super::ChangeLog::confirm)).
     fn append(&mut self, batch: &LogBatch<'_>) -> Released;
 }
 
-/// The number of bytes that a reader holds because it cannot pass them on at present. Beyond a
-/// bound, writes wait ([`ChangeLog::is_full`](super::ChangeLog::is_full)).
+/// A number of bytes that waits in memory because a reader cannot pass them on. If it exceeds a
+/// bound, writes of clients wait ([`ChangeLog::is_full`](super::ChangeLog::is_full)).
 #[derive(Clone, Debug, Default)]
 pub struct RetainedBytes(std::sync::Arc<std::sync::atomic::AtomicUsize>);
 
@@ -100,13 +101,13 @@ impl RetainedBytes {
     }
 }
 
-/// A chunk that is being merged.
+/// A chunk of records that the merger has taken from a thread's buffer.
 #[derive(Default)]
 struct Taken {
     chunk: Chunk,
-    /// The index of the next header to merge in the chunk.
+    /// The index in the chunk of the header to merge next.
     at: usize,
-    /// The start of the record to merge next.
+    /// The start, in the chunk's text, of the segment to merge next.
     start: TextEnd,
 }
 
@@ -116,13 +117,13 @@ impl Taken {
     }
 }
 
-/// The database that is selected at the end of the stream of each target; `None` if the next record
-/// must begin with a SELECT.
+/// The database that is selected at the end of each target's stream. `None` if the next record must
+/// be preceded by a SELECT.
 #[derive(Clone, Copy, Default)]
 struct Selected([Option<u32>; LogTarget::ALL.len()]);
 
 impl Selected {
-    /// Returns those of the targets for which another database is selected.
+    /// Returns those of `targets` in whose streams a database other than `db` is selected.
     #[inline]
     fn others(&self, targets: Targets, db: u32) -> Targets {
         let mut others = Targets::empty();
@@ -132,7 +133,7 @@ impl Selected {
         targets & others
     }
 
-    /// Sets the database that is selected for the targets.
+    /// Records that `db` is selected in the streams of `targets`.
     #[inline]
     fn set(&mut self, targets: Targets, db: u32) {
         for target in LogTarget::ALL.into_iter().filter(|&target| targets.contains(target.into())) {
@@ -141,10 +142,10 @@ impl Selected {
     }
 }
 
-/// The state of the merger. Owned by one thread at a time.
+/// The state of the merger. At any time, only the thread in the merger's role uses it.
 pub(super) struct Merger {
     taken: Box<[Taken]>,
-    /// The next position to merge.
+    /// The log position of the unit to merge next.
     next: u64,
     selected: Selected,
     readers: [Option<(Box<dyn LogReader>, LogTarget)>; READERS_MAX],
@@ -154,7 +155,7 @@ pub(super) struct Merger {
 }
 
 impl Merger {
-    /// Creates a merger for this number of buffers.
+    /// Creates a merger for this number of threads' buffers.
     pub fn new(buffers: usize) -> Self {
         Self {
             taken: (0..buffers).map(|_| Taken::default()).collect(),
@@ -167,13 +168,13 @@ impl Merger {
         }
     }
 
-    /// Returns the last merged position and the length of the stream.
+    /// Returns the last merged log position and the length of the stream.
     pub fn progress(&self) -> Progress {
         Progress { position: self.next - 1, offset_bytes: self.offset }
     }
 
-    /// Adds a reader of everything after position `cut`. Everything up to `cut` must be merged.
-    /// Returns `None` if there are too many readers.
+    /// Attaches a reader that gets everything after log position `cut`. Everything up to `cut` must
+    /// be merged already. Returns `None` if there are [`READERS_MAX`](super::READERS_MAX) readers.
     pub fn attach(&mut self, reader: (Box<dyn LogReader>, LogTarget), cut: u64) -> Option<ReaderId> {
         debug_assert_eq!(self.next, cut + 1, "all that was drawn is merged");
         let place = self.readers.iter().position(Option::is_none)?;
@@ -182,31 +183,31 @@ impl Merger {
         Some(ReaderId(place))
     }
 
-    /// Begins a new part of a target's stream, which can be read without the stream before: its
-    /// first command is a SELECT.
+    /// Begins a new part of a target's stream. The first command of the part is a SELECT, so it can
+    /// be read without the earlier stream.
     pub fn begin_part(&mut self, target: LogTarget) {
         self.selected.0[target as usize] = None;
     }
 
-    /// Removes a reader and returns it.
+    /// Removes a reader and returns it; `None` if it is not attached.
     pub fn detach(&mut self, id: ReaderId) -> Option<Box<dyn LogReader>> {
         self.readers[id.0].take().map(|(reader, _)| reader)
     }
 
-    /// Returns the targets of the readers.
+    /// Returns the targets for which there is a reader.
     pub fn targets(&self) -> Targets {
         let targets = self.readers.iter().flatten().map(|&(_, target)| target.into());
         targets.fold(Targets::empty(), Targets::union)
     }
 
-    /// Lists the readers.
+    /// Returns the identifiers of all readers.
     pub fn readers(&self) -> Vec<ReaderId> {
         (0..READERS_MAX).filter(|&place| self.readers[place].is_some()).map(ReaderId).collect()
     }
 
-    /// Merges records from the buffers, about [`BATCH_BYTES_MAX`] at most, and passes them to the
-    /// readers. Returns the positions that each reader confirms; `None` if there was nothing to
-    /// merge. O(bytes + records × threads).
+    /// Merges records from the buffers, at most about [`BATCH_BYTES_MAX`], and passes them to the
+    /// readers as one batch. Returns the log positions that each reader has confirmed; `None` if
+    /// there was nothing to merge. O(bytes + records × threads).
     pub fn run(&mut self, buffers: &[Buffer]) -> Option<impl Iterator<Item = (ReaderId, Released)> + use<>> {
         let from = self.next;
         while self.out.len_bytes() < BATCH_BYTES_MAX && self.merge_some(buffers) {}
@@ -227,8 +228,8 @@ impl Merger {
         Some(confirmed.filter_map(|(place, positions)| positions.map(|it| (ReaderId(place), it))))
     }
 
-    /// Merges records from one buffer. They begin with the next position, and their positions are
-    /// consecutive. Returns false if no buffer has the next position.
+    /// Merges records from the one buffer that has the next log position. Continues as long as the
+    /// positions in this buffer are consecutive. Returns false if no buffer has the next position.
     fn merge_some(&mut self, buffers: &[Buffer]) -> bool {
         let next = self.next;
         for (taken, buffer) in self.taken.iter_mut().zip(buffers) {
@@ -252,21 +253,21 @@ impl Merger {
     }
 }
 
-/// The end of the stream, while records of one buffer are appended to it.
+/// The output of a merge: the batch's text and marks, while records of one buffer are appended.
 struct Stream<'m> {
     selected: &'m mut Selected,
     out: &'m mut Text,
     marks: &'m mut Vec<Mark>,
-    /// The end of the records that are already copied. Consecutive records without a command
-    /// between them are copied together.
+    /// The end of the part of the chunk's text that is already in the output. Consecutive records
+    /// are copied together if no command of the merger stands between them.
     copied: TextEnd,
-    /// The bytes of records taken from the buffer so far.
+    /// The total length of the records taken from the buffer so far, in bytes.
     taken_bytes: usize,
 }
 
 impl Stream<'_> {
-    /// Appends records of `taken` with consecutive positions from `next` on. Returns the position
-    /// after the last of them.
+    /// Appends the records of `taken` as long as their log positions are consecutive, from `next`
+    /// on. Returns the position after the last of them.
     fn take(&mut self, taken: &mut Taken, mut next: u64) -> u64 {
         while let Some(&header) = taken.front()
             && header.position == next
@@ -282,7 +283,7 @@ impl Stream<'_> {
         next
     }
 
-    /// Takes a segment, with the SELECT that must precede it.
+    /// Appends a segment, preceded by a SELECT for the targets that need one.
     #[inline]
     fn take_segment(&mut self, taken: &mut Taken, header: &Header) {
         let others = self.selected.others(header.targets, header.first_db);
@@ -296,8 +297,8 @@ impl Stream<'_> {
         self.marks.push(Mark { end, position, slot, targets, is_framing: false });
     }
 
-    /// Takes all segments of a unit of several commands, of which `first` is the first, between
-    /// MULTI and EXEC.
+    /// Appends all segments of a unit of several commands between MULTI and EXEC. `first` is the
+    /// header of the first segment.
     #[cold]
     fn take_transaction(&mut self, taken: &mut Taken, first: &Header) {
         self.copy(taken);
@@ -314,21 +315,24 @@ impl Stream<'_> {
         self.frame(first, first.unit_targets, |out| out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n"));
     }
 
-    /// Writes SELECT before a segment, for the targets that have another database selected.
+    /// Appends a SELECT of the segment's database for those of `targets` that have another one
+    /// selected.
     #[cold]
     fn select(&mut self, taken: &Taken, header: &Header, targets: Targets) {
         self.copy(taken);
         self.frame(header, targets, |out| encode_select(header.first_db as usize, out));
     }
 
-    /// Writes a command of the merger that belongs to the unit of `header`.
+    /// Appends a command of the merger (SELECT, MULTI or EXEC), which `write` writes, for
+    /// `targets`. The command belongs to the unit of `header`.
     fn frame(&mut self, header: &Header, targets: Targets, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.out.bytes);
         let (end, position) = (self.out.end(), header.position);
         self.marks.push(Mark { end, position, slot: NO_SLOT, targets, is_framing: true });
     }
 
-    /// Copies the records of `taken` that are not copied yet, up to `taken.start`.
+    /// Copies to the output the records of `taken` that precede `taken.start` and are not copied
+    /// yet.
     fn copy(&mut self, taken: &Taken) {
         self.taken_bytes += self.out.extend_from(&taken.chunk.text, self.copied, taken.start);
         self.copied = taken.start;

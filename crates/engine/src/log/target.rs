@@ -1,14 +1,14 @@
-//! The destinations of records: the append-only file, and replicas.
+//! The targets of the change log's records: the append-only file, and replicas.
 //!
 //! Nearly all records go to both. PUBLISH goes to replicas only, and a script chooses the targets
 //! of its writes with `redis.set_repl`.
 
-/// A destination of the stream. Each reader receives the records of one target.
+/// A target of the stream. Each reader receives the records of one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// The append-only file.
     File,
-    /// Replicas.
+    /// The replicas of this server.
     Replicas,
 }
 
@@ -18,12 +18,12 @@ impl LogTarget {
 }
 
 bitflags::bitflags! {
-    /// A set of targets.
+    /// A set of targets of a record.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Targets: u8 {
-        /// The append-only file.
+        /// The target append-only file.
         const FILE = 1 << LogTarget::File as u8;
-        /// Replicas.
+        /// The target replicas.
         const REPLICAS = 1 << LogTarget::Replicas as u8;
     }
 }

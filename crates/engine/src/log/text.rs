@@ -1,29 +1,30 @@
-//! A part of the stream. Big values in it are references.
+//! A part of the change log's stream, as text. Big values in it are references to strings of the
+//! keyspace.
 //!
 //! ```text
 //!   bytes   *3 $3 SET $1 k $20000 ┊ *2 $4 INCR ...
 //!   values                        └─ (offset, counted reference)
 //! ```
-//! If a key of the keyspace has a value of at least [`SHARED_BYTES_MIN`] as one counted string, the
-//! stream shares this string instead of copying it. A later write to the key copies it first, as it
-//! does while a pending reply shares it. Elements of collections are always copied.
+//! If a key's value is a reference-counted string of at least [`SHARED_BYTES_MIN`] bytes, the
+//! stream shares this string instead of copying it. While it is shared, a write to the key first
+//! makes a copy. Elements of collections are always copied.
 
 use std::ops::{Add, Sub};
 use std::sync::Arc;
 
 use keyspace::object::Blob;
 
-/// The least length in bytes of a value that is shared.
+/// The minimum length in bytes of a string value that is shared instead of copied.
 pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 
-/// The most memory in bytes that an emptied text keeps.
+/// The maximum memory in bytes that an emptied text keeps for reuse.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// A part of the stream with shared values.
+/// A part of the stream: bytes, and references to shared values between them.
 #[derive(Default)]
 pub struct Text {
     pub(super) bytes: Vec<u8>,
-    /// The shared values with their offsets in `bytes`, in ascending order.
+    /// The shared values, each with the offset in `bytes` at which it belongs, in ascending order.
     values: Vec<(usize, Blob)>,
     values_bytes: usize,
 }
@@ -54,30 +55,31 @@ impl Sub for TextEnd {
 }
 
 impl Text {
-    /// Creates a text of these bytes, without shared values.
+    /// Creates a text that consists of these bytes.
     pub fn of(bytes: Vec<u8>) -> Self {
         Self { bytes, ..Self::default() }
     }
 
-    /// Returns the length in bytes, including shared values. O(1).
+    /// Returns the length of the text in bytes, including shared values. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.bytes.len() + self.values_bytes
     }
 
-    /// Returns the end of the text.
+    /// Returns the position at the end of the text.
     #[inline]
     pub fn end(&self) -> TextEnd {
         TextEnd { bytes: self.bytes.len(), values: self.values.len() }
     }
 
-    /// Appends a value by reference.
+    /// Appends a shared value by reference.
     pub fn push_value(&mut self, value: Blob) {
         self.values_bytes += value.len();
         self.values.push((self.bytes.len(), value));
     }
 
-    /// Appends a part of another text. Returns its length in bytes, including shared values.
+    /// Appends the part of `other` between two positions. Returns the length of the part in bytes,
+    /// including shared values.
     pub(super) fn extend_from(&mut self, other: &Self, from: TextEnd, to: TextEnd) -> usize {
         let len_before = self.len_bytes();
         let start = self.bytes.len();
@@ -89,7 +91,7 @@ impl Text {
         self.len_bytes() - len_before
     }
 
-    /// Calls `take` with the bytes between two positions in order: the bytes between shared values,
+    /// Calls `take` with the text between two positions, in order: the bytes between shared values,
     /// and each shared value. O(values) besides the calls.
     pub fn for_each_part<'t>(&'t self, (from, to): (TextEnd, TextEnd), mut take: impl FnMut(&'t [u8])) {
         let mut start = from.bytes;
@@ -105,7 +107,7 @@ impl Text {
         }
     }
 
-    /// Removes everything from the text. Keeps the memory up to a limit.
+    /// Removes everything from the text. Keeps its memory, up to a limit, for reuse.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! The record of the current unit, until its position is drawn.
+//! The record of a unit before it has a log position.
 
 use std::sync::Arc;
 
@@ -12,44 +12,45 @@ use super::buffer::{Chunk, Header, UnitPart};
 use super::target::Targets;
 use super::text::{SHARED_BYTES_MIN, Text, TextEnd};
 
-/// The record of a unit: commands in the form of requests. Used by its own thread only.
+/// The record of a unit: commands that have the same effect as the unit, as requests in RESP. Each
+/// thread has its own.
 ///
-/// Consecutive commands with the same targets are one segment. A SELECT stands between commands of
-/// different databases in a segment; the merger writes those between segments.
+/// Consecutive commands with the same targets are one segment. In a segment, a SELECT stands
+/// between two commands for different databases. Between segments, the merger writes it.
 #[derive(Default)]
 pub struct UnitRecord {
     text: Text,
     commands: usize,
-    /// The segments before the current one.
+    /// The complete segments of the unit, before the current one.
     ended: Vec<Segment>,
-    /// The segment to which commands are added.
+    /// The segment to which commands are added at present.
     current: Segment,
 }
 
-/// Consecutive commands with the same targets.
+/// A segment: consecutive commands with the same targets.
 #[derive(Clone, Copy, Default)]
 struct Segment {
-    /// The end of the segment in the unit's text. Not set in the current segment.
+    /// The end of the segment in the unit's text. Not set for the current segment.
     end: TextEnd,
     targets: Targets,
-    /// The database of the first command.
+    /// The database of the segment's first command.
     first_db: usize,
-    /// The database of the last command.
+    /// The database of the segment's last command.
     last_db: usize,
 }
 
-/// The shards in which the log searches a key's big value that equals a word of a command. The log
-/// then shares this value instead of copying the word.
+/// The shards in which the log looks up the value of a key. If the value is big and equal to a word
+/// of a command, the log shares the value instead of copying the word.
 #[derive(Clone, Copy)]
 pub struct Values<'l, 'k> {
-    /// The locked shards; `None` if no value is to be shared.
+    /// The locked shards; `None` if no value may be shared.
     pub locked: Option<&'l Locked<'k>>,
-    /// The hasher of keys.
+    /// The hasher that selects the shard of a key.
     pub hasher: &'l Hasher,
 }
 
 impl Values<'_, '_> {
-    /// Returns the value of a key if it is equal to `word`. O(bytes).
+    /// Returns the value of `key` in database `db` if it is a string equal to `word`. O(bytes).
     fn find(&self, db: usize, key: &[u8], word: &[u8]) -> Option<Blob> {
         let key: Key<'_> = self.hasher.key(key);
         let entry = self.locked?.shard_of(key.hash)?.db(db)?.table().get(key.position(), key.bytes)?;
@@ -61,14 +62,14 @@ impl Values<'_, '_> {
 }
 
 impl UnitRecord {
-    /// Returns true if the unit has recorded no command.
+    /// Returns true if the unit has no commands.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.commands == 0
     }
 
-    /// Moves the record to the end of `chunk`, as the unit of this position. Several commands must
-    /// apply together: between MULTI and EXEC, as in Redis. O(bytes).
+    /// Moves the unit's commands to the end of `chunk`, with the log position `position`. If there
+    /// are several, they are marked to be enclosed in MULTI and EXEC, as in Redis. O(bytes).
     pub(super) fn move_to(&mut self, chunk: &mut Chunk, position: u64) {
         let last = Segment { end: self.text.end(), ..self.current };
         let segments = || self.ended.iter().chain(std::iter::once(&last));
@@ -94,7 +95,7 @@ impl UnitRecord {
         self.clear();
     }
 
-    /// Removes the record of a unit that was undone.
+    /// Removes all commands, because the unit was undone.
     pub(crate) fn forget(&mut self) {
         self.clear();
     }
@@ -106,7 +107,7 @@ impl UnitRecord {
         self.commands = 0;
     }
 
-    /// Adds a request that is its own record, for these targets.
+    /// Adds a client's request unchanged as a command for `targets`.
     #[inline]
     pub fn push_request(&mut self, db: usize, args: &Args<'_>, targets: Targets, values: Values<'_, '_>) {
         self.begin_command(db, targets);
@@ -117,7 +118,8 @@ impl UnitRecord {
         }
     }
 
-    /// Adds a command that a handler recorded, for these targets.
+    /// Adds a command for `targets` that the command handler has chosen in place of the client's
+    /// request.
     pub fn push_command(&mut self, command: &RecordedCommand<'_>, targets: Targets, values: Values<'_, '_>) {
         self.begin_command(command.db, targets);
         if command.bulks.len() < SHARED_BYTES_MIN {
@@ -142,8 +144,9 @@ impl UnitRecord {
         self.commands += 1;
     }
 
-    /// Adds a command with big words. A word is shared if it is the present value of the key that
-    /// is one or two words before it. Commands that set strings have their keys at these positions.
+    /// Adds a command that has at least [`SHARED_BYTES_MIN`] bytes in all. A word of at least this
+    /// length is shared if it equals the value of a key named one or two words before it. Commands
+    /// that set strings have their keys at these positions.
     #[cold]
     fn push_big<'w>(
         &mut self,
@@ -174,7 +177,7 @@ fn encode_header(marker: u8, count: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a SELECT command to `out`.
+/// Appends the command SELECT `db`, in RESP, to `out`.
 pub(super) fn encode_select(db: usize, out: &mut Vec<u8>) {
     let mut number = itoa::Buffer::new();
     let db = number.format(db);
