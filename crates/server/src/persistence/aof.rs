@@ -1,8 +1,8 @@
 //! The append-only file: the threads that write, sync and rewrite it.
 //!
-//! The crate `persist` makes the decisions: `persist::aof::writer` the times of writes and syncs,
-//! `persist::aof::files` the changes of the files. This module runs the threads, opens the files
-//! and reads the options.
+//! The crate `persist` makes the decisions. `persist::aof::writer` decides when to write and when
+//! to sync, `persist::aof::files` which files are created, replaced and removed. This module runs
+//! the threads, opens the files and reads the options.
 //!
 //! ```text
 //!   threads merge the log ─► AofReader ─► Writer ─► written at once (everysec, no)
@@ -36,22 +36,23 @@ use crate::context::unix_ms;
 use crate::shared::{Message, Shared};
 use crate::snapshots::{DataFolder, SaveInitiator};
 
-/// Maximum wait of the sync thread between two checks for work. Writes that the merging thread does
-/// itself do not wake the sync thread.
+/// Maximum wait of the sync thread between two checks for work. The merging thread can write
+/// without waking the sync thread, so the sync thread looks for itself.
 const SYNC_LOOK: Duration = Duration::from_millis(100);
 /// Mean time of a write with its sync, in microseconds, below which the merging thread does both
-/// itself. It is about the time of a command. Only a sync without disk access is so fast.
+/// itself instead of waking the sync thread. Only a sync without disk access is so fast, as on
+/// tmpfs.
 const SYNC_AT_ONCE_US_MAX: u64 = 30;
-/// Maximum wait for more units before the next sync.
+/// Maximum wait of the sync thread for more units that the next sync can include.
 const GATHER_MAX: Duration = Duration::from_millis(1);
 /// Maximum wait of the sync thread between two checks while there is no append-only file.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
-/// Time after which a failed removal of history files is tried again.
+/// Time after which the server tries again to remove history files whose removal has failed.
 const REMOVE_RETRY: Duration = Duration::from_secs(60);
-/// Number of consecutive failed rewrites beyond which each failure delays the next automatic
-/// rewrite. Redis has delays too.
+/// Number of consecutive failed rewrites above which each further failure delays the next automatic
+/// rewrite. Redis delays rewrites too.
 const FAILURES_BEFORE_DELAY: u64 = 3;
-/// Maximum delay after a failed rewrite.
+/// Maximum delay of an automatic rewrite after a failed one.
 const DELAY_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// Returns the present time of two clocks: milliseconds since the start of the server, and Unix
@@ -66,7 +67,8 @@ impl Shared {
     }
 }
 
-/// The reader of the change log that passes its batches to the writer of the append-only file.
+/// The reader of the change log that passes each batch to the writer of the append-only file. The
+/// thread that merges the log calls it.
 struct AofReader {
     writer: Arc<Writer>,
     kept: RetainedBytes,
@@ -89,9 +91,9 @@ impl LogReader for AofReader {
 }
 
 impl AofReader {
-    /// Returns true if the merging thread writes and syncs itself, because this is faster than
-    /// waking the sync thread and no client notices it. Returns false while clients wait in
-    /// WAITAOF, because only the sync thread resumes them.
+    /// Returns true if the merging thread should write and sync itself, because a sync takes less
+    /// time than waking the sync thread. Returns false while clients wait in WAITAOF, because only
+    /// the sync thread resumes them.
     fn syncs_at_once(&self) -> bool {
         let append_only = &self.append_only;
         (1..SYNC_AT_ONCE_US_MAX).contains(&append_only.sync_us.get())
@@ -99,7 +101,7 @@ impl AofReader {
             && append_only.sleep_us.load(Relaxed) == 0
     }
 
-    /// Runs the next job of the writer. Returns `None` if the writer has no job now.
+    /// Runs the next write or sync of the writer. Returns `None` if none is due now.
     fn write_and_sync(&self) -> Option<Appended> {
         let Next::Job(job) = self.writer.next(moment(self.started)) else { return None };
         let done = timed(&self.append_only, job);
@@ -107,7 +109,7 @@ impl AofReader {
     }
 }
 
-/// Runs a job and adds its time to the running mean.
+/// Runs a write or sync, and adds its duration to the running mean.
 fn timed(append_only: &AppendOnly, job: Job) -> Done {
     let began = Instant::now();
     std::thread::sleep(Duration::from_micros(append_only.sleep_us.load(Relaxed)));
@@ -116,8 +118,8 @@ fn timed(append_only: &AppendOnly, job: Job) -> Done {
     done
 }
 
-/// Runs the sync thread until the server stops. It syncs, and writes the bytes that the merging
-/// thread could not write at once.
+/// Runs the sync thread until the server stops. This thread syncs the append-only file, and writes
+/// the bytes that the merging thread could not write at once.
 pub fn run(shared: &Shared) {
     let outbox = Outbox::default();
     let append_only = &shared.append_only;
@@ -150,12 +152,9 @@ pub fn run(shared: &Shared) {
     }
 }
 
-/// Waits after a job until enough units wait for the next one: as many as the job had, plus the
-/// units that arrived during the job. The wait ends after the mean time of a job, or after
-/// [`GATHER_MAX`] if that is less.
-///
-/// A client sends its next request as soon as it gets a reply. Without this wait, the next sync
-/// would begin before these requests arrive, and each sync would serve only half of the clients.
+/// Waits after a sync until enough units have arrived to be synced together: as many as the last
+/// sync included, plus those that arrived during it. Waits at most for the mean time of a sync, and
+/// at most [`GATHER_MAX`].
 fn wait_for_group_commit(append_only: &AppendOnly, units: u64, appended: Appended) {
     if units == 0 {
         return;
@@ -165,8 +164,9 @@ fn wait_for_group_commit(append_only: &AppendOnly, units: u64, appended: Appende
     append_only.gathers_units.store(0, Relaxed);
 }
 
-/// Releases replies after a job, and reports errors. Also called between jobs, because a write of
-/// another thread may have failed, or a new base may have ended a failure.
+/// Releases the replies that waited for a write or sync, resumes clients of WAITAOF, and reports
+/// errors. Also called without a job, because a write of another thread may have failed, or a new
+/// base may have ended an error.
 fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     shared.engine.log.confirm([(active.reader, appended.released())], outbox);
     shared.wake(outbox);
@@ -180,7 +180,7 @@ fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     }
 }
 
-/// Records the number of pending bytes after a job.
+/// Records the number of bytes that the writer keeps in memory after a job.
 fn note_kept(shared: &Shared, active: &Active, appended: Appended) {
     // The lock is held to the end of the function, for the same reason as in `note_error`.
     let state = shared.append_only.state();
@@ -207,12 +207,13 @@ fn note_error(shared: &Shared, active: &Active) {
     server_state.note_log(trouble.as_ref().map(system_words));
 }
 
-/// Returns the system's message without the error number, for error replies, as in Redis.
+/// Returns the message of a system error without the error number, for error replies, as in Redis.
 fn system_words(trouble: &FileError) -> &str {
     trouble.0.find(" (os error ").map_or(&trouble.0, |at| &trouble.0[..at])
 }
 
-/// Resumes the clients that wait in WAITAOF if more changes are synced than at the last call.
+/// Resumes the clients that wait in WAITAOF if more changes are synced than at the last call. Only
+/// the sync thread calls it.
 fn note_synced(shared: &Shared) {
     let append_only = &shared.append_only;
     let synced = shared.engine.log.released(Level::Synced);
@@ -222,7 +223,7 @@ fn note_synced(shared: &Shared) {
     }
 }
 
-/// Creates the folder of the append-only files if it is missing. Returns the folder.
+/// Creates the folder of the append-only files if it is missing, and returns it.
 pub(super) fn make_folder(store: &ConfigStore) -> Result<DataFolder, FileError> {
     let path = files_path(store);
     let made = match fs::create_dir(&path) {
@@ -235,9 +236,9 @@ pub(super) fn make_folder(store: &ConfigStore) -> Result<DataFolder, FileError> 
 
 /// The reason why an append-only file cannot be turned on.
 pub enum Unprepared {
-    /// Another server holds the lock of the data folder.
+    /// Another server holds the lock of the folder.
     Taken(FileError),
-    /// The files cannot be opened.
+    /// The files of the append-only file cannot be opened.
     Failed(FileError),
 }
 
@@ -247,8 +248,8 @@ impl From<FileError> for Unprepared {
     }
 }
 
-/// Checks that the append-only file can be turned on, if `appendonly` is `yes` in `store`. Locks
-/// the data folder against other servers.
+/// Checks that the append-only file can be turned on. Does nothing unless `appendonly` is `yes` in
+/// `store`. Locks the data folder against other servers.
 ///
 /// # Errors
 /// The reason why it cannot be turned on.
@@ -264,8 +265,8 @@ pub fn prepare(shared: &Shared, store: &ConfigStore) -> Result<(), Unprepared> {
     Ok(())
 }
 
-/// Applies the options to the writer. Holds the lock of the options meanwhile, so that of two
-/// concurrent changes the later one takes effect.
+/// Applies the options to the writer. Holds the lock of the options during this, so that of two
+/// concurrent changes of an option the later one takes effect.
 fn set_up(shared: &Shared, writer: &Writer) {
     let store = shared.config();
     writer.set_up(options::APPENDFSYNC.of(&store), times(&store));
@@ -277,10 +278,10 @@ fn times(store: &ConfigStore) -> Times {
     if options::AOF_TIMESTAMP_ENABLED.of(store) { Times::Written } else { Times::Left }
 }
 
-/// Turns the append-only file on or off and sets it up, after options have changed. `as_owner` runs
-/// its argument while the caller is the exclusive owner of the keyspace. `stopped` is the result of
-/// [`stop_rewrites`], if the file is turned off. Turns nothing on while the data is not complete:
-/// [`settle`] applies the options after that.
+/// Turns the append-only file on or off and sets it up, after options have changed. `as_owner`
+/// calls its argument as the exclusive owner of the keyspace. `stopped` is the result of
+/// [`stop_rewrites`], if the file is turned off. While data is being loaded, turns nothing on;
+/// [`settle`] applies the options after the load.
 pub(crate) fn follow_options(
     shared: &Arc<Shared>,
     stopped: Option<Active>,
@@ -306,14 +307,14 @@ pub(crate) fn follow_options(
     }
 }
 
-/// Applies the options that changed while data was loaded.
+/// Applies the options of the append-only file that changed while data was being loaded.
 pub(super) fn settle(shared: &Arc<Shared>) {
     let is_off = !options::APPENDONLY.of(&shared.config());
     let stopped = if is_off { stop_rewrites(shared) } else { None };
     follow_options(shared, stopped, |act| shared.engine.gate.exclusive(|alone| act(alone)));
 }
 
-/// Begins the rewrite that writes the first base, or schedules this rewrite.
+/// Begins the rewrite that writes the first base of an append-only file, or schedules this rewrite.
 fn begin_first_base(shared: &Arc<Shared>) {
     // Earlier failures do not delay this rewrite, because a user requested it. As in Redis.
     shared.append_only.state().forget_failures();
@@ -336,9 +337,9 @@ fn begin_first_base(shared: &Arc<Shared>) {
     }
 }
 
-/// Stops rewrites of an append-only file that is turned off: cancels the rewrite in progress and
-/// the scheduled one. Returns the writer, which the caller must detach; `None` if there is no
-/// writer or while data is loaded. The caller is outside the gate.
+/// Cancels the rewrite in progress and the scheduled one, because the append-only file is turned
+/// off. Returns the writer, which the caller must detach from the change log. Returns `None` if
+/// there is no writer, and while data is loaded. The caller is outside the gate.
 pub(crate) fn stop_rewrites(shared: &Shared) -> Option<Active> {
     if shared.engine.server_state.is_loading.load(Relaxed) {
         return None;
@@ -376,7 +377,7 @@ pub(super) fn suspend(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Op
     Some(active)
 }
 
-/// Writes and syncs the last changes of a writer that gets no further ones.
+/// Writes and syncs the last changes of a writer that is detached from the change log.
 pub(super) fn finish_detached(shared: &Shared, active: &Active) {
     if let Err(trouble) = active.writer.finish() {
         tracing::warn!("The last changes could not be written to the AOF file: {trouble}");
@@ -386,8 +387,8 @@ pub(super) fn finish_detached(shared: &Shared, active: &Active) {
     shared.engine.server_state.note_log(None);
 }
 
-/// Starts to write all later changes to `file`, which has `len_bytes` bytes. Returns `None` if the
-/// change log has its maximum number of readers.
+/// Attaches a writer for `file`, which has `len_bytes` bytes: it gets all later changes. Returns
+/// `None` if the change log has its maximum number of readers. The caller owns the keyspace.
 fn attach(
     shared: &Shared,
     alone: &Exclusive,
@@ -408,26 +409,27 @@ fn attach(
     Some(Active { writer, reader })
 }
 
-/// Lets a writer run without syncs until its base is complete, because its file is useless until
-/// then. Replies do not wait for them.
+/// Makes a writer work without syncs until the base of its file is complete, because the file is
+/// useless before. Replies do not wait for syncs during this time.
 fn await_base(shared: &Shared, attached: &Active) {
     attached.writer.set_up(SyncPolicy::EverySecond, times(&shared.config()));
     attached.writer.set_syncs(Syncs::Resting);
 }
 
-/// The result of a request for a rewrite.
+/// The result of a request to rewrite the append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeginResult {
     /// The rewrite has begun.
     Started,
-    /// The rewrite begins after the save, or the removal of history files, has ended.
+    /// The rewrite will begin once a save or a removal of history files has ended.
     Scheduled,
     /// A rewrite is already in progress.
     InProgress,
 }
 
-/// Begins a rewrite in the background. Until it ends, no background save begins ([`super::fix`]): a
-/// save must not come between the start of the rewrite and its point.
+/// Begins a rewrite of the append-only file in the background. Until it ends, no background save
+/// begins ([`super::fix`]): a save must not run between the start of the rewrite and the point
+/// whose data the new base contains.
 pub fn rewrite_in_background(shared: &Arc<Shared>) -> BeginResult {
     {
         let mut state = shared.append_only.state();
@@ -452,13 +454,13 @@ pub fn rewrite_in_background(shared: &Arc<Shared>) -> BeginResult {
     BeginResult::Started
 }
 
-/// Schedules a rewrite, to begin as soon as possible.
+/// Schedules a rewrite of the append-only file, which the housekeeper begins as soon as possible.
 fn schedule(shared: &Shared) {
     shared.append_only.state().is_scheduled = true;
 }
 
-/// Begins a rewrite in the background because a user requests it. Earlier failures do not delay the
-/// rewrite, as in Redis.
+/// Begins a rewrite in the background because a client requests it (BGREWRITEAOF). Earlier failures
+/// do not delay the rewrite, as in Redis.
 pub fn rewrite_as_asked(shared: &Arc<Shared>) -> BeginResult {
     if shared.append_only.is_rewriting() {
         return BeginResult::InProgress;
@@ -467,7 +469,8 @@ pub fn rewrite_as_asked(shared: &Arc<Shared>) -> BeginResult {
     rewrite_in_background(shared)
 }
 
-/// Schedules a rewrite that a transaction requests. The rewrite begins after the transaction.
+/// Schedules a rewrite that BGREWRITEAOF in a transaction requests. The rewrite begins after the
+/// transaction.
 pub fn schedule_as_asked(shared: &Shared) -> BeginResult {
     if shared.append_only.is_rewriting() {
         return BeginResult::InProgress;
@@ -483,7 +486,7 @@ fn begin(state: &mut State) {
     state.record.begun += 1;
 }
 
-/// Records the result of the rewrite in progress.
+/// Records the result of the rewrite in progress, which has ended.
 fn end(shared: &Shared, result: Result<(), Unsaved>) {
     let mut state = shared.append_only.state();
     let Some(rewrite) = state.rewrite.take() else { return };
@@ -536,25 +539,26 @@ pub fn cancel_rewrite(shared: &Shared) -> bool {
     }
 }
 
-/// Waits until no rewrite is in progress.
+/// Waits until no rewrite of the append-only file is in progress.
 pub fn wait_for_rewrite(shared: &Shared) {
     while shared.append_only.is_rewriting() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// The destination of the changes after the point of a rewrite.
+/// The file that gets the changes after the point of a rewrite, that is, after the data of the new
+/// base.
 enum IncrTarget {
-    /// No destination: there is no append-only file.
+    /// No file: the append-only file is off.
     Nowhere,
-    /// A file that the manifest names, and the sequence number of the file.
+    /// An incremental file that the manifest already names, with its sequence number.
     Named(Arc<dyn LogFile>, i64),
-    /// A file that the manifest does not name yet.
+    /// An incremental file that the manifest does not name yet.
     Unnamed(Arc<dyn LogFile>),
 }
 
-/// Writes a new base with the present state of the data. With [`Way::Gate`] the caller is outside
-/// the gate; otherwise it is the exclusive owner.
+/// Rewrites the append-only file: writes a new base with the present data. With [`Way::Gate`] the
+/// caller is outside the gate; otherwise it is the exclusive owner.
 fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
     let (folder, name, kind, syncing) = {
         let store = shared.config();
@@ -588,9 +592,9 @@ fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
     result
 }
 
-/// Takes the state of the files for a rewrite into `folder`. Uses the known files if they are in
-/// this folder or if changes are written to them. Otherwise begins new files, and existing files
-/// stay.
+/// Returns the list of append-only files for a rewrite into `folder`. If the server already uses
+/// files in this folder or writes changes to them, returns their list. Otherwise returns a new
+/// list, and existing files in the folder stay.
 ///
 /// # Errors
 /// The folder contains another append-only file although changes are written to one in a different
@@ -696,7 +700,7 @@ fn rewrite_files(
     }
 }
 
-/// Writes the base file. Returns its length in bytes.
+/// Writes the file of the new base. Returns its length in bytes.
 fn write_base(
     shared: &Shared,
     (way, save): (Way, &Save),
@@ -711,7 +715,7 @@ fn write_base(
     result.map(|()| save.progress().len_bytes)
 }
 
-/// Writes the manifest with the new base, and updates the state.
+/// Writes the manifest that names the new base, and updates the state of the append-only file.
 fn finish(
     shared: &Shared,
     files: &mut Files,
@@ -764,14 +768,14 @@ fn finish(
     Ok(())
 }
 
-/// Returns the time for which history files are kept, in seconds; `None` if the server never
-/// removes them.
+/// Returns the time in seconds for which history files are kept; `None` if the server never removes
+/// them.
 fn history_ttl_s(store: &ConfigStore) -> Option<i64> {
     (!options::AOF_DISABLE_AUTO_GC.of(store)).then(|| options::AOF_HISTORY_TTL.of(store))
 }
 
-/// Removes the history files that a rewrite replaced more than `aof-history-ttl` seconds ago. A
-/// failed removal is tried again later.
+/// Removes the history files that a rewrite replaced more than `aof-history-ttl` seconds ago. If
+/// this fails, it is tried again after [`REMOVE_RETRY`].
 fn remove_history(shared: &Shared, files: &mut Files, folder: &DataFolder) {
     let Some(ttl_s) = history_ttl_s(&shared.config()) else { return };
     match files.remove_history(folder, unix_ms() / 1000, ttl_s) {
@@ -788,9 +792,8 @@ fn remove_history(shared: &Shared, files: &mut Files, folder: &DataFolder) {
     }
 }
 
-/// Starts a thread that removes history files, if `aof-history-ttl` has passed for any of them. It
-/// may have passed since the last rewrite, or a crash after a rewrite may have prevented the
-/// removal. The housekeeper calls this function every second.
+/// Starts a thread that removes history files if any of them was replaced more than
+/// `aof-history-ttl` seconds ago. The housekeeper calls this function every second.
 pub fn remove_history_if_due(shared: &Arc<Shared>) {
     let Some(ttl_s) = history_ttl_s(&shared.config()) else { return };
     let mut state = shared.append_only.state();
@@ -817,8 +820,8 @@ pub fn remove_history_if_due(shared: &Arc<Shared>) {
     }
 }
 
-/// Stops writing to a file whose base could not be written. Because `appendonly` is still `yes`,
-/// the server tries again later.
+/// Stops writing changes to a new file whose base could not be written. Because `appendonly` is
+/// still `yes`, the server tries again later.
 fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
     let Some(attached) = attached else { return };
     shared.append_only.state().baseless = None;
@@ -830,8 +833,9 @@ fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
     shared.engine.server_state.note_log(None);
 }
 
-/// Begins a rewrite if one is scheduled, awaited, due by the growth of the file, or necessary after
-/// a failed sync. The housekeeper calls this function in each round.
+/// Begins a rewrite if one is due. It is due if it is scheduled, if a first base is needed, if the
+/// file has grown enough, or after a failed sync. The housekeeper calls this function in each
+/// round.
 pub fn rewrite_if_due(shared: &Arc<Shared>) {
     if !shared.has_all_data() || shared.persistence.state().current.is_some() {
         return;
@@ -859,8 +863,9 @@ pub fn rewrite_if_due(shared: &Arc<Shared>) {
     }
 }
 
-/// Pauses syncs while a save or rewrite is in progress, if `no-appendfsync-on-rewrite` is `yes`;
-/// otherwise resumes them. The housekeeper calls this function in each round.
+/// Pauses the syncs of the append-only file while a save or rewrite is in progress, if
+/// `no-appendfsync-on-rewrite` is `yes`; otherwise resumes them. The housekeeper calls this
+/// function in each round.
 pub fn follow_rewrites(shared: &Shared) {
     let Some(active) = shared.append_only.active() else { return };
     let rests = options::NO_APPENDFSYNC_ON_REWRITE.of(&shared.config());
@@ -868,8 +873,8 @@ pub fn follow_rewrites(shared: &Shared) {
     active.writer.set_syncs(if rests { Syncs::Resting } else { Syncs::Done });
 }
 
-/// Writes and syncs all changes before the server ends. The caller is the exclusive owner of the
-/// keyspace.
+/// Writes all changes to the append-only file and syncs it before the server ends. The caller is
+/// the exclusive owner of the keyspace.
 ///
 /// # Errors
 /// The changes could not be written or synced.

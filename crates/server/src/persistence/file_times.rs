@@ -14,10 +14,10 @@ use persist::aof::files::Files;
 use crate::shared::Shared;
 use crate::snapshots::{DataFolder, data_file};
 
-/// The coarsest resolution of modification times in a file system: two seconds on FAT.
+/// The coarsest resolution of file modification times in any file system: two seconds, on FAT.
 const COARSEST: Duration = Duration::from_secs(2);
 
-/// Returns the modification time of a file; `None` if it cannot be read.
+/// Returns the modification time of the file at `path`; `None` if it cannot be read.
 pub(super) fn changed_at(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
@@ -28,8 +28,8 @@ pub(super) fn files_changed_at(folder: &DataFolder, files: &Files) -> Option<Sys
     files.manifest().parts().filter_map(|part| changed_at(&folder.file(&part.name))).max()
 }
 
-/// Sets the modification time of the append-only file's last part to a time after the snapshot's,
-/// if changes are written to this file.
+/// Sets the modification time of the append-only file's last part to a time after that of the
+/// snapshot. Does nothing if no changes are written to the append-only file.
 ///
 /// At the next start, these times show that the snapshot has no changes that are not in the
 /// append-only file. Otherwise the server would keep the snapshot under another name.

@@ -1,13 +1,13 @@
 //! The snapshot of a full sync: the data at one point of the replication stream, as an RDB file in
 //! a [`Spool`].
 //!
-//! The walk over the keyspace is that of a save, and only one is in progress at a time: a save, a
-//! rewrite of the append-only file or a full sync. While it runs, commands and INFO show it as a
-//! background save, as Redis shows the child process of a diskless sync. Its result changes neither
-//! the time nor the status of the last save.
+//! The keyspace is walked in the same way as for a save. Only one walk is in progress at a time:
+//! that of a save, of a rewrite of the append-only file, or of a full sync. While it runs, commands
+//! and INFO show it as a background save, as Redis shows the child process of a diskless sync. Its
+//! result does not change the time and the status of the last save that INFO shows.
 //!
-//! A flush of all data ends the file early ([`OnFlush::EndEarly`]): the flush follows in the
-//! stream, so the missing keys would be removed anyway.
+//! If a client flushes all data during the walk, the file ends early ([`OnFlush::EndEarly`]). The
+//! flush follows in the stream and would remove the missing keys anyway.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,25 +23,26 @@ use crate::replication::spool::Spool;
 use crate::shared::Shared;
 use crate::snapshots::SaveInitiator;
 
-/// The file that replicas request.
+/// The request for the snapshot of a full sync.
 pub struct SnapshotRequest {
-    /// The version of the format; `None` for that of `rdb-version`.
+    /// The version of the RDB format; `None` for the version that the option `rdb-version` sets.
     pub version: Option<FileVersion>,
-    /// The contents of the file.
+    /// The parts of the data that the snapshot must have: keys, functions or both.
     pub contents: Contents,
-    /// The destination of the file. If all its readers are dropped, the walk is abandoned.
+    /// The spool into which the snapshot is written. If all its readers are dropped, the walk is
+    /// abandoned.
     pub spool: Arc<Spool>,
 }
 
-/// The result of a request for a full sync.
+/// The result of a request to begin a full sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeginResult {
-    /// The walk has begun. Its bytes and its end arrive in the spool.
+    /// The walk has begun. The bytes of the snapshot and its end arrive in the spool.
     Started,
-    /// Nothing has begun, because of a save, a rewrite, loading, or the end of the server. The
-    /// caller tries again later.
+    /// The full sync has not begun because of a save, a rewrite, loading, or the end of the server.
+    /// The caller tries again later.
     Busy,
-    /// Nothing has begun: the data cannot be written in the requested version.
+    /// The full sync has not begun: the data cannot be written in the requested version.
     Unfit(Unfit),
 }
 
@@ -56,9 +57,9 @@ pub fn is_busy(shared: &Shared) -> bool {
         || shared.persistence.state().current.is_some()
 }
 
-/// Begins a full sync. If it begins, `at_point` is called at its point, in the exclusive section;
-/// it returns the facts about this point. Otherwise it is not called. The caller is outside the
-/// gate.
+/// Begins a full sync. When the point of the snapshot is fixed, calls `at_point` as the exclusive
+/// owner of the keyspace; it returns the facts about this point. Does not call it if the full sync
+/// does not begin. The caller is outside the gate.
 pub fn begin(
     shared: &Arc<Shared>,
     request: SnapshotRequest,
@@ -86,10 +87,10 @@ pub fn begin(
     }
 }
 
-/// Fixes the point of a full sync.
+/// Fixes the point of a full sync, that is, the moment whose data the snapshot contains.
 ///
 /// # Errors
-/// The result of a request that cannot begin.
+/// The reason why the full sync cannot begin.
 fn fix_point(shared: &Shared, alone: &Exclusive, options: SaveOptions) -> Result<Arc<Save>, BeginResult> {
     let server_state = &shared.engine.server_state;
     let is_ending = server_state.is_stopping.load(Relaxed) || shared.stopping.load(Relaxed);
@@ -104,7 +105,7 @@ fn fix_point(shared: &Shared, alone: &Exclusive, options: SaveOptions) -> Result
     Err(BeginResult::Unfit(unfit))
 }
 
-/// Starts the thread that writes the file.
+/// Starts the thread that walks over the data and writes the snapshot into the spool.
 fn write_in_background(shared: &Arc<Shared>, save: Arc<Save>, spool: Arc<Spool>) {
     tracing::info!("Background RDB transfer started");
     let (thread_shared, thread_save, thread_spool) =
@@ -136,7 +137,7 @@ fn result_of(save: &Save, written: Result<Progress, Failed>) -> Result<(), Unsav
     }
 }
 
-/// Ends the full sync: the next save can begin, and the readers get the end.
+/// Ends the full sync: the next save can begin, and the readers of the spool get the end.
 fn end(shared: &Shared, spool: &Spool, result: Result<(), Unsaved>) {
     let persistence = &shared.persistence;
     let mut state = persistence.state();

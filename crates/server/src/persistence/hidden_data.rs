@@ -1,4 +1,5 @@
-//! Data that no client sees: that of a snapshot which is loaded beside the data of the server.
+//! Data that no client sees: the data of a primary's snapshot while it is loaded, beside the data
+//! of the server (`repl-diskless-load swapdb`).
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -8,20 +9,20 @@ use keyspace::{Exclusive, Keyspace};
 use crate::shared::Shared;
 use crate::snapshots::add_library;
 
-/// The keys of all databases and the function libraries, beside those of the server. Its threads
-/// are those of the load. They lock its shards, and need no gate.
+/// A second keyspace with the keys of all databases, and a second set of function libraries. Only
+/// the threads of a load use it; they lock its shards, and need no gate.
 pub struct HiddenData {
     keyspace: Keyspace,
     functions: Mutex<Vec<Arc<[u8]>>>,
 }
 
 impl HiddenData {
-    /// Creates empty data with the databases of the server.
+    /// Creates hidden data without keys, with as many databases as the server has.
     pub fn new(shared: &Shared) -> Self {
         Self { keyspace: shared.engine.keyspace.beside(), functions: Mutex::default() }
     }
 
-    /// Returns the keys.
+    /// Returns the keyspace with the hidden keys.
     pub fn keyspace(&self) -> &Keyspace {
         &self.keyspace
     }
@@ -36,14 +37,14 @@ impl HiddenData {
         add_library(&mut self.functions(), source)
     }
 
-    /// Exchanges keys and functions with those of the server. The caller owns the keyspace, the
-    /// load has ended, and nothing walks over the keyspace. O(shards × databases).
+    /// Exchanges the hidden keys and functions for those of the server. The caller owns the
+    /// keyspace. The load has ended, and no save walks over the keyspace. O(shards × databases).
     pub fn exchange(&self, shared: &Shared, alone: &Exclusive) {
         shared.engine.keyspace.exchange(&self.keyspace, alone);
         std::mem::swap(&mut *shared.persistence.functions(), &mut *self.functions());
     }
 
-    /// Frees the keys in the background. The caller is outside the gate.
+    /// Passes the keys to the housekeeper, which frees them. The caller is outside the gate.
     pub fn free(self, shared: &Shared) {
         let mut freed = Vec::new();
         self.keyspace.empty_dbs(0..self.keyspace.db_count(), |keys| freed.push(LazyFreed::Keys(keys)));

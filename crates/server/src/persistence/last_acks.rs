@@ -1,4 +1,5 @@
-//! The wait of a shutdown for replicas: they acknowledge the last changes before the server ends.
+//! The wait of a shutdown for the replicas: the server ends after they have acknowledged the last
+//! changes.
 
 use std::time::{Duration, Instant};
 
@@ -9,19 +10,19 @@ use crate::replication::table::{Row, rows};
 use crate::shared::{Message, Shared};
 use crate::shutdown::ShutdownOptions;
 
-/// Interval of the checks for acknowledgements.
+/// Time between two checks for acknowledgements.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The end of the wait.
+/// The result of the wait of a shutdown for replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitEnd {
-    /// The shutdown continues: all replicas have all changes, or the time is over.
+    /// The shutdown continues: all replicas have all changes, or `shutdown-timeout` has passed.
     Over,
     /// The shutdown was aborted.
     Aborted,
 }
 
-/// Returns the replicas that have to acknowledge changes.
+/// Returns the replicas that acknowledge changes, so that a shutdown waits for them.
 fn followers(shared: &Shared) -> Vec<Row> {
     let mut rows = rows(&shared.replication.primary(), shared.uptime_ms());
     rows.retain(|row| row.acknowledges);
@@ -36,9 +37,9 @@ pub fn must_wait(shared: &Shared, wish: ShutdownOptions) -> bool {
         && followers(shared).iter().any(|row| !row.has_acked(position))
 }
 
-/// Pauses writes until all replicas have acknowledged all changes, at most for `shutdown-timeout`.
-/// Does nothing if they have already. The calling thread is outside the gate. If the server does
-/// not end after all, the caller calls [`resume_writes`].
+/// Pauses writes and waits until all replicas have acknowledged all changes, at most for
+/// `shutdown-timeout`. Returns at once if they have acknowledged them already. The caller is
+/// outside the gate. If the server then does not end, the caller calls [`resume_writes`].
 pub fn wait_for_replicas(shared: &Shared, request: u64, wish: ShutdownOptions) -> WaitEnd {
     let requests = &shared.shutdown_request;
     if !requests.is_wanted(request) {
@@ -72,8 +73,8 @@ pub fn wait_for_replicas(shared: &Shared, request: u64, wish: ShutdownOptions) -
     WaitEnd::Over
 }
 
-/// Ends the pause of a shutdown that was aborted or has failed, unless another one is requested:
-/// that one ends the pause if it does not end the server.
+/// Ends the pause of writes of a shutdown that was aborted or has failed. Keeps the pause if
+/// another shutdown is requested, which ends it later.
 pub fn resume_writes(shared: &Shared) {
     let mut was_paused = false;
     let pause = &shared.engine.pause;
@@ -83,7 +84,8 @@ pub fn resume_writes(shared: &Shared) {
     }
 }
 
-/// Logs the replicas that lack changes at the shutdown, and how many have all.
+/// Logs each replica that lacks changes at the shutdown, and the number of replicas that have all
+/// changes.
 pub fn log_replicas(shared: &Shared) {
     let position = shared.engine.log.drawn();
     let rows = rows(&shared.replication.primary(), shared.uptime_ms());

@@ -12,10 +12,10 @@
 //! ```
 //!
 //! Until the exchange, the server has its old data, its files and its history. Saves, rewrites and
-//! partial resynchronisations go on with them. After a crash, even between the exchange and the end
-//! of the new base, the append-only files give the data of before the exchange.
+//! partial resynchronisations continue with them. If the server crashes before the new base is
+//! complete, the append-only files still contain the data of before the exchange.
 //!
-//! Memory must suffice for both, and `used_memory` counts both.
+//! Memory must suffice for the old and the hidden data, and `used_memory` counts both.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,20 +35,20 @@ use crate::append_only::Active;
 use crate::context::unix_ms;
 use crate::shared::Shared;
 
-/// The service for clients during the load.
+/// The way in which clients are served during the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OldData {
-    /// Clients use the old data.
+    /// Clients can read the old data.
     Served,
-    /// Clients get `-LOADING`.
+    /// Clients get the error `-LOADING`.
     Withheld,
 }
 
-/// Loads a primary's snapshot into hidden data, and exchanges that for all data of the server once
-/// it is complete. The caller is outside the gate.
+/// Loads a primary's snapshot into hidden data. Once the snapshot is complete, exchanges the hidden
+/// data for all data of the server. The caller is outside the gate.
 ///
 /// # Errors
-/// The reason; the old data stays.
+/// The reason for which the data was not replaced; the old data stays.
 pub fn replace_data_when_loaded<S: ByteSource>(
     shared: &Arc<Shared>,
     incoming: Incoming<S>,
@@ -88,7 +88,7 @@ pub fn replace_data_when_loaded<S: ByteSource>(
     replaced
 }
 
-/// Begins the load.
+/// Begins the load: checks that no other load is in progress and resets the progress figures.
 fn begin(shared: &Shared, len_bytes: Option<u64>, old_data: OldData) -> Result<(), NotReplaced> {
     shared.engine.gate.exclusive(|_alone| {
         check_idle(shared)?;
@@ -100,7 +100,7 @@ fn begin(shared: &Shared, len_bytes: Option<u64>, old_data: OldData) -> Result<(
     })
 }
 
-/// Loads the snapshot into `hidden`, and checks its end.
+/// Loads the snapshot into `hidden`, and checks the bytes at its end.
 fn load<S: ByteSource>(
     shared: &Shared,
     splitter: Splitter<Metered<'_, S>>,
@@ -125,9 +125,9 @@ fn load<S: ByteSource>(
     checked.map_err(NotReplaced::Kept)
 }
 
-/// Exchanges the data of the server for the hidden data, unrecorded. Tells the clients that watch
-/// or cache keys. Returns the writer of the append-only file, which records nothing more. The
-/// caller owns the keyspace.
+/// Exchanges the data of the server for the hidden data, without a record in the change log. Marks
+/// all watched keys as changed, and invalidates the keys of tracking clients. Returns the writer of
+/// the append-only file, which gets no more changes. The caller owns the keyspace.
 fn exchange(shared: &Shared, alone: &Exclusive, outbox: &Outbox, hidden: &HiddenData) -> Option<Active> {
     tracing::info!("MASTER <-> REPLICA sync: Swapping active DB with loaded DB");
     let engine = &shared.engine;

@@ -29,37 +29,41 @@ use crate::shared::Shared;
 use crate::snapshots::LoadFigures;
 use crate::snapshots::stamp_of;
 
-/// Maximum number of batches that wait for a decoding thread. Together they have a few megabytes.
+/// Maximum number of batches of keys that wait for a decoding thread. All of them together have a
+/// few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;
-/// Maximum number of log lines about empty keys.
+/// Maximum number of log lines about keys left out because their collection is empty.
 const EMPTY_KEYS_LOGGED_MAX: u64 = 10;
-/// Longest single sleep of a pause for `key-load-delay`.
+/// Longest single sleep within a pause that `key-load-delay` causes.
 const DELAY_STEP: Duration = Duration::from_millis(10);
-/// Interval of the log lines about progress.
+/// Time between two log lines about the progress of a load.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The access to the keyspace and the treatment of special keys during a load.
+/// The options of a load: the access to the keyspace, and the treatment of special keys.
 #[derive(Clone, Copy)]
 pub struct LoadMode<'s> {
-    /// The access of the threads to the keyspace.
+    /// The way in which the threads of the load use the keyspace: through the gate, or as part of
+    /// its exclusive owner.
     pub way: Way,
     /// The treatment of a key in the file that already exists in the keyspace.
     pub duplicates: Duplicates,
     /// The treatment of keys that have expired.
     pub expired: Expired,
-    /// The stream of replicas, if the file is the snapshot of a server that starts.
+    /// The replication stream that continues from the loaded snapshot; `None` except at the start
+    /// of the server.
     pub stream: Option<&'s StreamDuringLoad<'s>>,
-    /// The receiver of keys and functions that no client sees; `None` for the data of the server.
+    /// The hidden data that receives keys and functions; `None` to load into the data of the
+    /// server.
     pub hidden: Option<&'s HiddenData>,
 }
 
-/// The treatment of keys that have expired.
+/// The treatment of keys in the file whose expiry has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
     /// Expired keys are left out.
     LeftOut,
-    /// Expired keys are loaded; they are removed later. This is for a file in which requests follow
-    /// the snapshot. A request may have extended the expiry of a key before it expired.
+    /// Expired keys are loaded and removed later. This is for a file in which requests follow the
+    /// snapshot: one of them may extend the expiry of a key.
     Kept,
 }
 
@@ -72,7 +76,7 @@ pub enum Duplicates {
     Replaced,
 }
 
-/// A file that is being loaded. Each read adds to the loaded bytes in the progress figures.
+/// An open file that is being loaded. Each read adds its bytes to the progress figures of the load.
 pub(super) struct FileSource<'s> {
     pub file: File,
     pub figures: &'s LoadFigures,
@@ -110,7 +114,8 @@ impl Loading<'_> {
         self.error.lock().expect("nothing panics while it is locked").get_or_insert(error);
     }
 
-    /// Decodes batches and adds their keys, until no batch is left.
+    /// Decodes batches and adds their keys to the keyspace, until no batch is left. Runs on each
+    /// decoding thread.
     fn decode(&self, number: usize, batches: &Mutex<Receiver<Batch>>) {
         let engine = &self.shared.engine;
         let settings = engine.settings.get();
@@ -200,8 +205,8 @@ impl Loading<'_> {
         keyspace.insert_all_absent(db, entries)
     }
 
-    /// Stores the source of a function library. A library that already exists is an error, unless
-    /// it may be replaced.
+    /// Stores the source of a function library from the file. A library that already exists is an
+    /// error, unless it may be replaced.
     fn keep_function(&self, source: Arc<[u8]>, file_offset: u64) -> Result<(), LoadError> {
         let persistence = &self.shared.persistence;
         let add = |source| match self.how.hidden {
@@ -218,8 +223,8 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Splits the snapshot and sends its batches to the threads. Returns the content behind the
-    /// snapshot; `None` if another thread has failed.
+    /// Splits the snapshot into batches and sends them to the decoding threads. Returns the bytes
+    /// after the snapshot; `None` if another thread has failed.
     fn split<S: ByteSource>(
         &self,
         mut splitter: Splitter<S>,
@@ -269,7 +274,7 @@ impl Loading<'_> {
     }
 }
 
-/// Returns the options for reading files.
+/// Returns the options for reading RDB files, as the configuration sets them.
 pub(super) fn load_options(shared: &Shared) -> LoadOptions {
     let store = shared.config();
     let relaxed = options::RDB_VERSION_CHECK.of(&store) == crate::config::choices::VersionCheck::Relaxed;
@@ -280,7 +285,7 @@ pub(super) fn load_options(shared: &Shared) -> LoadOptions {
     }
 }
 
-/// Logs an auxiliary field of the file: the version of the server that wrote it, its age or its
+/// Logs a fact (AUX field) of the file: the version of the server that wrote it, its age or its
 /// memory usage.
 fn note_fact(name: &[u8], value: &[u8]) {
     let (name, value) = (String::from_utf8_lossy(name).to_ascii_lowercase(), String::from_utf8_lossy(value));
@@ -300,7 +305,7 @@ fn note_fact(name: &[u8], value: &[u8]) {
     }
 }
 
-/// The unit of the count in the progress line.
+/// The items that the progress line counts.
 #[derive(Clone, Copy)]
 pub(super) enum Counted {
     /// Keys of an RDB file.
@@ -323,7 +328,7 @@ impl<'s> Report<'s> {
         Self { figures: &shared.persistence.loading, counted, began, next: began + REPORT_INTERVAL }
     }
 
-    /// Logs the progress if [`REPORT_INTERVAL`] has passed since the last line.
+    /// Logs the progress if [`REPORT_INTERVAL`] has passed since the last such line.
     pub fn now_and_then(&mut self) {
         let now = Instant::now();
         if now < self.next {
@@ -365,7 +370,7 @@ fn unreadable(error: io::Error) -> LoadError {
 /// Loads a file into the keyspace. Returns false if there is no file.
 ///
 /// # Errors
-/// The reason why it cannot be loaded. Some of its keys may have been added.
+/// The reason why the file cannot be loaded. Some of its keys may have been added.
 pub fn load_file(shared: &Shared, path: &Path, how: LoadMode<'_>) -> Result<bool, LoadError> {
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
@@ -395,7 +400,7 @@ pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadMode<'_>) -> Result<
 }
 
 /// Loads a snapshot whose header was read. Calls `on_fact` with each fact (AUX field) of the file.
-/// Returns the content behind the snapshot. The caller has begun the progress figures.
+/// Returns the bytes after the snapshot. The caller has begun the progress figures.
 ///
 /// # Errors
 /// The reason why the snapshot cannot be loaded. Some of its keys may have been added.

@@ -44,14 +44,14 @@ pub mod shutdown;
 pub mod startup;
 pub mod stream_point;
 
-/// Time that a walker runs before it yields the core.
+/// Time for which a walker of a save runs before it yields the core to other threads.
 const SLICE: Duration = Duration::from_millis(1);
-/// Time that a walker without work sleeps.
+/// Time for which a walker sleeps when it has no work at present.
 const WAIT: Duration = Duration::from_micros(200);
-/// Number of bytes after which a file is synced while it is written: `rdb-save-incremental-fsync`
-/// and `aof-rewrite-incremental-fsync`.
+/// Number of bytes after which a file is synced while it is written, if
+/// `rdb-save-incremental-fsync` or `aof-rewrite-incremental-fsync` is on.
 const SYNC_STEP_BYTES: usize = 32 << 20;
-/// Maximum number of threads of a save.
+/// Maximum number of walkers of a save.
 const WALKERS_MAX: usize = 4;
 
 /// Returns the save options for a snapshot file.
@@ -72,7 +72,7 @@ fn base_options(shared: &Shared, kind: BaseKind) -> SaveOptions {
     SaveOptions { format, ..save_options_for(shared, "1") }
 }
 
-/// Sets the creation time that is written into the file, in Unix seconds.
+/// Sets the creation time (`ctime`) that is written into the file, in Unix seconds.
 fn set_time(options: &mut SaveOptions, now_s: i64) {
     if let SaveFormat::Commands { time_s: Some(time_s) } = &mut options.format {
         *time_s = now_s;
@@ -112,14 +112,14 @@ fn save_options_for(shared: &Shared, is_base: &str) -> SaveOptions {
     }
 }
 
-/// Returns the number of changes to keys since the start.
+/// Returns the number of changes to keys since the start of the server.
 pub fn changes(shared: &Shared) -> u64 {
     shared.engine.threads.sum(|stats| &stats.changes)
 }
 
-/// Fixes the point of a save: the save contains the data of this moment. Returns `None` if another
-/// save is in progress or the data is not complete. A rewrite in progress also prevents a save,
-/// except one by the exclusive owner. The caller is the exclusive owner.
+/// Fixes the point of a save: the file will contain the data of this moment. Returns `None` if
+/// another save is in progress, or if the data was loaded only in part. A rewrite in progress also
+/// prevents a save, except one by the exclusive owner. The caller owns the keyspace.
 pub(crate) fn fix(
     shared: &Shared,
     alone: &Exclusive,
@@ -155,7 +155,7 @@ pub(crate) fn fix(
     Some(save)
 }
 
-/// Begins a background save because a user requests it. The caller is outside the gate.
+/// Begins a background save because a client requests it (BGSAVE). The caller is outside the gate.
 pub fn begin_as_asked(shared: &Arc<Shared>) -> BeginResult {
     let flush = take_over_from_flush(shared);
     let asked = save_in_background(shared, SaveInitiator::Background);
@@ -165,10 +165,10 @@ pub fn begin_as_asked(shared: &Arc<Shared>) -> BeginResult {
     asked
 }
 
-/// Saves on this thread because a user requests it. The caller is outside the gate.
+/// Saves on this thread because a client requests it (SAVE). The caller is outside the gate.
 ///
 /// # Errors
-/// The reason why there is no new file.
+/// The reason why no snapshot file was written.
 pub fn save_as_asked(shared: &Shared) -> Result<(), Unsaved> {
     let flush = take_over_from_flush(shared);
     let saved = save_here(shared, (Way::Gate, SavePlace::BetweenUnits), |fix| {
@@ -180,15 +180,16 @@ pub fn save_as_asked(shared: &Shared) -> Result<(), Unsaved> {
     saved
 }
 
-/// Cancels the save that follows a flush, due or in progress, because the caller's save replaces
-/// it. Returns true if there was such a save. The caller schedules it again if its own save fails.
+/// Cancels the automatic save after a flush of all data, scheduled or in progress, because the
+/// caller's save replaces it. Returns true if there was such a save. The caller schedules it again
+/// if its own save fails.
 fn take_over_from_flush(shared: &Shared) -> bool {
     let is_due = take_due_flush(shared);
     shared.persistence.cancel_save_of_flush(&shared.engine) || is_due
 }
 
-/// Returns true if all data was flushed since the last call and `save` has rules. A save is then
-/// due, because flushed data must not return after a crash, as in Redis.
+/// Returns true if all data was flushed since the last call and the option `save` has rules. A save
+/// is then due, because flushed data must not return after a crash, as in Redis.
 fn take_due_flush(shared: &Shared) -> bool {
     shared.engine.keyspace.snapshot().take_flushed_all() && !save_rules(&shared.config()).is_empty()
 }
@@ -216,20 +217,20 @@ fn save_in_background(shared: &Arc<Shared>, initiator: SaveInitiator) -> BeginRe
     BeginResult::Started
 }
 
-/// The place of a save on the caller's thread with regard to units of the change log.
+/// The place of a save on the caller's thread: between units of the change log, or within one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SavePlace {
-    /// Between two units. So the file names its point in the stream of replicas.
+    /// The save is between two units, so the file can name its point in the stream of replicas.
     BetweenUnits,
-    /// Perhaps within a transaction, whose first changes are not recorded yet.
+    /// The save may be within a transaction whose first changes are not recorded yet.
     WithinUnit,
 }
 
-/// Saves on this thread. With [`Way::Gate`], the caller is outside the gate, and the function waits
-/// for a rewrite in progress. Another save in progress is an error.
+/// Writes a snapshot file on this thread. With [`Way::Gate`], the caller is outside the gate, and
+/// the function first waits for a rewrite in progress. Another save in progress is an error.
 ///
 /// # Errors
-/// The reason why there is no new file.
+/// The reason why no snapshot file was written.
 pub fn save_here(
     shared: &Shared,
     (way, place): (Way, SavePlace),
@@ -259,7 +260,7 @@ pub fn save_here(
     outcome
 }
 
-/// Waits until no save, and no rewrite that has fixed its point, is in progress.
+/// Waits until no save, full sync or rewrite walks over the keyspace or writes its file.
 pub fn wait_for_end(shared: &Shared) {
     let persistence = &shared.persistence;
     let mut state = persistence.state();
@@ -268,7 +269,7 @@ pub fn wait_for_end(shared: &Shared) {
     }
 }
 
-/// Writes the file of a save. Ends the walk over the keyspace in every case, also after an error.
+/// Writes the file of a save. Ends the walk over the keyspace in every case, even after an error.
 fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     let (locked, path, name, syncing) = {
         let store = shared.config();
@@ -307,7 +308,8 @@ fn warn_set_aside(folder: &Path, name: &str, aside: &str) {
     );
 }
 
-/// Removes the temporary file of a save in progress, because the process is about to end.
+/// Removes the temporary file of a save in progress, because the process is about to end without
+/// finishing it.
 pub fn remove_temporary(shared: &Shared) {
     // The error is ignored: the file may be missing, and the process ends before anybody reads a
     // report.
@@ -315,7 +317,7 @@ pub fn remove_temporary(shared: &Shared) {
     let _ = std::fs::remove_file(folder_path(&shared.config()).join(name));
 }
 
-/// Records the result of the save in progress.
+/// Records the result of the save in progress, which has ended.
 fn end(shared: &Shared, result: Result<(), Unsaved>) {
     let persistence = &shared.persistence;
     let mut state = persistence.state();
@@ -349,7 +351,7 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
     persistence.ended.notify_all();
 }
 
-/// Runs the walk of a save to its end, with one walker for each core, at most [`WALKERS_MAX`].
+/// Runs the walk of a save to its end, with one walker for each core, but at most [`WALKERS_MAX`].
 pub(crate) fn run_walkers(shared: &Shared, save: &Save, out: &(dyn ChunkSink + Sync), way: Way) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -364,7 +366,7 @@ pub(crate) fn run_walkers(shared: &Shared, save: &Save, out: &(dyn ChunkSink + S
     });
 }
 
-/// Returns the pause after each key of a save: `rdb-key-save-delay`, for tests.
+/// Returns the pause after each saved key, which the option `rdb-key-save-delay` sets for tests.
 fn key_delay(shared: &Shared) -> Duration {
     let micros = options::RDB_KEY_SAVE_DELAY.of(&shared.config());
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
@@ -389,8 +391,8 @@ fn walk(shared: &Shared, save: &Save, mut walker: Walker, out: &dyn ChunkSink) {
     }
 }
 
-/// Pauses for `rdb-key-save-delay` after `keys` keys. A change of the option applies at once, and
-/// the pause ends when the save has failed or was abandoned.
+/// Pauses for the time that `rdb-key-save-delay` sets for `keys` keys. A change of the option
+/// applies at once. The pause ends when the save has failed or was abandoned.
 fn rest(shared: &Shared, save: &Save, keys: u64) {
     let mut slept = Duration::ZERO;
     while keys > 0 && !save.has_failed() {
@@ -404,8 +406,8 @@ fn rest(shared: &Shared, save: &Save, keys: u64) {
     }
 }
 
-/// Begins a save if a rule of `save` is fulfilled, or if a save is scheduled. The housekeeper calls
-/// this function in each round.
+/// Begins a save if a rule of the option `save` is fulfilled, or if a save is scheduled. The
+/// housekeeper calls this function in each round.
 pub fn save_if_due(shared: &Arc<Shared>) {
     let (rules, changes) = (save_rules(&shared.config()), changes(shared));
     if !shared.has_all_data() {

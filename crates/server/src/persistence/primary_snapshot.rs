@@ -10,13 +10,14 @@
 //!                     └─► a new base of the append-only file, in the background
 //! ```
 //!
-//! From the moment at which all is emptied until the new data is complete, no file on disk is
+//! From the moment at which all data is removed until the new data is complete, no file on disk is
 //! replaced: neither a save nor a rewrite begins (`Persistence::is_incomplete`). After a crash, the
-//! server has the old data again, as of the time at which it was emptied. After a load, the old
+//! server loads the old data again, as it was when it was removed. After a load, the old
 //! append-only files stay valid until the new base is complete. Changes after the load are in this
 //! base or in the file that follows it.
 //!
-//! Only one load is in progress at a time. DEBUG RELOAD and the load at the start exclude this one.
+//! Only one load is in progress at a time. It cannot run during DEBUG RELOAD or the load at the
+//! start of the server.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -39,63 +40,68 @@ use crate::context::unix_ms;
 use crate::shared::Shared;
 use crate::snapshots::{DataFolder, folder_path, save_rules};
 
-/// Number of pieces of the old data that are freed between two looks at the end of the server.
+/// Number of pieces of the old data that the freeing thread frees before it checks again if the
+/// server ends.
 const FREED_PIECES: usize = 256;
-/// Number of bytes after which a received snapshot is synced, as in Redis.
+/// Number of received bytes after which the file of a received snapshot is synced, as in Redis.
 const SYNC_STEP_BYTES: usize = 8 << 20;
 
-/// The snapshot of a primary.
+/// The snapshot of a primary, before it is loaded.
 pub struct Incoming<S> {
-    /// The source of the snapshot, at its first byte. A connection must implement
-    /// [`ByteSource::is_dry`].
+    /// The source of the snapshot's bytes, at the first byte. A source that reads from a connection
+    /// must implement [`ByteSource::is_dry`].
     pub source: S,
-    /// The length of the snapshot; `None` if the primary does not tell it.
+    /// The length of the snapshot in bytes; `None` if the primary did not send it.
     pub len_bytes: Option<u64>,
 }
 
-/// The part of the link to the primary in the replacement of all data.
+/// The steps of the link to the primary during the replacement of all data. The functions of this
+/// file call them.
 pub trait Takeover<S> {
-    /// Prepares the replacement, before anything is emptied. The caller owns the keyspace.
+    /// Prepares the replacement, before any data is removed. The caller owns the keyspace.
     ///
     /// # Errors
     /// The reason why the data must stay, such as another primary.
     fn before_emptying(&mut self, alone: &Exclusive) -> Result<(), String>;
 
-    /// Checks what follows the snapshot, such as an end mark. `behind` has the bytes that were read
-    /// too far; the others come from `source`. The caller is outside the gate.
+    /// Checks the bytes that must follow the snapshot, such as an end mark. `behind` has the bytes
+    /// after the snapshot that were already read; further ones come from `source`. The caller is
+    /// outside the gate.
     ///
     /// # Errors
     /// The reason why the snapshot is not complete.
     fn check_end(&mut self, behind: &mut Vec<u8>, source: &mut S) -> Result<(), String>;
 
     /// Takes over the history of the primary, before any client sees the new data. `stream_db` is
-    /// the database that is selected in the stream. The caller owns the keyspace.
+    /// the database that is selected in the primary's stream. The caller owns the keyspace.
     fn before_serving(&mut self, alone: &Exclusive, stream_db: Option<u32>);
 }
 
-/// The result of replacing all data by a snapshot of the primary.
+/// The result of a replacement of all data by a snapshot of the primary.
 #[derive(Debug)]
 pub struct Replaced<S> {
-    /// The bytes that were read behind the end of the snapshot.
+    /// The bytes after the end of the snapshot that were already read. They belong to the stream.
     pub behind: Vec<u8>,
-    /// The source of the bytes after those.
+    /// The source of the bytes that follow those in `behind`.
     pub source: S,
-    /// The database that is selected in the stream (`repl-stream-db`); `None` if the snapshot does
-    /// not tell it.
+    /// The database that is selected in the primary's stream, from the fact `repl-stream-db`;
+    /// `None` if the snapshot does not contain this fact.
     pub stream_db: Option<u32>,
 }
 
-/// The reason for which the data was not replaced.
+/// The reason for which the data of the server was not replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotReplaced {
-    /// The old data stays.
+    /// The replacement failed before data was removed, for this reason. The server still has its
+    /// old data.
     Kept(String),
-    /// The old data is gone, and the server is empty. The files on disk still have it: no file is
-    /// replaced before the next load, or before [`accept_empty`].
+    /// The replacement failed after the data was removed, for this reason. The server is empty. The
+    /// files on disk still have the old data: none is replaced before the next load, or before
+    /// [`accept_empty`].
     Emptied(String),
 }
 
-/// A source that counts its bytes in the progress figures, and ends at the end of the server.
+/// A source that adds its bytes to the progress figures, and fails when the server stops.
 pub(super) struct Metered<'s, S> {
     pub source: S,
     read_bytes: u64,
@@ -103,7 +109,7 @@ pub(super) struct Metered<'s, S> {
 }
 
 impl<'s, S> Metered<'s, S> {
-    /// Creates the source of a load in `shared`.
+    /// Wraps `source`, whose bytes are counted in the progress figures of `shared`.
     pub fn new(shared: &'s Shared, source: S) -> Self {
         Self { source, read_bytes: 0, shared }
     }
@@ -127,10 +133,10 @@ impl<S: ByteSource> ByteSource for Metered<'_, S> {
 }
 
 /// Replaces all data by a primary's snapshot: the function libraries, and the keys of all
-/// databases. Other clients get `-LOADING` meanwhile. The caller is outside the gate.
+/// databases. Clients get `-LOADING` during the load. The caller is outside the gate.
 ///
 /// # Errors
-/// The reason, and what became of the data.
+/// The reason for the failure; its variant states if the old data was removed.
 pub fn replace_data<S: ByteSource>(
     shared: &Arc<Shared>,
     incoming: Incoming<S>,
@@ -180,20 +186,21 @@ pub fn replace_data<S: ByteSource>(
     }
 }
 
-/// Notes the fact of a snapshot that names the database which is selected in the stream.
+/// Stores the selected database in `stream_db` if the fact with this name and value is
+/// `repl-stream-db`.
 pub(super) fn note_stream_db(stream_db: &mut Option<u32>, name: &[u8], value: &[u8]) {
     if name.eq_ignore_ascii_case(b"repl-stream-db") {
         *stream_db = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
     }
 }
 
-/// The old data and the writer of the append-only file, after all was emptied.
+/// The removed old data, to be freed, and the detached writer of the append-only file.
 struct Emptied {
     active: Option<Active>,
     freed: Vec<LazyFreed>,
 }
 
-/// Empties the server and begins the load, as soon as no save or rewrite is in progress.
+/// Removes all data and begins the load, as soon as no save or rewrite is in progress.
 fn empty_and_begin<S>(
     shared: &Shared,
     len_bytes: Option<u64>,
@@ -219,9 +226,9 @@ pub(super) fn check_idle(shared: &Shared) -> Result<(), NotReplaced> {
     }
 }
 
-/// Calls `act` as the exclusive owner, as soon as no save or rewrite is in progress. Those in the
-/// background are cancelled, with full syncs of other replicas; a SAVE is awaited. The caller is
-/// outside the gate.
+/// Calls `act` as the exclusive owner, as soon as no save or rewrite is in progress. Cancels
+/// background saves, rewrites and full syncs of this server's replicas, and waits for the end of a
+/// SAVE. The caller is outside the gate.
 ///
 /// # Errors
 /// The error of `act`, or that the server is about to end.
@@ -249,8 +256,8 @@ pub(super) fn alone_without_walks<R>(
     }
 }
 
-/// Cancels the rewrite and the background save in progress, and waits until nothing walks over the
-/// keyspace. A scheduled save stays scheduled. The caller is outside the gate.
+/// Cancels the rewrite and the background save or full sync in progress, and waits until nothing
+/// walks over the keyspace. A scheduled save stays scheduled. The caller is outside the gate.
 fn end_walks(shared: &Shared) {
     aof::cancel_rewrite(shared);
     if let Some(current) = &shared.persistence.state().current
@@ -261,8 +268,9 @@ fn end_walks(shared: &Shared) {
     wait_for_end(shared);
 }
 
-/// Removes all keys and function libraries, unrecorded. Tells the clients that watch or cache keys.
-/// Returns the removed values, to be freed outside the gate. The caller owns the keyspace.
+/// Removes all keys and function libraries, without a record in the change log. Marks all watched
+/// keys as changed, and invalidates the keys of tracking clients. Returns the removed values, which
+/// the caller frees outside the gate. The caller owns the keyspace.
 fn empty(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Vec<LazyFreed> {
     let engine = &shared.engine;
     let (keyspace, mut freed) = (&engine.keyspace, Vec::new());
@@ -276,9 +284,9 @@ fn empty(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Vec<LazyFreed> 
     freed
 }
 
-/// Starts a thread that frees the old data, because `replica-lazy-flush` is `no`. The load does not
-/// end before the thread. Freeing is faster than loading, so the memory of both stays near that of
-/// the larger one.
+/// Starts a thread that frees the old data during the load, because `replica-lazy-flush` is `no`.
+/// The load waits for the end of this thread. Freeing is faster than loading, so the old and the
+/// new data together need little more memory than the larger one.
 fn free_beside<'s>(shared: &'s Shared, scope: &'s std::thread::Scope<'s, '_>) {
     let freeing = &shared.engine.freeing;
     let ticket = freeing.ticket();
@@ -293,8 +301,8 @@ fn free_beside<'s>(shared: &'s Shared, scope: &'s std::thread::Scope<'s, '_>) {
     }
 }
 
-/// Ends a load: clients may use the new data. Begins a new base of the append-only file. The caller
-/// is outside the gate.
+/// Ends a successful load: clients may use the new data. Begins a new base of the append-only file.
+/// The caller is outside the gate.
 fn serve(shared: &Arc<Shared>, before_serving: impl FnOnce(&Exclusive)) {
     shared.engine.gate.exclusive(|alone| {
         // A key may have been watched before it was loaded.
@@ -306,7 +314,8 @@ fn serve(shared: &Arc<Shared>, before_serving: impl FnOnce(&Exclusive)) {
     aof::settle(shared);
 }
 
-/// Ends a load that has failed: removes what was loaded. The caller is outside the gate.
+/// Ends a failed load: removes all keys and functions loaded so far. The caller is outside the
+/// gate.
 fn give_up(shared: &Arc<Shared>) {
     let outbox = Outbox::default();
     let freed = shared.engine.gate.exclusive(|alone| {
@@ -320,9 +329,9 @@ fn give_up(shared: &Arc<Shared>) {
     aof::settle(shared);
 }
 
-/// Accepts the data in memory as complete after [`NotReplaced::Emptied`], because the server does
-/// not follow a primary any more. Saves may replace the files on disk, and the append-only file
-/// gets a new base. Does nothing if there was no such failure. The caller is outside the gate.
+/// Declares the data in memory complete after [`NotReplaced::Emptied`], because the server does not
+/// follow a primary any more. From now on, saves may replace the files on disk, and the append-only
+/// file gets a new base. Does nothing if there was no such failure. The caller is outside the gate.
 pub fn accept_empty(shared: &Arc<Shared>) {
     let accepted = shared.engine.gate.exclusive(|_alone| {
         let is_loading = shared.engine.server_state.is_loading.load(Relaxed);
@@ -333,8 +342,8 @@ pub fn accept_empty(shared: &Arc<Shared>) {
     }
 }
 
-/// A snapshot that is received into a temporary file in `dir`. The file is removed when this value
-/// is dropped, unless it became the data file.
+/// A snapshot of a primary that is received into a temporary file in the folder of the option
+/// `dir`. The file is removed when this value is dropped, unless it became the data file.
 pub struct ReceivedSnapshot {
     folder: DataFolder,
     name: String,
@@ -344,10 +353,10 @@ pub struct ReceivedSnapshot {
     is_adopted: bool,
 }
 
-/// The source of a received snapshot, as [`Takeover`] sees it.
+/// The open file of a received snapshot, from which it is loaded.
 pub struct ReceivedFile<'r> {
     file: File,
-    /// Called before each read.
+    /// The function that is called before each read of the file.
     on_read: Box<dyn FnMut() + 'r>,
 }
 
@@ -364,10 +373,10 @@ impl ByteSource for ReceivedFile<'_> {
 }
 
 impl ReceivedSnapshot {
-    /// Creates the temporary file.
+    /// Creates the temporary file, which is empty.
     ///
     /// # Errors
-    /// The reason, with the path.
+    /// The reason why the file cannot be created, with its path.
     pub fn create(shared: &Shared) -> Result<Self, String> {
         let folder = DataFolder::new(&folder_path(&shared.config()));
         let name = temporary_received_name(unix_ms() / 1000, std::process::id());
@@ -391,11 +400,11 @@ impl ReceivedSnapshot {
         self.len_bytes
     }
 
-    /// Appends received bytes. Syncs them now and then, so that the system never has more than
-    /// [`SYNC_STEP_BYTES`] to write at once.
+    /// Appends received bytes to the file. Syncs the file after each [`SYNC_STEP_BYTES`] bytes, so
+    /// that the system never has more than about this number to write at once.
     ///
     /// # Errors
-    /// The reason, with the path.
+    /// The reason why the file cannot be written, with its path.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.file.write_all(bytes).map_err(|error| self.unwritten(&error))?;
         self.len_bytes += bytes.len() as u64;
@@ -408,19 +417,19 @@ impl ReceivedSnapshot {
     }
 
     /// Removes the last `len_bytes` bytes from the file: the end mark of a snapshot whose length
-    /// the primary did not tell.
+    /// the primary did not send.
     ///
     /// # Errors
-    /// The reason, with the path.
+    /// The reason why the file cannot be shortened, with its path.
     pub fn cut(&mut self, len_bytes: u64) -> Result<(), String> {
         self.len_bytes = self.len_bytes.saturating_sub(len_bytes);
         self.file.set_len(self.len_bytes).map_err(|error| self.unwritten(&error))
     }
 
-    /// Waits until the file is safe from a crash.
+    /// Syncs the file to the disk, so that it survives a crash.
     ///
     /// # Errors
-    /// The reason, with the path.
+    /// The reason why the file cannot be synced, with its path.
     pub fn finish(&mut self) -> Result<(), String> {
         self.file.sync_all().map_err(|error| self.unwritten(&error))
     }
@@ -437,9 +446,9 @@ impl ReceivedSnapshot {
             .map_err(|error| format!("cannot open {}: {error}", path.display()))
     }
 
-    /// Makes the file the data file of the server after it was loaded, as in Redis. If neither
-    /// snapshots nor an append-only file are configured, `rdb-del-sync-files` has it removed
-    /// instead. On an error the file is removed, and the data file of before stays.
+    /// Renames the file, after it was loaded, to the data file of the server (`dbfilename`), as in
+    /// Redis. If neither snapshots nor an append-only file are configured, `rdb-del-sync-files`
+    /// removes it instead. On an error, the file is removed and the former data file stays.
     fn adopt(mut self, shared: &Shared) {
         let (locked, is_elsewhere, removes, name) = {
             let store = shared.config();
@@ -483,8 +492,8 @@ impl Drop for ReceivedSnapshot {
     }
 }
 
-/// A takeover whose source is a received file. The file becomes the data file before a save can
-/// write another one.
+/// The steps of a takeover whose source is a received file. When the end of the snapshot is
+/// checked, the file becomes the data file, before a save can write another one.
 struct FileTakeover<'t, T> {
     shared: &'t Shared,
     takeover: &'t mut T,
@@ -509,12 +518,12 @@ impl<'r, T: Takeover<ReceivedFile<'r>>> Takeover<ReceivedFile<'r>> for FileTakeo
     }
 }
 
-/// Replaces all data by a snapshot that was received and finished, as [`replace_data`] does. Calls
-/// `on_read` before each read of the file. The
-/// file becomes the data file if it could be loaded, and is removed otherwise.
+/// Replaces all data by a snapshot that was completely received into a file, as [`replace_data`]
+/// does. Calls `on_read` before each read of the file. If the file can be loaded, it becomes the
+/// data file; otherwise it is removed.
 ///
 /// # Errors
-/// The reason, and what became of the data.
+/// The reason for the failure; its variant states if the old data was removed.
 pub fn replace_data_by_file<'r>(
     shared: &Arc<Shared>,
     received: ReceivedSnapshot,

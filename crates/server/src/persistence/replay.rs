@@ -1,6 +1,6 @@
-//! Replay of append-only files. One thread reads the file and assigns its requests to lanes; each
-//! lane is a thread that runs its requests in order. The logic is in `persist::aof::reader` and
-//! `engine::replay`.
+//! Replay of append-only files on several threads. One thread reads the file and assigns each
+//! request to a lane. A lane is a thread that runs the requests on its part of the keys, in order.
+//! The logic is in `persist::aof::reader` and `engine::replay`.
 //!
 //! ```text
 //!   file ─► this thread: Reader, Router ─► a channel for each lane ─► "aof-replay" threads
@@ -33,18 +33,18 @@ use crate::context::SystemClock;
 use crate::shared::Shared;
 use crate::snapshots::library_name;
 
-/// Maximum number of batches that wait for a lane. A batch has about a megabyte, for all lanes
-/// together.
+/// Maximum number of batches of requests that wait for one lane. A batch has about a megabyte, for
+/// all lanes together.
 const BATCHES_WAITING_MAX: usize = 4;
-/// Maximum number of log lines about failed requests.
+/// Maximum number of log lines about requests that failed in a replay.
 const ERRORS_LOGGED_MAX: u64 = 100;
-/// Longest single sleep of a pause for `key-load-delay`.
+/// Longest single sleep within a pause that `key-load-delay` causes.
 const DELAY_STEP: Duration = Duration::from_millis(10);
 
-/// The part of a file to replay, and the access to the keyspace.
+/// The part of a file to replay, and the way in which the threads use the keyspace.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayRange {
-    /// The access of the threads to the keyspace. With [`Way::Gate`], the caller is outside the
+    /// The way in which the threads use the keyspace. With [`Way::Gate`], the caller is outside the
     /// gate, and the server refuses the requests of clients during the replay
     /// (`RequestPosition::is_loading`).
     pub way: Way,
@@ -57,9 +57,9 @@ pub struct ReplayRange {
 /// A point in an append-only file. A transaction is entirely before the point or entirely after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopAt {
-    /// Units that end at or before this offset are replayed.
+    /// The end of the last unit that ends at or before this offset in the file, in bytes.
     Offset(u64),
-    /// Units before the first annotation with a later time than this are replayed; in Unix seconds.
+    /// The first annotation whose time is later than this time, in Unix seconds.
     TimeS(i64),
 }
 
@@ -70,26 +70,28 @@ pub struct ReplayResult {
     pub commands: u64,
     /// Number of requests that ended with an error.
     pub errors: u64,
-    /// The point at which the replay ended, and why.
+    /// The reason for which the replay ended, and the place in the file.
     pub end: ReplayEnd,
-    /// Number of requests that were run and precede the first annotation of the file.
+    /// Number of requests that were run before the first annotation of the file, so that their time
+    /// is unknown.
     pub untimed: u64,
-    /// The time of the last annotation before the end of the replay, in Unix seconds; `None`
-    /// without one.
+    /// The time of the last annotation before the end of the replay, in Unix seconds; `None` if
+    /// there is none.
     pub last_time_s: Option<i64>,
     /// The time of the annotation that ended the replay, in Unix seconds; `None` if the replay
     /// ended for another reason.
     pub next_time_s: Option<i64>,
-    /// The place in the stream of replicas with which the file ends; `None` if it ends otherwise.
+    /// The point in the replication stream that the last line of the file states; `None` if the
+    /// file does not end with such a line.
     pub note: Option<StreamNote>,
 }
 
-/// The point at which a replay ended, and why.
+/// The reason for which a replay ended, and the place in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayEnd {
     /// All requests of the file were run.
     Whole,
-    /// All complete units of the file were run; incomplete bytes follow.
+    /// All complete units of the file were run. After them, the file has an incomplete one.
     Torn(TornTail),
     /// The replay reached [`ReplayRange::stop_at`]. The replayed part ends at this offset, in
     /// bytes.
@@ -101,7 +103,7 @@ pub enum ReplayEnd {
 /// The reason why a file cannot be replayed. Requests before the failure may have been run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplayError {
-    /// The file cannot be read, or is not an append-only file.
+    /// The file cannot be read, or is not a valid append-only file.
     File(AofError),
     /// The file has a request that this server cannot run.
     Request(NotRouted),
@@ -131,12 +133,12 @@ struct Replay<'s> {
     errors: AtomicU64,
 }
 
-/// Tasks of a lane, in order.
+/// The tasks that one message passes to a lane, in order.
 type Tasks = Vec<Task<Batch>>;
 
 impl Replay<'_> {
-    /// Runs the tasks of a lane. Returns the statistics that the lane counted. `spares` takes the
-    /// batches that are to be filled again.
+    /// Runs the tasks of a lane until no more arrive. Returns the statistics that the lane counted.
+    /// Returns processed batches to the reading thread through `spares`, for reuse.
     fn run_lane(&self, number: usize, tasks: &Receiver<Tasks>, spares: &Sender<Batch>) -> Box<ThreadStats> {
         let engine = &self.shared.engine;
         let stats = Box::new(ThreadStats::new(engine.table.id_count()).into_inner());
@@ -175,7 +177,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Logs that a request failed, as Redis does.
+    /// Logs that a request of the file failed, as Redis does.
     fn note_failed(&self, failed: &Failed<'_>) {
         if self.errors.fetch_add(1, Relaxed) < ERRORS_LOGGED_MAX {
             tracing::warn!(
@@ -204,7 +206,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Reads a file and sends its requests to the lanes.
+    /// Reads the file, sends its requests to the lanes, and returns the result of the replay.
     fn read(
         &self,
         mut reader: Reader<FileSource<'_>>,
@@ -306,8 +308,8 @@ struct Lanes<'a> {
     spares: &'a Receiver<Batch>,
 }
 
-/// Returns the number of requests of a batch that are before a point. If the batch contains the
-/// point, also returns its offset in the file.
+/// Returns the number of requests of a batch that are before the point `stop_at`. If the batch
+/// contains the point, also returns its offset in the file.
 fn part_before(batch: &Batch, stop_at: StopAt) -> (usize, Option<u64>) {
     match stop_at {
         StopAt::Offset(offset) => {
@@ -344,7 +346,7 @@ fn part_before(batch: &Batch, stop_at: StopAt) -> (usize, Option<u64>) {
 /// is in progress.
 ///
 /// # Errors
-/// The reason why it cannot be replayed. Some of its requests may have been run.
+/// The reason why the file cannot be replayed. Some of its requests may have been run.
 pub fn replay_file(shared: &Shared, path: &Path, how: ReplayRange) -> Result<ReplayResult, ReplayError> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(how.from_offset))?;
@@ -380,15 +382,15 @@ pub fn replay_file(shared: &Shared, path: &Path, how: ReplayRange) -> Result<Rep
     Ok(ReplayResult { errors, ..replayed })
 }
 
-/// Returns true if a file begins with a snapshot.
+/// Returns true if a file begins with the magic bytes of an RDB snapshot.
 pub(super) fn begins_with_snapshot(path: &Path) -> io::Result<bool> {
     let mut first = Vec::new();
     File::open(path)?.take(9).read_to_end(&mut first)?;
     Ok(starts_with_rdb(&first))
 }
 
-/// Loads one file of an append-only file: its snapshot, if it begins with one, then its requests,
-/// up to `stop_at`. Returns the result of the replay.
+/// Loads one of the files that make up an append-only file: its snapshot, if it begins with one,
+/// then its requests, up to `stop_at`. Returns the result of the replay.
 pub(super) fn replay_part(
     shared: &Shared,
     path: &Path,
@@ -440,7 +442,7 @@ mod tests {
 
     const ALL: ReplayRange = ReplayRange { way: Way::Gate, from_offset: 0, stop_at: None };
 
-    /// Creates a file from lines: annotations, or the words of a request.
+    /// Creates a temporary append-only file from lines: an annotation, or the words of a request.
     fn file(lines: &str) -> NamedTempFile {
         let mut file = NamedTempFile::new().expect("a scratch file");
         for line in lines.lines() {

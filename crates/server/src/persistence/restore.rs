@@ -1,20 +1,21 @@
-//! `--restore-until`: a start that restores the data of an earlier time.
+//! `--restore-until TIME`: a start of the server that restores the data of an earlier time.
 //!
 //! ```text
 //!   manifest, with its history ─► the newest base before TIME ─► its later files, up to TIME
 //!        ─► a new base, complete and synced ─► manifest: new base, all earlier files as history
 //! ```
 //! Until the new manifest is in place, the existing files do not change, so a crash or an error
-//! leaves them as they were. After that, a start without the option loads the restored data. Until
-//! then, clients get `-LOADING`.
+//! leaves them as they were. Clients get `-LOADING` until then. After that, a start without the
+//! option loads the restored data.
 //!
 //! No data is lost: the files that the new base replaces stay as history, and neither a rewrite nor
 //! `aof-history-ttl` removes them (`Manifest::take_expired`). The manifest records the restored
 //! time. If a supervisor starts the server again with the same option, the server therefore loads
 //! the files as at any other start.
 //!
-//! Times come from the annotations that `aof-timestamp-enabled yes` writes. The server does not
-//! start if it cannot know whether a change is later than TIME.
+//! The times of changes come from annotations in the files, which the server writes with
+//! `aof-timestamp-enabled yes`. The server does not start if it cannot know whether a change is
+//! later than TIME.
 
 use std::fs;
 use std::io;
@@ -37,7 +38,7 @@ use crate::config::table::persistence as options;
 use crate::context::unix_ms;
 use crate::shared::Shared;
 
-/// Maximum wait for the next second after the last change, in seconds.
+/// Maximum time in seconds for which the restore waits for the second after the last change.
 const WAIT_MAX_S: i64 = 2;
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
@@ -45,15 +46,15 @@ fn now_s() -> i64 {
     unix_ms() / 1000
 }
 
-/// Creates the error for a refused restore.
+/// Creates the error for a restore that the server refuses, with the reason `why`.
 fn refused(why: impl std::fmt::Display) -> FileError {
     FileError(format!("--restore-until: {why} Nothing was changed."))
 }
 
-/// The contents of the folder of an append-only file.
+/// The contents of the folder of the append-only files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The folder contains files of an append-only file.
+    /// The folder contains the files of an append-only file.
     Files,
     /// The folder contains no append-only file.
     Nothing,
@@ -82,12 +83,12 @@ pub(super) fn check_options(store: &ConfigStore, until_s: i64, found: Found) -> 
     Ok(())
 }
 
-/// Loads the state at the time of `--restore-until`, unless the files were already restored to this
-/// time. Returns true if it loaded this state. The data then has no base until [`super::aof::open`]
-/// writes one.
+/// Loads the data as it was at the time of `--restore-until`. Does nothing without this option, and
+/// if the files were already restored to this time. Returns true if it loaded this data. There is
+/// no base file with it until [`super::aof::open`] writes one.
 ///
 /// # Errors
-/// The reason why the state cannot be loaded. The files are unchanged.
+/// The reason why the data cannot be loaded. The files are unchanged.
 pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, FileError> {
     let Some(until_s) = shared.persistence.restore_until_s else { return Ok(false) };
     if files.manifest().was_restored(until_s) {
@@ -133,7 +134,8 @@ pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, F
     Ok(true)
 }
 
-/// Logs the names of the replaced files and how to restore their state, if the data was restored.
+/// Logs the names of the replaced files and the way to restore their data. Does nothing if no data
+/// was restored.
 pub(super) fn note_end(shared: &Shared) {
     let Some(until_s) = shared.persistence.restore_until_s else { return };
     let manifest = shared.append_only.state().files.as_ref().map(|files| files.manifest().clone());
@@ -161,8 +163,8 @@ pub(super) fn note_end(shared: &Shared) {
     );
 }
 
-/// Waits until the second of the last change in the files has passed. Then every second is either
-/// entirely before or entirely after the restore.
+/// Waits until the second of the last change in the files is over. So the changes of one second are
+/// either all before the restore or all after it.
 fn await_next_second(files: &Files, folder: &Path) {
     let changed_s = |part: &Part| {
         let changed = fs::metadata(folder.join(&part.name)).and_then(|found| found.modified()).ok()?;
@@ -177,8 +179,8 @@ fn await_next_second(files: &Files, folder: &Path) {
     }
 }
 
-/// Returns the generation of files, a base and its incremental files, that contains the state at
-/// the time `until_s`.
+/// Returns the generation of files that contains the data of the time `until_s`. A generation is a
+/// base and the incremental files that follow it.
 fn choose<'f>(
     shared: &Shared,
     files: &'f Files,
@@ -211,7 +213,7 @@ fn choose<'f>(
     }
 }
 
-/// Returns the time of the state that a base file contains.
+/// Returns the time of the data that a base file contains.
 fn base_time(shared: &Shared, path: &Path) -> Result<BaseTime, FileError> {
     let trouble = |error: io::Error| FileError(error.to_string());
     if !path.exists() {
@@ -246,24 +248,25 @@ fn base_time(shared: &Shared, path: &Path) -> Result<BaseTime, FileError> {
     Ok(time_s.map_or(BaseTime::Unknown, BaseTime::At))
 }
 
-/// The result of loading the files up to a time.
+/// The result of loading the files of a generation up to a time.
 #[derive(Default)]
 struct Done {
     /// The names of the loaded files.
     names: Vec<String>,
-    /// Number of commands that were run.
+    /// The number of commands that were run.
     commands: u64,
     /// The last known time of a loaded change, in Unix seconds.
     last_s: Option<i64>,
     /// True if changes without a known time were loaded after `last_s`.
     has_untimed: bool,
-    /// The file, the offset and the time of the first change that was left out.
+    /// The first change that was not loaded: the name of its file, its offset there, and its time
+    /// in Unix seconds.
     cut: Option<(String, u64, i64)>,
 }
 
 impl Done {
-    /// Creates the error for a time whose position in the files is unknown. `next_s` is the first
-    /// known time after the changes without a time.
+    /// Creates the error for a time whose place in the files is unknown, because the changes around
+    /// it have no times. `next_s` is the first known time after these changes.
     fn untimed(&self, until_s: i64, next_s: Option<i64>) -> FileError {
         let from = self.last_s.map_or("the base".to_owned(), utc);
         let to = next_s.map_or("the end".to_owned(), utc);
@@ -276,7 +279,7 @@ impl Done {
     }
 }
 
-/// A file that is to be loaded.
+/// A file of the generation that is to be loaded.
 struct Listed<'m> {
     part: &'m Part,
     path: PathBuf,
@@ -284,7 +287,7 @@ struct Listed<'m> {
     len_bytes: Option<u64>,
 }
 
-/// Loads the files of a generation up to a time.
+/// Loads the files of a generation up to the time `until_s`.
 fn load(shared: &Shared, of: &Generation<'_>, folder: &Path, until_s: i64) -> Result<Done, FileError> {
     let listed = |part| {
         let path = folder.join(&Part::clone(part).name);

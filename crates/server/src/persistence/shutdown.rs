@@ -1,5 +1,5 @@
-//! The last work of a server that shuts down: the data to save, as the options and the shutdown
-//! request state.
+//! The last writes of a server that shuts down: the data to save, as the options and the arguments
+//! of SHUTDOWN require.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,16 +16,17 @@ use crate::shared::Shared;
 use crate::shutdown::ShutdownOptions;
 use crate::snapshots::{Cancelled, save_rules};
 
-/// The data that must be written before a server ends.
+/// The writes that are necessary before a server ends: a snapshot, the append-only file, both or
+/// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FinalSave {
     saves: bool,
     appends: bool,
 }
 
-/// Runs the shutdown request with this number, unless it is aborted first: waits for replicas,
-/// writes the data and stops the server. Otherwise the clients that wait for the request get an
-/// error. The calling thread is outside the gate.
+/// Runs the shutdown request with this number: waits for replicas, writes the data and stops the
+/// server. If the request is aborted or fails, the clients that wait for it get an error. The
+/// calling thread is outside the gate.
 pub fn run_request(shared: &Shared, request: u64, wish: ShutdownOptions) {
     let requests = &shared.shutdown_request;
     let save = || {
@@ -51,7 +52,7 @@ pub fn run_request(shared: &Shared, request: u64, wish: ShutdownOptions) {
     shared.wake(&outbox);
 }
 
-/// Sends the error of a failed or aborted SHUTDOWN to a client that waits for it.
+/// Replies with an error to a client that waits for a SHUTDOWN that has failed or was aborted.
 fn end_wait_with_error(shared: &Shared, client: u64, outbox: &Outbox) {
     let engine::Shared { clients, blocked, threads, .. } = &shared.engine;
     let waiter = clients.get(client).and_then(|client| blocked.of(&client));
@@ -62,12 +63,12 @@ fn end_wait_with_error(shared: &Shared, client: u64, outbox: &Outbox) {
     threads.deliver(waiter.thread, waiter.delivery(reply), outbox);
 }
 
-/// The error of SHUTDOWN when the server does not end.
+/// The error reply of SHUTDOWN if the server does not end.
 pub const SHUTDOWN_ERROR: &str = "ERR Errors trying to SHUTDOWN. Check logs.";
 
-/// Logs the replicas that lack changes, cancels the background save, and returns the data that must
-/// still be written. Returns `None` if the server must not end now: the first base of its
-/// append-only file is incomplete, and the shutdown is not forced.
+/// Prepares the end of the server. Logs the replicas that lack changes, cancels the background
+/// save, and returns the writes that are still necessary. Returns `None` if the first base of the
+/// append-only file is incomplete and the shutdown is not forced: the server must not end.
 pub fn last_work(shared: &Shared, wish: ShutdownOptions) -> Option<FinalSave> {
     log_replicas(shared);
     if shared.persistence.cancel(&shared.engine) == Cancelled::InProgress {
@@ -87,7 +88,7 @@ pub fn last_work(shared: &Shared, wish: ShutdownOptions) -> Option<FinalSave> {
     Some(FinalSave { saves, appends: shared.append_only.active().is_some() })
 }
 
-/// The result of an attempt to end a server.
+/// The result of an attempt to write all data and end the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The server may stop now.
@@ -99,14 +100,14 @@ pub enum Ending {
 }
 
 impl FinalSave {
-    /// Returns true if there is no data to write.
+    /// Returns true if no writes are necessary.
     pub fn is_nothing(self) -> bool {
         !self.saves && !self.appends
     }
 
-    /// Writes all data, and makes the engine run no more requests. `begin` returns false if the
-    /// shutdown was aborted; it is called at most once. The caller is outside the gate, because
-    /// other saves need the gate to end.
+    /// Writes all data, and makes the engine run no more requests. Calls `begin` at most once,
+    /// before the step after which the shutdown cannot be aborted; `begin` returns false if it was
+    /// aborted already. The caller is outside the gate, because other saves need the gate to end.
     ///
     /// If the data must be saved, the function waits for a running script, because the server
     /// continues if the save fails. Otherwise the script is stopped and its changes are undone.
@@ -175,8 +176,8 @@ impl FinalSave {
     }
 }
 
-/// Writes the place in the stream of replicas to the end of the append-only file. After a restart,
-/// this replica, or the replicas of this server, can continue there.
+/// Writes the present point of the replication stream to the end of the append-only file. After a
+/// restart, this replica, or the replicas of this server, can continue from there.
 fn note_stream(shared: &Shared, alone: &Exclusive) {
     if !shared.has_all_data() {
         return;

@@ -34,18 +34,18 @@ use crate::context::unix_ms;
 use crate::shared::Shared;
 use crate::snapshots::{DataFolder, data_file, folder_path, stamp_of};
 
-/// The data to load.
+/// The file or files from which a starting server loads its data.
 enum Source {
-    /// A snapshot.
+    /// The snapshot at this path.
     Snapshot(PathBuf),
-    /// Append-only files.
+    /// The append-only files of this manifest.
     AppendOnly(Box<Files>),
 }
 
-/// Starts a thread that loads the data of the folder and opens the files to write to. Returns
-/// `None` if there is nothing to do. While the thread runs, clients get `-LOADING`. If loading
-/// fails, the server stops. `start_thread` starts the thread of the replicas' connections, which
-/// frees the backlog that a snapshot continues.
+/// Starts a thread that loads the data and opens the append-only file. Returns `None` if there is
+/// no data and no append-only file. While the thread runs, clients get `-LOADING`. If loading
+/// fails, the server stops. `start_thread` starts the thread `repl`. That is necessary if the
+/// snapshot continues a replication stream, because this thread later frees the backlog.
 ///
 /// # Errors
 /// The thread could not be created.
@@ -86,15 +86,15 @@ pub fn load_at_start(
     std::thread::Builder::new().name("loading".to_owned()).spawn(load).map(Some)
 }
 
-/// Calls `act` with each data folder and the name of its data file, to find unfinished files of
-/// ended processes.
+/// Calls `act` with each folder that may contain unfinished files of ended processes, and with the
+/// name of the data file or append-only file in it.
 fn for_each_data_folder(store: &ConfigStore, act: impl Fn(&DataFolder, &str)) {
     let name = String::from_utf8_lossy(options::DBFILENAME.of(store));
     act(&DataFolder::new(&folder_path(store)), &name);
     act(&DataFolder::new(&files_path(store)), &files_name(store));
 }
 
-/// Returns true if there is a snapshot file.
+/// Returns true if a snapshot file exists at `path`.
 ///
 /// # Errors
 /// The file cannot be examined, or is a symbolic link whose target is missing.
@@ -117,7 +117,8 @@ fn missing_target(path: &Path) -> FileError {
     ))
 }
 
-/// Returns the data to load.
+/// Returns the data to load, as the options and the existing files determine; `None` if there is
+/// none.
 fn source(store: &ConfigStore) -> Result<Option<Source>, FileError> {
     let snapshot = data_file(store);
     let is_there = has_snapshot(&snapshot);
@@ -160,9 +161,9 @@ fn open_files(store: &ConfigStore) -> Result<Files, FileError> {
     })
 }
 
-/// Chooses between the append-only files and the snapshot, if `appendonly` is not set or there is
-/// no append-only file. Returns the append-only files, or `None` to load the snapshot, if there is
-/// one.
+/// Chooses between the append-only files and the snapshot. Returns the append-only files if they
+/// must be loaded; returns `None` to load the snapshot, if it exists. Without `appendonly yes`, the
+/// newer one is loaded.
 fn choose(
     store: &ConfigStore,
     found: Result<Files, FileError>,
@@ -211,8 +212,8 @@ fn choose(
     Ok(Some(files))
 }
 
-/// Records the files that are not loaded but are older than the loaded data: the server may replace
-/// them later. Logs a warning about other files that are not loaded.
+/// Compares the times of the files that were not loaded with the loaded ones. If they are older,
+/// records that the server may replace them. Otherwise logs a warning.
 fn note_older(shared: &Shared, source: &Source) {
     let store = shared.config();
     let (snapshot, folder) = (data_file(&store), DataFolder::new(&files_path(&store)));
@@ -261,9 +262,8 @@ fn note_older(shared: &Shared, source: &Source) {
     }
 }
 
-/// Searches the folder for other manifests, and for files with the names of append-only files that
-/// the manifest does not list. Logs a warning about them; the server never reads or overwrites
-/// them.
+/// Searches the folder for other manifests, and for files that have names of append-only files but
+/// are not in the manifest. Logs a warning about them; the server never reads or overwrites them.
 ///
 /// # Errors
 /// `appendonly` is `yes`, and there are append-only files without a manifest. They may contain the
@@ -303,9 +303,9 @@ fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Res
     Ok(())
 }
 
-/// Moves an append-only file of Redis 6 or earlier to the folder of later versions, if it is to be
-/// loaded: if `appendonly` is `yes`, or the file is newer than the snapshot. Returns `None` if it
-/// is not.
+/// Moves the append-only file of Redis 6 or earlier to the folder that later versions use, and
+/// creates a manifest for it. Does so only if the file is to be loaded: if `appendonly` is `yes`,
+/// or the file is newer than the snapshot. Otherwise returns `None`.
 fn migrate_single_file(
     store: &ConfigStore,
     mut files: Files,
@@ -322,8 +322,8 @@ fn migrate_single_file(
     Ok(Some(files))
 }
 
-/// Moves the append-only file of Redis 6 if the manifest lists it, but the file is still in the old
-/// place. The server that wrote this manifest ended before it moved the file.
+/// Completes an interrupted move of the append-only file of Redis 6. The manifest lists the file,
+/// but the server that wrote the manifest ended before it moved the file.
 fn end_adoption(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Result<(), FileError> {
     let (name, manifest) = (files_name(store), files.manifest());
     let old = folder_path(store).join(&name);
@@ -335,7 +335,7 @@ fn end_adoption(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Resu
     move_single(store, &old, folder)
 }
 
-/// Moves the append-only file of Redis 6 to the folder of later versions.
+/// Moves the append-only file of Redis 6 to the folder that later versions use.
 fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(), FileError> {
     let new = folder.file(&files_name(store));
     if folder.has(&files_name(store)) {
@@ -356,7 +356,7 @@ fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(
     DataFolder::new(&folder_path(store)).sync()
 }
 
-/// Loads a snapshot.
+/// Loads the snapshot at `path` at the start of the server.
 fn load_snapshot(shared: &Arc<Shared>, path: &Path, start_thread: StartThread) -> Result<(), FileError> {
     let stream = StreamDuringLoad::new(shared, start_thread);
     // On a replica, the primary removes expired keys.
@@ -377,7 +377,7 @@ fn load_snapshot(shared: &Arc<Shared>, path: &Path, start_thread: StartThread) -
     Ok(())
 }
 
-/// Loads the chosen data, and opens the append-only file if `appendonly` is `yes`.
+/// Loads the data from `source`, and opens the append-only file if `appendonly` is `yes`.
 fn load(shared: &Arc<Shared>, source: Option<Source>, start_thread: StartThread) -> Result<(), FileError> {
     let is_on = options::APPENDONLY.of(&shared.config());
     match &source {
@@ -438,22 +438,22 @@ fn load(shared: &Arc<Shared>, source: Option<Source>, start_thread: StartThread)
     Ok(())
 }
 
-/// The result of a load of append-only files.
+/// The result of loading the append-only files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadedFiles {
     /// The length of the last incremental file, in bytes.
     pub last_len_bytes: u64,
     /// The length of all files together, in bytes.
     pub len_bytes: u64,
-    /// The place in the stream of replicas whose data was loaded; `None` if the files do not end
-    /// with it, or a command has failed.
+    /// The point in the replication stream that the files state at their end; `None` if they state
+    /// none, or if a command has failed.
     pub note: Option<StreamNote>,
 }
 
-/// Loads the append-only files.
+/// Loads the data of all append-only files that the manifest lists.
 ///
 /// # Errors
-/// The reason, as a text for the log.
+/// The reason why the files cannot be loaded, as a text for the log.
 pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<LoadedFiles, FileError> {
     let (path, name, cuts) = {
         let store = shared.config();
@@ -493,8 +493,9 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<LoadedFile
     Ok(loaded)
 }
 
-/// Loads one of the files. If the last file ends with an incomplete request and `cuts` is true,
-/// cuts this request off. Returns the length of the file in bytes, and the result of the replay.
+/// Loads one of the append-only files. If it is the last one and ends with an incomplete request,
+/// cuts this request off if `cuts` is true. Returns the length of the file in bytes, and the result
+/// of the replay.
 fn load_part(
     shared: &Shared,
     path: &Path,

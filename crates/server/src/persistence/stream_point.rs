@@ -1,14 +1,15 @@
 //! The point in the replication stream at which a snapshot was taken, as facts (AUX fields) in its
-//! file: `repl-stream-db`, `repl-id` and `repl-offset`. An append-only file has its point as a note
-//! in its last line, which is written when the server ends.
+//! file: `repl-stream-db`, `repl-id` and `repl-offset`. In an append-only file, the point is in the
+//! last line, called note, which is written when the server ends.
 //!
-//! A file has these facts if the stream was recorded at its point. A server that loads the file at
-//! its start has the data that a replica at this offset has. So the replica can continue after a
-//! restart of its primary, without a snapshot. This needs three things:
+//! A snapshot has these facts if the stream was recorded when it was taken. A server that loads the
+//! file at its start has the data that a replica at this offset has. So after a restart of its
+//! primary, a replica can continue without a new snapshot. This needs three things:
 //!
 //! - The stream is recorded before the first key is loaded, so nothing changes the data uncounted.
 //! - A key that is left out because it has expired is deleted in the stream.
-//! - If anything else of the file is left out, the stream is given up after the load.
+//! - If anything else of the file is left out, the stream ends after the load, and replicas need a
+//!   snapshot.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -25,23 +26,24 @@ use crate::replication::memory::backlog_limit_bytes;
 use crate::replication::messages::Point;
 use crate::shared::Shared;
 
-/// The name of the fact with the database that is selected in the stream.
+/// The name of the fact that states the database which is selected in the stream.
 const STREAM_DB: &str = "repl-stream-db";
-/// The name of the fact with the replication ID.
+/// The name of the fact that states the replication ID.
 const ID: &str = "repl-id";
-/// The name of the fact with the offset.
+/// The name of the fact that states the offset in the stream.
 const OFFSET: &str = "repl-offset";
 /// The highest offset that is accepted from a file, so that sums with it cannot overflow.
 const OFFSET_MAX: u64 = 1 << 62;
 
-/// The facts about the point of a snapshot, which are written into its file.
+/// The facts about the point of a snapshot in the replication stream. They are written into its
+/// file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointFacts {
-    /// The database that is selected in the stream.
+    /// The database that is selected in the stream at the point.
     pub stream_db: usize,
-    /// The replication ID.
+    /// The replication ID of the stream's history.
     pub id: String,
-    /// The offset in the stream.
+    /// The offset of the point in the stream, in bytes.
     pub offset_bytes: u64,
 }
 
@@ -52,7 +54,7 @@ impl From<Point> for PointFacts {
 }
 
 impl PointFacts {
-    /// Adds the facts to a file.
+    /// Adds the facts to the file of `save`.
     pub fn add_to(self, save: &Save) {
         save.add_facts([
             (STREAM_DB, self.stream_db.to_string()),
@@ -62,8 +64,8 @@ impl PointFacts {
     }
 }
 
-/// Adds the facts to a file whose point is now, if the stream is recorded. The caller owns the
-/// keyspace and is at the end of a unit.
+/// Adds the facts about the present point of the stream to the file of `save`, if the stream is
+/// recorded. The caller owns the keyspace and is at the end of a unit.
 pub fn add_point(shared: &Shared, alone: &Exclusive, save: &Save) {
     let outbox = Outbox::default();
     if let Some(point) = stream::point(shared, alone, &outbox) {
@@ -72,8 +74,8 @@ pub fn add_point(shared: &Shared, alone: &Exclusive, save: &Save) {
     shared.wake(&outbox);
 }
 
-/// Returns the note for the end of the append-only file, if the stream is recorded. The caller owns
-/// the keyspace and is at the end of a unit.
+/// Returns the note with the present point of the stream, for the end of the append-only file;
+/// `None` if the stream is not recorded. The caller owns the keyspace and is at the end of a unit.
 pub fn note(shared: &Shared, alone: &Exclusive) -> Option<StreamNote> {
     let outbox = Outbox::default();
     let point = stream::point(shared, alone, &outbox);
@@ -82,7 +84,7 @@ pub fn note(shared: &Shared, alone: &Exclusive) -> Option<StreamNote> {
     Some(StreamNote { id: id.as_str().as_bytes().try_into().ok()?, offset_bytes: offset, stream_db })
 }
 
-/// The facts that were read from a file so far.
+/// The facts about a point of the stream that were read from a file so far.
 #[derive(Debug, Default)]
 pub struct ReadFacts {
     stream_db: Option<u32>,
@@ -91,7 +93,7 @@ pub struct ReadFacts {
 }
 
 impl ReadFacts {
-    /// Takes a fact of the file.
+    /// Stores the fact with this name and value if it is one of the three about the point.
     pub fn note(&mut self, name: &[u8], value: &[u8]) {
         let number = || std::str::from_utf8(value).ok()?.parse::<u64>().ok();
         if name == STREAM_DB.as_bytes() {
@@ -104,7 +106,7 @@ impl ReadFacts {
         }
     }
 
-    /// Returns the facts of a note.
+    /// Returns the facts that a note of an append-only file states.
     fn of_note(note: StreamNote) -> Self {
         Self {
             stream_db: Some(note.stream_db),
@@ -113,38 +115,40 @@ impl ReadFacts {
         }
     }
 
-    /// Returns the point of the file; `None` if a fact is missing or invalid.
+    /// Returns the point that the facts state; `None` if a fact is missing or invalid.
     fn point(&self) -> Option<Point> {
         Some(Point { id: self.id?, offset: self.offset?, stream_db: self.stream_db? })
     }
 }
 
-/// The function that starts the thread of the replicas' connections.
+/// The function that starts the thread `repl`, which owns the replicas' connections.
 pub type StartThread = fn(&Arc<Shared>) -> Result<(), String>;
 
-/// The stream of replicas during the load of a snapshot at the start.
+/// The replication stream during the load at the start of the server. It continues from the point
+/// that the file states.
 pub struct StreamDuringLoad<'s> {
     shared: &'s Arc<Shared>,
     start_thread: StartThread,
     facts: Mutex<ReadFacts>,
-    /// True after the stream was continued at the point of the file.
+    /// True after the stream was continued from the point of the file.
     is_continued: AtomicBool,
-    /// The number of keys that were left out for another reason than their expiry.
+    /// The number of keys and other parts of the file that were left out for another reason than
+    /// expiry.
     left_out: AtomicU64,
 }
 
 impl<'s> StreamDuringLoad<'s> {
-    /// Creates the state before the load.
+    /// Creates the state before the file is read.
     pub fn new(shared: &'s Arc<Shared>, start_thread: StartThread) -> Self {
         Self { shared, start_thread, facts: Mutex::default(), is_continued: false.into(), left_out: 0.into() }
     }
 
-    /// Takes a fact of the file.
+    /// Stores a fact of the snapshot file, if it is about the point.
     pub fn note_fact(&self, name: &[u8], value: &[u8]) {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner).note(name, value);
     }
 
-    /// Continues the stream at the point of the file, if the file names one. Called before the
+    /// Continues the stream from the point of the file, if the file states one. Called before the
     /// first key is loaded, outside the gate.
     pub fn begin_keys(&self) {
         let point = self.facts.lock().unwrap_or_else(PoisonError::into_inner).point();
@@ -164,16 +168,16 @@ impl<'s> StreamDuringLoad<'s> {
         self.is_continued.store(is_continued, Relaxed);
     }
 
-    /// Continues the stream after a load of append-only files that end with this note. Nothing has
-    /// changed since the load. The caller is outside the gate.
+    /// Continues the stream from the point of `note`, with which the loaded append-only files end.
+    /// Nothing has changed since the load. The caller is outside the gate.
     pub fn continue_after(self, note: StreamNote) {
         *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = ReadFacts::of_note(note);
         self.begin_keys();
         self.end();
     }
 
-    /// Deletes keys in the stream that are left out because they have expired. May be called by
-    /// several threads. O(keys).
+    /// Appends DEL commands for `keys`, which were not loaded because they have expired, to the
+    /// stream. Several threads may call it. O(keys).
     pub fn delete(&self, db: usize, keys: &[KeyEntry]) {
         if keys.is_empty() || !self.is_continued.load(Relaxed) {
             return;
@@ -184,13 +188,13 @@ impl<'s> StreamDuringLoad<'s> {
         self.shared.replication.primary().append(&bytes);
     }
 
-    /// Records that something else of the file was left out.
+    /// Records that a part of the file was left out for another reason than expiry.
     pub fn note_left_out(&self) {
         self.left_out.fetch_add(1, Relaxed);
     }
 
-    /// Ends the load. If the data are not those of the point, the stream is given up. The caller is
-    /// outside the gate.
+    /// Ends the load. If the loaded data is not exactly that of the point, ends the stream too, so
+    /// that replicas need a snapshot. The caller is outside the gate.
     pub fn end(self) {
         if !self.is_continued.into_inner() {
             return;

@@ -1,4 +1,4 @@
-//! Tests of full syncs: their files, and what commands show meanwhile.
+//! Tests of full syncs: the files that they write, and the replies of commands during them.
 
 use persist::folder::Unsaved;
 use persist::schedule::SaveRecord;
@@ -10,7 +10,7 @@ use crate::builder::Server;
 use crate::persistence::wait_for_end;
 use crate::replication::spool::{Piece, SpoolReader};
 
-/// A server in a folder of its own, and a client.
+/// A server with a data folder of its own, and a client of it.
 struct Tested {
     server: Server,
     client: Client,
@@ -32,7 +32,7 @@ impl Tested {
         self.client.command(&command.split(' ').collect::<Vec<_>>()).to_string()
     }
 
-    /// Returns a field of INFO.
+    /// Returns the value of a field of INFO.
     fn info(&mut self, field: &str) -> String {
         let Value::Bulk(text) = self.client.command(&["INFO", "persistence"]) else {
             panic!("a bulk string")
@@ -48,7 +48,7 @@ impl Tested {
         }
     }
 
-    /// Makes a walk stay in progress until it is cancelled or `go_on` is called.
+    /// Makes the walk of a save stay in progress until the test cancels it or calls `go_on`.
     fn hold(&mut self) {
         self.run("CONFIG SET rdb-key-save-delay 100000000");
     }
@@ -61,7 +61,8 @@ impl Tested {
         of_keyspace(&self.server.shared().engine.keyspace)
     }
 
-    /// Begins a full sync. Returns the result, the reader, and whether the point was used.
+    /// Begins a full sync. Returns the result, the reader of the spool, and true if `at_point` was
+    /// called.
     fn begin(&self, version: Option<FileVersion>, contents: Contents) -> (BeginResult, SpoolReader, bool) {
         let (spool, mut readers) = Spool::new(self.folder.path().to_owned(), 1, Box::new(|| ()));
         let request = SnapshotRequest { version, contents, spool };
@@ -77,7 +78,7 @@ impl Tested {
         self.begin(None, Contents::all())
     }
 
-    /// Reads a file that was written to its end.
+    /// Reads the whole snapshot from the spool.
     fn read(&self, mut reader: SpoolReader) -> Result<Vec<u8>, Unsaved> {
         wait_for_end(self.server.shared());
         let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Tests of loads beside the data.
+//! Tests of loads of a primary's snapshot beside the data of the server.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::persistence::primary_snapshot::tests::{
     AOF, Held, Link, NO_SAVE, Tested, check_restarts, copy, info, primary, replica, run,
 };
 
-/// Loads a snapshot. Returns the result and the steps of the takeover.
+/// Loads a snapshot. Returns the result, and the steps of [`Takeover`] that were called.
 fn load_for<S: ByteSource>(
     shared: &Arc<Shared>,
     mut link: Link,
@@ -31,8 +31,8 @@ fn load(tested: &Tested, snapshot: &[u8]) {
     assert_eq!(steps, ["end", "emptying", "serving None"]);
 }
 
-/// Calls `meanwhile` in the middle of the load of `snapshot`. The snapshot ends there if
-/// `meanwhile` returns false. Returns the result of the load.
+/// Calls `meanwhile` in the middle of the load of `snapshot`. If `meanwhile` returns false, the
+/// source ends there. Returns the result of the load.
 fn load_with(
     tested: &mut Tested,
     snapshot: &[u8],
@@ -54,7 +54,7 @@ fn load_with(
     })
 }
 
-/// Checks the counts of keys of the server against its keys.
+/// Checks that the server's counts of keys agree with the keys in its tables.
 fn check_counts(tested: &Tested) {
     let keyspace = &tested.shared().engine.keyspace;
     for db in 0..keyspace.db_count() {

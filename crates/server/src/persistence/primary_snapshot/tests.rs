@@ -9,12 +9,12 @@ use testkit::{Client, Value};
 use super::*;
 use crate::builder::Server;
 
-/// A link to a primary that records the steps of the takeover.
+/// A link to a primary that records which steps of the takeover were called.
 #[derive(Default)]
 pub(in crate::persistence) struct Link {
     pub(in crate::persistence) steps: Vec<String>,
     pub(in crate::persistence) refusal: Option<String>,
-    /// The expected bytes behind the snapshot.
+    /// The bytes that must follow the snapshot.
     pub(in crate::persistence) mark: Vec<u8>,
 }
 
@@ -34,7 +34,7 @@ impl<S> Takeover<S> for Link {
     }
 }
 
-/// A source that stops in the middle until it is told to go on.
+/// A source that stops in the middle until the test lets it continue.
 pub(in crate::persistence) struct Held {
     bytes: Vec<u8>,
     at: usize,
@@ -68,7 +68,7 @@ impl ByteSource for Held {
     }
 }
 
-/// A server in a folder, and a client.
+/// A server with a data folder of its own, and a client of it.
 pub(in crate::persistence) struct Tested {
     server: Server,
     pub(in crate::persistence) client: Client,
@@ -120,7 +120,7 @@ impl Tested {
         (replaced, link.steps)
     }
 
-    /// Receives a snapshot into a file and loads it.
+    /// Writes `bytes` into a received file, as a link does, and loads the file.
     fn receive(&self, bytes: &[u8]) -> Result<Replaced<ReceivedFile<'_>>, NotReplaced> {
         let mut received = ReceivedSnapshot::create(self.shared()).expect("created");
         bytes.chunks(1000).for_each(|chunk| received.append(chunk).expect("written"));
@@ -146,7 +146,7 @@ pub(in crate::persistence) fn info(client: &mut Client, field: &str) -> String {
 pub(in crate::persistence) const LIBRARY: &str =
     "#!lua name=lib\nredis.register_function('of_primary', function() return 1 end)";
 
-/// Returns the data of a primary, and its snapshot.
+/// Returns the data of a test primary, and a snapshot of this data.
 pub(in crate::persistence) fn primary() -> (Contents, Vec<u8>) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut tested = Tested::in_folder(folder.path(), &[("save", "\"\"")]);
@@ -161,7 +161,7 @@ pub(in crate::persistence) fn primary() -> (Contents, Vec<u8>) {
     (tested.keys(), std::fs::read(folder.path().join("dump.rdb")).expect("saved"))
 }
 
-/// Creates a replica with data of its own.
+/// Creates a replica that has data of its own. Returns it with its data folder.
 pub(in crate::persistence) fn replica(options: &[(&str, &str)]) -> (Tested, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut tested = Tested::in_folder(folder.path(), options);
@@ -378,8 +378,9 @@ fn the_append_only_file_gets_the_new_data_and_all_later_changes() {
     check_restarts(tested, folder.path(), (crash.path(), &before));
 }
 
-/// Checks the append-only files of a replica after a load: the new data with all later changes. A
-/// copy of the folder, as a crash during the load leaves it, still has the data of before.
+/// Checks that the append-only files of a replica after a load contain the new data with all later
+/// changes. `crashed` is a copy of the folder made during the load: it must still contain the old
+/// data.
 pub(in crate::persistence) fn check_restarts(
     mut tested: Tested,
     folder: &Path,
@@ -422,7 +423,7 @@ fn a_failed_load_leaves_the_append_only_file_as_it_was() {
     assert_eq!(Tested::in_folder(folder.path(), &AOF).keys(), after);
 }
 
-/// Returns the names in a folder, sorted.
+/// Returns the names of all files in a folder, sorted.
 fn names(folder: &Path) -> Vec<String> {
     DataFolder::new(folder).names().expect("readable")
 }
