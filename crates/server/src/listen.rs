@@ -1,4 +1,4 @@
-//! Listening on the addresses of the configuration.
+//! Opening of the sockets on which the server listens, as the configuration states.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,28 +11,28 @@ use crate::config::apply::{BindAddress, StartOptions};
 use crate::shared::{Listening, Message, Shared};
 use crate::start_error::{Place, StartError};
 
-/// Number of ports that are tried if any port is acceptable. A port may be free on one address and
-/// in use on another.
+/// Number of ports that are tried if the system may choose the port. The port must be free on all
+/// addresses, and a chosen one may be in use on some of them.
 const ANY_PORT_ATTEMPTS: usize = 16;
 
-/// Time for which listening on an address in use is tried again. After a `kill -9`, the kernel
+/// Time for which the server retries to listen on an address in use. After a `kill -9`, the kernel
 /// closes the listening sockets of an io_uring about 0.1 s after the end of the process. A
 /// supervisor may start the next process before that.
 const TAKEN_TRIED_FOR: Duration = Duration::from_secs(1);
-/// The pause between two attempts to listen on an address in use.
+/// Pause between two attempts to listen on an address in use.
 const TAKEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// The listeners of a server at its start.
 pub struct Listeners {
-    /// All listeners.
+    /// All listeners: TCP, TLS and Unix.
     pub all: Vec<Listener>,
-    /// The TCP port; `None` without TCP.
+    /// The port for TCP without TLS; `None` if the server does not listen on one.
     pub port: Option<u16>,
-    /// The TCP port for TLS; `None` without TLS.
+    /// The port for TLS; `None` if the server does not listen on one.
     pub tls_port: Option<u16>,
 }
 
-/// Opens the listeners of `start`, with `tls` on the TLS port.
+/// Opens the listeners that `start` states. Those on the TLS port use `tls`.
 pub fn listen(start: &StartOptions, tls: Option<&TlsServer>) -> Result<Listeners, StartError> {
     let (mut listeners, mut port, mut tls_port) = (Vec::new(), None, None);
     if let Some(wanted) = start.port.filter(|_| !start.addresses.is_empty()) {
@@ -56,7 +56,8 @@ pub fn listen(start: &StartOptions, tls: Option<&TlsServer>) -> Result<Listeners
     Ok(Listeners { all: listeners, port, tls_port })
 }
 
-/// Repeats `attempt` while the address is in use, for at most [`TAKEN_TRIED_FOR`].
+/// Calls `attempt` again and again while it fails because the address is in use, for at most
+/// [`TAKEN_TRIED_FOR`].
 pub fn retry_while_in_use<T>(attempt: impl Fn() -> Result<T, StartError>) -> Result<T, StartError> {
     let begun = Instant::now();
     let mut waits = false;
@@ -76,8 +77,8 @@ pub fn retry_while_in_use<T>(attempt: impl Fn() -> Result<T, StartError>) -> Res
     }
 }
 
-/// Replaces the TCP addresses of a running server by those of `start`, with `tls` on the TLS port.
-/// Addresses on which the server already listens stay, and connections stay open. On an error
+/// Replaces the TCP listeners of a running server by those that `start` states; those on the TLS
+/// port use `tls`. Listeners on unchanged addresses stay, and connections stay open. On an error
 /// nothing changes. A new address that overlaps with one to be removed (`*` and 127.0.0.1) is an
 /// error.
 pub fn replace_listeners(shared: &Shared, start: &StartOptions, tls: Option<&TlsServer>) -> io::Result<()> {
@@ -112,7 +113,8 @@ pub fn replace_listeners(shared: &Shared, start: &StartOptions, tls: Option<&Tls
     Ok(())
 }
 
-/// Listens on one port of all `addresses`; port 0 chooses one that is free on all.
+/// Listens on one port of all `addresses`. With port 0, chooses a port that is free on all of them.
+/// Returns the listeners and the port.
 fn tcp(addresses: &[BindAddress], port: u16, backlog: u32) -> Result<(Vec<Listener>, u16), StartError> {
     for attempt in 1.. {
         match tcp_once(addresses, port, backlog) {
@@ -144,7 +146,8 @@ fn tcp_once(addresses: &[BindAddress], port: u16, backlog: u32) -> Result<(Vec<L
     Ok((listeners, port))
 }
 
-/// Returns true if the machine lacks the address or its address family.
+/// Returns true if the error means that the machine does not have the address or its address
+/// family.
 pub fn is_missing(error: &io::Error) -> bool {
     let missing = [
         Errno::ADDRNOTAVAIL,

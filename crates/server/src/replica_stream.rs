@@ -14,10 +14,11 @@ use crate::replication::Replication;
 use crate::replication::messages::Point;
 use crate::shared::Shared;
 
-/// The reader; see the module.
+/// The reader of the change log that appends to the backlog; see the module.
 struct StreamReader {
     replication: Arc<Replication>,
-    /// The bytes for which writes wait ([`engine::log::ChangeLog::replica_excess`]).
+    /// The number of unsent bytes of the slowest replica above the number at which writes wait
+    /// ([`engine::log::ChangeLog::replica_excess`]).
     excess: RetainedBytes,
 }
 
@@ -33,11 +34,12 @@ impl LogReader for StreamReader {
     }
 }
 
-/// Begins a part of the stream that can be read without the part before: its first command is a
-/// SELECT. Returns the primary, locked, so that nothing is appended before the caller has noted the
-/// offset. If the stream is not recorded yet, it is from now on. On a replica, the stream goes on
-/// without a new part. The caller owns the keyspace. Returns `None` if the change log has no room
-/// for a reader, and on a replica without a history.
+/// Begins a new part of the stream for a snapshot: its first command is a SELECT, so it can be read
+/// without the earlier stream. Begins to record the stream if it is not recorded yet. Returns the
+/// state of replication, locked, so that nothing is appended before the caller has read the offset.
+/// On a replica, begins no new part, because the stream is that of the primary. Returns `None` if
+/// the change log has no room for a reader, and on a replica without a history. The caller owns the
+/// keyspace.
 pub fn begin_part<'s>(
     shared: &'s Shared,
     alone: &Exclusive,
@@ -67,16 +69,16 @@ pub fn begin_part<'s>(
     Some(primary)
 }
 
-/// Stops to record the changes of this server in the stream, because it follows a primary. What was
-/// changed so far is in the backlog. The caller owns the keyspace.
+/// Stops recording the changes of this server in the stream, because the server becomes a replica.
+/// Earlier changes are in the backlog. The caller owns the keyspace.
 pub fn detach(shared: &Shared, alone: &Exclusive, outbox: &Outbox) {
     if let Some(id) = shared.replication.reader().take() {
         shared.engine.log.detach(alone, id, outbox);
     }
 }
 
-/// Records the changes of this server in the stream again, if there is a backlog, because it does
-/// not follow a primary any more. The caller owns the keyspace.
+/// Records the changes of this server in the stream again, because the server has become a primary.
+/// Does nothing without a backlog. The caller owns the keyspace.
 pub fn attach_again(shared: &Shared, alone: &Exclusive, outbox: &Outbox) {
     let (replication, log) = (&shared.replication, &shared.engine.log);
     let mut reader = replication.reader();
@@ -92,16 +94,16 @@ pub fn attach_again(shared: &Shared, alone: &Exclusive, outbox: &Outbox) {
     }
 }
 
-/// Attaches the reader to the change log; `None` if the log has no room for it.
+/// Attaches the reader to the change log. Returns `None` if the log has no room for a reader.
 fn attach(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<ReaderId> {
     let (replication, log) = (&shared.replication, &shared.engine.log);
     let stream = StreamReader { replication: Arc::clone(replication), excess: log.replica_excess().clone() };
     log.attach(alone, (Box::new(stream), LogTarget::Replicas), outbox)
 }
 
-/// Returns the point of a snapshot in the stream, if the stream is recorded. A new part of the
-/// stream begins there, so that database 0 counts as the selected one; not on a replica, whose
-/// stream is that of its primary. The caller owns the keyspace and is at the end of a unit.
+/// Returns the present point of the stream for a snapshot; `None` if the stream is not recorded. On
+/// a primary, begins a new part of the stream, so that database 0 counts as the selected one. The
+/// caller owns the keyspace and is at the end of a unit.
 pub fn point(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<Point> {
     let replication = &shared.replication;
     if replication.upstream.is_replica() {
@@ -117,11 +119,11 @@ pub fn point(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<Poin
     Some(Point { id: primary.history().id, offset: primary.end(), stream_db: 0 })
 }
 
-/// Records the stream from `point` of a former history on, whose data the server is about to load.
-/// Replicas that have exactly these data can continue. A replica takes over the history itself, and
-/// asks its primary to continue it. Returns false if the stream is recorded already, if the change
-/// log has no room for a reader, or if a replica lacks the selected database. The caller owns the
-/// keyspace.
+/// Begins to record the stream from `point` on. This is the point of a former history whose data
+/// the server is about to load. Replicas that have exactly this data can continue. If this server
+/// is a replica, it takes over the former history as its own, and will ask its primary to continue
+/// it. Returns false if the stream is recorded already, if the change log has no room for a reader,
+/// or if a replica lacks the selected database. The caller owns the keyspace.
 pub fn continue_from(
     shared: &Shared,
     alone: &Exclusive,
@@ -156,18 +158,18 @@ pub fn continue_from(
     reader.is_some()
 }
 
-/// The result of a load at a point of the stream.
+/// States if a load has restored exactly the data of a point of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loaded {
-    /// The data are those of the point.
+    /// The loaded data is exactly that of the point.
     Exactly,
-    /// A part of the data was left out.
+    /// A part of the file was not loaded.
     Partly,
 }
 
-/// Ends the load after [`continue_from`]. Unless the loaded data are those of the point
-/// ([`Loaded::Exactly`]), the stream is not recorded any more and no replica can continue. The
-/// caller owns the keyspace.
+/// Ends a load after [`continue_from`]. If the loaded data is not exactly that of the point
+/// ([`Loaded::Partly`]), stops recording the stream, and no replica can continue. The caller owns
+/// the keyspace.
 pub fn end_load(shared: &Shared, alone: &Exclusive, loaded: Loaded, outbox: &Outbox) {
     if shared.replication.upstream.is_replica() {
         if loaded == Loaded::Partly {
@@ -187,8 +189,8 @@ pub fn end_load(shared: &Shared, alone: &Exclusive, loaded: Loaded, outbox: &Out
     }
 }
 
-/// Stops to record the stream if it has had no replica for `ttl_ms`. Replicas that come back later
-/// need a full synchronisation. The caller owns the keyspace.
+/// Stops recording the stream if there has been no replica for `ttl_ms`. Replicas that reconnect
+/// later need a full synchronisation. The caller owns the keyspace.
 pub fn end_if_due(shared: &Shared, alone: &Exclusive, ttl_ms: u64, outbox: &Outbox) {
     let replication = &shared.replication;
     let mut reader = replication.reader();

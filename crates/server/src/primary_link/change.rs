@@ -1,4 +1,5 @@
-//! The changes of the role that an operator requests: by REPLICAOF, or by `replicaof` at the start.
+//! The changes of the role that an operator requests: by the command REPLICAOF, or by the option
+//! `replicaof` at the start.
 
 use std::sync::Arc;
 
@@ -14,12 +15,14 @@ use crate::logging;
 use crate::replication::upstream::PrimaryAddress;
 use crate::shared::{Message, Shared};
 
-/// The error of clients that are blocked when a primary becomes a replica, in the words of Redis.
+/// The error reply of clients that are blocked when a primary becomes a replica. The text is that
+/// of Redis.
 const UNBLOCKED: &str =
     "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
 
-/// Makes this server a replica of the primary at `address`, which is not its present one. Blocked
-/// clients get an error and are disconnected, as in Redis. The caller owns the keyspace.
+/// Makes this server a replica of the primary at `address`, which is not its present one. Starts
+/// the thread `primary-link`, which opens the link. Blocked clients get an error and are
+/// disconnected, as in Redis. The caller owns the keyspace.
 pub fn follow(shared: &Arc<Shared>, alone: &Exclusive, address: PrimaryAddress, outbox: &Outbox) {
     REPLICAOF.put_words(&mut shared.config(), option_words(&address));
     role::follow(shared, alone, address, outbox);
@@ -37,7 +40,7 @@ pub fn promote(shared: &Arc<Shared>, alone: &Exclusive, outbox: &Outbox) {
     has_changed(shared);
 }
 
-/// Makes this server a replica if the configuration names a primary. Called before the server
+/// Makes this server a replica if the option `replicaof` names a primary. Called before the server
 /// loads its data and serves clients. [`open_link_at_start`] opens the link.
 pub fn follow_at_start(shared: &Arc<Shared>) {
     let configured = primary_of(REPLICAOF.of(&shared.config()));
@@ -50,28 +53,28 @@ pub fn follow_at_start(shared: &Arc<Shared>) {
     update_engine(shared);
 }
 
-/// Opens the link to the primary that [`follow_at_start`] has found, after the own data is loaded.
-/// The primary may then continue the stream from the point of this data. Called after the load has
-/// begun.
+/// Starts the thread `primary-link` if [`follow_at_start`] has made this server a replica. The
+/// thread opens the link once the server has loaded its own data. So the primary may continue the
+/// stream from the point of this data. Called after the load has begun.
 pub fn open_link_at_start(shared: &Arc<Shared>) {
     if shared.replication.upstream.is_replica() {
         starter::start(shared);
     }
 }
 
-/// Returns the primary that the option `replicaof` names; `None` for none.
+/// Returns the primary that the words of the option `replicaof` name; `None` if they name none.
 fn primary_of(words: &[Vec<u8>]) -> Option<PrimaryAddress> {
     let [host, port] = words else { return None };
     let port = std::str::from_utf8(port).ok()?.parse().ok()?;
     Some(PrimaryAddress { host: String::from_utf8_lossy(host).into_owned(), port })
 }
 
-/// Returns the value of the option `replicaof` for a primary.
+/// Returns the words of the option `replicaof` that name the primary at `address`.
 fn option_words(address: &PrimaryAddress) -> Vec<Vec<u8>> {
     vec![address.host.clone().into_bytes(), address.port.to_string().into_bytes()]
 }
 
-/// Passes the new role to the engine, and lets postponed clients continue.
+/// Passes the new role to the engine, and resumes clients whose requests were postponed.
 fn has_changed(shared: &Arc<Shared>) {
     update_engine(shared);
     shared.broadcast(|| Message::Resume);

@@ -1,4 +1,5 @@
-//! The connection to the primary: waiting for bytes, and the reasons for which it ends.
+//! The connection of a replica to its primary: waiting for bytes, timeouts, and the reasons for
+//! which the link ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -13,19 +14,21 @@ use crate::config::table::replication as options;
 use crate::replication::upstream::{Link, LinkMessage};
 use crate::shared::Shared;
 
-/// The longest time between two checks of the state of the link.
+/// The longest time between two checks whether the link must end.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// The time between two newlines that keep the connection alive during a full synchronisation.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// The reason for the end of a link that the primary has closed, in the words of Redis.
+/// The reason for the end of a link whose primary has closed the connection. The text is that of
+/// Redis.
 const LOST: &str = "Connection with master lost.";
 
 /// The reason for which a link ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LinkEnd {
-    /// The server follows another primary, or none, or stops.
+    /// The link must end because the server now follows another primary, is a primary itself, or
+    /// stops.
     Superseded,
-    /// The connection has failed, or the primary has refused it. Contains the reason.
+    /// The connection has failed, or the primary has refused the link. Contains the error message.
     Failed(String),
 }
 
@@ -44,40 +47,42 @@ impl From<LinkError> for LinkEnd {
     }
 }
 
-/// The parts of the thread `primary-link` that a connection uses.
+/// The parts of the thread `primary-link` that its connection uses.
 pub(super) struct Parts<'t> {
     pub shared: &'t Arc<Shared>,
     pub net: &'t mut EventLoop,
     pub mailbox: &'t Mailbox<LinkMessage>,
 }
 
-/// A connection to a primary. Dropping it closes it.
+/// A connection to the primary. Dropping the value closes the connection.
 pub(super) struct Connection<'t> {
     pub shared: &'t Arc<Shared>,
     net: &'t mut EventLoop,
     mailbox: &'t Mailbox<LinkMessage>,
     events: Vec<Event>,
     conn: ConnId,
-    /// The number of changes of the primary at which the link began.
+    /// The epoch of the link: the number of times that the server had changed its primary when the
+    /// link began.
     epoch: u64,
     is_connected: bool,
-    /// True if the primary has closed its side. The bytes received before that are used first.
+    /// True if the primary has finished sending. Bytes received before that are still used.
     is_finished: bool,
-    /// True if CLIENT KILL has ended the connection.
+    /// True if CLIENT KILL has requested the end of the connection.
     is_killed: bool,
     /// The reason for which the connection is closed; `None` while it is open.
     closed: Option<String>,
-    /// The length of the unused input after the last poll.
+    /// The number of received bytes that were not used when they were last counted.
     unused_bytes: usize,
     last_io: Instant,
     next_alive: Instant,
     timeout: Duration,
-    /// The log message of a timeout.
+    /// The log message if the primary sends nothing until the timeout.
     timeout_text: &'static str,
 }
 
 impl<'t> Connection<'t> {
-    /// Opens a connection. `epoch` is that of the link.
+    /// Opens a connection to the primary at `to`, and waits until it is open. `epoch` is the epoch
+    /// of the link.
     ///
     /// # Errors
     /// The reason for which it cannot be opened.
@@ -109,12 +114,12 @@ impl<'t> Connection<'t> {
         Ok(connection)
     }
 
-    /// Changes the log message of a timeout.
+    /// Sets the log message of the timeout to `text`, because the link is at another stage.
     pub fn set_timeout_text(&mut self, text: &'static str) {
         self.timeout_text = text;
     }
 
-    /// Returns the descriptor and both addresses: that of the primary and the own one.
+    /// Returns the descriptor of the connection, the address of the primary, and the local address.
     pub fn place(&self) -> (i32, Option<(Address, Address)>) {
         use std::os::fd::AsRawFd as _;
         let fd = self.net.fd(self.conn).map_or(-1, |fd| fd.as_raw_fd());
@@ -122,8 +127,8 @@ impl<'t> Connection<'t> {
         (fd, addresses.map(|(peer, local)| (peer.clone(), local.clone())))
     }
 
-    /// Returns the received bytes that are not used yet, and the position of the first one in the
-    /// bytes of the connection.
+    /// Returns the received bytes that are not used yet, and the number of bytes of the connection
+    /// before them.
     pub fn input(&self) -> (&[u8], u64) {
         if self.closed.is_some() {
             return (&[], 0);
@@ -132,7 +137,7 @@ impl<'t> Connection<'t> {
         (inputs.bytes(self.conn), inputs.position(self.conn))
     }
 
-    /// Drops the first `len_bytes` of the received bytes.
+    /// Removes the first `len_bytes` received bytes, which the caller has used.
     pub fn consume(&mut self, len_bytes: usize) {
         if len_bytes > 0 {
             self.net.consume(self.conn, len_bytes);
@@ -140,12 +145,12 @@ impl<'t> Connection<'t> {
         }
     }
 
-    /// Prepares for a request of at least this many bytes.
+    /// Prepares the input buffer for a request of at least `len_bytes` bytes.
     pub fn expect_input(&mut self, len_bytes: usize) {
         self.net.expect_input(self.conn, len_bytes);
     }
 
-    /// Stops receiving until [`resume`](Self::resume).
+    /// Stops receiving from the primary until [`resume`](Self::resume).
     pub fn pause(&mut self) {
         self.net.pause_input(self.conn);
     }
@@ -155,23 +160,23 @@ impl<'t> Connection<'t> {
         self.net.resume_input(self.conn);
     }
 
-    /// Queues bytes, which the next poll sends.
+    /// Queues bytes for the primary; the next poll sends them.
     pub fn send(&mut self, bytes: &[u8]) {
         if self.closed.is_none() {
             self.net.output(self.conn).tail_mut().extend_from_slice(bytes);
         }
     }
 
-    /// Restarts the timeout within which the primary must send something.
+    /// Restarts the time within which the primary must send something.
     pub fn restart_timeout(&mut self) {
         self.last_io = Instant::now();
     }
 
-    /// Sends a newline if none was sent for a second, so that the primary keeps the connection
-    /// during a full synchronisation. Also sends the queued bytes, and receives without waiting.
+    /// Sends a newline if none was sent for a second, so that the primary does not time out during
+    /// a full synchronisation. Then also sends the queued bytes, and receives without waiting.
     ///
     /// # Errors
-    /// The reason for which the link is over.
+    /// The reason for which the link must end.
     pub fn keep_alive(&mut self) -> Result<(), LinkEnd> {
         if Instant::now() < self.next_alive || self.is_finished {
             return Ok(());
@@ -181,10 +186,11 @@ impl<'t> Connection<'t> {
         self.poll(Duration::ZERO)
     }
 
-    /// Ends the link if the primary has finished sending. What it has sent is not used any more.
+    /// Returns an error if the primary has finished sending: the link then ends, and received bytes
+    /// are not used any more.
     ///
     /// # Errors
-    /// The reason for which the link is over.
+    /// The reason for which the link must end.
     pub fn require_primary(&self) -> Result<(), LinkEnd> {
         match self.is_finished {
             true => Err(LinkEnd::Failed(LOST.to_owned())),
@@ -192,10 +198,11 @@ impl<'t> Connection<'t> {
         }
     }
 
-    /// Waits as [`poll`](Self::poll) does, while the caller cannot use received bytes.
+    /// Waits as [`poll`](Self::poll) does, for a caller that cannot use the received bytes at
+    /// present. Does not fail only because the primary has finished sending.
     ///
     /// # Errors
-    /// The reason for which the link is over.
+    /// The reason for which the link must end.
     pub fn hold(&mut self, wait: Duration) -> Result<(), LinkEnd> {
         if self.is_finished {
             std::thread::sleep(wait);
@@ -204,11 +211,12 @@ impl<'t> Connection<'t> {
         self.poll(wait)
     }
 
-    /// Sends the queued bytes, and waits at most `wait` for new bytes. Returns soon after a change
-    /// of the link. Called when the bytes received so far do not suffice for the next step.
+    /// Sends the queued bytes, and waits at most `wait` for new bytes. A message to the thread
+    /// `primary-link` ends the wait. Called when the received bytes do not suffice for the next
+    /// step.
     ///
     /// # Errors
-    /// The reason for which the link is over.
+    /// The reason for which the link must end.
     pub fn poll(&mut self, wait: Duration) -> Result<(), LinkEnd> {
         self.require_primary()?;
         self.net.flush();
@@ -233,17 +241,17 @@ impl<'t> Connection<'t> {
         self.check()
     }
 
-    /// Sends what is queued, and takes what has arrived. Returns true if that is anything.
+    /// Sends the queued bytes and receives without waiting. Returns true if bytes have arrived.
     ///
     /// # Errors
-    /// The reason for which the link is over.
+    /// The reason for which the link must end.
     pub fn has_arrived(&mut self) -> Result<bool, LinkEnd> {
         let unused_bytes = self.unused_bytes;
         self.poll(Duration::ZERO)?;
         Ok(self.unused_bytes > unused_bytes)
     }
 
-    /// Counts the received bytes, and checks the state of the link.
+    /// Counts the received bytes, and returns an error if the link must end.
     fn check(&mut self) -> Result<(), LinkEnd> {
         // What has arrived counts also if the link is over: a caller may use it before it looks
         // again.
@@ -267,7 +275,8 @@ impl<'t> Connection<'t> {
         Ok(())
     }
 
-    /// Counts the bytes that have arrived since the last call.
+    /// Counts the bytes received since the last call, for INFO, and restarts the timeout if there
+    /// are any.
     fn note_arrived(&mut self) {
         let unused_bytes = self.net.inputs().len_bytes(self.conn);
         if unused_bytes > self.unused_bytes {
@@ -280,12 +289,13 @@ impl<'t> Connection<'t> {
         }
     }
 
-    /// Reads `repl-timeout` again.
+    /// Reads the option `repl-timeout` again, which may have changed.
     pub fn refresh_timeout(&mut self) {
         self.timeout = timeout(self.shared);
     }
 
-    /// Changes the state of the link, unless the link has ended.
+    /// Calls `change` with the state of the link that other threads see, unless another link has
+    /// replaced this one.
     pub fn update(&self, change: impl FnOnce(&mut Link)) {
         let upstream = &self.shared.replication.upstream;
         let mut link = upstream.link();
@@ -294,10 +304,10 @@ impl<'t> Connection<'t> {
         }
     }
 
-    /// Waits for a line, and returns it without its line break.
+    /// Waits for a line of the primary, and returns it without its line end.
     ///
     /// # Errors
-    /// The reason for which the link is over, or that the line is too long.
+    /// The reason for which the link must end; also if the line is too long.
     pub fn line(&mut self) -> Result<Vec<u8>, LinkEnd> {
         loop {
             let (input, _) = self.input();
@@ -323,7 +333,7 @@ impl Drop for Connection<'_> {
     }
 }
 
-/// Returns `repl-timeout`.
+/// Returns the value of the option `repl-timeout`.
 fn timeout(shared: &Shared) -> Duration {
     Duration::from_secs(options::REPL_TIMEOUT.of(&shared.config()))
 }

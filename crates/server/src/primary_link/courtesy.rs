@@ -1,47 +1,47 @@
-//! The courtesy of the applier to the I/O threads: while clients are served and the replica is up
-//! to date, it offers its core to other threads between two batches.
+//! Courtesy: the thread that applies the primary's stream (the applier) yields its core to the I/O
+//! threads between two batches. It does so while clients are served and the replica is up to date.
 //!
-//! The stream arrives in bursts, because a primary gathers what it sends. The kernel interrupts a
-//! thread only after some milliseconds. So on a common core, a request would wait until a whole
-//! burst is applied. On the other hand, a thread that offers its core gives away the rest of its
-//! time slice. Therefore the applier offers it only for a short time after a moment at which all
-//! was applied. If it falls behind, it takes its full share of the core until it is up to date
-//! again. `docs/performance.md` has the figures.
+//! The stream arrives in bursts, because a primary gathers changes before it sends them. The kernel
+//! interrupts a thread only after some milliseconds. So if both threads share a core, a client's
+//! request would wait until a whole burst is applied. However, a thread that yields loses the rest
+//! of its time slice. Therefore the applier yields only for a short time after all received bytes
+//! were applied. If it then has not caught up, it uses its full share of the core until it is up to
+//! date again. `docs/performance.md` has the figures.
 
 use std::time::{Duration, Instant};
 
 use crate::shared::Shared;
 
-/// The time after the last moment at which all was applied, during which the core is offered.
+/// The time after all received bytes were applied during which the applier yields its core.
 const CURRENT_MAX: Duration = Duration::from_millis(2);
 
-/// The state of the courtesy of one stream.
+/// The state by which the applier of one stream decides when to yield.
 #[derive(Default)]
 pub(super) struct Courtesy {
-    /// The number of turns of all I/O threads at the beginning of this burst.
+    /// The number of turns that all I/O threads had taken when the present burst began.
     turns: u64,
-    /// True if an I/O thread has had a turn between the last two bursts.
+    /// True if an I/O thread has taken a turn between the beginnings of the last two bursts.
     are_clients_served: bool,
-    /// True if a batch of this burst was applied.
+    /// True if a batch of the present burst was applied.
     has_begun: bool,
-    /// The last moment at which all was applied; `None` before the first one.
+    /// The last time at which all received bytes were applied; `None` before the first time.
     current_at: Option<Instant>,
 }
 
 impl Courtesy {
-    /// Begins a burst: what has arrived is about to be applied. O(I/O threads).
+    /// Begins a burst: the received bytes are about to be applied, batch by batch. O(I/O threads).
     pub fn begin_burst(&mut self, shared: &Shared) {
         let turns = shared.engine.threads.sum(|stats| &stats.cycles);
         self.are_clients_served = std::mem::replace(&mut self.turns, turns) != turns;
         self.has_begun = false;
     }
 
-    /// Notes a moment at which all that had arrived was applied.
+    /// Records that at `now` all received bytes were applied.
     pub fn note_current(&mut self, now: Instant) {
         self.current_at = Some(now);
     }
 
-    /// Returns true if the core is to be offered before the next batch of the burst.
+    /// Returns true if the applier should yield its core before the next batch of the burst.
     pub fn is_due(&mut self, now: Instant) -> bool {
         let has_begun = std::mem::replace(&mut self.has_begun, true);
         let is_current = |at: Instant| now.saturating_duration_since(at) < CURRENT_MAX;

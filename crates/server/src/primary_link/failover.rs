@@ -1,13 +1,15 @@
-//! The coordinated failover: FAILOVER on a primary, and its request on the replica.
+//! The coordinated failover: the command FAILOVER on a primary, and the request by which it makes a
+//! replica the primary.
 //!
 //! ```text
 //!   FAILOVER ─► writes pause ─► thread "failover": all is acknowledged ─► follow the target
 //!                                                                            │
 //!   writes go on, and get READONLY ◄── +CONTINUE ◄── PSYNC … FAILOVER ◄── "primary-link"
 //! ```
-//! The decisions are those of [`replicate::failover`]. The role changes in an exclusive section in
-//! which the target has acknowledged the whole stream. So no acknowledged write is missing there,
-//! and none is made here afterwards. Only a forced failover gives that up.
+//! [`replicate::failover`] makes the decisions. The role changes under the exclusive ownership of
+//! the keyspace, when the target has acknowledged the whole stream. So the target has every write
+//! that a client of this server saw succeed, and this server accepts no more writes. Only a forced
+//! failover may lose writes.
 
 use std::io;
 use std::sync::Arc;
@@ -26,14 +28,14 @@ use crate::config::table::process::SHUTDOWN_TIMEOUT;
 use crate::replication::upstream::PrimaryAddress;
 use crate::shared::{Message, Shared};
 
-/// The interval at which a failover is checked before the server ends.
+/// The time between two checks of a failover that runs before the server ends.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Begins a failover and the pause of writes. Returns the number of the failover, for [`start`].
-/// Writes that have begun may still be in progress.
+/// Begins a failover and pauses the writes of clients. Returns the number of the failover, for
+/// [`start`]. Writes that have begun may still be in progress.
 ///
 /// # Errors
-/// The reason for which it cannot begin.
+/// The reason for which the failover cannot begin.
 pub fn begin(shared: &Shared, request: Request) -> Result<u64, Refusal> {
     let replication = &shared.replication;
     let mut failover = replication.failover.lock();
@@ -43,9 +45,9 @@ pub fn begin(shared: &Shared, request: Request) -> Result<u64, Refusal> {
     Ok(number)
 }
 
-/// Makes a replica the primary before this server ends, if it is a primary and has replicas. Waits
-/// for the end of the failover, at most for `shutdown-timeout`, and while `is_wanted`. The calling
-/// thread is outside the gate.
+/// Makes a replica the primary before this server ends, if this server is a primary with replicas.
+/// Waits for the end of the failover, at most for `shutdown-timeout`. Ends the failover early when
+/// `is_wanted` returns false. The calling thread is outside the gate.
 pub fn before_end(shared: &Arc<Shared>, is_wanted: impl Fn() -> bool) {
     let timeout_ms = SHUTDOWN_TIMEOUT.of(&shared.config()).saturating_mul(1000);
     let until_ms = shared.uptime_ms().saturating_add(timeout_ms);
@@ -80,14 +82,15 @@ pub fn before_end(shared: &Arc<Shared>, is_wanted: impl Fn() -> bool) {
     }
 }
 
-/// Ends failover `number` as [`abort_number`] does. The calling thread is outside the gate.
+/// Ends failover `number` without success, as [`abort_number`] does. The calling thread is outside
+/// the gate.
 fn abort_from_outside(shared: &Arc<Shared>, number: u64) {
     let outbox = Outbox::default();
     shared.engine.gate.exclusive(|alone| abort_number(shared, alone, (number, ABORTED), &outbox));
     shared.wake(&outbox);
 }
 
-/// Starts the thread of a failover that has begun.
+/// Starts the thread `failover`, which waits for a replica and changes the role.
 ///
 /// # Errors
 /// If the thread cannot be started.
@@ -97,8 +100,9 @@ pub fn start(shared: &Arc<Shared>, number: u64) -> io::Result<()> {
     std::thread::Builder::new().name("failover".to_owned()).spawn(body).map(drop)
 }
 
-/// Waits until a replica has caught up or the deadline has passed, and then calls [`act`]. Returns
-/// false at the end of failover `number`.
+/// Waits until a replica has acknowledged all changes or the deadline has passed, and then calls
+/// [`act`]. Returns false once failover `number` has ended, otherwise true: the caller calls it
+/// again.
 fn await_sync(shared: &Arc<Shared>, number: u64) -> bool {
     let replication = &shared.replication;
     if shared.stopping.load(Acquire) {
@@ -122,8 +126,9 @@ fn await_sync(shared: &Arc<Shared>, number: u64) -> bool {
     true
 }
 
-/// Performs the next step of failover `number`. The step is determined anew, because all changes
-/// are in the stream only now.
+/// Merges the change log, determines the next step of failover `number` again, and performs it. The
+/// step may differ from the one before, because only now all changes are in the stream. The caller
+/// owns the keyspace.
 fn act(shared: &Arc<Shared>, alone: &Exclusive, number: u64, outbox: &Outbox) {
     let replication = &shared.replication;
     shared.engine.log.pass_on(alone, outbox);
@@ -149,8 +154,9 @@ fn act(shared: &Arc<Shared>, alone: &Exclusive, number: u64, outbox: &Outbox) {
     change::follow(shared, alone, PrimaryAddress { host, port }, outbox);
 }
 
-/// Ends the failover without success, and makes this server a primary again. Returns false if there
-/// is none. The caller owns the keyspace.
+/// Ends the failover without success, for `reason`. If this server has become a replica by it,
+/// makes the server a primary again. Returns false if no failover is in progress. The caller owns
+/// the keyspace.
 pub fn abort(shared: &Arc<Shared>, alone: &Exclusive, reason: &str, outbox: &Outbox) -> bool {
     let aborted = shared.replication.failover.lock().abort(reason);
     let was_on = aborted.is_some();
@@ -158,13 +164,14 @@ pub fn abort(shared: &Arc<Shared>, alone: &Exclusive, reason: &str, outbox: &Out
     was_on
 }
 
-/// Does the same as [`abort`] if the failover is that with this number.
+/// Ends the failover as [`abort`] does, if its number is `number`.
 pub fn abort_number(shared: &Arc<Shared>, alone: &Exclusive, (number, reason): (u64, &str), outbox: &Outbox) {
     let aborted = shared.replication.failover.lock().abort_number(number, reason);
     aborted.into_iter().for_each(|aborted| end_aborted(shared, alone, aborted, outbox));
 }
 
-/// Takes back the role that the failover has changed, and ends the pause.
+/// Makes this server a primary again if the aborted failover had made it a replica, and ends the
+/// pause of writes.
 fn end_aborted(shared: &Arc<Shared>, alone: &Exclusive, aborted: Aborted, outbox: &Outbox) {
     tracing::info!("{}", aborted.message);
     if aborted.was_in_progress {
@@ -173,7 +180,7 @@ fn end_aborted(shared: &Arc<Shared>, alone: &Exclusive, aborted: Aborted, outbox
     end_pause(shared);
 }
 
-/// Lets the postponed clients continue.
+/// Ends the pause of writes, and wakes the thread of the failover.
 fn end_pause(shared: &Shared) {
     shared.replication.failover.notify();
     if shared.engine.pause.end(PauseReason::Failover) {
@@ -181,15 +188,17 @@ fn end_pause(shared: &Shared) {
     }
 }
 
-/// Ends the failover, if there is one: the target has become the primary and answers. The caller
-/// owns the keyspace.
+/// Ends the failover with success, if one is in progress: the target has become the primary and
+/// replies as one. The caller owns the keyspace.
 pub(super) fn succeed(shared: &Shared, _alone: &Exclusive) {
     if shared.replication.failover.lock().succeed() {
         end_pause(shared);
     }
 }
 
-/// Ends a link whose request to become the primary was refused with `error`.
+/// Handles the error reply of the target to the request to become the primary. Returns the reason
+/// for which the link ends. Ends the failover without success, unless an earlier request has made
+/// the target the primary.
 pub(super) fn refused(shared: &Arc<Shared>, epoch: u64, error: LinkError, asked: Asked) -> LinkEnd {
     let outbox = Outbox::default();
     let end = shared.engine.gate.exclusive(|alone| {

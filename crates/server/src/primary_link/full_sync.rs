@@ -20,17 +20,19 @@ use crate::random::random_repl_id;
 use crate::replication::memory::backlog_limit_bytes;
 use crate::shared::Shared;
 
-/// The history of the primary, which this replica adopts together with the data.
+/// The history of the primary, which this replica takes over together with the data.
 struct History<'s> {
     shared: &'s Arc<Shared>,
-    /// The number of changes of the primary at which the link began.
+    /// The epoch of the link: the number of times that the server had changed its primary when the
+    /// link began.
     epoch: u64,
     id: ReplId,
     offset: u64,
 }
 
 impl History<'_> {
-    /// Ends the own history before the data is removed, so that no replica continues it.
+    /// Ends the own history before the data is removed, so that no other server can continue it.
+    /// Fails if the link was replaced.
     fn end_own(&self, _alone: &Exclusive) -> Result<(), String> {
         let replication = &self.shared.replication;
         if replication.upstream.epoch() != self.epoch {
@@ -41,7 +43,8 @@ impl History<'_> {
         Ok(())
     }
 
-    /// Adopts the history of the primary.
+    /// Takes over the history of the primary. `stream_db` is the database that is selected in its
+    /// stream.
     fn adopt(&self, _alone: &Exclusive, stream_db: Option<u32>) {
         let replication = &self.shared.replication;
         self.shared.engine.server_state.role.local_deadlines.clear();
@@ -59,10 +62,11 @@ impl History<'_> {
     }
 }
 
-/// The takeover of the history with a snapshot from a source `S`.
+/// The steps of the link during the replacement of all data by a snapshot from a source of type
+/// `S`.
 struct TakeHistory<'s, S> {
     history: History<'s>,
-    /// Reads what the loader has left of the snapshot.
+    /// The function that reads the bytes of the snapshot which the loader has not read.
     skip_rest: fn(&mut S) -> Result<(), String>,
 }
 
@@ -80,11 +84,11 @@ impl<S: ByteSource> Takeover<S> for TakeHistory<'_, S> {
     }
 }
 
-/// Receives a snapshot and replaces all data by it. Then takes over the history of the primary:
-/// `id`, with `offset` as the end of the stream.
+/// Receives a snapshot and replaces all data by it. Takes over the history of the primary: its
+/// replication ID is `id`, and the stream continues at `offset`.
 ///
 /// # Errors
-/// The reason for which the link ends.
+/// The reason for which the link must end.
 pub(super) fn replace_data(
     connection: &mut Connection<'_>,
     epoch: u64,
@@ -132,23 +136,25 @@ pub(super) fn replace_data(
     }
 }
 
-/// Creates the takeover with a snapshot that is loaded while it arrives.
+/// Creates the steps of a takeover whose snapshot is loaded while it is received.
 fn while_it_arrives<'s, 'c, 't>(history: History<'s>) -> TakeHistory<'s, Transfer<'c, 't>> {
     TakeHistory { history, skip_rest: |source| source.skip_rest().map_err(|end| end.to_string()) }
 }
 
-/// A way to load a snapshot.
+/// A way to receive and load a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoadWay {
     /// The snapshot is received into a file, and loaded when it is complete.
     ByFile,
     /// All data is removed, and the snapshot is loaded while it is received.
     Direct,
-    /// The snapshot is loaded while it is received; clients read the old data meanwhile.
+    /// The snapshot is loaded beside the old data while it is received. Clients can read the old
+    /// data, or get `-LOADING`.
     Beside(OldData),
 }
 
-/// Returns the way to load a snapshot of the history `id` (`repl-diskless-load`).
+/// Returns the way to load a snapshot of the history `id`, as the option `repl-diskless-load`
+/// requires.
 fn way_to_load(shared: &Shared, id: ReplId) -> LoadWay {
     let is_empty = || {
         let keyspace = &shared.engine.keyspace;
@@ -173,7 +179,7 @@ fn incoming<'c, 't>(transfer: Transfer<'c, 't>) -> Incoming<Transfer<'c, 't>> {
     Incoming { source: transfer, len_bytes }
 }
 
-/// A guard: while it exists, INFO reports an asynchronous load.
+/// A guard: while this value exists, INFO reports a load beside the data (`async_loading`).
 struct AsyncLoading<'s>(&'s Shared);
 
 impl<'s> AsyncLoading<'s> {
@@ -191,7 +197,7 @@ impl Drop for AsyncLoading<'_> {
     }
 }
 
-/// Receives a snapshot into a temporary file.
+/// Receives a snapshot into a temporary file. Returns the file.
 fn receive(mut transfer: Transfer<'_, '_>) -> Result<ReceivedSnapshot, LinkEnd> {
     let shared = Arc::clone(transfer.shared());
     match transfer.total_bytes() {

@@ -6,9 +6,9 @@
 //!                          └── every second ◄── the link ends ◄──┘       │
 //!                                                    backlog, acknowledgements
 //! ```
-//! The decisions are those of `replicate::link`, and the stream runs in `engine::apply`. Both have
-//! no socket. The thread `primary-link` does all of this in sequence: it waits for bytes of one
-//! connection, and applies them itself. TCP holds back a primary that sends faster.
+//! `replicate::link` makes the decisions, and `engine::apply` applies the stream. Neither has a
+//! socket. The thread `primary-link` receives the bytes of one connection and applies them itself.
+//! If the primary sends faster than the thread applies, TCP makes the primary wait.
 //!
 //! | Module | Part |
 //! |---|---|

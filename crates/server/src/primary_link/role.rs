@@ -1,8 +1,8 @@
 //! The changes of the role: from primary to replica, from one primary to another, and back.
 //!
 //! The role changes under the exclusive ownership of the keyspace. No unit is in progress then, and
-//! each unit that begins afterwards finds the new role: the applier of an old stream applies
-//! nothing more, and a write that was checked under the old role is checked again.
+//! each later unit runs under the new role. The stream of a former primary is applied no further,
+//! and a write that was checked under the old role is checked again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,9 +16,9 @@ use crate::replica_stream as stream;
 use crate::replication::upstream::{Link, PrimaryAddress};
 use crate::shared::Shared;
 
-/// Makes this server a replica of the primary at `address`, and ends the link to another primary.
-/// The data stays until the new primary sends a snapshot. A new replica asks the primary to
-/// continue its own history, or the one before if the own one is empty. The caller owns the
+/// Makes this server a replica of the primary at `address`, and ends the link to a former primary.
+/// The data stays until the new primary sends a snapshot. The server will ask the primary to
+/// continue its present history, or the one before if the present one is empty. The caller owns the
 /// keyspace. The thread `primary-link`, if it runs, opens the link afterwards.
 pub fn follow(shared: &Arc<Shared>, alone: &Exclusive, address: PrimaryAddress, outbox: &Outbox) {
     // The reader takes what was changed so far; later changes are not of this server's history.
@@ -34,8 +34,8 @@ pub fn follow(shared: &Arc<Shared>, alone: &Exclusive, address: PrimaryAddress, 
     change(shared, Some(Link::new(address)));
 }
 
-/// Makes this server a primary, which continues the history of its former primary. Its replicas
-/// reconnect, and continue. The caller owns the keyspace.
+/// Makes this server a primary, which continues the history of its former primary. Its replicas are
+/// disconnected, reconnect and continue. Does nothing on a primary. The caller owns the keyspace.
 pub fn promote(shared: &Arc<Shared>, alone: &Exclusive, outbox: &Outbox) {
     let replication = &shared.replication;
     if !replication.upstream.is_replica() {
@@ -47,7 +47,8 @@ pub fn promote(shared: &Arc<Shared>, alone: &Exclusive, outbox: &Outbox) {
     replication.notify();
 }
 
-/// Sets the link to a new primary or removes it; the stream of the former primary ends.
+/// Replaces the link to the primary by `link`, or removes it. The stream of the former primary is
+/// applied no further.
 fn change(shared: &Arc<Shared>, link: Option<Link>) {
     let upstream = &shared.replication.upstream;
     let former = upstream.set_link(link);

@@ -1,10 +1,10 @@
-//! The start of the thread `primary-link`, by the first change of the role that needs it.
+//! The start of the thread `primary-link`, when the server becomes a replica for the first time.
 
 use std::sync::atomic::Ordering::Acquire;
 
 use crate::shared::Shared;
 
-/// Starts the thread unless it runs.
+/// Starts the thread `primary-link`, unless it already runs or the server stops.
 pub fn start(shared: &Shared) {
     let upstream = &shared.replication.upstream;
     let mut thread = upstream.thread.lock().expect("nothing panics while it is locked");

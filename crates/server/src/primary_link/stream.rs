@@ -1,5 +1,5 @@
-//! The stream of the primary: it is applied, passed on to replicas of this server, and
-//! acknowledged.
+//! The stream of the primary: the replica applies it, sends it to its own replicas, and
+//! acknowledges it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,28 +19,33 @@ use crate::config::table::replication as options;
 use crate::context::{ServerHost, SystemClock, unix_ms};
 use crate::shared::Shared;
 
-/// The time between two acknowledgements.
+/// The time between two acknowledgements to the primary.
 const ACK_INTERVAL: Duration = Duration::from_secs(1);
-/// The pause between two attempts while no request can be applied.
+/// The pause between two attempts to apply a request that must wait, for example because a script
+/// is busy.
 const RETRY: Duration = Duration::from_millis(1);
-/// The number of unapplied bytes from which receiving stops while no request can be applied.
+/// The number of received and unapplied bytes above which receiving stops while no request can be
+/// applied.
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// The time between two log lines about disk errors.
+/// The time between two log lines about commands applied in spite of disk errors.
 const UNWRITABLE_LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// The maximum number of log lines about failed commands of one link.
+/// The maximum number of log lines about failed commands for each link.
 const ERRORS_LOGGED_MAX: u64 = 100;
-/// The minimum number of missing bytes of a request for which the input buffer grows in advance.
+/// The minimum number of missing bytes of an incomplete request for which the input buffer grows to
+/// the size of the request at once.
 const EXPECTED_LEN_BYTES_MIN: usize = 64 << 10;
 
-/// The receiver of applied bytes: the backlog, and the acknowledgements.
+/// The receiver of the applied bytes: it appends them to the backlog and counts them for
+/// acknowledgements.
 struct Receiver<'s> {
     shared: &'s Shared,
     offsets: StreamOffsets,
-    /// The offsets before a request of an acknowledgement that is not sent yet; `None` without
-    /// one.
+    /// The offsets before a GETACK of the primary that is not answered yet; `None` if there is
+    /// none.
     asked: Option<StreamOffsets>,
     failures: u64,
-    /// The time of the last log line about disk errors; `None` before the first one.
+    /// The time of the last log line about commands applied in spite of disk errors; `None` before
+    /// the first one.
     unwritable_logged: Option<Instant>,
 }
 
@@ -84,8 +89,8 @@ impl Applied for Receiver<'_> {
 }
 
 /// Applies the stream from the present end of the history on, until the link ends. Returns the
-/// reason. `info` represents the primary in CLIENT LIST, `epoch` is that of the link, and `scripts`
-/// runs the scripts of old primaries.
+/// reason for its end. `info` represents the primary in CLIENT LIST. `epoch` is the epoch of the
+/// link. `scripts` runs the scripts that old primaries send.
 pub(super) fn follow(
     connection: &mut Connection<'_>,
     host: &ServerHost,
@@ -125,23 +130,24 @@ pub(super) fn follow(
     stream.run()
 }
 
-/// The state of applying a stream.
+/// The state of one link while the stream of the primary is applied.
 struct Stream<'c, 't, 's> {
     connection: &'c mut Connection<'t>,
     applier: Applier<'s, SystemClock, ServerHost>,
     receiver: Receiver<'s>,
     next_ack: Instant,
-    /// True if a poll has received all bytes that had arrived before a promotion was requested.
+    /// True if, since a promotion was requested, a poll has received all bytes that had arrived
+    /// before.
     has_looked: bool,
     courtesy: Courtesy,
 }
 
-/// The step after the application of what has arrived.
+/// The next step after all received bytes were applied as far as possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextStep {
-    /// More input is needed.
+    /// Wait for more bytes: the next request is incomplete.
     AwaitInput,
-    /// Nothing can be applied for the moment.
+    /// Wait for a short time: the next request cannot be applied at present.
     Retry,
 }
 
@@ -157,7 +163,7 @@ impl Stream<'_, '_, '_> {
         }
     }
 
-    /// Serves clients that wait for keys which the snapshot has brought.
+    /// Serves the clients that are blocked on keys which the loaded snapshot contains.
     fn serve_blocked(&mut self) -> Result<(), LinkEnd> {
         loop {
             let served = self.applier.serve_blocked();
@@ -170,7 +176,8 @@ impl Stream<'_, '_, '_> {
         }
     }
 
-    /// Applies what has arrived, as far as possible. Returns the next step.
+    /// Applies the received requests, as far as they are complete and can be applied. Returns the
+    /// next step.
     fn apply(&mut self) -> Result<NextStep, LinkEnd> {
         let shared = self.receiver.shared;
         self.applier.set_unknown(match options::REPL_UNSUPPORTED_COMMANDS.of(&shared.config()) {
@@ -238,7 +245,7 @@ impl Stream<'_, '_, '_> {
         }
     }
 
-    /// Waits for the next step.
+    /// Waits as the step `next` requires.
     fn wait(&mut self, next: NextStep) -> Result<(), LinkEnd> {
         self.connection.refresh_timeout();
         if next == NextStep::Retry {
@@ -265,15 +272,15 @@ impl Stream<'_, '_, '_> {
         Ok(())
     }
 
-    /// Returns true while CLIENT PAUSE holds the stream back. It does not during a promotion, which
-    /// applies what has arrived.
+    /// Returns true while CLIENT PAUSE prevents the application of the stream. Returns false while
+    /// a promotion waits, because all received bytes must then be applied.
     fn is_paused(&self) -> bool {
         let shared = self.receiver.shared;
         shared.engine.pause.is_on(unix_ms()) && !shared.replication.upstream.is_drain_requested()
     }
 
-    /// Counts the bytes of the stream that have arrived. All that is applied has been dropped from
-    /// the input.
+    /// Counts the bytes of the stream that were received since the last call. The input contains
+    /// exactly the bytes that are not applied.
     fn note_input(&mut self) {
         let offsets = &mut self.receiver.offsets;
         let arrived = offsets.applied() + self.connection.input().0.len() as u64;
@@ -281,7 +288,8 @@ impl Stream<'_, '_, '_> {
         self.receiver.shared.replication.upstream.read_offset.store(offsets.read(), Relaxed);
     }
 
-    /// Sends an acknowledgement.
+    /// Sends an acknowledgement to the primary, with the offset that was applied at the last GETACK
+    /// or is applied now.
     fn acknowledge(&mut self) {
         let offsets = self.receiver.asked.take().unwrap_or(self.receiver.offsets);
         self.next_ack = Instant::now() + ACK_INTERVAL;

@@ -1,5 +1,5 @@
-//! The thread `primary-link`: it opens the link of a replica to its primary again and again, and
-//! applies what arrives. It runs from the first REPLICAOF on.
+//! The thread `primary-link`: it opens the link of a replica to its primary, applies the stream,
+//! and opens the link again when it has ended. It runs from the first REPLICAOF on.
 
 use std::net::ToSocketAddrs as _;
 use std::sync::Arc;
@@ -25,19 +25,20 @@ use crate::persistence::primary_snapshot::accept_empty;
 use crate::replication::upstream::{LinkMessage, LinkPhase, PrimaryAddress};
 use crate::shared::Shared;
 
-/// The capacity of the mailbox.
+/// The capacity of the thread's mailbox, in messages.
 const MESSAGES_MAX: usize = 64;
-/// The time between two attempts to open the link.
+/// The time between two attempts to open the link, if the link was not up before.
 const RETRY: Duration = Duration::from_secs(1);
-/// The time between two checks while the server loads its own data.
+/// The time between two checks while the server loads its own data at the start.
 const LOADING_TICK: Duration = Duration::from_millis(20);
-/// The longest sleep while there is no primary.
+/// The longest sleep of the thread while the server is a primary.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The function that creates the engine of scripts for the applier of a stream.
+/// The function that creates a script engine for the applier of a stream, because old primaries
+/// send scripts.
 pub type MakeScripts = fn(&Arc<Shared>) -> Box<dyn ScriptEngine>;
 
-/// Prepares the start of the thread: the first REPLICAOF starts it.
+/// Stores the function that starts the thread; the first REPLICAOF calls it.
 pub fn prepare(host: &ServerHost, make_scripts: MakeScripts) {
     let (host, upstream) = (host.clone(), &host.shared().replication.upstream);
     let starter = move || {
@@ -50,7 +51,7 @@ pub fn prepare(host: &ServerHost, make_scripts: MakeScripts) {
     *upstream.starter.lock().expect("nothing panics while it is locked") = Some(Box::new(starter));
 }
 
-/// Waits until the thread has ended, while the server stops.
+/// Waits until the thread `primary-link` has ended, while the server stops.
 pub fn join(shared: &Shared) {
     let upstream = &shared.replication.upstream;
     upstream.wake();
@@ -64,7 +65,7 @@ pub fn join(shared: &Shared) {
     }
 }
 
-/// Returns the options of the thread's loop, which has one connection.
+/// Returns the options of the thread's event loop, which has only one connection.
 fn loop_options() -> LoopOptions {
     LoopOptions {
         backend: BackendChoice::Epoll,
@@ -118,7 +119,7 @@ impl LinkThread {
         }
     }
 
-    /// Sleeps until the link changes or `time` has passed.
+    /// Sleeps for `time`, or until the primary was changed since `epoch` or the server stops.
     fn sleep(&mut self, time: Duration, epoch: u64) {
         let (until, mut events) = (Instant::now() + time, Vec::new());
         let shared = Arc::clone(self.host.shared());
@@ -140,8 +141,8 @@ impl LinkThread {
         }
     }
 
-    /// Records the end of a link. Returns true if it was up, so that the next attempt begins at
-    /// once.
+    /// Records the end `end` of the link with this epoch. Returns true if the stream was being
+    /// applied; then the thread opens the link again at once.
     fn note_end(&self, shared: &Arc<Shared>, end: LinkEnd, epoch: u64) -> bool {
         let upstream = &shared.replication.upstream;
         let now_ms = shared.uptime_ms();
@@ -170,7 +171,8 @@ impl LinkThread {
         was_up
     }
 
-    /// Opens a link and applies the stream, until the link ends. Returns the reason.
+    /// Opens a link to `primary` and applies the stream, until the link ends. Returns the reason
+    /// for its end.
     fn follow(&mut self, primary: &PrimaryAddress, epoch: u64) -> LinkEnd {
         match self.try_follow(primary, epoch) {
             Ok(end) | Err(end) => end,
@@ -240,7 +242,8 @@ impl LinkThread {
     }
 }
 
-/// Continues with the history of the primary, whose ID may be a new one.
+/// Continues with the history of the primary after `+CONTINUE`, whose new ID is `id` if there is
+/// one.
 fn continue_as(shared: &Shared, epoch: u64, id: Option<ReplId>) -> Result<(), LinkEnd> {
     // The role does not change meanwhile: a new primary keeps its own ID.
     shared.engine.gate.exclusive(|alone| {
@@ -257,7 +260,8 @@ fn continue_as(shared: &Shared, epoch: u64, id: Option<ReplId>) -> Result<(), Li
     })
 }
 
-/// Ends the failover of which this link is a part, if any: the primary sends a snapshot.
+/// Ends the failover with success if this link is its link to the target: the target sends a
+/// snapshot, so it is the primary.
 fn end_failover(shared: &Shared, epoch: u64) {
     shared.engine.gate.exclusive(|alone| {
         if shared.replication.upstream.epoch() == epoch {
@@ -266,7 +270,8 @@ fn end_failover(shared: &Shared, epoch: u64) {
     });
 }
 
-/// Performs the handshake. Returns its last step: a full or a partial synchronisation.
+/// Performs the handshake with the primary. Returns its last step: a full or a partial
+/// synchronisation.
 fn shake_hands(
     connection: &mut Connection<'_>,
     (options, ask): (LinkOptions, Ask),
@@ -302,7 +307,7 @@ fn shake_hands(
     }
 }
 
-/// Returns the properties that the handshake announces, and its requests.
+/// Returns the options of the handshake: the announced properties, and the kind of PSYNC.
 fn link_options(shared: &Shared, ask: Ask) -> LinkOptions {
     let resume = shared.replication.primary().resume_point();
     let store = shared.config();
@@ -321,7 +326,8 @@ fn link_options(shared: &Shared, ask: Ask) -> LinkOptions {
     }
 }
 
-/// Returns the client's side of TLS, if `tls-replication` is on.
+/// Returns the client's side of TLS for the host `host`, if `tls-replication` is on; otherwise
+/// `None`.
 fn tls_client(shared: &Shared, host: &str) -> Result<Option<TlsClient>, LinkEnd> {
     if !tls::REPLICATION.of(&shared.config()) {
         return Ok(None);
@@ -335,7 +341,7 @@ fn tls_client(shared: &Shared, host: &str) -> Result<Option<TlsClient>, LinkEnd>
     }
 }
 
-/// Registers the client that represents the primary.
+/// Registers the client that represents the primary in CLIENT LIST, and returns it.
 fn register(shared: &Shared, connection: &Connection<'_>, epoch: u64) -> Arc<ClientInfo> {
     let (fd, addresses) = connection.place();
     let unknown = || Address::Tcp(([0, 0, 0, 0], 0).into());

@@ -1,4 +1,4 @@
-//! The snapshot on the link to the primary, as a source of bytes for the loader.
+//! The snapshot on the link to the primary, as a source from which the loader reads.
 
 use std::sync::Arc;
 
@@ -10,14 +10,15 @@ use super::connection::{Connection, LinkEnd, TICK};
 use crate::replication::upstream::TransferProgress;
 use crate::shared::Shared;
 
-/// A snapshot that is being received. Reading it polls the connection.
+/// A snapshot that is being received. A read of this source receives from the connection if
+/// necessary.
 pub(super) struct Transfer<'c, 't> {
     connection: &'c mut Connection<'t>,
     payload: Payload,
-    /// Received payload. The bytes from `ready_from` on are not read yet.
+    /// A received part of the snapshot. The bytes from `ready_from` on are not read yet.
     ready: Vec<u8>,
     ready_from: usize,
-    /// True if the whole payload has been received.
+    /// True if the whole snapshot has been received.
     is_complete: bool,
 }
 
@@ -26,7 +27,7 @@ impl<'c, 't> Transfer<'c, 't> {
     /// connection alive.
     ///
     /// # Errors
-    /// The reason for which the link is over.
+    /// The reason for which the link must end.
     pub fn begin(connection: &'c mut Connection<'t>) -> Result<Self, LinkEnd> {
         let header = loop {
             match SnapshotHeader::parse(&connection.line()?)? {
@@ -51,7 +52,8 @@ impl<'c, 't> Transfer<'c, 't> {
         })
     }
 
-    /// Returns the length of the snapshot in bytes; `None` if the primary does not tell it.
+    /// Returns the number of bytes of the snapshot that are still to be received; `None` if the
+    /// primary has not sent its length.
     pub fn total_bytes(&self) -> Option<u64> {
         match self.payload {
             Payload::Length(left) => Some(left),
@@ -59,10 +61,10 @@ impl<'c, 't> Transfer<'c, 't> {
         }
     }
 
-    /// Waits for more of the payload, and returns it; `None` at its end.
+    /// Waits for the next part of the snapshot, and returns it; `None` at the end of the snapshot.
     ///
     /// # Errors
-    /// The reason for which the link is over.
+    /// The reason for which the link must end.
     pub fn next_part(&mut self) -> Result<Option<&[u8]>, LinkEnd> {
         self.ready.clear();
         self.ready_from = 0;
@@ -92,16 +94,16 @@ impl<'c, 't> Transfer<'c, 't> {
         Ok(Some(&self.ready))
     }
 
-    /// Reads the rest of the payload that the loader has not read.
+    /// Receives and drops the rest of the snapshot that the loader has not read.
     ///
     /// # Errors
-    /// The reason for which the link is over.
+    /// The reason for which the link must end.
     pub fn skip_rest(&mut self) -> Result<(), LinkEnd> {
         while self.next_part()?.is_some() {}
         Ok(())
     }
 
-    /// Returns the state of the server.
+    /// Returns the state that all threads of the server share.
     pub fn shared(&self) -> &'t Arc<Shared> {
         self.connection.shared
     }

@@ -1,5 +1,5 @@
-//! The begin of a snapshot for a cohort of replicas: its point in the stream, its version, its
-//! spool.
+//! The begin of the snapshot for a cohort, the replicas that share it: its point in the stream, its
+//! RDB version, its spool.
 
 use std::sync::Arc;
 
@@ -23,10 +23,11 @@ use crate::replication::spool::Spool;
 use crate::shared::Shared;
 use crate::snapshots::folder_path;
 
-/// Begins the snapshot of a cohort. Waits for the keyspace.
+/// Begins the snapshot of a cohort, for which it becomes the exclusive owner of the keyspace for a
+/// short time.
 ///
 /// # Errors
-/// If it cannot begin now, or not for these replicas.
+/// The reason why the snapshot cannot begin now, or never for these replicas.
 pub(super) fn begin(shared: &Arc<Shared>, cohort: &Cohort) -> Result<Begun, NotBegun> {
     let (folder, limit_bytes, version) = {
         let store = shared.config();
@@ -67,8 +68,9 @@ pub(super) fn begin(shared: &Arc<Shared>, cohort: &Cohort) -> Result<Begun, NotB
     }
 }
 
-/// Fixes the point of a snapshot in the stream. From there on, the backlog keeps the stream for the
-/// replicas of the cohort. The caller owns the keyspace.
+/// Fixes the point of a snapshot in the stream. From this point on, the backlog keeps the stream
+/// for the replicas of the cohort. Returns `None` if the stream cannot be recorded. The caller owns
+/// the keyspace.
 fn begin_point(
     shared: &Shared,
     cohort: &Cohort,

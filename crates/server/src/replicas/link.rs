@@ -15,32 +15,34 @@ use stdx::number::parse_i64;
 
 use crate::replication::spool::{Piece, SpoolReader};
 
-/// The length of the mark after a snapshot of unknown length, in bytes.
+/// The length in bytes of the random mark that ends a snapshot of unknown length.
 const END_MARK_LEN: usize = 40;
-/// The largest argument of a replica's request, in bytes. Replicas send acknowledgements only.
+/// The maximum length of an argument in a replica's request, in bytes. It may be small, because
+/// replicas send only acknowledgements.
 const ARG_LEN_MAX: u64 = 64 << 10;
 /// The maximum number of arguments of a replica's request.
 const ARGS_MAX: i64 = 64;
 
-/// The connection of a replica.
+/// The connection of a replica, as the thread `repl` knows it.
 pub(super) struct Link {
-    /// The connection in the loop of the thread.
+    /// The connection's id in the event loop of the thread `repl`.
     pub conn: ConnId,
-    /// The client, for CLIENT LIST.
+    /// The client that represents the replica in CLIENT LIST.
     pub info: Arc<ClientInfo>,
-    /// The user of the client.
+    /// The ACL user of the client.
     pub identity: Identity,
-    /// The replica's address and announced port, for the log.
+    /// The replica's address and announced port, for log lines.
     pub name: String,
-    /// The snapshot that is being sent to the replica.
+    /// The snapshot that is being sent to the replica; `None` if there is none.
     pub snapshot: Option<SnapshotOutput>,
-    /// The time at which bytes of the snapshot were last sent, in milliseconds.
+    /// The time in milliseconds of the server's clock of the last progress: bytes were queued for
+    /// the replica, or a request was received.
     pub progress_ms: u64,
     /// The parse state of an incomplete request.
     pub progress: Progress,
 }
 
-/// The output of a snapshot to a replica.
+/// The output of a snapshot to one replica.
 pub(super) struct SnapshotOutput {
     reader: SpoolReader,
     framing: Framing,
@@ -49,25 +51,25 @@ pub(super) struct SnapshotOutput {
     is_headed: bool,
 }
 
-/// The state of a snapshot's output after a call of [`SnapshotOutput::queue`].
+/// The result of [`SnapshotOutput::queue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queued {
-    /// More can be queued once some of the output is sent.
+    /// The output has reached its limit. The caller queues more once some of it is sent.
     Part,
-    /// Everything that is written so far is queued.
+    /// All bytes that the writer has written so far are queued; the snapshot is not complete.
     All,
-    /// The whole snapshot is queued.
+    /// The whole snapshot is queued, with its framing.
     Whole(Framing),
 }
 
 impl SnapshotOutput {
-    /// Creates the output of the snapshot that `reader` reads. `mark` is random.
+    /// Creates the output of the snapshot that `reader` reads. `mark` is a random end mark.
     pub fn new(reader: SpoolReader, framing: Framing, mark: [u8; END_MARK_LEN]) -> Self {
         Self { reader, framing, mark, is_headed: false }
     }
 
-    /// Queues parts of the snapshot until `out` has about `len_bytes_max` bytes, or there is no
-    /// more at present.
+    /// Queues parts of the snapshot until `out` has about `len_bytes_max` bytes, or until the
+    /// writer has written no more.
     ///
     /// # Errors
     /// If the snapshot has failed.
@@ -90,7 +92,8 @@ impl SnapshotOutput {
         Ok(Queued::Part)
     }
 
-    /// Queues the line before the snapshot. Returns false if its length is not known yet.
+    /// Queues the line before the snapshot, which has its length or its end mark. Returns false if
+    /// the line needs the length and it is not known yet.
     fn queue_head(&mut self, out: &mut ByteQueue) -> bool {
         let tail = out.tail_mut();
         match (self.framing, self.reader.spool().total_len_bytes()) {
@@ -106,14 +109,14 @@ impl SnapshotOutput {
         true
     }
 
-    /// Returns true before the first byte of the snapshot is queued. Newlines may then be sent to
-    /// keep the connection alive.
+    /// Returns true until the line before the snapshot is queued. Until then, newlines may be sent
+    /// to keep the connection alive.
     pub fn is_awaited(&self) -> bool {
         !self.is_headed
     }
 }
 
-/// An acknowledgement of a replica.
+/// The values in an acknowledgement of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ack {
     /// The offset up to which the replica has applied the stream.
@@ -122,11 +125,11 @@ pub(super) struct Ack {
     pub synced: Option<u64>,
 }
 
-/// Parses all complete requests in `input`. Returns the number of bytes that they take, and the
-/// last acknowledgement among them. Other requests are ignored, as a replica expects no replies.
+/// Parses all complete requests in `input`. Returns their length in bytes, and the last
+/// acknowledgement among them. Ignores other requests, because a replica expects no replies.
 ///
 /// # Errors
-/// If the bytes are no requests.
+/// If `input` does not contain valid requests.
 pub(super) fn take_acks(
     input: &[u8],
     position: u64,
@@ -150,7 +153,8 @@ pub(super) fn take_acks(
     }
 }
 
-/// Returns the acknowledgement in a request, if it is one: `REPLCONF ACK offset [FACK offset]`.
+/// Returns the values of the request `REPLCONF ACK offset [FACK offset]`; `None` for another
+/// request.
 fn ack(words: &[&[u8]]) -> Option<Ack> {
     let is = |at: usize, word: &str| words.get(at).is_some_and(|it| it.eq_ignore_ascii_case(word.as_bytes()));
     let number = |at: usize| words.get(at).and_then(|it| parse_i64(it)).and_then(|it| u64::try_from(it).ok());
@@ -160,11 +164,11 @@ fn ack(words: &[&[u8]]) -> Option<Ack> {
     Some(Ack { acked: number(2)?, synced: number(4).filter(|_| is(3, "FACK")) })
 }
 
-/// Checks the parser of what a replica sends, as a fuzz target: bytes in pieces of any length give
-/// the same last acknowledgement as at once, or an error both times.
+/// Checks the parser of a replica's requests, as a fuzz target. Bytes that arrive in pieces must
+/// give the same last acknowledgement as all bytes at once, or an error in both cases.
 ///
 /// # Panics
-/// If they do not.
+/// If the results differ.
 pub fn fuzz_requests(data: &[u8]) {
     let Some((&piece_len, input)) = data.split_first() else { return };
     let whole = take_acks(input, 0, &mut Progress::default());

@@ -1,4 +1,5 @@
-//! The service of replicas: the thread `repl`, which owns their connections, and what it drives.
+//! The service of replicas: the thread `repl`, which owns their connections, and the functions that
+//! it calls.
 //!
 //! | Module | Part |
 //! |---|---|

@@ -1,5 +1,6 @@
-//! The thread `repl`: it owns the connections of replicas. It sends them snapshots and the stream,
-//! takes their acknowledgements, and begins snapshots. It waits for no other thread.
+//! The thread `repl`, which owns the connections of replicas. It sends them snapshots and the
+//! stream, receives their acknowledgements, and begins snapshots. It never waits for another
+//! thread.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -35,24 +36,25 @@ use crate::replication::memory::{StreamMemory, backlog_limit_bytes, output_limit
 use crate::replication::messages::{Arrival, Begun, Message, NotBegun, Point};
 use crate::shared::{Message as WorkerMessage, Shared};
 
-/// The number of unsent bytes of a replica up to which more is queued.
+/// The number of unsent bytes of a replica's connection below which more of the stream is queued.
 const WINDOW_BYTES: usize = 256 << 10;
-/// The number of unsent bytes up to which more of a snapshot is queued. It is larger, because
-/// replicas share the blocks of a snapshot.
+/// The number of unsent bytes of a replica's connection below which more of a snapshot is queued.
+/// It is larger than [`WINDOW_BYTES`], because replicas share the blocks of a snapshot.
 const SNAPSHOT_WINDOW_BYTES: usize = 1 << 20;
-/// The longest time until a replica for which more may be queued is checked again.
+/// The longest sleep while more bytes can be queued for a replica as soon as it has received some.
 const REFILL: Duration = Duration::from_millis(1);
-/// The minimum length in bytes of a piece of the stream that is queued as a chunk of its own.
+/// The minimum length in bytes of a piece of the stream that is queued by reference. Shorter pieces
+/// are copied.
 const CHUNK_BYTES_MIN: usize = 512;
-/// The capacity of the mailbox, in messages.
+/// The capacity of the thread's mailbox, in messages.
 const MESSAGES_MAX: usize = 4096;
-/// The time between two rounds of regular work.
+/// The time between two rounds of regular work: new snapshots, limits, disconnections.
 const ROUND: Duration = Duration::from_millis(100);
-/// The time for which changes are gathered after some were sent, unless a client waits for
+/// The time for which further changes are gathered after bytes were sent, unless a client waits for
 /// acknowledgements. Each send costs a system call and a wake-up of the replica.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// Passes a connection to the thread `repl`, and starts the thread if necessary.
+/// Passes the connection of a new replica to the thread `repl`. Starts the thread if necessary.
 pub fn adopt(shared: &Arc<Shared>, arrival: Arrival) {
     let (id, arrival) = (arrival.info.id, Box::new(arrival));
     let sent = start(shared).and_then(|()| {
@@ -68,10 +70,10 @@ pub fn adopt(shared: &Arc<Shared>, arrival: Arrival) {
     }
 }
 
-/// Starts the thread unless it runs, or the server ends.
+/// Starts the thread `repl`, unless it already runs or the server stops.
 ///
 /// # Errors
-/// The reason why it cannot be started.
+/// The reason why the thread cannot be started.
 pub fn start(shared: &Arc<Shared>) -> Result<(), String> {
     let mut thread = shared.replication.thread.lock().expect("nothing panics while it is locked");
     if thread.is_some() || shared.stopping.load(Acquire) {
@@ -97,7 +99,7 @@ pub fn start(shared: &Arc<Shared>) -> Result<(), String> {
     started
 }
 
-/// Returns the options of the thread's loop. It has few connections, which send little.
+/// Returns the options of the thread's event loop. It has few connections, whose peers send little.
 fn loop_options() -> LoopOptions {
     LoopOptions {
         backend: BackendChoice::Epoll,
@@ -107,39 +109,40 @@ fn loop_options() -> LoopOptions {
     }
 }
 
-/// The thread; see the module.
+/// The state of the thread `repl`; see the module.
 struct ReplicationThread<'s> {
     shared: &'s Arc<Shared>,
     mailbox: &'s Mailbox<Message>,
     net: EventLoop,
-    /// The connections, by the ids of their clients.
+    /// The connections of the replicas, by the ids of their clients.
     links: BTreeMap<u64, Link>,
-    /// The clients of the connections.
+    /// The id of the client of each connection.
     clients: HashMap<ConnId, u64>,
-    /// True while a snapshot is about to begin.
+    /// True while a thread `repl-sync` fixes the point of a snapshot.
     is_beginning: bool,
-    /// The thread that frees the backlog; it may have ended.
+    /// The thread `repl-end`, which frees the backlog; it may have ended. `None` before the first
+    /// one.
     ending: Option<JoinHandle<()>>,
-    /// The value of `Users::closings` when the users of the links were last checked.
+    /// The value of `Users::closings` when the users of the replicas were last checked.
     closings_seen: u64,
     next_round: Instant,
     rounds: u64,
-    /// The time of the last ping, in milliseconds.
+    /// The time of the last PING in the stream, in milliseconds of the server's clock.
     last_ping_ms: u64,
 }
 
-/// The bytes that replicas got in a turn.
+/// The bytes that were queued for replicas in one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fed {
     /// No bytes.
     Nothing,
-    /// All bytes that were there.
+    /// All bytes that a replica can get at present.
     All,
-    /// As many bytes as may be queued for one replica. There may be more.
+    /// As many bytes as may be queued for a replica at a time. There may be more.
     Window,
 }
 
-/// The number of rounds in a second.
+/// The number of rounds per second.
 const ROUNDS_PER_SECOND: u64 = 10;
 
 impl<'s> ReplicationThread<'s> {
@@ -163,7 +166,7 @@ impl<'s> ReplicationThread<'s> {
         self.shared.uptime_ms()
     }
 
-    /// Runs until the server stops.
+    /// Runs the thread until the server stops.
     fn run(mut self) {
         let (mut events, mut fed) = (Vec::new(), Fed::Nothing);
         // Acquire: pairs with the store in `Replication::join`.
@@ -234,7 +237,7 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Adds a connection to the loop, and answers its request.
+    /// Adds the connection of a new replica to the loop, and answers its PSYNC or SYNC.
     fn adopt(&mut self, Arrival { socket, info, identity, request }: Arrival) {
         if self.shared.engine.clients.get(info.id).is_none() {
             // It was killed on its way.
@@ -277,7 +280,8 @@ impl<'s> ReplicationThread<'s> {
         self.answer(client, replica, &request);
     }
 
-    /// Adds a replica. Its stream continues if possible; otherwise it waits for a snapshot.
+    /// Adds a replica. Continues the stream at its offset if possible; otherwise the replica waits
+    /// for a snapshot.
     fn answer(&mut self, client: u64, replica: Replica, request: &SyncRequest) {
         let shared = self.shared;
         let link = &self.links[&client];
@@ -323,7 +327,7 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Handles the received requests of a replica.
+    /// Handles the requests received on `conn`: acknowledgements and signs of life.
     fn received(&mut self, conn: ConnId) {
         let Some(&client) = self.clients.get(&conn) else { return };
         let Some(link) = self.links.get_mut(&client) else { return };
@@ -359,8 +363,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Wakes the clients and the failover that wait for acknowledgements, and counts the good
-    /// replicas.
+    /// Wakes the clients of WAIT and the failover that wait for acknowledgements, and updates the
+    /// number of good replicas.
     fn acknowledged(&self) {
         self.shared.replication.failover.notify();
         update_good_replicas(self.shared, self.now_ms());
@@ -380,7 +384,7 @@ impl<'s> ReplicationThread<'s> {
         self.acknowledged();
     }
 
-    /// Closes the connection of a replica.
+    /// Closes the connection of a replica and removes the replica.
     fn disconnect(&mut self, client: u64) {
         if let Some(link) = self.links.get(&client) {
             let conn = link.conn;
@@ -389,7 +393,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Queues as many bytes for each replica as may be queued now.
+    /// Queues the next bytes for each replica, as many as may be queued. Returns the most that a
+    /// replica got.
     fn feed_all(&mut self) -> Fed {
         let mut fed = Fed::Nothing;
         for client in self.links.keys().copied().collect::<Vec<u64>>() {
@@ -460,7 +465,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Continues with a replica whose snapshot is completely queued.
+    /// Handles a snapshot that is completely queued: begins the stream, waits for an
+    /// acknowledgement, or closes the connection.
     fn snapshot_sent(&mut self, client: u64, framing: Framing) {
         let Some(link) = self.links.get_mut(&client) else { return };
         link.snapshot = None;
@@ -478,7 +484,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Begins the snapshot of the cohort that is due, if no other is about to begin.
+    /// Begins the snapshot of the cohort that is due, if no snapshot is beginning and no save or
+    /// rewrite is in progress.
     fn begin_due(&mut self) {
         if self.is_beginning || full_sync::is_busy(self.shared) {
             return;
@@ -519,8 +526,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Replies to the replicas of a cohort once the point of their snapshot is fixed, or has
-    /// failed.
+    /// Handles the result of the attempt to begin a snapshot: prepares its output to the replicas
+    /// of the cohort, or sends them an error.
     fn begun(&mut self, result: Result<Begun, NotBegun>) {
         self.is_beginning = false;
         match result {
@@ -558,7 +565,7 @@ impl<'s> ReplicationThread<'s> {
         (link.snapshot, link.progress_ms) = (Some(snapshot), now_ms);
     }
 
-    /// Performs the work of each round, see [`ROUND`].
+    /// Performs the regular work of one round, every [`ROUND`].
     fn round(&mut self) {
         self.rounds += 1;
         self.disconnect_former_users();
@@ -613,8 +620,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Performs the work of each second: pings, newlines during snapshots, timeouts, and the size
-    /// of the backlog.
+    /// Performs the regular work of each second: PING, newlines before snapshots, timeouts, and the
+    /// size of the backlog.
     fn second(&mut self) {
         let now_ms = self.now_ms();
         let (ping_ms, timeout_ms, backlog_bytes, ttl_ms) = {
@@ -669,7 +676,7 @@ impl<'s> ReplicationThread<'s> {
         self.end_stream_if_due(ttl_ms);
     }
 
-    /// Frees the backlog if it has had no replica for too long.
+    /// Starts a thread that frees the backlog, if there has been no replica for `ttl_ms`.
     fn end_stream_if_due(&mut self, ttl_ms: u64) {
         let is_due = self.shared.replication.primary().is_backlog_due(ttl_ms, self.now_ms());
         if !is_due || self.ending.as_ref().is_some_and(|thread| !thread.is_finished()) {
@@ -687,9 +694,8 @@ impl<'s> ReplicationThread<'s> {
     }
 }
 
-/// Queues a piece of the stream. The memory of a chunk is freed once the chunk is sent, the memory
-/// of the tail only once everything is sent. So only small pieces, and the first one, are appended
-/// to the tail.
+/// Queues a piece of the stream. A piece queued by reference is freed once it is sent; copied bytes
+/// are freed only once all output is sent. So only small pieces, and the first one, are copied.
 fn queue(out: &mut ByteQueue, piece: Piece) {
     match piece {
         Piece::Copied(bytes) if out.is_empty() || bytes.len() < CHUNK_BYTES_MIN => {
@@ -700,7 +706,7 @@ fn queue(out: &mut ByteQueue, piece: Piece) {
     }
 }
 
-/// Returns the options that determine the start of a snapshot.
+/// Returns the options that determine when the snapshot of a cohort starts.
 fn cohort_options(shared: &Shared) -> CohortOptions {
     let store = shared.config();
     CohortOptions {
@@ -713,13 +719,13 @@ fn cohort_options(shared: &Shared) -> CohortOptions {
     }
 }
 
-/// Returns 40 random characters.
+/// Returns 40 random characters, to mark the end of a snapshot.
 fn random_mark() -> [u8; 40] {
     let id = random_repl_id();
     id.as_str().as_bytes().try_into().expect("an id has 40 digits")
 }
 
-/// Returns the address of a replica with its announced port, for the log.
+/// Returns the address and the announced port of a replica, for log lines.
 fn name_of(replica: &Replica) -> String {
     match replica.handshake.listening_port {
         0 => format!("{}:<unknown-replica-port>", replica.address()),
@@ -727,7 +733,7 @@ fn name_of(replica: &Replica) -> String {
     }
 }
 
-/// Logs the reason for a full synchronisation.
+/// Logs the reason for a full synchronisation of the replica on `link`.
 fn log_full(link: &Link, reason: FullReason, request: &SyncRequest, history: &replicate::history::History) {
     let name = &link.name;
     match reason {

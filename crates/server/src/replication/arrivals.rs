@@ -1,4 +1,5 @@
-//! Handshakes and requests of replicas whose connections still belong to I/O threads.
+//! The handshakes and synchronisation requests of replicas whose connections still belong to I/O
+//! threads.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -8,31 +9,34 @@ use std::sync::{Mutex, MutexGuard};
 use replicate::handshake::Handshake;
 use replicate::replica::Dialect;
 
-/// A request for synchronisation.
+/// A request of a replica for synchronisation, by PSYNC or SYNC.
 #[derive(Clone, Debug)]
 pub struct SyncRequest {
     /// The properties that the replica has announced with REPLCONF.
     pub handshake: Handshake,
-    /// The command of the request.
+    /// The command by which the replica requested the data.
     pub dialect: Dialect,
-    /// The replication ID of PSYNC; `?` if the replica has no data.
+    /// The replication ID in the PSYNC; `?` if the replica has no data.
     pub id: Vec<u8>,
-    /// The 1-based offset of the next byte of PSYNC; -1 if the replica has no data.
+    /// The 1-based offset in the PSYNC of the next byte that the replica needs; -1 if it has no
+    /// data.
     pub next: i64,
 }
 
-/// The announced properties and the synchronisation request of a connection.
+/// The announced properties of one connection, and its synchronisation request if it has sent one.
 #[derive(Debug, Default)]
 struct Entry {
     handshake: Handshake,
     request: Option<(Dialect, Vec<u8>, i64)>,
 }
 
-/// The handshakes and requests of future replicas, by the ids of their clients. The lock is a leaf.
+/// The handshakes and requests of connections that are about to become replicas, by the ids of
+/// their clients. The lock is a leaf.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     entries: Mutex<HashMap<u64, Entry>>,
-    /// The number of entries. While it is 0, the end of a connection costs only one load.
+    /// The number of connections with a handshake or request. While it is 0,
+    /// [`forget`](Self::forget) costs only one load.
     count: AtomicUsize,
 }
 
@@ -41,7 +45,7 @@ impl Arrivals {
         self.entries.lock().expect("nothing panics while arrivals are locked")
     }
 
-    /// Calls `change` with the handshake of a client.
+    /// Calls `change` with the announced properties of a client. Returns its result.
     pub fn with_handshake<R>(&self, client: u64, change: impl FnOnce(&mut Handshake) -> R) -> R {
         let mut entries = self.lock();
         let result = change(&mut entries.entry(client).or_default().handshake);
@@ -49,20 +53,22 @@ impl Arrivals {
         result
     }
 
-    /// Records the request of a client, whose connection then moves to the thread `repl`.
+    /// Records the PSYNC or SYNC of a client. The connection then moves to the thread `repl`.
     pub fn ask(&self, client: u64, dialect: Dialect, (id, next): (Vec<u8>, i64)) {
         let mut entries = self.lock();
         entries.entry(client).or_default().request = Some((dialect, id, next));
         self.count.store(entries.len(), Relaxed);
     }
 
-    /// Takes the request of a client whose connection was removed from its I/O thread's loop.
+    /// Removes the request of a client, whose connection has left its I/O thread's loop, and
+    /// returns it. `None` if there is none.
     pub fn take(&self, client: u64) -> Option<SyncRequest> {
         let Entry { handshake, request } = self.remove(client)?;
         request.map(|(dialect, id, next)| SyncRequest { handshake, dialect, id, next })
     }
 
-    /// Removes the handshake of a client that has disconnected. Costs one load for other clients.
+    /// Removes the handshake of a client that has disconnected. Costs one load if no connection has
+    /// a handshake.
     pub fn forget(&self, client: u64) {
         if self.count.load(Relaxed) > 0 {
             self.remove(client);

@@ -1,4 +1,4 @@
-//! The failover of this server, as its threads share it.
+//! The state of this server's failover, shared by its threads.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,19 +7,21 @@ use std::time::Duration;
 
 use replicate::failover::Failover;
 
-/// The failover of this server, or none. It changes from one server to another under the exclusive
-/// ownership of the keyspace only.
+/// The state of this server's failover, and the means to wait for acknowledgements during it. The
+/// role of the server changes under the exclusive ownership of the keyspace only.
 #[derive(Default)]
 pub struct SharedFailover {
     failover: Mutex<Failover>,
-    /// True while the thread of a failover checks the replicas or waits for acknowledgements.
+    /// True while the thread `failover` checks the replicas or waits for acknowledgements.
     is_awaited: AtomicBool,
-    /// Notified when a replica acknowledges, and at the end of a failover.
+    /// The condition variable on which the thread `failover` waits. Notified when a replica
+    /// acknowledges, and at the end of a failover.
     news: Condvar,
 }
 
 impl SharedFailover {
-    /// Locks the failover. Meanwhile only the table of replicas may be locked.
+    /// Locks the state of the failover. While it is locked, the caller may only lock the table of
+    /// replicas.
     pub fn lock(&self) -> MutexGuard<'_, Failover> {
         self.failover.lock().expect("nothing panics while the failover is locked")
     }
@@ -29,7 +31,7 @@ impl SharedFailover {
         self.lock().is_on()
     }
 
-    /// Locks the failover to check the replicas. Afterwards the caller may
+    /// Locks the state of the failover, for a caller that then checks the replicas and may
     /// [`wait`](Self::wait).
     pub fn lock_to_wait(&self) -> MutexGuard<'_, Failover> {
         // Relaxed: the lock of the table of replicas orders it. Who acknowledges after the caller's
@@ -39,14 +41,15 @@ impl SharedFailover {
     }
 
     /// Waits for an acknowledgement or the end of the failover, at most for `time_ms` milliseconds.
-    /// `failover` is the lock under which the caller has found nothing to do.
+    /// `failover` is the lock from [`lock_to_wait`](Self::lock_to_wait).
     pub fn wait(&self, failover: MutexGuard<'_, Failover>, time_ms: u64) {
         let waited = self.news.wait_timeout(failover, Duration::from_millis(time_ms));
         drop(waited.expect("nothing panics while the failover is locked"));
         self.is_awaited.store(false, Relaxed);
     }
 
-    /// Wakes the thread of a failover to check the replicas. Costs one load without a failover.
+    /// Wakes the thread `failover`, which then checks the replicas. Costs one load if it does not
+    /// wait.
     pub fn notify(&self) {
         // Relaxed: see `lock_to_wait`. If another thread has just stopped to wait, the next one
         // looks again after its time.

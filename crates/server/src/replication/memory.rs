@@ -7,23 +7,23 @@ use replicate::primary::{OutputLimit, Primary};
 use crate::config::ConfigStore;
 use crate::config::table::replication::REPL_BACKLOG_SIZE;
 
-/// The memory of the stream, in bytes.
+/// The memory of the replication stream, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamMemory {
-    /// The memory up to the configured size of the backlog.
+    /// The memory of the backlog, up to its configured size.
     pub backlog: u64,
-    /// The memory beyond the size of the backlog, kept only for slow replicas.
+    /// The memory beyond the configured size of the backlog, used only because a replica is slow.
     pub beyond: u64,
 }
 
 impl StreamMemory {
-    /// Reads the memory of the stream. O(blocks of the backlog).
+    /// Returns the memory of the stream; 0 without a backlog. O(1).
     pub fn of(primary: &Primary) -> Self {
         primary.backlog().map(Self::of_backlog).unwrap_or_default()
     }
 
-    /// Reads the memory of the backlog. Unless a replica is further behind than the backlog is
-    /// long, all of it is the backlog's: the excess is parts of blocks.
+    /// Returns the memory of the backlog. If no replica has more unsent bytes than the configured
+    /// size, all memory counts as that of the backlog: any excess is due to whole blocks.
     fn of_backlog(backlog: &Backlog) -> Self {
         let total = backlog.memory_bytes();
         if backlog.behind_bytes() <= backlog.limit_bytes() {
@@ -33,21 +33,22 @@ impl StreamMemory {
         Self { backlog: within, beyond: total - within }
     }
 
-    /// Returns the memory of the stream as a whole.
+    /// Returns the whole memory of the stream, in bytes.
     pub fn total(self) -> u64 {
         self.backlog + self.beyond
     }
 }
 
-/// The smallest backlog, in bytes, as in Redis.
+/// The minimum size of the backlog in bytes, as in Redis.
 const BACKLOG_BYTES_MIN: u64 = 16 << 10;
 
-/// Returns the size of the backlog in bytes: `repl-backlog-size`, at least [`BACKLOG_BYTES_MIN`].
+/// Returns the size of the backlog in bytes: the option `repl-backlog-size`, at least
+/// [`BACKLOG_BYTES_MIN`].
 pub fn backlog_limit_bytes(config: &ConfigStore) -> u64 {
     REPL_BACKLOG_SIZE.of(config).max(BACKLOG_BYTES_MIN)
 }
 
-/// Returns the limit on the bytes that a replica has still to read: `client-output-buffer-limit
+/// Returns the limit on the unsent bytes of a replica, from the option `client-output-buffer-limit
 /// replica`.
 pub fn output_limit(limits: &ClientLimits) -> OutputLimit {
     let limit = limits.replica_output_limit;

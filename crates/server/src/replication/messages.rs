@@ -1,4 +1,4 @@
-//! The messages to the thread that owns the connections of replicas.
+//! The messages to the thread `repl`, which owns the connections of replicas.
 
 use std::sync::Arc;
 
@@ -11,32 +11,32 @@ use replicate::history::ReplId;
 use super::arrivals::SyncRequest;
 use super::spool::SpoolReader;
 
-/// A message to the thread.
+/// A message to the thread `repl`.
 pub enum Message {
-    /// A connection that an I/O thread passes on, with the request of its client.
+    /// A connection that an I/O thread hands over, with the synchronisation request of its client.
     Adopt(Box<Arrival>),
-    /// The backlog or a spool has new bytes, or the thread must end.
+    /// The notice that the backlog or a spool has new bytes, or that the thread must end.
     Feed,
     /// The result of the attempt to start a snapshot.
     SyncBegun(Result<Begun, NotBegun>),
 }
 
-/// A connection that was removed from its I/O thread's loop.
+/// The connection of a new replica, which has left its I/O thread's loop.
 pub struct Arrival {
-    /// The connection.
+    /// The socket of the connection, with its unread input and unsent output.
     pub socket: Socket,
-    /// The client.
+    /// The client that represents the replica in CLIENT LIST.
     pub info: Arc<ClientInfo>,
-    /// The user of the client.
+    /// The ACL user of the client.
     pub identity: Identity,
-    /// The request of the client.
+    /// The PSYNC or SYNC of the client.
     pub request: SyncRequest,
 }
 
-/// The point of a snapshot in the stream.
+/// The point in the replication stream at which a snapshot was taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// The history of the data.
+    /// The replication ID of the history.
     pub id: ReplId,
     /// The offset at which the stream continues after the snapshot.
     pub offset: u64,
@@ -44,23 +44,24 @@ pub struct Point {
     pub stream_db: u32,
 }
 
-/// A snapshot that has begun.
+/// A snapshot for a cohort of replicas, whose walk has begun.
 pub struct Begun {
-    /// The point of the snapshot.
+    /// The point of the snapshot in the stream.
     pub point: Point,
-    /// The ids of the replicas' clients, with the framing and the reader for each.
+    /// The replicas of the cohort: the id of the client of each, its framing, and its reader of the
+    /// spool.
     pub readers: Vec<(u64, Framing, SpoolReader)>,
 }
 
 /// The reason why a snapshot has not begun.
 pub enum NotBegun {
-    /// Another walk over the data is in progress. The caller tries again later.
+    /// Another save, rewrite or full sync is in progress. The caller tries again later.
     Busy,
-    /// The data cannot be written for these replicas.
+    /// The data cannot be written in a version that these replicas can read.
     Failed {
-        /// The ids of the replicas' clients.
+        /// The ids of the clients of these replicas.
         replicas: Vec<u64>,
-        /// The reason, for the replicas and the log.
+        /// The reason, for the error reply and the log.
         reason: String,
     },
 }

@@ -45,47 +45,49 @@ pub mod spool;
 pub mod table;
 pub mod upstream;
 
-/// The command that an idle primary sends in the stream to keep the connections alive.
+/// The command PING, which an idle primary appends to the stream to keep the connections alive.
 pub const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-/// The state of replication that all threads share.
+/// The state of replication that all threads of the server share.
 pub struct Replication {
     primary: Mutex<Primary>,
-    /// The reader of the change log; `None` while the stream is not recorded. Changed by exclusive
-    /// owners of the keyspace.
+    /// The identifier of the change log's reader that appends to the backlog; `None` while it is
+    /// not attached. Changed by exclusive owners of the keyspace.
     reader: Mutex<Option<ReaderId>>,
-    /// The handshakes and requests of connections that have not moved to the thread `repl`.
+    /// The handshakes and requests of connections that have not yet moved to the thread `repl`.
     pub arrivals: Arrivals,
-    /// The replicas to disconnect, by the ids of their clients. The lock is a leaf.
+    /// The ids of the clients of the replicas to disconnect. The lock is a leaf.
     kills: Mutex<Vec<u64>>,
     /// The mailbox of the thread `repl`, which runs from the first request of a replica on.
     pub(crate) mailbox: OnceLock<Mailbox<Message>>,
-    /// The thread `repl`, to be joined at the end of the server. Also the lock for its start.
+    /// The handle of the thread `repl`, which is joined when the server ends. The lock is also held
+    /// during its start.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     /// True if the thread `repl` was notified of new bytes or kills and has not handled them yet.
     pub(crate) notified: AtomicBool,
-    /// The number of connections of the thread `repl`, for `maxclients`.
+    /// The number of connections of the thread `repl`. They count towards `maxclients`.
     pub link_count: AtomicUsize,
     /// True when the thread `repl` must end.
     pub(crate) is_ending: AtomicBool,
-    /// The number of clients that wait in WAIT or WAITAOF for replicas.
+    /// The number of clients that wait in WAIT or WAITAOF for acknowledgements of replicas.
     pub waiters: AtomicU64,
-    /// The primary that this server follows.
+    /// The primary that this server follows, if any, and the link to it.
     pub upstream: Upstream,
-    /// The failover of this server, or none.
+    /// The state of this server's failover.
     pub failover: SharedFailover,
-    /// The statistics.
+    /// The statistics of replication.
     pub figures: Figures,
 }
 
-/// The statistics of replication, for INFO.
+/// The statistics of replication that INFO shows.
 #[derive(Debug, Default)]
 pub struct Figures {
     /// The number of full synchronisations of replicas.
     pub sync_full: AtomicU64,
     /// The number of partial synchronisations of replicas.
     pub sync_partial_ok: AtomicU64,
-    /// The number of requests for a partial synchronisation that got a full synchronisation.
+    /// The number of partial synchronisations that replicas requested but could not get, so that
+    /// they got a full one.
     pub sync_partial_err: AtomicU64,
     /// The number of bytes sent to replicas.
     pub output_bytes: AtomicU64,
@@ -94,7 +96,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Resets the statistics, for CONFIG RESETSTAT.
+    /// Resets the statistics to 0, for CONFIG RESETSTAT.
     pub fn reset(&self) {
         let Self { sync_full, sync_partial_ok, sync_partial_err, output_bytes, input_bytes } = self;
         for figure in [sync_full, sync_partial_ok, sync_partial_err, output_bytes, input_bytes] {
@@ -104,7 +106,7 @@ impl Figures {
 }
 
 impl Replication {
-    /// Creates the state of a primary without replicas.
+    /// Creates the state of a primary without replicas, whose history has the ID `id`.
     pub fn new(id: ReplId) -> Self {
         Self {
             primary: Primary::new(id).into(),
@@ -123,19 +125,20 @@ impl Replication {
         }
     }
 
-    /// Locks the history, the backlog and the table of replicas. The lock is a leaf: it is held
+    /// Locks the state of the history, the backlog and the replicas. The lock is a leaf: it is held
     /// for short times, and no other lock is taken under it.
     pub fn primary(&self) -> MutexGuard<'_, Primary> {
         self.primary.lock().expect("nothing panics while replication is locked")
     }
 
-    /// Locks the reader of the change log. Only exclusive owners of the keyspace change it.
+    /// Locks the identifier of the change log's reader. Only exclusive owners of the keyspace
+    /// change it.
     pub fn reader(&self) -> MutexGuard<'_, Option<ReaderId>> {
         self.reader.lock().expect("nothing panics while the reader is locked")
     }
 
-    /// Notifies the thread `repl` of bytes to send or a replica to disconnect. Costs little if the
-    /// thread is already notified.
+    /// Notifies the thread `repl` that there are bytes to send or replicas to disconnect. Costs
+    /// little if the thread is already notified.
     pub fn notify(&self) {
         // AcqRel: pairs with the swap in `replicas::thread`, which comes before the look at kills
         // and backlog.
@@ -147,13 +150,13 @@ impl Replication {
         }
     }
 
-    /// Requests that a replica is disconnected. Its client is no longer registered.
+    /// Requests that a replica is disconnected, after its client was removed from CLIENT LIST.
     pub fn kill(&self, client: u64) {
         self.kills().push(client);
         self.notify();
     }
 
-    /// Takes the ids of the replicas' clients to disconnect.
+    /// Returns the ids of the clients of the replicas to disconnect, and empties the list.
     pub fn take_kills(&self) -> Vec<u64> {
         std::mem::take(&mut *self.kills())
     }
@@ -162,27 +165,27 @@ impl Replication {
         self.kills.lock().expect("nothing panics while the kills are locked")
     }
 
-    /// Requests an acknowledgement from all replicas for all changes up to a position of the change
+    /// Requests an acknowledgement from all replicas for all changes up to `position` of the change
     /// log.
     pub fn request_ack(&self, position: u64) {
         self.primary().request_ack(position);
         self.notify();
     }
 
-    /// Returns the number of replicas that have acknowledged all changes up to a position of the
+    /// Returns the number of replicas that have acknowledged all changes up to `position` of the
     /// change log.
     pub fn count_acked(&self, position: u64) -> i64 {
         self.primary().count_acked(position) as i64
     }
 
-    /// Returns the number of replicas that have synced all changes up to a position of the change
-    /// log.
+    /// Returns the number of replicas that have synced all changes up to `position` of the change
+    /// log to their append-only files.
     pub fn count_synced(&self, position: u64) -> i64 {
         self.primary().count_synced(position) as i64
     }
 
-    /// Stops the thread `repl` and waits for its end. The thread first sends as much as the
-    /// replicas' sockets accept. All other threads of the server have ended.
+    /// Stops the thread `repl` and waits for its end. The thread first sends as many bytes as the
+    /// replicas' sockets accept at once. Called after all other threads of the server have ended.
     pub fn join(&self) {
         // Release: pairs with the Acquire of the thread.
         self.is_ending.store(true, Release);
@@ -198,7 +201,7 @@ impl Replication {
         }
     }
 
-    /// Counts bytes that are sent to replicas.
+    /// Adds bytes that are sent to replicas to the statistics.
     pub fn note_output(&self, len_bytes: usize) {
         self.figures.output_bytes.fetch_add(len_bytes as u64, Relaxed);
     }

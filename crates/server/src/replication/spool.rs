@@ -1,19 +1,20 @@
-//! The spool of a full sync: the bytes of one RDB file on their way from the writer to several
-//! replicas.
+//! The spool of a full sync: a queue for the bytes of one snapshot between its writer and the
+//! replicas that receive it.
 //!
 //! ```text
 //!   writer ─► [ block … block ][ block … block ] ─► reader 1, near the end: from memory
 //!              └ in files      └ in memory       ─► reader 2, far behind: from the files
 //! ```
-//! Each reader reads at its own pace, and the slowest never slows the writer. The writer is the
-//! walk over the keyspace: writers of keys wait for it, so it must not wait for a socket. The
-//! newest blocks are in memory, up to [`Limits::memory_bytes`]. Older ones that a reader still
-//! needs are in temporary files without names, in the data folder. Blocks that no reader needs any
-//! more are dropped. A file is closed, which frees its space, with its last block.
+//! Each reader reads at its own speed, and a slow one never slows the writer. The writer is the
+//! walk over the keyspace. It must not wait for a socket, because writes of clients may have to
+//! wait for the walk. The newest blocks are in memory, up to [`Limits::memory_bytes`]. Older ones
+//! that a reader still needs are in temporary files without names, in the data folder. Blocks that
+//! no reader needs any more are freed. When the last block of a file is no longer needed, the file
+//! is closed, which frees its space.
 //!
-//! The lock is a leaf, and no file is written or read while it is held. An error while
-//! writing a file ends the spool for all readers, because what follows would have a gap. An error
-//! while reading one ends it for its reader, and for all if the writer has not ended.
+//! The lock is a leaf, and no file is written or read while it is held. An error while a file is
+//! written ends the spool for all readers, because bytes would be missing. An error while a file is
+//! read is returned to its reader. It ends the spool for all readers if the writer has not ended.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -28,27 +29,28 @@ use persist::folder::{FileError, Unsaved, temporary_sync_name};
 use persist::save::{ChunkSink, Failed};
 use stdx::byte_queue::SharedBytes;
 
-/// Sizes of a spool.
+/// The sizes of the parts of a spool.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// The bytes of blocks in memory above which the oldest are moved to a file.
+    /// The number of bytes in memory above which the oldest blocks are moved to a file.
     memory_bytes: usize,
     /// The maximum length of a block in bytes.
     block_bytes: usize,
-    /// The length of a file, in bytes, from which the next file is begun.
+    /// The length of a temporary file in bytes from which the next file is used.
     file_bytes: u64,
 }
 
-/// The sizes of all spools of a server.
+/// The sizes of the parts of each spool.
 const LIMITS: Limits = Limits { memory_bytes: 32 << 20, block_bytes: 256 << 10, file_bytes: 256 << 20 };
 
-/// A function that is called when a reader that has found no bytes can continue.
+/// A function that is called when new bytes, or the end, have arrived for a reader that had found
+/// none.
 pub type OnProgress = Box<dyn Fn() + Send + Sync>;
 
-/// A function that is called when no reader is left and the writer has not ended.
+/// A function that is called when all readers are dropped before the writer has ended.
 pub type OnAbandoned = Box<dyn Fn() + Send + Sync>;
 
-/// A queue of bytes with one writer and a fixed set of readers; see the module.
+/// A queue of bytes with one writer and a fixed number of readers; see the module.
 pub struct Spool {
     state: Mutex<State>,
     files: Box<dyn SpoolFiles>,
@@ -57,13 +59,13 @@ pub struct Spool {
     on_abandoned: OnceLock<OnAbandoned>,
 }
 
-/// The next bytes for a reader.
+/// The result of a read from a spool.
 pub enum Piece {
-    /// These bytes.
+    /// The next bytes of the snapshot.
     Bytes(SharedBytes),
-    /// No bytes yet. The writer's next bytes, or its end, cause a call of [`OnProgress`].
+    /// No bytes at present. [`OnProgress`] is called when the writer has written more or has ended.
     Pending,
-    /// No more bytes: the reader has read the whole file.
+    /// The end: the reader has read the whole snapshot.
     End,
 }
 
@@ -73,25 +75,26 @@ pub struct SpoolReader {
     number: usize,
 }
 
-/// The state of a spool.
+/// The state of a spool, under its lock.
 struct State {
-    /// The blocks that a reader still needs, in order without gaps. Those in files come first.
+    /// The blocks that at least one reader still needs, in order and without gaps. Those in files
+    /// come first.
     blocks: VecDeque<Block>,
     /// The number of bytes appended so far.
     len_bytes: u64,
-    /// The number of bytes of the blocks in memory.
+    /// The total number of bytes of the blocks in memory.
     memory_bytes: usize,
-    /// The position of each reader; `None` if it was dropped.
+    /// The progress of each reader; `None` if the reader was dropped.
     cursors: Vec<Option<Cursor>>,
-    /// The file to which blocks are moved; `None` if no block is in it.
+    /// The temporary file to which blocks are moved at present; `None` if no block is in it.
     segment: Option<Segment>,
-    /// The result of the writer, once it has ended.
+    /// The result of the writer; `None` until it has ended.
     end: Option<Result<(), Unsaved>>,
 }
 
-/// A block of consecutive bytes of a spool.
+/// A block: consecutive bytes of the snapshot.
 struct Block {
-    /// The position of the block's first byte in the spool.
+    /// The offset of the block's first byte in the snapshot.
     at: u64,
     len_bytes: usize,
     place: Place,
@@ -103,25 +106,25 @@ impl Block {
     }
 }
 
-/// The place of a block's bytes.
+/// The place where the bytes of a block are.
 enum Place {
     Memory(Arc<Vec<u8>>),
     File {
         file: Arc<dyn SpoolFile>,
-        /// The position of the block in the file.
+        /// The offset of the block in the file, in bytes.
         at: u64,
     },
 }
 
-/// The progress of a reader.
+/// The progress of one reader.
 #[derive(Clone, Copy)]
 struct Cursor {
     at: u64,
-    /// True if the reader has found no bytes, and `on_progress` was not called since.
+    /// True if the reader has found no bytes and [`OnProgress`] was not called since then.
     is_waiting: bool,
 }
 
-/// A temporary file and its length.
+/// A temporary file of a spool, and its length.
 #[derive(Clone)]
 struct Segment {
     file: Arc<dyn SpoolFile>,
@@ -130,19 +133,20 @@ struct Segment {
 
 /// A temporary file of a spool.
 trait SpoolFile: Send + Sync {
-    /// Writes all bytes at this position.
+    /// Writes all of `bytes` at the offset `at`.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
-    /// Fills the buffer from this position.
+    /// Fills the whole buffer with the bytes from the offset `at` on.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()>;
 }
 
-/// A source of temporary files.
+/// A source of temporary files for a spool.
 trait SpoolFiles: Send + Sync {
-    /// Creates an empty file, which ends when it is dropped.
+    /// Creates an empty file, whose space is freed when the returned value is dropped.
     fn create(&self) -> io::Result<Arc<dyn SpoolFile>>;
 }
 
-/// Temporary files without names in this folder.
+/// A source of temporary files in this folder. The files have no names, so the system frees them
+/// even after a crash.
 struct UnnamedFiles(PathBuf);
 
 impl SpoolFiles for UnnamedFiles {
@@ -176,7 +180,7 @@ impl SpoolFile for File {
     }
 }
 
-/// A part of a block in memory.
+/// A part of a block that is in memory.
 struct Slice {
     block: Arc<Vec<u8>>,
     from: usize,
@@ -189,7 +193,7 @@ impl AsRef<[u8]> for Slice {
     }
 }
 
-/// The bytes that a reader reads next.
+/// The place of the bytes that a reader reads next.
 enum Found {
     Memory(Slice),
     File { file: Arc<dyn SpoolFile>, at: u64, len_bytes: usize },
@@ -213,8 +217,8 @@ impl State {
         self.cursors.iter().any(Option::is_some)
     }
 
-    /// Appends bytes to the last block while it has room, and the rest to a new block. `bytes` has
-    /// at most `block_bytes` bytes.
+    /// Appends `bytes`, at most `block_bytes` of them: to the last block while it has room, the
+    /// rest to a new block.
     fn push(&mut self, mut bytes: &[u8], block_bytes: usize) {
         self.len_bytes += bytes.len() as u64;
         self.memory_bytes += bytes.len();
@@ -236,7 +240,7 @@ impl State {
         }
     }
 
-    /// Returns true if a reader waits, and clears the marks of all waiting readers.
+    /// Returns true if a reader waits for bytes, and records that no reader waits any more.
     fn take_waiting(&mut self) -> bool {
         let mut is_any = false;
         for cursor in self.cursors.iter_mut().flatten() {
@@ -245,7 +249,8 @@ impl State {
         is_any
     }
 
-    /// Finds the next bytes of a reader, at most `bytes_max`.
+    /// Returns the place of the next bytes of reader `number`, at most `bytes_max`. Records that
+    /// the reader waits if there are none.
     fn find(&mut self, number: usize, bytes_max: usize) -> Result<Found, Unsaved> {
         if let Some(Err(unsaved)) = &self.end {
             return Err(unsaved.clone());
@@ -268,14 +273,15 @@ impl State {
         })
     }
 
-    /// Records that a reader has read this number of bytes. Returns the blocks that no reader needs
-    /// any more, to be dropped outside the lock.
+    /// Records that reader `number` has read `len_bytes` more bytes. Returns the blocks that no
+    /// reader needs any more, which the caller drops outside the lock.
     fn advance(&mut self, number: usize, len_bytes: usize) -> Unneeded {
         self.cursors[number].as_mut().expect("the reader exists").at += len_bytes as u64;
         self.take_unneeded()
     }
 
-    /// Takes the blocks that no reader needs, and the file if no block is in it.
+    /// Removes the blocks that no reader needs, and the present file if no block is in it. Returns
+    /// them.
     fn take_unneeded(&mut self) -> Unneeded {
         let needed_from = self.cursors.iter().flatten().map(|cursor| cursor.at).min();
         let is_failed = matches!(self.end, Some(Err(_)));
@@ -294,8 +300,8 @@ impl State {
         Unneeded { _blocks: blocks, _segment: segment }
     }
 
-    /// Returns the oldest block in memory, with the present file, if there are too many bytes in
-    /// memory.
+    /// Returns the oldest block in memory with its offset, and the present file. Returns `None` if
+    /// the blocks in memory have at most `memory_bytes` bytes.
     fn oldest_above(&self, memory_bytes: usize) -> Option<(u64, Arc<Vec<u8>>, Option<Segment>)> {
         if self.memory_bytes <= memory_bytes {
             return None;
@@ -306,8 +312,8 @@ impl State {
         Some((block.at, Arc::clone(held), self.segment.clone()))
     }
 
-    /// Records that the block at this position was written to the end of the file. Returns the
-    /// blocks that no reader needs any more; the written one may be among them.
+    /// Records that the block at offset `at` was written to the end of the file `segment`. Returns
+    /// the blocks that no reader needs any more, which the caller drops outside the lock.
     fn moved(&mut self, at: u64, segment: Segment) -> Unneeded {
         let place = self.blocks.partition_point(|block| block.at < at);
         if let Some(block) = self.blocks.get_mut(place).filter(|block| block.at == at) {
@@ -321,15 +327,16 @@ impl State {
     }
 }
 
-/// Blocks and a file that no reader needs. Dropping them frees memory and the space of files.
+/// The blocks, and perhaps a file, that no reader needs. Dropping the value frees their memory and
+/// disk space.
 struct Unneeded {
     _blocks: Vec<Block>,
     _segment: Option<Segment>,
 }
 
 impl Spool {
-    /// Creates a spool with its readers. Its files are created in `folder` when they are needed.
-    /// `on_progress` is called without a lock, by the writer's thread.
+    /// Creates a spool and its readers. Temporary files are created in `folder` when they are
+    /// needed. The writer's thread calls `on_progress`, without holding a lock.
     pub fn new(
         folder: PathBuf,
         reader_count: usize,
@@ -354,15 +361,17 @@ impl Spool {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Sets the function that ends the writer early, and calls it if no reader is left. It is
-    /// called once, without a lock. Without it, only the writer's next append fails.
+    /// Sets the function that is called once, without holding a lock, when all readers are dropped.
+    /// Calls it at once if this is so already. Without such a function, only the writer's next
+    /// append fails.
     pub fn set_on_abandoned(&self, on_abandoned: OnAbandoned) {
         let set = self.on_abandoned.set(on_abandoned);
         debug_assert!(set.is_ok(), "it is set once");
         self.check_abandoned();
     }
 
-    /// Calls the function for abandoned spools if no reader is left and the writer has not ended.
+    /// Calls the function for abandoned spools if all readers are dropped and the writer has not
+    /// ended.
     fn check_abandoned(&self) {
         let is_abandoned = {
             let state = self.state();
@@ -373,12 +382,13 @@ impl Spool {
         }
     }
 
-    /// Returns true while there is a reader.
+    /// Returns true if at least one reader exists.
     pub fn has_readers(&self) -> bool {
         self.state().has_readers()
     }
 
-    /// Returns the length of the whole file in bytes, once the writer has written all of it.
+    /// Returns the length of the whole snapshot in bytes; `None` until the writer has written all
+    /// of it.
     pub fn total_len_bytes(&self) -> Option<u64> {
         let state = self.state();
         matches!(state.end, Some(Ok(()))).then_some(state.len_bytes)
@@ -389,13 +399,14 @@ impl Spool {
         self.state().end.clone().and_then(Result::err)
     }
 
-    /// Returns the number of bytes in memory.
+    /// Returns the number of the snapshot's bytes that are in memory.
     pub fn memory_bytes(&self) -> usize {
         self.state().memory_bytes
     }
 
-    /// Ends the writing. An error drops all bytes, and every reader gets the error. Only the first
-    /// call counts, so an error of a file is not replaced by the error that results from it.
+    /// Ends the snapshot: successfully, or with an error that every reader gets; an error drops all
+    /// bytes. Only the first call has an effect. So the error of a temporary file is not replaced
+    /// by an error that follows from it.
     pub fn end(&self, result: Result<(), Unsaved>) {
         let (is_awaited, unneeded) = {
             let mut state = self.state();
@@ -411,7 +422,8 @@ impl Spool {
         }
     }
 
-    /// Appends at most one block's length of bytes.
+    /// Appends `bytes`, at most the length of one block, and calls [`OnProgress`] if a reader waits
+    /// for them.
     fn push(&self, bytes: &[u8]) -> Result<(), Failed> {
         let is_awaited = {
             let mut state = self.state();
@@ -427,7 +439,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Moves the oldest blocks to a file while there are too many bytes in memory.
+    /// Moves the oldest blocks to temporary files, until the bytes in memory are within the limit.
     fn spill(&self) -> io::Result<()> {
         loop {
             let oldest = self.state().oldest_above(self.limits.memory_bytes);
@@ -442,7 +454,8 @@ impl Spool {
         }
     }
 
-    /// Ends the spool because a temporary file cannot be used.
+    /// Ends the spool with an error because a temporary file could not be written or read. Returns
+    /// the error.
     fn fail(&self, action: &str, error: &io::Error) -> Unsaved {
         let unsaved = Unsaved::Failed(FileError(format!(
             "cannot {action} the temporary file of a full sync, in 'dir': {error}"
@@ -466,10 +479,11 @@ impl ChunkSink for Spool {
 }
 
 impl SpoolReader {
-    /// Returns the next bytes, at most `bytes_max`. Blocks only while it reads a file.
+    /// Returns the next bytes of the snapshot, at most `bytes_max`. Never waits for the writer, but
+    /// may read a file.
     ///
     /// # Errors
-    /// If the file was not written to its end, or cannot be read back. All later calls fail too.
+    /// If the snapshot has failed, or a temporary file cannot be read.
     pub fn next(&mut self, bytes_max: usize) -> Result<Piece, Unsaved> {
         let (slice, unneeded) = {
             let mut state = self.spool.state();
@@ -498,12 +512,12 @@ impl SpoolReader {
         Ok(Piece::Bytes(Arc::new(bytes)))
     }
 
-    /// Returns the number of bytes read so far.
+    /// Returns the number of bytes that this reader has read so far.
     pub fn read_bytes(&self) -> u64 {
         self.spool.state().cursors[self.number].map_or(0, |cursor| cursor.at)
     }
 
-    /// Returns the spool.
+    /// Returns the spool from which this reader reads.
     pub fn spool(&self) -> &Arc<Spool> {
         &self.spool
     }

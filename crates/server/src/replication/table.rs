@@ -7,29 +7,29 @@ use replicate::replica::{Dialect, Replica};
 /// The state of a replica at one time, for a line of INFO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The address.
+    /// The address that the replica has announced, or else that of its connection.
     pub ip: String,
-    /// The port on which the replica listens.
+    /// The port that the replica has announced; 0 if it has announced none.
     pub port: u16,
-    /// The name of the replica's phase, as INFO shows it.
+    /// The name of the replica's phase that INFO shows.
     pub state: &'static str,
-    /// True if the replica follows the stream.
+    /// True if INFO shows the replica as online: its snapshot was sent, or it needed none.
     pub is_online: bool,
-    /// The last acknowledged offset.
+    /// The last offset of the stream that the replica has acknowledged.
     pub offset: u64,
-    /// The time since the last acknowledgement, in seconds.
+    /// The time since the replica's last acknowledgement, in seconds.
     pub lag_s: u64,
     /// The bytes between the last acknowledged offset and the end of the stream.
     pub behind_bytes: u64,
-    /// The last position of the change log that is acknowledged.
+    /// The last position of the change log up to which the replica has acknowledged all changes.
     pub acked_position: u64,
-    /// True if the replica follows the stream with PSYNC, or will. Replicas with SYNC acknowledge
-    /// nothing.
+    /// True if the replica acknowledges offsets, now or after its snapshot. Replicas that sent
+    /// SYNC, or that want only a snapshot, never do.
     pub acknowledges: bool,
 }
 
-/// Returns the replicas that INFO shows, in the order in which they connected. `now_ms` is the time
-/// of the clock of the table.
+/// Returns the replicas that INFO shows, in the order in which they connected. `now_ms` is the
+/// present time of the server's clock.
 pub fn rows(primary: &Primary, now_ms: u64) -> Vec<Row> {
     let end = primary.end();
     let row = |(_, replica): (u64, &Replica)| {
@@ -49,19 +49,20 @@ pub fn rows(primary: &Primary, now_ms: u64) -> Vec<Row> {
 }
 
 impl Row {
-    /// Returns the replica's name for log lines.
+    /// Returns the address and the port of the replica, for log lines.
     pub fn name(&self) -> String {
         format!("{}:{}", self.ip, self.port)
     }
 
-    /// Returns true if the replica has acknowledged all changes up to a position of the change log.
+    /// Returns true if the replica is online and has acknowledged all changes up to `position` of
+    /// the change log.
     pub fn has_acked(&self, position: u64) -> bool {
         self.is_online && self.acked_position >= position
     }
 }
 
-/// Returns the bytes of the stream that a replica has still to read; 0 if it does not follow the
-/// stream.
+/// Returns the number of unsent bytes of the stream for the replica with this client id; 0 if the
+/// backlog keeps nothing for it.
 pub fn unread_bytes(primary: &Primary, client: u64) -> u64 {
     let replica = primary.replica(client).filter(|replica| replica.holds_backlog());
     replica.map_or(0, |replica| primary.end().saturating_sub(replica.cursor))

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use stdx::mailbox::Mailbox;
 
-/// The longest time for which a promotion waits until the received part of the stream is applied.
+/// The longest time for which a promotion waits until the received bytes of the stream are applied.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
-/// The address of a primary, as REPLICAOF gave it. The host is looked up for each connection.
+/// The address of a primary, as REPLICAOF gave it. The host name is looked up for each connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrimaryAddress {
     /// The name or the IP address of the host.
@@ -22,8 +22,8 @@ pub struct PrimaryAddress {
 }
 
 impl PrimaryAddress {
-    /// Returns true if both are the same server for REPLICAOF: the case of letters in the name does
-    /// not matter.
+    /// Returns true if both addresses are the same for REPLICAOF. The case of letters in the host
+    /// name does not matter.
     pub fn is_same(&self, other: &Self) -> bool {
         self.port == other.port && self.host.eq_ignore_ascii_case(&other.host)
     }
@@ -32,21 +32,21 @@ impl PrimaryAddress {
 /// The phase of the link to the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkPhase {
-    /// There is no connection. The next attempt begins soon.
+    /// There is no connection. The next attempt to connect begins soon.
     #[default]
     Connect,
     /// A connection is being opened.
     Connecting,
-    /// The handshake is in progress.
+    /// The handshake with the primary is in progress.
     Handshake,
-    /// A snapshot is being received or loaded.
+    /// A snapshot of the primary is being received or loaded.
     Transfer,
-    /// The stream is being applied.
+    /// The stream of the primary is being applied.
     Connected,
 }
 
 impl LinkPhase {
-    /// Returns the name of the phase in the reply to ROLE.
+    /// Returns the name of the phase that ROLE shows.
     pub fn role_word(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -58,40 +58,42 @@ impl LinkPhase {
     }
 }
 
-/// The progress of receiving a snapshot.
+/// The progress of receiving a snapshot of the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransferProgress {
-    /// The length of the snapshot; `None` if the primary does not tell it.
+    /// The length of the snapshot in bytes; `None` if the primary has not sent it.
     pub total_bytes: Option<u64>,
-    /// The number of received bytes.
+    /// The number of bytes of the snapshot received so far.
     pub read_bytes: u64,
-    /// The time at which bytes were last received, in milliseconds of the server's clock.
+    /// The time at which bytes of the snapshot were last received, in milliseconds of the server's
+    /// clock.
     pub last_io_ms: u64,
 }
 
-/// The state of the link to the primary of a replica.
+/// The state of a replica's link to its primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The primary.
+    /// The address of the primary.
     pub primary: PrimaryAddress,
     /// The phase of the link.
     pub phase: LinkPhase,
-    /// The time at which bytes were last received, in milliseconds of the server's clock; `None`
-    /// before the first ones.
+    /// The time at which bytes were last received on this link, in milliseconds of the server's
+    /// clock; `None` before the first ones.
     pub last_io_ms: Option<u64>,
     /// The time since which the link has been down, in milliseconds of the server's clock; `None`
     /// while it is up, and before it was up for the first time.
     pub down_since_ms: Option<u64>,
     /// The snapshot that is being received; `None` outside [`LinkPhase::Transfer`].
     pub transfer: Option<TransferProgress>,
-    /// The reason for which the link was last given up, for INFO; empty for none.
+    /// The reason for which the last attempt or connection failed, for INFO; empty if none has
+    /// failed.
     pub last_error: String,
     /// The id of the client that represents the link in CLIENT LIST; `None` without a connection.
     pub client: Option<u64>,
 }
 
 impl Link {
-    /// Creates the state of a link that has not been opened yet.
+    /// Creates the state of a link to `primary` that has not been opened yet.
     pub fn new(primary: PrimaryAddress) -> Self {
         Self {
             primary,
@@ -108,41 +110,43 @@ impl Link {
 /// A message to the thread `primary-link`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkMessage {
-    /// The primary has changed, the link was killed, or the server ends: the thread must check the
-    /// state.
+    /// The request to check the state: the primary has changed, the connection was killed, or the
+    /// server ends.
     Look,
 }
 
 /// The function that starts the thread `primary-link`.
 pub(crate) type Starter = Box<dyn FnOnce() -> io::Result<JoinHandle<()>> + Send>;
 
-/// The primary of this server and the link to it.
+/// The primary that this server follows, if any, and the state of the link to it.
 #[derive(Default)]
 pub struct Upstream {
-    /// The link; `None` on a primary. It is set and removed under the exclusive ownership of
-    /// the keyspace only. The lock is a leaf.
+    /// The state of the link; `None` on a primary. It is set and removed under the exclusive
+    /// ownership of the keyspace only. The lock is a leaf.
     link: Mutex<Option<Link>>,
-    /// The number of times that the primary was changed. A link that began before the last change
-    /// has ended.
+    /// The epoch: the number of times that the primary was changed. A link that began in an earlier
+    /// epoch must end.
     epoch: AtomicU64,
-    /// The number of bytes of the stream that were received, as an offset of the stream.
+    /// The offset of the stream up to which its bytes were received.
     pub read_offset: AtomicU64,
-    /// The number of commands of the stream that failed.
+    /// The number of commands of the stream that failed, for INFO.
     pub failed_commands: AtomicU64,
-    /// True while a snapshot is loaded beside the present data, which clients can read.
+    /// True while a snapshot is loaded beside the present data, and clients can read this data.
     pub is_async_loading: AtomicBool,
-    /// True if CLIENT KILL has ended the connection and the thread has not closed it yet.
+    /// True if CLIENT KILL has requested the end of the connection, and the thread `primary-link`
+    /// has not closed it yet.
     kill_requested: AtomicBool,
-    /// True while a promotion waits until the received part of the stream is applied.
+    /// True while a promotion waits until the received bytes of the stream are applied.
     drain_requested: Mutex<bool>,
     /// Notified when `drain_requested` becomes false.
     drained: Condvar,
     /// The mailbox of the thread `primary-link`; `None` unless it runs.
     pub(crate) mailbox: Mutex<Option<Arc<Mailbox<LinkMessage>>>>,
-    /// The thread `primary-link`, to be joined at the end of the server. Also the lock for its
-    /// start.
+    /// The handle of the thread `primary-link`, which is joined when the server ends. The lock is
+    /// also held during its start.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
-    /// The function that starts the thread. Taken when it is called, or at the end of the server.
+    /// The function that starts the thread `primary-link`; `None` once it was called, and when the
+    /// server ends.
     pub(crate) starter: Mutex<Option<Starter>>,
 }
 
@@ -157,13 +161,13 @@ impl Upstream {
         self.link().is_some()
     }
 
-    /// Returns the number of changes of the primary.
+    /// Returns the epoch: the number of times that the primary was changed.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Relaxed)
     }
 
-    /// Sets the link, or none, and ends all earlier ones. The caller owns the keyspace.
-    /// Returns the former link.
+    /// Replaces the link by `link`, `None` for a primary, and begins a new epoch. Returns the
+    /// former link. The caller owns the keyspace.
     pub(crate) fn set_link(&self, link: Option<Link>) -> Option<Link> {
         let former = std::mem::replace(&mut *self.link(), link);
         // Relaxed: read inside the gate, which orders it.
@@ -172,27 +176,27 @@ impl Upstream {
         former
     }
 
-    /// Requests that the present connection to the primary is closed, for CLIENT KILL. The link is
-    /// opened again.
+    /// Requests that the present connection to the primary is closed, for CLIENT KILL. The thread
+    /// `primary-link` then opens a new one.
     pub fn kill(&self) {
         // Release: pairs with `take_kill`.
         self.kill_requested.store(true, Release);
         self.wake();
     }
 
-    /// Returns true once after each request to close the connection. For the thread
-    /// `primary-link`.
+    /// Returns true if the end of the connection was requested since the last call. Only the thread
+    /// `primary-link` calls it.
     pub fn take_kill(&self) -> bool {
         self.kill_requested.swap(false, AcqRel)
     }
 
-    /// Returns true if the stream of a primary is being applied, or if this server is a primary.
+    /// Returns true if the stream of a primary is being applied, and on a primary.
     pub fn is_up(&self) -> bool {
         self.link().as_ref().is_none_or(|link| link.phase == LinkPhase::Connected)
     }
 
-    /// Waits until what had arrived from the primary is applied, as far as it is complete. Gives up
-    /// after [`DRAIN_MAX`]. The caller is outside the gate.
+    /// Waits until all complete requests that have arrived from the primary are applied, at most
+    /// for [`DRAIN_MAX`]. Returns at once if the link is not up. The caller is outside the gate.
     pub fn drain(&self) {
         let mut requested = self.drain_requested.lock().expect("nothing panics while it is locked");
         if !self.is_replica() || !self.is_up() {
@@ -204,18 +208,19 @@ impl Upstream {
         *waited.expect("nothing panics while it is locked").0 = false;
     }
 
-    /// Returns true if a caller of [`Upstream::drain`] waits.
+    /// Returns true while a caller of [`Upstream::drain`] waits.
     pub(crate) fn is_drain_requested(&self) -> bool {
         *self.drain_requested.lock().expect("nothing panics while it is locked")
     }
 
-    /// Lets the caller of [`Upstream::drain`] continue.
+    /// Ends the wait of the caller of [`Upstream::drain`], because all received requests are
+    /// applied.
     pub(crate) fn end_drain(&self) {
         *self.drain_requested.lock().expect("nothing panics while it is locked") = false;
         self.drained.notify_all();
     }
 
-    /// Lets the thread `primary-link` look at the state, if it runs.
+    /// Wakes the thread `primary-link`, if it runs, to check the state.
     pub fn wake(&self) {
         if let Some(mailbox) = &*self.mailbox.lock().expect("nothing panics while it is locked") {
             // If the mailbox is full, the thread is awake.

@@ -1,4 +1,5 @@
-//! Tests of the spool: files in memory that fail, and all interleavings.
+//! Tests of the spool: temporary files that fail, and random interleavings of the writer and the
+//! readers.
 
 use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -9,12 +10,12 @@ use super::*;
 
 const SMALL: Limits = Limits { memory_bytes: 256, block_bytes: 64, file_bytes: 512 };
 
-/// Temporary files in memory, which can fail.
+/// A source of temporary files that are in memory and can fail.
 #[derive(Default)]
 struct TestDisk {
     created: AtomicUsize,
     open: AtomicUsize,
-    /// The bytes of all files from which writes fail; 0 for no limit.
+    /// The total number of written bytes above which writes fail; 0 if they never fail.
     bytes_max: AtomicUsize,
     written_bytes: AtomicUsize,
     fails_reads: AtomicBool,
@@ -64,7 +65,7 @@ impl SpoolFile for TestFile {
     }
 }
 
-/// A spool on a test disk, with the number of calls of its callback.
+/// A spool on a test disk, with its readers and the number of calls of [`OnProgress`].
 struct Tested {
     disk: Arc<TestDisk>,
     calls: Arc<AtomicUsize>,
@@ -86,7 +87,7 @@ fn bytes_of(len: usize, rng: &mut Rng) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64() as u8).collect()
 }
 
-/// Reads until the reader finds no more bytes. Returns true at the end.
+/// Reads until the reader finds no more bytes. Returns true if it has read the whole snapshot.
 fn drain(reader: &mut SpoolReader, read: &mut Vec<u8>) -> bool {
     loop {
         match reader.next(50).expect("no failure") {
@@ -275,15 +276,16 @@ fn a_cancelled_writer_drops_everything() {
     assert_eq!((spool.memory_bytes(), disk.open.load(Relaxed)), (0, 0));
 }
 
-/// A reader and the bytes that it must read.
+/// A reader, and its progress in the expected bytes.
 struct Checked {
     reader: SpoolReader,
     at: usize,
-    /// The number of calls of the callback when the reader last found nothing.
+    /// The number of calls of [`OnProgress`] at the time when the reader last found no bytes.
     waits_since: Option<usize>,
 }
 
-/// Makes one random step of a reader. Returns false at the end.
+/// Performs one read of random length and checks the bytes. Returns false at the end of the
+/// snapshot.
 fn check_step(checked: &mut Checked, all: &[u8], (rng, calls): (&mut Rng, usize)) -> bool {
     match checked.reader.next(rng.below(200)).expect("no failure") {
         Piece::Bytes(bytes) => {
