@@ -1,25 +1,26 @@
 //! An I/O thread: its event loop, its connections, its turns.
 //!
-//! A turn: wait for events; enter the gate; take messages; parse what arrived, a batch at a time
-//! over all ready connections; prefetch the memory that the batch will use; run the batch; leave
-//! the gate; send.
+//! The thread repeats turns. In a turn it waits for events, enters the gate and takes the messages
+//! of its mailbox. Then it collects a batch: parsed requests of all ready connections. It
+//! prefetches the memory that the batch will use, and runs the batch; it repeats this with further
+//! batches. At the end it leaves the gate and sends the replies.
 //!
 //! ```text
 //!   poll ─► gate.shared ─► mailbox ─► [ collect ─► prefetch ─► execute ]* ─► leave ─► flush
 //! ```
-//! **Fairness.** A turn has a time budget. A connection has one visit in a batch. Requests that do
-//! not fit into the visit wait until the other connections were visited (`crate::run_queue`).
-//! Requests left when the budget is used up wait for the next turn; until then nothing more is
-//! received from their connections.
-//! Between two requests the thread releases the gate to a thread that waits for exclusive access
-//! to the keyspace. So that thread waits for one command at most.
+//! **Fairness.** A turn has a time budget. In each batch, a connection has at most one visit, that
+//! is, one group of consecutive requests. Its further requests wait until the other connections
+//! were visited (`crate::run_queue`). Requests that are left when the budget is used up wait for
+//! the next turn. Until they have run, nothing more is received from their connections. Between two
+//! requests, the thread leaves the gate if another thread waits to become the exclusive owner of
+//! the keyspace. So the other thread waits for one command at most.
 //!
 //! **A busy script** with exclusive access to the keyspace keeps the thread outside the gate. The
-//! turn continues outside: it reads and parses, runs the commands allowed then, and replies
-//! `-BUSY` to all others. Work that needs a shard waits for the first turn inside the gate: ended
-//! waits, deliveries, and keys that clients of closed connections watched or blocked on. The thread
-//! tries to enter every [`BUSY_RETRY`]. While the thread itself runs a busy script, the script's
-//! hook runs such turns (`busy`).
+//! turn continues outside: it reads and parses, runs the commands allowed then, and replies `-BUSY`
+//! to all others. Work that needs a shard waits for the first turn inside the gate: it ends the
+//! waits of blocked clients, and removes closed clients from the keys that they watched or blocked
+//! on. The thread tries to enter the gate every [`BUSY_RETRY`]. While the thread itself runs a busy
+//! script, a function that the script calls regularly (its hook) runs such turns (`busy`).
 //!
 //! | Module | Part of the thread |
 //! |---|---|
@@ -76,19 +77,19 @@ use crate::run_queue::{RunQueue, Visit};
 use crate::scripting::debugging::Link;
 use crate::shared::{Listening, Message, Shared};
 
-/// The engine of an I/O thread.
+/// The engine with which an I/O thread runs requests.
 type Engine<'s> = engine::turn::Engine<'s, SystemClock, ServerHost>;
 
-/// Longest sleep while clients have pending output: a client above its soft limit is closed after
-/// some time even if nothing else happens.
+/// Longest sleep while clients have pending output. A client whose output stays above its soft
+/// limit for too long must be closed even if no event occurs.
 const PENDING_OUTPUT_SLEEP: Duration = Duration::from_millis(100);
 
-/// Longest sleep while a busy script keeps the thread outside the gate, or while keys of closed
-/// clients must still be cleaned up.
+/// Longest sleep while a busy script keeps the thread outside the gate, or while closed clients
+/// must still be removed from their keys.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
-/// Longest sleep while writes wait for room in the change log, or clients of WAITAOF for a sync.
-/// The merging thread makes room, but it may wake the waiting threads only when replies are
-/// released.
+/// Longest sleep while writes of clients wait for room in the change log, or clients of WAITAOF for
+/// a sync. The thread that merges the log makes room, but wakes the waiting threads only when it
+/// releases replies.
 const LOG_FULL_SLEEP: Duration = Duration::from_millis(1);
 
 /// A client of this thread: its session and the state of its connection.
@@ -97,17 +98,17 @@ struct Client {
     /// The parse state of an incomplete request.
     progress: Progress,
     over_soft_limit: OverSoftLimit,
-    /// The time at which the client connected or was last found authenticated, in milliseconds of
-    /// the server's clock. `authentication-timeout` begins at this time.
+    /// The time since which `authentication-timeout` runs, in milliseconds of the server's clock.
+    /// It is the time at which the client connected, or was last found to be authenticated.
     unauthenticated_since_ms: u64,
-    /// True while its connection is in the [`RunQueue`].
+    /// True while the client's connection is in the [`RunQueue`].
     is_queued: bool,
     /// True while the client is in `Worker::pending_output`, whose clients are checked after a
     /// flush.
     has_pending_output: bool,
 }
 
-/// The output queues of this thread's connections, for the engine.
+/// The access of the engine to the output queues of this thread's connections.
 struct NetOutputs<'a> {
     outputs: &'a mut net::Outputs,
     release: &'a mut ReleaseQueue,
@@ -138,56 +139,60 @@ impl Outputs for NetOutputs<'_> {
     }
 }
 
-/// An I/O thread.
+/// The state of an I/O thread.
 pub struct Worker<'s> {
     net: EventLoop,
     clients: Vec<Option<Box<Client>>>,
     shared: &'s Shared,
     thread: usize,
     engine: Box<Engine<'s>>,
-    /// The engine that serves other clients while this thread runs a busy script.
+    /// The engine that runs requests of the other clients while this thread runs a busy script.
     stand_in: Option<Box<Engine<'s>>>,
-    /// True while this thread runs a busy script whose hook serves the other clients. The thread's
-    /// pass through the gate then belongs to the script.
+    /// True while this thread runs a busy script that lets the thread serve the other clients from
+    /// time to time. The thread's place in the gate then belongs to the script.
     attends: bool,
     batch: Batch<Visit>,
-    /// Connections with input to parse.
+    /// Connections whose input must be parsed and run.
     run_queue: RunQueue,
     timeouts: Timeouts,
     release: ReleaseQueue,
-    /// Sessions whose writes wait until the change log or a snapshot has room.
+    /// Connections whose writes wait until the change log or a snapshot has room.
     awaiting_log: Vec<ConnId>,
     /// The links between this thread's clients and the debuggers of their scripts.
     debugged: Vec<Arc<Link>>,
-    /// Clients blocked in WAIT or WAITAOF, with the tickets of their waits.
+    /// Clients blocked in WAIT or WAITAOF: the connection, the ticket of the wait, and the copies
+    /// that the client waits for.
     awaiting_copies: Vec<(ConnId, u64, Wanted)>,
-    /// Connections that move to the thread of replication once their held output is sent.
+    /// Connections that move to the thread `repl`, once their output that is held back is sent.
     leaving: Vec<ConnId>,
-    /// Sessions postponed by CLIENT PAUSE.
+    /// Connections whose requests are postponed by CLIENT PAUSE.
     postponed: Vec<ConnId>,
-    /// Delayed login attempts: the time until which each waits, and its connection.
+    /// Delayed login attempts: the time until which each waits, in milliseconds of the server's
+    /// clock, and its connection.
     awaiting_login: Vec<(u64, ConnId)>,
-    /// Sessions postponed because they publish faster than the threads deliver the messages.
+    /// Publishers whose next requests wait, because they publish faster than the threads deliver.
     subscribers_full: Vec<ConnId>,
-    /// Subscribers whose output may be over a limit.
+    /// Subscribers whose output may exceed a limit and must be checked.
     slow_subscribers: Vec<ConnId>,
-    /// Clients whose connections were closed while a script was busy; their watches and blocks on
-    /// keys must still be removed.
+    /// Clients of closed connections that must still be removed from the keys that they watched or
+    /// blocked on. This cannot be done while a script is busy.
     closed_clients: Vec<Client>,
-    /// Clients whose output the last flush may not have sent completely; checked after each flush.
+    /// Clients whose output the last flush may not have sent completely. They are checked after
+    /// each flush.
     pending_output: VecDeque<ConnId>,
     /// The value of `Users::closings` when the sessions were last checked.
     closings_seen: u64,
-    /// The listeners of this thread; only the first thread accepts, for all threads.
+    /// The listeners of this thread. Only the first I/O thread has any; it accepts for all threads.
     listeners: Vec<(ListenerId, Listening)>,
-    /// The reused memory of a request that runs scripts.
+    /// The buffer for a request that runs scripts, kept for reuse.
     script_request: Vec<u8>,
-    /// The reused memory of the reply to a request that runs scripts.
+    /// The buffer for the reply to a request that runs scripts, kept for reuse.
     script_reply: ByteQueue,
 }
 
 impl<'s> Worker<'s> {
-    /// Creates a worker over `net`, as thread `thread` of the server.
+    /// Creates the worker of I/O thread `thread`, over the event loop `net`. `seed` is for its
+    /// random numbers.
     pub fn new(net: EventLoop, host: &'s ServerHost, thread: usize, seed: u64) -> Self {
         let shared = host.shared();
         let executor = |seed| Executor::new(&shared.engine, Some(thread), seed, (SystemClock, host.clone()));
@@ -222,14 +227,15 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Accepts connections from `listener` from now on, for all threads.
+    /// Accepts connections from `listener` from now on; they are distributed to all threads.
     pub fn listen(&mut self, listener: Listener) -> io::Result<()> {
         let listening = Listening::of(&listener);
         self.listeners.push((self.net.add_listener(listener)?, listening));
         Ok(())
     }
 
-    /// Replaces the TCP listeners: adds `add` and closes all except `keep`.
+    /// Replaces the TCP listeners: adds those in `add`, and closes all others except those in
+    /// `keep`.
     fn replace_listeners(&mut self, add: Vec<Listener>, keep: &[Listening]) {
         let net = &mut self.net;
         self.listeners.retain(|(id, listening)| {
@@ -266,8 +272,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Runs a turn for the kernel's events. With `outside_pass` the turn stays outside the gate;
-    /// otherwise it tries to enter.
+    /// Runs a turn for the events of the event loop. With `outside_pass` the turn stays outside the
+    /// gate; otherwise it tries to enter the gate.
     #[inline]
     fn turn(&mut self, events: &mut Vec<Event>, outside_pass: Option<SharedPass<'_>>) {
         let began = Instant::now();
@@ -312,8 +318,8 @@ impl<'s> Worker<'s> {
         self.send(began);
     }
 
-    /// Ends a turn that started at `began`, outside the gate: wakes other threads, sends output,
-    /// checks pending output.
+    /// Ends a turn that started at `began`, after it has left the gate: wakes other threads, merges
+    /// the change log, sends output, and checks pending output.
     #[inline]
     fn send(&mut self, began: Instant) {
         self.wake_others();
@@ -331,7 +337,8 @@ impl<'s> Worker<'s> {
         self.shared.engine.pubsub.note_sent(self.thread);
     }
 
-    /// Merges this turn's changes into the change log, and releases output.
+    /// Merges the records of all threads into the change log, if no other thread does, and releases
+    /// output that waited for it.
     #[inline]
     fn merge_log(&mut self) {
         if !self.release.is_empty() {
@@ -351,7 +358,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Resumes clients whose writes waited until the change log or a snapshot had room.
+    /// Resumes the clients whose writes waited until the change log or a snapshot had room, if
+    /// there is room now.
     #[cold]
     fn resume_writes(&mut self) {
         let engine = &self.shared.engine;
@@ -362,16 +370,16 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Marks the output of `conn` after its first `from_bytes` if it depends on changes that the
-    /// change log has not released.
+    /// Marks the output of `conn` after its first `from_bytes`, if the client has seen changes that
+    /// the change log has not released. Marked output may be held back at the end of the turn.
     fn mark_observed(&mut self, conn: ConnId, from_bytes: usize) {
         if let Some(session) = session_of(&self.clients, conn) {
             self.release.mark_observed(session, from_bytes, &self.shared.engine.log);
         }
     }
 
-    /// Wakes the threads whose inboxes have new deliveries for their clients. The caller holds no
-    /// shard's lock.
+    /// Wakes the threads whose inboxes have new replies or messages for their clients. The caller
+    /// holds no shard lock.
     #[inline]
     fn wake_others(&self) {
         let outbox = &self.engine.executor.commit.outbox;
@@ -380,8 +388,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Returns the longest time to sleep: until the thread's next deadline (pause, timeout, retry);
-    /// `None` without a deadline.
+    /// Returns the longest time for which the thread may sleep: until its next deadline, such as
+    /// the timeout of a blocked client. `None` without a deadline.
     fn timeout(&self) -> Option<Duration> {
         if !self.engine.executor.is_inside {
             // A deadline that has passed must not keep the thread awake: it is handled inside the
@@ -441,8 +449,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Delivers published messages to this thread's subscribers, closes subscribers over their
-    /// output limit, and resumes publishers that waited for room.
+    /// Delivers published messages to this thread's subscribers. Closes subscribers whose output
+    /// exceeds its limit, and resumes publishers that waited until messages were delivered.
     fn take_publications(&mut self) {
         let mut outputs = NetOutputs::new(self.net.split().1, &mut self.release, self.shared);
         if self.engine.deliver_publications(&mut outputs, &mut self.slow_subscribers) {
@@ -467,7 +475,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Sends the replies that were delayed until values were freed, and resumes their clients.
+    /// Sends the replies that were delayed until the memory of deleted values was freed, and
+    /// resumes their clients.
     fn send_freed_replies(&mut self) {
         for held in self.engine.freed_replies() {
             let client = self.session(held.conn).filter(|session| session.id == held.client);
@@ -501,8 +510,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Handles a connection whose output is sent completely. Resumes its session if the session
-    /// waited for that.
+    /// Handles a connection whose output is sent completely. Resumes its client if the client's
+    /// next requests waited for that.
     fn drained(&mut self, conn: ConnId) {
         let client = self.clients.get(conn.index()).and_then(Option::as_deref);
         if let Some(client) = client.filter(|client| client.session.conn == conn) {
@@ -512,14 +521,14 @@ impl<'s> Worker<'s> {
     }
 }
 
-/// Returns the session at the index of `conn`, without a check that it still belongs to this
-/// connection.
+/// Returns the session in the list at the index of `conn`. Does not check that the session belongs
+/// to this connection, and not to an earlier one with the same index.
 fn session_of(clients: &[Option<Box<Client>>], conn: ConnId) -> Option<&Session> {
     clients[conn.index()].as_deref().map(|client| &client.session)
 }
 
-/// Returns the session at the index of `conn` for writing, without a check that it still belongs to
-/// this connection.
+/// Borrows the session in the list at the index of `conn` mutably. Does not check that the session
+/// belongs to this connection, and not to an earlier one with the same index.
 #[inline]
 fn session_mut(clients: &mut [Option<Box<Client>>], conn: ConnId) -> Option<&mut Session> {
     clients[conn.index()].as_deref_mut().map(|client| &mut client.session)

@@ -1,4 +1,5 @@
-//! Blocked clients of a thread: their timeouts, and the replies that other threads made for them.
+//! Blocked clients of a thread: their timeouts, and the replies that other threads have prepared
+//! for them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,27 +16,27 @@ use super::figures::note_output;
 use super::{Worker, session_of};
 use crate::commands::wait::Wanted;
 
-/// The deadlines of blocked clients, soonest first.
+/// The deadlines of this thread's blocked clients, earliest first.
 #[derive(Debug, Default)]
 pub(super) struct Timeouts {
-    /// The connections, ordered by deadline and by the ticket of the wait. The deadline is in
-    /// milliseconds of the server's clock.
+    /// The connections, ordered by deadline and then by ticket. The ticket is the number of a wait.
+    /// The deadline is in milliseconds of the server's clock.
     conns: BTreeMap<(u64, u64), ConnId>,
 }
 
 impl Timeouts {
-    /// Returns true if no client waits with a timeout.
+    /// Returns true if no blocked client has a deadline.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.conns.is_empty()
     }
 
-    /// Returns the first deadline, in milliseconds of the server's clock.
+    /// Returns the earliest deadline, in milliseconds of the server's clock.
     pub(super) fn first_ms(&self) -> Option<u64> {
         self.conns.first_key_value().map(|(&(deadline_ms, _), _)| deadline_ms)
     }
 
-    /// Adds the wait with this ticket, if it has a deadline. O(log n).
+    /// Adds the wait with number `ticket`, if it has a deadline. O(log n).
     fn add(&mut self, deadline_ms: Option<u64>, ticket: u64, conn: ConnId) {
         if let Some(deadline_ms) = deadline_ms {
             self.conns.insert((deadline_ms, ticket), conn);
@@ -49,8 +50,8 @@ impl Timeouts {
         }
     }
 
-    /// Removes a wait whose deadline has passed at `now_ms`. Returns its connection and its ticket.
-    /// O(log n).
+    /// Removes one wait whose deadline has passed at `now_ms`. Returns its connection and its
+    /// ticket; `None` if no deadline has passed. O(log n).
     fn take_passed(&mut self, now_ms: u64) -> Option<(ConnId, u64)> {
         let first = self.conns.first_entry().filter(|first| first.key().0 <= now_ms)?;
         let ((_, ticket), conn) = first.remove_entry();
@@ -59,8 +60,8 @@ impl Timeouts {
 }
 
 impl Worker<'_> {
-    /// Records the deadline of a client that has just blocked. Adds a client of WAIT or WAITAOF to
-    /// the clients that wait for copies.
+    /// Records the deadline of a client that has just blocked. Also adds a client of WAIT or
+    /// WAITAOF to `awaiting_copies`.
     pub(super) fn settle_blocked(&mut self, conn: ConnId) {
         let Some(session) = session_of(&self.clients, conn) else { return };
         if let Some(blocked) = self.shared.engine.blocked.of(&session.info) {
@@ -71,16 +72,16 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends blocked clients the replies that other threads made for them, and closes killed
-    /// clients.
+    /// Takes the replies that other threads have prepared for this thread's blocked clients, and
+    /// sends them. Closes killed clients.
     pub(super) fn take_inbound(&mut self) {
         if let Some(inbound) = self.shared.engine.threads.take(self.thread) {
             self.pass_on(inbound);
         }
     }
 
-    /// Sends blocked clients the replies in `inbound`, and closes the clients that are listed there
-    /// as killed.
+    /// Sends the replies in `inbound` to their blocked clients, and closes the killed clients that
+    /// `inbound` lists.
     #[inline(never)]
     fn pass_on(&mut self, inbound: Inbound) {
         let shared = self.shared;
@@ -112,7 +113,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Disconnects a client whose wait has just ended, once its reply is sent.
+    /// Closes the connection of a client whose wait has just ended, once its reply is sent.
     #[cold]
     fn close_after_reply(&mut self, conn: ConnId) {
         if let Some(session) = self.session(conn) {
@@ -121,8 +122,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Resumes blocked clients whose wait has ended by a reply from another thread, a sync for
-    /// WAITAOF, or a timeout. Also closes killed clients.
+    /// Resumes the blocked clients whose waits have ended: by a reply from another thread, by
+    /// enough copies for WAIT or WAITAOF, or by a timeout. Also closes killed clients.
     pub(super) fn end_waits(&mut self) {
         self.take_inbound();
         if !self.awaiting_copies.is_empty() {
@@ -133,7 +134,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Answers clients of WAIT and WAITAOF whose changes have enough copies.
+    /// Replies to the clients of WAIT and WAITAOF whose changes have reached enough replicas or the
+    /// disk.
     #[cold]
     fn end_copied(&mut self) {
         let shared = self.shared;
@@ -158,7 +160,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Answers blocked clients whose timeout has passed.
+    /// Replies to the blocked clients whose timeouts have passed.
     #[inline(never)]
     fn end_timeouts(&mut self) {
         while let Some((conn, ticket)) = self.timeouts.take_passed(self.engine.executor.now.uptime_ms) {
@@ -181,9 +183,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Resumes a blocked client with its reply, and removes it from the queues of its keys. The
-    /// command ran for `took`. `ahead_bytes` is the number of bytes of the reply that were already
-    /// sent, among published messages.
+    /// Replies to a blocked client, resumes it, and removes it from the queues of its keys. `took`
+    /// is the run time of its command. `ahead_bytes` is the length of the part of its reply that
+    /// was already sent, among published messages.
     fn end_wait(
         &mut self,
         conn: ConnId,

@@ -1,16 +1,17 @@
-//! Running scripts. While a script of this thread is busy, the script's hook serves the thread's
-//! other connections from time to time.
+//! The run of a script on an I/O thread. The script engine calls a function, the hook, at short
+//! intervals. While the script is busy, the hook serves the thread's other connections from time to
+//! time.
 //!
 //! ```text
 //!   visit ─► script ─► hook: busy? ─► attend: poll ─► turn outside the gate ─► flush ─┐
 //!                       ▲  every millisecond or so                                    │
 //!                       └─────────────────────────────────────────────────────────────┘
 //! ```
-//! The script's resources are taken out of the worker before it begins: its client, the bytes of
-//! its request, and the engine. A stand-in engine takes the engine's place and answers the other
-//! clients. The stand-in runs no scripts and stays outside the gate. There it runs the commands
-//! that are allowed while a script is busy, and answers `-BUSY` to all others. A thread that a busy
-//! script of another thread keeps outside the gate behaves in the same way.
+//! Before the script begins, its client, the bytes of its request and the engine are taken out of
+//! the worker. A second engine, the stand-in, replaces the engine and answers the other clients.
+//! The stand-in runs no scripts and stays outside the gate. There it runs the commands that are
+//! allowed while a script is busy, and answers `-BUSY` to all others. A thread that a busy script
+//! of another thread keeps outside the gate behaves in the same way.
 //!
 //! Nothing is received from the connection of the running script; its pipelined requests run
 //! afterwards. Visits of the same batch that have not begun return to the queue. Their requests are
@@ -33,27 +34,30 @@ use crate::run_queue::Visit;
 /// Minimum time for which a busy script runs between two turns for the other connections.
 const ATTEND_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Maximum capacity of a buffer that is kept for the next script, in bytes. Larger ones are freed.
+/// Maximum capacity in bytes of a request or reply buffer that is kept for the next script. Larger
+/// ones are freed.
 const BUFFER_KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// The hook of a running script: serves the thread's other connections while the script is busy.
+/// The hook of a running script: the state that it needs to serve the thread's other connections.
 struct Attendant<'w, 's> {
     worker: &'w mut Worker<'s>,
-    /// The connection whose script runs.
+    /// The connection of the client whose script runs.
     conn: ConnId,
-    /// The log position that the script's client has seen, and the level that its replies wait for.
+    /// The log position up to which the script's client has seen changes, and the level that its
+    /// replies wait for.
     seen: (u64, Level),
-    /// The length in bytes of the client's output queue before the visit. Output after this length
-    /// depends on the position.
+    /// The length in bytes of the client's output queue before this visit. Output after this length
+    /// shows changes up to the position in `seen`.
     from_bytes: usize,
     next_turns: &'w [ConnTurn<Visit>],
-    /// The time of the next turn for the other connections; `None` before the first one.
+    /// The time of the next turn for the other connections; `None` until the script is busy.
     due: Option<Instant>,
     events: Vec<Event>,
 }
 
 impl Attendant<'_, '_> {
-    /// Starts to serve the other connections, because the script has become busy.
+    /// Prepares to serve the other connections, because the script has become busy: returns the
+    /// following visits of the batch to the queue.
     #[cold]
     fn begin(&mut self) {
         let (position, level) = self.seen;
@@ -85,8 +89,8 @@ impl Meanwhile for Attendant<'_, '_> {
 }
 
 impl<'s> Worker<'s> {
-    /// Runs a request that runs scripts. While a script is busy, its hook serves the thread's other
-    /// connections.
+    /// Runs a request that runs scripts. If a script becomes busy, serves the thread's other
+    /// connections meanwhile.
     pub(super) fn run_script<'b>(
         &mut self,
         visited: &mut Visited<'b>,
@@ -143,8 +147,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Resumes the connection of a script that was busy and has ended. The output queue had
-    /// `queued_bytes` bytes when the script began, which may have been sent since.
+    /// Resumes receiving from the client of a script that was busy and has ended. `queued_bytes` is
+    /// the length of its output queue when the script began; these bytes may have been sent since.
     #[cold]
     fn end_attending(&mut self, visited: &mut Visited<'_>, queued_bytes: usize) {
         self.attends = false;
@@ -156,8 +160,8 @@ impl<'s> Worker<'s> {
         visited.has_more = true;
     }
 
-    /// Puts the client of an attended script back into the thread's list. Returns true if it is
-    /// still connected.
+    /// Puts the client back into the thread's list, after its script was busy. Returns false if its
+    /// connection was closed meanwhile; then the client is removed.
     #[cold]
     pub(super) fn take_back(&mut self, mut client: Box<Client>) -> bool {
         let conn = client.session.conn;

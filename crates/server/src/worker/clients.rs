@@ -1,5 +1,5 @@
-//! New and closed connections. A new connection is refused or given to a thread. A closed one is
-//! removed from every list. Postponed ones are resumed.
+//! New and closed connections of an I/O thread. A new connection is refused or assigned to a
+//! thread. A closed one is removed from all lists. Clients whose requests had to wait are resumed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,8 +18,8 @@ use crate::config::table::tls as options;
 use crate::shared::Message;
 use crate::tls::certificate;
 
-/// The error for clients that do not come from the loopback in protected mode. Its first two
-/// sentences are Redis' own, because tools search for them.
+/// The error for clients from other machines in protected mode. Its first two sentences are Redis'
+/// own, because tools search for them.
 const PROTECTED_MODE_LINE: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is \
 enabled and no password is set for the default user. In this mode connections are only accepted from the \
 loopback interface. To let others in: set a password (requirepass); or, where nobody untrusted can reach the \
@@ -27,9 +27,9 @@ port, 'CONFIG SET protected-mode no' from a client on this machine, made permane
 'protected-mode no' in the configuration file, or '--protected-mode no' on the command line.\r\n";
 
 impl Worker<'_> {
-    /// Gives a new connection to the thread with the fewest connections, or refuses it. Of several
-    /// such threads this one comes first. A thread with a busy script gets a connection only if
-    /// every thread has a busy script.
+    /// Assigns a new connection to the I/O thread with the fewest connections, or refuses it.
+    /// Prefers this thread to others with the same number. A thread with a busy script gets a
+    /// connection only if every thread has one.
     pub(super) fn place(&mut self, socket: Socket) {
         let shared = self.shared;
         if let Some(refusal) = self.refusal(&socket) {
@@ -57,7 +57,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Returns the error line if a new connection is refused.
+    /// Returns the error line for a new connection that must be refused, because of `maxclients` or
+    /// protected mode; `None` if it is accepted.
     fn refusal(&self, socket: &Socket) -> Option<&'static [u8]> {
         let settings = &self.engine.executor.settings;
         let open: usize = self.shared.engine.threads.iter().map(|port| port.load.load(Relaxed)).sum();
@@ -70,7 +71,7 @@ impl Worker<'_> {
         is_denied.then_some(PROTECTED_MODE_LINE)
     }
 
-    /// Returns true if protected mode refuses a client with this address.
+    /// Returns true if protected mode refuses a client with the address `peer`.
     fn is_protected_from(&self, peer: &Address) -> bool {
         let settings = &self.engine.executor.settings;
         let is_foreign = matches!(peer, Address::Tcp(peer) if !peer.ip().to_canonical().is_loopback());
@@ -79,8 +80,8 @@ impl Worker<'_> {
             && self.shared.engine.acl.users.default_user().needs_no_password()
     }
 
-    /// Handles a completed TLS handshake: logs the client in by its certificate, and checks
-    /// protected mode.
+    /// Handles the completed TLS handshake of a client: logs the client in as the user in its
+    /// certificate, and checks protected mode.
     pub(super) fn secured(&mut self, conn: ConnId) {
         let Some(agreed) = self.net.agreed(conn) else { return };
         let tls = &self.shared.tls;
@@ -98,8 +99,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Logs a session in as the first of these users that exists and is on. If there is none, the
-    /// session keeps its user.
+    /// Logs the client in as the first of the users `names` that exists and is on. If there is
+    /// none, the client keeps its user.
     fn log_in_by_certificate(&mut self, conn: ConnId, names: Vec<Vec<u8>>) {
         let users = &self.shared.engine.acl.users;
         let found = names.into_iter().find_map(|name| {
@@ -119,7 +120,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Counts and logs a failed TLS handshake. The connection is closed.
+    /// Counts and logs a failed TLS handshake. The event loop closes the connection.
     pub(super) fn handshake_failed(&mut self, conn: ConnId, reason: &str) {
         self.shared.tls.failed_handshakes.fetch_add(1, Relaxed);
         let (peer, local) = (self.net.peer_address(conn), self.net.local_address(conn));
@@ -128,7 +129,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Handles a closed connection: counts and logs a TLS failure, and removes the client.
+    /// Handles a closed connection: counts and logs a failure of TLS, and removes the client.
     pub(super) fn closed(&mut self, conn: ConnId, reason: CloseReason) {
         match reason {
             CloseReason::Tls(TlsFailure::Handshake) | CloseReason::PeerClosed | CloseReason::Flushed => {}
@@ -200,7 +201,8 @@ impl Worker<'_> {
         self.forget(conn);
     }
 
-    /// Closes sessions whose user was removed or may no longer access a subscribed channel.
+    /// Closes the connections of clients whose user was removed or lost the right to a channel that
+    /// the client subscribes to.
     #[cold]
     pub(super) fn close_former_users(&mut self) {
         let users = &self.shared.engine.acl.users;
@@ -218,7 +220,7 @@ impl Worker<'_> {
         former.into_iter().for_each(|conn| self.close(conn));
     }
 
-    /// Removes the client of a closed connection.
+    /// Removes the client of `conn`, whose connection is closed, from all lists.
     pub(super) fn forget(&mut self, conn: ConnId) {
         if self.session(conn).is_some()
             && let Some(client) = self.clients[conn.index()].take()
@@ -227,7 +229,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Removes a client whose connection is closed and that is no longer in the thread's list.
+    /// Removes `client`, whose connection is closed, from the lists of the server. It is no longer
+    /// in the thread's list.
     pub(super) fn let_go(&mut self, mut client: Client) {
         let conn = client.session.conn;
         if !self.release.is_empty() {
@@ -257,8 +260,8 @@ impl Worker<'_> {
         self.give_up_keys();
     }
 
-    /// Removes the clients of closed connections from the keys that they watched, blocked on or
-    /// cached. While a script is busy, they stay in the list `closed_clients`.
+    /// Removes the clients in `closed_clients` from the keys that they watched, blocked on or
+    /// tracked. Does nothing while a script is busy, or outside the gate.
     pub(super) fn give_up_keys(&mut self) {
         let engine::Shared { keyspace, blocked, watchers, tracking, scripts, .. } = &self.shared.engine;
         if !self.engine.executor.is_inside || scripts.is_any_busy() {
@@ -274,7 +277,8 @@ impl Worker<'_> {
         });
     }
 
-    /// Resumes a session that was held back for `reason`, and queues its waiting input.
+    /// Resumes a client whose requests waited for `reason`: receives and runs its requests again.
+    /// Does nothing if the client waits for another reason, or not at all.
     pub(super) fn resume(&mut self, conn: ConnId, reason: Flow) {
         let Some(session) = self.session(conn) else { return };
         if session.flow != reason {

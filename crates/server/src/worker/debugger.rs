@@ -1,5 +1,6 @@
-//! The thread of a debugged script. With SCRIPT DEBUG SYNC the script owns the keyspace. With YES
-//! it runs on a separate engine, to which keys are copied when they are used (`engine::debugging`).
+//! The thread of a debugged script. With SCRIPT DEBUG SYNC, the script owns the keyspace
+//! exclusively. With SCRIPT DEBUG YES, it runs on a separate engine with its own keyspace. Each key
+//! is copied there when the script first uses it (`engine::debugging`).
 
 use std::sync::Arc;
 use std::thread;
@@ -22,15 +23,16 @@ use crate::context::{ServerHost, SystemClock};
 use crate::scripting::debugging::Link;
 use crate::shared::{Message, Shared};
 
-/// Run time since a script last asked for input from the client, after which the script counts as
-/// endless. It applies while `busy-reply-threshold` sets no time.
+/// Time without a request for input from the client, after which the script counts as endless. Used
+/// if the option `busy-reply-threshold` sets no time.
 const OVERDUE_DEFAULT: Duration = Duration::from_secs(5);
 
-/// The debugger's connection to the client, for output lines to the client and input from it.
+/// The debugger's connection to the client: sends output lines to the client and receives input
+/// from it, through the client's I/O thread.
 struct DebugConnection {
     shared: Arc<Shared>,
     link: Arc<Link>,
-    /// Time at which the debugger last asked for input from the client.
+    /// The time at which the debugger last asked the client for input.
     received: Instant,
 }
 
@@ -52,14 +54,14 @@ impl DebugClient for DebugConnection {
     }
 }
 
-/// Makes the client's I/O thread check its links to debuggers.
+/// Wakes the client's I/O thread, so that it sends the debugger's output.
 fn wake(shared: &Shared, link: &Link) {
     // A full mailbox belongs to a thread that is awake: it checks its links in each turn.
     let _ = shared.ports[link.client.thread].mailbox.send(Message::Delivered);
 }
 
-/// Starts the thread that runs the script of a client that debugs. If this fails, replies with an
-/// error.
+/// Starts the thread that runs the script which a client debugs. If the thread cannot be started,
+/// sends an error to the client.
 pub(super) fn begin(host: &ServerHost, link: &Arc<Link>) {
     let (of_thread, debugged) = (host.clone(), Arc::clone(link));
     let begun = thread::Builder::new().name("debugger".to_owned()).spawn(move || {
@@ -81,7 +83,8 @@ fn end(shared: &Shared, link: &Link, reply: ByteQueue, position: u64) {
     wake(shared, link);
 }
 
-/// Runs the script. Returns its reply, and the log position up to which the reply shows changes.
+/// Runs the debugged script. Returns its reply, and the log position up to which the reply shows
+/// changes.
 fn run(host: &ServerHost, link: &Arc<Link>) -> (ByteQueue, u64) {
     let engine = &host.shared().engine;
     let clock_and_host = (SystemClock, host.clone());

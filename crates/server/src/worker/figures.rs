@@ -1,5 +1,5 @@
-//! The statistics of a client that other threads read: its activity and its buffers. Only the
-//! client's own thread writes them.
+//! The statistics of a client that other threads read: its activity and the size of its buffers.
+//! Only the client's own thread writes them.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,8 +9,8 @@ use engine::session::Session;
 
 use super::Engine;
 
-/// Records a client's activity for other threads. Only the client's own thread writes, so plain
-/// loads and stores suffice.
+/// Adds the activity of one visit to a client's statistics: requests run, bytes of input and
+/// output. Only the client's own thread writes them, so plain loads and stores suffice.
 #[inline]
 pub(super) fn note_activity(
     engine: &Engine<'_>,
@@ -30,15 +30,16 @@ pub(super) fn note_activity(
     note_output(engine, info, output_bytes);
 }
 
-/// Records the number of bytes of a client's new output. Published messages are counted when they
-/// are delivered.
+/// Adds the length of new output to a client's statistics, in bytes. Published messages are counted
+/// when they are delivered.
 #[inline]
 pub(super) fn note_output(engine: &Engine<'_>, info: &ClientInfo, len_bytes: usize) {
     info.count_output(len_bytes as u64);
     engine.executor.stats().output_bytes.add(len_bytes as u64);
 }
 
-/// Records the size and the spare capacity of a client's unconsumed input, in bytes.
+/// Stores in a client's statistics the length and the spare capacity of its unconsumed input, in
+/// bytes.
 #[inline]
 pub(super) fn note_unread(session: &Session, inputs: &net::Inputs) {
     let (unread, capacity) = (inputs.len_bytes(session.conn), inputs.capacity_bytes(session.conn));
@@ -46,7 +47,7 @@ pub(super) fn note_unread(session: &Session, inputs: &net::Inputs) {
     session.info.held.input_room_bytes.store(capacity.saturating_sub(unread) as u64, Relaxed);
 }
 
-/// Records the size and the memory of a client's unsent output, in bytes.
+/// Stores in a client's statistics the length and the memory of its unsent output, in bytes.
 #[cold]
 pub(super) fn note_unsent(session: &Session, outputs: &net::Outputs) {
     let (info, conn) = (&session.info, session.conn);

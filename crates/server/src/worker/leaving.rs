@@ -1,5 +1,5 @@
-//! Connections that move to the thread of replication, because their clients asked for the
-//! replication stream.
+//! Connections that move from an I/O thread to the thread `repl`, because their clients have sent
+//! PSYNC or SYNC.
 
 use net::{ConnId, Socket};
 
@@ -8,9 +8,9 @@ use crate::replicas::thread::adopt;
 use crate::replication::messages::Arrival;
 
 impl Worker<'_> {
-    /// Lets connections leave this loop, unless some of their output waits for the change log.
-    /// `Event::Released` then reports each socket. Called after the output of the turn was held
-    /// back or released.
+    /// Releases the connections in `leaving` from this thread's event loop, except those with
+    /// output that waits for the change log. `Event::Released` then returns each socket. Called
+    /// after the output of the turn was held back or released.
     #[cold]
     pub(super) fn leave_all(&mut self) {
         for conn in std::mem::take(&mut self.leaving) {
@@ -25,8 +25,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Hands a released connection over to the thread of replication. The client stays in the list
-    /// of clients.
+    /// Passes a released connection to the thread `repl`. The client stays in CLIENT LIST.
     #[cold]
     pub(super) fn left(&mut self, conn: ConnId, socket: Socket) {
         if self.session(conn).is_none() {

@@ -1,5 +1,5 @@
 //! The limits of a client: its unsent output, its query buffer, its share of `maxmemory-clients`,
-//! and its idle time.
+//! its idle time, and the time to authenticate.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,17 +11,18 @@ use net::ConnId;
 use super::figures::{note_unread, note_unsent};
 use super::{Worker, session_of};
 
-/// Maximum number of clients with unsent output that are checked after a flush. Further clients are
-/// checked after the next flushes.
+/// Maximum number of clients with unsent output that are checked after one flush. The next flushes
+/// check the others.
 const PENDING_OUTPUT_CHECKED_MAX: usize = 64;
 
-/// Unsent output up to this size counts as zero for the output limits, in bytes. Redis does not
-/// count output in its fixed client buffer either. So even the smallest limit does not close a
-/// client that reads.
+/// The length of unsent output, in bytes, up to which it counts as 0 for the output limits. Redis
+/// does not count output in its fixed client buffer either. So even the smallest limit does not
+/// close a client that reads its replies.
 const OUTPUT_UNCOUNTED_BYTES: usize = 16 * 1024;
 
-/// Maximum unread input of a client that has not authenticated, in bytes, as in Redis. Its requests
-/// have at most ten words of 16 KiB, but several may be sent ahead after AUTH.
+/// Maximum unread input of a client that has not authenticated, in bytes, as in Redis. A request
+/// before AUTH has at most ten words of 16 KiB, but the client may already have sent further
+/// requests after AUTH.
 const UNAUTHENTICATED_QUERY_BYTES_MAX: u64 = 1 << 20;
 
 /// The output limit of a client that has not authenticated, as in Redis. Because of
@@ -29,16 +30,16 @@ const UNAUTHENTICATED_QUERY_BYTES_MAX: u64 = 1 << 20;
 const UNAUTHENTICATED_OUTPUT_LIMIT: OutputLimit =
     OutputLimit { hard_bytes: 1024, soft_bytes: 0, soft_seconds: 0 };
 
-/// The time since which a client's unsent output exceeds its soft limit.
+/// The time since which a client's unsent output exceeds the soft limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OverSoftLimit {
-    /// The time in milliseconds of the server's clock; `None` while the output is below the limit.
+    /// The time in milliseconds of the server's clock; `None` while the output is within the limit.
     since_ms: Option<u64>,
 }
 
 impl OverSoftLimit {
-    /// Returns true if a client with `unsent` bytes of output at `now_ms` has exceeded its limit.
-    /// More than the hard limit counts at once, more than the soft limit after `soft_seconds`.
+    /// Returns true if a client with `unsent` bytes of output at `now_ms` must be closed: at once
+    /// above the hard limit, and above the soft limit after `soft_seconds`.
     fn exceeds(&mut self, limit: &OutputLimit, unsent: usize, now_ms: u64) -> bool {
         let counted = if unsent > OUTPUT_UNCOUNTED_BYTES { unsent as u64 } else { 0 };
         if limit.hard_bytes > 0 && counted > limit.hard_bytes {
@@ -54,8 +55,8 @@ impl OverSoftLimit {
 }
 
 impl Worker<'_> {
-    /// Records the size of a connection's input that stays for a later turn, and enforces the
-    /// limits of the query buffer and of client memory. Returns true if the connection stays open.
+    /// Records the length of the input that a connection keeps for a later turn, and enforces the
+    /// limits of the query buffer and of client memory. Returns false if the connection was closed.
     pub(super) fn keep_input(&mut self, conn: ConnId) -> bool {
         let Some(session) = session_of(&self.clients, conn) else { return false };
         let mut query_max = self.engine.executor.settings.clients.query_buffer_bytes_max;
@@ -73,8 +74,8 @@ impl Worker<'_> {
         self.engine.executor.settings.clients.maxmemory_clients_bytes == 0 || !self.is_evicted(conn)
     }
 
-    /// Returns true if a connection must be closed because of its unsent output. Counts and logs
-    /// this. Adds a client with much unsent output to those that are checked after the flush.
+    /// Returns true if the unsent output of `conn` exceeds its limit, so that the caller must close
+    /// it. Counts and logs this. A client with much unsent output is checked again after the flush.
     pub(super) fn exceeds_output_limit(&mut self, conn: ConnId) -> bool {
         let outputs = self.net.split().1;
         let unsent = outputs.len_bytes(conn);
@@ -105,7 +106,7 @@ impl Worker<'_> {
         exceeds
     }
 
-    /// Checks clients whose output the flush may not have sent completely: records their unsent
+    /// Checks the clients whose output the flush may not have sent completely: records their unsent
     /// output, and enforces the limits. Checks at most [`PENDING_OUTPUT_CHECKED_MAX`] clients.
     #[inline]
     pub(super) fn check_pending_output(&mut self) {
@@ -118,8 +119,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Adds a client to the queue whose clients are checked after each flush until all of their
-    /// output is sent.
+    /// Adds a client to `pending_output`, whose clients are checked after each flush until all
+    /// their output is sent.
     #[cold]
     pub(super) fn add_pending_output(&mut self, conn: ConnId) {
         if let Some(client) = self.client(conn)
@@ -155,7 +156,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Counts the memory of all clients of this thread again, and evicts clients if the sum of all
+    /// Computes the memory of each client of this thread anew. Evicts clients if the sum of all
     /// threads exceeds `maxmemory-clients`. O(clients).
     pub(super) fn count_clients(&mut self) {
         let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;
@@ -175,8 +176,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Counts a client's memory, and evicts clients if the sum exceeds `maxmemory-clients`, which
-    /// must be set. Returns true if this client was evicted or killed.
+    /// Computes the memory of a client anew, and evicts clients if the sum of all exceeds
+    /// `maxmemory-clients`, which must be set. Returns true if this client was evicted or killed.
     #[cold]
     pub(super) fn is_evicted(&mut self, conn: ConnId) -> bool {
         let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;
@@ -188,8 +189,9 @@ impl Worker<'_> {
         session.info.state.kill_requested.load(Relaxed)
     }
 
-    /// Closes clients that were idle, or not authenticated, for too long. Monitors, subscribers and
-    /// blocked clients do not count as idle. O(clients).
+    /// Closes clients that were idle for longer than the option `timeout`, and those that did not
+    /// authenticate in time. Monitors, subscribers, blocked and postponed clients do not count as
+    /// idle. Called once a second. O(clients).
     pub(super) fn close_idle(&mut self) {
         self.close_unauthenticated();
         let timeout_ms = self.engine.executor.settings.clients.timeout_s * 1000;
@@ -213,8 +215,8 @@ impl Worker<'_> {
     }
 
     /// Closes clients that have not authenticated within `authentication-timeout`, and clients
-    /// whose token has expired. The time is exact to a second, the interval of the calls. It starts
-    /// when the client connects, or at the last call that found the client authenticated.
+    /// whose token has expired. The timeout is measured from the time at which the client connected
+    /// or was last found to be authenticated. It is exact to a second, the interval of the calls.
     fn close_unauthenticated(&mut self) {
         let timeout_ms = self.engine.executor.settings.clients.authentication_timeout_s * 1000;
         let now = self.engine.executor.now.uptime_ms;

@@ -1,6 +1,7 @@
-//! Replies and messages that wait until the change log has released the changes that they show.
-//! Output shows a log position if it depends on changes up to that position. A reply waits for the
-//! [`Level`] that its client requires, a message for [`Level::Written`].
+//! Replies and messages that are held back until the change log has released the changes that they
+//! show. Output shows a log position if it depends on changes up to that position. A reply waits
+//! until its position has reached the [`Level`] that its client requires, a message for
+//! [`Level::Written`].
 //!
 //! ```text
 //!   output appended that shows an unreleased position ─► mark
@@ -32,15 +33,16 @@ use crate::shared::ReplyWaits;
 /// Maximum number of parts of a connection. Each part has its own buffer.
 const PARTS_PER_CONN_MAX: u32 = 16;
 
-/// The log position and the number of a part, which are the order of release. Of parts with equal
-/// positions, the older one has the smaller number.
+/// The key of a held part: the log position that it shows, and its number. Parts are released in
+/// the order of their keys. Of two parts with the same position, the older one has the smaller
+/// number.
 type PartKey = (u64, u64);
 
-/// The held output of an I/O thread's connections (see the module).
+/// The held output of an I/O thread's connections; see the module.
 pub(super) struct ReleaseQueue {
     /// The marks of this turn, in the order in which the output was appended.
     marks: Vec<Mark>,
-    /// The largest log position of this turn's marks for each level; 0 without marks.
+    /// The largest log position among this turn's marks, for each level; 0 without marks.
     marked: Released,
     /// The held parts of each level.
     parts: [BTreeMap<PartKey, Part>; Level::ALL.len()],
@@ -48,8 +50,8 @@ pub(super) struct ReleaseQueue {
     next_number: u64,
     /// The number of held parts and the last part of each connection, by the connection's index.
     conns: Vec<HeldConn>,
-    /// The log position whose release will wake this thread, for each level; `None` without held
-    /// parts of the level.
+    /// The log position for each level whose release will wake this thread; `None` if no part of
+    /// the level is held.
     awaited_positions: [Option<u64>; Level::ALL.len()],
 }
 
@@ -66,8 +68,8 @@ impl Default for ReleaseQueue {
     }
 }
 
-/// A mark: the output in the connection's queue after its first `from_bytes` shows this log
-/// position, and waits for this level.
+/// A mark: the bytes in a connection's output queue after the first `from_bytes` show this log
+/// position, and wait for this level.
 struct Mark {
     conn: ConnId,
     from_bytes: usize,
@@ -80,7 +82,7 @@ struct Part {
     since: Instant,
 }
 
-/// The number of held parts of a connection, and the level and key of its last part.
+/// The number of held parts of one connection, and the level and the key of the last of them.
 #[derive(Clone, Copy, Default)]
 struct HeldConn {
     generation: u32,
@@ -90,15 +92,15 @@ struct HeldConn {
 }
 
 impl ReleaseQueue {
-    /// Returns true if no output is held and none is marked.
+    /// Returns true if no output is held back or marked.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.marks.is_empty() && self.parts.iter().all(BTreeMap::is_empty)
     }
 
-    /// Marks the output after the first `from_bytes` of a client's queue, to be held back until the
-    /// change log has released the last position that the client has seen. Does nothing if that
-    /// position is already released. All of this output is assumed to depend on that position.
+    /// Marks the output of a client after the first `from_bytes` of its queue as showing the last
+    /// log position that the client has seen. Does nothing if the change log has already released
+    /// that position.
     #[inline]
     pub(super) fn mark_observed(&mut self, session: &Session, from_bytes: usize, log: &ChangeLog) {
         let position = session.observed_position();
@@ -107,8 +109,8 @@ impl ReleaseQueue {
         }
     }
 
-    /// Marks the output in the queue of `conn` after its first `from_bytes`. The output shows
-    /// changes up to a position that is not released for its level.
+    /// Marks the output in the queue of `conn` after its first `from_bytes`. It shows changes up to
+    /// `position`, which has not reached `level`.
     #[cold]
     pub(super) fn mark(&mut self, conn: ConnId, from_bytes: usize, (position, level): (u64, Level)) {
         self.marked.raise(level, position);
@@ -120,9 +122,10 @@ impl ReleaseQueue {
         }
     }
 
-    /// Holds back marked output with unreleased positions, and releases parts whose positions are
-    /// released. Called after the log is merged and before the flush. Returns the longest wait of a
-    /// part that was released now. The thread is woken when the next part can be released.
+    /// Holds back the marked output whose positions are not released, and releases the parts whose
+    /// positions are. Called after the log is merged and before the flush. Returns the longest time
+    /// for which a part released now was held. The thread is woken when the next part can be
+    /// released.
     #[inline(never)]
     pub(super) fn end_turn(
         &mut self,
@@ -152,8 +155,9 @@ impl ReleaseQueue {
         self.parts.iter().map(BTreeMap::len).sum()
     }
 
-    /// Releases the parts of a level whose positions are released, and requests that `thread` is
-    /// woken for the next one. Returns the longest wait of a released part.
+    /// Releases the parts of `level` whose positions are released. Requests that I/O thread
+    /// `thread` is woken when the position of the next part is released. Returns the longest time
+    /// for which a released part was held.
     fn release_level(
         &mut self,
         level: Level,
@@ -180,8 +184,8 @@ impl ReleaseQueue {
         }
     }
 
-    /// Turns the marked output into parts. Output is not held if its position is released and its
-    /// connection has no parts.
+    /// Turns the marked output into held parts. Does not hold output whose position is released, if
+    /// its connection has no other held part.
     fn hold_marked(&mut self, outputs: &mut Outputs, log: &ChangeLog, now: Instant) {
         let first_number = self.next_number;
         self.marked = Released::at(0);
@@ -213,8 +217,8 @@ impl ReleaseQueue {
         }
     }
 
-    /// Releases all parts of a level whose log position is at most `released`. Returns the longest
-    /// wait of a released part. O(parts released × log parts).
+    /// Releases all parts of `level` with log positions up to `released`. Returns the longest time
+    /// for which one of them was held. O(parts released × log parts).
     fn release(
         &mut self,
         level: Level,
@@ -240,8 +244,8 @@ impl ReleaseQueue {
         longest
     }
 
-    /// Returns the record of the held parts of `conn`, which is created or reset for a new
-    /// connection.
+    /// Returns the record of the held parts of `conn`. Creates or resets it if the connection is
+    /// new.
     fn held(&mut self, conn: ConnId) -> &mut HeldConn {
         if self.conns.len() <= conn.index() {
             self.conns.resize(conn.index() + 1, HeldConn::default());
@@ -253,7 +257,7 @@ impl ReleaseQueue {
         held
     }
 
-    /// Removes all marks and parts of a closed connection. O(parts).
+    /// Removes all marks and held parts of a closed connection. O(parts).
     #[cold]
     pub(super) fn forget(&mut self, conn: ConnId, waits: &ReplyWaits) {
         if let Some(held) = existing(&mut self.conns, conn)
@@ -278,8 +282,8 @@ fn existing(conns: &mut [HeldConn], conn: ConnId) -> Option<&mut HeldConn> {
 mod tests {
     use super::*;
 
-    /// Checks that a part and the end of an earlier connection do not change the record of the
-    /// connection that now has its index.
+    /// Checks the records of two connections that have the same index, one after the other. A part
+    /// and the end of the earlier connection must not change the record of the later one.
     #[test]
     fn an_earlier_connection_does_not_change_the_record_of_a_later_one() {
         let [earlier, later] = [1, 2].map(|generation| ConnId::new(0, generation));

@@ -1,5 +1,5 @@
-//! Optional checks around a request. Login attempts can be delayed (`auth-failure-delay`), and the
-//! audit log can record commands (`audit-log-file`).
+//! Optional work before and after a request. Login attempts can be delayed (`auth-failure-delay`),
+//! and the audit log can record commands (`audit-log-file`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,34 +18,34 @@ use crate::audit::{Event, Outcome, notes_command};
 use crate::login_delays::{Delay, TOO_MANY_FAILED_LOGINS};
 use crate::shared::Shared;
 
-/// The checks around requests that the settings enable, read once per batch.
+/// The optional work before and after requests, as the settings enable it; read once per batch.
 pub(super) struct RequestChecks {
-    /// The settings from before the batch, if the audit log records any events. So a request that
-    /// changes the audit settings is recorded by the settings that it replaces.
+    /// The settings at the start of the batch; `None` if the audit log records nothing. So a
+    /// request that changes the audit settings is recorded as the old settings require.
     audited: Option<Arc<Settings>>,
     delay_ms: u64,
-    /// The number of queued commands of the client's transaction before the request ran.
+    /// The number of commands that the client's transaction had queued before the request.
     queued: u64,
-    /// The client's user before a RESET, which changes the user. Set only if the audit log records
-    /// any events.
+    /// The client's user before a RESET, which changes the user. Set only if the audit log is on.
     user_before: Vec<u8>,
 }
 
 impl RequestChecks {
-    /// Returns the checks that the settings enable.
+    /// Returns the optional work that `settings` enable.
     pub(super) fn of(settings: &Arc<Settings>) -> Self {
         let audited = (!settings.audit.events.is_empty()).then(|| Arc::clone(settings));
         Self { audited, delay_ms: settings.clients.auth_failure_delay_ms, queued: 0, user_before: Vec::new() }
     }
 
-    /// Returns true if any check is on.
+    /// Returns true if any of the optional work is enabled.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.audited.is_some() || self.delay_ms > 0
     }
 
-    /// Checks a request that is about to run. Returns true if the request may run now; otherwise
-    /// the session's flow says how to continue.
+    /// Delays or refuses a login attempt that follows failed ones. Also notes the state before the
+    /// request, for the audit log. Returns true if the request may run now; otherwise the session's
+    /// field `flow` states the reason.
     #[cold]
     pub(super) fn admits(
         &mut self,
@@ -86,9 +86,9 @@ impl RequestChecks {
         true
     }
 
-    /// Records a request in the audit log, if the settings select it and the request ran or was
-    /// queued. Also records the first request of a client that is rejected because the client must
-    /// authenticate. Rejections by ACL rules, and logins, are recorded where they happen.
+    /// Records a request in the audit log, if the settings select it and the request has run or was
+    /// queued. Also records the first request of a client that was rejected because the client must
+    /// authenticate. Rejections by ACL rules, and logins, are recorded elsewhere.
     #[cold]
     pub(super) fn note(
         &self,
@@ -130,17 +130,17 @@ impl RequestChecks {
     }
 }
 
-/// Returns the command or subcommand of a request; `None` if it does not exist.
+/// Returns the command or subcommand that a request names; `None` if it does not exist.
 fn command_of(request: &Incoming<'_>) -> Option<&'static Registered> {
     request.registered.map(|registered| registered.called_by(&request.args))
 }
 
-/// Returns true if the command changes the client's user without a login.
+/// Returns true if `registered` is RESET, which changes the client's user without a login.
 fn is_reset(registered: &Registered) -> bool {
     registered.full_name == "reset"
 }
 
-/// Returns the name of the user that a login attempt gives; `None` for other requests.
+/// Returns the user name in a login attempt (AUTH, or HELLO with AUTH); `None` for other requests.
 fn login_of<'r>(request: &Incoming<'r>) -> Option<&'r [u8]> {
     let args = request.args;
     match (request.registered?.full_name, args.len()) {
@@ -158,7 +158,7 @@ fn login_of<'r>(request: &Incoming<'r>) -> Option<&'r [u8]> {
 }
 
 impl Worker<'_> {
-    /// Resumes clients whose login attempts have waited long enough.
+    /// Resumes the clients whose login attempts have been delayed for long enough.
     #[cold]
     pub(super) fn resume_logins(&mut self) {
         let now_ms = self.shared.uptime_ms();

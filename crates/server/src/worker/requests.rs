@@ -1,5 +1,5 @@
-//! The way from input to replies: the selection of the requests that run in a turn and in a batch,
-//! their execution, and their effects on the connection.
+//! The run of requests in a turn: the selection of requests for each batch, their execution, and
+//! their effects on the connections.
 
 use std::iter::Peekable;
 use std::slice;
@@ -24,16 +24,17 @@ use super::{Client, NetOutputs, Worker, session_mut, session_of};
 use crate::run_queue::Visit;
 use crate::shared::{Message, Shared};
 
-/// Multiple of the turn's budget after which a batch begins no further request. It is more than
-/// one, because requests that were parsed but did not run must be parsed again in a later turn.
+/// Maximum time of a batch, as a multiple of the turn's time budget; after it, no further request
+/// begins. It is more than one, because requests that were parsed but did not run must be parsed
+/// again in a later turn.
 const TURN_BUDGETS_MAX: u32 = 2;
 
-/// Minimum time of a batch. It lets connections with requests from an earlier turn make progress in
-/// each turn, whatever the amount of new input.
+/// Minimum time of a batch. It ensures that connections with requests left from an earlier turn
+/// make progress in each turn, even if there is much new input.
 const BATCH_TIME_MIN: Duration = Duration::from_micros(100);
 
-/// Size of a client's unsent replies, in bytes, above which its next requests wait until all
-/// replies are sent. It bounds the memory for one client that does not read, besides its last
+/// Length of a client's unsent replies, in bytes, above which its next requests wait until all
+/// replies are sent. It limits the memory for a client that does not read to this length plus one
 /// reply.
 pub(super) const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
 
@@ -42,8 +43,8 @@ pub(super) const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
 const EXPECTED_LEN_BYTES_MIN: usize = 64 * 1024;
 
 impl Worker<'_> {
-    /// Runs the requests of ready connections, batch after batch, until the turn's budget is used
-    /// up. Then new input can be read and replies can be sent.
+    /// Runs the requests of the ready connections, batch after batch, until the time budget of the
+    /// turn is used up. `began` is the start of the turn.
     pub(super) fn run_ready(&mut self, began: Instant, pass: &mut SharedPass<'_>) {
         self.engine.executor.stats().reads.add(self.run_queue.begin_turn() as u64);
         let budget = self.engine.executor.settings.turn_budget;
@@ -75,7 +76,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Puts a connection whose visit could not begin back to the front of its queue.
+    /// Puts a connection whose visit could not begin back to the front of the run queue.
     #[cold]
     fn run_first(&mut self, visit: Visit) {
         if let Some(client) = self.client(visit.conn)
@@ -85,7 +86,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Adds a connection that has more requests to the end of the deferred queue.
+    /// Adds a connection that has more requests than fitted into its visit to the end of the run
+    /// queue's deferred connections.
     fn defer(&mut self, conn: ConnId) {
         if let Some(client) = self.client(conn)
             && client.session.flow == Flow::Running
@@ -95,7 +97,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Adds a connection's complete requests to the batch, as far as they fit.
+    /// Parses the complete requests of a connection and adds them to the batch, as far as they fit.
     fn collect(&mut self, visit: Visit) {
         let (conn, limits) = (visit.conn, self.engine.executor.settings.parse_limits());
         let Some(session) = self.session(conn) else { return };
@@ -135,8 +137,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs the batch, connection by connection. Begins no request after `deadline`, except the
-    /// first one of the batch. Returns the time at its end.
+    /// Runs the requests of the batch, connection by connection. After `deadline`, begins no
+    /// request except the first one of the batch. Returns the time at the end.
     fn execute(&mut self, deadline: Instant, pass: &mut SharedPass<'_>) -> Instant {
         // While a script of the batch is busy, requests of other clients are collected into another
         // batch.
@@ -161,15 +163,15 @@ impl Worker<'_> {
         ended
     }
 
-    /// Puts connections whose visits could not begin back to the front of their queues, in the same
-    /// order.
+    /// Puts connections whose visits could not begin back to the front of the run queue, in the
+    /// same order.
     #[cold]
     pub(super) fn put_back(&mut self, turns: &[ConnTurn<Visit>]) {
         turns.iter().rev().for_each(|turn| self.run_first(turn.visit));
     }
 
-    /// Runs a connection's requests in the batch, at least one. Then handles their effects on the
-    /// connection.
+    /// Performs a visit: runs the requests that a connection has in the batch, at least one. Then
+    /// handles their effects on the connection.
     fn visit(&mut self, at: usize, run: &mut BatchRun<'_>, pass: &mut SharedPass<'_>) {
         let turn = &run.batch.turns[at];
         let conn = turn.visit.conn;
@@ -202,8 +204,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs the requests of a visit one by one. Stops before a request that runs scripts, and
-    /// returns that request: the caller runs it.
+    /// Runs the requests of a visit one by one. Stops before a request that runs scripts and
+    /// returns it; the caller runs it. Returns `None` if no such request is left.
     #[inline]
     fn run_requests<'b>(
         &mut self,
@@ -275,7 +277,8 @@ impl Worker<'_> {
         None
     }
 
-    /// Handles the flow of a connection after its requests ran, and enforces its limits.
+    /// Handles the state in which the last request has left the client, such as blocked or closing,
+    /// and enforces the limits of the connection.
     pub(super) fn settle(&mut self, conn: ConnId) {
         if self.exceeds_output_limit(conn) {
             return self.close(conn);
@@ -315,37 +318,37 @@ impl Worker<'_> {
     }
 }
 
-/// The state that the visits of one batch share.
+/// The state that all visits of one batch share.
 pub(super) struct BatchRun<'a> {
     pub(super) shared: &'a Shared,
     pub(super) batch: &'a Batch<Visit>,
-    /// The time after which no visit begins, and a visit begins no further request.
+    /// The time after which no visit of the batch, and no further request of a visit, begins.
     deadline: Instant,
-    /// True after a script of the batch was busy: the remaining visits were put back into their
-    /// queues.
+    /// True after a script of the batch was busy. Then the remaining visits were returned to the
+    /// run queue.
     pub(super) is_over: bool,
     pub(super) timed: Timing,
     pub(super) watch: RequestChecks,
 }
 
-/// A visit in progress.
+/// The state of a visit: the run of one connection's requests in a batch.
 pub(super) struct Visited<'b> {
-    /// The visited client, which is not in the thread's list during the visit.
+    /// The client of the connection. It is not in the thread's list during the visit.
     pub(super) client: Box<Client>,
     pub(super) conn: ConnId,
-    /// The remaining requests.
+    /// The requests of the visit that have not run yet.
     pub(super) requests: Peekable<slice::Iter<'b, ParsedRequest>>,
-    /// The following visits of the batch.
+    /// The later visits of the same batch.
     pub(super) next_turns: &'b [ConnTurn<Visit>],
-    /// The length of the connection's output queue before this visit, in bytes. Output after this
+    /// The length in bytes of the connection's output queue before this visit. Output after this
     /// length shows the log position that the client has seen.
     pub(super) from_bytes: usize,
-    /// The number of bytes in the output queue that are not replies of this visit: earlier output,
-    /// and messages delivered during the visit.
+    /// The number of bytes in the output queue that are not replies of this visit: output from
+    /// before, and published messages delivered during the visit.
     pub(super) pending_before: usize,
-    /// Bytes of this visit's replies that were already sent.
+    /// The number of bytes of this visit's replies that were already sent, while a script was busy.
     pub(super) sent_bytes: usize,
-    /// Number of bytes of the connection's input whose requests were run.
+    /// The number of bytes of the connection's input whose requests have run.
     pub(super) done_bytes: usize,
     pub(super) ran: i64,
     ran_all: bool,
@@ -372,7 +375,7 @@ impl<'b> Visited<'b> {
 }
 
 impl BatchRun<'_> {
-    /// Wakes the threads whose inboxes have new deliveries for their clients.
+    /// Wakes the threads whose inboxes have new replies or messages for their clients.
     #[inline]
     pub(super) fn wake_others(&self, outbox: &Outbox) {
         if !outbox.is_empty() {
@@ -380,14 +383,15 @@ impl BatchRun<'_> {
         }
     }
 
-    /// Returns true if the batch has used up its time, by the last reading of the clock.
+    /// Returns true if the deadline of the batch has passed, by the last reading of the clock.
     #[inline]
     fn is_late(&self) -> bool {
         self.timed.now() >= self.deadline
     }
 }
 
-/// Replies with an error to malformed input, and closes the connection.
+/// Replies with an error to input that is not a valid request, and closes the connection after the
+/// reply.
 #[cold]
 fn refuse_broken(session: &mut Session, parsed: &ParsedRequest, out: &mut ByteQueue) {
     if let Work::Broken(error) = &parsed.work {

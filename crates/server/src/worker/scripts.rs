@@ -1,4 +1,4 @@
-//! The Lua engine of a thread: finds, compiles and runs scripts and functions.
+//! The script engine of a thread: finds, compiles and runs Lua scripts and functions.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -25,15 +25,16 @@ use crate::scripting::functions::{LoadedFunction, LoadedLibrary, Loader};
 use crate::scripting::vm_options;
 use crate::shared::Shared;
 
-/// Maximum number of compiled scripts that a thread caches; a script that was removed is compiled
-/// again when it is used. The same maximum applies to cached functions.
+/// Maximum number of compiled scripts that a thread keeps. A script that was dropped from them is
+/// compiled again when it is used. The same maximum applies to the functions kept.
 const COMPILED_MAX: usize = 2048;
 
-/// Minimum change of a thread's Lua memory, in bytes, that is reported for INFO.
+/// Minimum change of a thread's Lua memory, in bytes, after which the new value is reported for
+/// INFO.
 const NOTED_BYTES: usize = 32 * 1024;
 
-/// A prepared script or function. It is shared with `Rc` within the thread. With `Arc`, all threads
-/// would write the same reference count at each call.
+/// A script or function that is ready to run. It is counted with `Rc`, because only one thread uses
+/// it. With `Arc`, all threads would write the same reference count at each call.
 #[derive(Clone)]
 enum Current {
     Script(Rc<Compiled>),
@@ -52,29 +53,30 @@ struct Found {
     name: Rc<[u8]>,
 }
 
-/// The compiled scripts and loaded libraries of a thread.
+/// The script engine of a thread: its Lua state, with the compiled scripts and the loaded
+/// libraries.
 pub struct ThreadScripts {
     shared: Arc<Shared>,
     vm: Option<Vm>,
     /// Scripts that this thread has compiled.
     compiled: ShaMap<Rc<Compiled>>,
-    /// The functions called so far, by the name in the call. All belong to the version
-    /// `functions_version` of the libraries, and are removed when it changes.
+    /// The functions that were called so far, by name. They belong to the version
+    /// `functions_version` of the libraries, and are dropped when that changes.
     functions: HashMap<Vec<u8>, Rc<Found>>,
     functions_version: u64,
-    /// The ids of the libraries that this thread's Lua state has loaded, by name.
+    /// The libraries that this thread's Lua state has loaded: the id of each, by name.
     libraries: HashMap<Vec<u8>, u64>,
     /// The memory of the Lua state that was last reported for INFO, in bytes.
     noted_bytes: usize,
-    /// The memory of the Lua state, in bytes, after all scripts were last removed from it. It is 0
+    /// The memory of the Lua state in bytes when all scripts were last dropped from it. It is 0
     /// before that, and after a library was loaded.
     floor_bytes: usize,
-    /// The script or function that was prepared last, and that the next run executes.
+    /// The script or function that `prepare` has found, which the next `run` executes.
     current: Option<Current>,
 }
 
 impl ThreadScripts {
-    /// Creates the scripts of a thread. Its Lua state is created for the first script.
+    /// Creates the script engine of a thread. The Lua state is created for the first script.
     pub fn new(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),
@@ -89,15 +91,16 @@ impl ThreadScripts {
         }
     }
 
-    /// Creates the scripts for a single run of a script that a client debugs.
+    /// Creates a script engine for one run of a script that a client debugs.
     pub fn debugged(shared: &Arc<Shared>, script: &[u8], client: Box<dyn DebugClient>) -> Self {
         let mut scripts = Self::new(shared);
         scripts.vm = Some(Vm::debugged(&vm_options(), script, client));
         scripts
     }
 
-    /// Returns the compiled script. Compiles it first if this thread has not compiled it yet.
-    /// Removes all compiled scripts when the Lua state uses too much memory.
+    /// Returns the compiled script with digest `sha`. If this thread has not compiled it yet,
+    /// compiles it from the script cache or from `body`. Drops all compiled scripts first if the
+    /// Lua state uses too much memory.
     fn find(&mut self, sha: Sha, body: Option<&[u8]>) -> Result<Rc<Compiled>, CommandError> {
         let cache = &self.shared.script_cache;
         if let Some(found) = self.compiled.get(&sha) {
@@ -135,7 +138,7 @@ impl ThreadScripts {
         Ok(self.keep(script))
     }
 
-    /// Adds a compiled script. Removes an eighth of the others first if the table is full.
+    /// Adds a compiled script. If the table is full, first drops an eighth of the others.
     fn keep(&mut self, script: Arc<CachedScript>) -> Rc<Compiled> {
         if self.compiled.len() >= COMPILED_MAX {
             let vm = &mut self.vm;
@@ -171,7 +174,8 @@ impl ThreadScripts {
         Ok(prepared)
     }
 
-    /// Finds a function, and loads its library if this thread has not loaded it yet.
+    /// Returns the function with this name. Loads its library into the Lua state if this thread has
+    /// not done so yet.
     fn find_function(&mut self, name: &[u8]) -> Result<Rc<Found>, CommandError> {
         let version = self.shared.persistence.functions_version();
         if self.functions_version != version || self.functions.len() >= COMPILED_MAX {
@@ -285,7 +289,7 @@ impl Drop for ThreadScripts {
     }
 }
 
-/// Converts the flags that a script or function declares to the engine's type.
+/// Converts the flags that a script or function declares to the type of the engine.
 fn traits(flags: ScriptFlags) -> ScriptTraits {
     let mut traits = ScriptTraits::empty();
     for (flag, is) in [
@@ -303,7 +307,7 @@ fn failed(line: &[u8]) -> ScriptEnd {
     ScriptEnd::Failed { line: line.to_vec(), is_counted: false }
 }
 
-/// The functions that a script calls on the server, for the Lua state.
+/// The functions of the server that a running script can call, for the Lua state.
 struct Server<'a> {
     shared: &'a Shared,
     commands: &'a mut dyn ScriptCommands,
