@@ -1,11 +1,11 @@
-//! A server's stream of changes as text that can be compared: the append-only file of Redis, and
-//! the change log of Saker.
+//! A server's stream of changes (write commands) in a form that can be compared. The stream of
+//! Redis is its append-only file; that of Saker is its change log.
 //!
-//! [`parse`] decodes the bytes to commands. SELECT is resolved into the database of each command.
-//! Commands between MULTI and EXEC carry the number of their transaction. The lines `#TS:` of
-//! append-only files are skipped. [`compare`] aligns two streams and returns the changes that only
-//! one of them has. Words are equal if their bytes are equal, or if they are times of nearly the
-//! same moment.
+//! [`parse`] decodes the bytes to commands. It replaces SELECT by the number of the database in
+//! each command. Commands between MULTI and EXEC carry the number of their transaction. The lines
+//! `#TS:` of append-only files are skipped. [`compare`] aligns two streams and returns the changes
+//! that only one of them has. Two words are equal if their bytes are equal, or if both are times of
+//! nearly the same moment.
 
 use std::fmt;
 
@@ -27,10 +27,10 @@ pub(crate) mod reported;
 
 pub use align::{Difference, compare};
 
-/// One command of a stream.
+/// One command of a stream of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The database it applies to.
+    /// The database that the command changes.
     pub db: u32,
     /// The number of the transaction, from 1: all its commands have the same number. 0 for a
     /// command outside of transactions.
@@ -40,7 +40,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Returns the name in capitals.
+    /// Returns the name of the command in capitals.
     pub fn name(&self) -> String {
         String::from_utf8_lossy(&self.words[0]).to_ascii_uppercase()
     }

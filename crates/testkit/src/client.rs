@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use resp::{DecodeError, Protocol, Value, decode, encode_request};
 
-/// The read timeout after which a test fails. It is long because test machines are shared.
+/// The time without a reply after which a read fails. It is long because test machines are shared.
 const READ_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Number of bytes requested from the socket at a time.
@@ -95,7 +95,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Connects. What is sent over TCP is sent at once.
+    /// Connects to `address`. A TCP connection sends small writes without delay (TCP_NODELAY).
     pub(crate) fn connect(address: &Address) -> io::Result<Self> {
         Ok(match address {
             Address::Tcp(address) => {
@@ -107,7 +107,7 @@ impl Stream {
         })
     }
 
-    /// Reads what has arrived; waits for at least one byte.
+    /// Waits for at least one byte and reads the available ones. Returns their number.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(into),
@@ -123,7 +123,7 @@ impl Stream {
         }
     }
 
-    /// Sets the maximum time of a read.
+    /// Sets the maximum time of a read; `None` for no limit.
     pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_read_timeout(timeout),
@@ -136,7 +136,7 @@ impl Stream {
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
-    /// The received bytes; `input[consumed..]` is not returned yet.
+    /// The received bytes. Those from `consumed` on have not been returned to the caller.
     input: Vec<u8>,
     consumed: usize,
     scratch: Vec<u8>,
@@ -213,8 +213,8 @@ impl Client {
         Ok(replies)
     }
 
-    /// Sends all requests, then passes each reply to `reply` as it arrives. The caller knows which
-    /// reply was the last one before an error.
+    /// Sends all requests, then calls `reply` with each reply as it arrives. On an error, the
+    /// caller thus has all replies before it.
     pub fn pipeline_each<A: AsRef<[u8]>>(
         &mut self,
         commands: &[Vec<A>],
@@ -268,7 +268,7 @@ impl Client {
         }
     }
 
-    /// Reads the available bytes of the socket; waits for at least one.
+    /// Waits for at least one byte of the socket and appends the available ones to the input.
     fn receive(&mut self) -> Result<(), ClientError> {
         self.input.drain(..self.consumed);
         self.consumed = 0;
@@ -293,7 +293,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a client whose server has sent `bytes` and closed.
+    /// Returns a client whose server has sent `bytes` and has closed the connection.
     fn client_of(bytes: &[u8]) -> Client {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let client = Client::to_port(listener.local_addr().unwrap().port());

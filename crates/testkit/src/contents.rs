@@ -15,11 +15,11 @@ use persist::rdb::{Rules, VersionCheck};
 use structures::entry::View;
 use structures::listpack::element::{Element, IntText};
 
-/// Values and expiries by database and key, as text.
+/// The value and expiry of each key as text, by database number and key.
 pub type Contents = BTreeMap<(usize, Vec<u8>), String>;
 
-/// Returns everything that a keyspace holds, including expired keys. The caller must ensure that
-/// nobody writes meanwhile.
+/// Returns everything that a keyspace holds, including expired keys. The caller must ensure that no
+/// other thread changes the keyspace during the call.
 pub fn of_keyspace(keyspace: &Keyspace) -> Contents {
     let mut contents = Contents::new();
     for shard in 0..SHARD_COUNT {
@@ -90,7 +90,8 @@ pub fn of_file(source: impl ByteSource, hasher: &Hasher) -> Result<FileContents,
     }
 }
 
-/// Returns the first difference between two contents, each with its name for the message.
+/// Describes the first difference between two contents; `None` if they are equal. Each content
+/// comes with its name for the message.
 pub fn difference(expected: (&str, &Contents), other: (&str, &Contents)) -> Option<String> {
     let mut keys: Vec<_> = expected.1.keys().chain(other.1.keys()).collect();
     keys.sort_unstable();
@@ -144,8 +145,8 @@ fn describe_object(object: &Object) -> String {
     format!("{kind} {}", parts.join(" "))
 }
 
-/// Describes entries and groups of a stream, without the times of consumers and deliveries, because
-/// a replay of the change log uses another clock.
+/// Describes the entries and groups of a stream. Leaves out the times of consumers and deliveries,
+/// because a replay of the change log uses another clock.
 fn describe_stream(stream: &Stream) -> String {
     let mut parts = vec![format!(
         "stream {:?} {:?} {}",

@@ -1,4 +1,5 @@
-//! The differential runner: sends the same random commands to two servers and compares the replies.
+//! The differential runner: sends the same random commands to two servers, A and B, and compares
+//! the replies.
 //!
 //! A sequence of a few hundred commands is generated from the table of [`rules`] and sent to both
 //! servers, which are empty at the start. Every reply is compared ([`compare`]), and at the end the
@@ -35,7 +36,8 @@ use pair::Pair;
 /// Number of commands of a sequence.
 const SEQUENCE_COMMANDS: usize = 400;
 
-/// Percentage of sequences that also contain session commands.
+/// Percentage of sequences that also contain session commands (transactions, subscriptions,
+/// blocking commands).
 const SESSIONS_PERCENT: usize = 25;
 
 /// Number of sequences after which the protocol changes.
@@ -50,7 +52,7 @@ pub struct Options {
     pub time: Duration,
     /// The number of commands after which the run ends.
     pub commands: u64,
-    /// The number of different failures after which the run ends.
+    /// The number of failures with different causes after which the run ends.
     pub failures: usize,
     /// The commands to use, in capitals. If empty, all commands that both servers know.
     pub only: Vec<String>,
@@ -76,15 +78,15 @@ pub struct Summary {
     pub sequences: u64,
     /// The duration of the run.
     pub elapsed: Duration,
-    /// The commands of the table that were not compared: only one of the servers knows them, or the
-    /// versions differ in their state.
+    /// The commands of the table that were not compared. Only one of the servers knows them, or
+    /// their effects differ between the two versions.
     pub unknown: Vec<String>,
     /// One script for each failure.
     pub failures: Vec<String>,
 }
 
 impl Summary {
-    /// Fails the test if there is a difference, with all differences.
+    /// Fails the test if there is a failure, with the texts of all failures.
     ///
     /// # Panics
     /// Panics when there are failures.
@@ -158,7 +160,7 @@ pub fn run(a: &Address, b: &Address, options: &Options) -> Result<Summary, RunEr
     Ok(summary)
 }
 
-/// Returns the accepted differences that concern `a` and `b`.
+/// Returns the accepted differences between the versions of the servers at `a` and `b`.
 fn explained_between(a: &Address, b: &Address) -> Result<Vec<&'static Explained>, RunError> {
     let mut info = [String::new(), String::new()];
     for (address, info) in [a, b].into_iter().zip(&mut info) {
@@ -172,8 +174,8 @@ fn connect(address: &Address) -> Result<Client, RunError> {
     Client::connect(address).map_err(|error| RunError::Setup(format!("connecting to {address}: {error}")))
 }
 
-/// Returns the commands of the table that only one of `a` and `b` knows, or whose state differs
-/// between their versions.
+/// Returns the commands of the table that are not compared: only one of `a` and `b` knows them, or
+/// their effects differ between the two versions.
 fn unknown_commands(a: &Address, b: &Address) -> Result<Vec<String>, RunError> {
     let mut clients = [connect(a)?, connect(b)?];
     let mut unknown = Vec::new();

@@ -1,11 +1,12 @@
 //! A folder on a simulated disk, to test the decisions of `persist::folder`: power can fail at any
 //! moment, and the disk can be full or broken.
 //!
-//! **State after a crash.** All synced bytes of a file remain. Any number of the unsynced bytes
-//! after them remains; each of their sectors is either intact or all zeros. Each name in the folder
-//! refers to its file at the last sync of the folder, or to the file of any later change. A later
-//! change of a name can survive although an earlier change is lost. A rename leaves no partial
-//! file, but its two changes (the new name set, the old one removed) can survive separately.
+//! **State after a power failure.** All synced bytes of a file remain. Any number of the unsynced
+//! bytes after them remains; each of their sectors is either intact or all zeros. Each name in the
+//! folder refers to its file at the last sync of the folder, or to the file of any later change. A
+//! later change of a name can survive although an earlier change is lost. A rename leaves no
+//! partial file, but its two changes (the new name set, the old one removed) can survive
+//! separately.
 //!
 //! **Failures.** Each operation has a number: a creation, an opening, each part of an append (short
 //! writes), a cut, a sync of a file, a link, a rename, a removal, a sync of the folder. A fault is
@@ -13,11 +14,11 @@
 //! failed sync of a file loses a random part of the unsynced bytes, and a later sync does not
 //! restore them.
 //!
-//! **Bytes that must stay.** An operation panics if it removes bytes that no safe file has
-//! superseded: see [`ledger`].
+//! **Bytes that must stay.** An operation panics if it removes bytes that are still needed because
+//! no synced file replaces them: see [`ledger`].
 //!
-//! All choices come from a seed. The module has no yield point of the simulator; its lock is a
-//! leaf.
+//! All choices come from a seed. The module has no yield point of the simulator. Its lock is a
+//! leaf: no other lock is taken under it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -30,7 +31,7 @@ mod ledger;
 
 /// The size of a sector in bytes; the disk writes a sector as a whole.
 const SECTOR_BYTES: usize = 512;
-/// The maximum number of parts of an append.
+/// The maximum number of writes into which an append is divided.
 const WRITES_MAX: usize = 3;
 
 /// The cause of a failed operation.
@@ -51,7 +52,7 @@ impl Fault {
     }
 }
 
-/// The operations that fail.
+/// The operations of the disk that fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Plan {
     /// No operation.
@@ -93,9 +94,9 @@ pub enum Operation {
 struct File {
     /// The bytes that processes read.
     bytes: Arc<Vec<u8>>,
-    /// The synced bytes: the least that a crash leaves.
+    /// The bytes that were synced, which every crash leaves.
     safe: Arc<Vec<u8>>,
-    /// True if the present process has created or loaded the file.
+    /// True if the present process has created or loaded the file. See [`ledger`].
     is_known: bool,
 }
 
@@ -118,12 +119,14 @@ struct State {
     files: Vec<File>,
     names: BTreeMap<String, usize>,
     safe_names: BTreeMap<String, usize>,
-    /// Changes of names since the folder was last synced, in order.
+    /// The changes of names since the last sync of the folder, in order. Each is a name and its new
+    /// file; `None` if the name was removed.
     unsafe_names: Vec<(String, Option<usize>)>,
     operations: u64,
     failed: Vec<Operation>,
     plan: Plan,
-    /// A description of the bytes that the present operation must not remove: see [`ledger`].
+    /// A description of the violation if the present operation removes bytes that must stay: see
+    /// [`ledger`].
     broken: Option<String>,
 }
 
@@ -131,7 +134,7 @@ struct State {
 #[derive(Clone, Debug)]
 pub struct SimulatedFolder {
     state: Arc<Mutex<State>>,
-    /// The state after each operation; `None` unless the folder records its moments.
+    /// The state after each operation; `None` unless [`SimulatedFolder::note_moments`] was called.
     moments: Option<Arc<Mutex<Vec<State>>>>,
 }
 
@@ -167,8 +170,8 @@ impl SimulatedFolder {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Returns an independent copy of the folder. Its operations are counted from 0 and fail as
-    /// `plan` says.
+    /// Returns an independent copy of the folder. Its operations are counted from 0 and fail
+    /// according to `plan`.
     pub fn fork(&self, plan: Plan) -> Self {
         let state = self.state().clone();
         Self::of(State { operations: 0, failed: Vec::new(), plan, ..state })
@@ -200,7 +203,8 @@ impl SimulatedFolder {
         self.state().names.keys().cloned().collect()
     }
 
-    /// Returns the folder after a crash now: one of the possible states, chosen by `rng`.
+    /// Returns the folder after a power failure at this moment: one of the possible states, chosen
+    /// by `rng`.
     pub fn after_crash(&self, rng: &mut Rng) -> Self {
         self.state().after_crash(rng)
     }
@@ -211,16 +215,16 @@ impl SimulatedFolder {
         self.moments = Some(Arc::new(Mutex::new(vec![now])));
     }
 
-    /// Returns one possible state of the folder after a crash at each recorded moment, chosen by
-    /// `rng`.
+    /// Returns one possible state of the folder after a power failure at each recorded moment,
+    /// chosen by `rng`.
     pub fn crashes(&self, rng: &mut Rng) -> Vec<Self> {
         let Some(moments) = &self.moments else { return Vec::new() };
         let moments = moments.lock().expect("nothing panics while it is locked");
         moments.iter().map(|state| state.after_crash(rng)).collect()
     }
 
-    /// Returns, for each recorded moment, the folder that the next process finds if the process is
-    /// killed then. Nothing is lost, not even unsynced bytes.
+    /// Returns the folder after a kill of the process at each recorded moment. Nothing is lost, not
+    /// even unsynced bytes.
     pub fn kills(&self) -> Vec<Self> {
         let Some(moments) = &self.moments else { return Vec::new() };
         let moments = moments.lock().expect("nothing panics while it is locked");
@@ -232,7 +236,7 @@ impl SimulatedFolder {
         moments.iter().map(next).collect()
     }
 
-    /// Marks a file as loaded by the present process: another file may then replace it.
+    /// Marks a file as loaded by the present process. Another file may then replace it.
     pub fn note_loaded(&self, name: &str) {
         let mut state = self.state();
         if let Some(&number) = state.names.get(name) {
@@ -240,7 +244,7 @@ impl SimulatedFolder {
         }
     }
 
-    /// Runs an operation. `run` receives the fault if the operation fails.
+    /// Counts and runs an operation. `run` receives the fault if the operation must fail.
     ///
     /// # Panics
     /// Panics if the operation removes bytes that must stay: see [`ledger`].
@@ -264,7 +268,7 @@ impl SimulatedFolder {
 }
 
 impl State {
-    /// Counts an operation and returns its fault, if it fails.
+    /// Counts an operation. Returns the fault if the operation must fail.
     fn next_fault(&mut self) -> Option<Fault> {
         let number = self.operations;
         self.operations += 1;
@@ -326,8 +330,8 @@ impl State {
     }
 }
 
-/// Returns the part of the unsynced `bytes` that a crash leaves. `offset` is their place in the
-/// file.
+/// Returns a part of the unsynced `bytes` as a power failure leaves them. `offset` is their place
+/// in the file.
 fn torn(bytes: &[u8], offset: usize, rng: &mut Rng) -> Vec<u8> {
     let len = match rng.below(4) {
         0 => 0,
@@ -538,7 +542,7 @@ impl LogFile for SimulatedFile {
 mod tests {
     use super::*;
 
-    /// Returns the different contents that a crash can leave of a file `f`, by many draws.
+    /// Returns the different contents that a crash can leave of the file `f`, found by many trials.
     fn left(folder: &SimulatedFolder) -> Vec<Option<Vec<u8>>> {
         let mut rng = Rng::new(3);
         let mut all: Vec<_> = (0..300).map(|_| folder.after_crash(&mut rng).file("f")).collect();

@@ -1,11 +1,12 @@
-//! Random requests for every command that a server documents: COMMAND DOCS is the grammar.
+//! Random requests for every command that a server documents. The grammar is the reply to COMMAND
+//! DOCS.
 //!
 //! A request is one random walk over the documented arguments, so it is nearly valid for any
 //! command. The values are few and small, so that requests use each other's keys, or they are at
 //! the limits of numbers. One request of five is then damaged: an argument is left out, doubled,
 //! swapped or replaced, or an option's word stands in place of a value (`GROUP STREAMS c`). Two
-//! parsers of the same arguments may differ about such a word. All choices follow from a seed. The
-//! hand-written rules of [`crate::differential`] make fewer but more effective requests.
+//! parsers of the same arguments may treat such a word differently. All choices follow from a seed.
+//! The hand-written rules of [`crate::differential`] make fewer but more effective requests.
 
 use resp::Value;
 
@@ -124,8 +125,8 @@ struct Argument {
     parts: Vec<Argument>,
 }
 
-/// Returns every command that `client`'s server documents, sorted by name. A command with
-/// subcommands is replaced by these (`config|get`).
+/// Returns every command that `client`'s server documents, sorted by name. In place of a command
+/// with subcommands, its subcommands are returned (`config|get`).
 ///
 /// # Panics
 /// Panics if the server does not answer COMMAND DOCS in Redis' format.
@@ -168,7 +169,7 @@ fn arguments(list: &Value) -> Vec<Argument> {
     list.iter().map(argument).collect()
 }
 
-/// Returns the pairs of a map in either protocol.
+/// Returns the pairs of a map. In RESP2, a map is an array of alternating names and values.
 fn pairs(value: &Value) -> Vec<(&Value, &Value)> {
     match value {
         Value::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
@@ -202,7 +203,8 @@ impl Documented {
 /// A request under construction.
 struct Walk<'r> {
     rng: &'r mut Rng,
-    /// The number of keys that must follow, set by an earlier argument (`numkeys`) or by a block.
+    /// The number of keys that the next argument with several keys must have. An earlier argument
+    /// (`numkeys`) or the surrounding block has set it.
     key_count: Option<usize>,
     words: Vec<Vec<u8>>,
 }
@@ -261,7 +263,7 @@ impl Walk<'_> {
         self.words.push(word.as_bytes().to_vec());
     }
 
-    /// Damages one argument after the `fixed` words of the name.
+    /// Damages one argument. The first `fixed` words, the command's name, stay unchanged.
     fn damage(&mut self, fixed: usize) {
         let pools = [KEYS, INTEGERS, DOUBLES, STRINGS, PATTERNS];
         let pool = *self.rng.pick(&pools);

@@ -26,8 +26,8 @@ const PIPELINE_MAX: usize = 4;
 pub struct Recording {
     /// The address of the server. Its database 0 must have no keys `key:…`.
     pub address: Address,
-    /// The number of connections. More make the check slower: in the worst case the search is
-    /// exponential in them.
+    /// The number of connections. With more connections the check is slower: in the worst case, its
+    /// time grows exponentially with them.
     pub clients: usize,
     /// The number of commands of each client.
     pub commands_each: usize,
@@ -35,7 +35,7 @@ pub struct Recording {
     pub keys: usize,
     /// The kind of commands.
     pub mix: Mix,
-    /// Names of commands that are not sent because the server lacks them.
+    /// Names of commands that are not sent because the server does not have them.
     pub without: Vec<String>,
     /// The approximate percentage of calls that are scripts.
     pub scripts_percent: usize,
@@ -55,8 +55,8 @@ pub enum Mix {
     /// few milliseconds. The order in which blocked clients are served is checked as strictly as
     /// Redis defines it (see `crate::sequential`).
     Sessions,
-    /// Blocking commands that move elements from list to list, and transactions that move. The
-    /// order in which blocked clients are served is not checked.
+    /// Blocking commands that move elements from list to list, and transactions that move elements.
+    /// The order in which blocked clients are served is not checked.
     Moves,
 }
 
@@ -113,8 +113,8 @@ pub struct Choices<'r> {
     values_made: usize,
 }
 
-/// Commands of one key: the name, then the arguments after the key. `v` is a new value, `n` a small
-/// number, `m` one of a few members.
+/// Templates of commands with one key: the name, then the arguments after the key. Placeholders:
+/// `v` is a new value, `n` a small number, `m` one of a few members.
 const SINGLE: &[&[&str]] = &[
     &["GET"],
     &["GET"],

@@ -1,9 +1,10 @@
 //! Test tools: a blocking client, servers as processes, `.resp` scripts, the differential runner.
 //!
-//! Nothing in this crate depends on the server crate, so that the server's own tests can use it. A
-//! server is a port or a socket path here. With the feature `saves` or in the simulator, the crate
-//! has two more modules: a folder on a simulated disk (`disk`), and an engine that replays commands
-//! (`replay`). `SAKER_PEER` names the real Redis from which expected replies are recorded.
+//! Nothing in this crate depends on the server crate, so that the server's own tests can use it.
+//! The tools reach a server only by its port or socket path. With the feature `saves` or in the
+//! simulator, the crate has two more modules: a folder on a simulated disk (`disk`), and an engine
+//! that replays commands (`replay`). `SAKER_PEER` names the real Redis from which expected replies
+//! are recorded.
 #![forbid(unsafe_code)]
 
 pub mod change_stream;

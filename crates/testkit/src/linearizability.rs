@@ -7,11 +7,12 @@
 //!
 //! Method: Wing and Gong's search as refined by Lowe. Calls and returns are in one doubly linked
 //! list in time order. The search takes the first call that may come next, checks its reply against
-//! the model, removes its two events from the list and continues. At a return whose call was not
-//! taken, the search goes back and tries another call. A configuration is the set of completed
-//! operations and the state of the model. Configurations already tried are remembered, because two
-//! orders that lead to the same one have the same continuations. The search is exponential in the
-//! number of operations in flight at a time, and linear in the length of the history.
+//! the model, removes its two events from the list and continues. If it reaches the return of an
+//! operation that it has not taken, it goes back and tries another call. A configuration is the set
+//! of completed operations and the state of the model. Configurations already tried are remembered,
+//! because two orders that lead to the same one have the same continuations. The search is
+//! exponential in the number of operations in flight at a time, and linear in the length of the
+//! history.
 //!
 //! Linearizability is local: a history is linearizable if and only if it is for each object alone.
 //! Keys that one operation names together (MSET, RENAME) are one object here. Other keys are
@@ -31,28 +32,29 @@ use std::fmt;
 /// One command with its reply and the time of its execution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// The connection that sent it; its operations took effect in the order of the history.
+    /// The number of the connection that sent it. Operations of one connection take effect in the
+    /// order of the history.
     pub client: usize,
     /// The command and its arguments.
     pub args: Vec<Vec<u8>>,
     /// The reply of the server.
     pub reply: Value,
-    /// A time at or before the sending, on a clock common to all clients. Any unit.
+    /// A time at or before the sending of the request. All clients use the same clock, of any unit.
     pub invoked: u64,
-    /// A time at or after the reply's arrival.
+    /// A time at or after the arrival of the reply, on the same clock.
     pub returned: u64,
 }
 
 /// The operations of all clients. Those of one client are in the order of sending.
 pub type History = Vec<Operation>;
 
-/// The reason why a history is not linearizable.
+/// The reason why a history is not linearizable: the first reply that no order explains.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
     /// The keys involved.
     pub keys: Vec<Vec<u8>>,
-    /// The first operation, by the time of its reply, whose reply cannot be explained. If several
-    /// have this time, the last of the history.
+    /// The operation with the first reply that cannot be explained, by the time of the reply. If
+    /// several have this time, the last one in the history.
     pub culprit: Operation,
     /// Possible states of the keys before the culprit, each with the reply that it would give; at
     /// most `POSSIBLE_MAX`.
@@ -66,7 +68,8 @@ const RECENT_MAX: usize = 16;
 /// Maximum number of possible states in a counterexample.
 const POSSIBLE_MAX: usize = 4;
 
-/// Checks that the history is linearizable, starting with empty keys. The module states the cost.
+/// Checks that the history is linearizable, starting with empty keys. The module's comment states
+/// the cost.
 ///
 /// # Panics
 /// Panics when the model does not know a command of the history.
@@ -94,8 +97,8 @@ pub fn check_prefix(history: &[Operation], until: u64) -> Result<(), Box<Counter
     Ok(())
 }
 
-/// Splits the operations by object, in the order of the history. Keys named together are one
-/// object. If one operation concerns all keys, there is only one object.
+/// Splits the operations by object, in the order of the history. Keys that one operation names
+/// together belong to one object. If one operation concerns all keys, there is only one object.
 fn objects(history: &[Operation]) -> Vec<Vec<&Operation>> {
     let Some(keys) = history.iter().map(|operation| keys_of(&operation.args)).collect::<Option<Vec<_>>>()
     else {
@@ -164,14 +167,14 @@ struct Event {
 /// The search over one object's history up to a time.
 struct Search<'a> {
     operations: Vec<&'a Operation>,
-    /// True for operations that had returned by that time: their replies must be explained. The
+    /// For each operation, true if it returned by that time: the order must explain its reply. The
     /// other operations were in flight and may have had no effect.
     required: Vec<bool>,
     required_left: usize,
-    /// The previous operation of the same client, which must come first.
+    /// For each operation, the previous operation of the same client, which must come first.
     previous: Vec<Option<usize>>,
-    /// Calls at `2 * operation + 1`, returns at `2 * operation + 2`, in a list headed by
-    /// `events[0]`.
+    /// A linked list of events in time order, with its head at `events[0]`. The call of an
+    /// operation is at index `2 * operation + 1`, its return at `2 * operation + 2`.
     events: Vec<Event>,
     done: Vec<u64>,
     state: Database,
@@ -203,7 +206,7 @@ impl<'a> Search<'a> {
         self.run(|_, _| ())
     }
 
-    /// Returns at most [`POSSIBLE_MAX`] states that explain every required reply except that of
+    /// Returns up to [`POSSIBLE_MAX`] states that explain every required reply except that of
     /// `culprit`. Each state comes with the reply that the model gives to the culprit in it.
     fn possible_before(mut self, culprit: &Operation) -> Vec<(Database, Value)> {
         let culprit_index = self
@@ -226,8 +229,8 @@ impl<'a> Search<'a> {
     }
 
     /// Runs the search. Returns true if some order explains every required reply. Calls `refused`
-    /// with each operation that could not be the next one when it was tried: its reply did not fit,
-    /// or its client's previous operation was not done.
+    /// with each operation that could not come next when it was tried. Either its reply did not
+    /// fit, or its client's previous operation had not run.
     fn run(&mut self, mut refused: impl FnMut(&Self, usize)) -> bool {
         let mut tried: HashSet<(Vec<u64>, Database)> = HashSet::new();
         let mut taken: Vec<(usize, Database)> = Vec::new();
@@ -261,7 +264,8 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// Returns the state after the operation, if the operation may come next and its reply fits.
+    /// Returns the state after the operation; `None` if the operation may not come next or its
+    /// reply does not fit.
     fn after(&self, operation: usize) -> Option<Database> {
         if self.previous[operation].is_some_and(|previous| !self.is_done(previous)) {
             return None;
@@ -303,8 +307,9 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Returns the events in time order after a head. At equal times calls come first, so that they
-/// overlap. The returns of operations that are not required come last.
+/// Returns the events in time order, after the head of the list. At equal times calls come before
+/// returns, so that such operations overlap. The returns of operations that are not required come
+/// last.
 fn linked(operations: &[&Operation], required: &[bool]) -> Vec<Event> {
     let mut order: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * operations.len());
     for (index, operation) in operations.iter().enumerate() {
@@ -404,7 +409,8 @@ mod tests {
         }
     }
 
-    /// Asserts that the history is not linearizable, first at the command that `culprit` names.
+    /// Asserts that the history is not linearizable, and that `culprit` names the first command
+    /// whose reply cannot be explained.
     fn bad(text: &str, culprit: &str) {
         let counterexample = check(&history(text)).expect_err("not linearizable");
         assert!(counterexample.culprit.to_string().contains(culprit), "{counterexample}");

@@ -11,7 +11,7 @@ use stdx::glob::glob_match;
 
 use crate::notation::{Expected, one_line};
 
-/// The rule for the order of parts.
+/// The rule for the order of an aggregate's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Each part must be at its position.
@@ -71,7 +71,7 @@ fn scalar_matches(expected: &Value, actual: &Value, protocol: Protocol) -> bool 
 }
 
 /// Returns true if each of `expected` matches a different element of `actual`: at the same
-/// position, or at any.
+/// position, or, if `order` permits, at any position.
 fn list_matches<E, A>(expected: &[E], actual: &[A], order: Order, one: impl Fn(&E, &A) -> bool) -> bool {
     if expected.len() != actual.len() {
         return false;
@@ -109,7 +109,8 @@ fn alike(expected: &Value, actual: &Value) -> bool {
     }
 }
 
-/// Returns the form of `expected` in `protocol`; `None` if it contains patterns.
+/// Converts `expected` to the value that a server sends in `protocol`; `None` if it contains
+/// patterns.
 pub fn as_sent(expected: &Expected, protocol: Protocol) -> Option<Value> {
     let all =
         |parts: &[Expected]| parts.iter().map(|part| as_sent(part, protocol)).collect::<Option<Vec<_>>>();
@@ -163,8 +164,8 @@ pub fn exactly(value: &Value) -> Expected {
     }
 }
 
-/// Returns the one statement that both replies match, if there is one: the RESP3 form, with the
-/// null notation of RESP2.
+/// Returns the one RESP3 form that both replies match, if there is one. Nulls have the notation of
+/// RESP2.
 pub fn merge(resp2: &Value, resp3: &Value, arrays: Order) -> Option<Value> {
     let merged = with_nulls_of(resp2, resp3);
     let expected = exactly(&merged);

@@ -54,8 +54,8 @@ impl ServerProcess {
         Err(last.expect("at least one attempt is made"))
     }
 
-    /// Starts `command_line` like [`Self::start`], on a given port. Tries again while the port is
-    /// in use: on a busy machine, the kernel closes the listener of a killed server late.
+    /// Starts `command_line` like [`Self::start`], on port `port`. Tries again while the port is in
+    /// use: on a busy machine, the kernel closes the port of a killed server late.
     ///
     /// # Errors
     /// The server does not start, or the port stays taken.
@@ -216,7 +216,7 @@ const PORT_PAUSE: Duration = Duration::from_millis(100);
 /// CI.
 const FREE_PORTS: Range<u16> = 31_400..32_768;
 
-/// The number of ports that are not returned again by this process for a while: their servers may
+/// The number of recently chosen ports that this process does not choose again. Their servers may
 /// not listen yet.
 const RECENT_PORTS: usize = 256;
 
@@ -228,8 +228,8 @@ struct ChosenPort {
 }
 
 impl ChosenPort {
-    /// Chooses `port` unless another process has chosen it. Without this, both processes could find
-    /// the port free before either server listens, and one would talk to the other's server.
+    /// Reserves `port`; returns `None` if another process has reserved it. Otherwise both processes
+    /// could find the port free before either server listens, and one would use the other's server.
     fn claim(port: u16) -> io::Result<Option<Self>> {
         let folder = env::temp_dir().join("saker-test-ports");
         std::fs::create_dir_all(&folder)?;
@@ -245,8 +245,8 @@ impl ChosenPort {
 /// The ports returned last.
 static RECENT: Mutex<VecDeque<ChosenPort>> = Mutex::new(VecDeque::new());
 
-/// Returns a port that is free on the loopback. It stays free unless another program asks for this
-/// very port; programs that use this function do not.
+/// Returns a port that is free on the loopback. It stays free as long as all programs that choose
+/// ports use this function.
 pub fn free_port() -> io::Result<u16> {
     let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
@@ -269,7 +269,7 @@ pub fn free_port() -> io::Result<u16> {
     }
 }
 
-/// A real server to compare with.
+/// A real server (Redis or Valkey) to compare with.
 pub mod peer {
     use super::*;
 
@@ -338,8 +338,8 @@ pub mod saker {
         ServerProcess::start(&[binary.into()], &options)
     }
 
-    /// Finds `target/debug/saker-server` when the caller is `target/debug/deps/…` or
-    /// `target/debug/…`.
+    /// Returns the path of `saker-server` in the build folder of the running program. That program
+    /// is in `target/debug/deps` or in `target/debug`.
     fn built() -> io::Result<PathBuf> {
         let here = env::current_exe()?;
         here.ancestors()

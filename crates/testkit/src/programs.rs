@@ -1,5 +1,5 @@
-//! Scripts of histories: each runs a program that is given in its arguments. The model
-//! (`crate::sequential`) can run the same program without Lua.
+//! The scripts that occur in histories. Each interprets a program that is given in its arguments,
+//! so the model (`crate::sequential`) can run the same program without Lua.
 //!
 //! ```text
 //!   EVAL <text> 1 key:0   GET @1 | ? SET key:%3 v7 | ! INCR key:1
@@ -8,13 +8,13 @@
 //!                                                     └ an error ends the script
 //! ```
 //! The words of a program are commands separated by `|`. A word `@n` stands for the n-th declared
-//! key, so a key that is written in full is one that the script does not declare. A final `%n`
-//! stands for a number below n that is computed from the reply before: this key is known only after
-//! another key was read. The reply is an array with the replies of all commands.
+//! key; a key that is written in full is not declared. The *weight* of a reply is a number computed
+//! from it. A final `%n` stands for the weight of the last reply modulo n: this key is known only
+//! after another key was read. The reply is an array with the replies of all commands.
 //!
-//! An error that ends the script is the reply, with the number of the failed command. Exception:
-//! after SPOP or a MISCONF error the reply stays the array. From the error alone the model could
-//! not derive the effects of the commands before it.
+//! If an error ends the script, the reply is this error, with the number of the failed command.
+//! Exception: after SPOP or a MISCONF error the reply stays the array. From the error alone the
+//! model could not derive the effects of the commands before it.
 //!
 //! The texts of scripts differ only in a number at their end. The server records facts about each
 //! text separately, so a history has scripts with different facts.
@@ -25,9 +25,9 @@ use resp::Value;
 pub const NEXT: &[u8] = b"|";
 /// The mark before a command that runs only if the last reply has an odd weight.
 pub const IF_ODD: &[u8] = b"?";
-/// The mark before a command whose error ends the script.
+/// The mark before a command whose error ends the script. Other errors are ordinary replies.
 pub const RAISES: &[u8] = b"!";
-/// The reply of a command that did not run.
+/// The text that stands for the reply of a command whose condition was false.
 pub const SKIPPED: &[u8] = b"skipped";
 
 /// The Lua script that runs the program in its arguments (`ARGV`) and returns all replies.
@@ -100,7 +100,7 @@ const READING: &[&[u8]] = &[
     b"SELECT",
 ];
 
-/// Returns true if the command does not write.
+/// Returns true if the command `name` does not write.
 pub fn is_reading(name: &[u8]) -> bool {
     READING.contains(&name)
 }
@@ -115,7 +115,8 @@ pub fn weight(reply: &Value) -> i64 {
     }
 }
 
-/// Returns the words for display: of a script's text only the number at its end remains.
+/// Returns the words of a command for messages. Of a script's text, only the number at its end is
+/// shown.
 pub fn shown(words: &[Vec<u8>]) -> Vec<&[u8]> {
     words.iter().map(|word| word.strip_prefix(TEXT.as_bytes()).unwrap_or(word)).collect()
 }

@@ -1,10 +1,10 @@
-//! A test of a queue under clients that connect and disconnect: no element may be lost or served
-//! twice.
+//! A test of lists as queues, under clients that connect and disconnect: no element may be lost or
+//! served twice.
 //!
 //! Clients push elements to a few lists and pop them, in small pipelines, by all commands that pop.
-//! Some hang up without reading their replies. Some are killed or unblocked by others. All of them
-//! return with a new connection. Every element is pushed once, by one client, and names its origin:
-//! `<client>:<list>:<number>`.
+//! Some close their connection without reading the replies. Some are killed or unblocked by others.
+//! All of them return with a new connection. Every element is pushed once, by one client, and names
+//! its origin: `<client>:<list>:<number>`.
 //!
 //! At the end, the test knows the place of each element, except for elements of requests whose
 //! replies were never read. It checks these conditions:
@@ -12,9 +12,9 @@
 //! 1. No element is found twice, in replies, in the destination lists of BLMOVE, or in the
 //!    remaining lists.
 //! 2. Every element that is found was pushed.
-//! 3. Every element whose push was answered is found. Exception: at most as many may be missing as
-//!    the pops with unread replies could have taken. A move (BLMOVE) never loses an element, even
-//!    if its reply is not read.
+//! 3. Every element whose push was answered is found. Exception: as many may be missing as the pops
+//!    with unread replies can have taken. A move (BLMOVE) never loses an element, even if its reply
+//!    is not read.
 //! 4. The elements that one client receives from one pusher and one list arrive in the order of
 //!    their pushes: elements are pushed on the right and popped from the left. Pushes without an
 //!    answer are left out, because a server may run them after those of the pusher's next
@@ -39,11 +39,11 @@ const PIPELINE_MAX: usize = 6;
 const ELEMENTS_MAX: usize = 4;
 /// Timeout of blocking commands in seconds.
 const TIMEOUT: &str = "0.01";
-/// Number of pipelines in a thousand that end with the client hanging up.
+/// Number of pipelines in a thousand after which the client closes without reading the replies.
 const HANG_UP_PERMILLE: usize = 8;
 /// Number of requests in a thousand that kill or unblock another client.
 const KILL_PERMILLE: usize = 8;
-/// Maximum time until the server has noticed the end of all connections.
+/// Maximum time until the server has removed all closed connections.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The settings of a run.
@@ -74,7 +74,7 @@ pub struct Report {
     pub lost: usize,
     /// The maximum number of elements that unread replies can have contained.
     pub lost_max: usize,
-    /// The number of connections that ended with requests in progress.
+    /// The number of connections that ended while requests were unanswered.
     pub hung_up: usize,
     /// The number of these connections that the server closed because another client killed them.
     pub killed: usize,
@@ -105,15 +105,16 @@ type Element = (usize, usize, usize);
 enum Request {
     /// RPUSH.
     Push(Vec<Element>),
-    /// Pops up to `elements_max` elements; the last of `replies` replies holds them.
+    /// A pop of up to `elements_max` elements. It has `replies` replies, of which the last one
+    /// holds the elements.
     Pop { elements_max: usize, replies: usize },
-    /// BLMOVE to the client's own list.
+    /// BLMOVE to the client's own destination list.
     Move,
-    /// CLIENT KILL or UNBLOCK.
+    /// CLIENT KILL or CLIENT UNBLOCK of another client.
     Kill,
 }
 
-/// The results of one client at the end of the run.
+/// The elements that one client pushed, popped and moved, as known at the end of the run.
 #[derive(Default)]
 struct Known {
     pushed: Vec<Element>,
@@ -126,7 +127,7 @@ struct Known {
 
 /// The state that all clients share.
 struct Common {
-    /// The ids of the clients' connections, by client.
+    /// The id of each client's present connection, by client number.
     ids: Vec<AtomicU64>,
     /// The number of clients that have pushed all their elements.
     done_pushing: AtomicUsize,
@@ -194,16 +195,16 @@ impl<'q> Worker<'q> {
         }
     }
 
-    /// Returns true if all lists are empty. The answer is not certain, because another client may
-    /// kill this one.
+    /// Returns true if all lists are empty. Also returns false if no reply arrives, because another
+    /// client may kill this one.
     fn is_empty(&mut self) -> bool {
         let mut request = vec!["EXISTS".to_string()];
         request.extend((0..LISTS).map(list));
         matches!(self.client.request(&request), Ok(Value::Integer(0)))
     }
 
-    /// Publishes the id of the client's connection. If the client is killed meanwhile, its next
-    /// request notices it.
+    /// Stores the id of the client's connection for others to kill. If the client is killed
+    /// meanwhile, its next request fails.
     fn note_id(&mut self) {
         if let Ok(Value::Integer(id)) = self.client.request(&["CLIENT", "ID"]) {
             self.common.ids[self.index].store(id as u64, Relaxed);
@@ -232,7 +233,7 @@ impl<'q> Worker<'q> {
         stands
     }
 
-    /// Returns the request's last reply, `None` if the connection has ended.
+    /// Reads the replies to a request and returns the last one; `None` if the connection has ended.
     fn reply(&mut self, request: &Request) -> Option<Value> {
         let replies = if let Request::Pop { replies, .. } = request { *replies } else { 1 };
         match self.client.read_many(replies) {
@@ -244,7 +245,7 @@ impl<'q> Worker<'q> {
         }
     }
 
-    /// Records that the server closed the connection.
+    /// Counts a connection that the server has closed.
     fn note_end(&mut self, error: &ClientError) {
         assert!(matches!(error, ClientError::Closed), "client {}: {error}", self.index);
         self.known.hung_up += 1;
@@ -358,8 +359,8 @@ fn check(queue: &Queue, known: &[Known]) -> Report {
     judge(known, &moved, &left)
 }
 
-/// Compares the results of the clients with the lists that the server still has: the elements that
-/// each client moved, and the remaining elements of each list.
+/// Compares the results of the clients with the lists on the server. `moved` is the destination
+/// list of each client, `left` the remaining elements of each queue.
 fn judge(known: &[Known], moved: &[Vec<Element>], left: &[Vec<Element>]) -> Report {
     let mut report = Report::default();
     let mut found = BTreeSet::new();

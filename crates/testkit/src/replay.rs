@@ -33,7 +33,7 @@ pub fn empty_engine(seed: u64) -> Shared {
     Shared::new(Start { threads: 1, databases: 16, table, settings, seed: [seed, 2, 3, 4], now })
 }
 
-/// A host that knows none of the server's commands.
+/// A host without commands: only data commands and scripts can run.
 pub struct NoHost;
 
 impl Host for NoHost {
@@ -42,13 +42,13 @@ impl Host for NoHost {
     }
 }
 
-/// The only client of an engine; `H` runs the commands of a server.
+/// The only client of an engine. `H` runs the commands of a server (CONFIG, INFO).
 pub struct Player<'s, H: Host = NoHost> {
     shared: &'s Shared,
     clock: ManualClock,
     engine: Engine<'s, ManualClock, H>,
     session: Session,
-    /// The sources given to FUNCTION LOAD. They are recorded, not loaded.
+    /// The sources passed to FUNCTION LOAD. They are only stored here, not loaded.
     pub functions: Vec<Vec<u8>>,
 }
 
@@ -71,7 +71,7 @@ impl<'s, H: Host> Player<'s, H> {
     }
 
     /// Runs a command and returns its reply. If the host does not know SELECT, SELECT works outside
-    /// of transactions only. FUNCTION LOAD is only recorded.
+    /// of transactions only. FUNCTION LOAD only stores its source.
     pub fn run<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Value {
         let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
         match words[..] {

@@ -1,5 +1,5 @@
-//! Replicas of a server under test: real servers that follow it, connections that speak a replica's
-//! protocol by hand, and a proxy between both sides that cuts, slows down and corrupts.
+//! Tools to test replication: real servers as replicas, connections that speak a replica's protocol
+//! by hand, and a proxy between replica and primary that cuts, delays and corrupts.
 //!
 //! All waits end by a condition, with a bound of [`WITHIN`]. A failed wait panics with the state of
 //! both sides.
@@ -26,7 +26,8 @@ pub const WITHIN: Duration = Duration::from_secs(240);
 /// Pause between two checks of a condition.
 const POLL: Duration = Duration::from_millis(2);
 
-/// Returns true if the condition becomes true in time.
+/// Checks the condition `is_so` repeatedly. Returns true as soon as it holds, false after
+/// [`WITHIN`].
 pub fn happens(mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + WITHIN;
     while !is_so() {
@@ -44,7 +45,7 @@ pub fn info(client: &mut Client, section: &str) -> String {
     String::from_utf8_lossy(reply.as_bytes().unwrap_or_default()).into_owned()
 }
 
-/// Returns the value of a field of INFO; empty if there is none.
+/// Returns the value of the field `name` of INFO; empty if there is none.
 pub fn field(client: &mut Client, section: &str, name: &str) -> String {
     let text = info(client, section);
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

@@ -120,7 +120,7 @@ struct Selector {
 }
 
 impl Selector {
-    /// Parses a line such as `@resp2 @large`; `None` if it is not a selector.
+    /// Parses a line of selectors such as `@resp2 @large`; `None` if it is not such a line.
     fn parse(line: &str) -> Option<Self> {
         let mut selector = Self::default();
         for word in line.split_whitespace() {
@@ -159,7 +159,7 @@ impl fmt::Display for Selector {
 /// The reply that a script states for a command.
 #[derive(Clone, Debug, PartialEq)]
 enum Wanted {
-    /// No reply is stated yet; it has to be recorded.
+    /// No reply is stated; it has still to be recorded from a real server.
     Unrecorded,
     /// `@none`: no reply.
     NoReply,
@@ -176,9 +176,9 @@ struct Step {
     line: usize,
     /// The lines that state the reply, without directives such as `@unordered`.
     reply_lines: Range<usize>,
-    /// The connection of the command; empty for the main one.
+    /// The name of the connection that sends the command; empty for the main connection.
     client: String,
-    /// The words of the command; empty to wait for the next value sent to the connection.
+    /// The words of the command. Empty to wait for the next value sent to the connection.
     args: Vec<Vec<u8>>,
     /// The order of the arrays in the reply.
     order: Order,
@@ -189,7 +189,7 @@ struct Step {
 }
 
 impl Step {
-    /// Returns true if the script allows an error reply in some variant.
+    /// Returns true if the script states an error reply for this command in some variant.
     fn may_fail(&self) -> bool {
         match &self.wanted {
             Wanted::Replies(replies) => replies
@@ -299,7 +299,7 @@ impl Script {
         self.examples.iter().any(|example| example.first == at)
     }
 
-    /// Returns true if the step at `at` is left out in `protocol`.
+    /// Returns true if the step at `at` does not run in `protocol`.
     fn skips(&self, at: usize, protocol: Protocol) -> bool {
         let example = self.examples.iter().rfind(|example| example.first <= at);
         protocol != Protocol::Resp3 && example.is_some_and(|example| example.resp3_only)
@@ -310,7 +310,8 @@ impl Script {
         &self.steps[..self.examples.first().map_or(self.steps.len(), |example| example.first)]
     }
 
-    /// Parses a directive: the beginning of an example, or a directive before the first command.
+    /// Parses a directive that stands before a command: the start of an example, or a setting of
+    /// the script.
     fn directive(&mut self, line: &str) -> Result<(), String> {
         if let Some(title) = line.strip_prefix("@example ") {
             if self.begins_example(self.steps.len()) {
@@ -352,8 +353,8 @@ fn is_blank(line: &str) -> bool {
     line.is_empty() || line == "#" || line.starts_with("# ")
 }
 
-/// Splits a command's line into the connection and the rest. The rest is empty for a line that
-/// waits (`b<`).
+/// Splits a command's line (`> …`, `b> …`, `b<`) into the connection's name and the command. The
+/// command is empty for a line that waits (`b<`).
 fn split_command(line: &str) -> Option<(&str, &str)> {
     let waits = || line.trim_end().strip_suffix('<').map(|client| (client, ""));
     let (client, command) = line.split_once("> ").or_else(waits)?;
@@ -402,13 +403,13 @@ fn parse_step(lines: &[&str], at: usize, client: &str, command: &str) -> Result<
     Ok(Step { line: at, reply_lines, client: client.into(), args, order, varies, note, wanted })
 }
 
-/// Returns true if a line no longer belongs to a reply.
+/// Returns true if a line is the first one that no longer belongs to a reply.
 fn ends_reply(line: &str) -> bool {
     is_blank(line) || split_command(line).is_some() || line.starts_with("@example ")
 }
 
-/// Returns a command's line up to a comment: a hash with a space on both sides, outside of quotes.
-/// `#2` is an argument.
+/// Returns a command's line without its comment. A comment starts with a hash that has a space on
+/// both sides and is outside of quotes. (`#2` is an argument.)
 fn without_comment(line: &str) -> &str {
     let bytes = line.as_bytes();
     let is_blank_at = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_whitespace);

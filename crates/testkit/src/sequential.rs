@@ -20,7 +20,7 @@ use std::fmt;
 
 type Bytes = Vec<u8>;
 
-/// The value of a key.
+/// The value of a key, one variant for each type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Object {
     String(Bytes),
@@ -83,7 +83,7 @@ fn words(line: &str) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A reply, or the text of an error reply.
+/// A reply; in case of an error, the text of the error reply.
 type Answer = Result<Value, &'static str>;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -92,8 +92,9 @@ const NOT_A_HASH_INTEGER: &str = "ERR hash value is not an integer";
 const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 const NO_SUCH_KEY: &str = "ERR no such key";
 
-/// Defines one getter for a type: it returns the value to change, created empty if absent, or the
-/// WRONGTYPE error. `data` removes a value that stays empty.
+/// Defines the getter of one type, which returns the key's value to change. It creates an empty
+/// value for an absent key and returns the WRONGTYPE error for another type. `data` removes a value
+/// that stays empty.
 macro_rules! typed {
     ($name:ident, $variant:ident, $type:ty) => {
         fn $name(&mut self, key: &[u8]) -> Result<&mut $type, &'static str> {
@@ -117,7 +118,7 @@ impl Database {
         reply.unwrap_or_else(|line| Value::Error(line.into()))
     }
 
-    /// Runs a command that depends only on the keys.
+    /// Runs a command whose effect depends only on the keys, not on the client's session.
     fn data(&mut self, words: &[&[u8]], actual: &Value) -> Answer {
         let reply = self
             .strings(words)
@@ -435,8 +436,8 @@ fn bulk_or_null(value: Option<&Bytes>) -> Value {
     value.map_or(Value::Null, |bytes| bulk(bytes))
 }
 
-/// Returns the reply for no element: a null array if `actual` is one, otherwise a null. Commands
-/// that may block can reply with either.
+/// Returns the reply for a missing element: a null array if `actual` is one, otherwise a null.
+/// Commands that may block can reply with either.
 fn null_as(actual: &Value) -> Value {
     if *actual == Value::NullArray { Value::NullArray } else { Value::Null }
 }
@@ -445,7 +446,7 @@ fn bulks<'a>(values: impl Iterator<Item = &'a Bytes>) -> Value {
     Value::Array(values.map(|value| bulk(value)).collect())
 }
 
-/// Parses an integer in the canonical form of a value: no sign but `-`, no leading zero, no space.
+/// Parses an integer in canonical form: no sign except `-`, no leading zeros, no spaces.
 fn parse(bytes: &[u8]) -> Option<i64> {
     let value: i64 = std::str::from_utf8(bytes).ok()?.parse().ok()?;
     (value.to_string().as_bytes() == bytes).then_some(value)
@@ -503,7 +504,7 @@ mod tests {
     use super::{Database, Value, keys_of, words};
     use crate::linearizability::compact;
 
-    /// Runs each line and compares its reply.
+    /// Runs each command line and compares its reply with the expected one.
     fn check(script: &[(&str, &str)]) {
         let mut database = Database::default();
         for (line, expected) in script {

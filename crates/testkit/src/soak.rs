@@ -1,11 +1,11 @@
 //! A soak test: well-behaved clients check every reply, while other clients misbehave.
 //!
-//! [`checker`]s keep a model of their own keys and compare each reply with it. Meanwhile
-//! [`misbehavior`] does what clients do by mistake or on purpose: endless pipelines, long commands,
-//! replies that nobody reads, connections that close in the middle of a request. It also makes and
-//! removes huge values, opens hundreds of subscribers and tracking clients, and sends garbage,
-//! kills and pauses. Thousands of [`workers`] block on shared queues. Keys with a time to live fill
-//! the memory up to `maxmemory`, so that eviction and expiry run all the time.
+//! [`checker`]s keep a model of their own keys and compare each reply with it. Meanwhile other
+//! clients do what clients do by mistake or on purpose ([`misbehavior`]): endless pipelines, long
+//! commands, replies that nobody reads, connections that close in the middle of a request. They
+//! also create and remove huge values, open hundreds of subscribers and tracking clients, and send
+//! garbage, kills and pauses. Thousands of [`workers`] block on shared queues. Keys with a time to
+//! live fill the memory up to `maxmemory`, so that eviction and expiry run all the time.
 //!
 //! Conditions that must hold:
 //!
@@ -43,12 +43,12 @@ pub const P99_MAX: Duration = Duration::from_secs(2);
 
 /// Number of clients that check replies.
 const CHECKERS: usize = 4;
-/// Number of groups of blocked clients.
+/// Number of groups of workers, which block on queues.
 const WORKER_GROUPS: usize = 2;
-/// Maximum time until everything that clients leave behind is removed.
+/// Maximum time until the server has removed all state of closed clients.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
-/// Maximum growth of the memory in use from start to end, in bytes: a server keeps tables and
-/// buffers for later use.
+/// Maximum growth of the memory in use from start to end, in bytes. A server may keep empty tables
+/// and buffers for later use.
 const LEFT_BYTES_MAX: u64 = 16 << 20;
 
 /// The settings of a soak test.
@@ -62,7 +62,7 @@ pub struct Soak {
     pub time: Duration,
     /// The maximum memory that the server may hold, in bytes.
     pub resident_bytes_max: u64,
-    /// Names of the kinds of trouble to make. If empty, all kinds and the workers run.
+    /// Names of the kinds of misbehavior to run. If empty, all kinds and the workers run.
     pub only: Vec<String>,
     /// The seed of all random choices of the clients.
     pub seed: u64,
@@ -73,9 +73,9 @@ pub struct Soak {
 pub struct Report {
     /// The latencies of the checkers' requests in microseconds.
     latencies_us: Histogram<u64>,
-    /// The number of elements that blocked clients received.
+    /// The number of queue elements that workers received.
     served: u64,
-    /// The number of rounds of trouble.
+    /// The number of completed rounds of misbehavior.
     misbehaviors: u64,
     /// The maximum memory that the server's process held, in bytes.
     resident_bytes: u64,
@@ -133,8 +133,8 @@ impl Run<'_> {
         body()
     }
 
-    /// Returns the kinds of trouble that the settings ask for.
-    fn requested_misbehaviors(&self) -> impl Iterator<Item = &'static misbehavior::FileError> {
+    /// Returns the kinds of misbehavior that the settings select.
+    fn requested_misbehaviors(&self) -> impl Iterator<Item = &'static misbehavior::Misbehavior> {
         let only = &self.soak.only;
         misbehavior::ALL
             .iter()
@@ -191,7 +191,8 @@ pub fn run(soak: &Soak) -> Report {
     report
 }
 
-/// Runs each client in its own thread until the time has passed. Returns the checkers' latencies.
+/// Runs each client in its own thread until the time has passed. Returns the latencies of the
+/// checkers' requests.
 fn together(run: &Run<'_>) -> Histogram<u64> {
     let until = Instant::now() + run.soak.time;
     std::thread::scope(|scope| {
@@ -219,7 +220,8 @@ fn together(run: &Run<'_>) -> Histogram<u64> {
     })
 }
 
-/// The fields of INFO that must be zero when only the asking client is connected and no key exists.
+/// The fields of INFO that must be zero when no key exists and only one client, which asks, is
+/// connected.
 const ZERO_IN_THE_END: &[&str] = &[
     "blocked_clients",
     "tracking_clients",

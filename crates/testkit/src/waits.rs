@@ -1,11 +1,11 @@
-//! Measured waits of blocking commands: the time by which each wait ends later than requested, for
-//! every blocking command.
+//! Measures the lateness of blocking commands: the time from the end of the requested timeout to
+//! the reply.
 //!
 //! Each connection is a thread that sends a command with a random timeout and blocks in its socket.
 //! It measures the time from before the sending of the request until the reply is read. No element
-//! ever arrives for these commands, so that each lasts for its timeout. CLIENT PAUSE delays the
-//! requests of all connections. They are sent after the reply to CLIENT PAUSE, and each counts as
-//! one wait, measured from before CLIENT PAUSE is sent.
+//! ever arrives for these commands, so each lasts until its timeout. CLIENT PAUSE is measured, too:
+//! it delays the requests of all connections. They are sent after the reply to CLIENT PAUSE, and
+//! each counts as one wait, measured from before CLIENT PAUSE is sent.
 //!
 //! Timeouts in seconds have six digits after the decimal point. A server may round them to
 //! milliseconds, but only upwards.
@@ -21,16 +21,17 @@ use resp::encode_request;
 use crate::client::{Address, Client};
 use crate::rng::Rng;
 
-/// The range of timeouts in microseconds; it starts with the shortest one that all commands accept.
+/// The range of timeouts in microseconds. The lowest is the shortest timeout that all commands
+/// accept.
 const TIMEOUT_US: std::ops::Range<usize> = 1_000..40_000;
 /// The read timeout for a reply: many times the usual time on a busy machine.
 const REPLY_LIMIT: Duration = Duration::from_secs(300);
-/// Number of requests in one pipeline of a load client.
+/// Number of requests in one pipeline of a client that makes load.
 const LOAD_PIPELINE: usize = 64;
-/// Number of keys of a load client.
+/// Number of keys that a client that makes load writes.
 const LOAD_KEYS: usize = 10_000;
 
-/// A blocking command.
+/// A blocking command, or a mode of CLIENT PAUSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// The name of the command, and of its mode.
@@ -65,7 +66,8 @@ pub const KINDS: &[Kind] = &[
 ];
 
 impl Kind {
-    /// Returns the request for a timeout, and the timeout that the request contains.
+    /// Returns the bytes of a request, and the timeout that it contains. A timeout in milliseconds
+    /// is `timeout_us` rounded down.
     fn request(&self, timeout_us: usize) -> (Vec<u8>, Duration) {
         let mut asked = Duration::from_micros(timeout_us as u64);
         let words = self.words.iter().map(|&word| match word {
@@ -98,7 +100,7 @@ pub struct Waits {
     pub seed: u64,
 }
 
-/// The waits of one kind.
+/// The measured waits of one kind of command.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Microseconds by which each wait ended later than requested, in ascending order. Negative for
@@ -171,7 +173,7 @@ fn late_us(since: Instant, asked: Duration) -> i64 {
     since.elapsed().as_micros() as i64 - asked.as_micros() as i64
 }
 
-/// Sends a request and reads its reply.
+/// Sends a request and reads its reply, which must not be an error.
 fn exchange(client: &mut Client, request: &[u8]) {
     client.send(request).unwrap_or_else(|error| panic!("sending a request: {error}"));
     let reply = client.read().unwrap_or_else(|error| panic!("reading a reply: {error}"));
@@ -194,7 +196,7 @@ fn wait_by_itself(waits: &Waits, kind: &Kind) -> Vec<i64> {
     on_all_connections(waits.connections, connection)
 }
 
-/// Returns the lateness of all requests that pauses delayed.
+/// Returns the lateness of all requests that CLIENT PAUSE delayed.
 fn pause(waits: &Waits, kind: &Kind, mode: &str) -> Vec<i64> {
     // All connections begin a round together, and end it together.
     let round = Barrier::new(waits.connections);

@@ -1,13 +1,15 @@
-//! Compares Saker's stream of changes with that of a real Redis, and applies it to real servers.
+//! Compares Saker's change stream (the stream of write commands that replicas and files receive)
+//! with that of a real Redis, and applies it to real servers.
 //!
-//! `cargo run -p testkit --features saves --bin change-stream -- tests/cmd/set.resp` prints the
-//! differences between the two servers' streams after a script, and applies Saker's stream to
-//! every peer. `… -- --replay 20 --seed 1` applies the streams of random commands to an empty Saker
-//! and to every peer.
+//! `cargo run -p testkit --features saves --bin change-stream -- tests/cmd/set.resp` runs a script
+//! on both servers and prints the differences between their streams. It then applies Saker's stream
+//! to every peer. `… -- --replay 20 --seed 1` sends random commands to Saker for 20 seconds. It
+//! applies the resulting streams to an empty Saker and to every peer.
 //!
 //! Peers are `$SAKER_PEER`, or `redis-server` from the PATH, and the command lines of `--peer`
-//! (`--peer "valkey-server" --peer "/opt/redis-6.2/bin/redis-server"`). A stream whose forms a peer
-//! is too old for is not applied to it. Streams are compared only with Redis 8 or newer.
+//! (`--peer "valkey-server" --peer "/opt/redis-6.2/bin/redis-server"`). A peer does not get streams
+//! with command forms that are newer than its version. Streams are compared only with Redis 8 or
+//! newer.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -23,10 +25,10 @@ use testkit::change_stream::replay;
 use testkit::change_stream::{Change, Difference, compare, explained, parse};
 use testkit::{Client, script};
 
-/// Compares Saker's stream of changes with that of a real Redis.
+/// Compares Saker's stream of changes with that of a real Redis, and applies it to real servers.
 #[derive(Parser)]
 struct Arguments {
-    /// Replays random commands for this many seconds.
+    /// Sends random commands for this many seconds, and applies their streams.
     #[arg(long)]
     replay: Option<u64>,
     /// The seed of random choices.
@@ -63,7 +65,8 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn Error>> {
     }
 }
 
-/// Applies the streams of random commands. Returns the number of differences.
+/// Sends random commands for `time` and applies their streams. Returns the number of differences in
+/// the data.
 fn replay_random(seed: u64, time: Duration, peers: &[String]) -> Result<usize, Box<dyn Error>> {
     let summary = replay::run(seed, time, peers)?;
     summary.failures.iter().for_each(|failure| println!("{failure}"));
@@ -75,8 +78,8 @@ fn replay_random(seed: u64, time: Duration, peers: &[String]) -> Result<usize, B
     Ok(found)
 }
 
-/// Compares the streams after a script, and applies that of Saker. Returns the number of
-/// differences.
+/// Runs a script, compares the two streams, and applies Saker's stream to the peers. Returns the
+/// number of differences.
 fn run_script(path: &Path, peers: &mut [Peer]) -> Result<usize, Box<dyn Error>> {
     let mut saker = RecordedServer::saker(&[])?;
     // Other tests check the replies.
@@ -97,8 +100,9 @@ fn run_script(path: &Path, peers: &mut [Peer]) -> Result<usize, Box<dyn Error>> 
     Ok(found)
 }
 
-/// Returns the unexplained differences to the stream of the peer. `None` if it is older than Redis
-/// 8, or there is none.
+/// Returns the differences between Saker's changes and those of the default peer that no entry of
+/// the table of intended differences explains. `None` without a peer, or if it is older than Redis
+/// 8.
 fn compare_with_redis(path: &Path, ours: &[Change]) -> Result<Option<Vec<Difference>>, Box<dyn Error>> {
     if !testkit::peer::is_available() {
         return Ok(None);

@@ -37,7 +37,7 @@ struct Arguments {
     /// The seed of all choices; by default, the current time.
     #[arg(long)]
     seed: Option<u64>,
-    /// Ends after this many different failures.
+    /// Ends after this many failures with different causes.
     #[arg(long, default_value_t = 1)]
     failures: usize,
     /// Uses only these commands.

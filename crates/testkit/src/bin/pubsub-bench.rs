@@ -1,13 +1,13 @@
-//! Measures the cost of a channel with many subscribers, in paired rounds of a few seconds:
+//! Measures the cost of publishing to a channel with many subscribers, in rounds of a few seconds:
 //!
 //! ```sh
 //! cargo run --release -p testkit --bin pubsub-bench -- --io-threads 1,2 --peer redis=redis-server
 //! ```
 //! One publisher keeps `--pipeline` messages in flight. One thread reads all subscribers with epoll
-//! and counts bytes (all messages have the same length). It needs one system call for everything
-//! that a subscriber has received since its last read. Saker is the `saker-server` built in the
-//! folder of this program, or `$SAKER_SERVER`. A round measures each server once, so that a change
-//! of the machine's speed affects all servers alike. The figures are medians.
+//! and counts bytes (all messages have the same length). One system call reads everything that a
+//! subscriber has received since its last read. Saker is the `saker-server` built in the folder of
+//! this program, or `$SAKER_SERVER`. A round measures each server once, so that a change of the
+//! machine's speed affects all servers alike. The figures are medians.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -53,13 +53,13 @@ struct Options {
 #[derive(Clone, Copy)]
 struct Figures {
     deliveries_per_second: f64,
-    /// CPU time of all threads of the server for each delivery.
+    /// CPU time of all threads of the server per delivered message, in nanoseconds.
     server_ns: f64,
     /// CPU time of the reading thread, as a fraction of the measured time.
     reader_busy: f64,
 }
 
-/// A server and its name in the table.
+/// A server to measure: its name in the table, and the function that starts it.
 struct Engine {
     name: String,
     server: ServerProcess,

@@ -1,4 +1,4 @@
-//! Measures the lag of a replica, and the time of GET there, while its primary gets SETs:
+//! Measures the lag of a replica, and the latency of GET there, while its primary receives SETs:
 //!
 //! ```sh
 //! cargo run --release -p testkit --bin replica-lag -- \
@@ -6,8 +6,8 @@
 //!     --bench target/release/saker-bench --rate 492000 --seconds 600
 //! ```
 //! Primary and replica run on a core each (`taskset`), the load generator on `--load-core` or on
-//! both. The lag is the time from the reply to a SET of one key until a client of the replica reads
-//! its value. The client asks again and again meanwhile. The figures of each third of the time show
+//! both. The lag is the time from the primary's reply to a SET until a client of the replica reads
+//! the new value. This client repeats its GET until then. The results of each third of the run show
 //! whether the lag grows.
 #![forbid(unsafe_code)]
 
@@ -22,27 +22,27 @@ use testkit::{Client, ServerProcess, Value};
 
 /// Pause between two measurements of the lag.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The longest time until the replica follows its primary.
+/// Maximum time until the replica follows its primary.
 const UP_WITHIN: Duration = Duration::from_secs(60);
-/// Number of requests to the idle replica.
+/// Number of GETs sent to the replica before the load, as the control.
 const IDLE_REQUESTS: usize = 10_000;
-/// The key whose values are awaited.
+/// The key that is set on the primary and read on the replica.
 const MARKER: &str = "marker";
 
-/// Measures the lag of a replica, and the time of GET there.
+/// Measures the lag of a replica, and the latency of GET there.
 #[derive(Parser)]
 struct Options {
     /// The command line of both servers, split at spaces. A program in a folder needs its full
     /// path.
     #[arg(long)]
     server: String,
-    /// The program saker-bench.
+    /// The path of the program saker-bench.
     #[arg(long)]
     bench: String,
-    /// The SETs per second.
+    /// The number of SETs per second.
     #[arg(long, default_value_t = 300_000)]
     rate: u64,
-    /// The time of the load, in seconds.
+    /// The duration of the load in seconds.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
     /// The core of the primary.
@@ -106,14 +106,14 @@ fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns true if the replica follows its primary.
+/// Returns true if the replica's link to its primary is up.
 fn is_up(replica: &mut Client) -> Result<bool, Box<dyn Error>> {
     let info = replica.request(&["INFO", "replication"])?;
     let text = String::from_utf8_lossy(info.as_bytes().unwrap_or_default()).into_owned();
     Ok(text.contains("master_link_status:up"))
 }
 
-/// Starts a server on a core.
+/// Starts a server that runs only on core `core`.
 fn start(options: &Options, core: usize) -> Result<ServerProcess, Box<dyn Error>> {
     let pinned = format!("taskset -c {core} {}", options.server);
     let command_line: Vec<OsString> = pinned.split_whitespace().map(OsString::from).collect();
@@ -138,7 +138,7 @@ fn load(options: &Options, port: u16) -> Result<Command, Box<dyn Error>> {
     Ok(command)
 }
 
-/// Reads the key, and notes the time of the request.
+/// Reads the marker key from the replica. Appends the latency of the request to `times`.
 fn get(client: &mut Client, times: &mut Vec<Duration>) -> Result<Value, Box<dyn Error>> {
     let sent = Instant::now();
     let value = client.request(&["GET", MARKER])?;

@@ -26,7 +26,7 @@ mod simulation {
     /// Runs engines with simulated threads, clients, links, clock and disk until a check fails.
     #[derive(Parser)]
     struct Arguments {
-        /// Ends after this many seconds.
+        /// Ends after this many seconds without a failure.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
         /// The seed of all choices.
@@ -35,13 +35,13 @@ mod simulation {
         /// Ends after this many operations of clients.
         #[arg(long)]
         operations: Option<u64>,
-        /// The seed of the only scenario to run.
+        /// Runs only the scenario of this seed.
         #[arg(long)]
         scenario: Option<u64>,
         /// Prints a failing scenario without shrinking it.
         #[arg(long)]
         no_shrinking: bool,
-        /// Runs only scenarios with several engines.
+        /// Runs only scenarios of replication, with several engines.
         #[arg(long)]
         chain: bool,
         /// Prints each scenario as it begins.
@@ -49,14 +49,14 @@ mod simulation {
         verbose: bool,
     }
 
-    /// The allocator, which counts memory for eviction.
+    /// The allocator of the program. It counts the memory in use, which eviction needs.
     #[global_allocator]
     static ALLOCATOR: structures::alloc::CountingAllocator = structures::alloc::CountingAllocator;
 
     /// The approximate numbers of operations in one scenario.
     const OPERATIONS: &[usize] = &[30, 100, 250, 500];
 
-    /// One scenario of so many has several engines.
+    /// One of this many scenarios has several engines.
     const CHAIN_EVERY: u64 = 8;
 
     pub fn main() -> ExitCode {

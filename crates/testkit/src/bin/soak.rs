@@ -42,9 +42,9 @@ struct Arguments {
     /// additional run for each back end. It takes 5/3 of the time of another run.
     #[arg(long, default_value_t = 0)]
     crowd: usize,
-    /// Maximum ratio of two 99th percentiles of the latency of the crowd's well-behaved half. The
-    /// first is measured while the other half attacks this server, the second while it attacks
-    /// another server. By default, no limit.
+    /// Maximum ratio of the third to the second latency measurement of the crowd, both 99th
+    /// percentiles of its well-behaved half. The third attacks this server, the second another one.
+    /// By default, no limit.
     #[arg(long)]
     crowd_p99_factor: Option<f64>,
     /// The seed of all choices; by default, the current time.

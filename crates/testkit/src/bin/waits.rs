@@ -1,4 +1,5 @@
-//! Measures the time by which each blocking command is answered later than requested.
+//! Measures the lateness of blocking commands: the time from the end of the requested timeout until
+//! the reply.
 //!
 //! `cargo run -p testkit --bin waits -- --server target/release/saker-server`. For another server,
 //! pass its command line and no back end: `--server redis-server --backends none`.
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures all kinds. Returns the number of waits that ended early.
+/// Measures all kinds of blocking commands. Returns the number of waits that ended too early.
 fn waits(arguments: &Arguments) -> Result<usize, Box<dyn Error>> {
     let mut command_line: Vec<OsString> = arguments.server.split_whitespace().map(OsString::from).collect();
     // A server runs in its own folder, so a relative path would not be found.

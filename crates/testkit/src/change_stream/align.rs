@@ -1,4 +1,4 @@
-//! The alignment of two streams.
+//! The alignment of two streams of changes: finds the changes that only one of them has.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::Change;
 /// Maximum difference between two servers' times of the same request, in milliseconds.
 const SAME_MOMENT_MS: u64 = 2_000;
 
-/// The range of numbers that count as times: Unix milliseconds from 2020 until far into the future.
+/// The range of numbers that are taken for Unix times in milliseconds: from 2020 to the year 5138.
 const TIMES_MS: std::ops::Range<u64> = 1_577_836_800_000..99_999_999_999_999;
 
 /// A section in which two streams differ.
@@ -81,14 +81,13 @@ fn are_alike(a: &Change, b: &Change) -> bool {
         && a.words[1..].iter().zip(&b.words[1..]).all(|(a, b)| a == b || are_near(a, b))
 }
 
-/// Returns true if both words are times of nearly the same moment, or ids of entries with these
-/// times.
+/// Returns true if both words are times of nearly the same moment, or stream IDs with such times.
 pub(super) fn are_near(a: &[u8], b: &[u8]) -> bool {
     let (Some((a, a_rest)), Some((b, b_rest))) = (time_of(a), time_of(b)) else { return false };
     a.abs_diff(b) <= SAME_MOMENT_MS && a_rest.is_some() == b_rest.is_some()
 }
 
-/// Parses a time in Unix milliseconds, and the rest of the word if it is the id of an entry.
+/// Parses a Unix time in milliseconds. For a stream ID, also returns the text after the time.
 fn time_of(word: &[u8]) -> Option<(u64, Option<&str>)> {
     let text = std::str::from_utf8(word).ok()?;
     let (time, rest) = match text.split_once('-') {

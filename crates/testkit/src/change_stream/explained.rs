@@ -1,16 +1,16 @@
-//! Intended differences between the streams of Saker and of Redis 8.0.
+//! The table of intended differences between the streams of Saker and of Redis 8.0.
 
 use super::{Change, Difference};
 
 /// An intended difference: changes that only one of the two streams has, or that differ between
 /// them.
 struct Explained {
-    /// The name of the script; empty for all scripts.
+    /// The name of the script to which the entry applies; empty for all scripts.
     script: &'static str,
-    /// The text with which the changes begin, the name in capitals. If empty, all changes of the
-    /// script are meant.
+    /// The text with which the differing changes begin, the command name in capitals. If empty, the
+    /// entry explains all changes of the script.
     start: &'static str,
-    /// The reason for the difference.
+    /// The reason for the difference, for the reader.
     reason: &'static str,
 }
 
@@ -83,7 +83,7 @@ const EXPLAINED: &[Explained] = &[
 ];
 
 /// Returns the reason for a difference in the stream of `script` (`set` for set.resp). Returns
-/// `None` if a part of the difference is not explained.
+/// `None` if the table does not explain all of the difference.
 pub fn reason(script: &str, difference: &Difference) -> Option<&'static str> {
     let known = |change: &Change| {
         let text = change.to_string();

@@ -1,4 +1,5 @@
-//! The versions of Redis and Valkey that can apply a stream, by the marks in the commands' records.
+//! Finds the versions of Redis and Valkey that can apply a stream, from the version marks in the
+//! commands' records.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use crate::client::Client;
 /// The version of RDB files that Redis 6.2 reads.
 const PAYLOAD_VERSION_MAX: u16 = 9;
 
-/// A real server that applies streams.
+/// The kind and version of a real server that applies streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerVersion {
     /// A Redis.
@@ -21,7 +22,7 @@ pub enum PeerVersion {
 }
 
 impl PeerVersion {
-    /// Asks a server for its version. Returns `None` if the answer has none.
+    /// Asks a server for its version. Returns `None` if the answer does not contain one.
     pub fn of(client: &mut Client) -> Option<Self> {
         let info = client.command(&["INFO", "server"]);
         let text = String::from_utf8_lossy(info.as_bytes()?).into_owned();
@@ -50,10 +51,10 @@ impl fmt::Display for PeerVersion {
     }
 }
 
-/// Returns the first versions that can apply all changes of a stream.
+/// Returns the lowest versions of Redis and Valkey that can apply all changes of a stream.
 ///
 /// # Errors
-/// A change that needs a version newer than Redis 6.2 or Valkey 7.2 and is not marked so.
+/// A text that names a change newer than Redis 6.2 or Valkey 7.2 whose record does not mark it so.
 pub fn versions_for(changes: &[Change]) -> Result<KnownSince, String> {
     changes.iter().try_fold(KnownSince::ALL, |known, change| match versions_for_change(change) {
         Some(of_change) => Ok(known.and(of_change)),
@@ -61,7 +62,8 @@ pub fn versions_for(changes: &[Change]) -> Result<KnownSince, String> {
     })
 }
 
-/// Returns the versions that can apply one change. `None` if it is newer than its marks state.
+/// Returns the lowest versions that can apply one change. Returns `None` if the change is newer
+/// than its record states.
 fn versions_for_change(change: &Change) -> Option<KnownSince> {
     let name = change.name();
     // Commands about the server, whose records are in another crate.
@@ -97,8 +99,8 @@ fn versions_for_change(change: &Change) -> Option<KnownSince> {
     on_keys.or_else(walker)?
 }
 
-/// Returns true if an argument is this word. The values of scripts and random commands are no names
-/// of options, except the fields of XADD, which follow the ID.
+/// Returns true if an argument of the change is the option `word`. Values of scripts and random
+/// commands are never names of options, except the fields of XADD, which follow the ID.
 fn has_option(change: &Change, word: &str) -> bool {
     let is_id = |own: &&Vec<u8>| change.name() == "XADD" && own.contains(&b'-');
     let words = change.words[1..].iter().take_while(|own| !is_id(own));
@@ -112,12 +114,12 @@ fn newer_tokens(args: &[Arg]) -> Vec<&'static str> {
         .collect()
 }
 
-/// Returns the tokens of an argument and of all arguments within.
+/// Returns the tokens of an argument and of its nested arguments.
 fn tokens(arg: &Arg) -> Vec<&'static str> {
     arg.token.into_iter().chain(arg.args.iter().flat_map(tokens)).collect()
 }
 
-/// Returns true if Redis 6.2 does not have what is known since this version of any server.
+/// Returns true if a feature that exists since version `since` is newer than Redis 6.2.
 fn is_newer(since: Option<&str>) -> bool {
     since.and_then(ServerVersion::parse).is_some_and(|since| since > KnownSince::ALL.redis)
 }

@@ -1,5 +1,5 @@
-//! Real servers that apply streams: every peer that is new enough must do so without an error, and
-//! then have the same data.
+//! Real servers (peers) to which streams are applied. Every peer that is new enough must apply the
+//! stream without an error, and then have the same data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,10 +16,12 @@ use crate::client::Client;
 /// The number of databases of a server.
 const DATABASES: u32 = 16;
 
-/// The first Redis that writes scores in their shortest form. `DEBUG DIGEST` depends on it.
+/// The first version of Redis that writes scores in their shortest form. `DEBUG DIGEST` depends on
+/// the text of scores.
 const SHORTEST_SCORES: ServerVersion = ServerVersion::new(7, 2);
 
-/// The time, in milliseconds, in which two servers are read.
+/// The minimum time to live of keys that are compared, in milliseconds: both servers must be read
+/// before it passes.
 const SOON_MS: i64 = 10_000;
 
 /// A real server that applies streams.
@@ -66,8 +68,8 @@ impl Peer {
 }
 
 /// Returns true if `own`, a server of this version, has the same data as `source`, by `DEBUG
-/// DIGEST`. In Valkey the digest depends on the clock if fields expire, and in Redis before 7.2 on
-/// another text of scores. Then the data is compared that does not expire soon.
+/// DIGEST`. The digest may differ for equal data in two cases: Valkey in which fields expire, and
+/// Redis before 7.2. Then all data that does not expire soon is compared key by key.
 pub fn has_same_data(version: PeerVersion, own: &mut Client, source: &mut Client) -> bool {
     if own.command(&["DEBUG", "DIGEST"]) == source.command(&["DEBUG", "DIGEST"]) {
         return true;
@@ -81,11 +83,11 @@ pub fn has_same_data(version: PeerVersion, own: &mut Client, source: &mut Client
     has_other_digest && (0..DATABASES).all(|db| content(own, db) == content(source, db))
 }
 
-/// Maximum number of keys in the text of a difference, and of bytes of one of their values.
+/// Maximum number of keys, and of bytes of each value, in the text of a difference.
 const KEYS_SHOWN_MAX: usize = 5;
 const VALUE_SHOWN_BYTES: usize = 200;
 
-/// Returns the first keys whose values differ between `own`, a server of this version, and
+/// Describes the first keys whose values differ between `own`, a server of this version, and
 /// `source`.
 pub fn differing_keys(version: PeerVersion, own: &mut Client, source: &mut Client) -> String {
     let from_ms = time_ms(source) + SOON_MS;
@@ -120,7 +122,7 @@ fn time_ms(client: &mut Client) -> i64 {
 }
 
 /// Returns the keys of a database with their expiry and value, as far as a server of this version
-/// can tell them. Keys and fields that expire before `from_ms` are left out.
+/// can report them. Leaves out keys and fields that expire before `from_ms`.
 fn lasting_content(
     client: &mut Client,
     db: u32,
@@ -140,7 +142,8 @@ fn lasting_content(
     contents.collect()
 }
 
-/// Returns the members of a sorted set with their scores, independent of the text of a score.
+/// Returns the members of a sorted set with their scores, in a text that does not depend on how the
+/// server formats scores.
 fn scores(client: &mut Client, key: &[u8]) -> String {
     let pairs = bulks(&client.command(&[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"]));
     let score = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<f64>().ok();
@@ -148,7 +151,8 @@ fn scores(client: &mut Client, key: &[u8]) -> String {
     lines.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the fields of a hash with their values and times. `None` if there are none.
+/// Returns the fields of a hash that expire after `from_ms` or never, with values and expiries.
+/// `None` if there are none.
 fn lasting_fields(client: &mut Client, key: &[u8], from_ms: i64) -> Option<String> {
     let pairs = bulks(&client.command(&[b"HGETALL", key]));
     let fields: Vec<&[u8]> = pairs.iter().step_by(2).map(Vec::as_slice).collect();
@@ -162,7 +166,7 @@ fn lasting_fields(client: &mut Client, key: &[u8], from_ms: i64) -> Option<Strin
     (!lines.is_empty()).then(|| lines.join(", "))
 }
 
-/// Returns true if a time in Unix milliseconds is no earlier than `from_ms`, or means never.
+/// Returns true if an expiry in Unix milliseconds is at or after `from_ms`, or is none (-1).
 fn is_lasting(time: &Value, from_ms: i64) -> bool {
     matches!(time, Value::Integer(ms) if *ms == -1 || *ms >= from_ms)
 }
@@ -173,8 +177,8 @@ fn bulks(array: &Value) -> Vec<Vec<u8>> {
     values.iter().filter_map(Value::as_bytes).map(<[u8]>::to_vec).collect()
 }
 
-/// Applies the stream of the whole data of `source` to each peer that knows all of its forms.
-/// Returns the number of these peers, and a text for each failure.
+/// Applies the whole data of `source`, as a stream, to each peer that is new enough for it. Returns
+/// the number of these peers, and a text for each difference.
 ///
 /// # Errors
 /// The stream is malformed.

@@ -1,4 +1,4 @@
-//! Servers whose streams of changes are read while they run.
+//! Servers whose stream of changes the test reads from a file while they run.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use super::{Change, parse};
 use crate::client::{Client, ClientError};
 use crate::process::{ServerProcess, peer, saker};
 
-/// The oldest major version of Redis whose stream of changes can be compared with Saker's.
+/// The lowest major version of Redis whose stream of changes is compared with Saker's.
 pub const MAJOR_MIN: u32 = 8;
 
 /// A server, and the file to which it writes its changes before it sends replies.
@@ -18,7 +18,7 @@ pub struct RecordedServer {
     pub process: ServerProcess,
     /// The file of the stream.
     pub file: PathBuf,
-    /// A folder outside of the server's own, which is removed at the end.
+    /// A folder outside the server's own folder, removed when the handle is dropped.
     folder: Option<PathBuf>,
     /// The length of the part of the stream that has been read, in bytes.
     read_to: usize,
@@ -102,9 +102,9 @@ impl RecordedServer {
     }
 
     /// Returns the changes written since the last call. A stream has a SELECT only where the
-    /// database changes. So `db` must be the database of the last change before this call; the call
-    /// sets it to that of the last change returned. The value 0 is also right for the first call,
-    /// and for a call whose first change is in database 0.
+    /// database changes. So `db` must be the database of the last change before this call. The call
+    /// sets `db` to the database of the last change that it returns. The value 0 is also right for
+    /// the first call, and for a call whose first change is in database 0.
     ///
     /// # Errors
     /// The file cannot be read, or is malformed.
@@ -115,11 +115,11 @@ impl RecordedServer {
         Ok(changes)
     }
 
-    /// Replaces the content of a peer by that of `stream`, with DEBUG LOADAOF. Nothing expires
-    /// while it is loaded. The server then drops the replies, but counts the errors.
+    /// Replaces the content of a peer by the content of `stream`, with DEBUG LOADAOF. Nothing
+    /// expires during the load. The peer drops the replies, but counts the errors.
     ///
     /// # Errors
-    /// The file cannot be written, the server does not accept it, or it refuses a command of it.
+    /// The file cannot be written, or the server refuses it or one of its commands.
     pub fn load(&mut self, stream: &[u8]) -> io::Result<()> {
         let mut client = self.process.connect();
         let failed =

@@ -1,5 +1,5 @@
-//! Random commands, and servers that replay the resulting stream of changes: they must have the
-//! same data.
+//! A test with random commands: servers that replay the resulting stream of changes must end with
+//! the same data.
 //!
 //! Several connections send commands at the same time. Some commands block until others run, some
 //! let keys expire at once, and some are transactions. Then the stream is replayed into an empty
@@ -31,7 +31,7 @@ const CONNECTIONS: usize = 3;
 /// Number of commands that each connection sends before the stream is replayed.
 const COMMANDS_PER_CONNECTION: usize = 250;
 
-/// Percentage of commands that are taken from [`TIME_DEPENDENT`].
+/// Percentage of commands taken from [`TIME_DEPENDENT`] and [`NEWER`].
 const MORTAL_PERCENT: usize = 12;
 
 /// Commands that are not sent: they change no data, or the number of their replies varies.
@@ -49,9 +49,9 @@ const LEFT_OUT: &[&str] = &[
     "NOSUCH",
 ];
 
-/// Commands that the generator of the differential test leaves out, because their replies depend on
-/// the time or on chance. They concern keys and fields that expire during the run, random choices,
-/// and results stored from sets. `%` stands for a random digit.
+/// Templates of commands whose replies depend on the time or on chance. The generator of the
+/// differential test leaves them out. They are about keys and fields that expire during the run,
+/// random choices, and results stored from sets. `%` stands for a random digit.
 const TIME_DEPENDENT: &[&str] = &[
     "SET s% value PX %",
     "SET h% value PX 1%",
@@ -116,7 +116,8 @@ const TIME_DEPENDENT: &[&str] = &[
     "FLUSHDB",
 ];
 
-/// Requests with forms that peers do not know, which the grammar of the differential test lacks.
+/// Templates of requests with options that peers do not know; the grammar of the differential test
+/// has none of them.
 const NEWER: &[&str] = &[
     "SET s% % IFEQ %",
     "SET s% % IFNE % PX 5%00",
@@ -151,9 +152,9 @@ const NEWER: &[&str] = &[
     "FUNCTION LOAD REPLACE \"#!lua name=lib%\\nredis.register_function('f%', function() end)\"",
 ];
 
-/// The commands of [`TIME_DEPENDENT`] whose records Redis applies differently after a field has
-/// expired. While it loads, HPERSIST ignores an expired field and HINCRBY begins at 0. Its own
-/// append-only files have the same problem. Streams for Redis do not contain these commands.
+/// The commands of [`TIME_DEPENDENT`] that Redis applies differently while it loads a file, if a
+/// field has expired. HPERSIST then ignores the expired field, and HINCRBY begins at 0. Its own
+/// append-only files have the same problem. Streams for peers do not contain these commands.
 const LOADED_OTHERWISE_BY_REDIS: &[&str] = &["HINCRBY h%", "HINCRBYFLOAT h%", "HPERSIST h%"];
 
 /// The results of a run.
@@ -174,12 +175,12 @@ pub struct Summary {
 const FIELD_EXPIRY: &[&str] =
     &["HEXPIRE", "HPEXPIRE", "HEXPIREAT", "HPEXPIREAT", "HPERSIST", "HGETEX", "HSETEX"];
 
-/// The servers that apply a stream beside Saker.
+/// The peers that apply a stream in addition to Saker; they limit the commands that it may contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Audience {
-    /// None: every command may run.
+    /// No peer, only Saker: every command may run.
     Saker,
-    /// The peers on which fields expire.
+    /// The peers whose version has expiry of fields.
     FieldExpiry,
     /// All peers.
     All,
@@ -194,7 +195,7 @@ impl Audience {
             && (self != Self::All || !FIELD_EXPIRY.contains(&name))
     }
 
-    /// Returns true if this peer applies the streams.
+    /// Returns true if this peer belongs to the audience.
     fn includes(self, peer: &Peer) -> bool {
         match self {
             Self::Saker => false,
@@ -211,7 +212,7 @@ enum Target {
 }
 
 impl Target {
-    /// Replaces the server's content by that of `stream`.
+    /// Replaces the content of the server by the content of `stream`.
     fn replay(&mut self, stream: &[u8], changes: &[Change]) -> io::Result<()> {
         match self {
             Self::Peer(peer) => peer.replay(stream),
@@ -241,7 +242,8 @@ impl Target {
     }
 }
 
-/// Replays into a Saker server that expires nothing by itself, over a connection.
+/// Sends the stream to an empty Saker server over one connection. The server expires no key by
+/// itself.
 fn pipe(server: &ServerProcess, stream: &[u8], changes: &[Change]) -> io::Result<()> {
     let mut client = server.connect();
     for command in [&["FLUSHALL"][..], &["CLIENT", "IMPORT-SOURCE", "ON"]] {
@@ -396,13 +398,13 @@ fn is_loaded_otherwise(line: &str) -> bool {
     LOADED_OTHERWISE_BY_REDIS.iter().any(|start| line.starts_with(start))
 }
 
-/// The source of a stream's random commands.
+/// The generator of a stream's random commands.
 #[derive(Debug)]
 pub struct Commands {
     grammar: Grammar,
-    /// The lines of [`TIME_DEPENDENT`] and [`NEWER`] to use.
+    /// The templates of [`TIME_DEPENDENT`] and [`NEWER`] that may be used.
     mortal: Vec<&'static str>,
-    /// The counter for the ids of streams.
+    /// The counter from which stream IDs are made.
     clock: u64,
     rng: Rng,
 }
@@ -414,7 +416,7 @@ impl Commands {
         Self { grammar, mortal: lines.filter(|line| audience.permits(line)).collect(), clock: 0, rng }
     }
 
-    /// Creates a source of commands whose records a real server of this version can apply.
+    /// Creates a generator of commands whose records a real server of this version can apply.
     pub fn for_version(version: PeerVersion, rng: Rng) -> Self {
         let has_fields = version.knows(KnownSince::HSETEX);
         Self::new(if has_fields { Audience::FieldExpiry } else { Audience::All }, rng)

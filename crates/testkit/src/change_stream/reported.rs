@@ -1,4 +1,4 @@
-//! The text of a difference between the data of two servers.
+//! Describes a difference between the data of two servers, for the message of a failed test.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::notation::{command_line, one_line};
 /// Number of databases that are read to show a difference.
 const DATABASES: u32 = 4;
 
-/// Returns the keys that differ, with their changes in the stream.
+/// Describes the keys that differ, with their changes in the stream.
 pub(crate) fn reported(source: &mut Client, target: &mut Client, changes: &[Change]) -> String {
     let mut out = String::new();
     for db in 0..DATABASES {

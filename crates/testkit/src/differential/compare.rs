@@ -13,28 +13,28 @@ use resp::{Protocol, Value};
 use crate::matching::Order;
 use crate::notation::one_line;
 
-/// The parts of a reply that have to agree.
+/// The parts of two replies that must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compared {
-    /// Everything.
+    /// Everything, byte for byte.
     Exactly,
     /// Everything but the order of arrays.
     Unordered,
-    /// Everything but the order of pairs: the elements are taken in pairs.
+    /// Everything but the order of an array's pairs (elements 1 and 2, 3 and 4, and so on).
     UnorderedPairs,
     /// Integers, alone or in arrays, may differ by this much.
     Within(i64),
-    /// Everything but the times of streams' consumers and the memory layout of a stream.
+    /// Everything but the times of streams' consumers and the data about a stream's memory layout.
     ButTimes,
-    /// The type; for arrays and sets also the length and the types of the elements. Errors must be
-    /// equal.
+    /// The kind of value; for arrays and sets also the length and the kinds of the elements. Errors
+    /// must be equal.
     Shape,
-    /// The type. Errors must be equal.
+    /// The kind of value. Errors must be equal.
     Kind,
 }
 
-/// Returns the key that `args` may leave different on two servers, so that it must be deleted. The
-/// effect of the command depends on chance, on the time, or on the server's version.
+/// Returns the key whose value may differ between two servers after `args`, so that it must be
+/// deleted. This is so if the effect depends on chance, on the time, or on the server's version.
 pub fn diverging_key(args: &[Vec<u8>]) -> Option<&[u8]> {
     let key = args.get(1)?;
     match name(args).as_str() {
@@ -151,8 +151,8 @@ fn without_times(value: &Value) -> Value {
     }
 }
 
-/// Returns the one-line form with maps and sets in a fixed order. Arrays are sorted too if their
-/// order does not count.
+/// Returns the one-line form with maps and sets in a fixed order. If `arrays` ignores their order,
+/// arrays are sorted, too.
 fn sorted(value: &Value, arrays: Order) -> String {
     let all = |values: &[Value]| values.iter().map(|value| sorted(value, arrays)).collect::<Vec<_>>();
     let (sign, mut parts, has_order) = match value {

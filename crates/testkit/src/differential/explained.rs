@@ -1,8 +1,8 @@
-//! Known and accepted differences between servers, as data.
+//! The table of known and accepted differences between servers.
 //!
-//! None of them concerns Saker and the Redis version that it follows: these two must not differ.
-//! They serve to compare real servers with each other, which shows that the runner finds
-//! differences. They also serve to compare Saker with an older Redis, if the machine has only that.
+//! No entry concerns Saker and the Redis version that it follows: these two must not differ. The
+//! entries serve comparisons of two real servers, which show that the runner finds differences.
+//! They also serve comparisons of Saker with an older Redis, if the machine has no newer one.
 
 use resp::Value;
 use stdx::glob::glob_match;
@@ -19,7 +19,7 @@ pub struct Explained {
     command: &'static str,
     /// The part of the reply that may differ.
     accepted: Accepted,
-    /// The reason, for the reader.
+    /// The reason for the difference, for the reader of the table.
     #[expect(dead_code, reason = "a reason is for people")]
     reason: &'static str,
 }
@@ -27,10 +27,10 @@ pub struct Explained {
 /// The part of a reply that may differ.
 #[derive(Debug)]
 enum Accepted {
-    /// The whole replies, if the first glob matches the one-line form of one and the second the
-    /// other.
+    /// The whole replies. The first glob must match the one-line form of one reply, the second that
+    /// of the other.
     Replies(&'static str, &'static str),
-    /// The notation of numbers that have equal values.
+    /// The notation of numbers: their values must be equal.
     NumbersAsText,
     /// The digits of numbers after the 16th decimal place, which one server cuts off.
     NumbersToDecimals,
@@ -144,14 +144,14 @@ const EXPLAINED: &[Explained] = &[
     },
 ];
 
-/// Commands whose effects in 7.0 differ from 7.2 and later, not only their replies. They differ in
-/// consumers that tried to read but got nothing, in consumers' times, and in the entries-read
-/// counter of a group. SORT differs in the numbers that it can parse.
+/// Commands whose effects, not only replies, differ between Redis 7.0 and later versions. They
+/// differ in consumers that tried to read but got nothing, in consumers' times, and in a group's
+/// entries-read counter. SORT differs in the numbers that it can parse.
 const OTHER_IN_7_0: &[&str] =
     &["SORT", "SORT_RO", "XREADGROUP", "XGROUP", "XCLAIM", "XAUTOCLAIM", "XPENDING", "XACK", "XINFO"];
 
-/// Session commands, whose state is compared with Redis 8 only. 7.0 serves blocked clients by the
-/// ready key; 7.2 and later run their request again.
+/// Session commands, which are not compared if one server is Redis 7.0. Redis 7.0 serves blocked
+/// clients by the ready key; 7.2 and later run their request again.
 const SESSIONS: &[&str] = &[
     "MULTI",
     "EXEC",
@@ -178,8 +178,8 @@ const SESSIONS: &[&str] = &[
     "RESET",
 ];
 
-/// Scripts, which are compared with Redis 8 only. Earlier versions differ in RESP3 numbers, in some
-/// checks of a script's flags and in many error texts.
+/// Script commands, which are not compared if one server is a Redis 7. It differs from Redis 8 in
+/// RESP3 numbers, in checks of a script's flags and in many error texts.
 const SCRIPTS: &[&str] = &["EVAL", "EVAL_RO"];
 
 /// Returns true if a command has different effects on two servers. `info` holds the `INFO server`

@@ -1,8 +1,8 @@
-//! Random commands from the lines of [`super::rules`].
+//! Random commands, generated from the lines of [`super::rules`].
 //!
 //! A line is parsed once into a tree; a command is one random walk over the tree. Some commands are
-//! then damaged: an argument is dropped, doubled, swapped or replaced, or an option is added; names
-//! may change case. So error replies are compared as well.
+//! then damaged, so that error replies are compared as well. An argument is dropped, doubled,
+//! swapped or replaced, or an option is added. Names may change case.
 
 use super::rules::{RULES, SESSION_RULES};
 use super::values;
@@ -56,7 +56,8 @@ const SESSION_PERCENT: usize = 30;
 const WAIT_S_MAX: f64 = 0.1;
 
 impl Grammar {
-    /// Parses the rules of the commands that `wanted` accepts. `wanted` receives names in capitals.
+    /// Parses the rules of those commands for which `wanted` returns true. `wanted` receives the
+    /// command name in capitals.
     pub fn new(wanted: impl Fn(&str) -> bool) -> Self {
         let parsed = |rules: &'static [&'static str]| {
             rules.iter().filter(|line| wanted(name(line))).map(|line| parse(line)).collect()
@@ -77,8 +78,8 @@ impl Grammar {
         self.rules.is_empty() && self.session_rules.is_empty()
     }
 
-    /// Returns a random command whose reply is specified. `clock` is the counter for the ids of
-    /// streams.
+    /// Returns a random command whose effect Redis specifies. `clock` is the counter from which
+    /// stream IDs are made.
     pub fn command(&self, kind: Kind, clock: &mut u64, rng: &mut Rng) -> Args {
         loop {
             let args = self.any_command(kind, clock, rng);
@@ -118,7 +119,7 @@ fn parse(line: &'static str) -> Vec<Node> {
     nodes
 }
 
-/// Parses the nodes up to the word `close` or a `|`. Returns true for a `|`.
+/// Parses nodes up to the word `close` or a `|`. Returns them, and true if a `|` ended them.
 fn parse_until(words: &mut std::str::SplitWhitespace<'static>, close: &str) -> (Vec<Node>, bool) {
     let mut nodes = Vec::new();
     while let Some(word) = words.next() {
@@ -170,10 +171,10 @@ fn generate(nodes: &[Node], clock: &mut u64, rng: &mut Rng, args: &mut Args) {
     }
 }
 
-/// Returns true if the effect of `args` in Redis is not specified: it depends on the memory layout,
-/// which no server should copy, or on the time. Examples: LSET far outside of a packed list
-/// overwrites an element. A HyperLogLog whose last run is cut short is read beyond its end. A key
-/// with a short expiry expires earlier in one server.
+/// Returns true if the effect of `args` in Redis is unspecified: it depends on Redis' memory layout
+/// or on the time. Examples: LSET far outside of a packed list overwrites an element. A HyperLogLog
+/// whose last run is cut short is read beyond its end. A key with a short expiry expires earlier in
+/// one server.
 ///
 /// Also returns true for commands that block for more than [`WAIT_S_MAX`] or that crash Redis.
 fn is_unspecified(args: &Args) -> bool {
@@ -238,13 +239,14 @@ fn is_unspecified(args: &Args) -> bool {
     }
 }
 
-/// Returns true if a rule writes to a sorted set whose scores must stay equal.
+/// Returns true if a rule writes to a sorted set for which lexical ranges are requested. Its scores
+/// must stay equal.
 fn keeps_scores_equal(rule: &[Node]) -> bool {
     matches!(rule, [Node::Word("ZADD"), Node::Class("lex_zset"), ..])
 }
 
-/// Damages the command in one place. The name stays; a command without arguments can only receive
-/// one.
+/// Damages the command in one random place, never its name. A command without arguments can only
+/// receive an additional one.
 fn damage(rule: &[Node], rng: &mut Rng, args: &mut Args) {
     let kind = if args.len() == 1 { 4 } else { rng.below(6) };
     let at = 1 + rng.below(args.len().max(2) - 1);

@@ -39,8 +39,9 @@ const OPTIONS: &[(&str, &str)] = &[
     ("hll-sparse-max-bytes", "3000"),
 ];
 
-/// Two more sets of values for `OPTIONS`, in the same order. With the first, every type uses its
-/// large encoding. The second has low thresholds, which values pass during a sequence of commands.
+/// Two more sets of values for `OPTIONS`, in the same order. The first makes every type use its
+/// large encoding. The second has low thresholds, so that values change their encoding within a
+/// sequence.
 const OPTION_VARIANTS: &[[&str; OPTIONS.len()]] = &[
     ["0", "64", "0", "0", "64", "0", "64", "1", "1", "0"],
     ["4", "8", "4", "6", "8", "4", "8", "3", "3", "60"],
@@ -55,14 +56,14 @@ pub struct Difference {
     pub replies: Vec<Value>,
     /// The reply of server B to the last command.
     pub other: Value,
-    /// The index of the first command that reads the content; the number of commands if there is
-    /// none.
+    /// The index of the first command that reads the content at the end of the sequence. If there
+    /// is none, the number of commands.
     content_from: usize,
 }
 
 impl Difference {
     /// Returns the commands with A's replies that a report shows. Of the commands that read the
-    /// content, it shows only the last SELECT and the command that differed.
+    /// content, only the last SELECT and the command whose replies differ are shown.
     pub fn reported(&self) -> impl Iterator<Item = (&Args, &Value)> {
         let last = self.commands.len().saturating_sub(1);
         let select = self.commands.iter().rposition(|args| args[0].eq_ignore_ascii_case(b"SELECT"));
@@ -75,8 +76,8 @@ impl Difference {
             .map(|(_, it)| it)
     }
 
-    /// Returns a text that is equal for two differences with probably the same cause. It consists
-    /// of the command and the kinds of the replies.
+    /// Returns a text that two differences with the same cause probably share: the command and the
+    /// kinds of the replies.
     pub fn signature(&self) -> String {
         let kind = |value: &Value| match value {
             Value::Error(text) => String::from_utf8_lossy(&text[..text.len().min(24)]).into_owned(),
@@ -169,12 +170,12 @@ impl Pair {
         (!self.options.is_empty()).then(|| words.collect())
     }
 
-    /// Returns the command that sets the options to a random variant; some sequences begin with it.
+    /// Returns the command that sets the options to a random variant. Some sequences begin with it.
     pub fn other_options(&self, rng: &mut Rng) -> Option<Args> {
         self.set_options(Some(rng.below(OPTION_VARIANTS.len())))
     }
 
-    /// Ignores differences that one of `explained` explains.
+    /// Sets the accepted differences, which later comparisons ignore.
     pub fn explain(&mut self, explained: Vec<&'static Explained>) {
         self.explained = explained;
     }
@@ -282,7 +283,8 @@ impl Pair {
         Ok(None)
     }
 
-    /// Returns true if the replies to `args` agree. Replies of a transaction are compared by parts.
+    /// Returns true if the replies to `args` agree. The reply of EXEC is compared part by part,
+    /// each as the reply to its queued command.
     fn same(&mut self, args: &Args, a: &Value, b: &Value) -> bool {
         if *a == Value::Simple(b"QUEUED".to_vec()) {
             self.queued.push(args.clone());
@@ -307,8 +309,8 @@ impl Pair {
         agree(args, a, b, self.protocol) || self.explained.iter().any(|known| known.explains(args, a, b))
     }
 
-    /// Returns the commands that read the whole content of A. The same commands show whether B has
-    /// the same content.
+    /// Returns commands that read the whole content of server A. If B replies equally, it has the
+    /// same content.
     fn dump_commands(&mut self) -> Result<Vec<Args>, RunError> {
         let mut dump = Vec::new();
         for db in 0..DATABASES {
@@ -340,7 +342,7 @@ impl Pair {
     }
 }
 
-/// Reads `count` replies. A reply and the messages before it are returned as one push.
+/// Reads `count` replies. If messages arrive before a reply, both are returned as one push value.
 fn read_replies(client: &mut Client, count: usize) -> Result<Vec<Value>, ClientError> {
     let mut replies = Vec::with_capacity(count);
     let mut messages = Vec::new();
@@ -373,7 +375,7 @@ fn words(text: &str) -> Args {
     text.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Returns a command of the words of `before`, the key and the words of `after`.
+/// Returns a command that consists of the words of `before`, the key, and the words of `after`.
 fn with_key(before: &str, key: &[u8], after: &str) -> Args {
     let mut args = words(before);
     args.push(key.to_vec());
@@ -381,8 +383,8 @@ fn with_key(before: &str, key: &[u8], after: &str) -> Args {
     args
 }
 
-/// Returns `commands`. After each command with a random effect, it adds a DEL of the key that may
-/// differ.
+/// Returns `commands` with additional DELs: after each command with a random effect, a DEL of the
+/// key whose value may differ.
 fn with_resyncs(commands: &[Args]) -> Vec<Args> {
     let mut out = Vec::with_capacity(commands.len());
     for args in commands {

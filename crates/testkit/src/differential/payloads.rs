@@ -1,6 +1,7 @@
-//! Payloads for RESTORE: some written by servers, some of old types, some damaged.
+//! Payloads for RESTORE: some were written by servers, some contain old value types, some are
+//! damaged.
 
-/// The payloads in hexadecimal digits. No type is newer than Redis 7.0.
+/// The payloads in hexadecimal digits. All value types in them are known to Redis 7.0.
 pub(super) const PAYLOADS: &[&str] = &[
     // A number.
     "00c118fc0a004602355e70225a90",

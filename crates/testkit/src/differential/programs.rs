@@ -1,9 +1,9 @@
-//! Random Lua programs for EVAL: calls, conversions, the libraries, errors.
+//! Random Lua programs for EVAL: calls of commands, conversions, the libraries, errors.
 //!
 //! Programs contain nothing that depends on the order of a hash table: no commands with unordered
 //! replies and no tables with more than one name. They do not print the text of a table, which is
-//! an address. They contain nothing that crashes Redis 8.0.2 or never ends in it: errors that are
-//! tables without `err`, and `load` with a function.
+//! an address. They avoid two constructs that crash Redis 8.0.2 or make it loop for ever. These are
+//! errors that are tables without `err`, and `load` with a function.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ const STATEMENTS_MAX: usize = 6;
 /// Maximum nesting depth of expressions.
 const DEPTH_MAX: u32 = 3;
 
-/// Commands as their Lua arguments: `$k` is a key, `$v` a value, `$n` a number.
+/// Templates of commands as Lua arguments: `$k` is a key, `$v` a value, `$n` a number.
 const COMMANDS: &[&str] = &[
     "'GET', $k",
     "'SET', $k, $v",
@@ -73,7 +73,7 @@ const COMMANDS: &[&str] = &[
     "",
 ];
 
-/// Expressions of any type: `$e` is an expression, `$c` a command; the others as in [`COMMANDS`].
+/// Templates of expressions: `$e` is an expression, `$c` a command; the others as in [`COMMANDS`].
 const EXPRESSIONS: &[&str] = &[
     "$v",
     "$n",
@@ -250,7 +250,7 @@ fn arguments(rng: &mut Rng) -> String {
     fill(template, rng, 0)
 }
 
-/// Replaces each placeholder that begins with `$`.
+/// Replaces each placeholder (`$` and a letter) of a template by a random text of its kind.
 fn fill(template: &str, rng: &mut Rng, depth: u32) -> String {
     let mut parts = template.split('$');
     let mut text = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! The forms of commands: one line per form, in the notation of [`super::grammar`].
+//! The forms of commands: one line per form, in the following notation.
 //!
 //! Words in capitals stand for themselves, `$name` for a value of that kind ([`super::values`]).
 //! - `[ … ]` is optional, and `( a | b )` is one of several.
@@ -8,10 +8,10 @@
 //! A run leaves out a command that a server does not know, so that the table may contain commands
 //! that are newer than the server.
 //!
-//! Lexical ranges are requested only from sorted sets whose scores are all 0: for others the reply
-//! of Redis depends on chance in its skip list. Commands whose cost an error could make huge are
-//! left out. Conditions on the expiry of fields are used only with absolute times: with relative
-//! times they would depend on the millisecond.
+//! Lexical ranges are requested only from sorted sets whose scores are all 0. For others, the reply
+//! of Redis depends on the random levels of its skip list. Commands that could take very long if an
+//! argument is wrong are left out. Conditions on the expiry of fields are used only with absolute
+//! times, because with relative times they would depend on the millisecond.
 
 /// The command forms, one per line, all equally likely.
 pub const RULES: &[&str] = &[

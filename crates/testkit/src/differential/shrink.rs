@@ -1,5 +1,5 @@
-//! Reduction of a failing sequence: delta debugging (Zeller, Hildebrandt 2002) over its commands,
-//! then over the arguments of the remaining commands. The number of replays and the time are
+//! Reduction of a failing sequence by delta debugging (Zeller, Hildebrandt 2002): first removes
+//! commands, then arguments of the remaining commands. The number of replays and the time are
 //! bounded.
 
 use std::time::{Duration, Instant};
@@ -36,7 +36,8 @@ struct Shrinking<'a> {
 }
 
 impl Shrinking<'_> {
-    /// Returns true if the servers differ after `commands`, and stores the difference.
+    /// Runs `commands` on both servers. Returns true if the replies differ, and stores the
+    /// difference.
     fn fails(&mut self, commands: &[Args]) -> Result<bool, RunError> {
         if self.replays >= REPLAYS_MAX || Instant::now() > self.until {
             return Ok(false);
@@ -51,8 +52,8 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Removes parts of the sequence, at first long ones, then shorter ones, as long as the servers
-    /// still differ.
+    /// Removes parts of the sequence, first long ones, then shorter ones, as long as the servers
+    /// still differ. Returns the rest.
     fn commands(&mut self, mut kept: Vec<Args>) -> Result<Vec<Args>, RunError> {
         let mut piece = kept.len().div_ceil(2).max(1);
         loop {
@@ -76,7 +77,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Removes arguments, the last ones first.
+    /// Removes arguments of the commands, the last ones first, as long as the servers still differ.
     fn arguments(&mut self, mut kept: Vec<Args>) -> Result<(), RunError> {
         for command in 0..kept.len() {
             for at in (1..kept[command].len()).rev() {

@@ -1,5 +1,6 @@
-//! The values for `$name` in the rules: few keys, so that commands use the same ones; numbers near
-//! limits; texts near the sizes at which encodings change; and rarely an invalid value.
+//! The values for `$name` in the rules. There are few keys, so that commands use the same ones.
+//! Numbers are near limits, and texts near the sizes at which encodings change. A few values are
+//! invalid.
 
 use super::payloads::{PAYLOADS, bytes_of};
 use super::programs;
@@ -8,13 +9,14 @@ use crate::rng::Rng;
 /// Number of keys per type.
 const KEYS_PER_TYPE: usize = 3;
 
-/// Percentage of typed keys that are replaced by any key, so that wrong types occur.
+/// Percentage of typed keys that are replaced by a key of any type, so that wrong types occur.
 const WRONG_TYPE_PERCENT: usize = 4;
 
-/// The first letters of keys by type: string, list, hash, set, sorted set, stream, geo.
+/// The first letter of each type's keys, in the order: string, list, hash, set, sorted set, stream,
+/// geo.
 const TYPE_LETTERS: &[u8] = b"slhezxg";
 
-/// Number of databases that sequences use and the dump reads.
+/// Number of databases that sequences use and whose content is compared at the end.
 pub const DATABASES: usize = 3;
 
 const INTEGERS: &[&str] = &[
@@ -114,12 +116,12 @@ const WORDS: &[&str] = &["a", "b", "c", "d", "foo", "bar", "Foo", "z", "", "ab",
 
 const PATTERNS: &[&str] = &["*", "s*", "?0", "[a-h]*", "[^s]1", "*1", "m*", "f?o", "\\*", "a", "", "h[01]"];
 
-/// Values that are invalid as many kinds of arguments.
+/// Values that are invalid for many kinds of arguments.
 const ODDITIES: &[&str] =
     &["", "abc", "-1", "0", "1.5", "nan", "(", "9223372036854775807", "\u{e9}", "*", "-"];
 
 /// Returns a random value of the kind `class`, or `None` if this kind does not exist. `clock` is
-/// the counter for the ids of streams.
+/// the counter from which stream IDs are made.
 pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
     Some(match class {
         "string" => key(b's', rng),
@@ -227,7 +229,8 @@ fn rarely_odd(number: i64, rng: &mut Rng) -> Vec<u8> {
     if rng.percent(4) { oddity(rng) } else { number.to_string().into_bytes() }
 }
 
-/// Returns one of the given degrees, or any whole degree from `-max` to `max`.
+/// Returns a random one of the `given` degrees, or a random whole number of degrees from `-max` to
+/// `max`.
 fn degrees(given: &[&str], max: usize, rng: &mut Rng) -> Vec<u8> {
     if rng.percent(60) {
         return one_of(given, rng);

@@ -1,14 +1,14 @@
-//! The ledger of a simulated disk: before an operation that removes bytes, it checks that these
-//! bytes may be removed. Such operations are the removal of a file, a rename over a file, and the
-//! cut of a log file's end when it is opened.
+//! The ledger of a simulated disk: checks that the bytes which an operation removes are no longer
+//! needed. Such operations are the removal of a file, a rename over a file, and the cut of a log
+//! file's end when it is opened.
 //!
 //! The present process *knows* a file that it has created or loaded. Bytes may be removed in these
 //! cases:
 //!
-//! - An empty or unfinished file (`temp-…`), or a file with a further name: always.
-//! - A part of an append-only file: if no manifest that a crash can leave loads it. In addition, a
-//!   part that the process does not know must be history in each of these manifests, of which there
-//!   is at least one.
+//! - An empty or unfinished file (`temp-…`), or a file that has a second name: always.
+//! - A part of an append-only file: if no manifest that a crash can leave loads it. If the process
+//!   does not know the part, each of these manifests must also list it as history, and there must
+//!   be at least one.
 //! - A manifest: if a synced manifest replaces it. The new manifest must name all parts that the
 //!   old one loads. The names of the parts that it loads must be synced. The content of its base
 //!   must be synced, too.
@@ -27,14 +27,14 @@ fn is_part(name: &str) -> bool {
     [".base.rdb", ".base.aof", ".incr.aof"].iter().any(|suffix| name.ends_with(suffix))
 }
 
-/// Returns true if the manifest loads the file.
+/// Returns true if a server that opens this manifest loads the file `name`.
 fn loads(manifest: &Manifest, name: &str) -> bool {
     manifest.parts().any(|part| part.name == name)
 }
 
 impl State {
-    /// Checks that the name may be removed from its file, or given to the file `successor`. Called
-    /// before the operation. Records a violation in `broken`.
+    /// Checks, before an operation, that `name` may be removed or be given to the file `successor`.
+    /// Records a violation in `broken`.
     pub(super) fn check_name_goes(&mut self, name: &str, successor: Option<usize>) {
         let Some(&number) = self.names.get(name) else { return };
         let has_further_name = self.names.iter().any(|(other, &file)| file == number && other != name);
@@ -55,7 +55,8 @@ impl State {
         self.broken = finding.map(|finding| format!("{name} must not go: {finding}"));
     }
 
-    /// Returns the reason why a manifest must not be replaced or removed, if there is one.
+    /// Returns the reason why the manifest with content `old` must not be replaced by `successor`
+    /// or removed, if there is one.
     fn manifest_goes(&self, old: &[u8], successor: Option<usize>) -> Option<String> {
         let Some(new) = successor else { return Some("no manifest that is safe takes its place".to_owned()) };
         let (Ok(old), Ok(new)) = (Manifest::parse(old), Manifest::parse(&self.files[new].bytes)) else {
@@ -136,7 +137,7 @@ mod tests {
     const MANIFEST: &str = "a.manifest";
     const UNIT: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-    /// Returns a folder with these files in the state that the next process finds.
+    /// Returns a folder with these files, in the state in which a newly started process finds it.
     fn found(files: &[(&str, &[u8])]) -> SimulatedFolder {
         let mut folder = SimulatedFolder::new(1);
         folder.note_moments();

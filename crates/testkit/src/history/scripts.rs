@@ -1,4 +1,5 @@
-//! Random scripts for histories. [`crate::programs`] describes how they run.
+//! Random scripts for histories. A script interprets a small program in its arguments, see
+//! [`crate::programs`].
 
 use crate::programs::{IF_ODD, NEXT, RAISES, TEXT, is_reading};
 use crate::sequential::keys_of;
@@ -8,12 +9,12 @@ type Args = Vec<Vec<u8>>;
 
 /// The maximum number of commands of a program.
 const COMMANDS_MAX: usize = 4;
-/// The number of different script texts by kind: texts that use only declared keys, other texts,
-/// and texts that visit all keys. The last kind has many texts, because each of them always runs
-/// alone after its first run.
+/// The number of different script texts of each kind: texts that use only declared keys, other
+/// texts, and texts that visit all keys. The last kind has many texts: after its first run, such a
+/// text always runs as the exclusive owner.
 const TEXTS: [usize; 3] = [2, 3, 200];
 
-/// The keys that a script declares.
+/// The keys among its program's keys that a script declares.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Declares {
     All,
@@ -21,7 +22,7 @@ enum Declares {
     None,
 }
 
-/// The extent to which a random script may differ from the commands that it is made of.
+/// The liberties of a random script: keys that it may not declare, and additional commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// The script uses only the keys of its commands. No command or condition is added.
@@ -33,13 +34,13 @@ pub enum Reach {
     Among(usize),
 }
 
-/// Returns the number of commands of the next program.
+/// Returns a random number of commands for the next program.
 pub fn length(rng: &mut fastrand::Rng) -> usize {
     1 + rng.usize(..COMMANDS_MAX)
 }
 
-/// Returns a script that runs these commands. A command after [`IF_ODD`] runs only on that
-/// condition.
+/// Returns an EVAL whose script runs these commands. A command that begins with [`IF_ODD`] runs
+/// only under that condition.
 pub fn script(commands: Vec<Args>, reach: Reach, rng: &mut fastrand::Rng) -> Args {
     let declares = match rng.u8(..10) {
         0..4 => Declares::All,
@@ -79,8 +80,8 @@ pub fn script(commands: Vec<Args>, reach: Reach, rng: &mut fastrand::Rng) -> Arg
     args
 }
 
-/// Returns the notation of a key in a program: in full, `@n`, or with `%n` at its end. Adds the key
-/// to `declared` if the script declares it.
+/// Returns the word for a key in a program: the key itself, `@n`, or a text that ends with `%n`. If
+/// the script declares the key, appends it to `declared`.
 fn key(
     name: Vec<u8>,
     (declares, reach): (Declares, Reach),
@@ -111,7 +112,7 @@ fn key(
     format!("@{}", at + 1).into()
 }
 
-/// Adds PING and SELECT before some commands.
+/// Inserts PING and SELECT before some commands.
 fn with_asides(commands: Vec<Args>, rng: &mut fastrand::Rng) -> Vec<Args> {
     let mut all = Vec::new();
     for command in commands {
@@ -126,7 +127,7 @@ fn with_asides(commands: Vec<Args>, rng: &mut fastrand::Rng) -> Vec<Args> {
     all
 }
 
-/// Returns a command without its condition, and true if it had one.
+/// Returns a command without the condition at its start, and true if it had the condition.
 fn unconditional(mut command: Args) -> (Args, bool) {
     let is_conditional = command[0] == IF_ODD;
     if is_conditional {

@@ -40,14 +40,14 @@ pub struct Script<'r> {
     recording: &'r Recording,
     client: usize,
     values_made: usize,
-    /// The calls that must come next.
+    /// The calls already planned, which come before any random one.
     planned: VecDeque<Call>,
-    /// The key whose value was read, to be written back incremented.
+    /// The key that the last call has read. The next call writes back its value plus one.
     increments: Option<Vec<u8>>,
 }
 
-/// Forms of commands: `l`, `n`, `z` are keys of lists, numbers and sorted sets, `v` a new value,
-/// `d` a small number, `m` one of a few members, `t` a timeout.
+/// Templates of commands: `l`, `n`, `z` are keys of lists, numbers and sorted sets, `v` a new
+/// value, `d` a small number, `m` one of a few members, `t` a timeout.
 const PLAIN: &[&str] = &[
     "RPUSH l v",
     "LPUSH l v v",
@@ -76,17 +76,17 @@ const PLAIN: &[&str] = &[
     "TYPE l",
 ];
 
-/// First commands of a script that reads, writes if the reply has an odd weight
-/// ([`WRITES_IF_ODD`]), and then needs more keys than it has locked ([`ENDS`]).
+/// Templates of the first command of a special script: it reads, then writes if the reply has an
+/// odd weight ([`WRITES_IF_ODD`]), then needs keys that it has not declared ([`ENDS`]).
 const READS: &[&str] = &["LLEN l", "GET n"];
 const WRITES_IF_ODD: &[&str] = &["? INCR n", "? SET n d", "? RPUSH l v", "? DEL l"];
 const ENDS: &[&str] = &["KEYS *", "DBSIZE", "KEYS *", "DBSIZE", "EXISTS l", "MGET n n"];
 
-/// Forms of blocking commands.
+/// Templates of blocking commands.
 const WAITS: &[&str] =
     &["BLPOP l t", "BLPOP l t", "BLPOP l l t", "BRPOP l t", "BRPOP l l t", "BZPOPMIN z t", "BZPOPMAX z z t"];
 
-/// Forms of commands of [`Mix::Moves`](super::Mix::Moves).
+/// Templates of the commands of [`Mix::Moves`](super::Mix::Moves).
 const MOVES: &[&str] = &[
     "BLMOVE l l LEFT RIGHT t",
     "BLMOVE l l RIGHT LEFT t",
@@ -169,8 +169,8 @@ impl<'r> Script<'r> {
         }
     }
 
-    /// Returns the transaction that writes a value back incremented. It must fail if another client
-    /// has changed the value since.
+    /// Returns the transaction that writes `value` plus one to the watched key. It must fail if
+    /// another client has changed the key since the read.
     fn increment(&mut self, key: Vec<u8>, value: &Value) -> Call {
         let old: Option<i64> = match value {
             Value::Null => Some(0),
@@ -190,7 +190,7 @@ impl<'r> Script<'r> {
         Call::Transaction((0..len).map(|_| self.call(forms)).collect())
     }
 
-    /// Returns a command of one of these forms, or a script of some.
+    /// Returns a command from one of these templates, or a script that runs several of them.
     fn call(&mut self, forms: &[&str]) -> Args {
         let percent = self.recording.scripts_percent;
         if percent == 0 || self.rng.usize(..100) >= percent {
@@ -207,7 +207,7 @@ impl<'r> Script<'r> {
         scripts::script(commands, Reach::Among(self.recording.keys), &mut self.rng)
     }
 
-    /// Returns a command of one of these forms.
+    /// Returns a command from one of these templates.
     fn form(&mut self, forms: &[&str]) -> Args {
         let form = forms[self.rng.usize(..forms.len())];
         form.split(' ').map(|word| self.argument(word)).collect()
@@ -313,14 +313,14 @@ pub(super) fn record(
     Ok(history)
 }
 
-/// A second connection, which checks whether the first one is blocked.
+/// A second connection that asks the server whether the first one is blocked.
 struct Observer {
     connection: Client,
     id: String,
 }
 
 impl Observer {
-    /// Number of checks. If none of them finds the client blocked, it has already been served, or
+    /// Number of checks. If none finds the client blocked, the client has already been served, or
     /// the server has not yet run its command.
     const LOOKS: usize = 3;
 
@@ -332,7 +332,7 @@ impl Observer {
         Ok(Self { connection: Client::connect(&recording.address)?, id })
     }
 
-    /// Returns true if a check finds the client blocked.
+    /// Asks the server a few times. Returns true if one answer shows that the client is blocked.
     fn sees_it_wait(&mut self) -> Result<bool, ClientError> {
         for _ in 0..Self::LOOKS {
             let list = self.connection.request(&["CLIENT", "LIST", "ID", &self.id])?;

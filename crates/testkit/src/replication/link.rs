@@ -1,4 +1,4 @@
-//! A connection that speaks a replica's protocol by hand.
+//! A connection on which a test plays the role of a replica, request by request.
 
 use std::io;
 use std::time::Duration;
@@ -11,27 +11,28 @@ use crate::process::free_port;
 /// Maximum time of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// Length of the mark behind a snapshot of unknown length.
+/// Length of the mark that ends a snapshot sent without its length, in bytes.
 const MARK_BYTES: usize = 40;
 
-/// The answer to PSYNC.
+/// The answer of a primary to PSYNC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Psync {
-    /// A snapshot follows.
+    /// `FULLRESYNC`: a snapshot follows.
     Full {
-        /// The replication ID.
+        /// The replication ID of the primary.
         id: String,
-        /// The offset of the snapshot.
+        /// The offset of the stream at which the snapshot was taken.
         offset: u64,
     },
-    /// The stream goes on at the requested offset, with an ID for connections that know PSYNC2.
+    /// `CONTINUE`: the stream continues at the requested offset. The field is the new replication
+    /// ID, which only connections with the capability PSYNC2 get.
     Continues(Option<String>),
     /// Any other line.
     Other(String),
 }
 
 impl Psync {
-    /// Reads the line of an answer.
+    /// Parses the answer line to PSYNC.
     fn of(line: String) -> Self {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
@@ -46,24 +47,25 @@ impl Psync {
     }
 }
 
-/// A snapshot that was received.
+/// A snapshot received from a primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// True if it ended with a mark, false if its length came first.
     pub has_mark: bool,
-    /// The file.
+    /// The bytes of the RDB file.
     pub bytes: Vec<u8>,
 }
 
-/// A connection to a primary.
+/// A connection to a primary in the role of a replica.
 #[derive(Debug)]
 pub struct Link {
     stream: Stream,
-    /// The port that the link states.
+    /// The listening port that the link announces to the primary.
     port: u16,
     /// The received bytes that are not returned yet.
     input: Vec<u8>,
-    /// The number of empty lines before the last answer.
+    /// The number of empty lines received before the last answer. Primaries send them as signs of
+    /// life.
     empty_lines: usize,
     /// The bytes of the stream so far.
     streamed: Vec<u8>,
@@ -92,8 +94,8 @@ impl Link {
         Self { stream, port, input: Vec::new(), empty_lines: 0, streamed: Vec::new() }
     }
 
-    /// Returns the port that the link states as its listening port, so that INFO of the primary
-    /// names the link: the one of this end, or any over a Unix socket.
+    /// Returns the listening port that the link announces, so that INFO of the primary names it. It
+    /// is the local port of the connection; for a Unix socket, any number.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -122,7 +124,8 @@ impl Link {
         self.line()
     }
 
-    /// Introduces the replica as Redis does, with these capabilities.
+    /// Sends the first part of the handshake as Redis does: PING, the listening port,
+    /// `capabilities`.
     ///
     /// # Panics
     /// Panics when a request is not accepted.
@@ -191,7 +194,7 @@ impl Link {
         self.empty_lines
     }
 
-    /// Reads a snapshot.
+    /// Reads a snapshot, with its length or with its end mark.
     ///
     /// # Panics
     /// Panics when the primary sends anything else.
@@ -238,8 +241,8 @@ impl Link {
         }
     }
 
-    /// Returns the next commands of the stream up to the one with these words, each in one line.
-    /// PINGs are left out: a primary sends them when it likes.
+    /// Returns the next commands of the stream up to the one with the words `last`, each as one
+    /// line. PINGs are left out, because a primary sends them at any time.
     pub fn commands_up_to(&mut self, last: &[&str]) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
@@ -262,7 +265,7 @@ impl Link {
     /// Returns the next `len_bytes` bytes.
     ///
     /// # Panics
-    /// Panics when they do not come.
+    /// Panics when they do not arrive in time.
     pub fn take(&mut self, len_bytes: usize) -> Vec<u8> {
         while self.input.len() < len_bytes {
             self.receive().expect("the bytes come");
@@ -280,7 +283,7 @@ impl Link {
         std::mem::take(&mut self.input)
     }
 
-    /// Returns true if nothing comes within `time`. A server that sends nothing always passes.
+    /// Returns true if no byte arrives within `time`. Used to check that a server sends nothing.
     pub fn is_silent_for(&mut self, time: Duration) -> bool {
         self.stream.set_read_timeout(Some(time)).expect("the timeout is not zero");
         let received = self.receive();
@@ -288,7 +291,7 @@ impl Link {
         self.input.is_empty() && received.is_err()
     }
 
-    /// Reads until the primary closes the connection. Returns the bytes before.
+    /// Reads until the primary closes the connection. Returns the bytes received before.
     pub fn rest(&mut self) -> Vec<u8> {
         while self.receive().is_ok() {}
         std::mem::take(&mut self.input)

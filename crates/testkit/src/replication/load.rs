@@ -1,4 +1,4 @@
-//! Commands for a server that replicas follow.
+//! Write load for a server that has replicas.
 
 use super::run;
 use crate::change_stream::replay::Commands;

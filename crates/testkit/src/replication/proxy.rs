@@ -1,7 +1,8 @@
 //! A TCP proxy between a replica and its primary.
 //!
-//! Each connection has two threads, one per direction. Faults apply to the bytes from the primary,
-//! which are counted over the life of the proxy. After a cut the proxy accepts new connections.
+//! Each connection has two threads, one per direction. Faults apply to the bytes from the primary.
+//! These bytes are counted from the start of the proxy, over all connections. After a cut the proxy
+//! accepts new connections.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -12,25 +13,25 @@ use std::time::Duration;
 /// Maximum number of bytes forwarded at a time.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Parts of a second in which a throttled connection forwards its share.
+/// Number of intervals per second; a throttled connection forwards its share in each.
 const SLICES_PER_S: u64 = 50;
 
 /// The settings and counters of a proxy.
 #[derive(Debug, Default)]
 struct State {
-    /// The number of bytes forwarded from the primary.
+    /// The number of bytes from the primary that were forwarded so far.
     passed_bytes: u64,
-    /// The count of bytes at which all connections are cut.
+    /// The number of forwarded bytes at which all connections are cut.
     cut_at: Option<u64>,
     /// The number of cuts so far.
     cuts: u64,
-    /// The position of the byte that is changed.
+    /// The index of the byte to change, counted from the start of the proxy.
     corrupt_at: Option<u64>,
-    /// The text of which the first byte is changed. It must arrive in one piece.
+    /// The text whose first byte is changed when the text next passes. It must arrive in one piece.
     corrupt_text: Option<&'static [u8]>,
-    /// The delay of each chunk.
+    /// The delay of each received piece of bytes.
     delay: Duration,
-    /// The limit of bytes per second.
+    /// The limit of forwarded bytes per second; `None` for no limit.
     throttle_bytes: Option<u64>,
     /// True while nothing is read from the primary.
     is_stalled: bool,
@@ -93,8 +94,8 @@ impl Proxy {
         self.port
     }
 
-    /// Cuts all connections as soon as `bytes` bytes from the primary have passed. The count is
-    /// that of the proxy's life.
+    /// Cuts all connections as soon as `bytes` bytes from the primary have passed, counted from the
+    /// start of the proxy.
     pub fn cut_after(&self, bytes: u64) {
         self.change(|state| state.cut_at = Some(bytes));
     }
@@ -104,18 +105,18 @@ impl Proxy {
         self.change(State::cut);
     }
 
-    /// Changes the byte at `position`, counted from 0 over the life of the proxy.
+    /// Changes the byte at index `position`, counted from the start of the proxy.
     pub fn corrupt(&self, position: u64) {
         self.change(|state| state.corrupt_at = Some(position));
     }
 
-    /// Changes the first byte of the next occurrence of `text`, which the primary sends in one
-    /// piece.
+    /// Changes the first byte of the next occurrence of `text`. The primary must send the text in
+    /// one piece.
     pub fn corrupt_text(&self, text: &'static [u8]) {
         self.change(|state| state.corrupt_text = Some(text));
     }
 
-    /// Delays each chunk from the primary.
+    /// Delays each piece of bytes received from the primary by `delay`.
     pub fn delay(&self, delay: Duration) {
         self.change(|state| state.delay = delay);
     }
@@ -150,7 +151,7 @@ impl Proxy {
         self.shared.lock().connections
     }
 
-    /// Returns true if a byte is still to be changed.
+    /// Returns true if a planned change of a byte has not happened yet.
     pub fn is_corruption_pending(&self) -> bool {
         let state = self.shared.lock();
         state.corrupt_at.is_some() || state.corrupt_text.is_some()
@@ -186,7 +187,7 @@ fn accept(listener: &TcpListener, target_port: u16, shared: &Arc<Shared>) {
     }
 }
 
-/// Starts the threads of a connection.
+/// Connects a replica to the primary and starts one thread for each direction.
 fn join(replica: TcpStream, primary: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     replica.set_nodelay(true)?;
     primary.set_nodelay(true)?;
@@ -267,7 +268,7 @@ fn forward(mut primary: &TcpStream, mut replica: &TcpStream, shared: &Shared) ->
 mod tests {
     use super::*;
 
-    /// Returns a proxy to a server that sends `bytes` on each connection and then reads.
+    /// Returns a proxy to a server that sends `bytes` on each connection and then only reads.
     fn proxy_of(bytes: &'static [u8]) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let proxy = Proxy::start(listener.local_addr().unwrap().port()).unwrap();

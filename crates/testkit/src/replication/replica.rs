@@ -1,4 +1,4 @@
-//! A real server that follows the server under test.
+//! A real server (Redis or Valkey) as a replica of the server under test.
 
 use std::ffi::OsString;
 use std::io;
@@ -34,7 +34,7 @@ impl SyncCounts {
     }
 }
 
-/// The options of all replicas: no snapshots of their own, and quick reactions.
+/// The options of all replicas: they save no snapshots and notice changes of the link quickly.
 const OPTIONS: &[&str] = &[
     "--save",
     "",
@@ -56,7 +56,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Starts the peer with further `options`. It follows nobody yet.
+    /// Starts the peer with further `options`. At first it is not a replica.
     ///
     /// # Errors
     /// The server does not start, or does not state its version.
@@ -98,35 +98,35 @@ impl Replica {
         self.process.connect()
     }
 
-    /// Tells the server to follow the primary at `port`.
+    /// Makes the server a replica of the primary at `port` on the loopback.
     pub fn follow(&self, port: u16) {
         super::run(&mut self.connect(), &["REPLICAOF", "127.0.0.1", &port.to_string()]);
     }
 
-    /// Tells the server to follow nobody, and removes its data and its memory of the primary.
+    /// Makes the server a primary. Removes its data and its replication history.
     pub fn leave(&self) {
         let mut client = self.connect();
         super::run(&mut client, &["REPLICAOF", "NO", "ONE"]);
         super::run(&mut client, &["FLUSHALL"]);
     }
 
-    /// Returns true if the link is up.
+    /// Returns true if the link to the primary is up.
     pub fn is_up(&self) -> bool {
         field(&mut self.connect(), "replication", "master_link_status") == "up"
     }
 
-    /// Waits until the link is up.
+    /// Waits until the link to the primary is up.
     ///
     /// # Panics
-    /// Panics when it stays down, with the log.
+    /// Panics with the log when the link stays down.
     pub fn wait_until_up(&self) {
         assert!(happens(|| self.is_up()), "the link stays down: {}", self.log());
     }
 
-    /// Waits until the link is up and the offsets of both sides are equal.
+    /// Waits until the link is up and primary and replica have the same offset.
     ///
     /// # Panics
-    /// Panics when they stay different, with the state of both sides.
+    /// Panics with the state of both sides when the offsets stay different.
     pub fn catch_up(&self, primary: &mut Client) {
         let mut own = self.connect();
         let caught_up = happens(|| {
@@ -140,11 +140,11 @@ impl Replica {
         }
     }
 
-    /// Waits until both sides have the same offset and data. `what` names the run in the message.
-    /// The connection to the primary is in database 0 afterwards.
+    /// Waits until replica and primary have the same offset and data. `what` names the run in the
+    /// message. The connection `primary` is in database 0 afterwards.
     ///
     /// # Panics
-    /// Panics when the data stays different, with the keys that differ.
+    /// Panics with the differing keys when the data stays different.
     pub fn wait_for_data_of(&self, primary: &mut Client, what: &str) {
         let mut own = self.connect();
         let mut tries = 0;
@@ -174,8 +174,8 @@ impl Replica {
     }
 }
 
-/// Number of lines of the log in messages.
+/// Number of lines of the server's log in messages.
 const LOG_LINES: usize = 30;
 
-/// Number of comparisons after which data counts as different.
+/// Number of comparisons after which the data of both sides counts as different.
 const TRIES_MAX: usize = 1_000;

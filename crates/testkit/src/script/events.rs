@@ -1,8 +1,8 @@
 //! The keyspace events of a script's commands.
 //!
 //! A script runs once, without its examples, while a listener is subscribed to all channels of
-//! events. After each command a message of our own marks the end of its events. Replies are not
-//! compared. The result is text:
+//! events. After each command, the test publishes a message that marks the end of its events.
+//! Replies are not compared. The result is text:
 //!
 //! ```text
 //! > RPUSH k a b
@@ -10,8 +10,8 @@
 //! ```
 //! Each event arrives twice, on the channel of its key and then on that of its name, and appears
 //! here once. An event that arrives only once is shown as its channel and message. Commands without
-//! events are left out. If a server refuses a command that must succeed according to the script,
-//! the server is too old for the rest, and the text ends.
+//! events are left out. The text ends early if a server refuses a command that must succeed
+//! according to the script: the server is too old for the rest.
 
 use std::path::Path;
 
@@ -79,12 +79,12 @@ pub fn events_of(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Op
     Ok(Some(text))
 }
 
-/// The result of sending a command.
+/// The result of sending one command.
 #[derive(PartialEq)]
 enum Sending {
     Answered,
     Unanswered,
-    /// The server refuses the command, but the script expects success.
+    /// The server refuses a command that must succeed according to the script.
     TooNew,
 }
 
@@ -105,7 +105,7 @@ fn send(step: &Step, connections: &mut Connections<'_>) -> Sending {
     Sending::Answered
 }
 
-/// Reads the events up to the mark.
+/// Reads the events of one command, up to the message that marks their end.
 fn take_events(listener: &mut Client) -> Result<Vec<String>, String> {
     let mut events: Vec<String> = Vec::new();
     let mut of_key: Option<(Vec<u8>, Vec<u8>)> = None;
@@ -136,7 +136,7 @@ fn take_events(listener: &mut Client) -> Result<Vec<String>, String> {
     }
 }
 
-/// Returns the event of two messages; `None` if they do not belong to one event.
+/// Combines the two messages of one event to its text; `None` if they belong to different events.
 fn paired(key_channel: &[u8], event: &[u8], event_channel: &[u8], key: &[u8]) -> Option<String> {
     let text = key_channel.strip_prefix(b"__keyspace@")?;
     let at = text.iter().position(|byte| *byte == b'_')?;

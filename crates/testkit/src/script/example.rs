@@ -9,7 +9,7 @@ use crate::notation::{Expected, expected_lines};
 /// One example: commands with their replies.
 #[derive(Debug)]
 pub struct Example<'s> {
-    /// The subject of the example, in a few words.
+    /// The title of the example, a few words.
     pub title: &'s str,
     /// True if the example is for RESP3 only; then the answers for RESP2 repeat those for RESP3.
     pub resp3_only: bool,
@@ -20,7 +20,7 @@ pub struct Example<'s> {
 /// A command and its answers in both protocols.
 #[derive(Debug)]
 pub struct Exchange<'s> {
-    /// The connection that sends it; empty for the main one.
+    /// The name of the connection that sends the command; empty for the main connection.
     pub client: &'s str,
     /// The words of the command. Empty if the connection waits for the next value sent to it.
     pub args: &'s [Vec<u8>],
@@ -78,7 +78,8 @@ impl Script {
         kinds
     }
 
-    /// Returns the exchange of `step`; the answer for RESP2 is the one in protocol `resp2`.
+    /// Converts `step` to an exchange. Its answer for RESP2 is that of protocol `resp2`, which is
+    /// RESP3 in an example for RESP3 only.
     fn exchange<'s>(&self, step: &'s Step, resp2: Protocol) -> Result<Exchange<'s>, String> {
         let place = format!("{}:{}", self.path.display(), step.line + 1);
         let answer = |protocol| {

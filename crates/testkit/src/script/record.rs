@@ -103,7 +103,7 @@ fn ask(step: &Step, connections: &mut Connections<'_>) -> Result<Option<Value>, 
     }
 }
 
-/// Returns true if the stated reply matches all `replies`.
+/// Returns true if the stated reply matches the replies of all variants.
 fn holds(step: &Step, replies: &[(Variant, Value)]) -> bool {
     let Wanted::Replies(stated) = &step.wanted else {
         return step.wanted != Wanted::Unrecorded;
@@ -118,8 +118,8 @@ fn has_pattern(step: &Step) -> bool {
     matches!(&step.wanted, Wanted::Replies(stated) if stated.iter().any(|(_, expected)| expected.has_glob()))
 }
 
-/// Returns the lines that state replies with varying values: one value if all replies have its
-/// kinds, otherwise one per protocol.
+/// Returns the lines that state a reply whose values vary (`@varies`). They are one value if all
+/// replies have the same kinds of parts, otherwise one value per protocol.
 fn loose_statement(replies: &[(Variant, Value)]) -> Vec<String> {
     let first =
         |wanted| replies.iter().find(|(variant, _)| variant.protocol == wanted).map(|(_, value)| value);

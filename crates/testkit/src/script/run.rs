@@ -1,4 +1,4 @@
-//! The run of a script against a server: each reply is compared with the stated one.
+//! Runs a script against a server and compares each reply with the stated one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -144,7 +144,8 @@ fn is_saving(control: &mut Client) -> Result<bool, String> {
     Ok(reply.to_string().contains("rdb_bgsave_in_progress:1"))
 }
 
-/// Begins an example: empties the server and closes the connections, so that new ones are opened.
+/// Prepares the server for an example: empties it, and closes the script's connections, so that new
+/// ones are opened.
 pub(super) fn restart(connections: &mut Connections<'_>) -> Result<(), String> {
     connections.open.clear();
     // The script may have closed any connection except this new one.
@@ -172,7 +173,7 @@ impl<'a> Connections<'a> {
         Self { connect, protocol, open: HashMap::new() }
     }
 
-    /// Returns the connection called `name`.
+    /// Returns the connection called `name`, and opens it at its first use.
     pub(super) fn get(&mut self, name: &str) -> &mut Client {
         self.open.entry(name.to_string()).or_insert_with(|| (self.connect)(self.protocol))
     }
@@ -210,7 +211,7 @@ fn run_variant(script: &Script, variant: Variant, connect: &dyn Fn(Protocol) -> 
     restore(saved, &mut control);
 }
 
-/// Sends the command of `step` and compares the reply. Returns the difference as an error.
+/// Runs one step: sends its command and compares the reply. Returns the difference as an error.
 fn run_step(step: &Step, variant: Variant, connections: &mut Connections<'_>) -> Result<(), String> {
     let client = connections.get(&step.client);
     let result = match step.wanted {

@@ -1,4 +1,5 @@
-//! A test of the checker: it must reject the histories of a simulated server with planted faults.
+//! A test of the checker of histories: it must reject the histories of a simulated server with
+//! intended faults.
 //!
 //! Clients run their scripts against one model in random turns. A call begins, takes effect in one
 //! step (or, with a fault, in several), and returns, each in its own turn. Without a fault every
@@ -41,7 +42,7 @@ use Fault::{
     ServesWithinTransactions, TornTransaction,
 };
 
-/// A call of a client that is in progress.
+/// A call of a client that has begun and not returned.
 struct UnderWay {
     invoked: u64,
     /// The remaining steps; the last one gives the reply.

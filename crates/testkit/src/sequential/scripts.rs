@@ -32,7 +32,7 @@ pub(super) fn keys_of(words: &[&[u8]]) -> Option<Vec<Bytes>> {
     Some(keys)
 }
 
-/// Returns the keys that a word of a program may refer to.
+/// Returns the keys to which one word of a program may refer.
 fn names(word: &[u8], declared: &[&[u8]]) -> Vec<Bytes> {
     if let [b'@', number] = word {
         return vec![declared[usize::from(number - b'1')].to_vec()];
@@ -98,14 +98,14 @@ impl Database {
     }
 }
 
-/// Returns true if the reply is the error of a server that could not write its file.
+/// Returns true if the reply is MISCONF: the server could not write its append-only file.
 fn is_refusal(reply: &Value) -> bool {
     matches!(reply, Value::Error(line) if line.starts_with(b"MISCONF"))
 }
 
-/// Returns the error (MISCONF) if the server refused this command because it could not write its
-/// file. `actual` is the reply of the script, `part` that of the command, and `before` the number
-/// of replies before it.
+/// Returns the error MISCONF if the server refused this command because it could not write its
+/// file. `actual` is the reply of the whole script, `part` the reply of the command in it. `before`
+/// is the number of replies before it.
 fn refusal(actual: &Value, part: &Value, before: usize) -> Option<Bytes> {
     let line = match (actual, part) {
         (Value::Error(line), _) => line.strip_prefix(format!("FAILED {} ", before + 1).as_bytes())?,
@@ -115,8 +115,8 @@ fn refusal(actual: &Value, part: &Value, before: usize) -> Option<Bytes> {
     line.starts_with(b"MISCONF").then(|| line.to_vec())
 }
 
-/// Replaces `@n` by the declared key, and `%n` by the number computed from the last reply. Returns
-/// other words unchanged.
+/// Replaces `@n` in a word by the declared key, and `%n` by the weight of the last reply modulo n.
+/// Returns other words unchanged.
 fn in_full(word: &[u8], declared: &[&[u8]], last: &Value) -> Bytes {
     match word {
         [b'@', number] => declared[usize::from(number - b'1')].to_vec(),
@@ -128,7 +128,8 @@ fn in_full(word: &[u8], declared: &[&[u8]], last: &Value) -> Bytes {
     }
 }
 
-/// Converts a reply to its form in a script's reply: scripts know only one null.
+/// Converts a command's reply to its form inside a script's reply. Scripts have only one kind of
+/// null.
 fn in_reply(reply: Answer) -> Value {
     match reply {
         Ok(Value::NullArray) => Value::Null,

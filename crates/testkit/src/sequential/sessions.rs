@@ -39,7 +39,8 @@ pub(super) struct Sessions {
     pub(super) watching: BTreeMap<usize, Watch>,
     /// The blocked clients, oldest first.
     pub(super) queue: Vec<Waiting>,
-    /// The result of a client's blocking command: words of an array, or an error.
+    /// The results of blocking commands that were served, by client: the words of the reply array,
+    /// or an error. `END` takes them.
     pub(super) served: BTreeMap<usize, Result<Vec<Bytes>, &'static str>>,
 }
 
@@ -104,7 +105,8 @@ impl Database {
         Ok(Value::Array(replies))
     }
 
-    /// Runs a command or a script.
+    /// Runs a command or a script. Appends the created keys on which clients are blocked to
+    /// `ready`.
     fn step(&mut self, words: &[&[u8]], actual: &Value, ready: &mut VecDeque<Bytes>) -> Answer {
         match words[0] {
             b"EVAL" | b"EVAL_RO" => self.script(words, actual, ready),
@@ -171,8 +173,8 @@ impl Database {
         }
     }
 
-    /// Pops an element for a blocking command from one key. Returns the words of the reply, `None`
-    /// if the key is absent.
+    /// Pops an element for the blocking command `verb` from one key. Returns the words of the
+    /// reply; `None` if the key is absent.
     fn pop(&mut self, verb: &[u8], key: &[u8]) -> Result<Option<Vec<Bytes>>, &'static str> {
         let verb: &[u8] = match verb {
             b"BLPOP" => b"LPOP",
@@ -218,8 +220,8 @@ impl Database {
         }
     }
 
-    /// Runs a blocking command that has no `BEGIN` and `END`: it pops an existing element, or times
-    /// out at once. Returns `None` for other commands.
+    /// Runs a blocking command that has no `BEGIN` and `END`. It pops an existing element, or times
+    /// out at once. Returns `None` for any other command.
     pub(super) fn blocking_as_nonblocking(&mut self, words: &[&[u8]], actual: &Value) -> Option<Answer> {
         let (verb, keys) = match words {
             [verb @ (b"BLPOP" | b"BRPOP" | b"BZPOPMIN" | b"BZPOPMAX"), keys @ .., _timeout] => (*verb, keys),
@@ -230,7 +232,7 @@ impl Database {
     }
 }
 
-/// Returns the keys that a command writes even if their values stay the same.
+/// Returns the keys that a command counts as written even if their values stay the same.
 fn written_anyway<'a>(words: &[&'a [u8]], reply: &Value) -> Vec<&'a [u8]> {
     match words {
         [b"SET" | b"GETSET" | b"HSET", key, ..] => vec![key],

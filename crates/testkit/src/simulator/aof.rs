@@ -1,10 +1,11 @@
-//! The append-only file of a simulated server: the thread that writes and syncs, rewrites, and
-//! switching the file on and off. The order of operations is that of
+//! The append-only file of a simulated server: the thread that writes and syncs it, its rewrites,
+//! and the change of `appendonly` during a run. The order of operations is that of
 //! `server/src/persistence/aof.rs`. The decisions are made in `persist::aof`.
 //!
-//! In parallel the change log is recorded on a tape ([`super::disk`]). Each promise is recorded
-//! with the number of the disk's next operation: a crash at this operation or a later one leaves at
-//! least the promised bytes of the tape, see [`super::crashes`].
+//! In parallel, a tape ([`super::disk`]) records the whole change log as the reference. A *promise*
+//! states how many bytes of the tape must survive a crash, because clients have received replies
+//! that depend on them. Each promise is recorded with the number of the disk's next operation. A
+//! crash at this operation or a later one must leave at least these bytes: see [`super::crashes`].
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,12 +30,12 @@ use super::world::World;
 use crate::Rng;
 use crate::disk::Plan;
 
-/// Time between two checks of the thread in milliseconds.
+/// Maximum sleep of the thread of the append-only file while a writer is attached, in milliseconds.
 const LOOK_MS: u64 = 100;
-/// The policies to which a changing option is set.
+/// The values from which a changed `appendfsync` is drawn.
 const POLICIES: &[SyncPolicy] = &[SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never];
 
-/// The reader of the change log that passes it to the writer.
+/// The reader that the change log calls; it passes each batch of changes to the file's writer.
 struct AofReader {
     writer: Arc<Writer>,
     kept: RetainedBytes,
@@ -67,7 +68,8 @@ impl World {
         self.threads() + 2
     }
 
-    /// Wakes the thread that writes, and asks the saver to rewrite the file if a rewrite is due.
+    /// Wakes the thread of the append-only file. Asks the saver to rewrite the file if a rewrite is
+    /// due.
     pub fn wake_aof(&self) {
         self.kernel.ports[self.aof_port()].poll.wake();
         // A full mailbox does no harm: the saver checks for a due rewrite after each message.
@@ -75,8 +77,8 @@ impl World {
     }
 }
 
-/// Runs the thread that syncs and writes the bytes that could not be written at once, until it
-/// receives [`Message::Stop`].
+/// Runs the thread of the append-only file until it receives [`Message::Stop`]. The thread syncs,
+/// and writes the bytes that the log's reader could not write at once.
 pub(super) fn run(world: &World) {
     let aof = world.aof.as_ref().expect("there is one");
     let port = &world.kernel.ports[world.aof_port()];
@@ -115,8 +117,9 @@ pub(super) fn run(world: &World) {
     world.kernel.leave();
 }
 
-/// Records the promise after an append or a job of the writer. Releases replies, refuses or permits
-/// writes, and schedules a rewrite if a sync has failed.
+/// Handles the result of an append or of a job of the writer. Records a promise for the synced
+/// bytes, releases replies, and refuses or permits writes. If a sync has failed, schedules a
+/// rewrite.
 fn note(world: &World, aof: &Aof, active: &Active, appended: Appended, outbox: &Outbox) {
     let figures = active.writer.figures();
     let damages = active.writer.needs_rewrite();
@@ -139,7 +142,7 @@ fn note(world: &World, aof: &Aof, active: &Active, appended: Appended, outbox: &
     world.wake(outbox);
 }
 
-/// Attaches a writer to the log. It writes changes to `file`, which has `len_bytes` and holds all
+/// Attaches a new writer to the change log. It appends to `file`, whose `len_bytes` bytes hold all
 /// changes so far.
 fn attach(
     world: &World,
@@ -162,7 +165,8 @@ fn attach(
     Active { writer, reader }
 }
 
-/// Opens the files after all data was loaded, and creates the missing ones.
+/// Opens the files after their data was loaded, and creates missing ones. Called once, at the start
+/// of a life (one run of the server process).
 pub(super) fn open(world: &World, aof: &Aof, found: Found, rng: &mut Rng) -> Result<(), String> {
     let (last_len_bytes, mut files) = (found.last_len_bytes(), found.files);
     if files.manifest().is_empty() {
@@ -189,14 +193,15 @@ pub(super) fn open(world: &World, aof: &Aof, found: Found, rng: &mut Rng) -> Res
     Ok(())
 }
 
-/// The destination of the changes after the point of a rewrite.
+/// The file that receives the changes made after the point at which a rewrite begins.
 enum Follows {
     Nowhere,
     Named(Arc<dyn LogFile>, i64),
     Unnamed(Arc<dyn LogFile>),
 }
 
-/// Writes a new base.
+/// Rewrites the append-only file: writes a new base from a snapshot, then replaces the old files.
+/// Called by the saver.
 pub(super) fn rewrite(world: &World, aof: &Aof, rng: &mut Rng) -> Result<(), Unsaved> {
     let mut files = {
         let mut state = aof.state();
@@ -276,7 +281,7 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
     }
 }
 
-/// Records that a sync has failed.
+/// Records a failed sync in a new promise, and schedules a rewrite.
 fn note_damage(aof: &Aof) {
     aof.promise(|promise| promise.is_damaged = true);
     aof.state().is_scheduled = true;
@@ -337,7 +342,7 @@ fn give_up_turning_on(world: &World, attached: Option<Active>) {
     world.wake(&outbox);
 }
 
-/// Changes a random option of the append-only file. Called by the saver.
+/// Changes one option of the append-only file, chosen at random. Called by the saver.
 pub(super) fn change_options(world: &World, aof: &Aof, rng: &mut Rng) {
     match rng.below(4) {
         0 => {
@@ -417,7 +422,8 @@ pub(super) fn rewrite_if_due(world: &World, aof: &Aof, rng: &mut Rng) {
     }
 }
 
-/// Writes and syncs all changes of a server that was asked to stop, after its threads have ended.
+/// Writes and syncs all changes that the server still holds. Called after the threads of a server
+/// that was asked to stop have ended.
 pub(super) fn finish_all(world: &World, aof: &Aof) {
     aof.folder.plan(Plan::Never);
     let active = aof.state().active.clone();

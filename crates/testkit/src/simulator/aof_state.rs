@@ -1,5 +1,5 @@
-//! The state of the append-only file of a life: its options, its files, its promises. See
-//! [`aof`](super::aof).
+//! The state of the append-only file during one life, a run of the server process: its options,
+//! files and promises. See [`aof`](super::aof).
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,17 +14,18 @@ use super::scenario::AppendOnly;
 use crate::Rng;
 use crate::disk::{Fault, Plan, SimulatedFolder};
 
-/// A promise: the bytes of the tape that a crash at or after an operation of the disk must leave.
+/// A promise: the minimum number of bytes of the tape, the record of all changes, that must survive
+/// a crash. It holds for crashes from one operation of the disk on, until the next promise.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Promise {
-    /// The number of operations of the disk before the promise.
+    /// The number of disk operations before the promise was made.
     pub operations: u64,
-    /// The length of the tape after a kill of the process, in bytes.
+    /// The number of bytes of the tape that must survive a kill of the process.
     pub killed: usize,
-    /// The length of the tape after a power failure, in bytes.
+    /// The number of bytes of the tape that must survive a power failure.
     pub powerless: usize,
-    /// True if a sync has failed and there was no new base since: then the content of the disk is
-    /// unknown.
+    /// True if a sync has failed and no new base was written since. The content of the disk is
+    /// unknown until then.
     pub is_damaged: bool,
 }
 
@@ -36,23 +37,24 @@ pub(super) struct Active {
     pub reader: ReaderId,
 }
 
-/// The state of an [`Aof`].
+/// The state behind the lock of an [`Aof`].
 pub(super) struct State {
     pub files: Option<Files>,
     pub active: Option<Active>,
     /// True while the option `appendonly` is `yes`.
     pub is_wanted: bool,
-    /// True if a rewrite begins as soon as possible.
+    /// True if the saver must rewrite the file as soon as possible.
     pub is_scheduled: bool,
     /// True while the thread of the append-only file runs a job of the writer: a write or a sync.
     pub is_working: bool,
-    /// True if a sync has failed since the point of the last base. The failed sync may be that of
-    /// the file that follows this base.
+    /// True if a sync has failed since the point of the last base. It may have been a sync of the
+    /// file that receives the changes after this base.
     pub is_damaged_since_point: bool,
     pub policy: SyncPolicy,
     pub syncs: Syncs,
     pub times: Times,
-    /// The log position up to which replies may have been sent under another policy.
+    /// The log position at the last change of `appendfsync`. Replies to changes up to this position
+    /// may have been sent under the earlier policy.
     pub policy_since: u64,
     pub promises: Vec<Promise>,
 }
@@ -65,8 +67,8 @@ pub(super) struct Aof {
 }
 
 impl Aof {
-    /// Creates an append-only file that is on, in a folder as a crash left it. `first` is the
-    /// promise that the folder fulfills.
+    /// Creates an append-only file with `appendonly yes`, in the folder that a crash left. `first`
+    /// is the promise that the files in the folder fulfill.
     pub fn new(options: AppendOnly, folder: SimulatedFolder, first: Promise) -> Self {
         let state = State {
             files: None,
@@ -94,7 +96,7 @@ impl Aof {
         self.state().promises.clone()
     }
 
-    /// Records a promise: the last one, modified by `change`.
+    /// Records a new promise as of now: a copy of the last one, modified by `change`.
     pub fn promise(&self, change: impl FnOnce(&mut Promise)) {
         let (operations, mut state) = (self.folder.operations(), self.state());
         let mut promise = *state.promises.last().expect("there is one");
@@ -103,8 +105,8 @@ impl Aof {
         state.promises.push(promise);
     }
 
-    /// Returns true if a kill of the process now must preserve the effects of all replies that were
-    /// sent.
+    /// Returns true if a kill of the process at this moment must not lose the effect of any reply
+    /// that was sent.
     pub fn survives_kill(&self) -> bool {
         let state = self.state();
         let Some(Active { writer, .. }) = &state.active else { return false };
@@ -113,7 +115,8 @@ impl Aof {
         self.options.is_steady && (is_idle || state.policy != SyncPolicy::EverySecond)
     }
 
-    /// Returns true if a power failure now must preserve the effects of all replies that were sent.
+    /// Returns true if a power failure at this moment must not lose the effect of any reply that
+    /// was sent.
     pub fn survives_power_failure(&self) -> bool {
         let state = self.state();
         let is_damaged = state.promises.last().is_some_and(|promise| promise.is_damaged);
@@ -121,7 +124,8 @@ impl Aof {
         state.active.is_some() && is_strict && !is_damaged
     }
 
-    /// Records that a reply was sent that shows changes up to `position`.
+    /// Records the promise of a sent reply that shows changes up to log position `position`. The
+    /// policy decides if these changes must survive a kill or also a power failure.
     pub fn note_sent(&self, recorded_stream: &Disk, position: u64) {
         if position == 0 {
             return;
@@ -146,7 +150,8 @@ impl Aof {
         });
     }
 
-    /// Returns true if work is pending that needs time or a working disk to complete.
+    /// Returns true if the file lacks changes or a rewrite is due. Both need more time or a disk
+    /// that works.
     pub fn is_behind(&self, log: &ChangeLog) -> bool {
         if log.released(Level::Written) < log.drawn() {
             return true;
@@ -161,7 +166,7 @@ impl Aof {
             || state.active.as_ref().is_some_and(is_behind)
     }
 
-    /// Describes the state of an append-only file that does not recover.
+    /// Describes the state for the failure message of a file that does not recover.
     pub fn described(&self, log: &ChangeLog) -> String {
         let positions = [log.progress().position, log.released(Level::Written), log.drawn()];
         let state = self.state();
@@ -173,7 +178,8 @@ impl Aof {
         )
     }
 
-    /// Plans failures of the disk, or ends them. Called by the network.
+    /// Plans random failures of the file's disk, or ends the planned ones. Called by the network,
+    /// which drives all events outside the engine.
     pub fn plan_faults(&self, rng: &mut Rng) {
         let at = self.folder.operations() + rng.below(8) as u64;
         let fault = *rng.pick(&[Fault::NoSpace, Fault::Io]);
@@ -182,7 +188,7 @@ impl Aof {
         self.folder.plan(*rng.pick(&plans));
     }
 
-    /// Sets a writer's policies to the options.
+    /// Sets the policies of a new writer to the present options.
     pub fn set_up(&self, writer: &Writer) {
         let state = self.state();
         writer.set_up(state.policy, state.times);

@@ -1,4 +1,4 @@
-//! The checks at the end of a run.
+//! The checks of replies, data and tables at the end of a run.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,10 +17,10 @@ use super::world::World;
 use crate::linearizability::{History, Operation, check, check_prefix};
 use crate::sequential::keys_of;
 
-/// The model's number of the client that reads the content after a crash.
+/// The client number under which the model records the reads of the content that a crash has left.
 const READER: usize = usize::MAX;
 
-/// Runs the checks that need the engine, whose threads have ended.
+/// Checks the state of the engine after its threads have ended, and records each violation.
 pub(super) fn check_engine(world: &World, outcome: &Outcome) {
     // The clients have disconnected, perhaps during a pause.
     world.engine.pause.until_ms.store(0, Relaxed);
@@ -41,8 +41,8 @@ pub(super) fn check_engine(world: &World, outcome: &Outcome) {
     }
 }
 
-/// Checks that the content after a crash can be replayed, and contains every increment whose event
-/// a listener had received.
+/// Checks that the change log that survives a crash can be replayed. It must contain every
+/// increment whose keyspace event a listener had received before.
 fn acknowledged_changes_are_there(crash: &Crash, outcome: &Outcome) -> Result<(), String> {
     let (replica, clock) = replay(&crash.left)?;
     let mut inspector = Inspector::new(&replica, &clock);
@@ -66,7 +66,7 @@ fn acknowledged_changes_are_there(crash: &Crash, outcome: &Outcome) -> Result<()
     Ok(())
 }
 
-/// Checks that no queue or table holds an entry after all clients have disconnected.
+/// Checks that no queue or table of the engine holds an entry after all clients have disconnected.
 fn nothing_is_left(world: &World) {
     let shared = &world.engine;
     let mut left = vec![
@@ -91,8 +91,8 @@ fn nothing_is_left(world: &World) {
     }
 }
 
-/// Checks that each cached value equals the server's value. If it does not, the client has not
-/// received an invalidation.
+/// Checks that each value in a client-side cache equals the server's value. A difference means that
+/// an invalidation was not sent.
 fn caches_are_current(world: &World, outcome: &Outcome) {
     let mut inspector = Inspector::new(&world.engine, &world.clock);
     for (at, scripted_client) in outcome.players.iter().enumerate() {
@@ -107,7 +107,7 @@ fn caches_are_current(world: &World, outcome: &Outcome) {
     }
 }
 
-/// Checks that no listener received more events of increments than there were increments.
+/// Checks that no listener received more increment events for a key than the key's final value.
 fn events_are_complete(world: &World, outcome: &Outcome) {
     let mut inspector = Inspector::new(&world.engine, &world.clock);
     for (at, scripted_client) in outcome.players.iter().enumerate() {
@@ -122,7 +122,7 @@ fn events_are_complete(world: &World, outcome: &Outcome) {
     }
 }
 
-/// Checks that the replayed log equals the data, including expiries, for each target.
+/// Checks that a replay of the change log for each target gives the data, expiries included.
 fn the_log_is_the_data(world: &World) {
     expire_all(&world.engine, &world.clock);
     let outbox = Outbox::default();
@@ -134,7 +134,7 @@ fn the_log_is_the_data(world: &World) {
     }
 }
 
-/// Checks that the stream of a target leads to the data, except the keys that are not for it.
+/// Checks that a replay of a target's stream gives the data, without the keys not written for it.
 fn replays_to_the_data(world: &World, target: LogTarget, stream: &[u8]) {
     let (replica, clock) = match replay(stream) {
         Ok(replayed) => replayed,
@@ -148,7 +148,8 @@ fn replays_to_the_data(world: &World, target: LogTarget, stream: &[u8]) {
     }
 }
 
-/// Checks that replicas get published messages in the order in which listeners got them.
+/// Checks that the stream of replicas has published messages in the order in which listeners
+/// received them.
 fn messages_are_in_order(world: &World, outcome: &Outcome) {
     let published = world.replica.published();
     for (at, scripted_client) in outcome.players.iter().enumerate() {
@@ -160,7 +161,7 @@ fn messages_are_in_order(world: &World, outcome: &Outcome) {
     }
 }
 
-/// Returns the first key that differs.
+/// Describes the first key whose contents differ; `None` if there is no difference.
 fn difference(expected: &Contents, replayed: &Contents) -> Option<String> {
     let keys: BTreeSet<_> = expected.keys().chain(replayed.keys()).collect();
     let differing = keys.into_iter().find(|key| expected.get(key) != replayed.get(key))?;
@@ -170,7 +171,7 @@ fn difference(expected: &Contents, replayed: &Contents) -> Option<String> {
     Some(format!("{} of database {db} holds {held}; replayed: {made}", key.escape_ascii()))
 }
 
-/// Checks the replies to clients against the model. Needs no engine.
+/// Checks the replies to clients against the model of Redis. Needs no engine.
 pub(super) fn check_histories(
     scenario: &Scenario,
     outcome: &Outcome,
@@ -196,13 +197,14 @@ pub(super) fn check_histories(
     findings
 }
 
-/// Returns the history as of a step. Operations that were not answered by then may have taken
-/// effect or not. The same is true of those of clients whose replies do not wait for a sync.
+/// Returns the operations begun by step `step`, the moment of a crash. An operation that was
+/// not answered by then may have taken effect or not. The same holds for clients whose replies do
+/// not wait for a sync.
 ///
-/// The log has a separate unit for a blocked client, after that of the client that serves it. A
-/// crash between the two leaves the element in its list, and no client has received a different
-/// answer. So a blocking command counts as a command that pops an existing element at one instant
-/// of its time.
+/// A blocked client that is served has its own unit in the log, after the unit of the client that
+/// served it. A crash between the two leaves the element in its list, and the blocked client has
+/// received no reply. So a blocking command is changed into one that takes effect at one instant
+/// and pops an existing element.
 fn history_at(history: &[Operation], step: u64, players: &[ScriptedClient]) -> History {
     let mut at_the_step = History::new();
     // The begin and the end of a wait follow each other.
@@ -233,7 +235,7 @@ fn history_at(history: &[Operation], step: u64, players: &[ScriptedClient]) -> H
     at_the_step
 }
 
-/// Returns the content after a crash, as operations of a client that reads all keys of the history.
+/// Returns the content after a crash as operations of one client that reads each key of `history`.
 pub(super) fn reads_after(crash: &Crash, history: &[Operation]) -> History {
     let Ok((replica, clock)) = replay(&crash.left) else { return Vec::new() };
     let mut inspector = Inspector::new(&replica, &clock);

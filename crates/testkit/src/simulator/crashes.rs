@@ -1,7 +1,7 @@
 //! Checks of the append-only files that a crash leaves at each operation of the disk. The files
-//! must hold a base and requests that form a prefix of the tape ([`super::disk`]), in whole units.
-//! The prefix must contain at least the promised part. Some of these files are also loaded, and the
-//! result is compared with the replay of the tape.
+//! must hold a base and requests that together form a prefix of the tape, the record of all changes
+//! ([`super::disk`]). The prefix must end with a whole unit and contain at least the promised part.
+//! Some of these files are also loaded, and the result is compared with the replay of the tape.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,35 +18,35 @@ use crate::Rng;
 use crate::contents::{difference, of_keyspace};
 use crate::disk::{Operation, SimulatedFolder};
 
-/// Approximate maximum number of moments of a life at which crashes are checked.
+/// Approximate maximum number of moments of one life of the server at which crashes are checked.
 const MOMENTS_MAX: usize = 150;
-/// Maximum number of crashes of a life whose files are loaded, besides the one at which the next
-/// life begins.
+/// Maximum number of crashes of a life whose files are loaded. The crash with which the next life
+/// begins is loaded in addition.
 const LOADED_MAX: usize = 2;
 
-/// The length of a SELECT of one of the first ten databases, in bytes.
+/// The length of a SELECT request for a database from 0 to 9, in bytes.
 const SELECT_LEN_BYTES: usize = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n".len();
 
-/// The state that a crash of a life leaves.
+/// The files and data that a crash leaves.
 pub(super) struct Left {
     pub folder: SimulatedFolder,
     /// The length of the tape's prefix that the files hold, in bytes.
     pub end: usize,
-    /// True if the power failed: then everything in the folder is synced.
+    /// True if the crash was a power failure: then all remaining bytes of the folder are synced.
     pub is_safe: bool,
 }
 
-/// Cached results of checked bases and of parsed incremental files: the same files occur
-/// repeatedly.
+/// Results of earlier checks, by the bytes of the file. They save time because successive crashes
+/// leave mostly the same files.
 #[derive(Default)]
 struct Known {
-    /// The length of the tape at the point of each checked base, by the bytes of the base.
+    /// The length of the tape at the point of each checked base in bytes, by the base's bytes.
     bases: HashMap<Vec<u8>, usize>,
     readings: Readings,
 }
 
-/// Checks crashes of a life that has ended. `crashes` holds the crashes to check in any case: the
-/// number of the disk's operations before each, and true for a kill. Returns the crash at which the
+/// Checks crashes of a life that has ended. `crashes` lists crashes to check in any case, as
+/// (number of disk operations before the crash, true for a kill). Returns the crash with which the
 /// next life begins, and the length of the tape that each of `crashes` left.
 pub(super) fn check(
     world: &World,
@@ -96,8 +96,8 @@ pub(super) fn check(
     Ok((next.ok_or("no crash can be gone on from")?, ends))
 }
 
-/// Compares the files that one crash left with the tape. Returns the length of the prefix they
-/// hold.
+/// Compares the files that one crash left with the tape. Returns the length of the tape's prefix
+/// that they hold, in bytes.
 fn check_crash(
     world: &World,
     folder: &SimulatedFolder,
@@ -139,8 +139,8 @@ fn check_crash(
     Ok(end)
 }
 
-/// Loads files into an empty engine with `lanes` lanes, and compares the result with the replay of
-/// the tape.
+/// Loads the files into an empty engine, with `lanes` lanes of replay. Checks that the data equals
+/// a replay of the tape's prefix.
 pub(super) fn loads_as_recorded(
     engine: &Arc<engine::Shared>,
     clock: &ManualClock,
@@ -154,8 +154,8 @@ pub(super) fn loads_as_recorded(
     difference(("the tape up to there", expected), ("what was loaded", loaded)).map_or(Ok(()), Err)
 }
 
-/// Returns the length of the tape at the point of the base, after a check that the base holds the
-/// data of that point.
+/// Checks that a base holds the data of its point, the moment of its snapshot. Returns the length
+/// of the tape at that point, in bytes.
 fn end_of_base(world: &World, found: &Found, known: &mut Known) -> Result<usize, String> {
     let Some(base) = &found.base else {
         return if found.incr.is_empty() { Ok(0) } else { Err("there is no base".to_owned()) };

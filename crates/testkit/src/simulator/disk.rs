@@ -1,9 +1,9 @@
-//! The disk for the change log: a reader of the log that accepts bytes at once, writes them at
-//! random times and syncs them later. It confirms both. A crash keeps the synced bytes and cuts the
-//! rest at any byte.
+//! A simulated disk for the change log. As a reader of the log it accepts bytes at once. It writes
+//! them at a random later time, syncs them after that, and confirms both to the log. A crash keeps
+//! the synced bytes, and cuts the others at a random byte.
 //!
-//! Together with an append-only file the disk is a tape ([`Disk::recorded_stream`]): it records the
-//! stream of all lives, and no reply waits for it.
+//! In runs with an append-only file, the same type serves as the tape ([`Disk::recorded_stream`]):
+//! the reference record of all changes of all lives. No reply waits for the tape.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -17,27 +17,28 @@ use keyspace::Exclusive;
 use super::units::{ends_of_units, units_for};
 use crate::Rng;
 
-/// The stream, and its synced part.
+/// The bytes of the log on the disk, and the lengths of their written and synced parts.
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
-    /// The offset of the next batch in the log of all targets.
+    /// The offset of the next batch in the log's stream that has the records for all targets.
     offset: u64,
     position: u64,
     written_position: u64,
     synced_bytes: usize,
     synced_position: u64,
     reader: Option<ReaderId>,
-    /// The state of a tape, `None` for a disk: the tape's length at the start of this life, and the
-    /// ends of this life's units.
+    /// For a tape: its length at the start of this life, and the end of each unit of this life, in
+    /// bytes. `None` for a disk.
     recorded_stream: Option<(usize, Vec<usize>)>,
 }
 
-/// The disk or tape of the change log: see the module. Its lock is a leaf and not a yield point.
+/// The disk or tape of the change log: see the module. Its lock is a leaf: no other lock is taken
+/// under it. A thread of the simulator does not yield at it.
 #[derive(Default)]
 pub(super) struct Disk(Mutex<Stream>);
 
-/// The log's reader that writes to the disk.
+/// The reader that the change log calls; it appends each batch to the disk.
 pub(super) struct DiskReader(pub std::sync::Arc<Disk>);
 
 impl LogReader for DiskReader {
@@ -65,13 +66,14 @@ impl LogReader for DiskReader {
 }
 
 impl Disk {
-    /// Creates a tape that holds the stream of earlier lives.
+    /// Creates a tape that begins with `bytes`, the changes of earlier lives.
     pub fn recorded_stream(bytes: Vec<u8>) -> Self {
         let (synced_bytes, recorded_stream) = (bytes.len(), Some((bytes.len(), Vec::new())));
         Self(Mutex::new(Stream { bytes, synced_bytes, recorded_stream, ..Stream::default() }))
     }
 
-    /// Returns the end of a position's unit on the tape, in bytes; for 0, the start of this life.
+    /// Returns the length of the tape at the end of the unit with log position `position`, in
+    /// bytes. For position 0, returns the length at the start of this life.
     ///
     /// # Panics
     /// Panics if the disk is not a tape.
@@ -81,8 +83,8 @@ impl Disk {
         position.checked_sub(1).map_or(*before, |at| ends[at as usize])
     }
 
-    /// Returns true if a unit of this life, or the part of earlier lives, ends at this length of
-    /// the tape.
+    /// Returns true if a unit of this life, or the part of earlier lives, ends after `len_bytes`
+    /// bytes of the tape.
     ///
     /// # Panics
     /// Panics if the disk is not a tape.
@@ -101,8 +103,8 @@ impl Disk {
         self.stream().reader = Some(reader);
     }
 
-    /// Merges all changes so far into the stream. Returns the stream's length in bytes; `None`
-    /// without a log. The caller holds the gate exclusively.
+    /// Merges all changes so far into the stream, as the exclusive owner of the keyspace. Returns
+    /// the length of the stream in bytes; `None` if the run has no log.
     pub fn cut(&self, shared: &Shared, _alone: &Exclusive, outbox: &Outbox) -> Option<usize> {
         self.stream().reader?;
         // No change is in progress: this merges all of them.
@@ -115,7 +117,7 @@ impl Disk {
         self.stream().bytes.clone()
     }
 
-    /// Returns true if there are unsynced bytes.
+    /// Returns true if the disk has accepted bytes that are not synced.
     pub fn is_behind(&self) -> bool {
         let stream = self.stream();
         stream.synced_position < stream.position
@@ -145,7 +147,7 @@ impl Disk {
         }
     }
 
-    /// Returns the position up to which everything has reached this level.
+    /// Returns the log position up to which all changes have reached `level` (written or synced).
     pub fn reached(&self, level: Level) -> u64 {
         let stream = self.stream();
         match level {
@@ -160,8 +162,8 @@ impl Disk {
         stream.bytes[..stream.synced_bytes].to_vec()
     }
 
-    /// Returns the bytes that a crash leaves: all synced bytes, and a random number of the unsynced
-    /// ones, often none.
+    /// Returns the bytes that a crash leaves: all synced bytes, then the first of the unsynced
+    /// ones. Their number is random, and often 0.
     pub fn after_crash(&self, rng: &mut Rng) -> Vec<u8> {
         let stream = self.stream();
         let unsynced_bytes = stream.bytes.len() - stream.synced_bytes;

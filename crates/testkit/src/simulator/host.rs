@@ -16,7 +16,7 @@ use engine::session::Flow;
 use engine::table::{HostCommand, Runner};
 use engine::track::TrackingOptions;
 
-/// The host of the simulated engine: see the module.
+/// The implementation of the engine's trait `Host` for a simulated server: see the module.
 #[derive(Clone)]
 pub(super) struct SimulatedHost {
     pub engine: Arc<Shared>,
@@ -25,7 +25,7 @@ pub(super) struct SimulatedHost {
 }
 
 impl SimulatedHost {
-    /// Creates a host of an engine whose clients are never paused.
+    /// Creates the host of an engine, with a pause check of its own.
     pub fn new(engine: &Arc<Shared>, clock: &ManualClock) -> Self {
         Self { engine: Arc::clone(engine), clock: clock.clone(), pause: Arc::default() }
     }
@@ -36,17 +36,17 @@ impl SimulatedHost {
     }
 }
 
-/// A check of the rule that the change log does not grow during CLIENT PAUSE WRITE.
+/// The check that no change enters the change log during CLIENT PAUSE WRITE.
 #[derive(Default)]
 pub(super) struct PauseCheck {
-    /// The last drawn position when the present pause began.
+    /// The last log position that was drawn before the present pause began.
     drawn: Mutex<u64>,
-    /// A description of a pause in which positions were drawn.
+    /// The text of the violation, if a log position was drawn during a pause.
     finding: Mutex<Option<String>>,
 }
 
 impl PauseCheck {
-    /// Begins a pause, or continues the present one. The caller owns the keyspace.
+    /// Records the start of a pause, or a new end of the present one. The caller owns the keyspace.
     fn begin(&self, engine: &Shared, now_ms: i64, until_ms: i64) {
         if engine.pause.is_on(now_ms) {
             self.check(engine);
@@ -56,7 +56,8 @@ impl PauseCheck {
         engine.pause.until_ms.fetch_max(until_ms, Relaxed);
     }
 
-    /// Ends a pause. The caller owns the keyspace.
+    /// Ends a pause, and checks that no log position was drawn during it. The caller owns the
+    /// keyspace.
     fn end(&self, engine: &Shared, now_ms: i64) {
         if engine.pause.is_on(now_ms) {
             self.check(engine);
@@ -73,7 +74,7 @@ impl PauseCheck {
         }
     }
 
-    /// Returns the finding, if there is one.
+    /// Returns the text of the violation, if there was one.
     pub fn finding(&self) -> Option<String> {
         self.finding.lock().expect("nothing panics while it is locked").clone()
     }

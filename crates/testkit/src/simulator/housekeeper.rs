@@ -1,4 +1,4 @@
-//! The housekeeper: active expiry, and lazy freeing of values.
+//! The housekeeper of the simulated server: active expiry, and lazy freeing of values.
 
 use engine::clock::Clock;
 use engine::expire::ActiveExpiry;
@@ -10,7 +10,7 @@ use super::world::World;
 
 /// Time between two rounds in milliseconds.
 pub(super) const ROUND_MS: u64 = 100;
-/// Maximum number of pieces of big values that are freed at a time.
+/// Maximum number of pieces of big values that are freed in one step.
 const FREED_PIECES_PER_STEP: usize = 64;
 
 /// Runs the housekeeper until it receives [`Message::Stop`].

@@ -1,10 +1,11 @@
-//! The kernel of a run: for each thread a poll in which it sleeps, in place of an event loop's poll
-//! and eventfd. Also the wire, on which sent bytes wait for the network.
+//! The simulated kernel of a run. It has a poll for each thread, in which the thread sleeps; polls
+//! replace the event loop's poll and eventfd. It also holds the bytes that threads have sent and
+//! the network has not taken.
 //!
 //! A thread of the engine sleeps until an event, a wake-up or its own timeout ends the sleep. So a
-//! lost wake-up leaves the thread asleep, and the network finds that all threads sleep while a
-//! client still waits. [`Kernel::is_quiet`] is exact: a thread that wakes a sleeping thread or
-//! passes an event to it counts it as busy in the same step.
+//! lost wake-up leaves the thread asleep. The network notices this: all threads sleep while a
+//! client still waits. [`Kernel::is_quiet`] is exact, because a thread that wakes a sleeping thread
+//! or passes an event to it counts it as busy in the same step.
 
 use std::sync::Mutex as PlainMutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -13,27 +14,28 @@ use shuttle::sync::{Condvar, Mutex};
 use std::sync::Arc;
 use stdx::mailbox::Mailbox;
 
-/// The number of a connection: never used twice in a run.
+/// The number of a connection, never used twice in a run.
 pub(super) type LinkId = u32;
 
-/// A message from one thread to another, as in the server.
+/// A message in the mailbox of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Check the inboxes.
+    /// To an I/O thread: take the messages from the inboxes of the engine.
     Delivered,
-    /// Check the held-back sessions again.
+    /// To an I/O thread: check the sessions whose requests are held back by a pause or a full log
+    /// again.
     Resume,
-    /// Run a turn, which evicts.
+    /// To an I/O thread: run a turn, which evicts keys while the memory limit is exceeded.
     EnforceMemory,
-    /// Save a snapshot.
+    /// To the saver: save a snapshot.
     Save,
-    /// Rewrite the append-only file.
+    /// To the saver: rewrite the append-only file.
     Rewrite,
-    /// Rewrite the append-only file if a rewrite is scheduled or needed.
+    /// To the saver: rewrite the append-only file if a rewrite is scheduled or needed.
     RewriteIfDue,
-    /// Change an option of the append-only file.
+    /// To the saver: change an option of the append-only file.
     ChangeOptions,
-    /// Stop the thread's loop.
+    /// To any thread: leave the loop and end.
     Stop,
 }
 
@@ -48,15 +50,15 @@ pub(super) enum Event {
     Closed(LinkId),
 }
 
-/// Bytes that a thread has sent.
+/// Bytes that a thread has sent on one connection.
 pub(super) struct Sent {
     pub link: LinkId,
     pub bytes: Vec<u8>,
-    /// True if the thread has closed the connection after these bytes.
+    /// True if the thread has closed the connection after it sent these bytes.
     pub closed: bool,
 }
 
-/// The sleep of a thread. `Until` holds the time of its timeout in milliseconds of uptime.
+/// The state of a thread in its poll. `Until` holds the timeout, in milliseconds of uptime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
     Awake,
@@ -70,7 +72,7 @@ struct PollState {
     sleep: Sleep,
 }
 
-/// The number of busy threads, and the network's wake-up.
+/// The number of threads that do not sleep, and the condition that wakes the network.
 struct Wakeup {
     busy: AtomicUsize,
     rung: Mutex<bool>,
@@ -84,7 +86,7 @@ impl Wakeup {
     }
 }
 
-/// The poll of a thread's event loop.
+/// The poll of one thread: the replacement of an event loop's poll.
 pub(super) struct Poll {
     state: Mutex<PollState>,
     changed: Condvar,
@@ -97,7 +99,7 @@ impl Poll {
         Self { state: Mutex::new(state), changed: Condvar::new(), bell }
     }
 
-    /// Ends the thread's sleep, or prevents the next one.
+    /// Wakes the thread if it sleeps; otherwise its next sleep ends at once.
     pub fn wake(&self) {
         self.change(|state| state.woken = true);
     }
@@ -117,9 +119,9 @@ impl Poll {
         }
     }
 
-    /// Returns the available events. If there are none, sleeps until an event, a wake-up, or the
-    /// timeout. With `None` for `may_sleep` it returns at once; with `Some(None)` there is no
-    /// timeout. Otherwise the timeout ends the sleep at this uptime in milliseconds.
+    /// Returns the available events. `may_sleep` decides what happens when there are none. `None`
+    /// returns at once. `Some(None)` sleeps until an event or a wake-up. `Some(Some(ms))` sleeps at
+    /// most until uptime `ms`, in milliseconds.
     pub fn wait(&self, may_sleep: Option<Option<u64>>) -> Vec<Event> {
         let mut state = self.state.lock().expect("a run that panics has ended");
         if let Some(deadline_ms) = may_sleep
@@ -138,7 +140,8 @@ impl Poll {
         std::mem::take(&mut state.events)
     }
 
-    /// Returns the time at which the timeout ends the thread's sleep, if it sleeps with one.
+    /// Returns the uptime in milliseconds at which the thread's timeout ends its sleep. Returns
+    /// `None` if the thread is awake or has no timeout.
     pub fn deadline_ms(&self) -> Option<u64> {
         match self.state.lock().expect("a run that panics has ended").sleep {
             Sleep::Awake => None,
@@ -160,10 +163,10 @@ pub(super) struct Port {
     pub poll: Arc<Poll>,
 }
 
-/// The kernel of a run: see the module.
+/// The simulated kernel of a run: see the module.
 pub(super) struct Kernel {
-    /// The ports of the I/O threads, then those of the housekeeper, the saver and the thread of the
-    /// append-only file.
+    /// The ports of the I/O threads in order, then of the housekeeper, of the saver, and of the
+    /// thread of the append-only file.
     pub ports: Vec<Port>,
     bell: Arc<Wakeup>,
     sent: PlainMutex<Vec<Sent>>,
@@ -173,7 +176,7 @@ pub(super) struct Kernel {
 const MAILBOX_MESSAGES_MAX: usize = 4;
 
 impl Kernel {
-    /// Creates the kernel for `threads` threads, all of them busy.
+    /// Creates the kernel for `threads` threads, all of them counted as busy.
     pub fn new(threads: usize) -> Self {
         let busy = AtomicUsize::new(threads);
         let bell = Arc::new(Wakeup { busy, rung: Mutex::new(false), changed: Condvar::new() });
@@ -193,24 +196,24 @@ impl Kernel {
         }
     }
 
-    /// Puts bytes on the wire.
+    /// Hands the bytes of one connection to the network.
     pub fn send(&self, sent: Sent) {
         self.sent.lock().expect("nothing panics while it is locked").push(sent);
         self.bell.ring();
     }
 
-    /// Takes the bytes on the wire. Called by the network.
+    /// Takes all bytes that threads have sent. Called by the network.
     pub fn take_sent(&self) -> Vec<Sent> {
         std::mem::take(&mut *self.sent.lock().expect("nothing panics while it is locked"))
     }
 
-    /// Returns true if all threads sleep and nothing is on the wire. Then nothing happens before
-    /// the network or the clock acts. Called by the network.
+    /// Returns true if all threads sleep and no sent bytes wait for the network. Then nothing
+    /// happens until the network acts or the clock moves. Called by the network.
     pub fn is_quiet(&self) -> bool {
         self.bell.busy.load(Relaxed) == 0 && self.sent.lock().expect("nothing panics").is_empty()
     }
 
-    /// Sleeps until a thread sends something or the last one falls asleep. Called by the network.
+    /// Sleeps until a thread sends bytes or all threads sleep. Called by the network.
     pub fn wait(&self) {
         let mut rung = self.bell.rung.lock().expect("a run that panics has ended");
         while !*rung {
@@ -219,7 +222,7 @@ impl Kernel {
         *rung = false;
     }
 
-    /// Counts the calling thread as ended.
+    /// Counts the calling thread as asleep for ever. A thread calls it at its end.
     pub fn leave(&self) {
         if self.bell.busy.fetch_sub(1, Relaxed) == 1 {
             self.bell.ring();

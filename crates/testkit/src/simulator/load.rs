@@ -1,5 +1,5 @@
-//! Loading of the append-only files of a simulated folder into an engine, as at a server's start:
-//! the base, then the requests. The requests run in lanes, which are threads of the simulator.
+//! Loads the append-only files of a simulated folder into an engine, as a server does at its start.
+//! The base is loaded first. Then the requests run in lanes, each a thread of the simulator.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,38 +22,41 @@ use crate::disk::SimulatedFolder;
 /// The name of the append-only file.
 pub(super) const NAME: &str = "a.aof";
 
-/// The contents of a folder's append-only files.
+/// The contents of a folder's append-only files, without an incomplete end.
 pub(super) struct Found {
     pub files: Files,
     /// The base, if there is one.
     pub base: Option<Vec<u8>>,
-    /// The contents of the incremental files, in order, without torn ends.
+    /// The contents of the incremental files, in order, without an incomplete last unit.
     pub incr: Vec<Vec<u8>>,
-    /// The requests of the incremental files, in their written form without timestamps.
+    /// The requests of the incremental files as bytes, without the timestamps.
     pub requests: Vec<u8>,
-    /// The name of the torn file, if there is one, and its length without the torn end.
+    /// The name of the file that ends within a unit, if there is one, and the length of its whole
+    /// units in bytes.
     torn: Option<(String, u64)>,
 }
 
 impl Found {
-    /// Cuts off the torn end. A server does this before it continues with the files.
+    /// Cuts off the incomplete end of the last file. A server does this before it appends to the
+    /// file.
     pub fn cut_torn(&self, folder: &SimulatedFolder) -> Result<(), FileError> {
         let Some((name, len_bytes)) = &self.torn else { return Ok(()) };
         folder.open_log(name, *len_bytes)?.sync()
     }
 
-    /// Returns the length of the last incremental file without a torn end, in bytes.
+    /// Returns the length of the whole units of the last incremental file, in bytes.
     pub fn last_len_bytes(&self) -> u64 {
         self.incr.last().map_or(0, |bytes| bytes.len() as u64)
     }
 }
 
-/// The cached contents of parsed incremental files: the same files occur repeatedly.
+/// The cached results of parsed incremental files, by the bytes of the file. The same files occur
+/// again and again.
 #[derive(Default)]
 pub(super) struct Readings(HashMap<Vec<u8>, Arc<Reading>>);
 
 struct Reading {
-    /// The requests of the file, in their written form without timestamps.
+    /// The requests of the file as bytes, without the timestamps.
     requests: Vec<u8>,
     /// The total length of the file's whole units in bytes.
     whole_len_bytes: usize,
@@ -76,7 +79,8 @@ impl Readings {
     }
 }
 
-/// Reads the whole units of a file. Returns their total length in bytes.
+/// Parses a file and calls `each` for every batch of its whole units. Returns their total length in
+/// bytes.
 fn each_batch(bytes: &[u8], mut each: impl FnMut(Batch)) -> Result<usize, String> {
     let mut reader = Reader::new(bytes);
     loop {
@@ -89,8 +93,8 @@ fn each_batch(bytes: &[u8], mut each: impl FnMut(Batch)) -> Result<usize, String
 }
 
 /// Finds the append-only files of a folder after a crash. Sectors that were not written are zeros.
-/// A file that may be torn counts as cut before the first zero byte, as an operator would repair
-/// it.
+/// If the last file has such sectors, it is read only up to the first zero byte. An operator would
+/// repair it in the same way.
 pub(super) fn find(folder: &SimulatedFolder, readings: &mut Readings) -> Result<Found, String> {
     let files = Files::open(folder, NAME).map_err(|error| error.to_string())?;
     let names = files.manifest().parts().map(|part| part.name.clone());
@@ -122,7 +126,7 @@ pub(super) fn find(folder: &SimulatedFolder, readings: &mut Readings) -> Result<
     Ok(Found { files, base, incr, requests, torn })
 }
 
-/// Loads files into an engine that has no other user, with `lanes` lanes.
+/// Loads the files into an engine that has no other user, with `lanes` lanes of replay.
 pub(super) fn load(
     engine: &Arc<Shared>,
     clock: &ManualClock,
@@ -163,7 +167,7 @@ fn load_snapshot(engine: &Shared, bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Replays the requests of a file.
+/// Replays the requests in `bytes` with `lanes` lanes.
 fn replay(engine: &Arc<Shared>, clock: &ManualClock, bytes: &[u8], lanes: usize) -> Result<(), String> {
     let (mut router, mut failed) = (Router::new(engine, lanes), None);
     let mut tasks: Vec<Vec<Task<Batch>>> = (0..lanes).map(|_| Vec::new()).collect();
@@ -191,7 +195,8 @@ fn described(failed: &engine::replay::Failed<'_>) -> String {
     format!("{} at byte {}: {}", failed.command, failed.offset, failed.error.escape_ascii())
 }
 
-/// Runs each lane's tasks on its own thread. Returns a request that failed, if there is one.
+/// Runs each lane's tasks on its own thread. Returns the text of a request that failed, if there is
+/// one.
 fn run_lanes(engine: &Arc<Shared>, clock: &ManualClock, tasks: Vec<Vec<Task<Batch>>>) -> Option<String> {
     let threads = tasks.into_iter().enumerate().map(|(number, tasks)| {
         let (engine, clock) = (Arc::clone(engine), clock.clone());

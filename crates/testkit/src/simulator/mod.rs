@@ -2,17 +2,21 @@
 //! seed.
 //!
 //! **Simulated parts.** The engine is the real one, with its real locks, gate, inboxes, mailboxes
-//! and change log. In a turn its threads take the same steps as the server's threads ([`thread`],
-//! [`housekeeper`]). They run under `shuttle`: the schedule may switch to another thread at every
-//! lock, unlock, passage of the gate, drawn position and appended record ([`schedule`]). A thread
-//! sleeps in a poll that only an event, a wake-up or its own timeout ends ([`kernel`]). Scripts run
-//! in the real Lua ([`scripts`]).
+//! and change log. Its threads run each turn with the same steps as the server's threads
+//! ([`thread`], [`housekeeper`]). They run under `shuttle`, which may switch to another thread at
+//! each *yield point*. Yield points are every lock, unlock, passage of the gate, drawn position and
+//! appended record ([`schedule`]). A thread sleeps in a poll that only an event, a wake-up or its
+//! own timeout ends ([`kernel`]). Scripts run in the real Lua ([`scripts`]).
 //!
-//! Around the engine are clients ([`scripted_client`]), links that delay, cut and drop bytes, and a
-//! clock ([`network`]). The clock moves at random, or when nothing else can happen. There are also
-//! a disk that syncs late ([`disk`]), and threads that save to a folder that loses bytes, tears
-//! writes and fails ([`saver`]). Nothing waits for real time. A *life* is one run of a server
-//! process; a scenario can have several.
+//! The network ([`network`]) drives everything around the engine:
+//! - clients ([`scripted_client`]), and links that delay, cut and drop bytes;
+//! - a clock that moves at random, or when nothing else can happen;
+//! - a disk that syncs late ([`disk`]);
+//! - threads that save to a folder that loses bytes, tears writes and fails ([`saver`]).
+//!
+//! Nothing waits for real time. A *step* is one action of the network; steps are the time of a run.
+//! A *life* is one run of a server process, from its start to its end or crash. A scenario can have
+//! several lives. A *finding* is the text of a violated check.
 //!
 //! **Parts not simulated.** Sockets, the event loop, the server's options, its limits of output
 //! buffers and clients, RESP2 subscribers. A memory limit is exceeded by every command or by none,
@@ -21,24 +25,24 @@
 //! (`crates/*/tests/loom*.rs`).
 //!
 //! **Checks** ([`checks`], [`network`]).
-//! - Replies are linearizable. This includes transactions, WATCH and scripts, also those that were
-//!   undone and ran again. Blocked clients are served in the order in which they blocked.
+//! - Replies are linearizable. This includes transactions, WATCH and scripts, also scripts that
+//!   were undone and ran again. Blocked clients are served in the order in which they blocked.
 //! - Every client that waits for a reply receives one, or is blocked on a key that does not exist.
 //! - A keyspace event comes after its change. Messages of one publisher arrive in order and none is
 //!   lost. A client-side cache receives an invalidation for every change of its content.
 //! - The replayed log equals the data, expiries of keys and fields included. No record fails. The
 //!   same is true of the stream for replicas, also if scripts write for one target only. Replicas
 //!   get published messages in the order of the subscribers ([`replica`]).
-//! - A reply that was sent is on the disk: written or synced, as its client requires. After a
-//!   crash, one order of commands explains the content of the disk and the replies that clients
-//!   received.
+//! - The changes that a sent reply shows are on the disk: written or synced, as its client
+//!   requires. After a crash, one order of commands explains the content of the disk and the
+//!   replies that clients received.
 //! - At each operation of a failing disk, a kill or a power failure leaves append-only files that
 //!   hold a prefix of the log. It consists of whole units and contains everything that
-//!   `appendfsync` promised by then. A server that loads these files continues with this data
+//!   `appendfsync` had promised before. A server that loads these files continues with this data
 //!   ([`aof`], [`crashes`]).
-//! - A snapshot file equals the keyspace at its point, and the replay of the change log up to
-//!   there. A crash at any operation of a disk that also fails leaves the last reported file or a
-//!   newer one, complete ([`saver`]).
+//! - A snapshot file equals the keyspace at its point, and the replay of the change log up to that
+//!   point. A crash at any operation of a failing disk leaves a complete file: that of the last
+//!   reported save or of a newer one ([`saver`]).
 //! - After all clients have disconnected, no queue, table or inbox holds anything.
 //!
 //! Scenarios with several engines have clients and checks of their own ([`chain`]).
@@ -95,14 +99,13 @@ use crate::disk::{Plan, SimulatedFolder};
 
 /// The stack size of a simulated thread in bytes.
 const STACK_BYTES: usize = 512 * 1024;
-/// The number of yield points by which each operation raises the maximum of a run. A run with more
-/// yield points than its maximum counts as an endless loop.
+/// The number of yield points that a run may have for each of its operations, in addition to
+/// [`POINTS_MAX_MIN`]. A run with more yield points counts as an endless loop.
 const POINTS_PER_OPERATION_MAX: usize = 20_000;
-/// The maximum number of yield points of a run without operations: the constant part of each run's
-/// maximum.
+/// The number of yield points that every run may have, also one without operations.
 const POINTS_MAX_MIN: usize = 5_000_000;
 
-/// Runs a scenario once. Returns the findings.
+/// Runs a scenario once, in all its lives. Returns the texts of the violated checks.
 pub fn run(scenario: &Scenario) -> Vec<String> {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
@@ -128,7 +131,7 @@ pub fn run(scenario: &Scenario) -> Vec<String> {
     findings
 }
 
-/// Runs a scenario within shuttle. Returns the findings.
+/// Runs all lives of a scenario, within shuttle. Returns the texts of the violated checks.
 fn simulate(scenario: &Scenario) -> Vec<String> {
     let Log::AppendOnly(options) = scenario.log else {
         let (world, outcome) = live(scenario, Life::default());
@@ -159,7 +162,7 @@ fn simulate(scenario: &Scenario) -> Vec<String> {
     Vec::new()
 }
 
-/// Runs a server and its clients to their end.
+/// Runs one life of the server: starts the threads, runs the clients, and joins the threads.
 fn live(scenario: &Scenario, life: Life) -> (Arc<World>, Outcome) {
     let world = Arc::new(World::new(scenario, life));
     let mut rng = Rng::new(scenario.schedule ^ 0x006f_7065_6e00);
@@ -187,7 +190,7 @@ fn live(scenario: &Scenario, life: Life) -> (Arc<World>, Outcome) {
     (world, outcome)
 }
 
-/// Loads the existing files, and attaches the readers of the change log.
+/// Loads the append-only files of the life before, and attaches the readers of the change log.
 fn begin(world: &Arc<World>, scenario: &Scenario, rng: &mut Rng) -> Result<(), String> {
     if scenario.log == Log::Nowhere {
         return Ok(());
@@ -215,8 +218,8 @@ fn begin(world: &Arc<World>, scenario: &Scenario, rng: &mut Rng) -> Result<(), S
     }
 }
 
-/// Returns the findings after a run. `crashes` are crashes with an append-only file, with the part
-/// of the change log that each one left.
+/// Checks a life after its threads have ended, and returns the findings. `crashes` holds each crash
+/// of a run with an append-only file, with the part of the change log that it left.
 fn judge(world: &World, scenario: &Scenario, outcome: &Outcome, crashes: Vec<Crash>) -> Vec<String> {
     let is_stopped = world.take_findings();
     if !is_stopped.is_empty() {
@@ -241,8 +244,8 @@ fn judge(world: &World, scenario: &Scenario, outcome: &Outcome, crashes: Vec<Cra
     findings
 }
 
-/// Checks a life with an append-only file after its threads have ended. Returns the state that a
-/// crash leaves to the next life, or the findings.
+/// Checks a life with an append-only file after its threads have ended. Returns the files that a
+/// crash leaves to the next life; on violated checks, returns their findings.
 fn check_server_run(
     world: &World,
     (scenario, number): (&Scenario, usize),

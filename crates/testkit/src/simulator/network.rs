@@ -1,10 +1,10 @@
 //! The clients, their links and the clock: everything that happens around the engine, one random
 //! action at a time.
 //!
-//! A link delays and cuts: bytes wait at its end until some of them are delivered at random. The
-//! clock sometimes moves a little, and moves to the next timeout when nothing else can happen. If
-//! nothing can happen at all and a client still waits for a reply, it must be blocked on keys that
-//! do not exist. Otherwise a wake-up or a reply was lost.
+//! A link delays bytes and may be cut. Bytes wait at its end until a random number of them is
+//! delivered. The clock sometimes moves a little. It moves to the next timeout when nothing else
+//! can happen. If nothing can happen at all, each client that waits for a reply must be blocked on
+//! keys that do not exist. Otherwise a wake-up or a reply was lost.
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ use super::world::World;
 use crate::Rng;
 use crate::disk::Plan;
 
-/// Number of rounds of the housekeeper after which nothing is left to expire or to clean up.
+/// Number of housekeeper rounds at the end of a run, enough to expire and clean up everything.
 const LAST_ROUNDS: usize = 4;
 
-/// A connection of a client.
+/// A client's connection with the bytes that are on their way in both directions.
 struct Link {
     id: LinkId,
     thread: usize,
@@ -58,10 +58,11 @@ enum Action {
     Write,
     /// The disk syncs.
     Sync,
-    /// The memory limit is set to one byte, which any data exceeds, or is removed. The eviction
-    /// policy changes at random.
+    /// The memory limit is set to one byte, so that all data exceeds it, or the limit is removed.
+    /// The eviction policy is drawn anew.
     Limit,
-    /// The machine might lose power here: records a possible state of the disk.
+    /// A power failure of the change log's disk is recorded: the bytes that it would leave. The run
+    /// continues without it.
     Crash,
     /// Requests a save.
     Save,
@@ -73,51 +74,51 @@ enum Action {
     ChangeOptions,
     /// The disk of the append-only file begins to fail, or works again.
     Fault,
-    /// The clock moves by 50 ms to 1.5 s at once, and nothing else happens.
+    /// The clock jumps by 50 ms to 1.5 s, as if the whole process had been stopped.
     Pause,
-    /// The machine might lose power here, or the process be killed: records the moment. Only with
-    /// an append-only file.
+    /// A power failure or a kill of the process is recorded as a moment to check later. The run
+    /// continues without it. Only in runs with an append-only file.
     AofCrash,
 }
 
-/// A moment at which the machine might have lost power.
+/// A recorded power failure of the change log's disk. The run continues; the checks use it later.
 pub(super) struct Crash {
     /// The step of the crash.
     pub step: u64,
-    /// The part of the log that the disk holds after the crash.
+    /// The bytes of the log that the disk holds after the crash.
     pub left: Vec<u8>,
 }
 
-/// A possible crash with an append-only file, whose disk records every moment.
+/// A recorded crash with an append-only file. The state it leaves is computed later, because the
+/// simulated folder records every operation.
 pub(super) struct AofCrash {
-    /// The step of the crash.
+    /// The step of the network at which the crash is recorded.
     pub step: u64,
-    /// The number of operations of the disk before the crash.
+    /// The number of the folder's disk operations before the crash.
     pub operations: u64,
-    /// True if only the process was killed.
+    /// True for a kill of the process, false for a power failure.
     pub is_kill: bool,
 }
 
-/// Maximum number of crashes that are checked in one run.
+/// Maximum number of crashes that one run records and checks.
 const CRASHES_MAX: usize = 4;
-/// The inverse of the probability that an action is a crash of the disk ([`Action::Crash`]).
+/// The odds of [`Action::Crash`]: one of this many actions is a crash of the change log's disk.
 const CRASH_RARITY: usize = 192;
-/// The inverse of the probability of a crash of the disk right after a client has received a value.
-/// It is lower than [`CRASH_RARITY`], because a crash might lose the changes that the client has
-/// seen.
+/// The odds of a crash right after a client has received a value: one of this many actions. Crashes
+/// are likelier here, because one may lose the changes that the client has just seen.
 const CRASH_RARITY_AFTER_REPLY: usize = 12;
 
 /// Maximum number of saves that are requested in one run.
 const SAVES_MAX: usize = 3;
 
-/// Inverse probabilities of a sync of the disk; a run uses one of them.
+/// The odds of a sync of the disk, from which each run draws one: one of this many actions syncs.
 const SYNC_RARITIES: &[usize] = &[1, 1, 4, 16];
 
 /// Maximum number of rewrites that are requested in one run.
 const REWRITES_MAX: usize = 5;
 
-/// Maximum time in seconds until an append-only file is written completely after the disk works
-/// again.
+/// Maximum number of simulated seconds, after the disk works again, until an append-only file has
+/// all changes.
 const RECOVERY_MAX_S: usize = 100;
 
 /// Values of `maxmemory-policy`.
@@ -139,12 +140,12 @@ pub(super) struct Network<'w> {
     aof_crashes: Vec<AofCrash>,
     rewrites_left: usize,
     recovery_s: usize,
-    /// The inverse of the probability that a sync is considered as the next action. Replies wait
-    /// long for a disk that syncs rarely.
+    /// The odds of a sync: one of this many choices may be a sync. Replies wait long for a disk
+    /// that syncs rarely.
     sync_rarity: usize,
 }
 
-/// The results of a run for the checks.
+/// The clients, crashes and records that a run leaves for the checks.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub players: Vec<ScriptedClient>,
@@ -181,7 +182,8 @@ impl<'w> Network<'w> {
         network
     }
 
-    /// Opens a new connection to any thread. Its replies wait for this level.
+    /// Opens a connection to a random I/O thread. Its replies wait until their changes have reached
+    /// `level` (written or synced).
     fn connect(&mut self, level: Level) -> Link {
         self.links += 1;
         self.world.set_level(self.links, level);
@@ -190,7 +192,7 @@ impl<'w> Network<'w> {
         Link { id, thread, to_server: Vec::new(), to_client: Vec::new(), decoding: Vec::new() }
     }
 
-    /// Runs until all clients are done or nothing happens any more, then stops the threads.
+    /// Runs actions until all clients are done or nothing happens any more. Then stops the threads.
     pub fn run(mut self) -> Outcome {
         let mut rounds_left = LAST_ROUNDS;
         loop {
@@ -233,7 +235,7 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Chooses one of the possible actions; `None` if only time could pass.
+    /// Chooses one of the possible actions at random; `None` if only the clock could move.
     fn choose(&mut self) -> Option<Action> {
         let mut possible = Vec::new();
         for (at, ConnectedClient { scripted_client, link }) in self.seats.iter().enumerate() {
@@ -281,11 +283,11 @@ impl<'w> Network<'w> {
         self.world.aof.as_ref().is_some_and(|aof| aof.is_behind(&self.world.engine.log))
     }
 
-    /// Stops the failures of the disk and moves the clock by one second. Then the append-only file
-    /// can write the changes for which clients wait.
+    /// Stops the failures of the disk and moves the clock by one second. The append-only file can
+    /// then write the changes for which clients wait. Called when nothing else happens.
     ///
     /// # Panics
-    /// Panics after [`RECOVERY_MAX_S`] calls without success.
+    /// Panics when [`RECOVERY_MAX_S`] calls were not enough.
     fn recover_aof(&mut self) {
         let Some(aof) = &self.world.aof else { return };
         aof.folder.plan(Plan::Never);
@@ -359,7 +361,7 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Records that the server might be killed here, or the machine lose power.
+    /// Records a possible power failure or kill of the process at this moment, for the checks.
     fn note_crash(&mut self) {
         let Some(aof) = &self.world.aof else { return };
         let is_kill = self.rng.percent(50);
@@ -370,7 +372,7 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Begins the next step of a client.
+    /// Begins the next step of client `at`: sends its first requests.
     fn start(&mut self, at: usize) {
         match self.seats[at].scripted_client.next_step() {
             Step::Reconnect => self.reconnect(at),
@@ -401,7 +403,7 @@ impl<'w> Network<'w> {
         self.seats[at].scripted_client.reconnected();
     }
 
-    /// Passes the completely received values to a client.
+    /// Passes the values that client `at` has received completely to the client.
     fn receive(&mut self, at: usize) {
         loop {
             let ConnectedClient { scripted_client, link } = &mut self.seats[at];
@@ -432,9 +434,9 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Returns true if a blocked client was served but its thread sleeps although the reply is
-    /// ready. Records this as a finding. The client would receive the reply only after a timeout or
-    /// another event, which is too late.
+    /// Records a finding and returns true if a lost wake-up has delayed a reply. In this case a
+    /// blocked client was served, but its thread sleeps. The client would receive the reply only
+    /// after a timeout or another event.
     fn has_unsent_reply(&self) -> bool {
         let shared = &self.world.engine;
         let waiting = self.seats.iter().filter(|seat| seat.scripted_client.is_waiting());
@@ -454,8 +456,8 @@ impl<'w> Network<'w> {
         false
     }
 
-    /// Moves the clock towards the next timeout of an I/O thread, by at most one round of the
-    /// housekeeper. Returns false if there is none; the housekeeper's timeout does not count.
+    /// Moves the clock towards the next timeout of an I/O thread, by at most one interval of the
+    /// housekeeper. Returns false if no I/O thread has a timeout.
     fn pass_time(&mut self) -> bool {
         let ports = &self.world.kernel.ports[..self.world.threads()];
         let Some(next_ms) = ports.iter().filter_map(|port| port.poll.deadline_ms()).min() else {
@@ -469,8 +471,8 @@ impl<'w> Network<'w> {
         true
     }
 
-    /// Checks the waiting clients when nothing happens any more: each must be blocked, and its keys
-    /// must not exist.
+    /// Checks the clients that wait for a reply when nothing happens any more. Each must be blocked
+    /// on keys that do not exist.
     fn check_blocked_clients(&mut self) {
         let shared = &self.world.engine;
         for (at, ConnectedClient { scripted_client, link }) in self.seats.iter().enumerate() {
@@ -503,7 +505,7 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Disconnects all clients, lets the housekeeper clean up, and stops the threads.
+    /// Disconnects all clients, lets the housekeeper clean up, and stops all threads.
     fn leave(&mut self) {
         let world = self.world;
         let mut settings = Settings::clone(&world.engine.settings.get());
@@ -527,7 +529,7 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Waits until nothing happens any more.
+    /// Runs deliveries of bytes until all threads sleep and nothing is on its way.
     fn settle(&mut self) {
         loop {
             self.take_sent();
@@ -544,7 +546,8 @@ impl<'w> Network<'w> {
     }
 }
 
-/// Chooses an action for the append-only file, if there is one now.
+/// Chooses a random action for the append-only file: a rewrite, a change of options, a fault or a
+/// crash. Usually returns `None`.
 fn choose_for_aof(options: &AppendOnly, rng: &mut Rng) -> Option<Action> {
     match rng.below(192) {
         0..4 => Some(Action::Rewrite),
@@ -562,7 +565,7 @@ fn encoded(requests: &[Vec<Vec<u8>>]) -> Vec<u8> {
     bytes
 }
 
-/// Removes a random number of the first bytes, often all, and returns them.
+/// Removes a random number of bytes from the front, often all, and returns them.
 fn some_of(bytes: &mut Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     let len_bytes = if rng.percent(60) { bytes.len() } else { 1 + rng.below(bytes.len()) };
     bytes.drain(..len_bytes).collect()

@@ -1,4 +1,5 @@
-//! The required contents of bases of append-only files: see [`crashes`](super::crashes).
+//! The required contents of the bases of append-only files: the reference for
+//! [`crashes`](super::crashes).
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -17,7 +18,8 @@ pub(super) struct Point {
     pub end: usize,
 }
 
-/// The points of all bases of all lives. Its lock is a leaf and not a yield point.
+/// The required contents of all bases of all lives. Its lock is a leaf: no other lock is taken
+/// under it. A thread of the simulator does not yield at it.
 #[derive(Clone, Default)]
 pub(super) struct Points(Arc<Mutex<Vec<Point>>>);
 
@@ -27,7 +29,8 @@ impl Points {
         self.0.lock().expect("nothing panics while it is locked")
     }
 
-    /// Records the point of the next base. Returns the length of the tape at that point.
+    /// Records the required content of the next base at its point. Returns the length of the tape
+    /// at that point in bytes.
     pub fn add(
         &self,
         (engine, recorded_stream): (&Shared, &Disk),

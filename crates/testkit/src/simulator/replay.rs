@@ -1,4 +1,4 @@
-//! The content of an engine, read by commands; and an engine into which a change log is replayed.
+//! Reads the whole content of an engine by commands, and replays a change log into an empty engine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::scenario::Args;
 use super::world::engine;
 use crate::replay::Player;
 
-/// Keys by database and name, with their contents as text.
+/// The content of each key as text, by database number and key.
 pub(super) type Contents = BTreeMap<(usize, Vec<u8>), String>;
 
 /// Number of databases that the workloads use.
@@ -94,7 +94,7 @@ fn sorted(mut words: Vec<Vec<u8>>) -> String {
     words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// Removes all expired keys, as active expiry does.
+/// Removes all expired keys, in the way of active expiry.
 pub(super) fn expire_all(shared: &Arc<Shared>, clock: &ManualClock) {
     let host = SimulatedHost::new(shared, clock);
     let mut executor = Executor::new(shared, None, 7, (clock.clone(), host));
@@ -105,11 +105,12 @@ pub(super) fn expire_all(shared: &Arc<Shared>, clock: &ManualClock) {
     }
 }
 
-/// Replays the complete requests of a change log into a new engine, in order. The engine's clock
-/// stands still at the start of all runs, so that nothing expires by itself.
+/// Replays the complete requests of a change log into a new engine, in order. Returns the engine
+/// and its clock. The clock stands at the start time of all runs, so that nothing expires during
+/// the replay.
 ///
 /// # Errors
-/// A message that names the failed request.
+/// A text that names the failed request.
 pub(super) fn replay(stream: &[u8]) -> Result<(Arc<Shared>, ManualClock), String> {
     let (shared, clock) = engine(1, Settings::default(), 1);
     let mut inspector = Inspector::new(&shared, &clock);

@@ -1,4 +1,4 @@
-//! The stream that replicas would receive, beside the one on the disk.
+//! The replication stream: a reader of the change log that keeps what replicas would receive.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,8 @@ use resp::decode::decode;
 
 use super::units::{ends_of_units, units_for};
 
-/// The received stream. Its lock is a leaf and not a yield point.
+/// The received stream. Its lock is a leaf: no other lock is taken under it. A thread of the
+/// simulator does not yield at it.
 #[derive(Clone, Default)]
 pub(super) struct Replica(Arc<Mutex<Vec<u8>>>);
 
@@ -51,11 +52,11 @@ impl Replica {
     }
 }
 
-/// Checks that a listener received messages in the order of the replicas' stream. `received` are
-/// the messages of one session.
+/// Checks that the messages `received` by one session of a listener have the same order in the
+/// stream of replicas, `published`.
 ///
 /// # Errors
-/// A message that came out of this order, or that replicas do not get.
+/// A text that names a message out of order, or one missing from the stream of replicas.
 pub(super) fn check_order(published: &[Vec<u8>], received: &[Vec<u8>]) -> Result<(), String> {
     let places: BTreeMap<&[u8], usize> =
         published.iter().enumerate().map(|(place, message)| (&message[..], place)).collect();

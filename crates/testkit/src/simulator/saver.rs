@@ -1,6 +1,7 @@
-//! The saver: a thread that saves on request to a simulated folder ([`crate::disk`]), with other
-//! threads that walk in parallel. The required content of each file is recorded at its point, when
-//! the saver holds the gate exclusively: the keyspace, and the length of the change log.
+//! The saver: a thread that saves snapshots on request, with further threads that walk the keyspace
+//! in parallel. It saves to a simulated folder ([`crate::disk`]). It also rewrites the append-only
+//! file. At a save's point, the saver owns the keyspace; then it records the required content of
+//! the file: the keyspace, and the length of the change log.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::disk::{Operation, Plan, SimulatedFolder};
 
 /// The name of the snapshot file.
 const NAME: &str = "dump.rdb";
-/// The process id of the saving process.
+/// The process id that the saver writes into the names of temporary files.
 const PID: u32 = 7;
 
 /// Runs the saver until it receives [`Message::Stop`].
@@ -47,7 +48,7 @@ pub(super) fn run(world: &World, seed: u64) {
     world.kernel.leave();
 }
 
-/// Handles a message about the append-only file.
+/// Handles a message that concerns the append-only file: a rewrite or a change of options.
 fn run_for_aof(world: &World, aof: &Aof, message: Message, rng: &mut Rng) {
     match message {
         Message::Rewrite => {
@@ -60,7 +61,8 @@ fn run_for_aof(world: &World, aof: &Aof, message: Message, rng: &mut Rng) {
     aof::rewrite_if_due(world, aof, rng);
 }
 
-/// Fixes the point of a save, and records its required content.
+/// Begins a save at the present point as the exclusive owner. Records the required content of its
+/// file.
 fn begin(world: &World, rng: &mut Rng) -> Option<Arc<Save>> {
     let (engine, saves) = (&*world.engine, &world.saves);
     let number = saves.state().points.len();
@@ -119,8 +121,8 @@ fn save(world: &World, rng: &mut Rng) {
 }
 
 /// Checks, after the run, the folder that a crash after each disk operation would leave. Its file
-/// must be that of the last save reported by then, or of a later save. The file must hold the
-/// keyspace as it was at the save's point in the change log. Replaying the log up to that point
+/// must belong to the last save that was reported before the crash, or to a later save. The file
+/// must hold the keyspace as it was at the save's point. Replaying the change log up to that point
 /// must give the same keyspace.
 pub(super) fn check(world: &World, rng: &mut Rng) {
     let state = world.saves.state();
@@ -133,8 +135,7 @@ pub(super) fn check(world: &World, rng: &mut Rng) {
     }
 }
 
-/// Checks the folder after one crash. `are_right` caches, for each save, the file that was found
-/// right.
+/// Checks the folder after one crash. `are_right` caches the verified file of each save.
 fn check_crash(
     world: &World,
     points: &[Point],

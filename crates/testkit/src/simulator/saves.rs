@@ -1,4 +1,4 @@
-//! The state of the saves of a run: see [`saver`](super::saver).
+//! The state of a run's snapshots and the required content of each: see [`saver`](super::saver).
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -8,7 +8,7 @@ use persist::save::Save;
 use crate::contents::Contents;
 use crate::disk::{Plan, SimulatedFolder};
 
-/// The probability that an operation of the disk fails, in thousandths, in a run with failures.
+/// The number of disk operations of 1,000 that fail, in a run whose disk fails.
 const FAILING: usize = 30;
 
 /// The required content of a save.
@@ -17,30 +17,30 @@ pub(super) struct Point {
     pub contents: Contents,
     /// The length of the change log's stream up to the save's point in bytes, if there is a log.
     pub log_len_bytes: Option<usize>,
-    /// The number of operations of the disk when the save was reported as successful; `None`
-    /// before.
+    /// The number of disk operations when the save was reported as successful; `None` until then.
     pub reported_at: Option<u64>,
 }
 
-/// The state of [`Saves`].
+/// The state behind the lock of [`Saves`].
 pub(super) struct State {
     /// The folder of the snapshots.
     pub folder: SimulatedFolder,
-    /// The points of the saves by number.
+    /// The required content of each save, by the number of the save.
     pub points: Vec<Point>,
     /// The save in progress.
     pub current: Option<Arc<Save>>,
 }
 
-/// The saves of a run. The lock is a leaf and not a yield point.
+/// The snapshots of a run. The lock is a leaf: no other lock is taken under it. A thread of the
+/// simulator does not yield at it.
 pub(super) struct Saves {
     state: Mutex<State>,
-    /// The files that saves may replace.
+    /// The existing files of the folder that a save is permitted to replace.
     pub known: KnownFiles,
 }
 
 impl Saves {
-    /// Creates the state without saves; `seed` determines the disk.
+    /// Creates the state without saves. `seed` determines the behaviour of the disk.
     pub fn new(seed: u64) -> Self {
         let mut folder = SimulatedFolder::new(seed);
         folder.plan(if seed.is_multiple_of(3) { Plan::Chance(FAILING) } else { Plan::Never });

@@ -1,5 +1,5 @@
-//! The actions of the clients of a run: lists of steps that follow from a seed. A failing run can
-//! be reduced list by list.
+//! Scenarios: the server's settings and the list of steps of each client, all generated from a
+//! seed. A failing scenario can be reduced by removing parts of these lists.
 
 use std::fmt;
 
@@ -19,25 +19,27 @@ use crate::{Address, Rng};
 /// A command and its arguments.
 pub type Args = Vec<Vec<u8>>;
 
-/// The subject of a run, which determines its checks.
+/// The kind of workload, which determines the commands and the checks of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Commands of one key: a linearizable history.
+    /// Commands with one key. Checked: the replies form a linearizable history.
     SingleKey,
-    /// Also commands of several keys and whole databases: a linearizable history.
+    /// Commands with one key, several keys, or whole databases. Checked: the replies form a
+    /// linearizable history.
     MultiKey,
-    /// Transactions, WATCH, clients that block: a linearizable history in which blocked clients are
-    /// served oldest first.
+    /// Transactions, WATCH and blocking commands. Checked: the replies form a linearizable history,
+    /// and blocked clients are served oldest first.
     Sessions,
-    /// BLMOVE and similar commands: a linearizable history.
+    /// BLMOVE and similar commands. Checked: the replies form a linearizable history.
     Moves,
-    /// Clients that block without a timeout: every client that can be served is served, oldest
-    /// first.
+    /// Clients that block without a timeout. Checked: every client for which there is an element is
+    /// served, oldest first.
     Queue,
-    /// Every kind of change: expiry of keys and fields, eviction, FLUSHALL, SWAPDB, clients that
-    /// disconnect without waiting for replies. The replayed log equals the data.
+    /// Every kind of change: expiry of keys and fields, eviction, FLUSHALL, SWAPDB. Some clients
+    /// disconnect before their replies. Checked: the replayed log equals the data.
     Everything,
-    /// Keyspace events, published messages and client-side caches, with concurrent writers.
+    /// Listeners: keyspace events, published messages and client-side caches, with concurrent
+    /// writers.
     Listeners,
 }
 
@@ -54,7 +56,7 @@ impl Kind {
         Self::Listeners,
     ];
 
-    /// Returns true if a model explains the replies.
+    /// Returns true if the replies are checked against the model of Redis (linearizability).
     pub fn is_modelled(self) -> bool {
         !matches!(self, Self::Everything | Self::Listeners)
     }
@@ -65,35 +67,36 @@ impl Kind {
 pub enum Step {
     /// Sends these commands at once and waits for the replies.
     Pipeline(Vec<Args>),
-    /// MULTI, these commands, EXEC. EXEC is sent together with them, or after their replies.
+    /// Runs these commands as a transaction: MULTI, the commands, EXEC. [`Sending`] decides when
+    /// EXEC is sent.
     Transaction(Vec<Args>, Sending),
-    /// A blocking command whose begin and end are separate operations.
+    /// Runs a blocking command, which the model treats as two operations: its begin and its end.
     Wait(Args),
     /// Closes the connection and opens another, on any thread.
     Reconnect,
-    /// Sends these commands and disconnects without waiting for replies, perhaps in the middle of a
-    /// command.
+    /// Sends these commands and disconnects without waiting for the replies. The last bytes may be
+    /// missing.
     Abandon(Vec<Args>),
 }
 
-/// The way in which the requests of a transaction are sent.
+/// The time at which the EXEC of a transaction is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
-    /// All at once.
+    /// In one piece with the other requests.
     Together,
-    /// EXEC after the other replies have arrived.
+    /// After the replies to the other requests have arrived.
     ExecApart,
 }
 
-/// The role of a client besides sending its steps.
+/// The role of a client in addition to its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// No other role.
     Plain,
-    /// Subscribes to keyspace events and to a channel. At each increment event it reads the key's
-    /// value.
+    /// Subscribes to keyspace events and to a channel. At each event of an increment, reads the
+    /// value of the key.
     Listener,
-    /// Caches the values that it reads until their invalidation.
+    /// Caches each value that it reads, until the server sends its invalidation.
     Cache,
 }
 
@@ -104,8 +107,9 @@ pub struct ScriptedClient {
     pub role: Role,
     /// The steps in order.
     pub steps: Vec<Step>,
-    /// The level that the client's replies wait for. With an append-only file it is always
-    /// [`Level::Written`], because its policy determines the meaning of that level.
+    /// The level, written or synced, that a change must reach before the client's replies to it are
+    /// sent. With an append-only file it is always [`Level::Written`], whose meaning depends on
+    /// `appendfsync`.
     pub level: Level,
 }
 
@@ -115,12 +119,12 @@ impl ScriptedClient {
     }
 }
 
-/// The destination of the change log.
+/// The reader of the change log in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// No change log.
+    /// None: changes are not recorded.
     Nowhere,
-    /// A disk, as one stream.
+    /// A simulated disk that keeps the log as one stream of bytes.
     Disk,
     /// An append-only file.
     AppendOnly(AppendOnly),
@@ -131,13 +135,14 @@ pub enum Log {
 pub struct AppendOnly {
     /// The policy for syncs (`appendfsync`).
     pub policy: SyncPolicy,
-    /// The setting for timestamps between the changes.
+    /// The setting for timestamps in the file (`aof-timestamp-enabled`).
     pub times: Times,
-    /// True if the options never change during the run.
+    /// True if the run never changes these options.
     pub is_steady: bool,
     /// True if its disk sometimes fails.
     pub has_faults: bool,
-    /// The number of lives. Each one begins with the files that a crash of the one before has left.
+    /// The number of lives (runs of the server process). Each life begins with the files that a
+    /// crash has left at a moment of the life before.
     pub lives: usize,
 }
 
@@ -156,14 +161,14 @@ impl AppendOnly {
     }
 }
 
-/// A scenario: see the module.
+/// All settings and clients of a run: see the module.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The seed of all random choices.
+    /// The seed of the random choices of threads and of the clients' values.
     pub seed: u64,
-    /// The seed of the order in which threads run and bytes arrive.
+    /// The seed of the order in which threads continue and bytes arrive.
     pub schedule: u64,
-    /// The subject of the run.
+    /// The kind of workload.
     pub kind: Kind,
     /// The number of I/O threads.
     pub threads: usize,
@@ -175,9 +180,9 @@ pub struct Scenario {
     pub players: Vec<ScriptedClient>,
 }
 
-/// Forms of commands of [`Kind::Everything`]. `k` is any key; `l`, `z`, `h`, `x` are mostly keys of
-/// a list, sorted set, hash, stream. `v` is a new value, `d` a small number, `m` a member or field,
-/// `p` some milliseconds, `t` a timeout in seconds, `b` a database.
+/// Templates of the commands of [`Kind::Everything`]. Placeholders: `k` is any key; `l`, `z`, `h`,
+/// `x` are mostly keys of a list, sorted set, hash, stream. `v` is a new value, `d` a small number,
+/// `m` a member or field, `p` milliseconds, `t` a timeout in seconds, `b` a database.
 const EVERYTHING: &[&str] = &[
     "SET k v",
     "SET k v PX p",
@@ -228,23 +233,23 @@ const EVERYTHING: &[&str] = &[
     "SELECT b",
 ];
 
-/// Forms of rarely sent commands, mostly on whole databases.
+/// Templates of commands that are rarely sent; most of them act on whole databases.
 const RARE: &[&str] = &["FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "WATCH k k", "UNWATCH", "FLUSHALL ASYNC"];
 
-/// Forms of the commands that pause the writes of all clients and end the pause.
+/// Templates for CLIENT PAUSE, which stops the writes of all clients, and CLIENT UNPAUSE.
 const PAUSES: &[&str] = &["PAUSE p", "UNPAUSE"];
 
-/// Forms of the commands of writers in [`Kind::Listeners`]. `c` is a counter, which is only
-/// incremented. `q` is a cached key, `n` a new message.
+/// Templates of the writers' commands of [`Kind::Listeners`]. Placeholders: `c` is a counter, which
+/// is only incremented; `q` is a key in a client-side cache; `n` is a new message.
 const WRITERS: &[&str] =
     &["INCR c", "INCR c", "SET q v", "SET q v PX p", "DEL q", "MSET q v q v", "PUBLISH news n", "GET q"];
 
-/// Forms of the writers' commands that scripts run.
+/// Templates of the commands that writers run within scripts.
 const WRITERS_IN_SCRIPTS: &[&str] =
     &["INCR c", "INCR c", "SET q v", "SET q v PX p", "DEL q", "GET c", "GET q"];
 
-/// Forms of scripts that read a key, which may have expired, change it in place, and then need more
-/// keys than they have locked.
+/// Templates of scripts in two parts. The first part changes a key in place, also an expired one.
+/// The second part needs keys that the script has not declared.
 const CHANGERS: &[[&str; 2]] = &[
     ["GET k", "APPEND k v"],
     ["GET k", "SETBIT k d 1"],
@@ -253,14 +258,15 @@ const CHANGERS: &[[&str; 2]] = &[
 ];
 const ENDS: &[&str] = &["KEYS *", "GET k", "HGETALL h", "DEL k k"];
 
-/// Approximate percentages of calls that are scripts; a scenario uses one of them.
+/// Percentages of calls that are scripts, from which each scenario draws one.
 const SCRIPTS_PERCENT: &[usize] = &[0, 15, 40, 80];
 
-/// The length of a long word in bytes: one makes a collection so big that it is saved in pieces.
+/// The length of a long word in bytes. One such word makes a collection so big that it is saved in
+/// pieces.
 const LONG_WORD_BYTES: usize = 66_000;
-/// Expiries for `p`, in milliseconds.
+/// Values of the placeholder `p`: expiries in milliseconds.
 const EXPIRIES: &[&str] = &["1", "3", "10", "40", "150"];
-/// Timeouts for `t`, in seconds.
+/// Values of the placeholder `t`: timeouts in seconds.
 const TIMEOUTS: &[&str] = &["0.001", "0.005", "0.02", "0.06"];
 
 impl Scenario {
@@ -315,7 +321,7 @@ impl Scenario {
         settings
     }
 
-    /// Returns the part of the scenario that belongs to life number `life`.
+    /// Returns a scenario for life number `life`: each client has only its share of the steps.
     pub(super) fn life(&self, life: usize) -> Self {
         let Log::AppendOnly(AppendOnly { lives, .. }) = self.log else { return self.clone() };
         let part = |scripted_client: &ScriptedClient| {
@@ -328,7 +334,7 @@ impl Scenario {
         Self { seed: other(self.seed), schedule: other(self.schedule), players, ..self.clone() }
     }
 
-    /// Returns the total number of operations.
+    /// Returns the number of operations of all clients together.
     pub fn operations(&self) -> usize {
         let of = |step: &Step| match step {
             Step::Pipeline(commands) | Step::Abandon(commands) => commands.len(),
@@ -339,7 +345,7 @@ impl Scenario {
     }
 }
 
-/// The size of a scenario.
+/// The size of a generated scenario.
 #[derive(Clone, Copy)]
 struct Size {
     clients: usize,
@@ -360,7 +366,7 @@ fn recording(seed: u64, mix: Mix, (keys, scripts_percent): (usize, usize)) -> Re
     Recording { address, clients: 0, commands_each: 0, keys, mix, without, scripts_percent, seed }
 }
 
-/// Adds a reconnection before 2 % of the steps.
+/// Inserts a step that reconnects before 2 % of the steps.
 fn with_reconnections(steps: Vec<Step>, rng: &mut Rng) -> Vec<Step> {
     let mut all = Vec::new();
     for step in steps {
@@ -410,8 +416,8 @@ fn sessions(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<ScriptedClien
     (0..clients).map(scripted_client).collect()
 }
 
-/// Generates clients that block without a timeout, and one that pushes as many elements as they
-/// take.
+/// Generates clients that block without a timeout, and one client that pushes as many elements as
+/// all of them pop.
 fn queues(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
     let Size { clients, steps, keys, scripts_percent } = size;
     let mut pushes = Vec::new();
@@ -445,12 +451,12 @@ fn queues(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
     players
 }
 
-/// Creates the random numbers in the form that recorded histories use.
+/// Creates a random generator of the type that the shared code for histories expects.
 fn chance(rng: &mut Rng) -> fastrand::Rng {
     fastrand::Rng::with_seed(rng.next_u64())
 }
 
-/// A generator that fills the placeholders of a form.
+/// A generator that replaces the placeholders of command templates by random values.
 struct Forms<'r> {
     rng: &'r mut Rng,
     keys: usize,
@@ -460,7 +466,8 @@ struct Forms<'r> {
 }
 
 impl Forms<'_> {
-    /// Generates a command of one of these forms, or a script of some of them and of `further`.
+    /// Generates a command from a random template in `forms`, or a script of such commands. A
+    /// script may also run commands from `further`.
     fn call(&mut self, forms: &[&str], further: &[&str], scripts_percent: usize) -> Args {
         if !self.rng.percent(scripts_percent) {
             return self.command(forms);
@@ -536,8 +543,8 @@ fn everything(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
     (0..clients).map(scripted_client).collect()
 }
 
-/// Makes some members and values of [`Kind::Everything`] so long that their collections are saved
-/// in pieces.
+/// Replaces some members and values of [`Kind::Everything`] by long words, so that their
+/// collections are saved in pieces.
 fn with_long_words(mut players: Vec<ScriptedClient>, rng: &mut Rng) -> Vec<ScriptedClient> {
     let mut lengthen = |args: &mut Args| {
         if matches!(&args[0][..], b"HSET" | b"SADD" | b"ZADD") && rng.percent(40) {
@@ -552,7 +559,7 @@ fn with_long_words(mut players: Vec<ScriptedClient>, rng: &mut Rng) -> Vec<Scrip
     players
 }
 
-/// Lets most clients wait until their changes are synced.
+/// Makes most clients wait for replies until the changes are synced.
 fn with_levels(mut players: Vec<ScriptedClient>, rng: &mut Rng) -> Vec<ScriptedClient> {
     for scripted_client in &mut players {
         if rng.percent(70) {
@@ -562,7 +569,7 @@ fn with_levels(mut players: Vec<ScriptedClient>, rng: &mut Rng) -> Vec<ScriptedC
     players
 }
 
-/// Adds scripts that write for single targets of the change log.
+/// Inserts scripts that write only for chosen targets of the change log (`redis.set_repl`).
 fn with_targets(mut players: Vec<ScriptedClient>, rng: &mut Rng) -> Vec<ScriptedClient> {
     for step in players.iter_mut().flat_map(|scripted_client| &mut scripted_client.steps) {
         if let Step::Pipeline(commands) | Step::Transaction(commands, _) = step

@@ -1,19 +1,19 @@
-//! The schedule: at a yield point a seeded random choice decides which thread continues.
+//! The schedule: at each yield point, a seeded random choice decides which thread continues.
 //!
-//! At a yield point the present thread continues with a probability that is drawn once per run.
-//! Runs that switch rarely have long periods in which one thread is far ahead of another. Runs that
-//! switch at every other point interleave every protocol finely. Each kind finds errors that the
-//! other does not.
+//! At a yield point the running thread continues with a probability that is drawn once per run.
+//! With a high probability, one thread runs for a long time while the others stand still. With a
+//! low one, the steps of the threads are finely interleaved. Each finds errors that the other does
+//! not find.
 
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
 use crate::Rng;
 
-/// Probabilities, in 256ths, that the present thread continues at a yield point; a run uses one of
-/// them. Otherwise the next thread is drawn from all that can run.
+/// Probabilities, in 256ths, that the running thread continues at a yield point; each run draws
+/// one. Otherwise the next thread is drawn from all that can run.
 const STAYS: &[u64] = &[96, 192, 224, 240, 250];
 
-/// The schedule of one run.
+/// The schedule of one run: shuttle asks it for the next thread at each yield point.
 pub(super) struct SeededScheduler {
     rng: Rng,
     stays: u64,

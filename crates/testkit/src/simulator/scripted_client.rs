@@ -1,4 +1,5 @@
-//! A client: its next step, the replies that it waits for, and the messages that it has received.
+//! A simulated client: its next step, the replies that it waits for, and the messages it has
+//! received.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,15 +11,15 @@ use super::world::Wait;
 use crate::history::sessions::{Call, in_history};
 use crate::linearizability::{History, Operation};
 
-/// The offset between the numbers that the model uses for successive connections of one client.
-/// Numbers from this value on belong to clients that have reconnected.
+/// The difference between the client numbers of two successive connections of one client in the
+/// model. Numbers from this value on belong to connections after a reconnection.
 const SESSIONS_MAX: usize = 1_000;
 
-/// A step in progress.
+/// A step whose replies have not all arrived.
 struct UnderWay {
     step: Step,
-    /// Groups of requests. Each group is sent after all replies to the earlier requests have
-    /// arrived.
+    /// The groups of requests that are still to be sent. A group is sent when all replies to
+    /// earlier requests have arrived.
     later: VecDeque<Vec<Args>>,
     /// The number of missing replies to the requests sent.
     awaited: usize,
@@ -27,7 +28,7 @@ struct UnderWay {
     wait: Option<Wait>,
 }
 
-/// The reaction of a client to a received value.
+/// The next action of a client after it has received a value.
 pub(super) enum Received {
     /// No reaction.
     Nothing,
@@ -35,7 +36,7 @@ pub(super) enum Received {
     Send(Vec<Args>),
 }
 
-/// A client: see the module.
+/// A simulated client: see the module.
 pub(super) struct ScriptedClient {
     number: usize,
     role: Role,
@@ -43,24 +44,24 @@ pub(super) struct ScriptedClient {
     sessions: usize,
     steps: VecDeque<Step>,
     under_way: Option<UnderWay>,
-    /// The operations of the client, for the model.
+    /// The completed operations of the client with their replies, for the model.
     pub history: History,
-    /// The keys and values in the cache of a [`Role::Cache`].
+    /// The cached keys and values of a client with [`Role::Cache`].
     pub cache: BTreeMap<Vec<u8>, Value>,
-    /// The number of increment events by key, of a [`Role::Listener`].
+    /// The number of increment events received for each key, for [`Role::Listener`].
     pub increments: BTreeMap<Vec<u8>, i64>,
-    /// The step and the key of each increment event that a [`Role::Listener`] received.
+    /// The step and key of each increment event received, for [`Role::Listener`].
     pub received: Vec<(u64, Vec<u8>)>,
-    /// The published messages that the client received, by session.
+    /// The published messages received, one list for each connection of the client.
     pub messages: Vec<Vec<Vec<u8>>>,
-    /// The level that the client's replies wait for.
+    /// The level, written or synced, that a change must reach before the replies to it are sent.
     pub level: Level,
-    /// The number of the last message of each publisher.
+    /// The number of the last received message of each publisher.
     published: BTreeMap<Vec<u8>, u64>,
 }
 
 impl ScriptedClient {
-    /// Creates client `number` at its start.
+    /// Creates client number `number`, with all its steps still to do.
     pub fn new(number: usize, scripted_client: &scenario::ScriptedClient) -> Self {
         let mut scripted_client = Self {
             number,
@@ -80,7 +81,7 @@ impl ScriptedClient {
         scripted_client
     }
 
-    /// Prepends to the steps the requests with which a new connection begins.
+    /// Prepends a step with the requests that a new connection sends first.
     fn introduce(&mut self) {
         let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Args>();
         let lines: &[&str] = match self.role {
@@ -92,7 +93,7 @@ impl ScriptedClient {
         lines.iter().rev().for_each(|line| self.steps.push_front(Step::Pipeline(vec![words(line)])));
     }
 
-    /// Returns true if the client has a next step and waits for no reply.
+    /// Returns true if the client waits for no reply and has steps left.
     pub fn can_start(&self) -> bool {
         self.under_way.is_none() && !self.steps.is_empty()
     }
@@ -102,7 +103,7 @@ impl ScriptedClient {
         self.under_way.is_some()
     }
 
-    /// Describes the step in progress.
+    /// Describes the step in progress, for the text of a finding.
     pub fn doing(&self) -> String {
         self.under_way.as_ref().map(|under_way| under_way.step.to_string()).unwrap_or_default()
     }
@@ -112,7 +113,7 @@ impl ScriptedClient {
         self.steps.pop_front().expect("it can start")
     }
 
-    /// Begins a step at `now`. Returns the requests to send.
+    /// Begins a step at step `now` of the network. Returns the requests to send.
     pub fn begin(&mut self, step: Step, now: u64) -> Vec<Args> {
         let word = |word: &str| vec![word.as_bytes().to_vec()];
         let mut parts: VecDeque<Vec<Args>> = match &step {
@@ -138,7 +139,11 @@ impl ScriptedClient {
         first
     }
 
-    /// Handles a reply. `wait` is the wait of a blocking command, if there was one.
+    /// Handles a reply. `wait` is the time during which the server had blocked the client, if it
+    /// had. Returns the client's next action.
+    ///
+    /// # Errors
+    /// The text of a violated check.
     pub fn replied(&mut self, value: Value, now: u64, wait: Option<Wait>) -> Result<Received, String> {
         let Some(under_way) = &mut self.under_way else {
             return Err(format!("received {value} without having asked"));
@@ -160,12 +165,12 @@ impl ScriptedClient {
         Ok(Received::Nothing)
     }
 
-    /// Returns the number of the client in the model.
+    /// Returns the number by which the model knows the client's present connection.
     fn client(&self) -> usize {
         self.number + SESSIONS_MAX * self.sessions
     }
 
-    /// Records a completed step in the history.
+    /// Records the operations of a completed step in the history.
     fn conclude(&mut self, done: UnderWay) -> Result<(), String> {
         let UnderWay { step, mut replies, invoked, wait, .. } = done;
         let client = self.client();
@@ -197,8 +202,9 @@ impl ScriptedClient {
         Ok(())
     }
 
-    /// Handles the reply to a GET. A [`Role::Cache`] updates its cache; a [`Role::Listener`] checks
-    /// the value against the events that it has counted.
+    /// Handles the reply to a GET. A client with [`Role::Cache`] caches the value. A
+    /// [`Role::Listener`] checks that the value is not less than the number of increment events
+    /// received.
     fn learn(&mut self, args: &Args, reply: &Value) -> Result<(), String> {
         if args[0] != b"GET" {
             return Ok(());
@@ -221,12 +227,16 @@ impl ScriptedClient {
         Ok(())
     }
 
-    /// Returns true if this client sent the operation, in any of its sessions.
+    /// Returns true if this client sent the operation, on any of its connections.
     pub fn sent(&self, operation: &Operation) -> bool {
         operation.client % SESSIONS_MAX == self.number
     }
 
-    /// Handles a push message.
+    /// Handles a push message: a keyspace event, a published message or an invalidation. Returns
+    /// the client's next action.
+    ///
+    /// # Errors
+    /// The text of a violated check.
     pub fn pushed(&mut self, parts: &[Value], now: u64) -> Result<Received, String> {
         let words: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes().unwrap_or_default()).collect();
         match words[..] {
@@ -259,7 +269,7 @@ impl ScriptedClient {
         Ok(Received::Nothing)
     }
 
-    /// Handles a new connection.
+    /// Resets the state of the old connection after the client has opened a new one.
     pub fn reconnected(&mut self) {
         self.sessions += 1;
         self.messages.push(Vec::new());
@@ -267,8 +277,8 @@ impl ScriptedClient {
         self.introduce();
     }
 
-    /// Ends the client: no more replies will arrive. The step in progress is dropped and does not
-    /// appear in the history.
+    /// Ends the client, which will receive no more replies. The step in progress is dropped, and is
+    /// not added to the history.
     pub fn finish(&mut self) {
         self.under_way = None;
     }

@@ -1,10 +1,10 @@
-//! The Lua of a thread: the real one. Each thread of a run has its own Lua state, in which a script
-//! is compiled when it first runs. All threads share the facts learned about a text, as in a
-//! server.
+//! The script engine of a simulated thread: the real Lua. Each thread of a run has its own Lua
+//! state, in which a script is compiled when it first runs. All threads share the facts learned
+//! about each script's text, as in a server.
 //!
-//! Another thread may continue before each command of a script. A thread of the simulator has its
-//! own stack with Lua's frames on it, so this is an ordinary switch. A panic must not unwind
-//! through these frames: it is delayed until Lua has ended.
+//! Each command of a script begins with a yield point, so another thread may continue there. Each
+//! simulated thread has its own stack, which also has Lua's frames, so this is an ordinary switch.
+//! A panic must not unwind through these frames: it is delayed until Lua has returned.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -22,7 +22,8 @@ use resp::Protocol;
 use script::{Call, Commands, LogLevel, NoSuchCall, Repl, RunError, Sha, Vm, VmOptions};
 use stdx::ByteQueue;
 
-/// The facts learned about each text. Its lock is a leaf and not a yield point.
+/// The facts learned about each script, by the SHA-1 of its text. Its lock is a leaf: no other lock
+/// is taken under it. A thread of the simulator does not yield at it.
 #[derive(Clone, Default)]
 pub(super) struct ScriptFacts(Arc<Mutex<HashMap<Sha, Arc<Learned>>>>);
 
@@ -35,7 +36,8 @@ pub(super) struct SimulatedScripts {
 }
 
 impl SimulatedScripts {
-    /// Creates the script engine of one thread. Its Lua state is created with the first script.
+    /// Creates the script engine of one thread. Its Lua state is created when the first script
+    /// runs.
     pub fn new(lessons: &ScriptFacts) -> Self {
         Self { lessons: lessons.clone(), vm: None, current: None }
     }
@@ -99,7 +101,7 @@ impl ScriptEngine for SimulatedScripts {
     }
 }
 
-/// The engine as seen by Lua.
+/// The functions that the running script calls on the engine: commands and the log.
 struct Server<'a> {
     commands: &'a mut dyn ScriptCommands,
     panic: Option<Box<dyn Any + Send>>,

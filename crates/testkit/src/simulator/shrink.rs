@@ -1,12 +1,12 @@
-//! Reduction of a failing scenario: fewer clients and fewer steps, as long as one of a few
-//! schedules still fails.
+//! Reduction of a failing scenario: removes clients and steps as long as the rest still fails. Each
+//! candidate runs under a few different schedules.
 
 use super::run;
 use super::scenario::Scenario;
 
-/// Number of schedules under which a smaller scenario is tried.
+/// Number of schedules under which a reduced scenario is run to see if it still fails.
 const SCHEDULES: u64 = 12;
-/// Maximum number of runs for one failure.
+/// Maximum number of runs for the reduction of one failure.
 const RUNS_MAX: usize = 2_000;
 
 /// A failing scenario and its findings.
@@ -46,7 +46,8 @@ struct Shrinker {
 }
 
 impl Shrinker {
-    /// Runs the candidate under a few schedules and keeps it if it fails. Returns true if it fails.
+    /// Runs the candidate under a few schedules. If it fails, keeps it as the smallest failing
+    /// scenario and returns true.
     fn try_out(&mut self, mut candidate: Scenario) -> bool {
         let first = candidate.schedule;
         for number in 0..SCHEDULES {
@@ -75,8 +76,8 @@ impl Shrinker {
         }
     }
 
-    /// Splits each client's steps into pieces and removes the pieces that the failure does not
-    /// need. Returns true if any was removed.
+    /// Splits each client's list of steps into `pieces` pieces, and removes those without which the
+    /// scenario still fails. Returns true if any was removed.
     fn drop_steps(&mut self, pieces: usize) -> bool {
         let mut dropped = false;
         for scripted_client in 0..self.failure.scenario.players.len() {

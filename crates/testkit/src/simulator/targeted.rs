@@ -1,13 +1,13 @@
-//! Scripts that choose the targets of their writes. They write to keys of their own, whose names
-//! tell the targets. So each target's stream must lead to the data without the keys that it does
-//! not get.
+//! Scripts that choose the targets of their writes with `redis.set_repl`. They write to keys of
+//! their own, whose prefixes name the targets. So the stream of each target must give all data
+//! except the keys of other targets.
 
 use engine::log::target::LogTarget;
 
 use crate::Rng;
 
-/// The script that increments keys: each argument pair is the flags of `redis.set_repl` and the
-/// database for the key with the same number.
+/// A script that increments keys. For each key it has two arguments: the flags for
+/// `redis.set_repl`, and the number of the database.
 const TARGETED: &str = "\
 for at = 1, #KEYS do
   redis.set_repl(tonumber(ARGV[2 * at - 1]))
@@ -17,11 +17,11 @@ end
 return #KEYS
 ";
 
-/// The beginnings of the names of keys that are written for some targets only, by the flags of
+/// The prefixes of keys that are written for some targets only. The index is the numeric flag of
 /// `redis.set_repl`.
 const TARGETS: [&str; 4] = ["none:", "file:", "copy:", "both:"];
 
-/// Generates a script that writes for several targets.
+/// Generates a call of [`TARGETED`] for random keys and targets.
 pub(super) fn targeted_script(rng: &mut Rng) -> Vec<Vec<u8>> {
     let count = 1 + rng.below(4);
     let flags: Vec<usize> = (0..count).map(|_| rng.below(TARGETS.len())).collect();
@@ -31,7 +31,7 @@ pub(super) fn targeted_script(rng: &mut Rng) -> Vec<Vec<u8>> {
     words.into_iter().map(String::into_bytes).collect()
 }
 
-/// Returns true if a key is written for this target.
+/// Returns true if the writes of a key are recorded for this target.
 pub(super) fn is_for(target: LogTarget, key: &[u8]) -> bool {
     let others = match target {
         LogTarget::File => ["none:", "copy:"],

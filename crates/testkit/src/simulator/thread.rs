@@ -1,8 +1,9 @@
-//! An I/O thread: the same actions in a turn as in the server, in the same order, without sockets.
+//! A simulated I/O thread. Its turn takes the same steps as in the server, in the same order, but
+//! without sockets.
 //!
-//! Replies are sent when the change log has released the position that they show. The output of
-//! each connection records which of its bytes show which position, and holds back the bytes that
-//! are not released.
+//! A reply is sent when the change log has released the position of the last change that the reply
+//! shows. For each connection, the output records the position that each part of its bytes shows,
+//! and holds back bytes whose position is not released.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -30,19 +31,19 @@ use super::kernel::{Event, LinkId, Message, Sent};
 use super::scripts::SimulatedScripts;
 use super::world::World;
 
-/// The pending output of a connection, with the log positions that its bytes show.
+/// The unsent output of a connection, with the last log position that each part of it shows.
 #[derive(Default)]
 struct Output {
     queue: ByteQueue,
-    /// Marks in the order of the bytes: an end in the queue, and the position up to which the bytes
-    /// before it show changes.
+    /// The marks in the order of the bytes. A mark is (end in the queue, last log position that the
+    /// bytes before this end show).
     marks: VecDeque<(usize, u64)>,
-    /// The level that all output waits for.
+    /// The level, written or synced, that the output's positions must reach before it is sent.
     level: Level,
 }
 
 impl Output {
-    /// Marks the bytes appended since the last mark: they show changes up to `position`.
+    /// Marks the bytes appended since the last mark as showing changes up to `position`.
     fn mark(&mut self, position: u64) {
         let end = self.queue.len_bytes();
         if self.marks.back().map_or(0, |&(end, _)| end) < end {
@@ -50,8 +51,8 @@ impl Output {
         }
     }
 
-    /// Removes the bytes that show no change after `released`. Returns them with the last position
-    /// that they show.
+    /// Removes the bytes that show no change after position `released`. Returns them, and the last
+    /// position that they show.
     fn take_released(&mut self, released: u64) -> (Vec<u8>, u64) {
         let (mut end, mut shown) = (0, 0);
         while let Some(&(to, position)) = self.marks.front()
@@ -91,12 +92,12 @@ struct Client {
     session: Session,
     progress: Progress,
     input: Vec<u8>,
-    /// The number of consumed bytes of the input.
+    /// The number of bytes of the input that the thread has parsed so far.
     consumed: u64,
     is_ready: bool,
 }
 
-/// An I/O thread: see the module.
+/// A simulated I/O thread: see the module.
 pub(super) struct IoThread<'w> {
     world: &'w World,
     index: usize,
@@ -106,7 +107,8 @@ pub(super) struct IoThread<'w> {
     links: BTreeMap<LinkId, ConnId>,
     batch: Batch<ConnId>,
     ready: VecDeque<ConnId>,
-    /// The timeouts of blocked clients, by deadline and ticket of the wait.
+    /// The timeouts of blocked clients, by deadline in milliseconds of uptime and ticket of the
+    /// wait.
     timeouts: BTreeMap<(u64, u64), ConnId>,
     /// The connections that wait for the end of CLIENT PAUSE.
     paused: Vec<ConnId>,
@@ -155,7 +157,7 @@ impl<'w> IoThread<'w> {
         self.world.kernel.leave();
     }
 
-    /// Returns the time of the next timeout, in milliseconds of uptime.
+    /// Returns the earliest timeout of a blocked client or a pause, in milliseconds of uptime.
     fn deadline_ms(&self) -> Option<u64> {
         let timeout_ms = self.timeouts.first_key_value().map(|(&(deadline_ms, _), _)| deadline_ms);
         // No pause is left if this thread has just ended it.
@@ -192,8 +194,9 @@ impl<'w> IoThread<'w> {
         self.engine.executor.end_turn();
     }
 
-    /// Ends a turn outside the gate: sends the released output. Returns true if the thread may
-    /// sleep: no output is held back, or the log will wake the thread for its release.
+    /// Sends the released output of all connections, at the end of a turn, outside the gate.
+    /// Returns true if the thread may sleep. It may not if it must ask again for the release of
+    /// held-back output.
     fn send(&mut self) -> bool {
         let world = self.world;
         world.wake(&self.engine.executor.commit.outbox);
@@ -218,8 +221,8 @@ impl<'w> IoThread<'w> {
         Level::ALL.map(waits).into_iter().all(|waits| waits)
     }
 
-    /// Sends the released output of one connection. Returns the position whose release the first
-    /// held-back byte waits for; `None` if no byte is held back.
+    /// Sends the released output of one connection. Returns the position for which its first
+    /// held-back byte waits; `None` if no byte is held back.
     fn send_to(&mut self, at: usize) -> Option<u64> {
         let world = self.world;
         let client = self.clients[at].as_ref()?;
@@ -326,7 +329,7 @@ impl<'w> IoThread<'w> {
         self.client(conn).map(|client| &mut client.session)
     }
 
-    /// Marks the last bytes of a connection's output with the position that they show.
+    /// Marks the bytes just appended to a connection's output with the log position they show.
     fn mark(&mut self, conn: ConnId) {
         let Some(position) = self.session(conn).map(|session| session.observed_position()) else { return };
         self.outputs.0[conn.index()].mark(position);
@@ -372,9 +375,9 @@ impl<'w> IoThread<'w> {
     }
 }
 
-/// The methods that run requests.
+/// The methods that parse and run requests.
 impl IoThread<'_> {
-    /// Runs the received requests, batch after batch.
+    /// Runs all requests received, batch after batch.
     fn run_ready(&mut self, pass: &mut SharedPass<'_>) {
         let world = self.world;
         while !self.ready.is_empty() {
@@ -392,7 +395,7 @@ impl IoThread<'_> {
         }
     }
 
-    /// Adds the complete requests of a connection to the batch, as far as they fit.
+    /// Parses the complete requests of a connection into the batch, up to the limit of the batch.
     fn collect(&mut self, conn: ConnId) {
         let limits = self.engine.executor.settings.parse_limits();
         let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::as_deref_mut) else { return };
@@ -481,7 +484,7 @@ impl IoThread<'_> {
     }
 }
 
-/// The methods for blocked clients.
+/// The methods that serve blocked clients and end their waits.
 impl IoThread<'_> {
     fn take_inbound(&mut self) {
         let Some(Inbound { deliveries, kills }) = self.world.engine.threads.take(self.index) else { return };
@@ -505,7 +508,7 @@ impl IoThread<'_> {
         }
     }
 
-    /// Ends the waits whose timeout has passed.
+    /// Ends the waits of blocked clients whose timeout has passed.
     fn end_waits(&mut self) {
         self.take_inbound();
         let now_ms = self.engine.executor.now.uptime_ms;
@@ -523,7 +526,7 @@ impl IoThread<'_> {
         }
     }
 
-    /// Resumes a blocked client with a reply.
+    /// Ends the wait of a blocked client with a reply, after it has waited for `took`.
     fn end_wait(&mut self, conn: ConnId, took: Duration, reply: impl FnOnce(Protocol, &mut ByteQueue)) {
         let shared = &self.world.engine;
         let Some(session) = self.session(conn) else { return };

@@ -1,11 +1,11 @@
-//! The units in a part of the stream: counted in its text and by its marks.
+//! Counts the units in a part of the change log's stream, by its text and by the marks of a batch.
 
 use engine::log::merger::LogBatch;
 use engine::log::target::LogTarget;
 use resp::Value;
 use resp::decode::decode;
 
-/// Returns the ends of the units in a part of the stream that begins after `from` bytes.
+/// Returns the end of each unit in `bytes`, a part of the stream that begins at offset `from`.
 pub(super) fn ends_of_units(bytes: &[u8], from: usize) -> Vec<usize> {
     let (mut at, mut is_within, mut ends) = (0, false, Vec::new());
     while let Some((request, len_bytes)) = decode(&bytes[at..]).expect("the log's text can be read") {

@@ -1,5 +1,5 @@
-//! The walk over the keyspace for a file, and the identification of a file's save: the code common
-//! to the saver and to rewrites of the append-only file.
+//! The walk over the keyspace that writes a file, and the identification of the save that wrote it.
+//! Snapshots and rewrites of the append-only file share this code.
 
 use persist::aof::manifest::BaseKind;
 use persist::rdb::{Compression, Usage};
@@ -10,13 +10,13 @@ use super::world::World;
 use crate::Rng;
 use crate::contents::{Contents, of_file, of_keyspace};
 
-/// The name of the file's fact (AUX field) that holds the number of the save.
+/// The name of the AUX field that holds the number of the save in an RDB file.
 const NUMBER: &str = "save";
-/// The maximum number of threads that walk.
+/// The maximum number of threads that walk for one file.
 pub(super) const WALKERS_MAX: usize = 3;
 
-/// Returns random options for the file of a save, and its kind as a base. In the command format,
-/// the timestamp holds the number of the save.
+/// Returns random options for the file of save `number`, and its kind as a base. A base of commands
+/// holds the number of the save as its timestamp.
 pub(super) fn options(number: usize, rng: &mut Rng) -> (BaseKind, SaveOptions) {
     let commands = SaveFormat::Commands { time_s: Some(number as i64) };
     let facts = vec![(NUMBER, number.to_string())];
@@ -34,7 +34,7 @@ pub(super) fn options(number: usize, rng: &mut Rng) -> (BaseKind, SaveOptions) {
     (kind, options)
 }
 
-/// Walks with `walkers` threads until everything is written.
+/// Walks the keyspace with `walkers` threads, until the whole file is written to `out`.
 pub(super) fn drive(world: &World, save: &Save, out: &(dyn ChunkSink + Sync), walkers: usize) {
     let walk = |number| {
         let mut walker = save.walker(number, Way::Gate);
@@ -54,7 +54,7 @@ pub(super) fn drive(world: &World, save: &Save, out: &(dyn ChunkSink + Sync), wa
     });
 }
 
-/// Returns the number of the save that wrote a file, and the data in the file.
+/// Reads a file. Returns the number of the save that wrote it, and the data that it holds.
 pub(super) fn held_by(world: &World, bytes: &[u8]) -> Result<(usize, Contents), String> {
     let unnumbered = "the file does not say of which save it is";
     if let Some(rest) = bytes.strip_prefix(b"#TS:") {

@@ -1,8 +1,8 @@
 //! The state that all threads of a run share: the engine, the kernel, the clock, the disk, and the
 //! records for the checks.
 //!
-//! The records are plain memory without yield points: the run uses only one thread of the operating
-//! system.
+//! The records are plain memory, and using them is no yield point. This is safe because a run uses
+//! only one thread of the operating system.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,47 +29,47 @@ use super::saves::Saves;
 use super::scenario::Scenario;
 use super::scripts::ScriptFacts;
 
-/// The time during which a blocking command waited, in steps.
+/// The period during which a blocking command waited, in steps of the network.
 #[derive(Clone, Copy)]
 pub(super) struct Wait {
-    /// A step at which the command already waited.
+    /// The first step at which the engine had recorded the command as blocked.
     pub begun: u64,
-    /// The first step at which the command may have ended without being served; 0 if its timeout
-    /// has not passed.
+    /// The step at which the timeout of the command passed. From this step on it may end without an
+    /// element. 0 if the timeout has not passed.
     pub may_end: u64,
 }
 
-/// The shared state of a run: see the module.
+/// The state shared by all threads of a run: see the module.
 pub(super) struct World {
     pub engine: Arc<Shared>,
     pub kernel: Kernel,
     pub clock: ManualClock,
     pub disk: Arc<Disk>,
     pub replica: Replica,
-    /// The level that the replies on each link wait for.
+    /// The level, written or synced, that changes must reach before replies on each link are sent.
     levels: Mutex<BTreeMap<LinkId, Level>>,
     pub saves: Saves,
     pub aof: Option<Aof>,
-    /// The points of the bases of all lives.
+    /// The required contents of the bases of all lives.
     pub points: Points,
     pub lessons: ScriptFacts,
     pub pause: Arc<PauseCheck>,
-    /// The number of steps so far: the time of histories.
+    /// The number of steps of the network so far. It is the time in the histories of clients.
     steps: AtomicU64,
-    /// The blocking commands by link whose replies have not arrived.
+    /// The blocking commands whose replies have not arrived, by link.
     waits: Mutex<BTreeMap<LinkId, Wait>>,
     findings: Mutex<Vec<String>>,
 }
 
-/// The Unix time at the start of all runs.
+/// The Unix time at which the clock of every run starts.
 pub(super) const START: Duration = Duration::from_secs(1_000_000);
 
-/// Creates an engine without data, with its clock at the start of all runs.
+/// Creates an engine without data, with its clock at [`START`].
 pub(super) fn engine(threads: usize, settings: Settings, seed: u64) -> (Arc<Shared>, ManualClock) {
     engine_at(START, threads, settings, seed)
 }
 
-/// Creates an engine without data at this Unix time.
+/// Creates an engine without data, with its clock at Unix time `unix`.
 fn engine_at(unix: Duration, threads: usize, settings: Settings, seed: u64) -> (Arc<Shared>, ManualClock) {
     let now = Instant::now();
     static TABLE: OnceLock<CommandTable> = OnceLock::new();
@@ -82,15 +82,15 @@ fn engine_at(unix: Duration, threads: usize, settings: Settings, seed: u64) -> (
     (Arc::new(Shared::new(start)), ManualClock::new(now, unix))
 }
 
-/// The initial state of a server's life.
+/// The initial state of one life, a run of a server process.
 pub(super) struct Life {
-    /// The Unix time.
+    /// The Unix time at the start of the life.
     pub unix: Duration,
     /// The append-only file, if there is one.
     pub aof: Option<Aof>,
-    /// The changes of earlier lives.
+    /// The bytes of the tape: the changes of earlier lives.
     pub recorded_stream: Vec<u8>,
-    /// The bases of earlier lives.
+    /// The required contents of the bases of earlier lives.
     pub points: Points,
 }
 
@@ -101,7 +101,7 @@ impl Default for Life {
 }
 
 impl World {
-    /// Creates the world of a scenario, or of one of its lives.
+    /// Creates the world for one life of a scenario.
     pub fn new(scenario: &Scenario, life: Life) -> Self {
         let (threads, seed) = (scenario.threads, scenario.seed);
         let (engine, clock) = engine_at(life.unix, threads, scenario.settings(), seed);
@@ -131,13 +131,13 @@ impl World {
         }
     }
 
-    /// Returns the host of one thread's engine.
+    /// Creates the host for the engine of one thread.
     pub fn host(&self) -> SimulatedHost {
         let host = SimulatedHost::new(&self.engine, &self.clock);
         SimulatedHost { pause: Arc::clone(&self.pause), ..host }
     }
 
-    /// Returns the end of the present pause of clients, in milliseconds of uptime; `None` without a
+    /// Returns the end of the present CLIENT PAUSE, in milliseconds of uptime; `None` without a
     /// pause.
     pub fn pause_ends_ms(&self) -> Option<u64> {
         let now_ms = self.clock.unix_time().as_millis() as i64;
@@ -151,12 +151,13 @@ impl World {
         self.engine.gate.exclusive(|alone| log.attach(alone, (reader, target), &Outbox::default()))
     }
 
-    /// Sets the level that the replies on a new link wait for.
+    /// Sets the level, written or synced, that changes must reach before replies on a new link are
+    /// sent.
     pub fn set_level(&self, link: LinkId, level: Level) {
         self.levels.lock().expect("nothing panics while it is locked").insert(link, level);
     }
 
-    /// Returns the level that the replies on a link wait for.
+    /// Returns the level that changes must reach before replies on a link are sent.
     pub fn level(&self, link: LinkId) -> Level {
         self.levels.lock().expect("nothing panics while it is locked")[&link]
     }
@@ -183,26 +184,26 @@ impl World {
         self.kernel.ports.iter().for_each(|port| port.poll.expire(uptime_ms));
     }
 
-    /// Wakes the threads whose inboxes have received something, as `outbox` records. The caller
-    /// holds no shard lock.
+    /// Wakes the threads that `outbox` lists, because it has put messages into their inboxes. The
+    /// caller holds no shard lock.
     pub fn wake(&self, outbox: &Outbox) {
         for thread in outbox.take() {
             let _ = self.kernel.ports[thread].mailbox.send(Message::Delivered);
         }
     }
 
-    /// Makes all I/O threads check their held-back requests again.
+    /// Makes all I/O threads check again the requests held back by a pause or a full change log.
     pub fn resume_all(&self) {
         self.kernel.broadcast(self.threads(), Message::Resume);
     }
 
-    /// Records that a client is blocked from now on.
+    /// Records that the client of a link is blocked from the present step on.
     pub fn note_blocked(&self, link: LinkId) {
         let wait = Wait { begun: self.step(), may_end: 0 };
         self.waits.lock().expect("nothing panics while it is locked").insert(link, wait);
     }
 
-    /// Records that a client's timeout has passed while the client is still blocked.
+    /// Records that the timeout of a blocked client has passed, before the client is unblocked.
     pub fn note_timeout(&self, link: LinkId) {
         let step = self.step();
         let mut waits = self.waits.lock().expect("nothing panics while it is locked");
@@ -211,12 +212,12 @@ impl World {
         }
     }
 
-    /// Returns a client's wait, if one began since the last call.
+    /// Removes and returns the wait of a link's client; `None` if the client was not blocked.
     pub fn take_wait(&self, link: LinkId) -> Option<Wait> {
         self.waits.lock().expect("nothing panics while it is locked").remove(&link)
     }
 
-    /// Records a finding.
+    /// Records a finding, the text of a violated check.
     pub fn find(&self, finding: String) {
         self.findings.lock().expect("nothing panics while it is locked").push(finding);
     }

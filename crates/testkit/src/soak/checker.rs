@@ -1,10 +1,9 @@
 //! A well-behaved client: works on its own keys and compares each reply with a model of them.
 //!
-//! Most of its keys have no time to live, so that nothing but the client may change them: neither
-//! eviction nor other clients. Keys to which it gives a time to live may be evicted. For these it
-//! checks that a value is the right one and that an expired key has no value. All checkers
-//! increment pairs of counters together, in a transaction; every reader must see equal counters in
-//! a pair.
+//! Most of its keys have no time to live, so neither eviction nor other clients may change them.
+//! Keys with a time to live may be evicted. For these it checks that a value is the right one and
+//! that an expired key has no value. All checkers increment pairs of counters together, in a
+//! transaction; every reader must see equal counters in a pair.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -81,7 +80,7 @@ struct Checker {
 }
 
 impl Checker {
-    /// Sends a request and returns its reply; `None` if the server had no memory for the request.
+    /// Sends a request and returns its reply; `None` if the server refused it for lack of memory.
     fn ask(&mut self, words: &[&str]) -> Option<Value> {
         let since = Instant::now();
         let reply = self.client.command(words);
@@ -90,8 +89,8 @@ impl Checker {
         (!is_refused).then_some(reply)
     }
 
-    /// Sends a request that the server must answer with `expected` or refuse for lack of memory.
-    /// Returns true if it was executed.
+    /// Sends a request, to which the server must reply `expected` or an error about lack of memory.
+    /// Returns true for `expected`.
     fn done(&mut self, words: &[&str], expected: &Value) -> bool {
         let Some(reply) = self.ask(words) else { return false };
         assert_eq!(&reply, expected, "checker {}: {}", self.index, words.join(" "));
@@ -192,7 +191,7 @@ impl Checker {
         }
     }
 
-    /// Sets a key with a short time to live, or reads one that was set.
+    /// Sets a key with a short time to live, or reads such a key and checks its value.
     fn volatile(&mut self) {
         if self.volatile.len() < KEYS {
             let (key, value) =
@@ -219,7 +218,7 @@ impl Checker {
         }
     }
 
-    /// Increments both counters of a pair in one transaction, or reads them.
+    /// Increments both counters of a pair in one transaction, or reads and compares them.
     fn pair(&mut self) {
         let pair = self.rng.below(4);
         let (a, b) = (format!("pair:{pair}:a"), format!("pair:{pair}:b"));

@@ -166,8 +166,8 @@ pub fn run(crowd: &Crowd) -> Report {
     report
 }
 
-/// The counters of the misbehaving half (its turns, and the connections that the server closed),
-/// and the flag that ends it.
+/// The counters of the misbehaving half: its turns and the connections that the server has closed.
+/// Also the flag that ends it.
 #[derive(Default)]
 struct BadStats {
     deeds: AtomicU64,
@@ -197,8 +197,8 @@ fn measure(halves: &mut [Vec<Good>], time: Duration) -> Histogram<u64> {
     })
 }
 
-/// Runs the well-behaved half for `time` while the other half attacks `target`. Returns the latency
-/// of each request of the well-behaved half.
+/// Runs the well-behaved half for `time` while the misbehaving half attacks `target`. Returns the
+/// latency of each request of the well-behaved half.
 fn beside(
     halves: &mut [Vec<Good>],
     crowd: &Crowd,
@@ -243,7 +243,8 @@ impl Good {
         good
     }
 
-    /// Sets its key to the next number, or reads the key. Returns the latency.
+    /// Sets the client's own key to the next number, or reads the key and checks it. Returns the
+    /// latency.
     fn ask(&mut self) -> Duration {
         let since = Instant::now();
         let key = self.key.clone();
@@ -274,7 +275,7 @@ type BadAction = fn(&mut TcpStream, turn: usize) -> io::Result<()>;
 
 /// A kind of misbehaving connection.
 enum Kind {
-    /// Runs the action in each turn, on the same connection.
+    /// Keeps its connection, and runs the action on it in each turn.
     Keeps(BadAction),
     /// Opens a connection in each turn, runs the action and closes the connection.
     IsBrief(BadAction),
@@ -374,13 +375,14 @@ impl Others<'_> {
     }
 }
 
-/// The action after a turn.
+/// The treatment of a connection after its turn.
 enum Next {
     Stay,
     HangUp,
 }
 
-/// Returns an error if the server has closed the connection. Leaves replies unread.
+/// Checks that a connection is open. Returns an error if the server has closed it. Leaves replies
+/// unread.
 fn look(stream: &TcpStream) -> io::Result<()> {
     match stream.peek(&mut [0]) {
         Ok(0) => Err(io::ErrorKind::ConnectionReset.into()),
@@ -393,7 +395,7 @@ fn say_nothing(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
     look(stream)
 }
 
-/// Sends one byte of a request that is too long to be completed.
+/// Sends one byte of a request that is so long that it never ends.
 fn drip(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     const REQUEST: &[u8] = b"*3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$16000\r\n";
     let byte = REQUEST.get(turn).copied().unwrap_or(b'x');
@@ -416,7 +418,7 @@ fn ask_and_not_read(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     stream.write_all(&bytes)
 }
 
-/// Sends a part of a request and prepares a reset for the close of the connection.
+/// Sends a part of a request, and sets the socket to end with a reset when it is closed.
 fn reset(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
     stream.write_all(b"*2\r\n$4\r\nAUTH\r\n$8\r\nsec")?;
     Ok(set_socket_linger(&*stream, Some(Duration::ZERO))?)

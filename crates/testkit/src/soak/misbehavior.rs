@@ -1,5 +1,5 @@
-//! Misbehavior of clients, by mistake or on purpose. The server may close the client because of it.
-//! The misbehavior must have no other effect.
+//! The kinds of misbehavior of clients, by mistake or on purpose. The server may close the client
+//! because of it. Other clients must not notice it.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -10,35 +10,35 @@ use super::Run;
 use crate::client::{Client, ClientError};
 use crate::rng::Rng;
 
-/// One kind of trouble: its name, the number of clients that make it at a time, and one round of
-/// it.
-pub(super) struct FileError {
+/// One kind of misbehavior: its name, the number of clients that do it at a time, and the function
+/// for one round of it.
+pub(super) struct Misbehavior {
     pub(super) name: &'static str,
     pub(super) clients: usize,
     round: fn(&mut Maker<'_>) -> Result<(), ClientError>,
 }
 
-/// All kinds of trouble.
-pub(super) static ALL: &[FileError] = &[
-    FileError { name: "hog", clients: 2, round: hog },
-    FileError { name: "long commands", clients: 1, round: long_commands },
-    FileError { name: "slow reader", clients: 2, round: slow_reader },
-    FileError { name: "vanishing", clients: 1, round: vanish },
-    FileError { name: "giant keys", clients: 1, round: giant_keys },
-    FileError { name: "subscribers", clients: 1, round: subscribers },
-    FileError { name: "trackers", clients: 1, round: trackers },
-    FileError { name: "garbage", clients: 1, round: garbage },
-    FileError { name: "killer", clients: 1, round: killer },
+/// All kinds of misbehavior.
+pub(super) static ALL: &[Misbehavior] = &[
+    Misbehavior { name: "hog", clients: 2, round: hog },
+    Misbehavior { name: "long commands", clients: 1, round: long_commands },
+    Misbehavior { name: "slow reader", clients: 2, round: slow_reader },
+    Misbehavior { name: "vanishing", clients: 1, round: vanish },
+    Misbehavior { name: "giant keys", clients: 1, round: giant_keys },
+    Misbehavior { name: "subscribers", clients: 1, round: subscribers },
+    Misbehavior { name: "trackers", clients: 1, round: trackers },
+    Misbehavior { name: "garbage", clients: 1, round: garbage },
+    Misbehavior { name: "killer", clients: 1, round: killer },
 ];
 
-/// A client that makes trouble.
+/// A client that misbehaves.
 struct Maker<'r> {
     run: &'r Run<'r>,
     rng: Rng,
 }
 
-impl FileError {
-    /// Makes trouble until the run is over.
+impl Misbehavior {
+    /// Runs rounds of one kind of misbehavior until the run is over.
     ///
     /// # Panics
     /// Panics when the server is stuck or sends bytes that are not a reply.
@@ -56,8 +56,8 @@ impl FileError {
 
 /// Number of requests that a hog sends at a time.
 const PIPELINE: usize = 5_000;
-/// Number of different keys that the hogs write, with a time to live. They need many times the
-/// memory of the run.
+/// Number of different keys that the hogs write, with a time to live. All of them together would
+/// need many times the memory limit.
 const VOLATILE_KEYS: usize = 2_000_000;
 
 /// Sends pipelines of writes, each in full before it reads the first reply.
@@ -101,7 +101,7 @@ fn long_commands(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Requests much more data than it reads, and closes.
+/// Requests much more data than it reads, then closes the connection.
 fn slow_reader(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let mut client = maker.run.connect();
     client.request(&["SET", "slow", &"x".repeat(200_000), "EX", "100"])?;
@@ -140,8 +140,8 @@ fn vanish(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Creates sets, lists and strings of up to 4 MB, and overwrites a union and a copy of the set.
-/// Removes each by DEL, UNLINK, expiry, or overwriting.
+/// Creates sets, lists and strings of up to 4 MB. Stores a union and a copy of the set over
+/// existing keys. Removes each by DEL, UNLINK, expiry, or overwriting.
 fn giant_keys(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let mut client = maker.run.connect();
     let members: Vec<String> = (0..2_000).map(|n| format!("{}:{n}", maker.rng.below(10))).collect();
@@ -229,7 +229,7 @@ fn garbage(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     }
 }
 
-/// Kills subscribers, pauses writes for a moment, asks for lists of all clients.
+/// Kills subscribers, pauses writes for a short time, and requests lists of all clients.
 fn killer(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let mut client = maker.run.connect();
     client.request(&["CLIENT", "KILL", "TYPE", "pubsub"])?;

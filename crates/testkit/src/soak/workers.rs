@@ -25,7 +25,7 @@ const SHORT_PERCENT: usize = 5;
 /// Maximum number of elements in one push.
 const PUSH_MAX: usize = 8;
 
-/// Maximum time for which pushes may be refused for lack of memory.
+/// Maximum time for which the server may refuse pushes for lack of memory.
 const ROOM_WITHIN: Duration = Duration::from_secs(20);
 
 struct Worker {
@@ -98,7 +98,8 @@ fn wait(worker: &mut Worker, queues: &[String; 2], rng: &mut Rng) {
     send(worker, &["BLPOP", &queues[0], &queues[1], timeout]);
 }
 
-/// Returns the element that a worker receives. After an unblocking or a timeout it blocks again.
+/// Waits for the element of a worker and returns it. After an unblocking or a timeout, the worker
+/// blocks again.
 fn take(worker: &mut Worker, queues: &[String; 2]) -> String {
     loop {
         match worker.client.read() {

@@ -1,5 +1,5 @@
-//! Loads that keep a server busy while the probe measures it. A *hog* is a client that sends a
-//! pipeline repeatedly.
+//! The loads that keep a server busy while the probe measures its latency. A *hog* is a client that
+//! sends the same pipeline again and again.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use testkit::{Client, ServerProcess, Value};
 
 use crate::{Figures, probe};
 
-/// Duration of a load before the measurement starts.
+/// Time for which a load runs before the measurement starts.
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Number of keys that all expire within one second.
 const EXPIRING: usize = 6_000_000;
@@ -65,7 +65,7 @@ pub fn run(
     Ok(())
 }
 
-/// Returns a pipeline of 20,000 SETs for hog `index`; each hog writes its own keys.
+/// Returns a pipeline of 20,000 SETs for hog number `index`. Each hog writes its own keys.
 fn sets(index: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for number in 0..20_000 {
@@ -88,8 +88,8 @@ fn fill(control: &mut Client, verb: &str, key: &str, values: &[String]) -> Resul
     Ok(())
 }
 
-/// Sends each pipeline repeatedly from its own client, which reads all replies, and probes the
-/// server meanwhile.
+/// Starts one client per pipeline, which sends it again and again and reads all replies. Probes the
+/// server meanwhile, for `time`.
 fn hogs(server: &ServerProcess, time: Duration, figures: &mut Figures, pipelines: &[Vec<u8>]) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -105,7 +105,8 @@ fn hogs(server: &ServerProcess, time: Duration, figures: &mut Figures, pipelines
     });
 }
 
-/// Sends a pipeline repeatedly as one client. Reads the replies without checking them.
+/// Sends a pipeline again and again as one client, until `is_over` is set. Reads the replies
+/// without checking them.
 fn hog(server: &ServerProcess, pipeline: &[u8], is_over: &AtomicBool) {
     let mut writer = TcpStream::connect(("127.0.0.1", server.port())).expect("the server listens");
     let mut reader = writer.try_clone().expect("a descriptor is left");

@@ -47,7 +47,7 @@ struct Options {
     rounds: usize,
 }
 
-/// A server: a function that starts it, and its name in the table.
+/// A server to measure: its name in the table, and the function that starts it.
 struct Engine {
     name: String,
     start: Box<dyn Fn() -> std::io::Result<ServerProcess>>,
@@ -58,7 +58,7 @@ struct Engine {
 pub struct Figures {
     /// The latencies of PING and of GET, in microseconds.
     probes_us: [Histogram<u64>; 2],
-    /// The load's own results, one text per round.
+    /// Further results that a load has measured itself, one text per round.
     reported: Vec<String>,
 }
 

@@ -1,13 +1,15 @@
-//! Measures the time without writes when a primary is lost:
+//! Measures the time without accepted writes when a primary is lost and Sentinels promote a
+//! replica:
 //!
 //! ```sh
 //! cargo run --release -p testkit --features saves --bin failover-times -- \
 //!     --peer redis=redis-server --rounds 20
 //! ```
-//! Each run starts a primary, two replicas and three Sentinels (see `set.rs`), has one client write
-//! every 2 ms, and takes the primary away at a random moment. The time is that from the last write
-//! that the primary acknowledged until another server acknowledges one. The client asks the
-//! Sentinels for the primary after each error, and after a reply that takes more than 100 ms.
+//! Each run starts a primary, two replicas and three Sentinels (see `set.rs`). One client writes
+//! every 2 ms, and the primary is lost at a random moment. The measured time starts with the last
+//! write that the primary acknowledged. It ends with the first write that another server
+//! acknowledged. The client asks the Sentinels for the primary after each error, and after a reply
+//! that takes more than 100 ms.
 //!
 //! A round measures each server once for each kind of loss, so that a change of the machine's speed
 //! affects all servers alike. Saker is the `saker-server` built in the folder of this program, or
@@ -35,7 +37,7 @@ struct Options {
     /// `NAME=COMMAND`: a server to compare with.
     #[arg(long)]
     peer: Vec<String>,
-    /// The command of the Sentinels, which gets `--sentinel`.
+    /// The command line of a Sentinel; `--sentinel` is appended.
     #[arg(long, default_value = "redis-server")]
     sentinel: String,
     /// Ways to lose the primary.
@@ -47,35 +49,36 @@ struct Options {
     /// Number of I/O threads of Saker.
     #[arg(long, default_value_t = 2)]
     io_threads: usize,
-    /// The time after which a Sentinel takes a silent server for down, in milliseconds.
+    /// The time after which a Sentinel considers a silent server down (`down-after-milliseconds`).
     #[arg(long, default_value_t = 1000)]
     down_after_ms: u32,
 }
 
-/// A server and its name in the table.
+/// A server to measure: its name in the table, and its command line.
 struct Engine {
     name: String,
     line: Vec<OsString>,
-    /// Its options, behind the configuration file.
+    /// Its options, which follow the configuration file on the command line.
     options: Vec<String>,
 }
 
 /// The results of one run.
 #[derive(Clone, Copy)]
 struct Times {
-    /// From the last write that the lost primary acknowledged to the first one of another server.
+    /// The time from the last write that the lost primary acknowledged to the first that another
+    /// server acknowledged.
     without_writes: Duration,
-    /// From the loss until another server has the role of a primary.
+    /// The time from the loss until INFO of another server states the role of a primary.
     until_promoted: Duration,
 }
 
-/// Pause between two writes, and between two looks at the roles.
+/// Pause between two writes, and between two checks of the replicas' roles.
 const PACE: Duration = Duration::from_millis(2);
-/// The time of a reply after which the client asks the Sentinels.
+/// The time without a reply after which the client asks the Sentinels for the primary.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The time without writes after which a run has failed.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
-/// The times of writes before the loss, of which one is chosen.
+/// The range from which the time of the loss is drawn, in milliseconds after the first write.
 const BEFORE_LOSS_MS: std::ops::Range<u64> = 500..2500;
 
 fn main() -> ExitCode {
@@ -134,7 +137,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the median and the worst of the times.
+/// Formats the median and the maximum of a time over all runs as a cell of the table.
 fn cell(times: &[Times], of: fn(&Times) -> Duration) -> String {
     let mut sorted: Vec<f64> = times.iter().map(|one| of(one).as_secs_f64()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -146,7 +149,7 @@ fn cell(times: &[Times], of: fn(&Times) -> Duration) -> String {
     format!("{median:.2} s, {:.2} s", sorted[sorted.len() - 1])
 }
 
-/// Writes to the primary until another one accepts the writes.
+/// Runs once: writes to the primary, causes the loss, and writes until another server acknowledges.
 fn measure(mut set: Set, loss: Loss) -> Result<Times, Box<dyn Error>> {
     let primary = set.primary_port();
     // On a busy machine a reply may take longer than the client would wait later.
@@ -179,7 +182,8 @@ fn measure(mut set: Set, loss: Loss) -> Result<Times, Box<dyn Error>> {
     })
 }
 
-/// Waits until a replica says that it is a primary. Returns the time; `None` at the end of the run.
+/// Waits until a replica states in INFO that it is a primary. Returns this moment; `None` if
+/// `is_over` is set before.
 fn promotion(set: &Set, is_over: &AtomicBool) -> Option<Instant> {
     while !is_over.load(Relaxed) {
         for port in set.replica_ports() {
@@ -195,8 +199,8 @@ fn promotion(set: &Set, is_over: &AtomicBool) -> Option<Instant> {
     None
 }
 
-/// Writes after the loss. Returns the time of the last write that `former` acknowledged, and of the
-/// first one that another server acknowledged.
+/// Writes after the loss until a server other than `former`, the lost primary, acknowledges a
+/// write. Returns the times of the last write that `former` acknowledged and of this write.
 fn write_again(
     set: &Set,
     client: Client,
@@ -229,7 +233,7 @@ fn connect(port: u16) -> io::Result<Client> {
     Ok(client)
 }
 
-/// Returns true if a write is acknowledged in time.
+/// Sends one write. Returns true if it is acknowledged within [`PATIENCE`].
 fn is_written(client: &mut Client) -> bool {
     matches!(client.request(&["INCR", "n"]), Ok(Value::Integer(_)))
 }

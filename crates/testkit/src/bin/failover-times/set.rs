@@ -1,4 +1,5 @@
-//! A primary, two replicas and three Sentinels, and the ways to lose the primary.
+//! The servers of one run: a primary, two replicas and three Sentinels; and the ways to lose the
+//! primary.
 
 use std::ffi::OsString;
 use std::fmt::{self, Display, Formatter};
@@ -14,23 +15,23 @@ use testkit::process::free_port;
 use testkit::replication::Proxy;
 use testkit::{Address, Client, ServerProcess, Value};
 
-/// The number of servers, and that of Sentinels.
+/// The number of servers, and also the number of Sentinels.
 const COUNT: usize = 3;
-/// The name of the watched primary.
+/// The name under which the Sentinels monitor the primary.
 const NAME: &str = "main";
 /// Maximum time until the Sentinels know all servers and each other.
 const DISCOVERED_WITHIN: Duration = Duration::from_secs(120);
-/// Pause between two looks at the Sentinels.
+/// Pause between two queries of the Sentinels.
 const POLL: Duration = Duration::from_millis(50);
 
 /// A way to lose a primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Loss {
-    /// Its process is killed: its connections end.
+    /// SIGKILL: the process ends and its connections are closed.
     Kill,
-    /// Its process stops: its connections stay, and it does not answer.
+    /// SIGSTOP: the process is suspended. Its connections stay open, and it does not answer.
     Stop,
-    /// Its connections stay, and transport nothing that it sends.
+    /// The proxy forwards nothing from the server. Its connections stay open.
     Cut,
 }
 
@@ -42,7 +43,7 @@ impl Display for Loss {
 }
 
 impl Loss {
-    /// Returns the word for the table.
+    /// Returns the name of the loss in the table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kill => "killed",
@@ -52,33 +53,33 @@ impl Loss {
     }
 }
 
-/// A server, with the proxy through which all others reach it, if there is one.
+/// A server, and the proxy through which all others reach it if the loss is a cut.
 struct Server {
-    /// `None` once it is killed.
+    /// The server's process; `None` after it was killed.
     process: Option<ServerProcess>,
     proxy: Option<Proxy>,
     port: u16,
 }
 
 impl Server {
-    /// Returns the port at which it is reached.
+    /// Returns the port at which others reach the server: that of the proxy, if there is one.
     fn outer_port(&self) -> u16 {
         self.proxy.as_ref().map_or(self.port, Proxy::port)
     }
 }
 
-/// The servers, of which the first one is the primary, and their Sentinels.
+/// The servers of one run and their Sentinels. The first server is the primary.
 pub struct Set {
     servers: Vec<Server>,
     sentinels: Vec<ServerProcess>,
-    /// The configuration files, which the Sentinels let the servers write.
+    /// The folder of the configuration files, which the Sentinels make the servers rewrite.
     folder: TempDir,
 }
 
 impl Set {
-    /// Starts servers and Sentinels, and waits until the Sentinels know all of them. `server` is
-    /// the command line without the configuration file, and the options behind it; `sentinel` the
-    /// command line and `down-after-milliseconds`. Before a cut, servers are reached by proxies.
+    /// Starts the servers and Sentinels, and waits until the Sentinels know all of them. `server`
+    /// is (command line, options after the configuration file). `sentinel` is (command line,
+    /// `down-after-milliseconds`). With [`Loss::Cut`], the servers are reached by proxies.
     pub fn start(
         server: (&[OsString], &[String]),
         sentinel: (&[OsString], u32),
@@ -135,17 +136,18 @@ impl Set {
         Ok(())
     }
 
-    /// Returns the port at which the first primary is reached.
+    /// Returns the port at which clients reach the first primary.
     pub fn primary_port(&self) -> u16 {
         self.servers[0].outer_port()
     }
 
-    /// Returns the own ports of the replicas.
+    /// Returns the ports of the two replicas themselves, not of their proxies.
     pub fn replica_ports(&self) -> impl Iterator<Item = u16> {
         self.servers[1..].iter().map(|server| server.port)
     }
 
-    /// Returns the port of the primary that the first Sentinel names which answers.
+    /// Asks the Sentinels for the primary in order. Returns the port of the first answer; `None`
+    /// without an answer.
     pub fn named_primary(&self) -> Option<u16> {
         self.sentinels.iter().find_map(|sentinel| {
             let mut client = Client::connect(&Address::port(sentinel.port())).ok()?;
@@ -155,10 +157,10 @@ impl Set {
         })
     }
 
-    /// Takes the primary away.
+    /// Causes the loss of the primary.
     ///
     /// # Errors
-    /// Its process has ended before.
+    /// The primary's process has already ended.
     pub fn lose(&mut self, loss: Loss) -> io::Result<()> {
         let primary = &mut self.servers[0];
         match loss {
@@ -173,7 +175,7 @@ impl Set {
     }
 }
 
-/// Returns true if a Sentinel knows all servers and Sentinels, and finds the primary well.
+/// Returns true if a Sentinel knows all servers and Sentinels, and considers the primary up.
 fn knows_all(sentinel: &ServerProcess) -> bool {
     let Ok(mut client) = Client::connect(&sentinel.address()) else { return false };
     let Ok(Value::Array(words)) = client.request(&["SENTINEL", "MASTER", NAME]) else { return false };

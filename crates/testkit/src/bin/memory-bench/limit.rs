@@ -1,5 +1,6 @@
-//! A memory limit under load: several clients overwrite strings of all sizes and collections of all
-//! types, with and without expiry, while used and resident memory are sampled.
+//! The measurement of a memory limit under load. Clients overwrite strings of all sizes and
+//! collections of all types, with and without expiry. Used and resident memory are sampled
+//! meanwhile.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -14,7 +15,7 @@ use crate::{Servers, info, resident_bytes, set_option};
 pub struct Options {
     #[command(flatten)]
     servers: Servers,
-    /// The limit in megabytes.
+    /// The limit (`maxmemory`) in megabytes.
     #[arg(long, default_value_t = 100)]
     megabytes: u64,
     /// The eviction policy.
@@ -33,7 +34,7 @@ pub struct Options {
 
 /// Pause between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(5);
-/// Number of requests in a pipeline.
+/// Number of requests that a client sends in one pipeline.
 const BATCH: usize = 20;
 
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {

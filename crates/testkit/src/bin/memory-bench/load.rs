@@ -1,5 +1,5 @@
-//! The load of the stall measurements on a value of millions of elements. It defines the growth of
-//! the value and the ways to remove it: at once, or a few elements at a time.
+//! The load of the stall measurements: a value of millions of elements. This file defines how the
+//! value grows and how it is removed: at once, or a few elements at a time.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::{Servers, info, set_option};
 pub struct Options {
     #[command(flatten)]
     pub servers: Servers,
-    /// Number of elements of the value.
+    /// Number of elements of the big value.
     #[arg(long, default_value_t = 1_000_000)]
     pub elements: usize,
-    /// Ways to measure, by their names in the table; all if none is given.
+    /// Names of the ways to measure, as in the table; all if none is given.
     #[arg(long, value_delimiter = ',')]
     ways: Vec<String>,
     /// Types of the value to measure.
@@ -36,7 +36,7 @@ impl Options {
 const ELEMENTS_PER_REQUEST: usize = 10;
 /// Number of elements that one request adds outside of measurements.
 const ELEMENTS_PER_REQUEST_UNMEASURED: usize = 200;
-/// Number of requests in a pipeline.
+/// Number of requests that the client sends in one pipeline.
 const BATCH: usize = 10;
 /// Time for which memory stays over the limit before the limit is removed.
 const EVICTING: Duration = Duration::from_millis(1500);
@@ -44,7 +44,7 @@ const EVICTING: Duration = Duration::from_millis(1500);
 /// A step of a [`Way`].
 #[derive(Clone, Copy)]
 pub enum Step {
-    /// Sends a request.
+    /// Sends these requests, one after the other.
     Send(&'static [&'static str]),
     /// Lowers `maxmemory` so that the value is evicted.
     Evict,
@@ -54,7 +54,7 @@ pub enum Step {
 
 use Step::{Evict, Send, Shrink};
 
-/// A measured way to remove or shrink a value.
+/// A measured way to remove or shrink the big value.
 pub struct Way {
     pub name: &'static str,
     /// The types that it applies to; all if empty.
@@ -84,14 +84,14 @@ const fn over(name: &'static str, types: &'static [&'static str], steps: &'stati
     Way { name, types, before: OTHERS, steps }
 }
 
-/// Steps that create the small values by which the big value is overwritten.
+/// Steps that create small values, which later overwrite the big value.
 const OTHERS: &[Step] = &[
     Send(&["SET", "other", "x"]),
     Send(&["SADD", "other-set", "member"]),
     Send(&["ZADD", "other-zset", "1", "member"]),
 ];
 
-/// All ways.
+/// All ways to remove or shrink the big value.
 pub const WAYS: &[Way] = &[
     way("DEL", &[Send(&["DEL", "big"])]),
     way("UNLINK", &[Send(&["UNLINK", "big"])]),
@@ -114,7 +114,7 @@ pub const WAYS: &[Way] = &[
     shrinking("LPOP count", &["list"], &[Shrink("LPOP")]),
 ];
 
-/// Runs one step of a way on the value. Calls `after_batch` whenever replies have arrived.
+/// Runs one step of a way on the big value. Calls `after_batch` after each batch of replies.
 pub fn take(
     step: Step,
     client: &mut Client,
@@ -138,7 +138,8 @@ pub fn take(
     }
 }
 
-/// Evicts the value by lowering the limit below the used memory.
+/// Lowers `maxmemory` below the used memory for [`EVICTING`], so that the server evicts the big
+/// value.
 fn evict(client: &mut Client) -> Result<(), Box<dyn Error>> {
     client.request(&["PEXPIRE", "big", "100000000"])?;
     let used = info(client, "memory", "used_memory")?;
@@ -157,7 +158,7 @@ pub enum Pace {
     Quick,
 }
 
-/// Writes `elements` elements to the value.
+/// Adds `elements` elements to the big value. Calls `after_batch` after each batch of replies.
 pub fn fill(
     client: &mut Client,
     kind: &str,
@@ -199,12 +200,12 @@ fn element(number: usize) -> String {
     format!("element:{number}")
 }
 
-/// Returns a score; scores are unordered, like the members' names.
+/// Returns the score of element `number`. Successive elements have unordered scores.
 fn score(number: usize) -> String {
     ((number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24).to_string()
 }
 
-/// Removes the elements a few at a time.
+/// Removes all elements of the big value, a few per request, by the command `name`.
 fn shrink(
     client: &mut Client,
     kind: &str,

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use testkit::{Client, ServerProcess, Value, peer, saker};
 
-/// Measures memory limits and stalls.
+/// Measures memory limits, saves, and waits caused by big values.
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -39,7 +39,7 @@ struct Arguments {
 enum What {
     /// Hit rates of eviction policies on a trace with Zipf's distribution.
     Zipf(zipf::Options),
-    /// Used and resident memory under a mixed overwriting load.
+    /// Used and resident memory at a memory limit, under a load that overwrites all types.
     Limit(limit::Options),
     /// Saves and loads: time, memory, latencies.
     Save(save::Options),

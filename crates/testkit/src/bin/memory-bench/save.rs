@@ -1,9 +1,9 @@
-//! Saves, and rewrites of the append-only file: their duration, their memory cost, and the latency
-//! of clients meanwhile. Also the load time of the file, and the time until the server first
-//! answers.
+//! The measurement of saves and of rewrites of the append-only file: their duration, their memory
+//! cost, and the latency of clients meanwhile. Also measured: the load time of the file, and the
+//! time until the loading server first answers.
 //!
-//! Writers keep a steady rate, so that a stall shows as requests with a long latency, not as a
-//! lower rate. Right before each phase with a save there is a phase without one.
+//! Writers send requests at a fixed rate. So a stall shows as requests with a long latency, not as
+//! a lower rate. Before each phase with a save there is a phase without one, as the control.
 
 use std::error::Error;
 use std::path::Path;
@@ -20,11 +20,11 @@ use crate::{Servers, info, resident_bytes, set_option};
 
 /// Duration of a phase without a save.
 const CONTROL: Duration = Duration::from_secs(3);
-/// Minimum latency of a request that counts as long.
+/// Minimum latency of a request that is counted as long.
 const LONG: Duration = Duration::from_millis(5);
 /// Number of commands in a pipeline while the data is created.
 const FILL_BATCH: usize = 1000;
-/// Pause between two samples of the memory or of INFO.
+/// Pause between two samples of the memory, and between two reads of INFO.
 const LOOK: Duration = Duration::from_millis(5);
 /// Number of connections of the writers.
 const WRITERS: u64 = 4;
@@ -50,7 +50,7 @@ pub struct Options {
     rewrite: bool,
 }
 
-/// The counters of the writers: all requests, the long ones, and the longest latency.
+/// The counters of the writers: requests, requests with a long latency, and the longest latency.
 #[derive(Default)]
 struct Seen {
     requests: AtomicU64,
@@ -120,7 +120,7 @@ fn measure(options: &Options, name: &str) -> Result<String, Box<dyn Error>> {
     ))
 }
 
-/// Waits until a field of INFO's persistence section is no longer 1.
+/// Waits until `field` of INFO's persistence section is no longer 1.
 fn wait_while(client: &mut Client, field: &str) -> Result<(), Box<dyn Error>> {
     while info(client, "persistence", field)? == 1 {
         thread::sleep(LOOK);
@@ -162,7 +162,7 @@ fn fill(client: &mut Client, options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The results of a phase.
+/// The results of one phase of the measurement.
 struct Phase {
     seen: Arc<Seen>,
     took: Duration,
@@ -170,7 +170,7 @@ struct Phase {
     rss_peak: u64,
 }
 
-/// Runs the writers while `during` runs.
+/// Runs the writers for as long as `during` takes. Returns the results.
 fn phase(
     server: &ServerProcess,
     options: &Options,
@@ -227,7 +227,8 @@ fn family_bytes(pid: u32) -> u64 {
     resident_bytes(pid).unwrap_or(0) + copied
 }
 
-/// Writes `rate` requests per second. A request that is already due is sent without a pause.
+/// Writes `rate` requests per second. The time at which each request is due is fixed in advance. A
+/// request that is already due is sent without a pause.
 fn write(
     address: &Address,
     (number, keys, big): (u64, u64, bool),

@@ -10,12 +10,12 @@ use std::path::Path;
 /// itself.
 const BACKGROUND: &[&str] = &["housekeeper", "metrics", "bio_", "jemalloc", "log"];
 
-/// The scheduled time of a thread so far, in nanoseconds.
+/// The total times of a thread in the scheduler since its start, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuTime {
-    /// Time on a core.
+    /// The time that it ran on a core.
     pub running_ns: u64,
-    /// Time ready to run, waiting for a core.
+    /// The time that it was ready to run but waited for a core.
     pub ready_ns: u64,
 }
 
@@ -29,7 +29,7 @@ impl CpuTime {
     }
 }
 
-/// A clock of a thread: it reads the thread's running and ready times.
+/// A source of one thread's [`CpuTime`]: an open file of /proc.
 pub struct ThreadClock {
     schedstat: File,
     stat: File,
@@ -56,7 +56,8 @@ impl ThreadClock {
         Ok(CpuTime { running_ns: next(), ready_ns: next() })
     }
 
-    /// Returns true if the thread waits for something other than a core. Then its clock is exact.
+    /// Returns true if the thread sleeps (it neither runs nor waits for a core). Then its clock is
+    /// exact.
     pub fn is_asleep(&self) -> io::Result<bool> {
         // The state follows the name in parentheses.
         let mut text = [0; 64];

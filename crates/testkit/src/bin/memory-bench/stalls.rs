@@ -1,11 +1,11 @@
-//! Stalls: the waits of a client that reads keys in a loop while another client makes a value of
-//! millions of elements grow and removes it. They are measured for each type and each way, with an
-//! idle control right before each.
+//! Stalls: the waits of a client that reads keys in a loop while another client works on a value of
+//! millions of elements. The value grows and is then removed. Each type and each way of removal is
+//! measured, right after a control without the other client.
 //!
-//! On a machine with other load, a wait alone says little. The reader, or the thread that serves
-//! it, may have been ready without a core. So each wait is also counted without that time, which
-//! the kernel records. The rest is work for other clients on the thread, a lock, or the kernel's
-//! own work.
+//! On a machine with other load, a long wait alone proves little: the reader, or the server's
+//! thread, may have been ready without a core. The kernel records this time. So each wait is also
+//! counted without it. The rest is work for other clients on the thread, a lock, or work of the
+//! kernel.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,12 +17,13 @@ use testkit::{Client, ServerProcess};
 use crate::load::{self, Options, Pace, WAYS};
 use crate::serving::{CpuTime, ThreadClock, serving_threads};
 
-/// Duration of the control, and of the reading after a value is removed: freeing it in the
-/// background may cause stalls, too.
+/// Duration of the control, and of the reading after a value is removed. The server may still free
+/// the value in the background and cause stalls.
 const AFTERMATH: Duration = Duration::from_millis(1500);
 /// Minimum length of a wait that counts as long.
 const LONG: Duration = Duration::from_millis(1);
-/// Number of requests that identify the thread that serves the reader.
+/// Number of requests sent to find the server's thread that serves the reader: the one that uses
+/// the most CPU time.
 const PROBES: usize = 2000;
 
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -103,21 +104,23 @@ struct Reading {
     phase: AtomicU64,
 }
 
-/// The director of a reader: begins phases and receives the waits of each ended phase.
+/// The part that directs the reader's thread: it begins phases, and receives the waits of each
+/// ended phase.
 struct ReaderControl<'r> {
     reading: &'r Reading,
     phases: Receiver<Waits>,
 }
 
 impl ReaderControl<'_> {
-    /// Ends the phase and returns its waits.
+    /// Ends the present phase and returns the waits of the reader during it.
     fn take(&self) -> Result<Waits, Box<dyn Error>> {
         self.reading.phase.fetch_add(1, Relaxed);
         Ok(self.phases.recv_timeout(Duration::from_secs(120))?)
     }
 }
 
-/// Reads in a loop until the last phase ends. Every other read accesses the big value itself.
+/// Reads keys in a loop until the last phase has ended. Every other read accesses the big value
+/// itself.
 fn read_on(reading: &Reading, mut client: Client, server: &ThreadClock, phases: &Sender<Waits>) {
     let Ok(own) = ThreadClock::own() else { return };
     let ready = || [&own, server].map(|clock| clock.read().unwrap_or_default());
@@ -164,7 +167,8 @@ fn server_of(client: &mut Client, server: &ServerProcess) -> Result<ThreadClock,
     Ok(clocks.into_iter().nth(busiest).expect("one of them"))
 }
 
-/// The name of the way, the reader's waits during it, and the waits in the idle time before.
+/// A row of the table: the way of removal, the reader's waits during it, and the waits of the
+/// control before.
 type Row = (String, Waits, Waits);
 
 fn measure(options: &Options, name: &str, kind: &str) -> Result<Vec<Row>, Box<dyn Error>> {

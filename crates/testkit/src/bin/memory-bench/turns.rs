@@ -1,10 +1,10 @@
 //! Turns: the maximum CPU time that a thread spends on a few requests while a value of millions of
-//! elements grows and is removed. Only threads that serve clients count. Other clients of the same
-//! thread wait for this time. Other load on the machine does not influence it.
+//! elements grows and is removed. Only threads that serve clients count: other clients of such a
+//! thread must wait for this time. Other load on the machine does not influence it.
 //!
-//! One client sends ten requests of ten elements (or one that removes the value) and waits for the
-//! replies. No other client is connected. The threads' clocks are read when they sleep again, so
-//! that work after a reply counts, too.
+//! One client sends ten requests of ten elements each, or one request that removes the value, and
+//! waits for the replies. No other client is connected. The CPU time of the threads is read when
+//! they sleep again, so that work after a reply counts, too.
 
 use std::error::Error;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::serving::{ThreadClock, serving_threads};
 /// Duration of the measurement after the last reply, for the work after it (expiry, the server's
 /// periodic work).
 const AFTERMATH: Duration = Duration::from_millis(500);
-/// Pause between two readings of the clocks during [`AFTERMATH`].
+/// Pause between two readings of the threads' CPU times during [`AFTERMATH`].
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A row of the table: the name of the way, and the longest turn in milliseconds.
@@ -36,7 +36,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The last readings of the clocks of a server's threads, and the longest turn since the reset.
+/// The last readings of the CPU time of a server's threads, and the longest turn since the reset.
 struct Watch {
     clocks: Vec<ThreadClock>,
     running_ns: Vec<u64>,
@@ -50,14 +50,15 @@ impl Watch {
         Ok(Self { clocks, running_ns, longest_ns: 0 })
     }
 
-    /// Starts a new measurement.
+    /// Reads the CPU times as the start of a new measurement.
     fn reset(&mut self) -> Result<(), Box<dyn Error>> {
         self.look()?;
         self.longest_ns = 0;
         Ok(())
     }
 
-    /// Waits until the threads sleep. Counts the time of each since the last reading as one turn.
+    /// Waits until all threads sleep. Counts the CPU time of each since the last reading as one
+    /// turn.
     fn look(&mut self) -> Result<(), Box<dyn Error>> {
         for (clock, before) in self.clocks.iter().zip(&mut self.running_ns) {
             while !clock.is_asleep()? {

@@ -1,12 +1,12 @@
-//! Hit rates: one client uses the server as a cache. It requests keys by Zipf's distribution and
-//! stores the missing ones. Requests are sent at a fixed rate, because LRU clocks tick in seconds
-//! and LFU clocks in minutes. Sent at full speed, the whole trace would fall into a few ticks, and
-//! the evicted keys would be random.
+//! Hit rates of eviction: one client uses the server as a cache. It reads keys by Zipf's
+//! distribution and stores those that are missing. Requests are sent at a fixed rate, because LRU
+//! clocks tick in seconds and LFU clocks in minutes. At full speed, the whole trace would fall into
+//! a few ticks, and the evicted keys would be random.
 //!
 //! There are two kinds of limits. The first makes the server hold `--keys` keys. It is found by
-//! trial during the first half, so that only the choice of evicted keys matters. The second is the
-//! same number of bytes for all servers, so that a server that needs fewer bytes for a key holds
-//! more keys.
+//! trial during the first half of the run, so that only the choice of evicted keys matters. The
+//! second is the same number of bytes for all servers. A server that needs fewer bytes for a key
+//! can then hold more keys.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub struct Options {
     /// adjusted so that the server holds `--keys` keys.
     #[arg(long)]
     room: Option<u64>,
-    /// The distribution's exponent.
+    /// The exponent of Zipf's distribution.
     #[arg(long, default_value_t = 0.99)]
     exponent: f64,
     /// Number of requests in a run; only hits of the second half count.
@@ -49,7 +49,7 @@ pub struct Options {
 
 /// Number of requests in a pipeline.
 const BATCH: usize = 100;
-/// Number of times that the limit is adjusted to the number of keys.
+/// Number of times that the memory limit is adjusted, to reach the wanted number of keys.
 const ADJUSTMENTS: usize = 20;
 
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {

@@ -1,4 +1,5 @@
-//! The clients of an I/O thread: they write to a primary, and read from every node.
+//! The client of an I/O thread of a node. On a primary it writes and reads; on a replica it only
+//! reads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,15 +20,17 @@ use super::node::{Cluster, Seen};
 use crate::Rng;
 use crate::simulator::host::SimulatedHost;
 
-/// Reads `t` in three places, which each transaction increments together, then `y` and `x`.
+/// A transaction that reads counter `t` from its three keys, then the counters `y` and `x`. A
+/// writer increments the three keys of `t` together.
 const READ: &[&str] = &["MULTI", "MGET t1 t2", "MGET y x", "SELECT 1", "GET t1", "SELECT 0", "EXEC"];
-/// Increments `t` under the locks of its keys.
+/// A transaction that increments the three keys of `t`, with only their shards locked.
 const LOCKED: &[&str] = &["MULTI", "INCR t1", "INCR t2", "SELECT 1", "INCR t1", "SELECT 0", "EXEC"];
-/// Increments `t` as the owner of the keyspace.
+/// A transaction that increments the three keys of `t` as the exclusive owner of the keyspace,
+/// which SWAPDB requires.
 const ALONE: &[&str] =
     &["MULTI", "INCR t1", "INCR t2", "SWAPDB 2 3", "SELECT 1", "INCR t1", "SELECT 0", "EXEC"];
 
-/// Runs `count` operations on an I/O thread of a node.
+/// Runs `count` reads and writes of one client, on the given I/O thread of a node.
 pub(super) fn run(cluster: &Cluster, (node, thread): (usize, usize), count: usize, mut rng: Rng) {
     let mut client = Client::new(cluster, node, thread, rng.next_u64());
     for _ in 0..count {
@@ -46,7 +49,7 @@ pub(super) fn run(cluster: &Cluster, (node, thread): (usize, usize), count: usiz
     cluster.clients.fetch_sub(1, Relaxed);
 }
 
-/// A client and the engine of its thread.
+/// A client with the engine that runs its requests.
 struct Client<'c> {
     cluster: &'c Cluster,
     node: usize,
@@ -67,7 +70,7 @@ impl<'c> Client<'c> {
         Self { cluster, node, thread, engine: Engine::new(executor), session }
     }
 
-    /// Runs a request in a turn of its own. Returns its reply.
+    /// Runs one request in its own turn, again until the engine accepts it. Returns the reply.
     fn run(&mut self, request: &str) -> Value {
         let node = &self.cluster.nodes[self.node];
         let shared = &*node.engine;
@@ -96,7 +99,8 @@ impl<'c> Client<'c> {
         decode(&bytes).ok().flatten().expect("each request has a reply").0
     }
 
-    /// Writes something. A node that follows by now refuses it.
+    /// Sends one random write request or transaction. It is refused if the node has become a
+    /// replica in the meantime.
     fn write(&mut self, rng: &mut Rng) {
         match rng.below(14) {
             0..3 => LOCKED.iter().for_each(|request| drop(self.run(request))),
@@ -128,8 +132,8 @@ impl<'c> Client<'c> {
         }
     }
 
-    /// Reads the counters, and checks that they show a prefix that is not older than what others
-    /// have seen. Returns the counters.
+    /// Reads the counters in one transaction. Checks that they show the state after a whole number
+    /// of units, and no older state than earlier reads of this node. Returns the counters.
     fn read(&mut self) -> Option<Seen> {
         let (before, loads) = self.cluster.with(self.node, |state| (state.seen, state.loads));
         let mut reply = Value::Null;
@@ -164,7 +168,7 @@ impl<'c> Client<'c> {
     }
 }
 
-/// Adds the numbers of a reply; a missing key counts as 0.
+/// Appends the integers in a reply to `numbers`; a missing key counts as 0.
 fn collect_numbers(value: &Value, numbers: &mut Vec<i64>) {
     match value {
         Value::Array(parts) => parts.iter().for_each(|part| collect_numbers(part, numbers)),

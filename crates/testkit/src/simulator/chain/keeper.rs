@@ -1,4 +1,4 @@
-//! The housekeeper of a node: active expiry, and freeing of values.
+//! The housekeeper of a simulated node: active expiry, and freeing of big values in steps.
 
 use engine::clock::Clock;
 use engine::expire::ActiveExpiry;
@@ -8,10 +8,10 @@ use super::node::Cluster;
 use crate::Rng;
 use crate::simulator::host::SimulatedHost;
 
-/// Maximum number of pieces of values that are freed at a time.
+/// Maximum number of pieces of big values that are freed in one step.
 const FREED_PIECES_PER_STEP: usize = 64;
 
-/// Runs until the run ends.
+/// Runs the housekeeper's thread until the cluster stops.
 pub(super) fn run(cluster: &Cluster, node: usize, mut rng: Rng) {
     let node = &cluster.nodes[node];
     let shared = &*node.engine;

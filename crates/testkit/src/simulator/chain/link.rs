@@ -1,4 +1,4 @@
-//! The thread that follows the primary of a node: handshake, snapshot, stream.
+//! The thread of a node that follows its primary: handshake, snapshot, then the stream of changes.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -22,20 +22,22 @@ use super::wire::Wire;
 use crate::Rng;
 use crate::simulator::host::SimulatedHost;
 
-/// The number of bytes under way from which a link takes no more.
+/// Maximum number of bytes on their way to a replica: while a link holds this many, the primary
+/// sends nothing more on it.
 pub(super) const WIRE_BYTES_MAX: usize = 2000;
-/// The number of bytes that are not applied from which the link receives no more.
+/// Maximum number of received bytes that are not applied: while a replica has this many, it
+/// receives nothing more.
 const INPUT_BYTES_MAX: usize = 2000;
-/// The maximum number of bytes that are received at once.
+/// Maximum number of bytes that a replica receives at once.
 const RECEIVED_BYTES_MAX: usize = 300;
 
-/// The answer of a primary to a request for synchronisation.
+/// The answer of a primary to a replica's request for synchronisation (PSYNC).
 enum Answer {
     Continue(ReplId),
     Full(Snapshot),
 }
 
-/// The data of a primary, as requests that make it.
+/// The data of a primary at one offset of its stream, as requests that rebuild it.
 struct Snapshot {
     id: ReplId,
     offset: u64,
@@ -43,7 +45,8 @@ struct Snapshot {
     requests: Vec<u8>,
 }
 
-/// Runs the thread until the run ends.
+/// Runs the thread until the cluster stops. It opens one link after another to the node that `node`
+/// follows at the time.
 pub(super) fn run(cluster: &Cluster, node: usize, mut rng: Rng) {
     while !cluster.stops() {
         let epoch = cluster.nodes[node].engine.server_state.role.epoch.load(Relaxed);
@@ -61,7 +64,7 @@ pub(super) fn run(cluster: &Cluster, node: usize, mut rng: Rng) {
     }
 }
 
-/// One connection to the primary.
+/// One connection of a replica to its primary.
 struct Link<'c> {
     cluster: &'c Cluster,
     node: usize,
@@ -84,7 +87,8 @@ impl<'c> Link<'c> {
         }
     }
 
-    /// Asks the primary to continue; `None` if it has no history to offer at present.
+    /// Asks the primary to continue the stream from `point`, else for a snapshot. Returns `None` if
+    /// the primary has no replication history at present.
     fn ask(&self, point: Option<(ReplId, u64)>) -> Option<Answer> {
         let id = self.cluster.with(self.upstream, |state| {
             let (id, next) = point?;
@@ -106,7 +110,8 @@ impl<'c> Link<'c> {
         state.wires.insert(self.client, Arc::clone(&self.wire));
     }
 
-    /// Takes a snapshot of the primary, and begins to follow its stream from there.
+    /// Takes a snapshot of the primary as the exclusive owner of its keyspace. Registers this
+    /// replica to receive the stream from the snapshot's offset on.
     fn snapshot(&self) -> Option<Snapshot> {
         let upstream = &self.cluster.nodes[self.upstream];
         upstream.engine.gate.exclusive(|alone| {
@@ -124,7 +129,8 @@ impl<'c> Link<'c> {
         })
     }
 
-    /// Continues with the history that the primary names. Returns false if the role has changed.
+    /// Continues under the replication ID `id`, which the primary has named. Returns false, and
+    /// does nothing, if the role of this node has changed.
     fn go_on_as(&self, id: ReplId) -> bool {
         let node = &self.cluster.nodes[self.node];
         node.engine.gate.exclusive(|_alone| {
@@ -139,7 +145,8 @@ impl<'c> Link<'c> {
         })
     }
 
-    /// Replaces the data. Returns false if the role has changed.
+    /// Replaces the data of this node by the snapshot. Returns false if the role of this node has
+    /// changed.
     fn load(&self, snapshot: &Snapshot, rng: &mut Rng) -> bool {
         let mut applier = self.applier(0, rng);
         let mut loading = Loading { link: self, snapshot };
@@ -163,7 +170,7 @@ impl<'c> Link<'c> {
         Applier::new(&node.engine, (info, db), self.epoch, rng.next_u64(), (node.clock.clone(), host))
     }
 
-    /// Applies the stream until the link is cut or the role changes.
+    /// Receives and applies the stream, until the link is cut or the role of this node changes.
     fn stream(&self, rng: &mut Rng) {
         let (start, db) = self
             .cluster
@@ -205,7 +212,7 @@ impl<'c> Link<'c> {
     }
 }
 
-/// Takes over the history of a snapshot at the moment at which its data is there.
+/// Takes over the replication history of a snapshot in the same step that replaces the data.
 struct Loading<'l, 'c> {
     link: &'l Link<'c>,
     snapshot: &'l Snapshot,
@@ -231,7 +238,7 @@ impl Applied for Loading<'_, '_> {
     }
 }
 
-/// The receiver of the stream: it feeds the nodes below.
+/// Appends the bytes of applied units to this node's own backlog, from which its replicas are fed.
 struct Receiver<'l, 'c> {
     link: &'l Link<'c>,
     offset: u64,
@@ -257,7 +264,7 @@ impl Applied for Receiver<'_, '_> {
     }
 }
 
-/// Returns a transaction that replaces the data by that of a keyspace.
+/// Returns a transaction whose requests replace all data by the data of `keyspace`.
 fn dump(keyspace: &Keyspace) -> Vec<u8> {
     let mut requests = vec![vec!["MULTI".to_owned()], vec!["FLUSHALL".to_owned()]];
     for shard in 0..SHARD_COUNT {

@@ -1,23 +1,22 @@
-//! Several engines in one run: a primary, replicas that apply its stream, and replicas of these.
+//! A scenario of replication: one primary, replicas that apply its stream, and replicas of these.
 //!
 //! Each node has an engine with two I/O threads, a housekeeper, and a thread for the link to its
-//! primary. It also has the state of a primary (`replicate`), which feeds the nodes below it. They
-//! run under shuttle as in the other scenarios. Each node has a clock of its own. Links deliver
-//! pieces of any size, stall and cut at any byte ([`network`]). Roles change at any time
-//! ([`roles`]). A replica is promoted while it applies. The former primary follows, with or without
-//! changes that no other node has.
+//! primary. It also has the state of a primary (`replicate`), which feeds its own replicas. All
+//! threads run under shuttle, which decides the order in which threads continue. Each node has a
+//! clock of its own. Links deliver pieces of any size, stall, and break at any byte ([`network`]).
+//! Roles change at any time ([`roles`]): a replica may be promoted while it applies the stream. The
+//! former primary then follows, possibly with changes that no other node has.
 //!
 //! **Checks.**
-//! - Reads of a node show the data after some prefix of units, and never an older one later
-//!   ([`clients`]). For this, transactions increment several keys together, and a client increments
-//!   `x` before `y`.
-//! - Each byte that a node appends to its history equals that of the primary at this offset. A
-//!   node that follows appends whole units only ([`truth`]).
-//! - Whoever owns the keyspace of a node that follows finds exactly the data of its offset, with
-//!   the
-//!   expired keys. An acknowledged offset is applied.
-//! - Backlogs, links and inputs stay within their limits.
-//! - At the end, all nodes have the same data, and each has taken up to the end of the history.
+//! - A read of a node shows the data after a whole number of units, and no later read shows an
+//!   older state ([`clients`]). To make this visible, a transaction increments several keys
+//!   together, and a client increments `x` before `y`.
+//! - Each byte that a node appends to its history equals the byte of the primary at the same
+//!   offset. A replica appends whole units only ([`truth`]).
+//! - The exclusive owner of a replica's keyspace finds exactly the data that belongs to the
+//!   replica's offset, expired keys included. An acknowledged offset is applied.
+//! - Backlogs, links and receive buffers stay within their limits.
+//! - At the end, all nodes have the same data, and each has applied the whole history.
 
 mod clients;
 mod keeper;
@@ -39,12 +38,12 @@ use super::STACK_BYTES;
 use super::schedule::SeededScheduler;
 use crate::Rng;
 
-/// The maximum number of yield points of a run: a constant part, and one for each operation. A run
-/// with more of them counts as an endless loop.
+/// The maximum number of yield points of a run, as (constant part, part for each operation). A run
+/// with more yield points counts as an endless loop.
 const POINTS_MAX: (usize, usize) = (20_000_000, 100_000);
 
-/// Runs the scenario of a seed, with about `operations` operations of clients. Returns the
-/// findings.
+/// Runs the scenario that follows from `seed`, with about `operations` operations of clients.
+/// Returns a text for each violated check.
 pub fn run(seed: u64, operations: usize) -> Vec<String> {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
@@ -69,7 +68,8 @@ pub fn run(seed: u64, operations: usize) -> Vec<String> {
     findings
 }
 
-/// Runs the nodes to their end. Returns the findings.
+/// Starts the threads of all nodes and runs them to their end, within shuttle. Returns a text for
+/// each violated check.
 fn simulate(seed: u64, operations: usize) -> Vec<String> {
     let mut rng = Rng::new(seed ^ 0x6368_6169_6e00);
     let nodes = 2 + rng.below(2);

@@ -1,4 +1,4 @@
-//! The links between nodes, their clocks, and what a server sends from time to time.
+//! The links between nodes, their clocks, and the periodic messages of a primary (PING, GETACK).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,12 +8,12 @@ use super::link::WIRE_BYTES_MAX;
 use super::node::{BACKLOG_BYTES, Cluster, OUTPUT_BYTES, State};
 use crate::Rng;
 
-/// The limit of a backlog's memory: what it keeps, what a replica may have still to read, and the
-/// rests of blocks with one batch of the change log.
+/// Maximum memory of a backlog, in bytes: the bytes it keeps, the unread bytes of one replica, and
+/// 8 KiB for partly used blocks and one batch of the change log.
 const MEMORY_BYTES_MAX: u64 = BACKLOG_BYTES + OUTPUT_BYTES + 8192;
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-/// Runs the network of a simulated cluster until the cluster stops.
+/// Runs the thread of the network until the cluster stops.
 pub(super) fn run(cluster: &Cluster, mut rng: Rng) {
     while !cluster.stops() {
         let node = rng.below(cluster.nodes.len());
@@ -43,7 +43,7 @@ pub(super) fn run(cluster: &Cluster, mut rng: Rng) {
     }
 }
 
-/// Cuts a random link of a node.
+/// Cuts a random link between the node of `state` and one of its replicas.
 fn cut_one(state: &State, rng: &mut Rng) {
     let wires: Vec<_> = state.wires.values().collect();
     if !wires.is_empty() {
@@ -51,7 +51,8 @@ fn cut_one(state: &State, rng: &mut Rng) {
     }
 }
 
-/// Moves bytes of a random link of a node.
+/// Passes acknowledgements and bytes of the stream between a node and one of its replicas, chosen
+/// at random. Cuts the links of replicas that exceed their output limit.
 fn pass_on(state: &mut State, rng: &mut Rng) {
     for client in state.primary.over_limit(0) {
         if let Some(wire) = state.wires.get(&client) {

@@ -1,4 +1,4 @@
-//! The nodes of a run and the state that their threads share.
+//! The nodes of a scenario of replication, and the state that their threads share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -21,46 +21,48 @@ use crate::contents::{difference, of_keyspace};
 
 /// The number of I/O threads of a node.
 pub(super) const THREADS: usize = 2;
-/// The number of bytes that a backlog keeps for links that come back.
+/// The number of bytes of the stream that a backlog keeps for replicas that reconnect.
 pub(super) const BACKLOG_BYTES: u64 = 3000;
-/// The limit of the bytes that a replica has still to read.
+/// Maximum number of bytes of the stream that a replica has not read; above it, its link is cut.
 pub(super) const OUTPUT_BYTES: u64 = 6000;
 
-/// The counters that readers have seen: `t`, `x` and `y`.
+/// The values of the counters `t`, `x` and `y` that readers have seen.
 pub(super) type Seen = [i64; 3];
 
-/// The state of a node beside its engine. Its lock is a leaf and not a yield point.
+/// The replication state of a node. Its lock is a leaf: no other lock is taken under it. A thread
+/// of the simulator does not yield at it.
 pub(super) struct State {
     pub primary: Primary,
-    /// The reader of the change log, if the node is a primary.
+    /// The id of the reader that appends changes to the stream; `None` on a replica.
     pub reader: Option<ReaderId>,
-    /// The node that this one follows.
+    /// The number of the node that this node follows; `None` on a primary.
     pub follows: Option<usize>,
-    /// The links to the nodes below, by client.
+    /// The links to the replicas of this node, by the replica's client number.
     pub wires: BTreeMap<u64, Arc<Mutex<Wire>>>,
-    /// The highest counters that any reader has seen since the data was replaced.
+    /// The highest value of each counter that any read has returned since the last full load of
+    /// data.
     pub seen: Seen,
-    /// The number of times that the data was replaced.
+    /// The number of times that a snapshot has replaced the data.
     pub loads: u64,
     next_client: u64,
 }
 
 impl State {
-    /// Returns a number for a new link.
+    /// Returns a new client number, which identifies one link to a replica.
     pub fn new_client(&mut self) -> u64 {
         self.next_client += 1;
         self.next_client
     }
 }
 
-/// A node.
+/// A simulated server: its engine, its clock and its replication state.
 pub(super) struct Node {
     pub engine: Arc<Shared>,
     pub clock: ManualClock,
     pub state: Arc<Mutex<State>>,
 }
 
-/// The reader of the change log of a primary: it appends to the stream.
+/// The reader of a primary's change log: it appends each batch to the replication stream.
 struct StreamReader {
     state: Arc<Mutex<State>>,
     truth: Arc<Mutex<Truth>>,
@@ -78,7 +80,7 @@ impl LogReader for StreamReader {
     }
 }
 
-/// All nodes.
+/// All nodes of a run, and the switches and findings that their threads share.
 pub(super) struct Cluster {
     pub nodes: Vec<Node>,
     pub truth: Arc<Mutex<Truth>>,
@@ -127,18 +129,21 @@ impl Cluster {
         ReplId::of_bits(self.ids.fetch_add(1, Relaxed) + 1, 0, 0)
     }
 
-    /// Changes the state of a node, and checks what this appends to its stream.
+    /// Runs `change` on the replication state of a node. Checks the bytes that it appends to the
+    /// stream against the recorded history.
     pub fn with<R>(&self, node: usize, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.nodes[node].state.lock().expect("nothing panics while it is locked");
         with_state(&mut state, (&self.truth, &self.findings), change)
     }
 
-    /// Changes the history of a node. The caller owns its keyspace, or works inside its gate.
+    /// Runs `change`, which replaces the replication history of a node, without the check of
+    /// appended bytes. The caller owns the node's keyspace, or works inside its gate.
     pub fn replace<R>(&self, node: usize, change: impl FnOnce(&mut State) -> R) -> R {
         change(&mut self.nodes[node].state.lock().expect("nothing panics while it is locked"))
     }
 
-    /// Begins to append the changes of a primary to its stream. The caller owns its keyspace.
+    /// Attaches the reader that appends the changes of a primary to its stream. The caller owns the
+    /// node's keyspace.
     pub fn attach(&self, node: usize, alone: &Exclusive) {
         let reader = StreamReader {
             state: Arc::clone(&self.nodes[node].state),
@@ -150,7 +155,7 @@ impl Cluster {
         self.with(node, |state| state.reader = Some(id.expect("it is the only reader")));
     }
 
-    /// Describes the state of a node, for a finding.
+    /// Describes the replication state of a node, for the text of a finding.
     pub fn describe(&self, node: usize) -> String {
         self.with(node, |state| {
             let (id, end, follows) = (state.primary.history().id, state.primary.end(), state.follows);
@@ -192,8 +197,8 @@ impl Cluster {
         !self.findings.lock().expect("nothing panics while it is locked").is_empty()
     }
 
-    /// Checks that a node that follows has exactly the data of its offset. The caller owns its
-    /// keyspace.
+    /// Checks that a replica holds exactly the data that belongs to its offset. The caller owns the
+    /// node's keyspace. Does nothing on a primary.
     pub fn check_data(&self, node: usize, _alone: &Exclusive) {
         let (id, end, follows) =
             self.with(node, |state| (state.primary.history().id, state.primary.end(), state.follows));
@@ -230,7 +235,7 @@ fn with_state<R>(
 }
 
 impl State {
-    /// Cuts the links whose history has ended.
+    /// Cuts the links to replicas that follow a history which is no longer this node's.
     pub fn cut_outdated(&mut self) {
         for client in self.primary.outdated() {
             if let Some(wire) = self.wires.get(&client) {

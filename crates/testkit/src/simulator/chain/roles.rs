@@ -1,4 +1,4 @@
-//! The changes of roles, in the order of the server, and the end of a run.
+//! Changes of roles, with the same steps as in the server, and the checks at the end of a run.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,10 +9,11 @@ use super::node::{BACKLOG_BYTES, Cluster};
 use crate::Rng;
 use crate::contents::{difference, of_keyspace};
 
-/// The number of yields for which a node may take to catch up.
+/// Maximum number of yields during which a replica may catch up with the primary at the end of a
+/// run.
 const YIELDS_MAX: usize = 100_000;
 
-/// Makes node 0 the primary, and the others its replicas.
+/// Makes node 0 the primary. Each further node follows the node before it.
 pub(super) fn begin(cluster: &Cluster) {
     let id = cluster.new_id();
     cluster.truth.lock().expect("no panic").begin(id.as_str());
@@ -23,7 +24,7 @@ pub(super) fn begin(cluster: &Cluster) {
     }
 }
 
-/// Makes a node follow another one. The caller owns its keyspace.
+/// Makes a node a replica of node `upstream`. The caller owns the keyspace of the node.
 pub(super) fn follow(cluster: &Cluster, node: usize, upstream: usize, alone: &Exclusive) {
     if let Some(reader) = cluster.with(node, |state| state.reader.take()) {
         cluster.nodes[node].engine.log.detach(alone, reader, &Outbox::default());
@@ -35,7 +36,7 @@ pub(super) fn follow(cluster: &Cluster, node: usize, upstream: usize, alone: &Ex
     update_engine(cluster, node);
 }
 
-/// Makes a node that has a history a primary. The caller owns its keyspace.
+/// Promotes a replica that has a replication history to primary. The caller owns its keyspace.
 fn promote(cluster: &Cluster, node: usize, alone: &Exclusive) {
     let next = cluster.new_id();
     cluster.replace(node, |state| {
@@ -49,7 +50,7 @@ fn promote(cluster: &Cluster, node: usize, alone: &Exclusive) {
     cluster.attach(node, alone);
 }
 
-/// Passes a new role to the engine of a node.
+/// Sets the role flags in the engine of a node, and counts a new epoch of its role.
 fn update_engine(cluster: &Cluster, node: usize) {
     let is_replica = cluster.with(node, |state| state.follows.is_some());
     let role = &cluster.nodes[node].engine.server_state.role;
@@ -59,7 +60,8 @@ fn update_engine(cluster: &Cluster, node: usize) {
     role.epoch.fetch_add(1, Relaxed);
 }
 
-/// Changes roles several times, until the clients have ended.
+/// Changes the roles of the nodes up to `changes` times at random moments. Then waits until the
+/// client threads have ended.
 pub(super) fn run(cluster: &Cluster, rng: &mut Rng, changes: usize) {
     for _ in 0..changes {
         for _ in 0..rng.below(1000) {
@@ -101,14 +103,15 @@ fn primary_of(cluster: &Cluster) -> usize {
     (0..cluster.nodes.len()).find(is_primary).expect("there is always one")
 }
 
-/// Returns true if a node has taken the whole history of another one.
+/// Returns true if a node has reached the end of the primary's history, under the same ID.
 fn is_level(cluster: &Cluster, node: usize, primary: usize) -> bool {
     let point = |node| cluster.with(node, |state| (state.primary.history().id, state.primary.end()));
     cluster.nodes[primary].engine.log.merge(&Outbox::default());
     point(node) == point(primary)
 }
 
-/// Waits until all nodes have what the primary has.
+/// Stops cutting links, and waits until all nodes have the whole history of the primary. A node
+/// that does not catch up is a finding.
 pub(super) fn settle(cluster: &Cluster) {
     cluster.cuts.store(false, Relaxed);
     let primary = primary_of(cluster);
@@ -129,7 +132,7 @@ pub(super) fn settle(cluster: &Cluster) {
     }
 }
 
-/// Checks the data of all nodes after their threads have ended.
+/// Checks the data of all nodes against the recorded history, after the client threads have ended.
 pub(super) fn check_rest(cluster: &Cluster) {
     for node in 0..cluster.nodes.len() {
         cluster.nodes[node].engine.gate.exclusive(|alone| cluster.check_data(node, alone));

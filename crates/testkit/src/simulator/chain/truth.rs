@@ -1,4 +1,5 @@
-//! The histories of a run: the bytes of each, and the data after each unit.
+//! The reference for the checks of replication: the bytes of each history, and the data after each
+//! unit.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use resp::decode::decode;
 
 use crate::contents::Contents;
 
-/// The data of a server as its stream makes it: integers, with their expiries.
+/// The data that results from a stream's requests: keys with their integer values and expiries.
 #[derive(Clone, Debug, Default)]
 struct Data {
     keys: BTreeMap<(usize, Vec<u8>), (i64, Option<i64>)>,
@@ -62,11 +63,11 @@ impl Data {
     }
 }
 
-/// A history.
+/// The bytes of one history, and the data after each of its units.
 #[derive(Clone, Debug, Default)]
 struct History {
     bytes: Vec<u8>,
-    /// The data after the units that end at these offsets.
+    /// The data after each unit, by the offset at which the unit ends.
     states: BTreeMap<u64, Data>,
 }
 
@@ -92,18 +93,19 @@ impl History {
     }
 }
 
-/// All histories of a run, by their replication IDs.
+/// The recorded histories of a run, by replication ID.
 #[derive(Debug, Default)]
 pub(super) struct Truth(BTreeMap<String, History>);
 
 impl Truth {
-    /// Begins a history without data.
+    /// Begins a history at offset 0, without data.
     pub fn begin(&mut self, id: &str) {
         let states = BTreeMap::from([(0, Data::default())]);
         self.0.insert(id.to_owned(), History { bytes: Vec::new(), states });
     }
 
-    /// Begins the history `next`, which continues `former` from offset `end` on.
+    /// Begins history `next` at a promotion: a copy of history `former` up to offset `end`. Panics
+    /// if no unit ends there.
     pub fn fork(&mut self, former: &str, next: &str, end: u64) {
         let mut history = self.0[former].clone();
         history.bytes.truncate(end as usize);
@@ -112,11 +114,12 @@ impl Truth {
         self.0.insert(next.to_owned(), history);
     }
 
-    /// Takes the bytes that were appended to a server's stream from `from` on: they lengthen the
-    /// history, or must equal it.
+    /// Records the bytes from offset `from` on that a server has appended to its stream. The bytes
+    /// of a primary extend the recorded history. The bytes of a replica must equal the recorded
+    /// ones.
     ///
     /// # Errors
-    /// A difference.
+    /// A text that describes the difference.
     pub fn note_appended(&mut self, primary: &Primary, from: u64) -> Result<(), String> {
         let (id, end) = (primary.history().id.to_string(), primary.end());
         if end == from {
@@ -145,7 +148,7 @@ impl Truth {
         Ok(())
     }
 
-    /// Returns the data at the end of a unit; `None` if no unit ends there.
+    /// Returns the data at offset `offset` of history `id`; `None` if no unit ends there.
     pub fn contents_at(&self, id: &str, offset: u64) -> Option<Contents> {
         Some(self.0.get(id)?.states.get(&offset)?.contents())
     }

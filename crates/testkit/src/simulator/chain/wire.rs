@@ -1,12 +1,13 @@
-//! The bytes under way between two nodes.
+//! A link between a primary and a replica: the bytes and acknowledgements on their way.
 
 use std::collections::VecDeque;
 
-/// The bytes under way on a link. Its lock is a leaf and not a yield point.
+/// A link between a primary and a replica. Its lock is a leaf: no other lock is taken under it. A
+/// thread of the simulator does not yield at it.
 #[derive(Default)]
 pub(super) struct Wire {
     pub down: VecDeque<u8>,
-    /// Acknowledged offsets.
+    /// Acknowledged offsets on their way to the primary.
     pub up: VecDeque<u64>,
     pub is_cut: bool,
 }
