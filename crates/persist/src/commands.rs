@@ -54,7 +54,7 @@ pub struct CommandEncoder {
     big: Option<BigKey>,
 }
 
-/// The key whose value is written in pieces.
+/// The key whose value is being written in pieces.
 #[derive(Debug)]
 struct BigKey {
     key: Box<[u8]>,

@@ -52,10 +52,10 @@ pub fn dump(value: &View<'_, Object>, compression: Compression) -> Vec<u8> {
     sealed(writer.into_sink(), kind.version())
 }
 
-/// Returns the payload for a value in the lowest version of the format, which Redis 5 and all later
-/// servers read. Returns `None` if that version cannot hold the value: fields that expire, or an
-/// element of several GiB. A stream loses what its type of Redis 7 adds: the count of added
-/// entries, the largest deleted ID, and the entries that groups have read. O(bytes).
+/// Returns the payload for a value in version 9 of the format, which Redis 5 and all later servers
+/// read. Returns `None` if that version cannot hold the value: fields that expire, or an element of
+/// several GiB. A stream loses what Redis 7 has added: the number of added entries, the largest
+/// deleted ID, and the numbers of entries that groups have read. O(bytes).
 pub fn dump_oldest(value: &View<'_, Object>, compression: Compression) -> Option<Vec<u8>> {
     let kind = FileVersion::Redis5.type_of(value);
     if kind.version() > FileVersion::Redis5.number() {
@@ -73,8 +73,8 @@ pub fn version(payload: &[u8]) -> Option<u16> {
     footer.first_chunk().map(|version| u16::from_le_bytes(*version))
 }
 
-/// Appends this version and the checksum to `value`, which begins with its type, and returns the
-/// payload.
+/// Appends the version `version` and the checksum to `value`, whose first byte is its type. Returns
+/// the complete payload.
 pub fn sealed(mut value: Vec<u8>, version: u16) -> Vec<u8> {
     value.extend_from_slice(&version.to_le_bytes());
     let crc = CRC.checksum(&value);

@@ -1,4 +1,5 @@
-//! The interface to the folder of a server's data, and the steps that put a complete file into it.
+//! The interface to the folder of a server's data, and the steps by which a complete file gets its
+//! final name.
 //!
 //! ```text
 //!   create temp ─► append … append ─► sync the file ─► rename over the old one ─► sync the folder
@@ -20,7 +21,7 @@ use engine::Shared;
 
 use crate::save::{ChunkSink, Failed, Save};
 
-/// The error of a file operation, in the system's words.
+/// The error of a file operation, as the text of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError(pub String);
 
@@ -32,8 +33,8 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// A folder with the operations that are needed. Names are names of files in it. All errors are
-/// those of the system, unless stated otherwise.
+/// A folder, with the operations that persistence needs. All names are file names within it. Errors
+/// are those of the operating system unless stated otherwise.
 pub trait Folder: Send + Sync {
     /// Creates an empty file.
     ///
@@ -50,7 +51,7 @@ pub trait Folder: Send + Sync {
     /// # Errors
     /// An error of the system.
     fn remove(&self, name: &str) -> Result<(), FileError>;
-    /// Waits until the list of files in the folder is safe from a crash.
+    /// Syncs the folder: waits until its list of file names will survive a crash.
     ///
     /// # Errors
     /// An error of the system.
@@ -72,18 +73,19 @@ pub trait Folder: Send + Sync {
     /// # Errors
     /// If that name is taken, or an error of the system.
     fn link(&self, from: &str, to: &str) -> Result<(), FileError>;
-    /// Returns the stamp of the file with this name; `None` if it does not exist.
+    /// Returns the stamp (identity and state) of the file `name`; `None` if it does not exist.
     ///
     /// # Errors
     /// An error of the system.
     fn stamp(&self, name: &str) -> Result<Option<Stamp>, FileError>;
-    /// Opens a file to be appended to, and cuts it off after its first `len_bytes`, which it must
-    /// have.
+    /// Opens an existing file to append to it, and cuts it off after its first `len_bytes` bytes.
+    /// The file must have at least this length.
     ///
     /// # Errors
     /// If there is no such file, or an error of the system.
     fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, FileError>;
-    /// Waits until the content of a file is safe from a crash, whichever process wrote it.
+    /// Syncs a file by name: waits until its content will survive a crash, also if another process
+    /// wrote it.
     ///
     /// # Errors
     /// An error of the system.
@@ -97,21 +99,22 @@ pub trait DataFile: Send {
     /// # Errors
     /// An error of the system; a part of the bytes may have been appended.
     fn append(&mut self, bytes: &[u8]) -> Result<(), FileError>;
-    /// Waits until all appended bytes are safe from a crash.
+    /// Syncs the file: waits until all appended bytes will survive a crash.
     ///
     /// # Errors
     /// An error of the system; bytes appended since the last sync may be lost.
     fn sync(&mut self) -> Result<(), FileError>;
 }
 
-/// A file that is appended to.
+/// A file to which bytes are appended as long as the server runs, such as the append-only file.
 pub trait LogFile: Send + Sync {
     /// Appends `bytes`.
     ///
     /// # Errors
     /// An error of the system, with the number of bytes that were appended.
     fn append(&self, bytes: &[u8]) -> Result<(), Unwritten>;
-    /// Waits until all appended bytes are safe from a crash. Other threads may append meanwhile.
+    /// Syncs the file: waits until all appended bytes will survive a crash. Other threads may
+    /// append meanwhile.
     ///
     /// # Errors
     /// An error of the system; bytes appended since the last sync may be lost.
@@ -132,8 +135,8 @@ pub struct Unwritten {
     pub trouble: FileError,
 }
 
-/// The identity of a file and of a state of its contents. It differs after any change through the
-/// file system.
+/// The identity of a file together with the state of its contents. Any change of the file changes
+/// its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The number of the device.
@@ -146,14 +149,15 @@ pub struct Stamp {
     pub changed_ns: i128,
 }
 
-/// The files that this process has loaded or written, or that are older than the loaded one: new
-/// files may replace them. Its lock is a leaf in the lock order. At most [`KnownFiles::LEN_MAX`]
-/// files are known; a file that was dropped from the list is kept aside instead of replaced.
+/// The files that a new file may replace: those that this process has loaded or written, and those
+/// older than the loaded one. The lock is a leaf in the lock order. The list has at most
+/// [`KnownFiles::LEN_MAX`] files. A file that was dropped from it is kept aside instead of
+/// replaced.
 #[derive(Debug, Default)]
 pub struct KnownFiles(Mutex<VecDeque<Stamp>>);
 
 impl KnownFiles {
-    /// The maximum number of files; the file added first is dropped first.
+    /// The maximum number of files in the list; when it is full, the file added first is dropped.
     pub const LEN_MAX: usize = 256;
 
     fn stamps(&self) -> MutexGuard<'_, VecDeque<Stamp>> {
@@ -173,28 +177,28 @@ impl KnownFiles {
         stamps.push_back(stamp);
     }
 
-    /// Returns true if the file was added and has not changed since.
+    /// Returns true if the file is in the list and has not changed since it was added.
     pub fn has(&self, stamp: &Stamp) -> bool {
         self.stamps().contains(stamp)
     }
 }
 
-/// The rule for the name that a new file gets once it is complete.
+/// The rule for a complete file whose final name may be taken.
 #[derive(Clone, Copy)]
 pub enum Place<'f> {
-    /// The name must be free. If it is taken when the file is complete, the new file is discarded.
+    /// The name must be free. If it is taken, the new file is discarded.
     Free,
-    /// An existing file with the name is replaced if it is known, and else kept aside.
+    /// An existing file with the name is replaced if it is in `known`, and otherwise kept aside.
     Over {
         /// The files that may be replaced; the new file is added to them.
         known: &'f KnownFiles,
-        /// A function that receives the name under which another file was kept aside.
+        /// A function that is called with the name under which an existing file was kept aside.
         set_aside: &'f (dyn Fn(&str) + Sync),
     },
 }
 
-/// Gives a file a second name, `NAME.aside-1` or the next free one, and returns that name. Then
-/// another file may replace it.
+/// Gives a file a second name, `NAME.aside-1` or the next free one, and returns that name. After
+/// this, another file may take the first name.
 ///
 /// # Errors
 /// An error of the system.
@@ -243,8 +247,8 @@ pub fn rename_into_place(
     folder.rename(temporary, name)
 }
 
-/// Creates a file under a name that only unfinished files of this process have. A file that a
-/// failure or a crash left there is removed and never written to.
+/// Creates a file under a name that only this process uses, for unfinished files. If a failure or a
+/// crash left a file with this name, that file is removed first.
 ///
 /// # Errors
 /// An error of the system.
@@ -260,8 +264,8 @@ pub fn create_temporary(folder: &dyn Folder, name: &str) -> Result<Box<dyn DataF
 pub enum Syncing {
     /// The file is synced at its end.
     AtEnd,
-    /// The file is synced at its end, and each time this number of bytes was written since the last
-    /// sync. So the system never has more bytes to write at once.
+    /// The file is synced at its end, and whenever `len_bytes` bytes were written since the last
+    /// sync. So the operating system never has more unwritten bytes than this.
     Every {
         /// The number of bytes between two syncs.
         len_bytes: usize,
@@ -307,7 +311,8 @@ pub fn temporary_base_name(pid: u32) -> String {
     format!("temp-rewriteaof-bg-{pid}.aof")
 }
 
-/// Returns the name of temporary file `number` of a process for the full syncs of replicas.
+/// Returns the name of temporary file number `number` of a process. Such files hold the snapshot of
+/// a full sync for replicas.
 pub fn temporary_sync_name(pid: u32, number: u64) -> String {
     format!("temp-repl-{pid}-{number}.rdb")
 }
@@ -318,9 +323,9 @@ pub fn temporary_received_name(begun_s: i64, pid: u32) -> String {
     format!("temp-{begun_s}.{pid}.rdb")
 }
 
-/// Returns the process that left this file, if the name is one of [`temporary_name`],
-/// [`temporary_base_name`], [`temporary_sync_name`] or [`temporary_received_name`]. The file may be
-/// removed if that process has ended.
+/// Returns the id of the process that wrote this file, if its name has the form of
+/// [`temporary_name`], [`temporary_base_name`], [`temporary_sync_name`] or
+/// [`temporary_received_name`]. The file may be removed if that process has ended.
 pub fn writer_pid(name: &str) -> Option<u32> {
     let of_snapshot = |name: &str| name.strip_prefix("temp-")?.strip_suffix(".rdb")?.parse().ok();
     let of_base = || name.strip_prefix("temp-rewriteaof-bg-")?.strip_suffix(".aof")?.parse().ok();
@@ -331,15 +336,16 @@ pub fn writer_pid(name: &str) -> Option<u32> {
     of_snapshot(name).or_else(of_base).or_else(of_sync).or_else(|| receiver_pid(name))
 }
 
-/// Returns the process that left this file, if the name is one of [`temporary_received_name`]. The
-/// primary has the data of such a file, so it may be removed even if there is no other data.
+/// Returns the id of the process that wrote this file, if its name has the form of
+/// [`temporary_received_name`]. The primary has the data of such a file. So the file may be removed
+/// even if this server has no other data.
 pub fn receiver_pid(name: &str) -> Option<u32> {
     let (begun_s, pid) = name.strip_prefix("temp-")?.strip_suffix(".rdb")?.split_once('.')?;
     begun_s.parse::<u64>().ok().and(pid.parse().ok())
 }
 
-/// Writes a save to a file, and ends its walk of the keyspace in any case. `drive` steps the save's
-/// walkers until all are done.
+/// Writes a save to a file, and ends the save's walk of the keyspace in any case. `drive` must step
+/// the save's walkers until all are done.
 ///
 /// # Errors
 /// The reason why there is no new file. The old one is then unchanged, except in the case that
@@ -367,8 +373,8 @@ pub fn save_into(
     }
 }
 
-/// Abandons a save that has no file, and ends its walk of the keyspace. `drive` steps the save's
-/// walkers until all are done.
+/// Abandons a save whose file was not created, and ends its walk of the keyspace. `drive` must step
+/// the save's walkers until all are done.
 pub fn give_up(save: &Save, engine: &Shared, drive: impl FnOnce(&(dyn ChunkSink + Sync))) {
     save.abandon(engine);
     // The result is an error, as expected; the call ends the walk.
@@ -384,7 +390,7 @@ impl ChunkSink for Nowhere {
     }
 }
 
-/// A temporary file that will be put in its place when it is complete.
+/// A temporary file that gets its final name when it is complete.
 pub struct IncomingFile<'f> {
     folder: &'f dyn Folder,
     temporary: String,

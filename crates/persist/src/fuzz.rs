@@ -1,5 +1,5 @@
-//! Properties that hold for any bytes, as functions for a fuzzer or a plain loop of random inputs.
-//! Each function panics if its property does not hold.
+//! Properties that must hold for any input bytes, as functions for a fuzzer or for a loop of random
+//! inputs. Each function panics if its property does not hold.
 
 use keyspace::{Access, Hasher, KeyEntry, ListLimits, Object, PackLimits, SetLimits, StreamLimits};
 use structures::entry::{NewValue, View};
@@ -11,7 +11,7 @@ use crate::folder::FileError;
 use crate::load::{ByteSource, DecodeOptions, LoadOptions, Part, Splitter, Unsupported, decode_batch};
 use crate::rdb::{Compression, REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType, VersionCheck};
 
-/// Returns rules with small limits, so that short inputs are on both sides of them.
+/// Returns rules with small limits, so that short inputs are below or above them.
 fn rules(hasher: &Hasher) -> Rules<'_> {
     let pack = PackLimits { entries_max: 4, value_len_bytes_max: 8 };
     Rules {
@@ -28,8 +28,8 @@ fn rules(hasher: &Hasher) -> Rules<'_> {
 }
 
 /// Checks that any bytes are either rejected as a value, or are a value that stays the same when it
-/// is written and read again. The first byte chooses the version of the format; the second is the
-/// type.
+/// is written and read again. The first byte of `data` chooses the version of the format; the
+/// second is the type.
 pub fn fuzz_dump_payload(data: &[u8]) {
     let hasher = Hasher::with_seed([1, 2, 3, 4]);
     let rules = rules(&hasher);
@@ -58,8 +58,8 @@ const COMPRESSED: &[u8] = b"VCS\x01\x01\0\x01\x04\x22\x4d\x18\x40\x40\xc0";
 const EXPANSION_MAX: usize = 255;
 
 /// Checks that any bytes are rejected as a file, or are split into batches that have no more bytes
-/// than the file. Decoding these must not panic. Bytes that begin with a magic are a whole file,
-/// such as those written by servers; otherwise the first byte chooses the magic and the options.
+/// than the file. Decoding these must not panic. Bytes that begin with a magic are a whole file.
+/// For other bytes, the first one chooses the magic and the options.
 pub fn fuzz_file(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
     let is_whole = [&b"REDIS"[..], b"VALKEY", b"VCS"].iter().any(|magic| data.starts_with(magic));
@@ -102,8 +102,8 @@ pub fn fuzz_file(data: &[u8]) {
     }
 }
 
-/// Checks the property of [`fuzz_dump_payload`] for the newest written type of streams: nodes,
-/// counters, consumer groups.
+/// Checks the property of [`fuzz_dump_payload`] for streams, in the newest type that is written:
+/// nodes, counters, consumer groups.
 pub fn fuzz_stream(data: &[u8]) {
     fuzz_dump_payload(&[&[0, ValueType::StreamListpacks3.number()], data].concat());
 }
@@ -155,9 +155,9 @@ impl ByteSource for Pieces<'_> {
     }
 }
 
-/// Checks that any bytes are split into batches that are together the complete part of the file,
-/// for any length of reads. Bytes that begin as such files do are a whole file; otherwise the first
-/// byte chooses the length of reads.
+/// Checks that the batches of any bytes, read in pieces of any length, are together the complete
+/// part of the file. Bytes that begin as an append-only file does are a whole file. For other
+/// bytes, the first one chooses the length of reads.
 pub fn fuzz_aof(data: &[u8]) {
     let Some((&piece, rest)) = data.split_first() else { return };
     let file = if matches!(piece, b'*' | b'#') { data } else { rest };
@@ -210,8 +210,8 @@ fn read_aof(mut reader: AofReader<Pieces<'_>>) -> (Vec<u8>, Result<End, AofError
 }
 
 /// Returns the elements of a value that cannot be compared by its bytes; `None` for other values.
-/// These are tables, whose order depends on that of insertion, and sorted sets, in which a zero may
-/// lose its sign.
+/// Such values are tables, whose order depends on the order of insertion. Sorted sets are the other
+/// kind, because a zero score may lose its sign.
 fn elements(entry: &KeyEntry) -> Option<Vec<String>> {
     let View::Object(object) = entry.view() else { return None };
     let mut elements: Vec<String> = match object {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     /// Calls `fuzz` with variants of the file: bytes overwritten, bits flipped, parts removed, or
-    /// `strange` inserted. Each variant has one more byte before the file.
+    /// `strange` inserted. Each variant has one additional byte before the file.
     fn change_for(file: &[u8], strange: &[u8], fuzz: impl Fn(&[u8])) {
         let mut state = 1_u64;
         let mut next = move |below: usize| {

@@ -1,5 +1,5 @@
-//! Values as bytes: Redis' RDB format and what is built on it. Changes as bytes: the append-only
-//! file.
+//! Persistence without I/O: values as bytes in Redis' RDB format, and changes as bytes in the
+//! append-only file.
 //!
 //! The crate does no I/O. A caller with a file, a socket or a request passes its bytes as a
 //! [`rdb::Source`] and takes bytes from a [`rdb::Sink`]. No input is trusted: a damaged value is a

@@ -37,9 +37,10 @@ pub use unsupported::{Feature, ModuleId, Skipped, Unsupported};
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// The length from which a batch is returned, in bytes.
+/// The minimum length of a complete batch, in bytes: the splitter returns it from this length on.
 const BATCH_BYTES: usize = 512 * 1024;
-/// The length from which a batch takes over the buffer instead of copying its bytes.
+/// The minimum length, in bytes, of a batch that takes over the splitter's buffer. Shorter batches
+/// are copied from it.
 const LONG_BATCH_BYTES: usize = 4 << 20;
 /// The minimum length of a read, in bytes.
 const READ_BYTES: usize = 1 << 20;
@@ -52,8 +53,9 @@ pub trait ByteSource {
     /// An error of the system.
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, FileError>;
 
-    /// Returns true if the next read would have to wait, as on a connection. The bytes read so far
-    /// are then used first: the sender may wait for an answer before it sends more.
+    /// Returns true if the next read would wait, as on a connection without data. Then the bytes
+    /// read so far are returned first, because the sender may wait for an answer before it sends
+    /// more.
     fn is_dry(&mut self) -> bool {
         false
     }
@@ -74,7 +76,7 @@ impl ByteSource for &[u8] {
 pub struct LoadOptions {
     /// The accepted versions.
     pub versions: VersionCheck,
-    /// True if the checksum is compared.
+    /// True to compare the checksum at the end of the file.
     pub checksum: bool,
     /// The treatment of unsupported types.
     pub unsupported: Unsupported,
@@ -179,7 +181,7 @@ pub enum Part {
     },
     /// The source of a library of functions.
     Function(Vec<u8>),
-    /// The number of keys of the database that follows, and of those that expire: a hint.
+    /// The sizes of the database that follows: a hint for allocation, which may be wrong.
     DbSize {
         /// The number of the database.
         db: usize,
@@ -251,7 +253,8 @@ impl Batch {
     }
 }
 
-/// The content after the RDB part of a file: commands, if the RDB part begins an append-only file.
+/// The content of a file after its RDB part: commands, if the file is an append-only file with an
+/// RDB preamble.
 pub struct Behind<S> {
     /// The source of the bytes after `ahead`.
     pub source: S,
@@ -278,11 +281,11 @@ pub struct Splitter<S> {
     db: usize,
     /// The bytes that were read and not returned yet.
     buffer: Vec<u8>,
-    /// The start of the bytes in the buffer that were not returned yet.
+    /// The index in the buffer of the first byte that was not returned yet.
     start: usize,
-    /// The end of the complete keys after `start`.
+    /// The index in the buffer of the end of the complete keys after `start`.
     at: usize,
-    /// The start of the buffer in the file, in bytes.
+    /// The offset in the file of the buffer's first byte.
     buffer_offset: u64,
     digest: Digest<'static, u64, Table<16>>,
     checksum: FileChecksum,
@@ -322,7 +325,7 @@ impl<S: ByteSource> Splitter<S> {
         self.version
     }
 
-    /// Returns the length of the content returned so far, in bytes of the file.
+    /// Returns the offset in the file, in bytes, up to which all parts were returned.
     pub fn file_offset(&self) -> u64 {
         self.buffer_offset + self.start as u64
     }
@@ -432,8 +435,8 @@ impl<S: ByteSource> Splitter<S> {
         }
     }
 
-    /// Reads more bytes, at least as many as are not parsed yet. Returns false at the end of the
-    /// file.
+    /// Reads more bytes into the buffer: at most as many as it holds unparsed, or [`READ_BYTES`] if
+    /// that is more. Returns false at the end of the file.
     fn read_more(&mut self) -> Result<bool, LoadError> {
         self.buffer.drain(..self.start);
         self.buffer_offset += self.start as u64;
@@ -468,8 +471,8 @@ impl<S: ByteSource> Splitter<S> {
         (self.start, self.at) = (end, end);
     }
 
-    /// Runs `skip` at the next record, and again with more bytes as long as it needs them. Returns
-    /// its result and the end of the record in the buffer.
+    /// Calls `skip` at the next record. As long as it needs more bytes, reads them and calls it
+    /// again. Returns its result and the end of the record in the buffer.
     fn try_skip<T>(
         &mut self,
         skip: impl Fn(&Self, &mut Skipper<'_>) -> Result<T, Unskipped>,
@@ -574,7 +577,8 @@ impl<S: ByteSource> Splitter<S> {
         Batch { db: self.db, version: self.version, file_offset, bytes, templates }
     }
 
-    /// Takes a record that is not a key. Returns `None` for one without a part for the caller.
+    /// Processes a record that is not a key. Returns `None` if the record has nothing for the
+    /// caller.
     fn take_record(&mut self, first: u8) -> Result<Option<Part>, LoadError> {
         let string = |skipper: &mut Skipper<'_>| -> Result<(usize, usize), Unskipped> {
             let start = skipper.position();
@@ -642,8 +646,8 @@ impl<S: ByteSource> Splitter<S> {
         }
     }
 
-    /// Takes the data of a module outside keys. Depending on the options, the data is returned,
-    /// skipped and counted, or rejected.
+    /// Processes the data of a module outside keys. Depending on the options, returns it, skips and
+    /// counts it, or rejects it.
     fn take_module(&mut self) -> Result<Option<Part>, LoadError> {
         let (number, end) = self.try_skip(|_, skipper| {
             skipper.byte()?;
@@ -663,7 +667,8 @@ impl<S: ByteSource> Splitter<S> {
         Ok((self.options.unsupported == Unsupported::Kept).then_some(Part::Module { id, len_bytes }))
     }
 
-    /// Skips and counts a command among the keys, or rejects it with an error that names its key.
+    /// Processes a command among the keys: skips and counts it, or rejects it with an error that
+    /// names its key.
     fn pass_update(&mut self) -> Result<Option<Part>, LoadError> {
         let ([_, (start, key_end)], end) = self.try_skip(|_, skipper| {
             skipper.byte()?;
@@ -748,7 +753,7 @@ impl<S: ByteSource> Splitter<S> {
     }
 }
 
-/// The choice to compare the checksums of a frame.
+/// The setting to compare or to ignore the checksums of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Checksums {
     Compared,
@@ -764,7 +769,7 @@ const ARRAY: u8 = 28;
 /// The type of hashes with paths, in files of Valkey.
 const PATH_HASH: u8 = 23;
 
-/// Returns true if a record that begins with this byte is a key.
+/// Returns true if a record with this first byte is a key.
 fn is_of_key(first: u8, version: u16) -> bool {
     match first {
         opcode::EXPIRE_TIME_MS | opcode::EXPIRE_TIME | opcode::FREQ | opcode::IDLE => true,

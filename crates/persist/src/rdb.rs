@@ -77,7 +77,7 @@ pub const STRING_LEN_BYTES_MAX: u64 = 1 << 40;
 pub enum VersionCheck {
     /// The versions whose types are all known.
     Strict,
-    /// All versions. Later versions differ only in new types, which are rejected individually.
+    /// All versions. A newer version can only add types, and keys of unknown types are rejected.
     Relaxed,
 }
 

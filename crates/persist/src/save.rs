@@ -39,7 +39,7 @@ use self::records::Records;
 use crate::commands::CommandEncoder;
 use crate::rdb::{Compression, Encoder, FileVersion, TooLong, Usage};
 
-/// The length of a chunk, in bytes, from which it is written to the file.
+/// The minimum length of a full chunk, in bytes: from this length on it is written to the file.
 const CHUNK_BYTES: usize = 256 * 1024;
 /// The approximate number of keys that one locked step visits.
 const STEP_KEYS: usize = 32;
@@ -74,13 +74,13 @@ bitflags! {
     }
 }
 
-/// The result of a save during which all data is flushed (FLUSHALL).
+/// The treatment of a save during which all data is flushed (FLUSHALL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFlush {
-    /// The save is abandoned, as in Redis: the file is useless.
+    /// The save is abandoned, as in Redis: its file would hold data that no longer exists.
     Abandon,
-    /// The file ends early, without the keys that were not written yet. This serves readers that
-    /// apply the flush too, such as replicas.
+    /// The file ends early, without the keys that were not written yet. This is for readers that
+    /// apply the flush after the file, such as replicas.
     EndEarly,
 }
 
@@ -91,17 +91,17 @@ pub struct SaveOptions {
     pub format: SaveFormat,
     /// The contents of the file.
     pub contents: Contents,
-    /// The result of the save if all data is flushed meanwhile.
+    /// The treatment of a FLUSHALL that happens during the save.
     pub on_flush: OnFlush,
-    /// The version of the format. `None` is the lowest one of Redis 7.2 and later that has all
-    /// types of the data. So every server that supports the data can read the file, including
-    /// Valkey.
+    /// The version of the format. `None` selects the lowest version, from that of Redis 7.2 on,
+    /// that has all types of the data. So every server that supports the data can read the file,
+    /// including Valkey.
     pub version: Option<FileVersion>,
     /// The compression of strings.
     pub compression: Compression,
-    /// True if a checksum is written; otherwise it is zero.
+    /// True to write a checksum; otherwise the field of the checksum is zero.
     pub checksum: bool,
-    /// The part of the keys' access clocks that is written.
+    /// The part of each key's access clock (LRU or LFU) that is written.
     pub usage: Usage,
     /// The facts about the file (AUX fields), by name.
     pub facts: Vec<(&'static str, String)>,
@@ -152,7 +152,7 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// The error of a file that cannot be written any further. Its sink knows the reason.
+/// The error that the file cannot be written any more. Its sink knows the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 
@@ -170,7 +170,7 @@ pub trait ChunkSink {
 pub enum Step {
     /// There is more work.
     More,
-    /// The work is waiting for other walkers or threads. Try again after a short time.
+    /// No work is possible now, because other walkers or threads must act first. Try again later.
     Waiting,
     /// The walker has finished.
     Done,
@@ -190,7 +190,7 @@ pub struct Progress {
 /// A save in progress, shared by its walkers; see the module.
 pub struct Save {
     options: SaveOptions,
-    /// The facts that were added after the begin.
+    /// The facts (AUX fields) that were added after [`Save::begin`].
     more_facts: Lock<Vec<(&'static str, String)>>,
     /// The source texts of the function libraries at the point of the save.
     functions: Vec<Arc<[u8]>>,
@@ -206,7 +206,8 @@ pub struct Save {
     stream: Lock<Stream>,
 }
 
-/// The state of the file's bytes: checksum, current database, and owner for a big value.
+/// The state of the file's end: the checksum so far, the selected database, and the walker that
+/// owns the file for a big value.
 struct Stream {
     digest: Digest<'static, u64, Table<16>>,
     /// The current database of the file; the next record belongs to it.
@@ -217,13 +218,13 @@ struct Stream {
     owner: Option<usize>,
 }
 
-/// The way a walker enters the keyspace.
+/// The way in which a walker enters the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Through the gate, with the walker's number as that of a background thread, for one short
-    /// step at a time.
+    /// Through the gate, for one short step at a time. The walker's number serves as that of a
+    /// background thread.
     Gate,
-    /// As the exclusive owner of the keyspace, or working for it.
+    /// As the exclusive owner of the keyspace, or on behalf of the thread that is the owner.
     Owner,
 }
 
@@ -232,16 +233,17 @@ pub struct Walker {
     number: usize,
     way: Way,
     records: Records,
-    /// The database of the records in the buffer.
+    /// The database of the records in the walker's buffer.
     db: usize,
     /// The database of the next records; different from `db` until the buffer is written.
     next_db: usize,
     work: Option<Current>,
-    /// The keys copied under a lock, to be encoded outside it.
+    /// Copies of keys, made under a shard's lock, to be encoded after the lock is released.
     copies: Vec<KeyEntry>,
-    /// The bytes of `copies`, and of `records` as of their last count.
+    /// The counter of the bytes that this walker holds: `copies`, and `records` at their last
+    /// count.
     held: CopiedBytes,
-    /// The part of `held` for `records`.
+    /// The part of `held` that counts `records`, in bytes.
     records_len_bytes: usize,
 }
 
@@ -264,8 +266,8 @@ enum BigState {
 }
 
 impl Walker {
-    /// Encodes an entry. The memory for a long record and for its compression is counted in
-    /// advance: each is about as long as the value.
+    /// Encodes a key. For a long record, counts its memory and that of its compression in advance,
+    /// because each takes about as many bytes as the value.
     fn encode(&mut self, entry: &KeyEntry) {
         if !is_long(entry) {
             return self.records.entry(entry);
@@ -277,7 +279,7 @@ impl Walker {
         self.held.sub(reserved_bytes);
     }
 
-    /// Encodes the keys copied under a lock, and frees the copies.
+    /// Encodes the keys that were copied under a lock, and frees the copies.
     fn encode_copies(&mut self) {
         let mut copies = std::mem::take(&mut self.copies);
         for entry in copies.drain(..) {
@@ -289,7 +291,7 @@ impl Walker {
         self.copies = copies;
     }
 
-    /// Counts the present memory of the records as held.
+    /// Updates the count of held bytes to the present memory of the records.
     fn count_records(&mut self) {
         let len_bytes = self.records.memory_usage();
         if len_bytes != self.records_len_bytes {
@@ -305,8 +307,9 @@ impl Walker {
 
 impl Save {
     /// Begins a save of the keyspace as it is now (the point of the save). `functions` are the
-    /// source texts of the function libraries, which the caller reads as the owner of `alone`, so
-    /// that they are those of the same point. `None` if another walk is in progress. O(shards).
+    /// source texts of the function libraries. The caller reads them as the exclusive owner
+    /// `alone`, so that they belong to the same point. Returns `None` if another walk is in
+    /// progress. O(shards).
     ///
     /// Contents that the options exclude do not count as [unfit](Self::unfit) for the version.
     pub fn begin(
@@ -366,7 +369,7 @@ impl Save {
     }
 
     /// Ends the save without a file, in the same exclusive section as [`Self::begin`]. No walker is
-    /// needed, because no entry is marked yet.
+    /// needed, because no key is marked yet.
     pub fn take_back(&self, engine: &Shared, _alone: &Exclusive) {
         self.failed.store(true, Relaxed);
         engine.keyspace.snapshot().end();
@@ -377,7 +380,7 @@ impl Save {
         self.more_facts.lock().extend(facts);
     }
 
-    /// Writes the part of the file before all keys. Call it once, before any walker's first step.
+    /// Writes the part of the file before all keys. Called once, before any walker's first step.
     pub fn write_head(&self, engine: &Shared, out: &dyn ChunkSink) {
         let mut records = self.records();
         match &mut records {
@@ -423,7 +426,8 @@ impl Save {
         }
     }
 
-    /// Abandons the file. The walkers must continue until they are done, which is soon.
+    /// Abandons the file. The walkers must still be stepped until they are done, which takes a
+    /// short time.
     pub fn abandon(&self, engine: &Shared) {
         self.fail(engine.keyspace.snapshot());
     }
@@ -439,7 +443,8 @@ impl Save {
         Progress { keys_done, keys: self.keys, len_bytes }
     }
 
-    /// Does a small part of the work: at most one short step under a lock, and a write to the file.
+    /// Does a small part of a walker's work: at most one short step under a lock, and one write to
+    /// the file.
     pub fn step(&self, engine: &Shared, walker: &mut Walker, out: &dyn ChunkSink) -> Step {
         let snapshot = engine.keyspace.snapshot();
         if walker.records.buffer().len() >= CHUNK_BYTES && !self.write_out(walker, out, snapshot) {
@@ -485,8 +490,8 @@ impl Save {
         Step::More
     }
 
-    /// Selects the database of the walker's next records. Returns false if another walker owns the
-    /// file, so that the records of the previous database cannot be written yet.
+    /// Sets the database of the walker's next records. Returns false if another walker owns the
+    /// file, so that the walker's records of the previous database cannot be written yet.
     fn turn_to(&self, walker: &mut Walker, db: usize, out: &dyn ChunkSink, snapshot: &Snapshot) -> bool {
         walker.next_db = db;
         if walker.db == db {
@@ -669,7 +674,7 @@ impl Save {
         snapshot.abandon();
     }
 
-    /// Writes the whole file, and ends the walk of the keyspace in any case. `drive` steps the
+    /// Writes the whole file, and ends the walk of the keyspace in any case. `drive` must step the
     /// walkers until all are done.
     ///
     /// # Errors
@@ -685,7 +690,8 @@ impl Save {
         self.finish(engine, out)
     }
 
-    /// Ends the file after all walkers are done. Then the next save can begin.
+    /// Writes the end of the file after all walkers are done. After this call another save can
+    /// begin.
     ///
     /// # Errors
     /// If the file could not be written, or was abandoned.
@@ -720,7 +726,7 @@ impl Save {
     }
 }
 
-/// Returns true if encoding the entry under a lock would take too long.
+/// Returns true if the entry is too long to be encoded under a lock.
 fn is_long(entry: &KeyEntry) -> bool {
     match entry.view() {
         View::Object(Object::Blob(_)) => true,

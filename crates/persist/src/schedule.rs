@@ -1,15 +1,15 @@
-//! The schedule of snapshots, and the results of the last ones. It uses no clock: times are
-//! arguments.
+//! Decides when a snapshot is due, and records the results of the last saves. It uses no clock:
+//! times are arguments.
 
 use std::time::Duration;
 
 use crate::folder::FileError;
 
-/// The time to wait after a failed save, as in Redis.
+/// The time after a failed save before a rule may begin the next one, as in Redis.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// A rule (`save`): save when this number of changes were made and this time has passed since the
-/// last save.
+/// A rule of the option `save`: a save is due when this time has passed since the last save and at
+/// least this number of changes were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveRule {
     /// The time since the last save, in seconds.
@@ -94,7 +94,7 @@ impl SaveRecord {
 /// The reason why a save begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// This rule is met.
+    /// The conditions of this rule of the option `save` are met.
     Rule(SaveRule),
     /// A save was requested when it could not begin.
     Scheduled,

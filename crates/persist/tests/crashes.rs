@@ -1,9 +1,9 @@
-//! Saves on a disk that fails. Whichever operation fails, the folder has either the last file that
-//! was reported as saved or the new one, complete, and the next save works.
+//! Tests of saves on a disk that fails. Whichever operation fails, the folder must hold a complete
+//! file: the last one that was reported as saved, or the new one. The next save must work.
 //!
-//! Saves are determined by seeds: their format, their data, the walker that runs next, changes
-//! between two steps, short writes. Each save runs once to record the result of a crash at each of
-//! its operations, and then once for each operation, which fails in that run. `SAKER_SAVES=2000`
+//! Seeds determine the saves: their format, their data, the walker that runs next, changes between
+//! two steps, short writes. Each save runs once to record the result of a crash at each of its
+//! operations. It then runs once for each operation, which fails in that run. `SAKER_SAVES=2000`
 //! sets the number of seeds; the first seed is that of the property tests.
 
 use std::sync::Arc;
@@ -116,7 +116,7 @@ impl Server {
     }
 }
 
-/// Adds the keys of a file to `values`.
+/// Appends the keys of the file in `bytes` to `values`.
 fn add_values(bytes: &[u8], engine: &Shared, values: &mut Vec<KeyEntry>) {
     let pack = PackLimits { entries_max: 20, value_len_bytes_max: 64 };
     let rules = Rules {

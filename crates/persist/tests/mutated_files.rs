@@ -24,11 +24,11 @@ static CRC: Crc<u64, crc::Table<16>> = Crc::<u64, crc::Table<16>>::new(&CRC_64_R
 
 /// The number of mutations in CI.
 const MUTATIONS: u64 = 6_000;
-/// The memory that the load of any file may take, in bytes: its buffer, of which there are two
-/// while it grows.
+/// The memory that the load of any file may take in addition, in bytes. It covers the buffer, which
+/// exists twice while it grows.
 const MEMORY_FIXED_BYTES: usize = 4 << 20;
-/// The memory that a load may take for each byte of the file. A compressed byte expands to 88, and
-/// an element of two bytes becomes an entry of a table.
+/// The maximum memory of a load per byte of the file. A compressed byte expands to up to 88 bytes,
+/// and an element of two bytes becomes an entry of a table.
 const MEMORY_PER_BYTE: usize = 100;
 
 /// A pseudo-random generator with a seed (SplitMix64).
@@ -134,7 +134,7 @@ const CLAIMS: &[&[u8]] = &[
     b"\xf4\xff\xff\xff\xff",
 ];
 
-/// Chooses a position in the file, mostly in a record.
+/// Chooses a random position in the file, mostly one inside a key's record.
 fn place(bytes: &[u8], records: &[std::ops::Range<usize>], rng: &mut Rng) -> usize {
     if rng.below(8) > 0 && !records.is_empty() {
         let record = rng.pick(records);

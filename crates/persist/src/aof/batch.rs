@@ -37,7 +37,7 @@ pub(super) struct Place {
     pub(super) standing: RequestPosition,
 }
 
-/// A batch of complete units of the file, in their order.
+/// A batch of complete units of an append-only file, in the order of the file.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The memory of the batch; only the first `len_bytes` bytes are used.
@@ -65,7 +65,7 @@ pub struct Request<'b> {
 }
 
 impl<'b> Request<'b> {
-    /// Returns the argument with this index. Index 0, the command's name, always exists.
+    /// Returns the argument with index `at`. The argument 0, the command's name, always exists.
     pub fn arg(&self, at: usize) -> Option<&'b [u8]> {
         Some(self.args.get(at)?.of(self.bytes))
     }
@@ -97,7 +97,8 @@ impl Batch {
         self.places.is_empty()
     }
 
-    /// Returns the Unix time of the last annotation before the batch, in seconds.
+    /// Returns the Unix time, in seconds, of the last time annotation in the file before this
+    /// batch; `None` if there was none.
     pub fn time_before_s(&self) -> Option<i64> {
         self.time_before_s
     }
@@ -171,8 +172,8 @@ impl Batch {
     }
 
     /// Returns the cut before the first unit that may have run after the Unix time `time_s`, in
-    /// seconds. `None` if no unit of the batch is later. The cut is at the annotation with the
-    /// later time, or at the start of the transaction that contains it.
+    /// seconds. Returns `None` if all units ran at or before that time. The cut is before the time
+    /// annotation with the later time, or before the transaction that contains this annotation.
     pub fn cut_behind_time(&self, time_s: i64) -> Option<Cut> {
         let later = self.annotations.iter().find(|annotation| annotation.time_s > time_s)?;
         let before = &self.places[..later.requests_before];

@@ -9,13 +9,14 @@ use crate::folder::FileError;
 /// An error in an append-only file, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AofError {
-    /// The file has bytes that are not a request, or a request at a wrong position.
+    /// The file has bytes that are not a request, or MULTI or EXEC where it is not permitted.
     Broken(Broken),
     /// The file cannot be read.
     Reading(FileError),
 }
 
-/// The description of bytes that are not a request, or of a request at a wrong position.
+/// The place and kind of an error: bytes that are not a request, or MULTI or EXEC where it is not
+/// permitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken {
     /// The start of the wrong request in the file, in bytes.
@@ -104,12 +105,13 @@ pub struct TornTail {
     pub file_len_bytes: u64,
     /// The offset of the MULTI whose EXEC is missing.
     pub multi_offset: Option<u64>,
-    /// The offset of bytes inside the incomplete last request that look like a complete request.
-    /// Then probably a length of the last request is damaged, and the bytes to be cut off are valid
-    /// requests. An argument that contains such a text looks the same.
+    /// The offset, inside the incomplete last request, of bytes that look like a complete request.
+    /// Such bytes suggest that a length of the last request is damaged: then the bytes to cut off
+    /// are valid requests. An argument that contains the text of a request looks the same.
     pub request_within: Option<u64>,
-    /// The start of the zeros at the end of the file, if the file without them is complete or torn.
-    /// The file system had made the file longer than its written part when the power failed.
+    /// The start of the zeros at the end of the file, if the rest of the file ends correctly or
+    /// inside a unit. The file system had extended the file, but not yet written its bytes, when
+    /// the power failed.
     pub zeros_offset: Option<u64>,
 }
 

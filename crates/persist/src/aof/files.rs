@@ -1,5 +1,5 @@
-//! The append-only files in their folder and the steps in which they change. After a crash at any
-//! moment, the files that the manifest names contain all the data.
+//! The append-only files in their folder, and the order of operations by which they change. After a
+//! crash at any moment, the files that the manifest names contain all the data.
 //!
 //! ```text
 //!   a new incremental file   created, synced ─► manifest that names it ─► used
@@ -19,18 +19,20 @@ use crate::folder::{FileError, Folder, LogFile, create_temporary, keep_aside};
 pub struct Files {
     name: String,
     manifest: Manifest,
-    /// The text of the manifest as last read or written; `None` if there was none.
+    /// The text of the manifest that this process last read or wrote; `None` before the first one.
     text: Option<Vec<u8>>,
-    /// The names under which other manifests were kept aside.
+    /// The names under which foreign manifests were kept aside: those this process has neither read
+    /// nor written.
     set_aside: Vec<String>,
 }
 
-/// The incremental files that hold the changes made after the state of a new base.
+/// The incremental files that stay in use after a new base: those with the changes made after the
+/// state of the base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// No file: nothing changed after the state of the base, or no file records the changes.
+    /// No file: nothing has changed since the state of the base, or no file records the changes.
     None,
-    /// The files with this number and higher ones ([`Files::last_incr`]).
+    /// The file with number `seq` and those with higher numbers ([`Files::last_incr`]).
     From {
         /// The number of the first file.
         seq: i64,
@@ -48,8 +50,8 @@ pub struct NewBase {
     pub kept: Kept,
     /// The current time, in Unix seconds.
     pub now_s: i64,
-    /// The time whose state the base holds, in Unix seconds, if a restore creates it to replace
-    /// later files.
+    /// If a restore writes this base: the Unix time in seconds to which it restores the data. The
+    /// base then replaces the files with later changes.
     pub restored_until_s: Option<i64>,
 }
 
@@ -92,15 +94,15 @@ impl Files {
         Ok(Self { name: name.to_owned(), manifest, text, set_aside: Vec::new() })
     }
 
-    /// Creates a new append-only file `name` in a folder that may contain one that was not loaded.
-    /// The files of that one stay; its manifest is kept aside under another name.
+    /// Creates a new append-only file called `name`. The folder may contain another one that was
+    /// not loaded: its files stay, and its manifest is kept aside under another name.
     pub fn create_new(name: &str) -> Self {
         let (manifest, set_aside) = (Manifest::default(), Vec::new());
         Self { name: name.to_owned(), manifest, text: None, set_aside }
     }
 
-    /// Takes the names under which manifests were kept aside: those that this process had neither
-    /// read nor written, and which a new one has replaced.
+    /// Takes the names under which foreign manifests were kept aside. A foreign manifest is one
+    /// that this process has neither read nor written, and that a new one has replaced.
     pub fn take_set_aside(&mut self) -> Vec<String> {
         std::mem::take(&mut self.set_aside)
     }
@@ -110,12 +112,12 @@ impl Files {
         &self.manifest
     }
 
-    /// Writes a new manifest in the place of the current one. A manifest that another process has
-    /// put there is kept aside.
+    /// Writes a new manifest in place of the current one. If another process has put a manifest
+    /// there, that one is kept aside.
     ///
     /// # Errors
-    /// The current manifest stays in force. If only the last sync failed, the new one is in its
-    /// place, but a crash may bring the old one back.
+    /// The current manifest stays in force. Exception: if only the last sync of the folder failed,
+    /// the new manifest is in place, but a crash may bring the old one back.
     fn put(&mut self, folder: &dyn Folder, manifest: Manifest) -> Result<(), FileError> {
         let temporary = temp_manifest_name(&self.name);
         let text = manifest.to_text().into_bytes();
@@ -133,8 +135,8 @@ impl Files {
         folder.sync()
     }
 
-    /// Adopts the append-only file of Redis 6 or earlier, which was moved into the folder under its
-    /// own name.
+    /// Adopts the single append-only file of Redis 6 or earlier, which the caller has moved into
+    /// the folder without changing its name. Writes a manifest with this file as the base.
     ///
     /// # Errors
     /// If the manifest cannot be written.
@@ -158,7 +160,8 @@ impl Files {
         Ok(file)
     }
 
-    /// Opens the last incremental file, cuts it off after its first `len_bytes`, and continues it.
+    /// Opens the last incremental file to append to it, and cuts it off after its first `len_bytes`
+    /// bytes.
     ///
     /// # Errors
     /// If the file cannot be opened or does not exist, or if the manifest cannot be written.
@@ -209,7 +212,8 @@ impl Files {
     }
 
     /// Checks that the file of [`begin_unnamed_incr`](Self::begin_unnamed_incr) can be created, by
-    /// creating it. An existing one is left as it is, because a rewrite in progress may need it.
+    /// creating it empty. If it exists, it is left unchanged, because a rewrite in progress may
+    /// need it.
     ///
     /// # Errors
     /// If the file cannot be created.
@@ -227,13 +231,13 @@ impl Files {
         let _ = folder.remove(&temp_incr_name(&self.name));
     }
 
-    /// Puts the next base in the manifest. The old base and the incremental files that are not kept
-    /// become history.
+    /// Adds the next base to the manifest. The old base becomes history, and so do the incremental
+    /// files that `base.kept` does not name.
     ///
     /// # Errors
-    /// If the manifest cannot be written; the old base stays in force, and the file of the new one
-    /// is removed. If only the last sync failed, the new base is in force, but a crash may bring
-    /// the old one back.
+    /// If the manifest cannot be written. The old base stays in force, and the file of the new one
+    /// is removed. If only the last sync of the folder failed, the new base is in force, but a
+    /// crash may bring the old one back.
     pub fn take_base(&mut self, folder: &dyn Folder, base: NewBase) -> Result<(), FileError> {
         let NewBase { kind, kept, now_s, restored_until_s } = base;
         let mut next = self.manifest.clone();

@@ -55,8 +55,7 @@ pub struct Part {
     pub replaced_s: Option<i64>,
     /// The time to which the data of a base was last restored, in Unix seconds.
     pub restored_until_s: Option<i64>,
-    /// The time to which the data was restored, in Unix seconds, if the restore replaced this file
-    /// of the history.
+    /// The Unix time in seconds to which a restore that replaced this history file brought data.
     pub left_out_s: Option<i64>,
 }
 
@@ -73,7 +72,7 @@ impl Part {
         }
     }
 
-    /// Returns the optional numbers of a line with their keys.
+    /// Returns the optional numbers of the file's line, each with its key.
     fn numbers(&self) -> [(&'static str, Option<i64>); 5] {
         [
             ("startoffset", self.start_offset),
@@ -84,7 +83,7 @@ impl Part {
         ]
     }
 
-    /// Borrows mutably the number with this key of those that [`Part::numbers`] returns.
+    /// Borrows mutably one of the numbers that [`Part::numbers`] returns, by its key.
     fn number_mut(&mut self, key: &[u8]) -> Option<&mut Option<i64>> {
         Some(match &key.to_ascii_lowercase()[..] {
             b"startoffset" => &mut self.start_offset,
@@ -117,7 +116,7 @@ pub enum BaseKind {
 /// The incremental files that stay in use when a new base replaces the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptIncrs {
-    /// No file: nothing changed after the state of the new base, or no file records the changes.
+    /// No file: nothing has changed since the new base, or no file records the changes.
     None,
     /// The file that was begun at the moment of the new base's state, and later ones.
     From {
@@ -141,16 +140,16 @@ pub struct Manifest {
     incr_seq: i64,
 }
 
-/// A base and the incremental files that came after it.
+/// A generation: a base and the incremental files with the changes after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generation<'m> {
     /// The base, loaded first; `None` starts with an empty server.
     pub base: Option<&'m Part>,
     /// The incremental files after the base, up to the present or to a restore, in loading order.
     pub incr: Vec<&'m Part>,
-    /// True if a restore replaced the state to which these files lead.
+    /// True if a restore replaced the state to which the files of this generation lead.
     pub is_left_out: bool,
-    /// The Unix time in seconds of that restore; `None` without one, or if it is unknown.
+    /// The Unix time in seconds of that restore; `None` if there was none or its time is unknown.
     pub replaced_s: Option<i64>,
 }
 
@@ -172,18 +171,18 @@ pub enum BaseTime {
     Missing,
 }
 
-/// The files with the state of a given time, or the reason why there are none.
+/// The files that lead to the state of a requested time, or the reason why there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chosen<'m> {
     /// The files of this generation.
     Generation(Generation<'m>),
-    /// No files: every base is later.
+    /// No files: every base is later than the requested time.
     TooEarly {
         /// The time of the oldest base, in Unix seconds; `None` if there is no base.
         oldest_s: Option<i64>,
     },
-    /// No files: those written after a restore up to this time were removed, and those from before
-    /// the restore lead to another state.
+    /// No files: those written after the restore were removed, and those from before it lead to a
+    /// different state.
     BehindRestore {
         /// The time of the restore, in Unix seconds.
         restored_s: i64,
@@ -275,8 +274,8 @@ pub fn temp_manifest_name(appendfilename: &str) -> String {
     format!("temp-{appendfilename}.manifest")
 }
 
-/// Returns the name of the file that takes changes while the first base is written, after the
-/// append-only file was turned on. The manifest names it once that base is complete.
+/// Returns the name of the file with the changes made while the first base is written. The manifest
+/// names it once the base is complete.
 pub fn temp_incr_name(appendfilename: &str) -> String {
     format!("temp-{appendfilename}.incr")
 }
@@ -339,8 +338,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Creates the manifest of an append-only file of Redis 6 or earlier, which is one file, after
-    /// it was moved into the folder under its name.
+    /// Creates the manifest for the single append-only file of Redis 6 or earlier, moved into the
+    /// folder.
     pub fn of_single_file(appendfilename: &str) -> Self {
         let base = Part::new(appendfilename.to_owned(), 1);
         Self { base: Some(base), base_seq: 1, ..Self::default() }
@@ -369,11 +368,11 @@ impl Manifest {
         parts.collect()
     }
 
-    /// Returns the groups of files that lead to a state. The first is the base with its incremental
-    /// files, for the current state. Then follows one for each base of the history, newest first,
-    /// with the files after it, of the history and of the present. Files from before a restore lead
-    /// to the state that the restore replaced. Files of the history may have been removed. O(bases
-    /// × files).
+    /// Returns the groups of files that each lead to a state. The first group, the base with its
+    /// incremental files, leads to the current state. One group follows for each base of the
+    /// history, newest first, with all incremental files after it. Files from before a restore lead
+    /// to the state that the restore replaced. Files of the history may be missing in the folder.
+    /// O(bases × files).
     pub fn generations(&self) -> Vec<Generation<'_>> {
         let (mut generations, mut follow) = (Vec::new(), self.incr.iter().collect::<Vec<_>>());
         if !self.is_empty() {
@@ -409,10 +408,9 @@ impl Manifest {
     }
 
     /// Returns the newest generation whose base is not later than `time_s`, in Unix seconds.
-    /// `base_time` returns the time of a base's state; it is called for one base after the other,
-    /// newest first. A base with an unknown time counts as early enough. A base whose file was
-    /// removed is passed over. Returns [`Chosen::BehindRestore`] for a time after a restore that
-    /// has no base of its own any more.
+    /// `base_time` returns the time of a base's state; it is called from the newest base to older
+    /// ones. A base with an unknown time counts as early enough; a removed base is skipped. Returns
+    /// [`Chosen::BehindRestore`] if the time is after a restore and no base written after it fits.
     ///
     /// # Errors
     /// The error of `base_time`.
@@ -445,7 +443,7 @@ impl Manifest {
         text
     }
 
-    /// Returns a file with the first number above `seq`, and above 0, whose `name` is free.
+    /// Returns a new file with the first number above `seq`, and above 0, whose `name` is unused.
     fn free_name(&self, seq: i64, name: impl Fn(i64) -> String) -> Part {
         let parts = self.parts().chain(&self.history);
         let taken: BTreeSet<&str> = parts.map(|part| &part.name[..]).collect();
@@ -459,8 +457,8 @@ impl Manifest {
         Part::new(free, seq)
     }
 
-    /// Skips numbers of bases whose files exist according to `has`, although the manifest does not
-    /// name them. So a file from another source, or of a crash, is never overwritten. O(skipped
+    /// Skips the numbers of bases whose files exist according to `has`, although the manifest does
+    /// not name them. So a file of another source, or of a crash, is never overwritten. O(skipped
     /// files).
     pub fn skip_unnamed_bases(&mut self, appendfilename: &str, has: impl Fn(&str) -> bool) {
         // Names of the history count too: a file may exist after the number of a removed one.
@@ -470,7 +468,7 @@ impl Manifest {
         self.base_seq = (self.base_seq.max(0)..).find(|seq| !is_there(seq + 1)).expect("one is free");
     }
 
-    /// Skips numbers of incremental files in the same way; `has` finds files. O(skipped files).
+    /// Skips the numbers of unnamed incremental files whose files exist by `has`. O(skipped files).
     pub fn skip_unnamed_incrs(&mut self, appendfilename: &str, has: impl Fn(&str) -> bool) {
         let is_taken = |file: String| has(&file) || self.names(&file);
         let is_there = |seq: i64| is_taken(format!("{appendfilename}.{seq}.incr.aof"));
@@ -491,16 +489,16 @@ impl Manifest {
         &mut self.incr[last]
     }
 
-    /// Returns the incremental file to append to after a start, if there is one, and removes its
-    /// end offset.
+    /// Returns the last incremental file, to which a started server appends, and removes its end
+    /// offset. `None` if there is no incremental file.
     pub fn open_last_incr(&mut self) -> Option<&mut Part> {
         let part = self.incr.last_mut()?;
         part.end_offset = None;
         Some(part)
     }
 
-    /// Replaces the base. The old base and the incremental files that are contained in the new one
-    /// become history.
+    /// Replaces the base by a new one. The old base becomes history, and so do the incremental
+    /// files whose changes the new base contains.
     pub fn replace_base(&mut self, appendfilename: &str, kind: BaseKind, kept: KeptIncrs) -> &mut Part {
         let suffix = match kind {
             BaseKind::Rdb => "rdb",
@@ -540,8 +538,8 @@ impl Manifest {
         has_some
     }
 
-    /// Returns true if the oldest file of the history is due for removal or has no `replacedat`.
-    /// Ignores the first file that a restore replaced and those after it. O(files of the history).
+    /// Returns true if [`take_expired`](Self::take_expired) would remove a file, or the oldest file
+    /// of the history has no `replacedat`. O(files of the history).
     pub fn has_expired(&self, now_s: i64, ttl_s: i64) -> bool {
         let last = self.history[..self.left_out_from()].last();
         last.is_some_and(|last| last.is_expired(now_s, ttl_s) || last.replaced_s.is_none())
@@ -552,11 +550,11 @@ impl Manifest {
         self.history.iter().position(|part| part.left_out_s.is_some()).unwrap_or(self.history.len())
     }
 
-    /// Removes from the history the files that became history at least `ttl_s` seconds ago, oldest
-    /// first, and returns them. They may be deleted once the new manifest is in place. The first
-    /// file that a restore replaced and all files after it stay until they are deleted by hand. Of
-    /// these, files at the end of the history that do not exist (`has` returns false) are dropped,
-    /// too. A missing file in the middle stays in the manifest, because the data has a gap there.
+    /// Removes from the history, and returns, the files that became history at least `ttl_s`
+    /// seconds ago. They may be deleted once the new manifest is in place. The first file that a
+    /// restore replaced and all files after it stay. Of these, missing files (`has` returns false)
+    /// at the end of the history are dropped. A missing file in the middle stays, because it marks
+    /// a gap in the data.
     pub fn take_expired(&mut self, now_s: i64, ttl_s: i64, has: impl Fn(&str) -> bool) -> Vec<Part> {
         let mut left_out = self.history.split_off(self.left_out_from());
         while left_out.last().is_some_and(|part| !has(&part.name)) {
@@ -842,7 +840,7 @@ mod tests {
         manifest.note_restore(until_s, replaced);
     }
 
-    /// Formats the generations as `base: incr incr`.
+    /// Formats each generation as one line, `base: incr incr`.
     fn stories(manifest: &Manifest) -> Vec<String> {
         let story = |of: &Generation<'_>| {
             let incr: Vec<String> = of.incr.iter().map(|part| part.seq.to_string()).collect();

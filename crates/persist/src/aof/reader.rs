@@ -63,8 +63,8 @@ pub enum Next {
     End(End),
 }
 
-/// The extent of the complete units in the batch being built: bytes, and numbers of requests, spans
-/// and annotations.
+/// The extent of the complete units at the start of the batch being built: the numbers of bytes,
+/// requests, spans and annotations.
 #[derive(Clone, Copy, Default)]
 struct Whole {
     len_bytes: usize,
@@ -92,7 +92,8 @@ pub struct Reader<S> {
     source: S,
     /// The size of a batch in bytes, which differs from [`BATCH_LEN_BYTES`] in tests only.
     batch_len_bytes: usize,
-    /// The batch being built. Its `len_bytes` counts the parsed bytes; `bytes` is all its memory.
+    /// The batch being built. Its `len_bytes` counts the parsed bytes; `bytes` has the length of
+    /// its whole memory, including unused parts.
     batch: Batch,
     /// The number of bytes of the batch's memory that were read from the file.
     filled: usize,
@@ -101,7 +102,7 @@ pub struct Reader<S> {
     multi_offset: Option<u64>,
     /// The time of the last annotation, in Unix seconds.
     time_s: Option<i64>,
-    /// The last note of the stream, and its end in the file.
+    /// The last stream note in the file, and the offset of its end in the file.
     note: Option<(StreamNote, u64)>,
     progress: Progress,
     stop: Option<Stop>,
@@ -114,8 +115,8 @@ impl<S: ByteSource> Reader<S> {
         Self::behind(source, Vec::new(), 0)
     }
 
-    /// Creates a reader that starts at `file_offset`. `ahead` are the bytes after that offset that
-    /// were already read from the source.
+    /// Creates a reader that starts at `file_offset`. `ahead` holds bytes from that offset on that
+    /// the caller has already read from the source.
     pub fn behind(source: S, ahead: Vec<u8>, file_offset: u64) -> Self {
         Self {
             source,
@@ -175,8 +176,8 @@ impl<S: ByteSource> Reader<S> {
         }
     }
 
-    /// Returns the note of the stream with which the file ends. Returns `None` if it ends
-    /// otherwise, and before its end was read.
+    /// Returns the stream note that is the last line of the file. Returns `None` if the last line
+    /// is something else, or if the end was not read yet.
     pub fn last_note(&self) -> Option<StreamNote> {
         let is_whole = matches!(self.stop, Some(Stop::End(End::Whole)));
         let file_len_bytes = self.batch.file_offset + self.filled as u64;
@@ -286,8 +287,8 @@ impl<S: ByteSource> Reader<S> {
         }
     }
 
-    /// Returns the reason to stop after the next request was found to be wrong: an error, or a torn
-    /// tail.
+    /// Returns the reason to stop at a request that cannot be parsed: an error, or a torn tail if
+    /// the rest of the file is zeros.
     #[cold]
     fn stop_at(&mut self, what: What) -> Stop {
         let offset = self.batch.file_offset + self.batch.len_bytes as u64;
@@ -366,7 +367,7 @@ impl<S: ByteSource> Reader<S> {
     }
 }
 
-/// Returns true if CR LF ends each line and argument of the request with which `input` begins.
+/// Returns true if each line and each argument of the first request in `input` ends with CR LF.
 #[inline]
 fn lines_end(input: &[u8], args: &[Span]) -> bool {
     let ends = |at: usize| input.get(at..at + 2) == Some(b"\r\n");
@@ -400,7 +401,8 @@ fn standing(input: &[u8], args: &[Span], multi_offset: Option<u64>) -> Result<Re
     }
 }
 
-/// The maximum number of positions in a torn request at which a complete request is searched.
+/// The maximum number of positions in an incomplete request at which a complete request is
+/// searched.
 const WITHIN_TRIES_MAX: usize = 1000;
 /// The maximum length, in bytes, of a complete request that is found inside a torn request.
 const WITHIN_LEN_BYTES_MAX: usize = 4096;
@@ -418,7 +420,7 @@ pub fn request_within(torn: &[u8]) -> Option<usize> {
     })
 }
 
-/// Returns true if these bytes may be the beginning of an incomplete request or annotation.
+/// Returns true if `input` may be the beginning of a request or annotation whose rest is missing.
 fn begins_request(input: &[u8]) -> bool {
     match input.first() {
         None => true,
@@ -438,8 +440,8 @@ mod tests {
     use proptest::prelude::*;
     use resp::ProtocolError;
 
-    /// The content of a file: the offset, position and arguments of each request, its annotations,
-    /// and its end.
+    /// The parsed content of a file: (offset, position, arguments) of each request, (time, offset,
+    /// requests before) of each annotation, and the end of the file.
     type Meaning = (Vec<(u64, RequestPosition, Vec<Vec<u8>>)>, Vec<(i64, u64, usize)>, Result<End, AofError>);
 
     /// A source that returns at most this number of bytes per read.
@@ -452,7 +454,7 @@ mod tests {
         }
     }
 
-    /// Returns the note with which a file ends, read in batches of this size.
+    /// Returns the stream note at the end of `file`, read in batches of `batch_len_bytes` bytes.
     fn last_note(file: &[u8], batch_len_bytes: usize) -> Option<StreamNote> {
         let mut reader = Reader::new(Pieces(file, 7)).with_batch_len_bytes(batch_len_bytes);
         while let Ok(Next::Batch(batch)) = reader.next_batch() {
@@ -527,7 +529,8 @@ mod tests {
         (requests, annotations, end)
     }
 
-    /// Parses the format in the simplest way: `(requests, annotations, end)`.
+    /// Parses a file by the simplest possible code, as a reference for the reader: (requests,
+    /// annotations, end).
     fn twin(file: &[u8]) -> Meaning {
         let (mut requests, mut annotations) = (Vec::new(), Vec::new());
         let (mut at, mut good, mut multi) = (0, (0, 0, 0), None);

@@ -1,5 +1,5 @@
-//! The note of the place in the replication stream whose data an append-only file has, as its last
-//! line.
+//! The stream note: the last line of an append-only file, written when the server stops. It names
+//! the place in the replication stream to which the data of the file corresponds.
 //!
 //! ```text
 //!   #REPL:<replication ID>:<offset>:<database>\r\n
@@ -14,12 +14,12 @@ const PREFIX: &[u8] = b"#REPL:";
 /// The length of a replication ID in bytes.
 const ID_LEN_BYTES: usize = 40;
 
-/// A place in the stream of replicas.
+/// A place in the replication stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamNote {
     /// The replication ID.
     pub id: [u8; ID_LEN_BYTES],
-    /// The offset of the stream behind the last change, in bytes.
+    /// The offset in the stream after the last change that the file holds, in bytes.
     pub offset_bytes: u64,
     /// The database that is selected in the stream.
     pub stream_db: u32,

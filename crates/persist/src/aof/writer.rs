@@ -6,22 +6,22 @@
 //!                          └► pending during a sync ─ written after it ─►
 //!                            └► pending ─ written, synced by one thread ─► replies sent (`always`)
 //! ```
-//! **`everysec`, `no`**: the merging thread writes; another thread syncs each second. Parts that
-//! are merged during a sync are pending until it ends, and then written, because a write may wait
-//! in the kernel for the sync. With `everysec` their replies are sent nevertheless, within
-//! [`LAG_MAX_MS`] and [`LAG_BYTES_MAX`], as in Redis: a kill of the process may lose these changes.
-//! Beyond these limits the replies wait, and so do further writes. With `no` the replies wait: only
-//! a new file causes a sync.
+//! **`everysec`, `no`**: the thread that merges the log writes; another thread syncs each second.
+//! Parts that are merged during a sync are pending until it ends, and then written, because a write
+//! may wait in the kernel for the sync. With `everysec` the replies to these changes are sent
+//! nevertheless, within [`LAG_MAX_MS`] and [`LAG_BYTES_MAX`], as in Redis: a kill of the process
+//! may lose the changes. Beyond these limits the replies wait, and further writes wait, too. With
+//! `no` the replies wait: a sync happens only when a new file begins.
 //!
-//! **`always`**: one thread writes and syncs the parts; those merged during its sync are written
-//! together after it.
+//! **`always`**: one thread writes and syncs the parts. Parts that are merged during its sync are
+//! written together after it.
 //!
-//! **A new file** ([`Writer::turn_to`]) gets no bytes before the old one is complete and synced.
-//! Only the last file can therefore be torn.
+//! **A new file** ([`Writer::turn_to`]) gets no bytes before the old one is complete and synced. So
+//! only the last file can be torn.
 //!
-//! A base file may hold all changes up to the start of a file of the log. Once it is in place, the
-//! earlier files are not needed any more, even if some parts could not be written to them
-//! ([`Writer::base_is_in`]).
+//! A base file may hold all changes up to the start of one of the log's files. Once the base is in
+//! place, the files before that one are not needed any more, even if some parts could not be
+//! written to them ([`Writer::base_is_in`]).
 //!
 //! **Errors.** Parts that could not be written stay pending, and the write is tried again every
 //! [`RETRY_MS`]. Meanwhile their replies wait and the server rejects writes. After a failed sync
@@ -54,7 +54,8 @@ pub const LAG_BYTES_MAX: usize = 16 << 20;
 pub const SYNC_INTERVAL_MS: u64 = 1000;
 /// The time between two attempts after an error, in milliseconds.
 pub const RETRY_MS: u64 = 1000;
-/// The length, in bytes, from which a part of a batch is written on its own and not copied.
+/// The minimum length, in bytes, of a part that is written by a call of its own instead of being
+/// copied into the buffer.
 const OWN_WRITE_BYTES_MIN: usize = 16 << 10;
 /// The maximum capacity, in bytes, of an empty buffer that is kept for reuse.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -70,16 +71,16 @@ pub enum SyncPolicy {
     Never,
 }
 
-/// The choice whether syncs take place now.
+/// The setting that syncs take place or are suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncs {
-    /// Syncs take place as the policy says.
+    /// Syncs take place according to the policy.
     Done,
-    /// Syncs wait until a snapshot is written.
+    /// Syncs are suspended while a snapshot is written (`no-appendfsync-on-rewrite`).
     Resting,
 }
 
-/// The choice whether time annotations are written between the changes (`aof-timestamp-enabled`).
+/// The setting of `aof-timestamp-enabled`: time annotations between the changes or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
     /// Time annotations are written.
@@ -88,7 +89,7 @@ pub enum Times {
     Left,
 }
 
-/// A point in time of the caller's two clocks.
+/// A moment as both clocks of the caller show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// Milliseconds of a monotonic clock.
@@ -97,19 +98,19 @@ pub struct Moment {
     pub unix_s: i64,
 }
 
-/// A file and the bytes to be appended to it.
+/// One incremental file, and the bytes still to be appended to it.
 struct Target {
     file: Arc<dyn LogFile>,
-    /// The number of bytes in the file, without those that a job is writing.
+    /// The length of the file in bytes, without bytes that a job is writing at present.
     len_bytes: u64,
     /// The log position at the start of the file.
     start_position: u64,
     /// The number of bytes of the file that are synced.
     synced_bytes: u64,
-    /// True if the file may have more than `len_bytes`. The bytes after `len_bytes` are cut off
-    /// before the next write.
+    /// True if the file may be longer than `len_bytes` because a write failed. The bytes after
+    /// `len_bytes` are cut off before the next write.
     is_dirty: bool,
-    /// The pending bytes: merged from the log, but not written yet.
+    /// The pending bytes: merged from the log and not written yet.
     pending: Vec<u8>,
     /// The log position after the pending bytes.
     pending_position: u64,
@@ -120,17 +121,19 @@ struct State {
     syncs: Syncs,
     times: Times,
     stamped_s: i64,
-    /// The files; only the last one gets new bytes. Never empty.
+    /// The files that are not complete, oldest first; only the last one gets new bytes. Never
+    /// empty.
     targets: VecDeque<Target>,
-    /// The log position after the bytes of the last job.
+    /// The log position after the last byte of the job in progress or of the last job.
     job_position: u64,
     /// The job in progress.
     working: Option<Working>,
     /// The log position up to which everything is written.
     written: u64,
-    /// The log position up to which everything is synced, if there is no damage.
+    /// The log position up to which all changes are synced. After a failed sync, [`Damage::synced`]
+    /// counts.
     synced: u64,
-    /// The changes that may be lost because of failed syncs; `None` if there are none.
+    /// The written changes that failed syncs may have lost; `None` if there are none.
     damage: Option<Damage>,
     /// The log position up to which replies may be sent.
     confirmed: u64,
@@ -152,7 +155,7 @@ struct State {
 struct Damage {
     /// The log position after the last of these changes.
     end: u64,
-    /// The log position up to which everything is synced nevertheless.
+    /// The log position up to which everything is synced in spite of the failed sync.
     synced: u64,
     trouble: FileError,
 }
@@ -163,10 +166,10 @@ struct Working {
     len_bytes: usize,
     syncs: bool,
     began_ms: u64,
-    /// True if replies wait for the sync. If the job fails, its bytes are then cut off and written
-    /// again.
+    /// True if replies wait for the job's sync. If the sync fails, the job's bytes are cut off the
+    /// file and written again.
     undoes: bool,
-    /// True if the file of the job is not needed any more.
+    /// True if a new base has made the job's file unnecessary.
     is_obsolete: bool,
 }
 
@@ -179,10 +182,11 @@ pub struct Figures {
     pub kept_bytes: usize,
     /// The log position up to which everything is synced.
     pub synced_position: u64,
-    /// The safe log position for WAITAOF. With the policy [`SyncPolicy::Never`], written changes
-    /// are safe.
+    /// The log position that WAITAOF reports as synced. With the policy [`SyncPolicy::Never`],
+    /// written changes count as synced.
     pub safe_position: u64,
-    /// The number of times that replies had to wait because a sync took too long.
+    /// The number of times that replies had to wait because a sync took longer than [`LAG_MAX_MS`]
+    /// or too many bytes were pending.
     pub delayed: u64,
     /// True while a sync is in progress.
     pub is_syncing: bool,
@@ -193,25 +197,26 @@ pub struct Figures {
     pub is_damaged: bool,
 }
 
-/// The state after a call of the writer.
+/// The state of the writer after a call: the positions that replies may show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// The log position up to which replies may be sent that do not require a sync themselves.
+    /// The log position up to which replies may be sent if their client does not itself require a
+    /// sync.
     pub confirmed: u64,
     /// The log position up to which everything is synced. With the policy [`SyncPolicy::Never`],
-    /// written changes count as synced. So the position may go back after a change of the policy;
-    /// the change log keeps the highest one that was confirmed.
+    /// written changes count as synced. So the position may go back after a change of the policy.
+    /// The change log keeps the highest position ever confirmed.
     pub safe: u64,
     /// True if [`Writer::next`] would return a job now.
     pub has_job: bool,
     /// The number of pending bytes.
     pub kept_bytes: usize,
-    /// The number of log units whose replies wait for a job that is not in progress yet.
+    /// The number of log units whose replies wait for a job that has not begun.
     pub waiting_units: u64,
 }
 
 impl Appended {
-    /// Returns the positions up to which replies may be sent.
+    /// Returns the log positions up to which replies may be sent, one for each level.
     pub fn released(&self) -> Released {
         Released::new(self.confirmed, self.safe)
     }
@@ -238,13 +243,13 @@ pub struct Done {
     synced: Option<Result<(), FileError>>,
 }
 
-/// The next step of the thread that performs the jobs.
+/// The next step of the thread that runs the jobs.
 pub enum Next {
     /// Perform this job.
     Job(Job),
-    /// Do nothing before this time of the monotonic clock, in milliseconds.
+    /// Sleep until this time of the monotonic clock, in milliseconds.
     At(u64),
-    /// Do nothing until something is appended.
+    /// Sleep until something is appended.
     Nothing,
 }
 
@@ -276,7 +281,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates a writer to a file of `len_bytes` bytes, all of them synced. The file has all
+    /// Creates a writer to a file of `len_bytes` bytes that are all synced. The file has all
     /// changes up to the log position `position`.
     pub fn new(file: Arc<dyn LogFile>, len_bytes: u64, policy: SyncPolicy, position: u64) -> Self {
         let target = Target::new(file, len_bytes, position);
@@ -307,7 +312,8 @@ impl Writer {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Appends the next part of the log. O(bytes).
+    /// Takes the next part of the log: writes it, or keeps it pending for a job. Called by the
+    /// thread that merges the log. O(bytes).
     pub fn append(&self, batch: &LogBatch<'_>, now: Moment) -> Appended {
         self.state().append(batch, now)
     }
@@ -318,14 +324,15 @@ impl Writer {
         (state.policy, state.times) = (policy, times);
     }
 
-    /// Sets whether syncs wait. The caller lets them wait while a snapshot is written, with
-    /// `no-appendfsync-on-rewrite`.
+    /// Sets whether syncs are suspended. The caller suspends them while a snapshot is written, if
+    /// `no-appendfsync-on-rewrite` is `yes`.
     pub fn set_syncs(&self, syncs: Syncs) {
         self.state().syncs = syncs;
     }
 
-    /// Appends to `file`, which is empty, from now on. The file gets no bytes before the earlier
-    /// files are complete and synced. Returns the final length of the previous file, in bytes.
+    /// Makes `file`, which is empty, the last file, to which later changes go. It gets no bytes
+    /// before the earlier files are complete and synced. Returns the final length of the previous
+    /// file, in bytes.
     pub fn turn_to(&self, file: Arc<dyn LogFile>) -> u64 {
         let mut state = self.state();
         let last = state.last();
@@ -342,12 +349,12 @@ impl Writer {
         self.state().base_is_in(file);
     }
 
-    /// Returns the current state.
+    /// Returns the current state, without any work.
     pub fn appended(&self, now: Moment) -> Appended {
         self.state().appended(now)
     }
 
-    /// Returns the next step for the thread that performs the jobs. That thread must call
+    /// Returns the next step for the thread that runs the jobs. That thread must call
     /// [`Writer::done`] after each job.
     pub fn next(&self, now: Moment) -> Next {
         self.state().next(now)
@@ -360,8 +367,8 @@ impl Writer {
         appended
     }
 
-    /// Waits for the job in progress, then writes and syncs all pending bytes on this thread. It is
-    /// for the end of the server.
+    /// Waits for the job in progress, then writes and syncs all pending bytes on the calling
+    /// thread. Called when the server stops.
     ///
     /// # Errors
     /// If a write or sync fails, or an earlier one has failed and changes may be lost.
@@ -379,8 +386,8 @@ impl Writer {
         result.and(damage)
     }
 
-    /// Writes a last line after [`finish`](Self::finish) has succeeded, and syncs it. If that
-    /// fails, the file stays as it was.
+    /// Appends and syncs a last line. Called after [`finish`](Self::finish) has succeeded. If the
+    /// write fails, the file stays unchanged.
     ///
     /// # Errors
     /// The line could not be written, or changes still wait to be written before it.
@@ -441,7 +448,7 @@ impl State {
         self.targets.iter().map(|target| target.pending.len()).sum()
     }
 
-    /// Returns the length of the last file, including all bytes still to be written to it.
+    /// Returns the length that the last file will have when all pending bytes are written.
     fn last_len_bytes(&self) -> u64 {
         let last = self.targets.back().expect("there is a file");
         let working = self.working.filter(|working| self.targets.len() == 1 && !working.is_obsolete);
@@ -457,17 +464,19 @@ impl State {
         self.damage.as_ref().map_or(self.synced, |damage| damage.synced)
     }
 
-    /// Returns the log position up to which everything is synced, or counts as synced.
+    /// Returns the log position up to which changes count as synced: with the policy
+    /// [`SyncPolicy::Never`], written ones do.
     fn safe(&self) -> u64 {
         if self.policy == SyncPolicy::Never { self.written } else { self.synced() }
     }
 
-    /// Returns true if replies wait for syncs.
+    /// Returns true if replies must wait for a sync: policy [`SyncPolicy::Always`], syncs not
+    /// suspended.
     fn is_strict(&self) -> bool {
         self.policy == SyncPolicy::Always && self.syncs == Syncs::Done
     }
 
-    /// Returns the error that delays replies.
+    /// Returns the error because of which replies wait; `None` if there is none.
     fn trouble(&self) -> Option<&FileError> {
         let damage = self.damage.as_ref().filter(|_| self.is_strict());
         self.trouble.as_ref().or(damage.map(|damage| &damage.trouble))
@@ -516,8 +525,8 @@ impl State {
         self.appended(now)
     }
 
-    /// Advances over positions whose records are not for the file, if nothing before them is
-    /// pending.
+    /// Advances the positions past changes that are not recorded in the file, if nothing before
+    /// them is pending.
     fn pass_over_others(&mut self) {
         let is_idle = self.working.is_none() && self.trouble.is_none() && self.targets.len() == 1;
         let last = self.last();
@@ -532,7 +541,8 @@ impl State {
         self.confirm_safe();
     }
 
-    /// Permits the replies whose changes are written, or synced if the policy requires it.
+    /// Advances the confirmed position to all changes that are written, or synced if the policy
+    /// requires a sync.
     fn confirm_safe(&mut self) {
         let safe = if self.is_strict() { self.synced() } else { self.written };
         self.confirmed = self.confirmed.max(safe);
@@ -597,7 +607,7 @@ impl State {
         self.old_files_end();
     }
 
-    /// Updates the positions after the last old file was dropped.
+    /// Updates the positions after the last file before the current one was dropped.
     fn old_files_end(&mut self) {
         self.pass_over_others();
         if self.kept_bytes() == 0 {
@@ -605,7 +615,8 @@ impl State {
         }
     }
 
-    /// Returns a time annotation, or nothing if annotations are off or the second has not changed.
+    /// Returns a time annotation for `now`. Returns nothing if annotations are off or the last one
+    /// has the same second.
     fn stamp(&mut self, now: Moment) -> Vec<u8> {
         if self.times == Times::Left || self.stamped_s == now.unix_s {
             return Vec::new();
@@ -616,8 +627,8 @@ impl State {
         line
     }
 
-    /// Allows replies before their changes are written, if only a sync of `everysec` delays the
-    /// write.
+    /// Advances the confirmed position past changes that are not written yet, if only a sync of
+    /// `everysec` delays their write.
     fn confirm_lagging(&mut self, position: u64, now: Moment) {
         let awaits_sync = self.targets.len() > 1 || self.working.is_some_and(|working| working.syncs);
         if self.policy != SyncPolicy::EverySecond || self.trouble.is_some() || !awaits_sync {
@@ -632,7 +643,7 @@ impl State {
         }
     }
 
-    /// Records that no bytes are pending because of a sync any more.
+    /// Records that no pending bytes wait for a sync any more.
     fn lag_ends(&mut self) {
         self.lags_since_ms = None;
         self.is_delayed = false;
@@ -787,8 +798,8 @@ impl Target {
         written
     }
 
-    /// Writes bytes if everything before them could be written. Otherwise, and what this write
-    /// leaves, they are pending.
+    /// Appends `bytes` to the file if no earlier write has failed (`trouble` is `None`). Bytes that
+    /// are not written become pending.
     #[inline]
     fn write_unless(&mut self, trouble: &mut Option<FileError>, bytes: &[u8]) {
         let mut written_bytes = 0;
@@ -810,19 +821,19 @@ impl Target {
     }
 }
 
-/// The parts of a batch on their way to the file. Short ones are written together, because records
-/// for replicas only may separate them. A batch of one part is not copied.
+/// The parts of one batch on their way to the file. Short parts are collected and written together,
+/// because the batch is often divided only by records for replicas. A single part is not copied.
 struct Gather<'t, 'p> {
     target: &'t mut Target,
-    /// The bytes that were pending before, and copied parts.
+    /// The bytes that were pending before the batch, then copied parts.
     gathered: Vec<u8>,
-    /// A part that is not copied; empty if there are gathered bytes.
+    /// A single part that is not copied; empty if there are gathered bytes.
     single: &'p [u8],
     trouble: Option<FileError>,
 }
 
 impl<'t, 'p> Gather<'t, 'p> {
-    /// Begins with the pending bytes, which were merged while a sync was in progress.
+    /// Begins to gather, with the bytes that were pending before the batch.
     fn new(target: &'t mut Target) -> Self {
         let gathered = std::mem::take(&mut target.pending);
         Self { target, gathered, single: &[], trouble: None }
@@ -837,7 +848,7 @@ impl<'t, 'p> Gather<'t, 'p> {
         }
     }
 
-    /// Adds a part that is not the first one.
+    /// Adds a part of the batch after the first one.
     #[inline(never)]
     fn add_behind(&mut self, part: &'p [u8]) {
         if part.len().max(self.single.len()) >= OWN_WRITE_BYTES_MIN {
@@ -855,8 +866,8 @@ impl<'t, 'p> Gather<'t, 'p> {
         self.target.write_unless(&mut self.trouble, std::mem::take(&mut self.single));
     }
 
-    /// Writes the last bytes. Returns the error of a write; the bytes that are not written are
-    /// pending again.
+    /// Writes all gathered bytes. Returns the error of a write, if there was one; bytes that are
+    /// not written become pending.
     fn end(mut self) -> Option<FileError> {
         self.write();
         if self.trouble.is_none() && self.gathered.capacity() <= KEPT_BYTES_MAX {

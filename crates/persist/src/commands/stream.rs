@@ -33,8 +33,8 @@ impl CommandBuffer {
         }
     }
 
-    /// Writes the state of a stream other than its entries. `len` is the number of entries, which
-    /// were written before.
+    /// Writes everything of a stream except its entries: its last ID, counters and groups. `len` is
+    /// the number of entries, which were written before.
     pub(super) fn stream_rest(&mut self, key: &[u8], len: usize, rest: &Stream) {
         if len == 0 {
             self.command(&[b"XADD", key, b"MAXLEN", b"0", b"0-1", b"x", b"y"]);

@@ -4,18 +4,19 @@
 //! ```text
 //!   envelope  'V' 'C' 'S' | version 1 | codec 1: LZ4 | 0 | kind 1: RDB | frame
 //!   frame     04 22 4D 18 | flags | block size | [content length u64] | check byte
-//!             { block } … | 0 u32 | [XXH32 of all that was packed]
+//!             { block } … | 0 u32 | [XXH32 of the uncompressed content]
 //!   block     length u32, highest bit: not compressed | bytes | [XXH32 of the bytes]
 //!   flags     01······ version   ··1····· independent blocks   ···1···· blocks have checksums
 //!             ····1··· content length   ·····1·· checksum of the content   ·······1 dictionary
 //!   size      ·100···· 64 KiB   ·101···· 256 KiB   ·110···· 1 MiB   ·111···· 4 MiB
 //! ```
 //! Numbers are little-endian. The check byte is the second byte of the XXH32 of the bytes from the
-//! flags to the content length. A block that is not independent refers to the 64 KiB before it.
+//! flags to the content length. A block that is not independent refers to the 64 KiB of content
+//! before it.
 //!
-//! In memory are the bytes of one block, those 64 KiB, and the decompressed block: at most the size
-//! in the header, and at most 255 times the length of the block. Source: the description of the LZ4
-//! frame format, version 1.6.4; the envelope: Valkey's.
+//! The reader holds in memory the bytes of one block, those 64 KiB, and the decompressed block. The
+//! latter is at most as long as the header states, and at most 255 times the compressed block.
+//! Source: the description of the LZ4 frame format, version 1.6.4; the envelope: Valkey's.
 
 use lz4_flex::block::decompress_into_with_dict;
 use xxhash_rust::xxh32::{Xxh32, xxh32};
@@ -48,7 +49,7 @@ const EXPANSION_MAX: usize = 255;
 pub(super) struct Frame<S> {
     source: S,
     checksums: Checksums,
-    /// The bytes of the frame that were read; the first `used` of them are used.
+    /// The bytes of the frame read so far; the first `used` of them are already processed.
     input: Vec<u8>,
     used: usize,
     /// The number of bytes of the file before `input`.
@@ -56,8 +57,8 @@ pub(super) struct Frame<S> {
     flags: u8,
     block_len_bytes_max: usize,
     content_len_bytes: Option<u64>,
-    /// The decompressed bytes to which later blocks may refer, and after them those of the last
-    /// block. The first `given` bytes were already returned.
+    /// The decompressed bytes to which later blocks may refer, then the bytes of the last block.
+    /// The first `given` bytes were already returned.
     output: Vec<u8>,
     given: usize,
     unpacked_len_bytes: u64,
@@ -118,7 +119,7 @@ impl<S: ByteSource> Frame<S> {
     }
 
     /// Takes the next `len` bytes of the frame and returns their range in `input`. Memory grows
-    /// only as they arrive.
+    /// only as these bytes arrive.
     fn take(&mut self, len: usize) -> Result<std::ops::Range<usize>, LoadErrorKind> {
         while self.input.len() - self.used < len {
             self.input_offset += self.used as u64;
@@ -211,7 +212,7 @@ impl<S: ByteSource> Frame<S> {
         Ok(len)
     }
 
-    /// Returns true if no unpacked bytes are left, and the next read of the source would have to
+    /// Returns true if all decompressed bytes were returned and the next read of the source would
     /// wait.
     pub(super) fn is_dry(&mut self) -> bool {
         self.given == self.output.len() && !self.is_over && self.source.is_dry()

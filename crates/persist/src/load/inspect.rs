@@ -1,4 +1,5 @@
-//! Inspection of a file, for tools: every key of a batch, even one that a server would reject.
+//! Inspection of a file, for tools: lists every key of a batch, even keys that a server would
+//! reject.
 
 use std::borrow::Cow;
 
@@ -56,7 +57,7 @@ pub fn inspect_batch(batch: &Batch, options: &DecodeOptions<'_>, mut each: impl 
     }
 }
 
-/// Calls `each` with a record whose value is a module's.
+/// Calls `each` with a record whose value belongs to a module.
 fn inspect_module(
     bytes: &[u8],
     version: u16,

@@ -17,7 +17,8 @@ pub enum Unsupported {
     Kept,
 }
 
-/// The name of a module's type in a file: nine characters of an alphabet of 64, and a version.
+/// The id of a module's data type in a file: a name of nine characters, each one of 64, and a
+/// version number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleId(pub u64);
 
@@ -47,7 +48,8 @@ pub enum Feature {
     Array,
     /// A hash with paths, of a newer Valkey.
     PathHash,
-    /// A command that changes an earlier key of the file, in a file that was saved without a fork.
+    /// A command among the keys, which changes an earlier key of the file. Valkey writes it in a
+    /// file saved without a fork.
     Update,
 }
 

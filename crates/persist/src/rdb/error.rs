@@ -12,8 +12,8 @@ pub struct EndOfInput;
 /// The error for bytes that are not a value, with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatError {
-    /// The number of bytes read when the error was found. It is after a broken string, and inexact
-    /// inside compressed data.
+    /// The number of bytes read when the error was found. For a broken string it is the string's
+    /// end; inside compressed data it is inexact.
     pub file_offset: u64,
     /// The kind of the error.
     pub kind: FormatErrorKind,
@@ -36,7 +36,7 @@ pub enum FormatErrorKind {
     BrokenCompression,
     /// A listpack or intset is broken.
     Pack(PackErrorKind),
-    /// A packed structure is valid but not suitable for its type.
+    /// A packed structure is well-formed, but its elements do not fit the type of the value.
     Defect(PackDefect),
     /// A ziplist is broken.
     BrokenZiplist,
@@ -50,19 +50,20 @@ pub enum FormatErrorKind {
     Duplicate,
     /// A score is not a number.
     Score,
-    /// A collection has no elements, so it would not exist.
+    /// A collection has no elements. A server has no empty collections.
     Empty,
     /// A node of a stream is broken, or its counts are wrong.
     BrokenStreamNode,
     /// The counters or IDs of a stream do not fit its entries.
     BrokenStream,
-    /// A consumer group occurs twice, or its pending entries are not those of its consumers.
+    /// A consumer group occurs twice, or its pending entries are not the same as those of its
+    /// consumers.
     BrokenGroup,
     /// There are bytes after the value.
     TrailingBytes,
     /// The expiry time of a hash's field is invalid.
     FieldExpiry,
-    /// A hash with separate field names has another number of values.
+    /// A hash has a different number of values than field names.
     BrokenTemplate,
     /// Shared field names are missing, out of order, or duplicate.
     BrokenFieldNames,

@@ -43,12 +43,12 @@ impl FileVersion {
         self >= FileVersion::Redis7
     }
 
-    /// Returns true if the version has listpacks for types other than sets and streams.
+    /// Returns true if the version has listpacks for hashes, sorted sets and lists.
     fn has_listpacks(self) -> bool {
         self >= FileVersion::Redis7
     }
 
-    /// Returns the type in which a value is written. A hash whose fields expire gets a type of
+    /// Returns the type as which a value is written. A hash whose fields expire gets a type of
     /// Redis 7.4 even if the version does not support such fields
     /// ([`has_field_deadlines`](Self::has_field_deadlines)). O(1); O(n) for such a hash.
     pub fn type_of(self, value: &View<'_, Object>) -> ValueType {
@@ -74,12 +74,12 @@ impl FileVersion {
         }
     }
 
-    /// Returns the type in which lists are written.
+    /// Returns the type as which this version writes lists.
     pub(super) fn list_type(self) -> ValueType {
         if self.has_listpacks() { ValueType::ListQuicklist2 } else { ValueType::ListQuicklist }
     }
 
-    /// Returns the type in which streams are written.
+    /// Returns the type as which this version writes streams.
     pub(super) fn stream_type(self) -> ValueType {
         match self {
             FileVersion::Redis5 => ValueType::StreamListpacks,
@@ -88,7 +88,7 @@ impl FileVersion {
         }
     }
 
-    /// Returns the type in which hashes whose fields expire are written field by field.
+    /// Returns the type as which this version writes hashes whose fields expire, field by field.
     pub(super) fn timed_hash_type(self) -> ValueType {
         if self == FileVersion::Valkey9 { ValueType::HashValkey } else { ValueType::HashMetadata }
     }

@@ -20,7 +20,7 @@ use super::source::{Reader, Source};
 use super::stream_id::{from_raw, raw_bytes, read_id, write_id};
 use super::value_type::ValueType;
 
-/// A pending entry whose consumer is not known yet.
+/// A pending entry as read from the group, before its consumer is known.
 struct Unowned {
     id: StreamId,
     delivered_ms: i64,
@@ -107,7 +107,7 @@ fn read_pending<S: Source>(reader: &mut Reader<S>) -> Result<Vec<Unowned>, Forma
     if all.is_sorted_by(|a, b| a.id < b.id) { Ok(all) } else { Err(broken(reader)) }
 }
 
-/// The value that means that a consumer was never active.
+/// The stored time that means that a consumer was never active.
 const NEVER_MS: i64 = -1;
 
 /// Writes the groups in the form of `kind`, [`ValueType::StreamListpacks`] to

@@ -24,14 +24,14 @@ use super::templates::{FieldNames, Templates};
 use super::value_type::ValueType;
 use super::ziplist::{Ziplist, Zipmap};
 
-/// A hash that is being filled field by field.
+/// A hash under construction, filled field by field while it is read.
 struct Filling<'r> {
     hash: Hash,
     rules: &'r Rules<'r>,
 }
 
 impl<'r> Filling<'r> {
-    /// Creates a hash for `count` fields, which are not read yet.
+    /// Creates an empty hash into which `count` fields will be read.
     fn new(count: u64, rules: &'r Rules<'r>) -> Self {
         let mut hash = Hash::new();
         hash.expect(usize::try_from(count).unwrap_or(usize::MAX), &rules.hash, rules.hasher);
@@ -69,12 +69,12 @@ pub(super) fn read_listpack<S: Source>(
     Hash::from_listpack(pack, &rules.hash, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// The latest valid deadline of a field, in Unix milliseconds: 48 bits, as in Redis.
+/// The latest valid deadline (expiry) of a field, in Unix milliseconds: 48 bits, as in Redis.
 const DEADLINE_MS_MAX: i64 = (1 << 48) - 1;
 /// The value that means no deadline, in the form [`Deadlines::Behind`].
 const NO_DEADLINE_MS: i64 = -1;
 
-/// The forms in which a field's deadline is stored.
+/// The forms in which the deadline (expiry) of a field is stored.
 #[derive(Clone, Copy)]
 pub(super) enum Deadlines {
     /// Before the field, in milliseconds after the earliest deadline, which precedes all fields.
@@ -142,8 +142,8 @@ pub(super) fn read_timed_listpack<S: Source>(
     Hash::from_timed_listpack(pack, &rules.hash, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// Reads the number of a list of shared field names and the names, and adds the list to
-/// `templates`. O(bytes), O(log n) in the number of lists.
+/// Reads a list of shared field names with its number, and adds it to `templates`. O(bytes), O(log
+/// n) in the number of lists.
 ///
 /// # Errors
 /// If there are no names or they are not in order, the number is taken, or all lists would take too
@@ -187,7 +187,8 @@ fn read_names<S: Source>(reader: &mut Reader<S>) -> Result<FieldNames, FormatErr
     Ok(names)
 }
 
-/// Reads a hash: its field names, then a listpack of an unused number and the values.
+/// Reads a hash: its field names, then a listpack whose first element is an unused number, followed
+/// by the values.
 pub(super) fn read_template_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -213,7 +214,7 @@ pub(super) fn read_template_listpack_ref<S: Source>(
     fill_from_listpack(&names, &pack, reader, rules)
 }
 
-/// Creates a hash of these names and of the values after the first element of a listpack.
+/// Creates a hash from `names` and from the elements of a listpack after its first one, the values.
 fn fill_from_listpack<S: Source>(
     names: &FieldNames,
     pack: &Listpack,
@@ -230,7 +231,7 @@ fn fill_from_listpack<S: Source>(
     Ok(filling.hash)
 }
 
-/// Reads a hash: its field names, then as many values.
+/// Reads a hash: its field names, then the same number of values.
 pub(super) fn read_template_array<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -239,7 +240,7 @@ pub(super) fn read_template_array<S: Source>(
     fill_from_array(&names, reader, rules)
 }
 
-/// Reads a hash: the number of a list of shared field names, then as many values.
+/// Reads a hash: the number of a list of shared field names, then one value for each name.
 pub(super) fn read_template_array_ref<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -309,7 +310,7 @@ fn earliest_deadline_ms(hash: &Hash) -> Option<i64> {
     hash.fields().filter_map(|field| field.deadline_ms).min()
 }
 
-/// Returns the type in which a hash is written, if all types of Redis are allowed.
+/// Returns the type as which a hash is written if every type of Redis is permitted.
 pub(super) fn type_of(hash: &Hash) -> ValueType {
     match (earliest_deadline_ms(hash), hash.as_timed_listpack()) {
         (Some(_), Some(_)) => ValueType::HashListpackEx,

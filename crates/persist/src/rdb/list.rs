@@ -13,9 +13,9 @@ use super::source::{Reader, Source};
 use super::value_type::ValueType;
 use super::ziplist::{self, TooLong, Ziplist};
 
-/// The kind of a node that is one string.
+/// The code of a node that is one string.
 const PLAIN: u64 = 1;
-/// The kind of a node that is a listpack.
+/// The code of a node that is a listpack.
 const PACKED: u64 = 2;
 
 /// Reads a list: a count, then elements.

@@ -1,4 +1,4 @@
-//! The encoder of the records of an RDB file, which are between its magic and its checksum.
+//! The encoder of the records of an RDB file: everything between its magic and its checksum.
 //!
 //! ```text
 //!   file     "REDIS" version (4 digits) | AUX … | FUNCTION …
@@ -7,8 +7,8 @@
 //!   SELECTDB 254 number              RESIZEDB  251 two lengths
 //!   key      [252 expiry in ms: i64] [248 idle seconds | 249 LFU counter] type key value
 //! ```
-//! Everything is appended to the encoder's buffer, from which the caller takes it.
-//! Source: the format's documentation and files of Redis 8.0.2 and Valkey 9.1.
+//! Everything is appended to the encoder's buffer, from which the caller takes it. Source: the
+//! format's documentation and files of Redis 8.0.2 and Valkey 9.1.
 
 use keyspace::KeyEntry;
 use keyspace::parts::{Head, ValuePart};
@@ -21,7 +21,7 @@ use super::value_type::ValueType;
 use super::ziplist::TooLong;
 use super::{VALKEY_VERSION, hash, list, stream};
 
-/// The first bytes of records that are not keys.
+/// The opcodes: the first bytes of records that are not keys.
 pub(crate) mod opcode {
     /// The lowest opcode; lower bytes are types of values.
     pub const LOWEST: u8 = 242;
@@ -47,7 +47,7 @@ pub(crate) mod opcode {
     pub const END: u8 = 255;
 }
 
-/// The part of a key's access clock that is written.
+/// The part of a key's access clock (LRU or LFU) that is written to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
     /// No part.
@@ -61,8 +61,8 @@ pub enum Usage {
     Frequency,
 }
 
-/// Returns the idle time of a key by the clock of a save, in seconds. A key used since the save
-/// began is ahead of that clock; its idle time is 0. The clock wraps around.
+/// Returns the idle time of a key at the time of a save's clock, in seconds. The 24-bit clock wraps
+/// around. If the key was used after the save began, its idle time is 0.
 fn idle_s(clock_s: u32, access: u32) -> u64 {
     let behind_s = clock_s.wrapping_sub(access) & 0x00FF_FFFF;
     u64::from(if behind_s > 1 << 23 { 0 } else { behind_s })
@@ -94,13 +94,13 @@ impl Encoder {
         }
     }
 
-    /// Returns the error if a value was too long for the version; then the written bytes must not
-    /// be used.
+    /// Returns the error if a value was too long for the version. In this case the written bytes
+    /// must not be used.
     pub fn too_long(&self) -> Option<TooLong> {
         self.too_long
     }
 
-    /// Returns the bytes of the buffer and of the compression. O(1).
+    /// Returns the memory of the buffer and of the compressor, in bytes. O(1).
     pub fn memory_usage(&mut self) -> usize {
         self.writer.compressor_memory_usage() + self.buffer().capacity()
     }

@@ -1,4 +1,4 @@
-//! The rules for values that are read.
+//! The limits and options by which values are read and checked.
 
 use keyspace::{Hasher, ListLimits, PackLimits, SetLimits, StreamLimits};
 

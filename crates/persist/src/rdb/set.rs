@@ -42,7 +42,7 @@ pub(super) fn read_listpack<S: Source>(
     Set::from_listpack(pack, &rules.set, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// Returns the type in which a set is written, if all types are allowed.
+/// Returns the type as which a set is written if every type is permitted.
 pub(super) fn type_of(set: &Set) -> ValueType {
     match set.view() {
         SetView::Ints(_) => ValueType::SetIntset,

@@ -19,7 +19,7 @@ impl Sink for Vec<u8> {
 
 /// The length up to which strings are not compressed, in bytes, as in Redis.
 const UNCOMPRESSED_LEN_BYTES_MAX: usize = 20;
-/// The length of the longest text that may be stored as a number: `-2147483648`.
+/// The maximum length, in bytes, of a text that may be stored as a number: that of `-2147483648`.
 const INT32_TEXT_LEN_MAX: usize = 11;
 
 /// The compression of strings: `rdbcompression`.
@@ -49,12 +49,12 @@ impl<S: Sink> Writer<S> {
         Self { sink, compressor }
     }
 
-    /// Returns the sink.
+    /// Ends the writing and returns the sink.
     pub fn into_sink(self) -> S {
         self.sink
     }
 
-    /// Returns the bytes of the tables and buffers of the compression. O(1).
+    /// Returns the memory of the compressor's tables and buffers, in bytes. O(1).
     pub fn compressor_memory_usage(&self) -> usize {
         self.compressor.as_ref().map_or(0, Compressor::memory_usage)
     }

@@ -1,5 +1,6 @@
-//! A search for the end of a value without decoding it. It splits files into parts that several
-//! threads decode. It allocates nothing, and checks only what is necessary to find the end.
+//! Finds the end of a value without decoding it. The splitter uses this to divide files into
+//! batches that several threads decode. It allocates nothing, and checks only what is necessary to
+//! find the end.
 
 use super::VALKEY_VERSION;
 use super::error::FormatErrorKind;
@@ -16,14 +17,14 @@ pub(crate) enum Unskipped {
 
 use Unskipped::{Broken, Short};
 
-/// A position in a byte slice, which moves past values without decoding them.
+/// A cursor in a byte slice that moves past values without decoding them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Skipper<'b> {
     bytes: &'b [u8],
     at: usize,
 }
 
-/// The content of a length: a number, or the encoding of a string.
+/// The decoded form of a length: a number, or the encoding of a string in its place.
 enum Length {
     Plain(u64),
     Encoded(u8),
@@ -100,7 +101,7 @@ impl<'b> Skipper<'b> {
         self.take(len).map(drop)
     }
 
-    /// Skips a count, and calls `each` that number of times.
+    /// Reads a count, and calls `each` that number of times to skip one item each.
     fn counted(&mut self, mut each: impl FnMut(&mut Self) -> Result<(), Unskipped>) -> Result<(), Unskipped> {
         let count = self.length()?;
         (0..count).try_for_each(|_| each(self))
@@ -177,7 +178,8 @@ impl<'b> Skipper<'b> {
         })
     }
 
-    /// Skips a hash whose field names precede it, or are elsewhere in the file.
+    /// Skips a hash whose field names are stored before its values, or are shared and stored
+    /// elsewhere in the file.
     fn hash_with_names_apart(&mut self, kind: u8, templates: &Templates) -> Result<(), Unskipped> {
         match kind {
             29 => {
@@ -256,7 +258,8 @@ impl<'b> Skipper<'b> {
         Ok(places)
     }
 
-    /// Takes `mark`, a number in decimal digits, and a line end. Returns the number.
+    /// Skips a header of the client protocol: the byte `mark`, a number in decimal digits, and a
+    /// line end. Returns the number.
     fn header(&mut self, mark: u8) -> Result<u64, Unskipped> {
         let broken = Broken(FormatErrorKind::BrokenCommand);
         if self.byte()? != mark {
@@ -275,7 +278,7 @@ impl<'b> Skipper<'b> {
         }
     }
 
-    /// Skips the modules' data of a key: for each class, its number and its items.
+    /// Skips the metadata of modules for a key: for each class, its number and its items.
     pub fn key_metadata(&mut self) -> Result<(), Unskipped> {
         self.counted(|it| {
             it.take(4)?;
@@ -283,7 +286,7 @@ impl<'b> Skipper<'b> {
         })
     }
 
-    /// Skips a module's number and its items.
+    /// Skips the data of a module: its number, then its items.
     pub fn module(&mut self) -> Result<(), Unskipped> {
         self.length()?;
         self.module_items()

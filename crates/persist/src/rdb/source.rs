@@ -10,8 +10,8 @@ use super::STRING_LEN_BYTES_MAX;
 use super::error::{EndOfInput, FormatError, FormatErrorKind};
 use super::skip::{Skipper, Unskipped};
 
-/// A source of bytes. A source that can fail in other ways ends at the failure and stores the
-/// reason for its owner.
+/// A source of bytes. A source that can fail (a file) ends at the failure, and stores the reason
+/// for its owner.
 pub trait Source {
     /// Fills all of `buffer`.
     ///
@@ -106,8 +106,8 @@ impl<S: Source> Reader<S> {
         })
     }
 
-    /// Reads a length or another unsigned number. Allocate nothing for a length before its content
-    /// is read.
+    /// Reads a length or another unsigned number. The caller must not allocate memory for a length
+    /// before the content has arrived.
     pub fn length(&mut self) -> Result<u64, FormatError> {
         match self.length_or_encoding()? {
             Length::Plain(length) => Ok(length),
@@ -206,7 +206,7 @@ impl<'b> Reader<&'b [u8]> {
         lzf::decompress(compressed, len).ok_or(self.error(FormatErrorKind::BrokenCompression))
     }
 
-    /// Moves past the bytes that `skip` skips.
+    /// Moves past the bytes that `skip` finds to belong to a value.
     pub(crate) fn skip_with(
         &mut self,
         skip: impl FnOnce(&mut Skipper<'_>) -> Result<(), Unskipped>,

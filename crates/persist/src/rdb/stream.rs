@@ -1,5 +1,5 @@
-//! Reading and writing of streams. Nodes in memory have another form than those of Redis (see
-//! `keyspace::stream`), so entries are unpacked from one form and packed into the other.
+//! Reading and writing of streams. Nodes in memory have another form than nodes in Redis' format
+//! (see `keyspace::stream`), so entries are unpacked from one form and packed into the other.
 //!
 //! ```text
 //!   stream   count, then for each node: 16 bytes of its ID | listpack in a string
@@ -71,8 +71,8 @@ pub(super) fn read<S: Source>(
     Ok(stream)
 }
 
-/// Skips the data with which Redis 8.6 recognizes messages that a producer adds twice: settings,
-/// the messages of each producer, two counters. Streams here do not have it.
+/// Skips data of Redis 8.6 by which it recognizes messages that a producer adds twice: settings,
+/// the messages of each producer, two counters. Saker's streams do not have this data.
 fn pass_producers<S: Source>(reader: &mut Reader<S>) -> Result<(), FormatError> {
     let _seconds = reader.length()?;
     let _messages_max = reader.length()?;
@@ -190,7 +190,7 @@ pub(super) fn write_node<S: Sink>(writer: &mut Writer<S>, entries: &[StreamEntry
     writer.blob(&node.into_listpack());
 }
 
-/// Writes the state of a stream other than its entries.
+/// Writes everything of a stream except its entries: its IDs, counters and groups.
 pub(super) fn write_end<S: Sink>(kind: ValueType, writer: &mut Writer<S>, rest: &StreamRest) {
     write_rest(kind, writer, (rest.len, rest.first_entry_id), &rest.rest);
 }

@@ -11,7 +11,7 @@ const LEN_BYTES_MAX: usize = 256 << 20;
 /// The approximate memory of a list of names without its text, in bytes.
 const ROW_LEN_BYTES: usize = 64;
 
-/// A list of field names.
+/// One list of field names that hashes share.
 #[derive(Debug, Default)]
 pub(super) struct FieldNames {
     /// The offset in the file at which the list ends, in bytes.
@@ -61,7 +61,7 @@ impl Templates {
         Self { all: Lock::new(Rows::default()) }
     }
 
-    /// Returns the memory that the next list may take, in bytes.
+    /// Returns the memory that the next list may take at most, in bytes.
     pub(super) fn room_len_bytes(&self) -> usize {
         LEN_BYTES_MAX.saturating_sub(self.all.lock().len_bytes)
     }
@@ -73,8 +73,8 @@ impl Templates {
         all.by_number.insert(number, Arc::new(FieldNames { file_offset, ..names })).is_none()
     }
 
-    /// Returns the list with this number for a key at `file_offset`; the list must precede the key.
-    /// O(log n).
+    /// Returns the list number `number` for a key at `file_offset`; `None` if no such list precedes
+    /// the key. O(log n).
     pub(super) fn of_key(&self, number: u64, file_offset: u64) -> Option<Arc<FieldNames>> {
         let names = self.all.lock().by_number.get(&number).cloned();
         names.filter(|names| names.file_offset <= file_offset)

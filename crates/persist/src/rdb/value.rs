@@ -84,7 +84,7 @@ pub fn read_value<S: Source>(
     Ok(Value::Object(object))
 }
 
-/// Reads a value as [`read_value`] does. It may refer to the shared names of its file.
+/// Reads a value as [`read_value`] does. A hash may refer to shared field names of its file.
 pub(crate) fn read_value_in_file<S: Source>(
     kind: ValueType,
     reader: &mut Reader<S>,

@@ -54,10 +54,10 @@ pub enum ValueType {
     HashMetadata = 24,
     /// A hash whose fields expire, in a listpack, of Redis 7.4 and later.
     HashListpackEx = 25,
-    /// A stream with the data of Redis 8.6 about messages that were already added.
+    /// A stream of Redis 8.6, with data by which it recognizes messages that were already added.
     StreamListpacks4 = 26,
-    /// A stream of Redis 8.8: as [`ValueType::StreamListpacks4`], with the entries that consumers
-    /// returned.
+    /// A stream of Redis 8.8: as [`ValueType::StreamListpacks4`], and with the entries that
+    /// consumers have returned to their group.
     StreamListpacks5 = 27,
     /// A hash of Redis 8.10 with its field names first and its values in a listpack.
     HashTemplateListpack = 29,
@@ -143,7 +143,7 @@ impl ValueType {
     }
 
     /// Returns the lowest version of the format in which both Redis and Valkey know the type. A
-    /// DUMP payload has this version, so that as many old servers as possible accept it.
+    /// DUMP payload states this version, so that the largest number of older servers accepts it.
     pub fn version(self) -> u16 {
         use ValueType::*;
         match self {

@@ -20,9 +20,10 @@ use super::error::FormatErrorKind::{self, BrokenZiplist, BrokenZipmap, Defect};
 
 const HEADER_LEN_BYTES: usize = 10;
 const END: u8 = 0xFF;
-/// The count of entries in a ziplist's header that means this number or more.
+/// The value of a ziplist header's count that means that the real number is this or greater.
 const COUNT_UNKNOWN: u16 = u16::MAX;
-/// The byte that means that the length of the previous entry is in the next four bytes.
+/// The first byte of an entry that means that the previous entry's length is in the next four
+/// bytes.
 const BEFORE_LEN_IS_LONG: u8 = 0xFE;
 
 /// An iterator over the entries of a ziplist, in order. It ends after an error.
@@ -60,8 +61,8 @@ impl<'a> Ziplist<'a> {
         })
     }
 
-    /// Returns true if the entries read end at the terminator, and the count and the last offset in
-    /// the header fit them.
+    /// Returns true if the entries read end at the terminator, and their number and the offset of
+    /// the last one equal those in the header.
     fn ends_well(&self) -> bool {
         let last = self.at - self.before_len;
         let count = u16::from_le_bytes([self.bytes[8], self.bytes[9]]);
@@ -70,7 +71,7 @@ impl<'a> Ziplist<'a> {
             && (count == COUNT_UNKNOWN || u64::from(count) == self.count)
     }
 
-    /// Returns the entry at `at`, and the start of the next one.
+    /// Returns the next entry, and the offset at which the entry after it starts.
     fn entry(&self) -> Option<(Element<'a>, usize)> {
         let mut at = self.at;
         let before = match self.take(&mut at, 1)? {

@@ -62,8 +62,8 @@ pub(super) fn read_members<S: Source>(
     Ok(zset)
 }
 
-/// A group of members that were read and are added in the order of their scores. So adding walks
-/// along the tree instead of searching all of it for each member.
+/// A group of members that were read together and are added in the order of their scores. So most
+/// insertions continue at the previous place in the tree, without a search from the root.
 #[derive(Default)]
 struct Run {
     text: Vec<u8>,
@@ -140,7 +140,7 @@ pub(super) fn read_listpack<S: Source>(
     Zset::from_listpack(pack, &rules.zset, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// Returns the type in which a sorted set is written, if all types are allowed.
+/// Returns the type as which a sorted set is written if every type is permitted.
 pub(super) fn type_of(zset: &Zset) -> ValueType {
     if zset.as_listpack().is_some() { ValueType::ZsetListpack } else { ValueType::Zset2 }
 }

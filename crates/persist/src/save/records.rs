@@ -1,4 +1,4 @@
-//! The encoder of a walker, for one of two formats.
+//! The encoder of a walker, for RDB records or for commands.
 
 use keyspace::KeyEntry;
 use keyspace::db::DbSize;
@@ -8,7 +8,7 @@ use keyspace::snapshot::BigValue;
 use crate::commands::CommandEncoder;
 use crate::rdb::{Encoder, TooLong};
 
-/// An encoder that writes keys into a buffer.
+/// An encoder that writes keys into a buffer, in one of the two formats of a file.
 pub(super) enum Records {
     Rdb(Encoder),
     Commands(CommandEncoder),
@@ -23,7 +23,7 @@ impl Records {
         }
     }
 
-    /// Returns the bytes of the buffer and of the compression. O(1).
+    /// Returns the memory of the buffer and of the compressor, in bytes. O(1).
     pub fn memory_usage(&mut self) -> usize {
         match self {
             Records::Rdb(encoder) => encoder.memory_usage(),
@@ -55,7 +55,7 @@ impl Records {
         }
     }
 
-    /// Writes the size of the selected database.
+    /// Writes the number of keys of the selected database (RDB only).
     pub fn db_size(&mut self, size: DbSize) {
         match self {
             Records::Rdb(encoder) => encoder.resize_db(size.keys, size.expires),

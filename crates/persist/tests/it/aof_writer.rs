@@ -1,10 +1,11 @@
-//! The append-only file on a disk that fails. The process may be killed, or the power may fail, at
-//! any operation. Then the files that the manifest names have all changes up to some moment,
-//! complete and in order, and at least the acknowledged ones.
+//! Tests of the append-only file on a disk that fails. The process may be killed, or the power may
+//! fail, at any operation. Then the files that the manifest names must have all changes up to some
+//! moment, complete and in order, and at least the acknowledged ones.
 //!
 //! Seeds determine everything: the appended units, the jobs and the events during them, new files
-//! and bases, changes of options, faults, and the crash before the next life of the server.
-//! `SAKER_WRITERS=100000` sets the number of seeds; the first seed is that of the property tests.
+//! and bases, changes of options, faults, and the crash before the next life of the server. A life
+//! is one run of its process. `SAKER_WRITERS=100000` sets the number of seeds; the first seed is
+//! that of the property tests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ const POLICIES: [SyncPolicy; 3] = [SyncPolicy::Always, SyncPolicy::EverySecond, 
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
-    /// The end of each unit, by its number; the first one is 0.
+    /// The offset of the end of each unit, by the unit's number; that of number 0 is 0.
     ends: Vec<usize>,
 }
 
@@ -68,8 +69,8 @@ impl Stream {
     }
 }
 
-/// The content of the files: all requests, one after the other, and the length of the last file
-/// without its torn end, which is cut off.
+/// The content of the files after a crash: all requests, one after the other, and the length of the
+/// complete part of the last file.
 struct Loaded {
     bytes: Vec<u8>,
     last_len_bytes: u64,
@@ -127,20 +128,21 @@ fn read(file: &[u8]) -> Result<(Vec<u8>, u64), String> {
     }
 }
 
-/// The changes that must be found after a crash at an operation or later.
+/// A promise: the changes that must be found after a crash at a given operation of the disk or
+/// later.
 #[derive(Clone, Copy, Debug)]
 struct Promise {
     operations: u64,
     /// The position up to which changes must be found if the process is killed.
     killed: u64,
-    /// The position up to which changes must be found if the power fails.
+    /// The position up to which changes must be found after a power failure.
     powerless: u64,
     /// True if a sync has failed and no new base was written since: the content of the disk is
     /// unknown.
     is_damaged: bool,
 }
 
-/// The state of one life of a server.
+/// The state during one life of the server, a run of its process.
 struct Life<'s> {
     seed: u64,
     rng: Rng,
@@ -151,7 +153,7 @@ struct Life<'s> {
     now: Moment,
     policy: SyncPolicy,
     times: Times,
-    /// True if the options do not change.
+    /// True if the options never change during this life.
     is_steady: bool,
     /// The difference between positions of the stream and those of the writer.
     before: u64,
@@ -159,14 +161,14 @@ struct Life<'s> {
     /// True if replies may have been sent before the write of their changes, which waits for a
     /// sync.
     lags: bool,
-    /// True if a file before the last one may be incomplete.
+    /// True if a file before the last one may still lack bytes.
     turns: bool,
-    /// The position up to which replies were sent.
+    /// The highest position whose replies were sent.
     confirmed: u64,
     /// True if a sync has failed and no new base was written since.
     is_damaged: bool,
-    /// The position of a rewrite in progress, and the number and file of its first incremental
-    /// file.
+    /// The rewrite in progress: the position of its point, and the number and the file of its first
+    /// incremental file.
     rewrite: Option<(u64, i64, Arc<dyn LogFile>)>,
     promises: Vec<Promise>,
 }
@@ -254,7 +256,8 @@ impl Life<'_> {
         }
     }
 
-    /// Turns to a new file. Returns its number and the file, if it could be begun.
+    /// Begins a new file for later changes. Returns its number and the file; `None` if it cannot be
+    /// created.
     fn turn(&mut self) -> Option<(i64, Arc<dyn LogFile>)> {
         let file = self.files.begin_incr(&self.folder).ok()?;
         self.writer.turn_to(Arc::clone(&file));
@@ -262,7 +265,7 @@ impl Life<'_> {
         Some((self.files.last_incr().expect("it was begun"), file))
     }
 
-    /// Turns to a new file at the point of a rewrite, whose base is taken later.
+    /// Begins a rewrite at the present position: begins a new file. Its base is written later.
     fn begin_rewrite(&mut self) {
         if let Some((seq, file)) = self.turn() {
             self.rewrite = Some((self.stream.last(), seq, file));
@@ -381,7 +384,7 @@ fn check(left: &SimulatedFolder, stream: &Stream, at_least: u64, known: &mut Rea
     }
 }
 
-/// Opens the files that the last life left. An empty folder gets its first file.
+/// Opens the files that the life before has left. In an empty folder, creates the first file.
 fn open(folder: &SimulatedFolder, last_len_bytes: u64) -> (Files, Arc<dyn LogFile>, u64) {
     let mut files = Files::open(folder, NAME).expect("a manifest");
     match files.last_incr() {
@@ -489,7 +492,7 @@ fn nothing_promised_is_lost_and_nothing_is_half_at_any_crash() {
     (0..seeds).for_each(|at| live(first.wrapping_add(at)));
 }
 
-/// A file that takes all bytes, but reports an error the first time.
+/// A file that takes all bytes, but reports an error at its first append.
 #[derive(Default)]
 struct LateError(std::sync::atomic::AtomicBool);
 
@@ -528,8 +531,8 @@ fn append_unit(writer: &Writer, now: Moment) -> Appended {
     append_for(writer, Targets::all(), (&text, 1), now)
 }
 
-/// Runs the next job and calls `amid` during it. Returns the position up to which replies may be
-/// sent.
+/// Runs the next job, and calls `amid` between its execution and the report of its result. Returns
+/// the position up to which replies may be sent.
 fn run_job(writer: &Writer, now: Moment, amid: impl FnOnce()) -> u64 {
     let Next::Job(job) = writer.next(now) else { panic!("there is a job") };
     amid();
@@ -763,7 +766,7 @@ fn a_base_does_not_replace_changes_after_its_point_whose_sync_failed() {
     assert_eq!((writer.figures().synced_position, writer.figures().trouble), (1, None));
 }
 
-/// Checks that an error of a write or sync ends without a sync while syncs rest.
+/// Checks that an error of a write or sync is cleared without a sync while syncs are suspended.
 #[test]
 fn nothing_is_synced_after_an_error_while_syncs_rest() {
     for policy in [SyncPolicy::Always, SyncPolicy::EverySecond] {

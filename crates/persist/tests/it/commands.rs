@@ -1,5 +1,5 @@
-//! Tests of a keyspace written as commands: they are the same as Redis', and create the same
-//! keyspace.
+//! Tests of a keyspace written as commands: the commands must be the same as those of Redis, and
+//! must create the same keyspace again.
 
 use std::time::{Duration, Instant};
 
@@ -289,7 +289,7 @@ fn random_change(rng: &mut Rng, has_timed_fields: bool) -> Vec<String> {
     }
 }
 
-/// Makes this number of changes in all databases.
+/// Makes `changes` random changes in all databases.
 fn change(player: &mut Player<'_>, rng: &mut Rng, (changes, has_timed_fields): (usize, bool)) {
     for _ in 0..changes {
         player.run(&["SELECT", &rng.below(DBS).to_string()]);

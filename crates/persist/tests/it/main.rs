@@ -1,4 +1,4 @@
-//! Tests of the format through the public interface.
+//! The integration tests of this crate: they use the formats through the public interface only.
 
 mod aof;
 mod aof_writer;
