@@ -19,11 +19,12 @@ fn command_rules(table: &CommandTable) -> Vec<String> {
     names.iter().take(48).chain(&["get", "set"]).map(|name| format!("+{name}")).collect()
 }
 
-/// The rules of each user, besides those about commands.
+/// The users of the benchmark, named by their rules about keys. `free` has all rights; the others
+/// have the same rules about commands.
 const USERS: [&str; 5] = ["free", "1 prefix", "3 prefixes", "8 prefixes", "3 globs"];
 
-/// Checks the first request of a user in a pipeline and then the following ones, as `Engine::run`
-/// does before it runs a request.
+/// Measures the check of a user's first request in a pipeline, then that of the following requests.
+/// `Engine::run` makes the same check before it runs a request.
 #[divan::bench(args = USERS, sample_size = 100_000)]
 fn check(bencher: Bencher<'_, '_>, kind: &str) {
     let table = CommandTable::new(std::iter::empty());

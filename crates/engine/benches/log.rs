@@ -1,5 +1,5 @@
-//! The cost of a change in the change log, by the parts that the model of docs/performance.md adds
-//! up.
+//! The cost of recording a change in the change log. It is measured in the parts that the model of
+//! docs/performance.md adds up.
 //!
 //! `cargo bench -p engine`
 
@@ -39,7 +39,8 @@ fn log() -> ChangeLog {
     log
 }
 
-/// Draws a position and encodes the request, with one thread and with two threads at a time.
+/// Draws a log position and encodes a request for each change, with one thread, then with two
+/// threads at the same time.
 #[divan::bench(threads = [1, 2])]
 fn append(bencher: Bencher<'_, '_>) {
     let (log, hasher) = (log(), Hasher::with_seed([1, 2, 3, 4]));
@@ -54,7 +55,7 @@ fn append(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Appends, publishes after each pipeline of 16 requests, and merges.
+/// Appends changes to the log, publishes them after every 16 requests (a pipeline), and merges.
 #[divan::bench]
 fn append_publish_and_merge(bencher: Bencher<'_, '_>) {
     let (log, hasher) = (log(), Hasher::with_seed([1, 2, 3, 4]));

@@ -1,4 +1,5 @@
-//! Work of an executor that needs the whole keyspace, and the refusal while a busy script holds it.
+//! Running work of an executor as the exclusive owner of the keyspace, and refusing it while a busy
+//! script owns the keyspace.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,7 +14,7 @@ use crate::run::Executor;
 use crate::session::{Flow, Session};
 use crate::table::Registered;
 
-/// The error of a command that needs the data while it is loaded.
+/// The error of a command that needs data while data is being loaded.
 pub(crate) const LOADING: CommandError = CommandError::Line("LOADING Redis is loading the dataset in memory");
 
 /// The reason why a request could not run as the exclusive owner of the keyspace.
@@ -21,10 +22,10 @@ pub(crate) const LOADING: CommandError = CommandError::Line("LOADING Redis is lo
 pub(crate) enum NotAlone {
     /// A busy script holds the keyspace.
     Busy,
-    /// The request may write, and clients were paused or the role has changed while it waited. It
-    /// is checked again from the beginning.
+    /// While the request waited, clients were paused or the role of the server changed, and the
+    /// request may write. It must be checked again from the beginning.
     Paused,
-    /// The load of all data began while the request waited.
+    /// A load of all data began while the request waited.
     Loading,
 }
 
@@ -67,8 +68,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         done.unwrap_or(Err(NotAlone::Busy))
     }
 
-    /// Returns true if clients are paused, or the role has changed since the request was checked.
-    /// For the applier of a primary's stream: if the server does not follow this stream any more.
+    /// Returns true if a write must not run: clients are paused, or the role has changed since the
+    /// request was checked. For the applier of a primary's stream, returns true if the server no
+    /// longer follows this stream.
     #[inline]
     fn must_not_write_now(&self) -> bool {
         let epoch = self.shared().server_state.role.epoch.load(Relaxed);
@@ -79,16 +81,16 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     }
 
     /// Returns true if clients are paused at this moment. Reads the clock only if they were paused
-    /// at the time of the turn.
+    /// at the start of the turn.
     #[inline]
     fn is_paused_now(&self) -> bool {
         let pause = &self.shared().pause;
         pause.is_on(self.now.unix_ms) && pause.is_on(self.clock.unix_time().as_millis() as i64)
     }
 
-    /// Ends a request that was counted as called but did not run: replies with the error of a busy
-    /// script or of loading, or postpones the request until clients are no longer paused. Returns
-    /// false: the request did not succeed.
+    /// Ends a request that was counted as called but did not run. Replies with an error (busy
+    /// script, loading), or postpones the request until clients are no longer paused. Always
+    /// returns false, because the request did not succeed.
     #[cold]
     pub(crate) fn give_up(
         &mut self,
@@ -104,8 +106,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Postpones a request that was counted as called until clients are no longer paused. Returns
-    /// false: the request did not succeed.
+    /// Postpones a request that was counted as called until clients are no longer paused. Always
+    /// returns false, because the request did not succeed.
     #[cold]
     pub(crate) fn postpone(&mut self, session: &mut Session, registered: &Registered) -> bool {
         self.counters(registered).calls.sub(1);
@@ -114,8 +116,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         false
     }
 
-    /// Replies with the error of a busy script to a request that was already counted as called but
-    /// did not run. Returns false: the request did not succeed.
+    /// Replies with the error of a busy script to a request that was counted as called but did not
+    /// run. Always returns false, because the request did not succeed.
     #[cold]
     pub(crate) fn refuse_busy(
         &mut self,
@@ -126,8 +128,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.refuse_called(session, registered, self.shared().scripts.error(), out)
     }
 
-    /// Replies with `error` to a request that was already counted as called but did not run.
-    /// Returns false: the request did not succeed.
+    /// Replies with `error` to a request that was counted as called but did not run. Always returns
+    /// false, because the request did not succeed.
     #[cold]
     pub(crate) fn refuse_called(
         &mut self,

@@ -8,23 +8,23 @@
 //! ```
 //! A *unit* is a request outside a transaction, or a transaction from MULTI to EXEC. Each unit runs
 //! as the request of a client does: under the locks of its keys, or as the exclusive owner of the
-//! keyspace. So every reader sees the data after some prefix of the stream, cut between two units,
-//! and never an older state later. Watchers, caches, events, blocked readers and subscribers learn
-//! of the changes as of those of any client. In the change log they are ordinary records.
+//! keyspace. So every reader sees the data after a whole number of units, and never an older state
+//! later. The changes have the same effects as those of a client, on watchers, client-side caches,
+//! keyspace events, blocked clients and subscribers. In the change log they are ordinary records.
 //!
-//! **What is applied is reported before the thread leaves the gate.** An exclusive owner, such as
+//! **Applied units are reported before the thread leaves the gate.** An exclusive owner, such as
 //! the point of a snapshot, therefore finds data and offset in agreement. A transaction of which
 //! only a part has arrived is not reported. Its bytes stay in the input.
 //!
 //! **The role may change** while the thread is outside the gate. The applier compares the epoch of
-//! the role each time it has entered, and applies nothing of a stream that is over. The epoch is
-//! also compared when a unit has become the exclusive owner (`crate::alone`).
+//! the role each time it has entered, and applies nothing of a stream that is no longer current.
+//! The epoch is also compared when a unit has become the exclusive owner (`crate::alone`).
 //!
 //! **Nothing expires or is evicted** for the stream: the primary sends the removals. The stream is
 //! exempt from limits and refusals for clients: `maxmemory`, `replica-read-only`. While a busy
-//! script of a client holds keys of a unit, the unit waits. CLIENT PAUSE holds back the units of
-//! the stream as it does the requests of clients, as in Redis. Failed writes to the own disk end
-//! the stream or not ([`DiskErrors`]).
+//! script of a client holds keys of a unit, the unit waits. CLIENT PAUSE delays the units of the
+//! stream as it delays the requests of clients, as in Redis. [`DiskErrors`] decides if the stream
+//! ends when this server cannot write to its disk.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -60,7 +60,7 @@ pub trait Applied {
     /// the request have been taken.
     fn ask_ack(&mut self);
 
-    /// Records that a request of the stream has failed. `error` is the error line, without the
+    /// Records that a request of the stream has failed. `error` is the error line without the
     /// leading `-`.
     fn fail(&mut self, command: &[u8], error: &[u8]);
 
@@ -76,16 +76,16 @@ pub enum Progressed {
     NeedsInput(usize),
     /// A batch was applied, and there may be more.
     Ran,
-    /// Nothing can be applied at present: clients are paused, the change log has no room,
-    /// subscribers are too slow, or a busy script holds the keys. The caller tries again after a
-    /// short time.
+    /// Nothing can be applied now. Clients are paused, the change log has no room, the inboxes of
+    /// subscribers are full, or a busy script holds the keys. The caller tries again after a short
+    /// time.
     Waits,
 }
 
 /// The reason for which a stream cannot be applied any further.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyError {
-    /// The server follows another primary by now, or none.
+    /// The server now follows another primary, or none.
     Superseded,
     /// The bytes are not a request. Contains the error line.
     Broken(String),
@@ -118,8 +118,8 @@ pub enum UnknownCommands {
     Skip,
 }
 
-/// The treatment of writes while the last save has failed, or the append-only file cannot be
-/// written.
+/// The treatment of writes in the stream while this server cannot write to its disk: the last save
+/// has failed, or the append-only file cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskErrors {
     /// The stream ends with [`ApplyError::Unwritable`] before the write.
@@ -132,21 +132,21 @@ pub enum DiskErrors {
 /// The effect of CLIENT PAUSE on the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pauses {
-    /// A pause holds units back.
+    /// Units wait during a pause.
     #[default]
     Obeyed,
     /// Units are applied during a pause, because the stream is about to end.
     Ignored,
 }
 
-/// The applier of one stream. Used by one thread; there is one at a time.
+/// The applier of one stream. Only one exists at a time, and only one thread uses it.
 pub struct Applier<'s, C, H> {
     engine: Engine<'s, C, H>,
     session: Session,
     unknown: UnknownCommands,
     disk_errors: DiskErrors,
     pauses: Pauses,
-    /// True if the disk could not be written when the requests of the batch began to run.
+    /// True if the disk could not be written at the time when the present batch began to run.
     is_unwritable: bool,
     epoch: u64,
     batch: Batch<()>,
@@ -165,8 +165,8 @@ pub struct Applier<'s, C, H> {
 
 impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
     /// Creates the applier of a stream that begins now, with database `db` selected. `info` is the
-    /// client that represents the primary. `epoch` is the epoch of the role with which the stream
-    /// began.
+    /// client that represents the primary. `epoch` is the epoch of the role at which the stream
+    /// began; a later change of the role ends the stream.
     pub fn new(
         shared: &'s Shared,
         (info, db): (Arc<ClientInfo>, usize),
@@ -199,8 +199,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         }
     }
 
-    /// Sets the engine of scripts and functions. Old primaries send scripts instead of their
-    /// effects.
+    /// Sets the engine of scripts and functions. Old primaries send scripts themselves, not the
+    /// effects of the scripts.
     pub fn set_scripts(&mut self, scripts: Box<dyn ScriptEngine>) {
         self.engine.executor.scripts = Some(scripts);
     }
@@ -226,8 +226,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         &self.engine.executor.commit.outbox
     }
 
-    /// Returns the number of bytes at the front of the input that the driver can drop, and counts
-    /// them as dropped.
+    /// Returns the number of bytes at the front of the input that were applied since the last call.
+    /// The caller must drop them from the input.
     pub fn take_applied(&mut self) -> usize {
         let dropped = std::mem::take(&mut self.reported_bytes);
         self.applied_bytes -= dropped;
@@ -235,10 +235,10 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         dropped
     }
 
-    /// Serves the clients that are blocked on keys which exist now, because a snapshot may have
-    /// replaced all data before the stream. Called before the first [`apply`](Self::apply), outside
-    /// the gate. Returns false if a busy script owns the keyspace: the caller then tries again
-    /// after a short time. O(keys with blocked clients).
+    /// Serves the clients that are blocked on keys that exist now. A snapshot may have created
+    /// these keys when it replaced all data. Called before the first [`apply`](Self::apply),
+    /// outside the gate. Returns false if a busy script owns the keyspace: the caller then tries
+    /// again after a short time. O(keys with blocked clients).
     ///
     /// # Errors
     /// The server does not follow this primary any more.
@@ -259,9 +259,9 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         Ok(true)
     }
 
-    /// Applies a batch of requests from `input`, outside the gate at the beginning and at the end.
-    /// `input` begins where the last input began, without the bytes that were dropped since. Its
-    /// first byte has the offset `position` in the connection. O(batch).
+    /// Applies a batch of requests from `input`. The caller is outside the gate before and after
+    /// the call. `input` begins where the last input began, without the bytes that were dropped
+    /// since. Its first byte has the offset `position` in the connection. O(batch).
     ///
     /// # Errors
     /// The reason for which the stream cannot be applied any further. The units before it are
@@ -371,7 +371,7 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         Ok(())
     }
 
-    /// Returns true if CLIENT PAUSE holds this request back. A transaction is taken for a write:
+    /// Returns true if CLIENT PAUSE delays this request. An EXEC always counts as a write, because
     /// the pause may have begun after its writes were queued.
     #[inline]
     fn is_paused(&self, registered: &Registered) -> bool {
@@ -453,8 +453,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         }
     }
 
-    /// Runs a request that changes no data, outside a transaction. Returns false if it is another
-    /// one.
+    /// Runs a request that changes no data (PING, REPLCONF and similar ones), outside a
+    /// transaction. Returns false, and runs nothing, for any other request.
     fn run_control(&mut self, request: &Incoming<'_>, input: &[u8], applied: &mut impl Applied) -> bool {
         let args = &request.args;
         match request.registered.map(|registered| registered.full_name) {
@@ -487,7 +487,7 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         }
     }
 
-    /// Lets the current unit run again later, from its beginning. It has changed nothing.
+    /// Makes the current unit run again later, from its beginning. It has changed nothing so far.
     fn run_again_later(&mut self) -> Progressed {
         self.session.drop_transaction();
         self.session.info.db.store(self.applied_db as u64, Relaxed);
@@ -496,7 +496,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         Progressed::Waits
     }
 
-    /// Reports the errors of a request. Returns true if it has not run because of a busy script.
+    /// Reports the errors of a request. Returns true if the request did not run because of a busy
+    /// script.
     #[cold]
     fn note_errors(&mut self, request: &Incoming<'_>, applied: &mut impl Applied) -> bool {
         // The old value that SET … GET replies with may be a piece of its own.

@@ -20,7 +20,8 @@ use crate::table::{KeyPlan, Registered};
 /// The most requests of one batch; the rest runs in the next batch of the same turn. The cache
 /// lines that a batch prefetches (two or three for each request) fit into the first-level cache.
 const BATCH_REQUESTS_MAX: usize = 128;
-/// The number of empty lines that take as long to skip as one request takes to run.
+/// The number of empty lines that count as one request towards [`BATCH_REQUESTS_MAX`], because
+/// skipping them takes as long.
 const EMPTY_LINES_PER_REQUEST: usize = 64;
 
 /// The way a request is handled.
@@ -39,9 +40,10 @@ pub struct ParsedRequest {
     pub registered: Option<&'static Registered>,
     /// The way the request is handled.
     pub work: Work,
-    /// The key and member to look up, in the database that was selected at parse time.
+    /// The key and member that are prefetched for the request. The database is the one selected
+    /// when the request was parsed.
     lookup: Lookup,
-    /// The offset of the request's first byte in the connection's input, in bytes.
+    /// The offset of the request's first byte in the connection's unconsumed input, in bytes.
     pub start: usize,
     /// The length of the request, in bytes.
     pub len_bytes: usize,
@@ -63,18 +65,17 @@ pub struct Incoming<'a> {
     pub args: Args<'a>,
 }
 
-/// The part of a batch that comes from one connection. `V` is the driver's handle of the
-/// connection.
+/// The requests of a batch that come from one connection. `V` is the type by which the driver (an
+/// I/O thread or a simulator) identifies the connection.
 pub struct ConnTurn<V> {
-    /// The driver's handle of the connection.
+    /// The driver's identification of the connection.
     pub visit: V,
     /// The range of the connection's requests in [`Batch::requests`].
     pub requests: Range<usize>,
     /// The number of input bytes that the batch has parsed, including the empty lines after the
     /// last request.
     pub skip_to: usize,
-    /// True if the rest of the input may contain complete requests for which the batch was too
-    /// small.
+    /// True if the rest of the input may contain complete requests that did not fit into the batch.
     pub has_more: bool,
 }
 
@@ -86,7 +87,7 @@ pub struct Source<'a, V> {
     pub db: usize,
     /// The limits for requests of this connection.
     pub limits: Limits,
-    /// The driver's handle of the connection.
+    /// The driver's identification of the connection.
     pub visit: V,
     /// The position of the first byte of `input` in the byte stream of the connection.
     pub position: u64,
@@ -101,11 +102,11 @@ pub struct Batch<V> {
     /// The connections, in the order of their requests.
     pub turns: Vec<ConnTurn<V>>,
     spans: Vec<Span>,
-    /// The least number of bytes that the last incomplete request still lacks.
+    /// The minimum number of bytes that the last incomplete request still lacks.
     missing_bytes: usize,
     /// The number of empty lines that this batch skipped.
     empty_lines: usize,
-    /// The kinds of lookups that the requests need.
+    /// The kinds of lookups that must be prefetched for the requests.
     sought: Sought,
 }
 
@@ -137,8 +138,8 @@ impl<V> Batch<V> {
         self.requests.len() + self.empty_lines / EMPTY_LINES_PER_REQUEST >= BATCH_REQUESTS_MAX
     }
 
-    /// Returns the least number of bytes that the incomplete request lacks. Valid after
-    /// [`Batch::collect`] found no complete request in an input that is not empty.
+    /// Returns the minimum number of bytes that the incomplete request lacks. Valid after
+    /// [`Batch::collect`] has found no complete request in an input that is not empty.
     pub fn missing_bytes(&self) -> usize {
         self.missing_bytes
     }
@@ -224,8 +225,8 @@ impl<V> Batch<V> {
         });
     }
 
-    /// Finds the command called `name`. Compares it with the previous request's command first,
-    /// since it is most often the same.
+    /// Finds the command called `name`. First compares the name with that of the previous request's
+    /// command, because successive requests often have the same command.
     #[inline]
     fn command(&self, name: &[u8], shared: &Shared) -> Option<&'static Registered> {
         if let Some(ParsedRequest { registered: Some(last), .. }) = self.requests.last()
@@ -236,8 +237,8 @@ impl<V> Batch<V> {
         shared.table.find(name)
     }
 
-    /// Starts loading the memory that the batch will touch: all buckets, then all entries, then the
-    /// buckets and entries of members.
+    /// Starts loading the memory that the batch will touch into the cache: all buckets, then all
+    /// entries, then the buckets and entries of members.
     pub fn prefetch(&self, keyspace: &Keyspace) {
         fetch::ahead(&self.requests, self.sought, keyspace);
     }

@@ -1,5 +1,5 @@
-//! The interface between the engine and its host, which runs the commands about the server and the
-//! connection.
+//! The interface between the engine and its host. The host is the server (or a test); it runs the
+//! commands about the server and the connection.
 
 use std::sync::Arc;
 
@@ -31,8 +31,9 @@ pub trait Host {
         client.id.to_string().into_bytes()
     }
 
-    /// Starts a thread that runs this EVAL for a client in debug mode. The session's flow is
-    /// [`Flow::Debugging`](crate::session::Flow::Debugging) until the connection closes.
+    /// Starts a thread that runs this EVAL for a client in debug mode (SCRIPT DEBUG). From then on,
+    /// until the connection closes, the session's flow is
+    /// [`Flow::Debugging`](crate::session::Flow::Debugging).
     ///
     /// # Errors
     /// The error to reply with.
@@ -71,8 +72,8 @@ pub struct Call<'a, 'g, 's> {
     pub reply: Reply<'a>,
     /// The index of the I/O thread that runs the command.
     pub thread: usize,
-    /// This turn's pass through the gate, which can be made exclusive. The thread holds no shard
-    /// lock.
+    /// This turn's pass through the gate, with which the command can become the exclusive owner.
+    /// The thread holds no shard lock.
     pub pass: &'a mut SharedPass<'g>,
     /// The random number generator of the thread.
     pub rng: &'a mut fastrand::Rng,
@@ -96,10 +97,11 @@ pub struct DataAccess<'a, 's> {
 
 impl DataAccess<'_, '_> {
     /// Runs `work` with the shard of `key` locked. `work` may access only this key of database
-    /// `db`, and makes no system call.
+    /// `db`, and must make no system call.
     ///
-    /// The call is one unit, unless it is part of a transaction. The unit's record is what `work`
-    /// recorded. Clients that are blocked on a changed key are served after the command.
+    /// The call is one unit, unless it is part of a transaction. The commands that `work` records
+    /// are the unit's record. Clients that are blocked on a changed key are served after the
+    /// command.
     pub fn with_key<T>(
         &mut self,
         db: usize,
@@ -133,8 +135,9 @@ impl DataAccess<'_, '_> {
         done
     }
 
-    /// Marks the watchers of all existing keys, and notifies all clients that cache keys, because
-    /// the keyspace is about to be replaced. The caller owns the keyspace. O(watched keys).
+    /// Marks the watchers of all existing keys as dirty, and invalidates all client-side caches.
+    /// Called when the keyspace is about to be replaced. The caller owns the keyspace. O(watched
+    /// keys).
     pub fn note_replacement(&mut self) {
         let dbs = 0..self.commit.shared.keyspace.db_count();
         self.commit.effects.db_changes.extend(dbs.map(DbChange::Replaced));

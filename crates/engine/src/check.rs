@@ -1,5 +1,5 @@
-//! The checks before a command runs, in Redis' order. The functions change nothing. They report
-//! that a command needs memory, but do not free any.
+//! The checks before a command runs, in the order of Redis. The functions change nothing. They
+//! report that a command needs memory, but the caller frees it.
 
 use commands::error::quotable;
 use commands::table::Flags;
@@ -14,7 +14,7 @@ use crate::table::{Registered, Runner, Verb};
 pub(crate) enum Effect {
     /// The request may change data, or must be sent to replicas: CLIENT PAUSE WRITE postpones it.
     MayWrite,
-    /// The request changes nothing, or is part of a unit that was checked before.
+    /// The request changes nothing, or it is part of a unit that was already checked.
     Harmless,
 }
 
@@ -74,7 +74,8 @@ pub fn is_subscriber(session: &Session) -> bool {
     session.subscriptions.is_some() && session.protocol() == Protocol::Resp2
 }
 
-/// Returns the flags of a command. For EXEC these include the flags of all queued commands.
+/// Returns the flags of a command. For EXEC, returns the union of its own flags and the flags of
+/// all queued commands.
 #[inline]
 pub fn flags_of(session: &Session, registered: &Registered) -> Flags {
     let flags = registered.command.flags;
@@ -84,7 +85,7 @@ pub fn flags_of(session: &Session, registered: &Registered) -> Flags {
     }
 }
 
-/// Returns the flags that a command has; for EXEC, those that all queued commands have, too.
+/// Returns the flags of a command. For EXEC, returns the flags that every queued command has.
 pub fn common_flags_of(session: &Session, registered: &Registered) -> Flags {
     let flags = registered.command.flags;
     match (&session.transaction, registered.command.run) {
@@ -108,7 +109,7 @@ pub fn writes(session: &Session, registered: &Registered) -> bool {
     Effect::of(flags_of(session, registered)) == Effect::MayWrite
 }
 
-/// Returns true if a command reads or writes keys. A monitor may not run such commands.
+/// Returns true if a command reads or writes keys. Monitors are not permitted to run these.
 pub fn uses_keys(registered: &Registered) -> bool {
     registered.command.flags.intersects(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE)
 }
@@ -123,8 +124,8 @@ pub fn is_queued(registered: &Registered) -> bool {
     }
 }
 
-/// Returns the error if a subscriber that uses RESP2 may not run this command. In RESP2, a client
-/// could not distinguish the reply from a message.
+/// Returns the error if a command is not permitted for a subscriber that uses RESP2. In RESP2, a
+/// client could not distinguish the reply from a message.
 #[cold]
 pub fn subscriber_refusal(registered: &Registered) -> Option<CommandError> {
     let allowed = registered.command.flags.intersects(Flags::SUBSCRIPTION | Flags::FOR_SUBSCRIBERS);
@@ -143,7 +144,7 @@ pub fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// The most bytes of an unknown command's name and arguments that its error quotes.
+/// The maximum number of bytes of an unknown command's name and arguments that its error quotes.
 const QUOTED_LEN_MAX: usize = 128;
 
 /// Returns the error for a request whose first word is not the name of a command.

@@ -1,8 +1,8 @@
 //! The state of a client that other threads read or change: for CLIENT LIST, CLIENT KILL, and
 //! messages to the client.
 //!
-//! Most fields are written only by the client's own thread, with relaxed stores: a cache line or
-//! two per client, and no lock in the path of a request. Any thread writes
+//! The client's own thread writes most fields, with relaxed stores. This costs a cache line or two
+//! per client, and no lock in the path of a request. Any thread may write
 //! [`HeldBytes::counted_bytes`], [`HeldBytes::waiting_push_bytes`], [`State::kill_requested`],
 //! [`ClientInfo::watch_dirty`] and [`Mode::BROKEN`]. The state that only the client's own thread
 //! needs is in `session.rs`.
@@ -90,9 +90,9 @@ pub struct HeldBytes {
     pub blocked_bytes: AtomicU64,
     /// Bytes of the arguments of the client's blocked request; 0 while it is not blocked.
     pub blocked_text_bytes: AtomicU64,
-    /// The client's memory in bytes when it was last counted
+    /// The client's memory in bytes at its last count
     /// ([`Clients::count_memory`](crate::clients::Clients::count_memory)); 0 if it is not counted.
-    /// Written under the lock of the registry, by any thread.
+    /// Any thread may write it, under the lock of the registry.
     pub counted_bytes: AtomicU64,
 }
 
@@ -132,7 +132,7 @@ pub struct State {
     pub closing: AtomicBool,
     /// True if the client was killed. Its thread closes it.
     pub kill_requested: AtomicBool,
-    /// True if the connection is closed, or will be closed after its replies are sent.
+    /// True if the connection is closed, or will be closed once its replies are sent.
     pub gone: AtomicBool,
     /// True while CLIENT PAUSE postpones the client's requests.
     pub postponed: AtomicBool,
@@ -168,8 +168,8 @@ pub struct ClientInfo {
     pub resp: AtomicU64,
     /// The state of client-side caching.
     pub tracking: TrackingState,
-    /// The number of commands queued in the client's transaction, plus one; 0 without a
-    /// transaction.
+    /// 0 without a transaction; otherwise the number of commands queued in the client's
+    /// transaction, plus one.
     pub queued: AtomicU64,
     /// The numbers of the client's subscriptions: channels, patterns, shard channels.
     pub subscriptions: [AtomicU64; 3],
@@ -239,8 +239,8 @@ impl ClientInfo {
         self.is_primary() || self.is_replica()
     }
 
-    /// Adds to the bytes sent to the client. Only the client's own thread calls it, so a plain load
-    /// and store are enough.
+    /// Adds `len_bytes` to the bytes sent to the client. Only the client's own thread may call
+    /// this, so a plain load and store are enough.
     #[inline]
     pub fn count_output(&self, len_bytes: u64) {
         self.traffic.output_bytes.store(self.traffic.output_bytes.load(Relaxed) + len_bytes, Relaxed);
@@ -289,7 +289,7 @@ impl ClientInfo {
     /// - a blocked request with its places in the queues of its keys;
     /// - the names of its watched keys, channels and prefixes.
     ///
-    /// The free capacity after the input is not counted: it is address space until bytes arrive.
+    /// The free capacity of the input buffer is not counted: it takes no memory until bytes arrive.
     pub fn memory_bytes(&self) -> u64 {
         const OWN: usize = size_of::<ClientInfo>() + SESSION_BYTES;
         OWN as u64
@@ -307,8 +307,8 @@ impl ClientInfo {
         if self.speaks_resp3() { Protocol::Resp3 } else { Protocol::Resp2 }
     }
 
-    /// Sets the protocol in which the client's commands reply. A running script calls it for its
-    /// own commands.
+    /// Sets the protocol of the replies to the client's commands. A running script changes it for
+    /// its own commands.
     #[inline]
     pub(crate) fn speak(&self, protocol: Protocol) {
         let version = if protocol == Protocol::Resp3 { 3 } else { 2 };

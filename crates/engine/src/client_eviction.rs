@@ -7,14 +7,13 @@
 //! is removed from the registry and from the sum at once; the client's own thread closes the
 //! connection. When the limit is set, all clients are counted.
 //!
-//! The largest client is found in an ordered set, without reading the other clients. A peer that
-//! causes many evictions therefore does not cause a sort of ten thousand clients each time. The
-//! check of the limit and the removal are one step under the lock, so no thread evicts one client
-//! too many.
+//! An ordered set gives the largest client without reading the others, so many evictions do not
+//! sort all clients each time. The check of the limit and the removal are one step under the lock,
+//! so threads never evict more clients than necessary.
 //!
 //! Cost without a limit: one branch per connection and turn. Cost with a limit: a few loads of the
-//! client's own figures, and the lock of the registry if they have changed or the sum is above the
-//! limit.
+//! client's own counters. In addition the lock of the registry, if they have changed or the sum is
+//! above the limit.
 //!
 //! [`Clients`]: crate::clients::Clients
 

@@ -1,8 +1,8 @@
 //! The registry of the connected clients. While `maxmemory-clients` is set, the registry also keeps
-//! the memory of each client and their sum.
+//! the memory of each client and the sum over all clients.
 //!
-//! One lock guards both, so every removal of a client also subtracts its memory from the sum. While
-//! the lock is free, the sum is exactly the sum of the last counted sizes.
+//! One lock guards both, so every removal of a client also subtracts its memory from the sum.
+//! Whenever the lock is free, the sum is exact for the last counted sizes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +26,8 @@ pub struct Clients {
 #[derive(Debug, Default)]
 struct Registry {
     by_id: BTreeMap<u64, Arc<ClientInfo>>,
-    /// The counted clients that may be evicted, by the [`size_class`] of their counted size. Within
-    /// one class the oldest client comes last.
+    /// The counted clients that may be evicted, ordered by the [`size_class`] of their counted
+    /// size. Within one class the oldest client comes last.
     by_size: BTreeSet<SizeKey>,
 }
 
@@ -77,8 +77,8 @@ impl Clients {
         Some(client)
     }
 
-    /// Marks a client as a replica, if it is registered; otherwise it has been killed, and the
-    /// result is false. The memory of replicas is not counted, and they are not evicted. O(log n).
+    /// Marks a client as a replica. Returns false if the client is not registered any more, because
+    /// it was killed. The memory of replicas is not counted, and they are not evicted. O(log n).
     pub(crate) fn mark_replica(&self, client: &ClientInfo) -> bool {
         let mut registry = self.lock();
         let is_registered = registry.by_id.contains_key(&client.id);
@@ -110,8 +110,8 @@ impl Clients {
     }
 
     /// Counts the memory that a client holds now, unless it was removed or is a replica. Any thread
-    /// may call it. O(1) and without the lock if nothing has changed, else O(log n). If several
-    /// threads count one client at the same time, an older figure may remain until the next count.
+    /// may call this. O(1) and without the lock if nothing has changed, else O(log n). If several
+    /// threads count one client at the same time, an older value may remain until the next count.
     pub fn count_memory(&self, client: &ClientInfo) {
         if client.memory_bytes() == client.held.counted_bytes.load(Relaxed) {
             return;
@@ -148,10 +148,9 @@ impl Clients {
         registry.set_key(None, size_key(client));
     }
 
-    /// Removes the client to evict next if the counted clients hold more than `limit_bytes`.
-    /// Returns that client and its counted bytes. It is the oldest unprotected client in the
-    /// highest size class. Returns `None` if all clients fit or the remaining ones are protected.
-    /// O(log n).
+    /// Removes and returns the client to evict next, with its counted bytes, if the counted clients
+    /// hold more than `limit_bytes`. It is the oldest unprotected client in the highest size class.
+    /// Returns `None` if all clients fit or the remaining ones are protected. O(log n).
     pub fn take_largest_over(&self, limit_bytes: u64) -> Option<(Arc<ClientInfo>, u64)> {
         let mut registry = self.lock();
         if self.memory_bytes() <= limit_bytes {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The clock of the engine. It is a type parameter of the code that runs requests, so that the
-/// server's clock costs no indirection.
+/// The clock of the engine. Code that runs requests has the clock as a type parameter, so that a
+/// call of the server's clock is a direct call.
 pub trait Clock: Clone + Send + 'static {
     /// Reads the monotonic clock.
     fn now(&self) -> Instant;
 
-    /// Returns a reading of the clock, to be passed to [`elapsed`](Self::elapsed) only. Should be
-    /// cheaper than [`now`](Self::now).
+    /// Returns a reading of the clock, used only as an argument of [`elapsed`](Self::elapsed).
+    /// Should be cheaper than [`now`](Self::now).
     fn ticks(&self) -> Ticks;
 
     /// Returns the time since the reading `since`. The precision is enough for statistics.
@@ -41,13 +41,13 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// Creates a clock that starts at `start` and `start_unix`. `start` may be any instant: only
-    /// differences to it are used.
+    /// Creates a clock that shows `start` as its monotonic time and `start_unix` as its Unix time.
+    /// `start` may be any instant: only differences to it are used.
     pub fn new(start: Instant, start_unix: Duration) -> Self {
         Self { start, start_unix, elapsed_nanos: Arc::default() }
     }
 
-    /// Advances all copies of the clock.
+    /// Advances this clock and all its clones by `time`.
     pub fn advance(&self, time: Duration) {
         // Relaxed: the caller synchronizes with the readers by other means.
         self.elapsed_nanos.fetch_add(time.as_nanos() as u64, Relaxed);

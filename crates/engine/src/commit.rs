@@ -1,17 +1,17 @@
 //! The end of every change, independent of its origin: a command, a transaction, expiry, eviction,
 //! FLUSHALL or MIGRATE.
 //!
-//! There are two steps. After each command [`Commit::collect`] takes the handler's effects. Under
-//! the locks it finds who must be notified:
+//! There are two steps. After each command [`Commit::collect`] takes the effects that the handler
+//! has recorded. Still under the locks, it determines the clients to notify:
 //! - It marks the watchers of changed keys.
 //! - It takes the clients that cache a changed key out of the tracking tables.
 //! - It puts keyspace events in order.
 //! - It makes changed keys ready keys if clients are blocked on them.
 //!
-//! At the end of the unit [`Commit::release`] sends all of it in order, still under the locks:
-//! messages enter the inboxes of threads. A unit is a command outside a transaction, a transaction,
-//! or one expired or evicted key. Then blocked clients are served (`run`), each as a unit of its
-//! own.
+//! At the end of the unit [`Commit::release`] sends all these messages in order, still under the
+//! locks: they enter the inboxes of threads. A unit is a command outside a transaction, a
+//! transaction, or one expired or evicted key. Then blocked clients are served (`run`), each as a
+//! unit of its own.
 //!
 //! ```text
 //!   handler ─► effects ─collect─► notices, ready keys ─release─► inboxes  (under the locks)
@@ -56,7 +56,8 @@ pub enum Held<'a, 'k> {
 }
 
 impl Held<'_, '_> {
-    /// Runs `work` on the shard of a changed key. Locks the shard first if no shard is held.
+    /// Runs `work` on the shard of a changed key, given by `hash`. Locks the shard first if the
+    /// caller holds no shard.
     fn with_shard<R>(&mut self, keyspace: &Keyspace, hash: KeyHash, work: impl FnOnce(&mut Shard) -> R) -> R {
         let shard = match self {
             Self::Locked(locked) => locked.shard_of_mut(hash),
@@ -67,12 +68,12 @@ impl Held<'_, '_> {
     }
 }
 
-/// The unit that a command or a removal is part of.
+/// The unit to which a command or a removal belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// The command or removal is a unit of its own.
     Own,
-    /// The command or removal is part of a transaction, which ends later.
+    /// The command or removal is part of a transaction, which ends after it.
     Transaction,
 }
 
@@ -82,8 +83,8 @@ enum Notice {
     Event(KeyEvent),
     /// A changed key, and the clients that cache it.
     Invalidation { key: Box<[u8]>, readers: Vec<Arc<TrackingClient>> },
-    /// Databases were emptied: clients that cache keys must drop all of them. Contains the place of
-    /// the message for the client that flushed: before or after its reply.
+    /// Databases were emptied, so clients must drop all cached keys. The place is for the client
+    /// that flushed: it receives this message before or after its reply.
     Flushed(Place),
 }
 
@@ -108,7 +109,7 @@ impl ReadyKey {
 /// The changes of one thread that are not yet released. Used by every thread that runs commands,
 /// expires or evicts.
 pub struct Commit<'s> {
-    /// The state shared by all threads of the engine.
+    /// The state that all threads of the engine share.
     pub shared: &'s Shared,
     /// The index of the I/O thread; `None` for other threads.
     pub thread: Option<usize>,
@@ -123,11 +124,12 @@ pub struct Commit<'s> {
     pub outbox: Outbox,
     /// The time of the turn, in Unix milliseconds.
     pub now_ms: i64,
-    /// The place of the invalidation of a flush that is not ASYNC, relative to the reply of the
-    /// client that flushes.
+    /// The place of the invalidation of a flush without ASYNC for the client that flushes: before
+    /// or after its reply.
     pub flush_place: Place,
-    /// The log position that the last ended unit shows. It is the unit's own position or, if the
-    /// unit changed nothing, that of the last change to the shards that it used. Messages carry it.
+    /// The log position that the messages of the last ended unit carry. It is the unit's own
+    /// position. If the unit changed nothing, it is the position of the last change to the shards
+    /// that it used.
     pub position: u64,
     /// The log position of the last ended unit if it has a record, else 0.
     pub own_position: u64,
@@ -143,20 +145,20 @@ pub struct Commit<'s> {
     unit: UnitRecord,
     /// The records of ended units that are not published yet.
     chunk: Chunk,
-    /// True if this thread has published something that it has not merged, or its clients wait for
-    /// a merge.
+    /// True if a merge of the log is needed: this thread has published something that is not
+    /// merged, or its clients wait for a merge.
     awaits_merge: bool,
     /// The index of this thread's buffer in the change log.
     log_buffer: usize,
     notifications: Notifications,
     notices: Vec<Notice>,
     ready: Vec<ReadyKey>,
-    /// The changed keys with watchers or blocked clients, while a script runs that may be undone.
-    /// Their watchers are marked when it has ended.
+    /// While a script runs that may be undone: the changed keys with watchers or blocked clients.
+    /// Their watchers are marked when the script has ended.
     unmarked: Option<Vec<ReadyKey>>,
     /// The changed keys with a tracked prefix, until the end of the turn.
     changed: Changed,
-    /// The last position of the changes in `changed`.
+    /// The log position of the last change in `changed`.
     changed_position: u64,
 }
 
@@ -196,8 +198,8 @@ impl<'s> Commit<'s> {
         self.log_buffer = self.shared.log.applier_buffer_index();
     }
 
-    /// Returns true if this thread's writes must wait: its buffer of the change log is full, or the
-    /// running snapshot has too many entries that are not written yet.
+    /// Returns true if this thread's writes must wait. Its buffer of the change log is full, or the
+    /// running snapshot holds too many entries that are not written yet.
     #[inline]
     pub fn awaits_room(&self) -> bool {
         self.shared.awaits_room(self.log_buffer)
@@ -219,8 +221,8 @@ impl<'s> Commit<'s> {
         !self.unit.is_empty()
     }
 
-    /// Adds the effect of a command to the unit's record. The expired keys that it found have
-    /// already been collected.
+    /// Adds the effect of a command to the unit's record. The caller has already collected the
+    /// removals of the expired keys that the command found.
     #[inline]
     pub fn record(&mut self, db: usize, args: &Args<'_>, locked: Option<&Locked<'_>>) {
         if self.effects.record.is_wanted && self.effects.record.command_count() > 0 {
@@ -231,7 +233,7 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Adds a request to the unit's record, for the targets that the running script has chosen.
+    /// Adds a request to the unit's record, for the targets that `redis.set_repl` has chosen.
     fn record_request(&mut self, db: usize, args: &Args<'_>, locked: Option<&Locked<'_>>) {
         let targets = self.targets & self.propagation;
         if !targets.is_empty() {
@@ -240,9 +242,9 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Adds the commands that a handler recorded to the unit's record, besides or instead of the
-    /// request. The expired keys that were found have already been collected. Big values are shared
-    /// with the keys of `locked` shards.
+    /// Adds the commands that a handler recorded to the unit's record, in addition to the request
+    /// or instead of it. The caller has already collected the removals of expired keys. Big values
+    /// are not copied but shared with the keys of the `locked` shards.
     #[cold]
     pub fn record_commands(&mut self, locked: Option<&Locked<'_>>) {
         let values = Values { locked, hasher: self.shared.keyspace.hasher() };
@@ -279,7 +281,7 @@ impl<'s> Commit<'s> {
     }
 
     /// Ends a unit in the change log, under the locks of these shards and before its release. Draws
-    /// its position if it has a record. Only called if changes are recorded.
+    /// a position if the unit has a record. Only called while changes are recorded.
     #[inline]
     pub fn log_unit(&mut self, locked: &Locked<'_>) {
         self.log_change_of(|| locked.numbers());
@@ -301,9 +303,9 @@ impl<'s> Commit<'s> {
         self.note_changed_position();
     }
 
-    /// Ends a unit of an exclusive owner as [`Commit::log_unit`] does. The unit has noted its
-    /// changes ([`Commit::note_change_alone`]) or has visited all shards. Its position covers all
-    /// changes so far.
+    /// Ends a unit of an exclusive owner, as [`Commit::log_unit`] does. The unit has noted its
+    /// changes ([`Commit::note_change_alone`]) or has visited all shards. The position that its
+    /// reply shows covers all changes so far.
     #[cold]
     pub fn log_unit_alone(&mut self) {
         let log = &self.shared.log;
@@ -356,8 +358,8 @@ impl<'s> Commit<'s> {
 
     /// Discards the effects of a script that was undone: its record, its events, the keys whose
     /// watchers were to be marked, and ready keys. Keeps invalidations, because the clients that
-    /// cache these keys are no longer in the tracking tables. `changes` is the number of changes
-    /// before the script.
+    /// cache these keys were already removed from the tracking tables. `changes` is the number of
+    /// changes counted before the script.
     #[cold]
     pub fn roll_back(&mut self, changes: u64) {
         self.unmarked = None;
@@ -383,7 +385,7 @@ impl<'s> Commit<'s> {
     }
 
     /// Requests a merge in this turn, because this thread's clients wait for changes that other
-    /// threads have published. The turn of the publishing thread may take long.
+    /// threads have published. Otherwise they would wait until the publishing thread ends its turn.
     #[cold]
     pub fn await_merge(&mut self) {
         self.awaits_merge = true;
@@ -398,8 +400,8 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Records that the current unit of the exclusive owner has changed these shards; `None` for
-    /// all shards. If the unit has a record, it will draw the next position.
+    /// Records that the current unit, which owns the keyspace, has changed these shards; `None` for
+    /// all shards. The unit's record, if it has one, will get the next position.
     #[cold]
     pub fn note_change_alone(&mut self, locked: Option<&Locked<'_>>) {
         let log = &self.shared.log;
@@ -420,8 +422,8 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Applies `notify-keyspace-events`: determines the classes of events that commands raise. They
-    /// are none while there are no subscribers.
+    /// Applies `notify-keyspace-events`: sets the classes of events that commands raise. While
+    /// there are no subscribers, commands raise none.
     pub fn take_notifications(&mut self, notifications: Notifications) {
         self.notifications = notifications;
         let wanted = notify::wanted(notifications, self.shared.pubsub.client_count());
@@ -436,7 +438,7 @@ impl<'s> Commit<'s> {
         self.shared.sender(self.thread, &self.outbox, self.position)
     }
 
-    /// Returns true if the last command did something that [`Commit::collect`] must handle.
+    /// Returns true if the last command has effects that [`Commit::collect`] must process.
     #[inline]
     pub fn has_changes(&self) -> bool {
         // One branch for all four.
@@ -482,15 +484,15 @@ impl<'s> Commit<'s> {
         (self.effects.events, self.effects.changed_keys) = (events, changed_keys);
     }
 
-    /// Makes all keys of these databases ready on which clients are blocked. O(these keys).
+    /// Makes all keys of the databases `dbs` ready if clients are blocked on them. O(these keys).
     pub(crate) fn make_ready(&mut self, dbs: &[usize]) {
         let hasher = self.shared.keyspace.hasher();
         let waited = self.shared.blocked.keys_of(dbs).into_iter();
         self.ready.extend(waited.map(|(db, key)| ReadyKey { db, hash: hasher.hash_key(&key), key }));
     }
 
-    /// Records the keys to which clients of a replica have given a deadline. While data is
-    /// imported, the server that sends it removes them.
+    /// Records the keys of this replica to which its clients have given a deadline. Does nothing on
+    /// a server that imports data: the server that sends the data removes its keys.
     fn note_local_deadlines(&mut self) {
         if !self.shared.server_state.role.is_replica.load(Relaxed) {
             return;
@@ -502,8 +504,8 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Forgets the keys with a deadline of clients in emptied databases. Called before those are
-    /// recorded which the same unit has set: they may be newer.
+    /// Forgets the recorded deadlines of keys in emptied databases. Called before the same unit's
+    /// own deadlines are recorded, because they may be later than the emptying.
     fn forget_local_deadlines(&self) {
         let changes = &self.effects.db_changes;
         let is_emptied = |db| {
@@ -591,8 +593,8 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Makes all keys ready that clients are blocked on, because other code has replaced all data.
-    /// O(keys with blocked clients).
+    /// Makes all keys ready on which clients are blocked. Called when code outside the commands has
+    /// replaced all data. O(keys with blocked clients).
     #[cold]
     pub fn ready_all(&mut self) {
         let dbs: Vec<usize> = (0..self.shared.keyspace.db_count()).collect();

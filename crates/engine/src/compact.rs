@@ -1,5 +1,4 @@
-//! Compaction: moves keys in memory so that pages of which little is used become free
-//! (`activedefrag`).
+//! Compaction: moves keys in memory, so that sparsely used pages become free (`activedefrag`).
 //!
 //! ```text
 //!   round   compares used memory with the memory that the allocator holds, once a second
@@ -9,7 +8,7 @@
 //! ```
 //! The share of a core grows with the fragmentation, as in Redis: from `active-defrag-cycle-min` at
 //! the lower threshold to `-max` at the upper one. A pass that freed little is followed by a longer
-//! rest: what is left is held by values that do not move.
+//! rest: the remaining excess is in pages with values that cannot be moved.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -21,36 +20,38 @@ use keyspace::key::SHARD_COUNT;
 use crate::fragmentation::HeldMemory;
 use crate::shared::{GateSlot, Shared};
 
-/// The longest time of one step, if nothing interrupts it.
+/// The maximum time of one step, if the thread is not interrupted.
 const STEP_MAX: Duration = Duration::from_micros(200);
-/// The time between two passes.
+/// The minimum time between two passes.
 const REST: Duration = Duration::from_secs(1);
-/// The time after a pass that freed little.
+/// The minimum time between two passes if the first one freed little.
 const LONG_REST: Duration = Duration::from_secs(60);
-/// A pass has freed little if the excess memory has not shrunk by itself divided by this number.
+/// The inverse of the smallest fraction of the excess memory that a pass should free. A pass that
+/// has freed less is followed by a long rest.
 const LITTLE_DIVISOR: u64 = 32;
-/// A pass begins early if the excess memory has grown by itself divided by this number.
+/// The inverse of the fraction by which the excess memory must grow to end a long rest early.
 const GROWTH_DIVISOR: u64 = 4;
 
 /// The state of a pass over the keyspace.
 struct Pass {
-    /// True once all blocks are counted.
+    /// True once the blocks of all pages are counted; from then on the pass moves blocks.
     moves: bool,
     at: SweepPoint,
     pages: PageUse,
     moved: Moved,
-    /// The number of shards that the present walk has yet to finish.
+    /// The number of shards that the present walk of the keyspace has not finished.
     shards_left: usize,
     since: Instant,
 }
 
-/// The housekeeper's passes over the keyspace.
+/// The compaction that the housekeeper runs: the state of its passes over the keyspace.
 pub struct Compaction {
     pass: Option<Pass>,
     share_percent: u64,
     /// The earliest time of the next slice, or of the next pass.
     next: Instant,
-    /// The excess memory before the last pass, in bytes; `None` once it was compared.
+    /// The excess memory before the last pass, in bytes; `None` after the result of the pass was
+    /// computed.
     before_bytes: Option<u64>,
     /// The excess memory at which the next pass begins early, in bytes.
     grown_bytes: u64,
@@ -64,8 +65,8 @@ impl Compaction {
         Self { pass: None, share_percent: 0, next: now, before_bytes: None, grown_bytes: u64::MAX }
     }
 
-    /// Begins or ends a pass, or changes its share of a core, as the memory demands. To be called
-    /// about once a second, if compaction is on or a pass is in progress.
+    /// Begins or ends a pass, or changes its share of a core, depending on the use of memory.
+    /// Called about once a second while compaction is on or a pass is in progress.
     pub fn begin_round(&mut self, shared: &Shared, memory: HeldMemory, now: Instant) {
         let share = shared.settings.get().compaction.share(memory);
         match share {
@@ -108,8 +109,8 @@ impl Compaction {
         self.pass.is_some().then_some(self.next)
     }
 
-    /// Continues the pass for a slice, by the clock `now`. Returns true if that was its end: the
-    /// threads should then return free memory.
+    /// Continues the pass for one slice; `now` reads the clock. Returns true if the pass has ended:
+    /// the threads should then return free memory to the system.
     pub fn slice(&mut self, shared: &Shared, now: impl Fn() -> Instant) -> bool {
         let Some(pass) = &mut self.pass else { return false };
         let (since, slice) = (now(), shared.settings.get().compaction.slice);
@@ -146,8 +147,8 @@ impl Pass {
         Self { moves: false, at: START, pages, moved, shards_left: SHARD_COUNT, since }
     }
 
-    /// Takes the next step. Returns false after the last one. A shard that a busy script holds is
-    /// left out.
+    /// Runs the next step. Returns false if there is no further step. Skips a shard that a busy
+    /// script holds.
     fn step(&mut self, shared: &Shared) -> bool {
         if let Some(next) = self.step_in_shard(shared) {
             self.at = next;
@@ -165,8 +166,8 @@ impl Pass {
         true
     }
 
-    /// Takes a step. Returns the point of the next one in the same shard; `None` if the shard is
-    /// finished.
+    /// Runs a step in the present shard. Returns the point at which the next step in this shard
+    /// begins; `None` if the shard is finished.
     fn step_in_shard(&mut self, shared: &Shared) -> Option<SweepPoint> {
         self.pages.reserve_step();
         let pass = shared.gate.shared_unless_busy(shared.gate_index(GateSlot::Housekeeper));

@@ -1,9 +1,9 @@
 //! Scripts in debug mode (SCRIPT DEBUG).
 //!
-//! A script that is debugged stops while its client thinks. It therefore runs on a thread of its
+//! A debugged script stops while its user decides what to do next. So it runs on a thread of its
 //! own, which the host starts ([`Host::debug_script`](crate::call::Host::debug_script)). There an
 //! executor runs it like any other script ([`Executor::run_debugged`]), and Lua exchanges messages
-//! with the client between the lines.
+//! with the client between the lines of the script.
 //!
 //! ```text
 //!   EVAL ─► Host::debug_script ─► thread ─► SYNC: exclusive owner of the keyspace, busy at once
@@ -35,7 +35,7 @@ pub(crate) enum Debugged<'s> {
     Apart(Box<Original<'s>>),
 }
 
-/// The most keys that are copied for a command that does not name its keys.
+/// The maximum number of keys that are copied for a command that does not name its keys.
 const ALL_KEYS_MAX: usize = 100_000;
 /// The host's commands that use only their client and the clock. They may run in scripts under
 /// locks and in scripts that are debugged on copies.
@@ -43,7 +43,8 @@ pub(crate) const HARMLESS: [&str; 4] = ["time", "echo", "ping", "select"];
 /// The data commands that may change keys of a database other than the selected one.
 pub(crate) const ACROSS_DATABASES: [&str; 2] = ["copy", "move"];
 
-/// The data that a debugged script copies its keys from. The script's changes are discarded.
+/// The data from which a debugged script copies its keys. The script's changes of the copies are
+/// discarded.
 pub struct Original<'s> {
     shared: &'s Shared,
     slot: GateSlot,
@@ -101,7 +102,7 @@ impl<'s> Original<'s> {
         Ok(())
     }
 
-    /// Copies a key. O(value).
+    /// Returns a copy of the entry of a key; `None` if the key does not exist. O(value).
     fn find(&self, db: usize, name: &[u8]) -> Result<Option<KeyEntry>, CommandError> {
         let Shared { gate, keyspace, .. } = self.shared;
         let key = keyspace.hasher().key(name);

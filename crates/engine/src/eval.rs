@@ -12,12 +12,12 @@
 //! never waits for it, so there is no deadlock. If another thread holds the lock, the run ends at
 //! once. Its writes are undone from copies that were taken before the first write to each key
 //! ([`Images`]). Nothing of the run was logged or released, so no client has seen it. Then the
-//! script runs again from the beginning, with all its known keys locked. If it needs more than
-//! keys, it runs as the exclusive owner of the keyspace (`alone`), and later calls of this script
-//! do so at once.
+//! script runs again from the beginning, with all keys locked that it is known to use. A script
+//! that needs the whole keyspace runs as the exclusive owner (`alone`), and so do later calls of it
+//! from their start.
 //!
 //! A script without declared keys first runs as the exclusive owner. If it never ends, it stops all
-//! clients, as users of Redis expect. After a run that ended by itself, it can run under locks.
+//! clients, as users of Redis expect. After a run that ended by itself, later runs use locks.
 //!
 //! Three effects of an undone run remain: invalidations of cached keys, changed access clocks, and
 //! counts of calls. Watchers are marked as dirty only when the script has ended. Keys that the run
@@ -173,17 +173,18 @@ impl ScriptVerb {
     }
 }
 
-/// The most blocked clients that are served under the script's locks, for each key of the script.
+/// The maximum number of blocked clients that are served under the script's locks, for each key of
+/// the script.
 const SERVED_MAX: usize = 16;
-/// The most runs under locks before a script runs as the exclusive owner.
+/// The maximum number of runs under locks; after these, a script runs as the exclusive owner.
 const LOCKED_RUNS_MAX: usize = 3;
-/// The most shards that a script with undeclared keys may lock; beyond it, the script runs as the
-/// exclusive owner. Each command of the script searches all locked shards.
+/// The maximum number of shards that a script with undeclared keys may lock; beyond it, the script
+/// runs as the exclusive owner. Each command of the script searches all locked shards.
 const SHARDS_MAX: usize = 32;
 /// The number of commands between two checks for SCRIPT KILL and the busy threshold.
 const CALLS_PER_INTERRUPT: u32 = 256;
 
-/// The input of one run of a script.
+/// The input of one script call, and the keys learned from its earlier runs.
 struct Run<'a> {
     request: &'a Args<'a>,
     prepared: &'a Prepared,
@@ -204,7 +205,8 @@ impl Run<'_> {
 }
 
 impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
-    /// Runs a command that runs a script. Returns true if it succeeded.
+    /// Runs a command that executes a script (EVAL, FCALL and similar ones). Returns true if it
+    /// succeeded.
     pub(crate) fn run_script(
         &mut self,
         session: &mut Session,
@@ -336,7 +338,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns true if a script outside a transaction may run in parallel with other threads.
+    /// Returns true if a script outside a transaction may run under locks, while other threads run.
     #[inline]
     fn may_share(&self, prepared: &Prepared, keys: &[&[u8]]) -> bool {
         // With one I/O thread there is no parallel work, and a script that runs as the exclusive
@@ -350,9 +352,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         shares && !self.now.is_monitored && matches!(self.debugged, Debugged::Not)
     }
 
-    /// Runs a script under locks, and repeats it while it needs only more locks. Returns `None` if
-    /// a busy script holds one of its keys. After [`ScriptEnd::Again`] the script must run as the
-    /// exclusive owner.
+    /// Runs a script under locks, and repeats it as long as it only needs more locks. Returns
+    /// `None` if a busy script holds one of its keys. After [`ScriptEnd::Again`] the script must
+    /// run as the exclusive owner.
     fn run_script_sharing(
         &mut self,
         engine: &mut dyn ScriptEngine,
@@ -394,8 +396,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Runs a script once under the locks of its known keys. Returns `None` if a busy script holds
-    /// one of them. With [`ScriptEnd::Again`] the run was undone. If the script needs only more
-    /// locks, the undeclared keys that it used are added to `run`.
+    /// one of them. [`ScriptEnd::Again`] means that the run was undone. If the script only needs
+    /// more locks, the undeclared keys that it used are added to `run`.
     fn run_script_locked(
         &mut self,
         engine: &mut dyn ScriptEngine,
@@ -491,8 +493,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         end
     }
 
-    /// Restores the images of keys, the newest first, and discards the run's record and messages.
-    /// `changes` is the number of changes before the run.
+    /// Undoes a run: restores the images of keys, the newest first, and discards the run's record
+    /// and messages. `changes` is the number of changes counted before the run.
     #[cold]
     fn undo(&mut self, locked: &mut Locked<'_>, images: &mut Images, changes: u64) {
         let caller_context = self.undo_context();
@@ -553,7 +555,7 @@ fn key_count(args: &Args<'_>, verb: ScriptVerb) -> Result<usize, CommandError> {
     usize::try_from(count).map_err(|_| CommandError::Line("ERR Number of keys can't be negative"))
 }
 
-/// A key that a script used without declaring it.
+/// A key that an earlier run of the script used although it is not declared.
 struct FurtherKey {
     name: Box<[u8]>,
     hash: KeyHash,
@@ -571,19 +573,20 @@ impl FurtherKey {
 
 /// The reason for which a script must run again.
 enum Needs {
-    /// The script cannot run under locks. The lesson is stored with the script for later calls.
+    /// The script cannot run under locks. The lesson is kept with the script, so that later calls
+    /// know it.
     Lesson(Lesson),
     /// Another thread holds a shard that the script needs.
     Locks,
 }
 
-/// The condition for copying a key before a command.
+/// The condition under which a key is copied into the images before a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
     /// Always: the command may change the key.
     Always,
-    /// Only if the key or one of its fields has expired: the command reads the key and so removes
-    /// what has expired.
+    /// Only if the key or one of its fields has expired: the command reads the key and thereby
+    /// removes the expired parts.
     IfDue,
 }
 
@@ -609,12 +612,13 @@ struct RunningScript<'r, 'g, 's, C, H> {
     pass: TurnPass<'r, 'g>,
     /// The locked shards of the script's keys; `None` if it runs as the exclusive owner.
     locked: Option<Locked<'s>>,
-    /// The undeclared keys that the script used, if their shard was not locked or has followers.
-    /// The next run locks their shards before it begins.
+    /// The undeclared keys that the script used, if their shard was not locked or has clients
+    /// blocked, watching or tracking. The next run locks their shards from the start.
     used: Vec<FurtherKey>,
-    /// True if all commands so far could run under locks.
+    /// True if all commands of the script so far can run under locks.
     shares: bool,
-    /// The script's entry in the list of running scripts, once it has run for a while.
+    /// The script's entry in the list of running scripts; added only after the script has run for a
+    /// while.
     known: Option<Script<'s>>,
     calls: u32,
     is_busy: bool,
@@ -624,7 +628,7 @@ struct RunningScript<'r, 'g, 's, C, H> {
     has_written: bool,
     /// True if the last command was refused before it ran.
     was_refused: bool,
-    /// True if the script was stopped because the server shuts down.
+    /// True if the script was stopped because the server is shutting down.
     is_cut_off: bool,
     /// The reason for which the script must run again.
     needs: Needs,
@@ -747,8 +751,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
     }
 
     /// Locks the shards of a command's keys, and the shards that are needed to serve clients
-    /// blocked on them. Fails with [`Stop::Again`] if one of them is not free or the script locks
-    /// too many shards.
+    /// blocked on them. Fails with [`Stop::Again`] if one of these shards is locked by another
+    /// thread, or the script locks too many.
     fn lock_keys(&mut self, request: &Request<'_>) -> Result<(), Stop> {
         let Some(locked) = &mut self.locked else { return Ok(()) };
         let shared = self.executor.shared();
@@ -867,7 +871,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Writes the error of a refused command as the reply to the script.
+    /// Writes the error of a refused command as the reply that the script receives.
     #[cold]
     fn refuse(&mut self, protocol: Protocol, error: CommandError) {
         self.was_refused = true;

@@ -8,9 +8,9 @@
 //!   used ───────────────────────────▶│◀── left ──▶│ limit
 //!                                   each of T threads may allocate left / 2T, at most limit / 256T
 //! ```
-//! All threads together therefore stay below the limit. If one thread's turn is longer than the
+//! So all threads together stay below the limit. If one thread's turn takes longer than the
 //! others', the cap on its allocations bounds the excess to 0.4 %. Near the limit the sum is
-//! computed for each command, which by then evicts keys anyway.
+//! computed for each command; such commands evict keys anyway.
 //!
 //! The limit is enforced at two points. The first is before a command that may allocate, with room
 //! for its arguments. The second is after each turn: it covers commands that allocated much more
@@ -18,16 +18,16 @@
 //! threads are idle, the housekeeper asks thread 0 for a turn.
 //!
 //! A large request ([`LARGE_LEN_BYTES_MIN`]) is already counted as memory that its client makes the
-//! server hold. Only its largest argument is counted a second time, because the new value exists
-//! beside it. As in Redis, the other arguments may exceed the limit while the command runs. A
+//! server hold. Only its largest argument is counted a second time, because the new value exists in
+//! addition to it. As in Redis, the other arguments may exceed the limit while the command runs. A
 //! request that would not fit even with no key left is rejected before anything is evicted.
 //!
-//! The replication stream counts up to the size of the backlog. What slow replicas keep beyond it
-//! does not count, as in Redis: each evicted key would make it larger.
+//! The replication stream counts up to the size of the backlog. The part kept only for slow
+//! replicas does not count, as in Redis: each evicted key would enlarge it.
 //!
-//! Memory that waits to be freed in the background counts as free while it is little. If used
-//! memory is nevertheless over the limit by more than [`slack`], a thread short of memory first
-//! helps to free it.
+//! Memory that waits to be freed in the background counts as free while there is little of it. If
+//! used memory is nevertheless over the limit by more than [`slack`], a thread that needs memory
+//! first helps to free it.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -47,21 +47,21 @@ use crate::stats::latency_events::Event;
 
 /// The number of keys evicted between two readings of the clock.
 const EVICTED_PER_LOOK: u64 = 16;
-/// The number of pieces of values that a thread short of memory frees at a time. This takes tens of
-/// microseconds.
+/// The number of pieces of values that a thread frees at a time when memory is over its limit. This
+/// takes tens of microseconds.
 const HELP_STEPS: usize = 256;
 
-/// The length in bytes from which a request is certain to be in its client's input buffer, which
+/// The minimum length, in bytes, of a request that is certainly in its client's input buffer, which
 /// counts as used memory.
 const LARGE_LEN_BYTES_MIN: usize = 1 << 20;
 
 /// The result of enforcing the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitState {
-    /// Memory is within its limit with the requested reserve, except for a small excess.
+    /// Memory with the requested reserve is within its limit, except for a permitted small excess.
     Fits,
-    /// Memory is over its limit. Later turns continue to evict: the time for it in this turn is
-    /// used up, or the change log is full.
+    /// Memory is over its limit, and later turns continue to evict. The time for eviction in this
+    /// turn has passed, or the change log is full.
     InProgress,
     /// Memory is over its limit, or a large reserve does not fit, and no key can be evicted.
     Short,
@@ -71,16 +71,17 @@ pub enum LimitState {
 #[derive(Default)]
 pub struct MemoryLimit {
     evictor: Evictor,
-    /// This thread's counter of allocated bytes when used memory was last summed.
+    /// The value of this thread's counter of allocated bytes at the last sum of used memory.
     from_bytes: i64,
-    /// The bytes that the thread may allocate after a sum before it must sum again.
+    /// The number of bytes that the thread may allocate after that sum until it must sum again.
     allowance_bytes: i64,
-    /// True if nothing could be evicted in this turn: the next attempt is in the next turn.
+    /// True if no key could be evicted in this turn; eviction is not tried again before the next
+    /// turn.
     nothing_evictable: bool,
 }
 
 impl MemoryLimit {
-    /// Returns true if the thread may allocate `len_bytes` more without a new sum. O(1).
+    /// Returns true if the thread may allocate `len_bytes` without summing used memory again. O(1).
     #[inline]
     pub fn allows(&self, len_bytes: usize) -> bool {
         alloc::thread_memory_bytes() + len_bytes as i64 - self.from_bytes <= self.allowance_bytes
@@ -92,8 +93,8 @@ impl MemoryLimit {
         self.sum(limit, threads);
     }
 
-    /// Sums used memory, and sets how much the thread may allocate before the next sum. Returns
-    /// used memory in bytes.
+    /// Sums used memory, and sets the number of bytes that the thread may allocate before the next
+    /// sum. Returns used memory in bytes.
     fn sum(&mut self, limit: u64, threads: usize) -> u64 {
         let used = alloc::used_memory_bytes() as u64;
         let threads = threads as u64;
@@ -110,15 +111,15 @@ impl MemoryLimit {
 }
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Returns true unless a command with these arguments must be refused for lack of memory.
-    /// Evicts keys if necessary. The caller holds no shard's lock.
+    /// Returns false if a command with these arguments must be refused for lack of memory. Evicts
+    /// keys if necessary. The caller holds no shard's lock.
     pub fn has_memory_for(&mut self, memory: &mut MemoryLimit, args: &Args<'_>) -> bool {
         let len_bytes: usize = args.from(0).map(<[u8]>::len).sum();
         memory.allows(len_bytes) || self.has_room_for(memory, args, len_bytes)
     }
 
-    /// Decides as [`has_memory_for`](Self::has_memory_for) does for arguments of `len_bytes` in
-    /// all. Sums used memory again, and evicts keys if necessary.
+    /// Returns false if a command must be refused for lack of memory, for arguments of `len_bytes`
+    /// in total. Sums used memory again, and evicts keys if necessary.
     #[cold]
     fn has_room_for(&mut self, memory: &mut MemoryLimit, args: &Args<'_>, len_bytes: usize) -> bool {
         if len_bytes < LARGE_LEN_BYTES_MIN {
@@ -276,9 +277,9 @@ pub fn is_exceeded(shared: &Shared) -> bool {
     used > limit + uncounted.max(uncounted_bytes(shared))
 }
 
-/// Returns the bytes of used memory that do not count towards the limit. This is memory that waits
-/// to be freed, and memory of messages, of the replication stream beyond the backlog, and of a
-/// save. In Redis, another process takes the memory of a save.
+/// Returns the bytes of used memory that do not count towards the limit. They are memory that waits
+/// to be freed, messages, the replication stream beyond the backlog, and the memory of a save. In
+/// Redis, another process takes the memory of a save.
 fn uncounted_bytes(shared: &Shared) -> u64 {
     shared.freeing.pending_bytes()
         + shared.pubsub.push_bytes().load(Relaxed)

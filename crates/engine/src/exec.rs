@@ -1,8 +1,8 @@
 //! Transaction commands, and the execution of the queued commands by EXEC.
 //!
-//! If the keys of all queued commands are known from their arguments and there is no monitor, EXEC
-//! locks all these keys together, once. Otherwise it runs as the exclusive owner of the keyspace.
-//! In both cases each command runs like a single request, and their changes are one unit.
+//! If the arguments of all queued commands name their keys and there is no monitor, EXEC locks all
+//! these keys together, once. Otherwise it runs as the exclusive owner of the keyspace. In both
+//! cases each command runs like a single request, and their changes are one unit.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -352,8 +352,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Runs a queued command, or a command of a script, under the locks of its transaction or
-    /// script. If `locked` is `None`, a command on keys locks them itself. Returns true if the
-    /// command succeeded.
+    /// script. If `locked` is `None`, the caller owns the keyspace, and a command on keys locks
+    /// them itself. Returns true if the command succeeded.
     pub(crate) fn run_queued(
         &mut self,
         session: &mut Session,
@@ -448,7 +448,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         error
     }
 
-    /// Ends the WATCH of all keys of the session.
+    /// Removes all watched keys of the session.
     fn unwatch(&self, session: &mut Session) {
         if self.is_inside {
             session.unwatch(&self.shared().watchers, &self.shared().keyspace);
@@ -457,7 +457,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Drops the transaction, and ends the WATCH of all keys of the session.
+    /// Drops the queued commands of the session, and removes all its watched keys.
     fn discard(&self, session: &mut Session) {
         session.drop_transaction();
         self.unwatch(session);

@@ -9,10 +9,10 @@
 //! Segments of the tables store their earliest deadline. If nothing has expired, a walk therefore
 //! costs a few loads for each segment and fits into one slice.
 //!
-//! The share of a core depends on the findings of the last slice (`Share::of`). While few of the
+//! The share of a core depends on the results of the last slice (`Share::of`). While few of the
 //! keys with an expiry are overdue, a small share is enough: more frequent slices would find less,
 //! and the expired keys take little memory. If more are overdue, the share is larger and includes
-//! the time that the I/O threads leave idle. `active-expire-effort` changes all these figures, as
+//! the time that the I/O threads leave idle. `active-expire-effort` changes all these numbers, as
 //! in Redis. A slice is short and followed by a rest, so that the scheduler has no reason to
 //! interrupt it while it holds a lock.
 
@@ -35,19 +35,20 @@ use crate::shared::{GateSlot, Shared};
 use crate::stats::latency_events::Event;
 use crate::threads::Outbox;
 
-/// The longest time that a walk takes before a rest.
+/// The maximum time of a slice: the walk runs for this time, then rests.
 const SLICE_MAX: Duration = Duration::from_millis(1);
-/// The longest duration of a slice and the rest after it. The share of a core is computed again
-/// after each slice, so that active expiry notices in time that many keys have expired.
+/// The maximum duration of a slice with the rest after it. The share of a core is computed again
+/// after each slice, so that active expiry soon reacts when many keys have expired.
 const PERIOD_MAX: Duration = Duration::from_millis(100);
 /// The budget of one locked step: a few tens of microseconds.
 const STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
 /// The pause between two steps that begin at the same point, because a big hash loses many fields.
-/// Threads that wait for the shard's lock get it before the next step takes it again.
+/// During the pause, threads that wait for the shard's lock can take it.
 const SAME_PLACE_PAUSE: Duration = Duration::from_micros(50);
-/// The most keys of clients of a replica that are removed before the thread does something else.
+/// The maximum number of keys that one call removes on a writable replica, of those with a deadline
+/// set by its clients ([`crate::local_deadlines`]).
 const LOCAL_KEYS_MAX: usize = 256;
-/// The time after which such a key is looked at again if a busy script had locked it.
+/// The time in milliseconds after which such a key is tried again, if a busy script had locked it.
 const LOCKED_KEY_RETRY_MS: i64 = 100;
 /// The weight of one round in the running mean of the fraction of overdue keys.
 const STALE_WEIGHT: f64 = 0.05;
@@ -55,22 +56,23 @@ const STALE_WEIGHT: f64 = 0.05;
 /// The housekeeper's walk over the keyspace.
 pub struct ActiveExpiry {
     at: SweepPoint,
-    /// Shards that the current walk has yet to finish, including the one at `at`; 0 between walks.
+    /// The number of shards that the current walk has not finished, including the one at `at`; 0
+    /// between walks.
     shards_left: usize,
     /// The earliest time of the next slice.
     next: Instant,
     /// The share of a core that expiry may use, computed from the findings of the last slice.
     share: Share,
-    /// The idle time of the I/O threads in the last round, in percent of one core, at most 100.
+    /// The idle time of all I/O threads together in the last round, in percent of one core, at most
+    /// 100.
     idle_percent: u32,
     /// The number of keys that active expiry had removed before this round.
     expired_before: u64,
-    /// The number of keys with an expiry in the tables that the slices of this round have begun to
-    /// visit.
+    /// The number of keys with an expiry in the tables that slices have visited in this round.
     expiring: u64,
 }
 
-/// The findings of a slice.
+/// The results of one slice.
 #[derive(Clone, Copy, Default)]
 struct Found {
     /// The number of checked elements: keys with an expiry, and hashes that have fields with one.
@@ -80,8 +82,7 @@ struct Found {
 }
 
 impl Found {
-    /// Returns the number of removed keys and fields in percent of the checked elements, at most
-    /// 100.
+    /// Returns the removed keys and fields in percent of the checked elements, at most 100.
     fn stale_percent(self) -> u32 {
         (self.removed * 100 / self.looked_at.max(1)).min(100) as u32
     }
@@ -91,7 +92,7 @@ impl Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
     permille: u32,
-    /// True if the percentage of overdue elements is above the tolerated one.
+    /// True if the percentage of overdue elements is above the tolerated percentage.
     is_behind: bool,
 }
 
@@ -174,8 +175,8 @@ impl ActiveExpiry {
         self.next = now + if keeps_up { rest } else { rest.max(SLICE_MAX) };
     }
 
-    /// Removes expired keys and fields in steps until the slice or the walk ends. Returns false if
-    /// subscribers, or the readers of the change log, cannot keep up.
+    /// Removes expired keys and fields in steps, until the slice or the walk ends. Returns false if
+    /// it had to stop because inboxes of subscribers or the change log are full.
     fn walk_on<C: Clock, H: Host>(
         &mut self,
         executor: &mut Executor<'_, C, H>,
@@ -212,9 +213,10 @@ impl ActiveExpiry {
         keeps_up
     }
 
-    /// Takes one step at the walk's current point. Returns the point to continue at in the same
-    /// shard; `None` if the shard is done or a busy script holds it. A step runs inside the gate
-    /// like a thread's turn, so no key is removed while another thread owns the keyspace.
+    /// Runs one step at the walk's current point. Returns the point at which the next step
+    /// continues in the same shard; `None` if the shard is done or a busy script holds it. A step
+    /// runs inside the gate like a thread's turn, so no key is removed while another thread owns
+    /// the keyspace.
     fn step<C: Clock, H: Host>(
         &self,
         executor: &mut Executor<'_, C, H>,
@@ -253,8 +255,8 @@ impl ActiveExpiry {
     }
 }
 
-/// Ends a step that may have removed something: collects its messages, calls `record`, sends the
-/// messages, and serves the clients that were blocked on what is gone.
+/// Ends a step that may have removed something. Collects its messages, calls `record`, sends the
+/// messages, and serves the clients that were blocked on the removed keys.
 fn end_step<'s, C: Clock, H: Host>(
     executor: &mut Executor<'s, C, H>,
     mut locked: Locked<'s>,
@@ -274,9 +276,9 @@ fn end_step<'s, C: Clock, H: Host>(
     executor.end_turn();
 }
 
-/// Removes the keys whose deadlines clients of this replica have set, and which have expired: at
-/// most [`LOCAL_KEYS_MAX`]. Calls `after_key` after each key, outside the gate. `after_key` must
-/// wake the threads in the outbox. Returns true if there may be more that can be removed now.
+/// Removes expired keys whose deadlines clients of this replica have set, at most
+/// [`LOCAL_KEYS_MAX`]. Calls `after_key` after each key, outside the gate. `after_key` must wake
+/// the threads in the outbox. Returns true if more keys may be removable now.
 pub fn expire_local_keys<C: Clock, H: Host>(
     executor: &mut Executor<'_, C, H>,
     mut after_key: impl FnMut(&Outbox),
@@ -307,16 +309,16 @@ pub fn expire_local_keys<C: Clock, H: Host>(
     true
 }
 
-/// The result of a look at a key with a deadline of clients of a replica.
+/// The result of checking a key whose deadline clients of the replica have set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looked {
-    /// The key is gone, or has no deadline.
+    /// The key does not exist any more, or has no deadline.
     Gone,
     /// The key has another deadline, in Unix milliseconds.
     Lives(i64),
     /// A busy script has locked the key.
     Locked,
-    /// No key can be removed at present.
+    /// No key can be removed now: a busy script owns the keyspace, or data is being loaded.
     Nowhere,
 }
 
@@ -358,7 +360,7 @@ fn expire_local_key<C: Clock, H: Host>(executor: &mut Executor<'_, C, H>, named:
     left_ms.map_or(Looked::Gone, Looked::Lives)
 }
 
-/// Records what a step removed. Each key, and the fields of each hash, is a unit of its own.
+/// Records the removals of a step. Each key, and the fields of each hash, is a unit of its own.
 #[cold]
 fn record_swept(commit: &mut Commit<'_>, swept: &SweepResult, locked: &Locked<'_>) {
     let db = swept.db;
@@ -374,7 +376,8 @@ fn record_swept(commit: &mut Commit<'_>, swept: &SweepResult, locked: &Locked<'_
     }
 }
 
-/// Raises the events and changed keys of what a step removed, as a command would.
+/// Adds the keyspace events and changed keys of a step's removals to the commit, as a command
+/// would.
 #[cold]
 fn note_swept(commit: &mut Commit<'_>, swept: &SweepResult, shard: &Shard) {
     let (effects, hasher) = (&mut commit.effects, commit.shared.keyspace.hasher());

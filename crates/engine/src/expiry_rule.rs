@@ -1,4 +1,4 @@
-//! The rule by which commands treat the expired keys and fields that they find.
+//! The rule by which commands treat expired keys and fields that they access.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,11 +15,11 @@ use crate::table::Runner;
 pub enum ExpiryRule {
     /// Commands remove the expired keys that they access.
     Usual,
-    /// Data is imported (`import-mode`): only writes remove expired keys, and the importing client
-    /// sees them.
+    /// Data is imported (`import-mode`): only writes remove expired keys. The importing client
+    /// still sees expired keys.
     Importing,
-    /// The server is a replica: the primary removes expired keys, and its stream sees them. Clients
-    /// do not see them.
+    /// The server is a replica: only the primary's stream removes expired keys. The stream still
+    /// sees expired keys; clients do not.
     Replica,
     /// Clients are paused (CLIENT PAUSE): expired keys stay, so that the change log does not grow.
     /// Reads do not see them.
@@ -40,8 +40,8 @@ impl ExpiryRule {
     }
 
     /// Returns the treatment of expired keys for a command. `imports` returns true for a client
-    /// that imports data, and for the stream of a primary. Callers on the hot path handle the usual
-    /// rule themselves; this function is not inlined, so that they are.
+    /// that imports data, and for the stream of a primary. Frequent callers handle the usual rule
+    /// themselves, so that they can be inlined without this function.
     #[cold]
     #[inline(never)]
     pub fn access(self, command: &Command<Runner>, imports: impl FnOnce() -> bool) -> ExpiredAccess {

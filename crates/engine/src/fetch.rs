@@ -1,4 +1,5 @@
-//! The lookups of requests and their prefetching, see [`batch`](crate::batch).
+//! The keys and members that requests look up, and their prefetching into the cache: see
+//! [`batch`](crate::batch).
 
 use commands::Args;
 use keyspace::key::{KeyHash, position_of, shard_of};
@@ -7,7 +8,7 @@ use keyspace::{Db, Keyspace, Object};
 use crate::shared::Shared;
 use crate::table::{KeyPlan, Registered, Runner};
 
-/// The least number of requests for which prefetching saves more than it costs.
+/// The minimum number of requests for which prefetching saves more time than it costs.
 const REQUESTS_MIN: usize = 2;
 
 /// A key or member to look up, by its hash.
@@ -62,8 +63,8 @@ impl Lookup {
         Self { key: Some(LookupKey { hash, len_bytes: key.len() }), member: None, db }
     }
 
-    /// Creates a lookup as [`of`](Self::of) does for a request with exactly one key. `at` is the
-    /// index of that key, and `hash` its hash.
+    /// Creates the lookup of a request with exactly one key, as [`of`](Self::of) does. `at` is the
+    /// index of the key's argument, and `hash` its hash.
     #[inline(always)]
     pub fn of_key(
         (registered, at): (&Registered, usize),
@@ -106,8 +107,8 @@ impl Sought {
     }
 }
 
-/// Starts loading the memory that these requests will touch: all buckets, then all entries. If
-/// `sought` includes members, then loads the buckets and entries of the members.
+/// Starts loading the memory that these requests will touch into the cache: all buckets, then all
+/// entries. If `sought` includes members, then also the buckets and entries of the members.
 pub fn ahead<T: AsRef<Lookup>>(requests: &[T], sought: Sought, keyspace: &Keyspace) {
     if requests.len() < REQUESTS_MIN {
         return;
@@ -123,8 +124,8 @@ pub fn ahead<T: AsRef<Lookup>>(requests: &[T], sought: Sought, keyspace: &Keyspa
     each_member(requests, keyspace, |object, member| object.prefetch_member(member.hash, member.len_bytes));
 }
 
-/// Calls `fetch` once for each sequence of requests with the same key. Skips a key whose shard is
-/// locked by another thread.
+/// Calls `fetch` once for each run of consecutive requests with the same key. Skips a key whose
+/// shard is locked by another thread.
 #[inline]
 fn each_key<T: AsRef<Lookup>>(
     requests: &[T],

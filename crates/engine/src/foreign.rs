@@ -1,4 +1,5 @@
-//! Names of commands and categories that other servers have and this one does not.
+//! Names of commands and categories that Redis, Valkey or their modules have and this server does
+//! not have.
 //!
 //! Configurations contain such names. Hardened ones disable replication commands by
 //! `rename-command` and by ACL rules, others name commands of modules. If the server refused these

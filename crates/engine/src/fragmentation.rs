@@ -1,4 +1,5 @@
-//! Fragmentation: memory that the allocator holds and nobody uses. The options of compaction.
+//! Fragmentation: memory that the allocator holds although it is not used. Also the options of
+//! compaction.
 
 use std::time::Duration;
 
@@ -30,10 +31,10 @@ impl Default for CompactionSettings {
     }
 }
 
-/// The use of memory.
+/// The used memory, and the memory that the allocator holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldMemory {
-    /// The bytes that are allocated.
+    /// The bytes that are allocated and in use.
     pub used_bytes: u64,
     /// The resident bytes that the allocator holds.
     pub held_bytes: u64,
@@ -47,7 +48,8 @@ impl HeldMemory {
 }
 
 impl CompactionSettings {
-    /// Returns the share of a core for compaction, in percent; `None` if there is no need for it.
+    /// Returns the share of a core that compaction should use, in percent; `None` if it is not
+    /// needed.
     pub fn share(&self, memory: HeldMemory) -> Option<u64> {
         let excess_bytes = memory.excess_bytes();
         let excess_percent = excess_bytes.saturating_mul(100) / memory.used_bytes.max(1);

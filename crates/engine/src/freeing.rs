@@ -8,16 +8,16 @@
 //! a task is estimated when the task is added. Each step subtracts the memory that the allocator
 //! reports as freed. `maxmemory` can therefore count the memory of waiting tasks as free.
 //!
-//! The threads that add tasks limit the queue. A thread that adds a task while more than
-//! `PENDING_BYTES_MAX` bytes wait owes the same number of bytes. After each turn, and between the
-//! commands of a transaction, it frees values for as long as the turn or the command took. It stops
-//! when it owes nothing or less than the limit waits ([`FreeQueue::help`]). Memory takes longer to
-//! fill than to free. A client that makes garbage faster than the housekeeper frees it therefore
-//! makes no more than its thread frees. A client that frees a lot of old data (FLUSHALL) is at most
-//! half as fast for a while.
+//! The threads that add tasks limit the queue. If more than `PENDING_BYTES_MAX` bytes wait, a
+//! thread that adds a task must itself free the same number of bytes: it *owes* them. After each
+//! turn, and between the commands of a transaction, it frees values for as long as the turn or the
+//! command took. It stops when it owes nothing or less than the limit waits ([`FreeQueue::help`]).
+//! Filling memory takes longer than freeing it. So a client cannot produce lazy freed values faster
+//! than its thread frees them. A client that removes a lot of data at once (FLUSHALL) is slowed to
+//! no less than half its speed for a while.
 //!
-//! A thread that adds a task while `PENDING_TASKS_MAX` wait frees some at once. So does a thread
-//! that runs a command while memory is over its limit.
+//! A thread that adds a task while `PENDING_TASKS_MAX` wait frees some at once. A thread also frees
+//! some when it runs a command while memory is over its limit.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,15 +30,15 @@ use structures::alloc;
 
 use crate::clock::Clock;
 
-/// The number of waiting bytes above which a thread that adds more owes the same amount. While
-/// fewer bytes wait, a new value of any size goes into the queue without such a debt.
+/// The number of waiting bytes above which a thread that adds more must free the same number
+/// itself. While fewer bytes wait, a value of any size is added without this obligation.
 const PENDING_BYTES_MAX: u64 = 64 << 20;
-/// The number of pieces that a thread frees before it checks again how much it still owes.
+/// The number of pieces that a thread frees before it computes again how many bytes it still owes.
 const HELP_STEPS: usize = 256;
 /// The number of waiting tasks above which a thread that adds one must free some.
 const PENDING_TASKS_MAX: usize = 10_000;
 /// The number of pieces that a thread frees for each task that it adds while too many tasks wait.
-/// It is more than the average value has, so that the queue gets shorter.
+/// An average value has fewer pieces, so the queue gets shorter.
 const STEPS_PER_TASK: usize = 256;
 
 /// A value to free, in pieces.
@@ -59,7 +59,8 @@ struct Tasks {
     next_number: u64,
 }
 
-/// A mark for all tasks that were added before a point in time, see [`FreeQueue::ticket`].
+/// A mark of a point in time: it stands for all tasks that were added before. See
+/// [`FreeQueue::ticket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
@@ -71,7 +72,7 @@ pub struct FreeQueue {
     pending_bytes: AtomicU64,
     pending_objects: AtomicU64,
     freed_objects: AtomicU64,
-    /// The first ticket that a client waits for; [`NO_TICKET`] if none does.
+    /// The earliest ticket that a client waits for; [`NO_TICKET`] if no client waits.
     awaited: AtomicU64,
 }
 
@@ -96,9 +97,9 @@ impl FreeQueue {
         self.tasks.lock().expect("nothing panics while the tasks are locked")
     }
 
-    /// Adds values that commands have removed. Returns the number of bytes that the caller must now
-    /// help to free ([`FreeQueue::help`]). O(values); if too many tasks wait, the caller frees some
-    /// for each value.
+    /// Adds values that commands have removed. Returns the number of bytes that the caller must
+    /// itself help to free ([`FreeQueue::help`]). O(values); if too many tasks wait, the caller
+    /// also frees some pieces for each value.
     pub fn push(&self, lazy_freed: Vec<LazyFreed>) -> u64 {
         let is_full = self.pending_bytes() > PENDING_BYTES_MAX;
         let mut pushed_bytes = 0;
@@ -215,23 +216,24 @@ impl FreeQueue {
         waiting.into_iter().chain(tasks.taken.iter().copied()).all(|number| number >= ticket.0)
     }
 
-    /// Records that a client waits for this ticket. If the tasks are already done, the client might
-    /// never be woken. The caller must therefore check [`FreeQueue::is_done`] afterwards.
+    /// Records that a client waits for this ticket. The tasks may have been completed just before
+    /// this call, and then nobody wakes the client. So the caller must check [`FreeQueue::is_done`]
+    /// afterwards.
     pub fn await_ticket(&self, ticket: Ticket) {
         // Relaxed: the lock of the tasks, which `is_done` takes, orders this store against the
         // freeing.
         self.awaited.fetch_min(ticket.0, Relaxed);
     }
 
-    /// Returns true if the housekeeper has yet to report that this recorded ticket is done. Takes
-    /// no lock.
+    /// Returns true if a client waits for this ticket and the housekeeper has not yet reported it
+    /// as done. Takes no lock.
     pub fn is_awaited(&self, ticket: Ticket) -> bool {
         self.awaited.load(Relaxed) <= ticket.0
     }
 
-    /// Returns true if clients wait and the first of their tickets is done. The clients that must
-    /// wait longer must then record their tickets again. Called by the housekeeper. O(1) while no
-    /// client waits.
+    /// Returns true if clients wait and the earliest of their tickets is done, and removes all
+    /// records of waiting. Clients with later tickets must then record them again. Called by the
+    /// housekeeper. O(1) while no client waits.
     pub fn take_awaited(&self) -> bool {
         let awaited = self.awaited.load(Relaxed);
         // A smaller ticket that was recorded in the meantime is kept.

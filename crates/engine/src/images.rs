@@ -1,4 +1,5 @@
-//! Copies of keys before a script wrote to them. They are used to undo a run of the script.
+//! Images: copies of keys, made before a script first writes to them. They serve to undo a run of
+//! the script.
 
 use std::ops::Range;
 
@@ -37,7 +38,7 @@ impl Images {
         self.list.push(Image { db, name: start..self.names.len(), hash: key.hash, entry });
     }
 
-    /// Passes each image to `put_back`, the newest first, and removes it.
+    /// Removes all images, the newest first, and calls `put_back` with each, to restore the key.
     pub(crate) fn take_back(&mut self, mut put_back: impl FnMut(usize, Key<'_>, Option<KeyEntry>)) {
         while let Some(Image { db, name, hash, entry }) = self.list.pop() {
             put_back(db, Key { bytes: &self.names[name], hash }, entry);

@@ -34,8 +34,8 @@
 //! | [`batch`], [`turn`] | a thread's batch of requests, and how a turn runs it |
 //! | [`replay`] | the requests of a file, run on all cores as if in sequence |
 //!
-//! The engine calls its [`Host`](call::Host) for all that it does not implement, such as commands
-//! about the server.
+//! The engine calls its [`Host`](call::Host) for everything that it does not implement, such as
+//! commands about the server.
 #![forbid(unsafe_code)]
 
 pub mod acl;

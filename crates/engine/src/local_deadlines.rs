@@ -13,7 +13,7 @@ use structures::lock::Lock;
 /// The name of a key, with the number of its database.
 pub type Named = (usize, Box<[u8]>);
 
-/// The keys; see the module. Its lock is a leaf in the lock order.
+/// The names and deadlines of these keys; see the module. Its lock is a leaf in the lock order.
 pub struct LocalDeadlines {
     keys: Lock<Keys>,
     count: AtomicUsize,
@@ -21,7 +21,7 @@ pub struct LocalDeadlines {
 
 #[derive(Default)]
 struct Keys {
-    /// The last known deadline of each key, in Unix milliseconds.
+    /// The last recorded deadline of each key, in Unix milliseconds.
     deadlines: HashMap<Named, i64>,
     /// The same keys, by their deadlines.
     queue: BTreeSet<(i64, Named)>,
@@ -46,8 +46,8 @@ impl LocalDeadlines {
         self.count.store(keys.queue.len(), Relaxed);
     }
 
-    /// Takes a key whose deadline is `due_ms` or earlier. The key may have another deadline by now,
-    /// or none. O(log keys).
+    /// Removes and returns a key whose recorded deadline is at or before `due_ms`. The key itself
+    /// may have another deadline by now, or none. O(log keys).
     pub fn take_due(&self, due_ms: i64) -> Option<Named> {
         if self.is_empty() {
             return None;
@@ -60,7 +60,7 @@ impl LocalDeadlines {
         Some(key)
     }
 
-    /// Forgets the keys of databases that were emptied. O(keys).
+    /// Forgets the keys of the databases for which `is_emptied` returns true. O(keys).
     pub fn forget(&self, is_emptied: impl Fn(usize) -> bool) {
         if self.is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! The check of a request that CLIENT PAUSE WRITE would postpone by the flags of its command: its
-//! scripts may declare that they do not write.
+//! The second check of a request that CLIENT PAUSE WRITE would postpone because of its command's
+//! flags. Its scripts may declare that they do not write.
 
 use commands::Args;
 

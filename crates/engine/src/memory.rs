@@ -1,16 +1,16 @@
-//! The figures of `maxmemory` that several modules need: what a limit permits, and the time over
-//! the limit.
+//! Shared calculations of `maxmemory`: what a limit permits, and the time during which memory was
+//! over the limit.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The highest memory limit up to which resident memory is kept close to used memory, in bytes. The
-/// difference between both (regions per size class and thread, huge pages) does not grow with the
-/// data. Under a higher limit it is small in proportion.
+/// The highest memory limit under which the server keeps resident memory close to used memory, in
+/// bytes. The difference between the two (regions per size class and thread, huge pages) does not
+/// grow with the data, so it matters less under a higher limit.
 const TIGHT_LIMIT_BYTES_MAX: u64 = 4 << 30;
 
-/// The number by which the memory limit is divided to get the most bytes of free large blocks that
-/// the allocator may keep.
+/// The memory limit divided by this number is the maximum of free large blocks, in bytes, that the
+/// allocator may keep.
 const BLOCK_CACHE_PART: u64 = 40;
 
 /// Returns true if resident memory is kept close to used memory under a limit of `limit` bytes; 0
@@ -19,8 +19,8 @@ pub fn is_tight(limit: u64) -> bool {
     (1..=TIGHT_LIMIT_BYTES_MAX).contains(&limit)
 }
 
-/// Returns the most bytes of free large blocks that the allocator may keep for reuse; `None` if
-/// resident memory is not kept close to used memory.
+/// Returns the maximum of free large blocks, in bytes, that the allocator may keep for reuse.
+/// Returns `None` if resident memory is not kept close to used memory.
 pub fn block_cache_bytes_max(limit: u64) -> Option<usize> {
     is_tight(limit).then_some((limit / BLOCK_CACHE_PART) as usize)
 }
@@ -31,8 +31,8 @@ pub fn slack(limit: u64) -> u64 {
     limit / 128
 }
 
-/// Returns the longest time of one round of eviction for a `maxmemory-eviction-tenacity`; `None`
-/// for no limit.
+/// Returns the maximum time of one round of eviction for a value of `maxmemory-eviction-tenacity`;
+/// `None` for no limit.
 pub fn time_limit(tenacity: u32) -> Option<Duration> {
     match tenacity {
         0..=10 => Some(Duration::from_micros(50) * tenacity),
@@ -41,13 +41,13 @@ pub fn time_limit(tenacity: u32) -> Option<Duration> {
     }
 }
 
-/// The time during which memory was over its limit because nothing could be evicted or the time for
-/// evictions was used up. INFO shows it as `total_eviction_exceeded_time` and
+/// The time during which memory was over its limit, because no key could be evicted or the time for
+/// evictions had passed. INFO shows it as `total_eviction_exceeded_time` and
 /// `current_eviction_exceeded_time`.
 #[derive(Debug, Default)]
 pub struct OverLimit {
-    /// The start of the current period over the limit, in microseconds since the server's start
-    /// plus one; 0 while memory is within its limit.
+    /// 0 while memory is within its limit. Otherwise the start of the present period over the
+    /// limit, in microseconds since the server's start, plus one.
     since_usec: AtomicU64,
     total_usec: AtomicU64,
 }

@@ -9,16 +9,15 @@ use crate::stats::hot_keys::Sampling;
 pub struct Meter {
     /// The clock for the end-to-end latency of this turn's requests.
     pub turn: TurnClock,
-    /// True if the last request ran a command, rather than being refused or queued.
+    /// True if the last request ran a command; false if it was refused or queued.
     pub called: bool,
     /// True if commands are counted for HOTKEYS in this turn, with their time.
     pub samples_hot_keys: bool,
-    /// The difference between the number of commands that ran in this turn and the number of
-    /// requests. A command of a transaction or script counts 1, a request that ran no command
-    /// counts -1.
+    /// The number of commands that ran in this turn, minus the number of requests. A command of a
+    /// transaction or script adds 1; a request that ran no command subtracts 1.
     pub extra_calls: i64,
-    /// The number of commands until the next one whose keys are counted for `hotkeys-top-k`,
-    /// including that one.
+    /// The number of commands up to and including the next one whose keys are counted for
+    /// `hotkeys-top-k`.
     sample_in: u64,
 }
 
@@ -44,8 +43,8 @@ impl Meter {
     }
 
     /// Draws the number of commands until the next one whose keys are counted. Each command has the
-    /// same chance, so this number has a geometric distribution. Sampling costs one draw for each
-    /// counted command.
+    /// same probability, so the number has a geometric distribution. Sampling thus needs a random
+    /// number only for each counted command.
     pub fn draw_sample(&mut self, sampling: Sampling, rng: &mut fastrand::Rng) {
         let Sampling { shown, percent, .. } = sampling;
         self.sample_in = match percent {

@@ -19,7 +19,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Sends a command to the monitors.
+    /// Sends a command to the monitors, without a check of its flags.
     #[cold]
     pub(crate) fn send_to_monitors(&self, client: &ClientInfo, registered: &Registered, args: &Args<'_>) {
         let unix_time = || self.clock.unix_time();

@@ -13,8 +13,8 @@ pub struct OwnedArgs {
 }
 
 impl OwnedArgs {
-    /// Copies these words, in two allocations. O(bytes). Not inlined, because it is rare when a
-    /// batch is parsed.
+    /// Copies these words, in two allocations. O(bytes). Not inlined, because parsing a batch
+    /// rarely calls it.
     #[inline(never)]
     pub fn new<'w>(words: impl Iterator<Item = &'w [u8]> + Clone) -> Self {
         let (count, len_bytes) =

@@ -1,15 +1,15 @@
-//! A turn's pass through the gate, and the driver's work while a script keeps the thread busy.
+//! A turn's pass through the gate, with the work of the thread's driver during a busy script.
 //!
-//! The driver of a thread owns its connections. A busy script calls the driver at intervals, so
-//! that it can serve them ([`Meanwhile`]). Drivers without connections, and turns without scripts,
-//! do not need this.
+//! The driver of a thread (the server's I/O loop) owns its connections. A busy script calls the
+//! driver at intervals, so that it can serve them ([`Meanwhile`]). Drivers without connections, and
+//! turns without scripts, do not need this.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
 use keyspace::gate::SharedPass;
 
-/// A thread's driver, for the busy script of that thread.
+/// The driver of a thread, as called by a busy script that runs on this thread.
 pub trait Meanwhile {
     /// Serves the thread's other connections. Called every few thousand instructions of a busy
     /// script, with the time `now` of the engine's clock. It must return soon. It must not lock a

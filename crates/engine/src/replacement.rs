@@ -1,5 +1,5 @@
-//! The notices to clients when other code than commands replaces all data, as the load of a
-//! primary's snapshot does.
+//! The notices to clients when all data is replaced by other code than commands, for example by the
+//! load of a primary's snapshot.
 
 use keyspace::Exclusive;
 
@@ -22,8 +22,8 @@ impl Shared {
         }
     }
 
-    /// Tells all clients with cached keys to drop them, and forgets which keys they have. The
-    /// caller owns the keyspace and is about to remove all keys. O(shards + tracked keys).
+    /// Sends an invalidation of all keys to all tracking clients, and empties the tracking tables.
+    /// The caller owns the keyspace and is about to remove all keys. O(shards + tracked keys).
     pub fn invalidate_all_caches(&self, _alone: &Exclusive, outbox: &Outbox) {
         self.tracking.forget_all(&self.keyspace);
         let mut own = OwnMessages::default();

@@ -20,7 +20,8 @@ pub struct RequestKey {
     pub access: KeyFlags,
 }
 
-/// The keys of a request, in the order of the record's key specifications. Most requests have one.
+/// The keys of a request, in the order of the record's key specifications. Most requests have
+/// exactly one key.
 pub enum RequestKeys {
     /// No keys.
     None,
@@ -45,8 +46,8 @@ impl RequestKeys {
         }
     }
 
-    /// Finds the keys by the key specifications of the command's record. Not inlined, so that
-    /// requests with at most one key pay nothing for it.
+    /// Finds the keys by the key specifications of the command's record. Not inlined, so that it
+    /// adds no cost to requests with at most one key.
     #[inline(never)]
     fn find_by_specs(registered: &Registered, args: &Args<'_>) -> Self {
         let mut keys = Self::None;

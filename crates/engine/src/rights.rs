@@ -25,7 +25,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// all rights.
     ///
     /// # Errors
-    /// The reason for the refusal; `None` if the session is closed, which gets no reply.
+    /// The reason for the refusal. `None` if the session is to be closed; then there is no reply.
     #[inline(never)]
     pub(crate) fn check_rights(
         &self,
@@ -56,8 +56,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         })
     }
 
-    /// Checks a queued command again when EXEC runs it. Returns true if the client may no longer
-    /// run it, after writing the error reply.
+    /// Checks a queued command again when EXEC runs it. If the client may no longer run it, writes
+    /// the error reply and returns true.
     #[inline]
     pub(crate) fn refuses_queued(
         &self,
@@ -109,8 +109,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         Some(denial.error(identity.name(), registered))
     }
 
-    /// Returns the keys that a request may read by patterns. Keys that its arguments name have been
-    /// checked already.
+    /// Returns the keys that a request may read by patterns (SORT). The keys named by its arguments
+    /// were already checked.
     #[inline]
     pub(crate) fn readable_keys(&self, session: &Session, request: &Request<'_>) -> ReadableKeys {
         let Request { registered, args, .. } = request;

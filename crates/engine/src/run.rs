@@ -62,12 +62,11 @@ use crate::wait::{BlockedClient, BlockedKey, DestinationKey, deadline_ms};
 /// The hashes of the keys of one request, or of the keys to lock for one.
 type Hashes = SmallVec<[KeyHash; 4]>;
 
-/// The most searches for the keys that serving blocked clients may need, before a writer runs. Keys
-/// that are still missing then are locked when the clients are served.
+/// The maximum number of searches, before a writer runs, for the keys that serving blocked clients
+/// may need. Keys that are still missing then are locked when the clients are served.
 const LOCK_ATTEMPTS_MAX: usize = 4;
 
-/// The executor of one thread. It runs commands, with all state of the thread except the
-/// connections.
+/// The executor of one thread: it runs commands, and has all state except the connections.
 pub struct Executor<'s, C, H> {
     /// The commit that collects the changes of this thread's commands.
     pub commit: Commit<'s>,
@@ -96,8 +95,7 @@ pub struct Executor<'s, C, H> {
     pub rng: fastrand::Rng,
     /// The counters of commands that only this thread reads.
     pub meter: Meter,
-    /// This thread's counters, which other threads read. Stored here because each request needs
-    /// them.
+    /// This thread's counters, which other threads read.
     stats: &'s ThreadStats,
     /// True if the last request was an EXEC that dropped replies itself because of CLIENT REPLY.
     pub exec_filtered_replies: bool,
@@ -106,11 +104,11 @@ pub struct Executor<'s, C, H> {
     /// True while the thread is inside the gate, where shards may be locked: not while a busy
     /// script owns the keyspace.
     pub is_inside: bool,
-    /// The number of changes of the role at which the applied stream began; `None` unless this is
-    /// the executor of the applier.
+    /// The epoch of the server's role (the number of its changes) at which the applied stream
+    /// began. `None` unless this is the executor of the applier.
     pub(crate) applied_epoch: Option<u64>,
-    /// True if requests may have to be delayed or refused, as
-    /// [`look_at_refusals`](Self::look_at_refusals) found last.
+    /// True if requests may have to be delayed or refused, as determined by the last call of
+    /// [`look_at_refusals`](Self::look_at_refusals).
     pub(crate) may_hold_back: bool,
 }
 
@@ -132,16 +130,16 @@ pub struct Now {
     pub expiry_rule: ExpiryRule,
     /// True if there is a monitor, so that commands are sent to monitors.
     pub is_monitored: bool,
-    /// The number of changes of the role before the requests were checked.
+    /// The epoch of the server's role (the number of its changes) when the requests were checked.
     pub role_epoch: u64,
 }
 
-/// The caller of a command: the client, and the modes in which it accesses keys.
+/// The caller of a command: its client, and the modes in which the command accesses keys.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
     /// The client's id.
     pub client: u64,
-    /// The client, if monitors must receive this command. `None` while a blocked client is served.
+    /// The client, if monitors must get the command. `None` while a blocked client is served.
     pub shown: Option<&'a ClientInfo>,
     /// The selected database.
     pub db: usize,
@@ -151,14 +149,14 @@ pub struct Caller<'a> {
     pub touch: bool,
     /// The treatment of expired keys.
     pub expired_access: ExpiredAccess,
-    /// The action if the command finds no data: it replies, or its client is blocked or remains
-    /// blocked.
+    /// The action if the command finds no data: it replies, or it blocks its client or leaves the
+    /// client blocked.
     pub on_empty: BlockingMode,
     /// The origin of the command: the client, or its script.
     pub origin: Origin,
     /// The keys that the client may read.
     pub readable: ReadableKeys,
-    /// The client, if the keys that this command reads are tracked for its cache.
+    /// The client, if it tracks the keys that this command reads (client-side caching).
     pub reader: Option<&'a Arc<TrackingClient>>,
 }
 
@@ -199,8 +197,8 @@ fn lock_for_command<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Reques
     lock_blocked_clients_keys(shared, locked, &keys, served_max_of(request))
 }
 
-/// Returns the number of blocked clients that a command with these arguments may serve at each of
-/// its keys. It is one for each argument after the keys, and at least one (for a moved element).
+/// Returns the maximum number of blocked clients that a command may serve at each of its keys. It
+/// is the number of arguments after the keys, and at least one (for a moved element).
 pub fn served_max_of(request: &Request<'_>) -> usize {
     let key_count = request.keys.as_slice().len();
     request.args.len().saturating_sub(1 + key_count).max(1)
@@ -246,9 +244,10 @@ fn keys_of_wait(
 /// A ready key whose queue is being served.
 struct Serving {
     key: ReadyKey,
-    /// The lowest queue position to visit; the clients before it have been visited.
+    /// The lowest place in the queue that was not visited yet.
     from: u64,
-    /// The highest queue position to serve, so that no client is run twice for one change.
+    /// The highest place in the queue to serve, so that one change does not run a client's request
+    /// twice.
     up_to: u64,
 }
 
@@ -340,9 +339,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if rule == ExpiryRule::Usual { ExpiredAccess::Remove } else { rule.access(command, imports) }
     }
 
-    /// Returns the time, in Unix milliseconds, up to which the deadline of a watched key counts as
-    /// passed for this client. While `import-mode` is on, no deadline has passed for an importing
-    /// client.
+    /// Returns the time, in Unix milliseconds, up to which a watched key's deadline counts as
+    /// passed for this client. While `import-mode` is on, no deadline counts as passed for an
+    /// importing client.
     #[inline]
     pub fn due_ms(&self, client: &ClientInfo) -> i64 {
         let may_import = self.settings.import_mode && self.now.expiry_rule != ExpiryRule::Replica;
@@ -383,8 +382,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns the context in which the keys of an undone script are restored. It records no
-    /// accesses.
+    /// Returns the context in which the keys of an undone script are restored. In it, accesses do
+    /// not update the keys' access clocks.
     pub(crate) fn undo_context(&self) -> AccessContext {
         AccessContext {
             now_ms: self.now.unix_ms,
@@ -395,8 +394,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Runs a data command on locked shards: calls its handler, writes its error, and collects the
-    /// messages for other clients. The caller adds the command to the unit's record. Returns true
-    /// if the command succeeded. Every data command runs through this function.
+    /// messages for other clients. The caller adds the command to the unit's record afterwards.
+    /// Returns true if the command succeeded. Every data command runs through this function.
     #[inline]
     pub fn run_one(
         &mut self,
@@ -470,8 +469,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Reply::new(out, protocol).error_bytes(&line);
     }
 
-    /// Counts a request whose handler used a key that its record does not declare. Logs it if the
-    /// count is a power of two. Returns the error to reply with.
+    /// Counts a request whose handler used a key that its record does not declare (a defect of this
+    /// server). Logs it if the count is a power of two. Returns the error to reply with.
     #[cold]
     fn count_undeclared_key(&mut self, args: &Args<'_>) -> CommandError {
         self.commit.effects.wait = None;
@@ -500,7 +499,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Records the keys that a command read, for the client's cache.
+    /// Records the keys that a command has read in the tracking tables, for its client.
     fn track_reads(&mut self, locked: &mut Locked<'_>, reader: &Arc<TrackingClient>, request: &Request<'_>) {
         let tracking = &self.shared().tracking;
         for key in request.named_keys() {
@@ -732,10 +731,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         all.block(&session.info, blocked);
     }
 
-    /// Serves the clients blocked on ready keys and on keys that serving changes, then releases the
-    /// locks. Keys for which the held locks suffice are served first, before other threads can take
-    /// their elements. If no lock is held, as after a command of the exclusive owner, keys are
-    /// served in the order of becoming ready.
+    /// Serves the clients blocked on ready keys, and those blocked on keys that serving changes;
+    /// then releases the locks. Keys for which the held locks suffice are served first, before
+    /// other threads can take their elements. If no lock is held, as after a command of the
+    /// exclusive owner, keys are served in the order in which they became ready.
     pub fn serve(&mut self, mut locked: Locked<'s>) {
         let shared = self.shared();
         let is_unlocked = locked.numbers().next().is_none();
@@ -769,8 +768,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Serves the clients blocked on a key, as far as it has elements. Returns the hashes to lock
-    /// if more locks are needed. O(clients that are served, have ended, or stay blocked).
+    /// Serves the clients blocked on a key, as long as it has elements. Returns the hashes of the
+    /// keys to lock if more locks are needed. O(clients that are served, have ended, or stay
+    /// blocked).
     fn serve_key(&mut self, locked: &mut Locked<'_>, serving: &mut Serving) -> Option<Hashes> {
         let Serving { key, from, up_to } = serving;
         if !locked.holds(std::iter::once(key.hash)) {
@@ -799,8 +799,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns, for each of [`Awaited::ALL`], true if clients that wait for it can use the key's
-    /// value. The shard is locked.
+    /// Returns a flag for each type in [`Awaited::ALL`]: true if the key's value can serve clients
+    /// that wait for this type. The shard is locked.
     fn available_types(&mut self, locked: &mut Locked<'_>, key: &ReadyKey) -> [bool; Awaited::ALL.len()] {
         let access_context = AccessContext {
             now_ms: self.now.unix_ms,
@@ -905,8 +905,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.shared().latency_events.note(threshold_ms, event, took, || self.clock.unix_ms());
     }
 
-    /// Helps to lazy free values until `unfreed_bytes` is 0, for at most the time that `time`
-    /// computes from the clock. The caller is outside the gate or in a transaction.
+    /// Helps to lazy free values until `unfreed_bytes` is 0. `time` computes the maximum time for
+    /// this from the clock. The caller is outside the gate or in a transaction.
     #[inline]
     pub fn free_displaced_values(&mut self, time: impl FnOnce(&C) -> Duration) {
         if self.unfreed_bytes > 0 {
@@ -926,8 +926,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Reads the clocks and the current settings at the start of a turn. `began` is the time at
-    /// which the thread had work to do.
+    /// Reads the clocks and takes over the current settings, at the start of a turn. `began` is the
+    /// time at which the thread had work to do.
     pub fn begin_turn(&mut self, began: Instant) {
         self.read_clock();
         self.now.uptime_ms = self.shared().uptime(began).as_millis() as u64;
@@ -943,7 +943,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.now_ms = self.now.unix_ms;
     }
 
-    /// Takes over the settings that a command of any connection may have changed.
+    /// Takes over the settings that a command on any connection may have changed.
     pub fn take_settings(&mut self) {
         let now_ms = self.now.unix_ms;
         let version = self.shared().settings.version();
@@ -974,7 +974,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.meter.samples_hot_keys = self.shared().hot_keys.is_active(now_ms);
     }
 
-    /// Passes the turn's counts and removed values to the shared state.
+    /// Adds the turn's counts to the shared statistics, and passes its removed values to the queue
+    /// of lazy freed values.
     pub fn end_turn(&mut self) {
         let stats = self.stats();
         self.commit.publish_log();

@@ -21,7 +21,7 @@ pub(crate) struct ScriptBuffers {
 }
 
 impl ScriptBuffers {
-    /// The most bytes of allocated memory that a thread keeps for its next script.
+    /// The maximum number of bytes of allocated memory that a thread keeps for its next script.
     const KEPT_BYTES_MAX: usize = 64 * 1024;
 
     /// Clears the buffers for the next command.

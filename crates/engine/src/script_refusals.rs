@@ -1,5 +1,5 @@
-//! The refused commands of the running script. A script that was undone runs again and meets the
-//! same refusals, which must not be counted again.
+//! The count of refused commands of the running script. If the script is undone and runs again, the
+//! same refusals occur again and must not be counted twice.
 
 use std::cell::Cell;
 
@@ -8,7 +8,8 @@ use std::cell::Cell;
 pub struct ScriptRefusals {
     /// The number of refusals in the present run.
     seen: Cell<u32>,
-    /// The highest number of refusals in any run of the script; that many have been counted.
+    /// The highest number of refusals in any run of the script. This number of refusals has been
+    /// counted.
     counted: Cell<u32>,
 }
 
@@ -18,8 +19,8 @@ impl ScriptRefusals {
         self.seen.set(0);
     }
 
-    /// Records a refusal in the present run. Returns true if no earlier run had it, so that it must
-    /// be counted.
+    /// Counts a refusal in the present run. Returns true if no earlier run had this many, so that
+    /// the refusal must be counted in the statistics.
     pub fn note(&self) -> bool {
         let seen = self.seen.get().saturating_add(1);
         self.seen.set(seen);

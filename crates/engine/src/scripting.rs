@@ -31,9 +31,11 @@ bitflags! {
         const NO_WRITES = 1;
         /// The script may run while memory is over its limit.
         const ALLOW_OOM = 1 << 1;
-        /// The script declares no flags: each of its commands is checked by itself.
+        /// The script declares no flags, as in versions before Redis 7: each of its commands is
+        /// checked by itself.
         const COMPATIBLE = 1 << 2;
-        /// The script may run on a replica that may not show old data.
+        /// The script may run on a replica whose link is down, although clients may not read old
+        /// data there.
         const ALLOW_STALE = 1 << 3;
     }
 }
@@ -47,51 +49,52 @@ pub struct Prepared {
     pub name: Rc<[u8]>,
     /// The declared traits.
     pub traits: ScriptTraits,
-    /// The locks that the script needs, as far as known from its earlier runs.
+    /// The kind of run that the script needs, as far as its earlier runs have shown.
     pub known: Known,
 }
 
-/// The locks that a script needs, as far as known from its earlier runs.
+/// The kind of run that a script needs, as far as its earlier runs have shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Nothing is known: the script runs under locks if it declares keys.
     Nothing,
-    /// An earlier run needed only some keys: the script runs under locks.
+    /// An earlier run used only some keys: the script runs under locks, in parallel with others.
     Shares,
     /// The script must run as the exclusive owner of the keyspace.
     Alone,
 }
 
-/// The result of a run that later runs can use.
+/// The result of a run that determines how later runs are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lesson {
-    /// The script ended by itself and needed only some keys, so that it can run under locks.
+    /// The script ended by itself and used only some keys, so that it can run under locks.
     Shares,
     /// The script needs the whole keyspace.
     NeedsAll,
     /// The script needed more than `SHARDS_MAX` shards, or was about to change a value too big to
-    /// copy. The next [`ALONE_RUNS`] runs have the keyspace exclusively; then the script may share
-    /// it again.
+    /// copy. The next [`ALONE_RUNS`] runs are as the exclusive owner; then it may run under locks
+    /// again.
     NeedsMuch,
 }
 
 /// The number of runs as the exclusive owner after a script needed many shards or a big copy.
 const ALONE_RUNS: u32 = 100;
-/// The value of `alone_runs` that stands for all future runs.
+/// The value of `alone_runs` that means all future runs.
 const ALWAYS: u32 = u32::MAX;
 
-/// The knowledge about a script or function from its earlier runs.
+/// The results of the earlier runs of a script or function, shared by all threads.
 #[derive(Default)]
 pub struct Learned {
-    /// The number of future runs that must be as the exclusive owner; [`ALWAYS`] for all.
+    /// The number of future runs that must be made as the exclusive owner; [`ALWAYS`] for all of
+    /// them.
     alone_runs: AtomicU32,
     /// True if a run ended by itself and needed only some keys.
     shares: AtomicBool,
 }
 
 impl Learned {
-    /// Returns the knowledge for the next run. If that run is as the exclusive owner, subtracts it
-    /// from `alone_runs`.
+    /// Returns the kind of the next run. If that run is as the exclusive owner, subtracts it from
+    /// `alone_runs`.
     pub fn begin(&self) -> Known {
         match self.alone_runs.load(Relaxed) {
             0 if self.shares.load(Relaxed) => return Known::Shares,
@@ -103,7 +106,7 @@ impl Learned {
         Known::Alone
     }
 
-    /// Stores the result of a run.
+    /// Stores the result of a run for later runs.
     pub fn learn(&self, lesson: Lesson) {
         match lesson {
             Lesson::Shares => self.shares.store(true, Relaxed),
@@ -138,7 +141,7 @@ pub enum ScriptEnd {
         /// True if the error was already counted when a command inside the script failed with it.
         is_counted: bool,
     },
-    /// The script was stopped by [`Stop::Again`], without a reply.
+    /// The script was stopped by [`Stop::Again`], without a reply; it must run again.
     Again,
 }
 
@@ -158,7 +161,7 @@ pub trait ScriptEngine {
         reply: &mut ByteQueue,
     ) -> ScriptEnd;
 
-    /// Stores the lesson of a run with the last prepared script.
+    /// Stores the result of a run with the script that was prepared last.
     fn learn(&mut self, lesson: Lesson);
 
     /// Sends the client of a debugged script the end of the debug session.
@@ -176,15 +179,16 @@ pub trait ScriptCommands {
     /// Returns true if the last command was refused before it ran.
     fn was_refused(&self) -> bool;
 
-    /// Checks whether the script may continue. Called every few thousand instructions. If the
-    /// server is about to end without saving, the script's record must not reach the change log.
+    /// Checks if the script may continue. Called every few thousand instructions of the script. If
+    /// the server is about to end without saving, the script's record must not enter the change
+    /// log.
     ///
     /// # Errors
     /// The script must end at once, for the reason in [`Stop`].
     fn interrupt(&mut self, server: ScriptServerState) -> Result<(), Stop>;
 
-    /// Sets the targets to which the script's following commands are recorded, until the script
-    /// ends.
+    /// Sets the targets of the change log for the following commands of the script, until the
+    /// script ends (`redis.set_repl`).
     fn propagate(&mut self, to: Targets);
 
     /// Returns true if the script's user may run this command.
@@ -219,7 +223,7 @@ pub enum Debugging {
 pub enum ScriptServerState {
     /// The server continues.
     Running,
-    /// The server is about to end.
+    /// The server is about to end, so the script must stop.
     Ending,
 }
 

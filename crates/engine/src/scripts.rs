@@ -1,4 +1,4 @@
-//! The running scripts and functions, and the handling of those that run for too long.
+//! The running scripts and functions, and the treatment of those that run for too long.
 //!
 //! The executor registers each script that it runs, and calls [`Script::exceeds`] at intervals. A
 //! script that has run for longer than `busy-reply-threshold` is **busy**. Its thread then marks
@@ -6,7 +6,7 @@
 //! [`SharedPass::mark_busy`](keyspace::SharedPass::mark_busy)). A thread that waits for one of
 //! these stops waiting. It has locked nothing and run no part of the request. It replies with
 //! [`RunningScripts::error`] and continues with its other clients. Below the threshold all threads
-//! wait, as in Redis. Threads that wait for other long work do not give up either.
+//! wait, as in Redis. Threads that wait for long commands other than scripts continue to wait.
 //!
 //! ```text
 //!   begin ─► [ exceeds? ─► mark locks and gate busy ]* ─► drop        the script's thread
@@ -99,8 +99,8 @@ impl RunningScripts {
         Script { all: self, entry }
     }
 
-    /// Returns true if a script is busy. A hint: the script may have ended since, or another have
-    /// become busy.
+    /// Returns true if a script is busy. Only a hint: it may change at any time, because no lock is
+    /// held.
     #[inline]
     pub fn is_any_busy(&self) -> bool {
         self.busy.load(Relaxed) > 0
@@ -181,9 +181,9 @@ impl RunningScripts {
 }
 
 impl Script<'_> {
-    /// Marks the script as busy if it has run for longer than `threshold` by `now`; never if
-    /// `threshold` is `None`. Returns true if this call has marked it. The caller then marks all
-    /// locks that the script holds, or the gate.
+    /// Marks the script as busy if, at `now`, it has run for longer than `threshold`; never if
+    /// `threshold` is `None`. Returns true if this call has marked it. The caller must then mark
+    /// all locks that the script holds, or the gate.
     pub fn exceeds(&self, threshold: Option<Duration>, now: Instant) -> bool {
         let too_long = threshold.is_some_and(|threshold| now - self.entry.since > threshold);
         let exceeds = too_long && !self.entry.is_busy.swap(true, Relaxed);

@@ -1,5 +1,5 @@
-//! The state of one client on its own thread, which requests use without synchronisation. The state
-//! that other threads use is in [`ClientInfo`].
+//! The state of one client that only its own thread uses, without locks or atomic operations. The
+//! state that other threads use is in [`ClientInfo`].
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub enum Flow {
     AwaitingLog,
     /// Waits until the client has read its replies. The input is kept.
     AwaitingReader,
-    /// Blocked until a key has data for it (BLPOP). The input is kept.
+    /// Blocked until a key has data for it, by a command such as BLPOP. The input is kept.
     Blocked,
     /// Waits until threads have emptied their inboxes of published messages. The input is kept.
     AwaitingSubscribers,
@@ -71,19 +71,20 @@ pub struct Session {
     pub info: Arc<ClientInfo>,
     /// The client's user and rights.
     pub identity: Identity,
-    /// The time at which the client's login ends, in Unix seconds; 0 for never.
+    /// The time at which the client's login (by a token) expires, in Unix seconds; 0 for never.
     pub expires_s: u64,
-    /// The earliest time at which the client's next attempt to log in may continue, in milliseconds
-    /// of the server's clock; 0 if it need not wait.
+    /// The earliest time at which the client's next login attempt is processed, in milliseconds of
+    /// the server's monotonic clock; 0 if it need not wait.
     pub login_slot_ms: u64,
-    /// True if the audit log has a line about a request before authentication. There is only one
-    /// such line per connection, so that a client cannot fill the disk.
+    /// True if the audit log already has a line about a request of this client before
+    /// authentication. There is only one such line per connection, so that a client cannot fill the
+    /// disk.
     pub unauthenticated_noted: bool,
     /// The mode of CLIENT REPLY.
     pub reply_mode: ReplyMode,
     /// The state that determines when the client's requests run.
     pub flow: Flow,
-    /// The last turn in which the client was answered, by the number of its thread's turn; 0 for
+    /// The number of the last turn of its thread in which the client got a reply; 0 if there was
     /// none.
     pub answered: u64,
     /// The client's tracking; `None` if it does not track keys.
@@ -94,12 +95,13 @@ pub struct Session {
     pub debugging: Debugging,
     /// The transaction that the client is queuing; `None` outside MULTI.
     pub transaction: Option<Box<Transaction>>,
-    /// The keys that the client watches for the next transaction, or whose removal is still
-    /// pending.
+    /// The watched keys of the client's next transaction, and former ones that are not yet removed
+    /// from the table of watchers.
     pub watch: Option<Box<Watch>>,
     /// The subscriptions; `None` for none.
     pub subscriptions: Option<Box<Subscriptions>>,
-    /// The level that the changes shown by the client's replies must reach before these are sent.
+    /// The level of the change log, such as synced, that changes must reach before replies that
+    /// show them are sent.
     pub level: Level,
     /// The highest log position that the client's replies and messages show.
     observed_position: Cell<u64>,
@@ -239,8 +241,8 @@ impl Session {
         }
     }
 
-    /// Ends the watch as [`unwatch`](Self::unwatch) does, for a caller that may not lock shards.
-    /// The keys are removed later.
+    /// Ends the client's watch without locking shards, for a caller that may not lock them. The
+    /// keys are removed from the table of watchers later.
     pub fn unwatch_later(&mut self) {
         if let Some(watch) = &mut self.watch {
             watch.end_later();
@@ -262,7 +264,7 @@ impl Session {
 }
 
 /// Returns true if the user still has all channels to which a client is subscribed. `before` is the
-/// old state of the user, `now` the new one.
+/// user before the change, `now` the user after it.
 fn keeps_channels(now: &User, before: &User, subscriptions: &Subscriptions) -> bool {
     now.has_channels_of(before)
         || subscriptions.names(Kind::Channel).all(|name| now.permits_channel(name))

@@ -15,23 +15,25 @@ use crate::publish::notify::Notifications;
 use crate::stats::Thresholds;
 use crate::stats::hot_keys::Sampling;
 
-/// The number of bytes of pending output from which a client's output is checked after a flush.
-/// Less output fits into a socket's buffer.
+/// The minimum number of bytes of pending output for which a client's output limit is checked after
+/// a flush. Less output fits into a socket's buffer.
 pub const OUTPUT_SHOWN_BYTES_MIN: usize = 16 * 1024;
 
 /// The output limit of a client class: `client-output-buffer-limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OutputLimit {
-    /// The client is closed at once above this number of bytes; 0 for no limit.
+    /// The number of bytes of pending output above which the client is closed at once; 0 for no
+    /// limit.
     pub hard_bytes: u64,
-    /// The client is closed if it is above this number of bytes for `soft_seconds`; 0 for no limit.
+    /// The number of bytes of pending output above which the client is closed after `soft_seconds`;
+    /// 0 for no limit.
     pub soft_bytes: u64,
     /// The time for which output may exceed the soft limit, in seconds.
     pub soft_seconds: u64,
 }
 
 impl OutputLimit {
-    /// Returns the highest number of bytes at which neither limit is exceeded.
+    /// Returns the lower one of both limits, in bytes: up to it no limit is exceeded.
     pub fn first_bytes(&self) -> u64 {
         let limits = [self.hard_bytes, self.soft_bytes];
         limits.into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(u64::MAX)
@@ -136,7 +138,7 @@ pub struct Settings {
     pub busy_threshold: Option<Duration>,
     /// `lua-memory-limit`: the memory limit of a thread's Lua, in bytes.
     pub lua_bytes_max: Option<usize>,
-    /// `stop-writes-on-bgsave-error`; false if no snapshots are configured.
+    /// `stop-writes-on-bgsave-error`; always false if no snapshots are configured.
     pub stops_writes_on_save_error: bool,
     /// `hz`, which is only shown.
     pub hz: u32,
@@ -283,13 +285,13 @@ impl SharedSettings {
     }
 }
 
-/// The length up to which a string in the stream of a primary is accepted, in bytes, if
-/// `proto-max-bulk-len` is less.
+/// The length of a string, in bytes, that is accepted in the stream of a primary even if
+/// `proto-max-bulk-len` is lower.
 const STREAM_STRING_LEN_BYTES_MAX: u64 = 4 << 30;
 
 impl Settings {
-    /// Returns the settings with which recorded commands run: those of a primary or of an
-    /// append-only file. Forms that are only refused to clients are accepted.
+    /// Returns the settings with which recorded commands run: those of a primary's stream or of an
+    /// append-only file. Command forms that are refused to clients only are accepted.
     pub(crate) fn for_records(&self) -> Self {
         let mut settings = self.clone();
         settings.limits.takes_unknown_dumps = true;
@@ -297,9 +299,10 @@ impl Settings {
         settings
     }
 
-    /// Returns the settings for the stream of a primary: those for records, without the limits for
-    /// clients. The primary may permit longer strings than this server. A bound remains, so that a
-    /// damaged stream cannot ask for more memory than there is.
+    /// Returns the settings for the stream of a primary: those of
+    /// [`for_records`](Self::for_records), without the limits for clients. The primary may permit
+    /// longer strings than this server. A bound remains, so that a damaged stream cannot request an
+    /// arbitrary amount of memory.
     pub(crate) fn for_stream(&self) -> Self {
         let mut settings = self.for_records();
         settings.maxmemory_bytes = 0;
@@ -309,7 +312,8 @@ impl Settings {
         settings
     }
 
-    /// Returns the bytes of a subscriber's pending output above which it must be checked.
+    /// Returns the number of bytes of pending output above which a subscriber's output limits must
+    /// be checked.
     pub fn notable_output_bytes(&self) -> u64 {
         let limit = self.clients.pubsub_output_limit.first_bytes();
         if self.clients.maxmemory_clients_bytes > 0 {

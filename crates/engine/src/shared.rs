@@ -30,7 +30,7 @@ use crate::track::Tracking;
 use crate::wait::BlockedClients;
 use crate::watch::Watchers;
 
-/// The slots in the gate of the threads that are not I/O threads. They follow the slots of the I/O
+/// The places in the gate for threads that are not I/O threads. They follow the places of the I/O
 /// threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateSlot {
@@ -86,10 +86,10 @@ impl GateSlot {
     }
 }
 
-/// The pause of clients: CLIENT PAUSE, a shutdown that waits for replicas, or a failover.
+/// The pause of clients: by CLIENT PAUSE, by a shutdown that waits for replicas, or by a failover.
 #[derive(Debug, Default)]
 pub struct Pause {
-    /// The end of CLIENT PAUSE, in Unix milliseconds; a time in the past without one.
+    /// The end of CLIENT PAUSE, in Unix milliseconds; a time in the past if clients are not paused.
     pub until_ms: AtomicI64,
     /// True if CLIENT PAUSE concerns all commands, false if only writes.
     pub all: AtomicBool,
@@ -109,38 +109,40 @@ pub enum PauseReason {
 /// The role of the server in replication, as far as it affects requests.
 #[derive(Default)]
 pub struct Role {
-    /// True if the server follows a primary: no key expires or is evicted on its own.
+    /// True if the server follows a primary. It then removes no key by expiry or eviction itself.
     pub is_replica: AtomicBool,
     /// True if clients may not write, because the server is a replica (`replica-read-only`).
     pub refuses_writes: AtomicBool,
     /// True if the link of a replica is down and clients may not read old data
     /// (`replica-serve-stale-data no`).
     is_stale: AtomicBool,
-    /// True while a primary's snapshot is loaded beside the data that clients read.
+    /// True while a primary's snapshot is loaded into a second keyspace, while clients read the old
+    /// data.
     is_loading_beside: AtomicBool,
     /// True if `is_stale` or `is_loading_beside` is true, so that requests check only one flag.
     is_hindered: AtomicBool,
     /// True if `maxmemory` has no effect, because the server is a replica
     /// (`replica-ignore-maxmemory`) or loads a snapshot beside its data.
     pub ignores_memory_limit: AtomicBool,
-    /// The number of changes of the role or of the primary. A stream that was begun before the last
-    /// change must not be applied any more.
+    /// The epoch: the number of changes of the role or of the primary. A stream or write that was
+    /// checked under an earlier epoch must not be applied any more.
     pub epoch: AtomicU64,
     /// The keys to which clients of this replica have given a deadline.
     pub local_deadlines: LocalDeadlines,
 }
 
-/// The hindrances of clients by the state of the link of a replica.
+/// The reasons for which clients of a replica are refused, depending on the link to the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hindrances {
     /// True if the link is down and clients may not read old data.
     pub is_stale: bool,
-    /// True while a primary's snapshot is loaded beside the data that clients read.
+    /// True while a primary's snapshot is loaded into a second keyspace, while clients read the old
+    /// data.
     pub is_loading_beside: bool,
 }
 
 impl Role {
-    /// Records the hindrances of clients.
+    /// Sets the reasons for which clients of a replica are refused.
     pub fn note(&self, hindrances: Hindrances) {
         let Hindrances { is_stale, is_loading_beside } = hindrances;
         self.is_stale.store(is_stale, Relaxed);
@@ -154,7 +156,7 @@ impl Role {
         self.is_stale.load(Relaxed)
     }
 
-    /// Returns true while a primary's snapshot is loaded beside the data that clients read.
+    /// Returns true while a primary's snapshot is loaded into a second keyspace.
     pub fn is_loading_beside(&self) -> bool {
         self.is_loading_beside.load(Relaxed)
     }
@@ -178,8 +180,8 @@ pub struct ServerState {
     pub lacks_replicas: AtomicBool,
     /// The role of the server. Changed by exclusive owners of the keyspace only.
     pub role: Role,
-    /// Bytes of the replication stream that are kept only for slow replicas. They do not count
-    /// against `maxmemory`: deleting keys would enlarge the stream.
+    /// The bytes of the replication stream that are kept only for slow replicas. They do not count
+    /// towards `maxmemory`, because evicting keys would only lengthen the stream.
     pub replica_buffer_bytes: AtomicU64,
 }
 
@@ -212,15 +214,15 @@ impl ServerState {
 pub struct ExpiryStats {
     /// The time that active expiry took, in nanoseconds.
     pub nanos: Counter,
-    /// The number of rounds in which a walk was not complete although more keys were overdue than
-    /// tolerated.
+    /// The number of rounds in which a walk could not be completed although more keys were overdue
+    /// than is tolerated.
     pub cut_short: Counter,
     /// The number of keys that active expiry removed.
     pub keys: Counter,
     /// The number of hash fields that active expiry removed.
     pub fields: Counter,
-    /// The fraction of the keys with an expiry that active expiry found expired, as a running mean,
-    /// in millionths.
+    /// The fraction of keys with an expiry that active expiry found expired: a running mean, in
+    /// millionths.
     pub stale_millionths: AtomicU64,
 }
 
@@ -253,8 +255,9 @@ pub struct Start {
 pub struct Shared {
     /// All databases.
     pub keyspace: Keyspace,
-    /// The gate: turns enter it shared, commands that cannot name their keys exclusively. A thread
-    /// that locks a shard is inside the gate, with the number of its I/O thread or a [`GateSlot`].
+    /// The gate: turns enter it shared; commands that cannot name their keys enter it exclusively.
+    /// A thread locks a shard only inside the gate, under the index of its I/O thread or of its
+    /// [`GateSlot`].
     pub gate: Gate,
     /// The joined table of all commands.
     pub table: CommandTable,
@@ -294,7 +297,7 @@ pub struct Shared {
     pub upkeep: UpkeepStats,
     /// The time during which memory was over its limit.
     pub over_limit: OverLimit,
-    /// The used memory after the start of the server, in bytes; eviction cannot free it.
+    /// The used memory at the end of the server's start, in bytes. Eviction cannot free it.
     pub startup_bytes: AtomicU64,
     /// The queue of lazy freed values.
     pub freeing: FreeQueue,
@@ -380,9 +383,9 @@ impl Shared {
         self.threads.len() + slot.number()
     }
 
-    /// Returns true if the writes of the thread with this buffer of the change log must wait.
-    /// Either the buffer is full, or the running snapshot has too many entries that are not written
-    /// yet.
+    /// Returns true if writes of the thread that owns buffer `log_buffer` of the change log must
+    /// wait. The buffer is full, or the running snapshot holds too many entries that are not
+    /// written yet.
     #[inline]
     pub fn awaits_room(&self, log_buffer: usize) -> bool {
         self.log.is_full(log_buffer) || self.keyspace.snapshot().is_full()
@@ -397,7 +400,7 @@ impl Shared {
     }
 
     /// Enters the gate like [`enter_gate`](Self::enter_gate), but gives up while a busy script owns
-    /// the keyspace: the pass is then outside.
+    /// the keyspace: the returned pass is then outside the gate.
     ///
     /// # Panics
     /// If another thread uses the slot.

@@ -52,8 +52,8 @@ impl Session {
     }
 
     /// Writes the waiting messages before a subscription ends, unless a transaction runs. A
-    /// transaction wrote them at its start. Messages that the transaction has itself published
-    /// since then follow its reply (see [`PubSub::keep`]).
+    /// transaction has written them at its start. Messages that the transaction itself has
+    /// published since then follow its reply (see [`PubSub::keep`]).
     fn catch_up_outside_exec(&self, pubsub: &PubSub, reply: &mut Reply<'_>) {
         if !self.in_exec {
             self.catch_up(pubsub, reply);

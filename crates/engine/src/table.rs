@@ -39,7 +39,8 @@ impl Run for ScriptVerb {
     const UNNAMED: Self = Self::Eval;
 }
 
-/// The kind of script that a command runs, and whether it may write.
+/// The command that runs a script: by text, digest or function name, with or without the right to
+/// write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptVerb {
     /// A script by its text.
@@ -56,7 +57,7 @@ pub enum ScriptVerb {
     FcallRo,
 }
 
-/// The commands of transactions.
+/// The command of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// MULTI: begins a transaction.
@@ -82,12 +83,12 @@ pub enum KeyPlan {
     None,
     /// The command has exactly one key, at this argument index: the most frequent case.
     One(usize),
-    /// The keys are found by the key specifications of the record.
+    /// The keys are found by the key specifications of the command's record.
     Specs,
 }
 
-/// The argument with the member or hash field that a command with one key looks up first. A hint
-/// for prefetching: it is derived from the documented arguments and may be wrong.
+/// The position of the member or hash field that a command with one key looks up first. A hint for
+/// prefetching: it is derived from the documented arguments and may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberPlan {
     /// The command looks up no member, or one that only parsing can find.
@@ -158,7 +159,7 @@ pub struct Registered {
     pub databases: Databases,
     /// True if a call with few arguments cannot take long. Such calls may be timed together.
     pub is_short: bool,
-    /// The least number of words of a request that sets a lifetime relative to now; `usize::MAX`
+    /// The minimum number of words of a request that sets an expiry relative to now; `usize::MAX`
     /// for commands that set none.
     pub lifetime_words_min: usize,
     /// The subcommands of a container command; empty for other commands.
@@ -445,9 +446,10 @@ fn key_plan(command: &Command<Runner>) -> KeyPlan {
     }
 }
 
-/// Returns the least number of words of a request that sets a lifetime relative to now. The
-/// documented arguments of the command determine it: all lifetimes have one of the names below. A
-/// required lifetime is within the arity; an optional one follows the word that introduces it.
+/// Returns the minimum number of words of a request that sets an expiry relative to now. The
+/// command's documented arguments determine it: the arguments for such expiries have one of the
+/// names below. A required one is within the arity; an optional one follows the word that
+/// introduces it.
 fn lifetime_words_min(command: &Command<Runner>) -> usize {
     let is_lifetime =
         |arg: &Arg| arg.kind == ArgKind::Integer && matches!(arg.name, "seconds" | "milliseconds" | "ttl");
@@ -463,8 +465,8 @@ fn lifetime_words_min(command: &Command<Runner>) -> usize {
     }
 }
 
-/// Returns the position of the member, if no arguments of unknown number precede the first member,
-/// or none follow it.
+/// Returns the position of the member that a command looks up first. Returns [`MemberPlan::None`]
+/// if arguments of unknown number come both before and after it.
 fn member_plan(command: &Command<Runner>) -> MemberPlan {
     if !matches!(key_plan(command), KeyPlan::One(1)) {
         return MemberPlan::None;
@@ -490,8 +492,8 @@ enum Occurs {
     Unknown,
 }
 
-/// Lists the arguments that are words of a request, with the occurrences of each. `outer` is that
-/// of the enclosing argument.
+/// Lists the words of a request that these arguments stand for, with the number of times that each
+/// occurs. `outer` is the number for the enclosing argument.
 fn flatten<'a>(args: &'a [Arg], outer: Occurs, flat: &mut Vec<(&'a Arg, Occurs)>) {
     for arg in args {
         let is_fixed = !arg.optional && arg.token.is_none();

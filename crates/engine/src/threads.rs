@@ -20,7 +20,7 @@ use crate::clients::Clients;
 use crate::stats::histogram::Times;
 use crate::stats::{Counter, ThreadStats};
 
-/// The part of an I/O thread that other threads use.
+/// The part of an I/O thread's state that other threads use.
 pub struct Port {
     /// The counters of the thread.
     pub stats: CachePadded<ThreadStats>,
@@ -45,8 +45,8 @@ pub struct Inbound {
 pub struct Killed {
     /// The connection of the client on its thread.
     pub conn: ConnId,
-    /// The id of the client. When the thread takes this message, the connection may already belong
-    /// to another client.
+    /// The id of the client. It is needed because the connection may belong to another client by
+    /// the time the thread takes this message.
     pub client: u64,
 }
 
@@ -211,21 +211,21 @@ impl Threads {
         self[thread].inbox.take()
     }
 
-    /// Leaves a reply for a blocked client in the inbox of its thread. Any thread may call it; a
-    /// leaf in the lock order.
+    /// Leaves a reply for a blocked client in the inbox of its thread. Any thread may call this;
+    /// its lock is a leaf in the lock order.
     pub fn deliver(&self, thread: usize, delivery: Delivery, outbox: &Outbox) {
         if self[thread].inbox.leave(|inbound| inbound.deliveries.push(delivery)) {
             outbox.wake(thread);
         }
     }
 
-    /// Kills a client: removes it from the registry at once, and has its thread close it. Returns
+    /// Kills a client: removes it from the registry at once, and makes its thread close it. Returns
     /// false if it was already being killed.
     ///
-    /// Any thread may call it; a leaf in the lock order. If the client is blocked, the caller must
-    /// end its wait ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)). If the
-    /// client is a replica or the primary after the call, the caller must have the owner of the
-    /// connection close it.
+    /// Any thread may call this; its lock is a leaf in the lock order. If the client is blocked,
+    /// the caller must end its wait
+    /// ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)). If the client is then a
+    /// replica or the primary, the caller must make the owner of the connection close it.
     pub fn kill(&self, clients: &Clients, client: &ClientInfo, outbox: &Outbox) -> bool {
         let is_first = !client.state.kill_requested.swap(true, Relaxed);
         if is_first {

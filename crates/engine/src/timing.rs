@@ -1,10 +1,10 @@
-//! The times of commands, with one reading of the clock for several short commands.
+//! The measured times of commands, with one reading of the clock for several short commands.
 //!
-//! The clock is read after every command, so the end of one is the start of the next, with one
-//! exception. Consecutive short commands of a client are timed together, up to `RUN_CALLS_MAX` of
-//! them. Short commands are O(1) or O(log n) with few arguments. Such a run may be slow if the
+//! The clock is read after every command, so the end of one is the start of the next. There is one
+//! exception: consecutive short commands of a client are timed together, up to `RUN_CALLS_MAX` of
+//! them. Short commands are O(1) or O(log n) with few arguments. Such a group may be slow if the
 //! thread was interrupted or a shard was locked. It is then logged as its last command with the
-//! time of the whole run, and the log entry has the number of calls. With a threshold below
+//! time of the whole group, and the log entry has the number of calls. With a threshold below
 //! `SINGLY_BELOW_NANOS`, each command is timed separately.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,11 +28,11 @@ use crate::wait::BlockedClient;
 const RUN_CALLS_MAX: u64 = 16;
 /// The threshold in nanoseconds below which each command is timed separately.
 const SINGLY_BELOW_NANOS: u64 = 1_000_000;
-/// The least duration of a command, or of commands timed together, after which the time for the
-/// following commands is read again. A lifetime that the next command sets is counted from that
-/// time.
+/// The minimum duration of a command, or of a group timed together, after which the time for the
+/// following commands is read anew. An expiry that the next command sets relative to now is counted
+/// from that time.
 const STALE_AFTER: Duration = Duration::from_millis(1);
-/// The most words of a request that is timed together with others.
+/// The maximum number of words of a request that is timed together with others.
 const SHORT_ARGS_MAX: usize = 16;
 
 /// The clock for the commands of one batch.
@@ -135,8 +135,8 @@ impl Timing {
 }
 
 impl Timing {
-    /// Records a command whose client is blocked. If it was counted as `called`, undoes that: the
-    /// command is counted when its client is served, as in Redis.
+    /// Records a command that has blocked its client. If it was counted as `called`, undoes this:
+    /// it is counted when its client is served, as in Redis.
     #[cold]
     fn blocked<C: Clock, H: Host>(
         &mut self,
@@ -189,8 +189,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Counts the keys of the command `ran` for `hotkeys-top-k`, if a command ran. Then draws the
-    /// next command to sample.
+    /// Counts the keys of the command `ran` for `hotkeys-top-k`; `None` means that no command ran.
+    /// Then draws the next command to sample.
     #[cold]
     fn sample_keys(&mut self, db: usize, ran: Option<&'static Registered>, args: &Args<'_>) {
         if let Some(registered) = ran.map(|registered| registered.called_by(args)) {

@@ -3,20 +3,20 @@
 //!
 //! **EXEC** of data commands that name their keys locks the shards of all these keys, and of the
 //! watched keys, once. It then runs the commands in sequence; other threads can use other shards at
-//! that time. A transaction with any other command (about the server, or on all keys) runs alone,
-//! with the gate closed.
+//! that time. A transaction with any other command (about the server, or on all keys) runs as the
+//! exclusive owner of the keyspace.
 //!
-//! **WATCH** records whether the key exists, and adds the client to the watchers of the key
-//! (`watch.rs`), under the lock of the key's shard. A writer of the key marks the client. EXEC
-//! reads the mark under the same locks, so a write is either before or after the whole transaction.
-//! A key that existed and was removed counts as changed in all cases: deleted, expired (removed or
-//! not), evicted, flushed. A key that had already expired when it was watched counts as missing,
-//! and its removal changes nothing.
+//! **WATCH** records if the key exists, and adds the client to the watchers of the key
+//! (`watch.rs`), under the lock of the key's shard. A writer of the key marks the client as dirty.
+//! EXEC reads the mark under the same locks, so a write is either before or after the whole
+//! transaction. A key that existed and was removed counts as changed in all cases: deleted, expired
+//! (removed or not), evicted, flushed. A key that had already expired when it was watched counts as
+//! missing, and its removal changes nothing.
 //!
 //! **While a script is busy**, the shard of a key may be locked for long. A WATCH that cannot lock
 //! a key counts as the watch of a changed key. The next transaction then does not run, which
-//! clients must expect in any case. An UNWATCH that cannot lock a key marks the watch as over, and
-//! ends it after the script.
+//! clients must expect in any case. An UNWATCH that cannot lock a key marks the watch as ended, and
+//! removes the key after the script.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -109,15 +109,15 @@ impl Transaction {
 pub struct Watch {
     pub(crate) client: Arc<ClientInfo>,
     pub(crate) keys: Vec<WatchedKey>,
-    /// True if the client's watch has ended, but its keys have not all been removed from the table
-    /// of watchers.
+    /// True if the client's watch has ended, but some of its keys are still in the table of
+    /// watchers.
     is_over: bool,
     /// The indexes of the watched keys in `keys`, by the hash of the key.
     places: HashTable<usize>,
 }
 
-/// The measured bytes of a watched key in the table of watchers and in [`Watch::places`], besides
-/// its name.
+/// The counted memory of a watched key in the table of watchers and in [`Watch::places`], without
+/// its name, in bytes (measured).
 const FOLLOWED_BYTES: usize = 320;
 
 /// A key that a client watches.
@@ -141,9 +141,9 @@ impl Watch {
         self.places.find(key.hash.number(), |&place| is_it(&self.keys[place])).is_some()
     }
 
-    /// Watches a key, unless the client already watches it or the client's next transaction will
-    /// fail anyway. A key that expires at `due_ms` or before counts as missing. The caller holds no
-    /// shard's lock. Returns false if a busy script holds the shard.
+    /// Watches a key. Does nothing if the client already watches it or the client's next
+    /// transaction will fail anyway. A key that expires at `due_ms` or before counts as missing.
+    /// The caller holds no shard's lock. Returns false if a busy script holds the shard.
     pub(crate) fn add(
         &mut self,
         (watchers, keyspace): (&Watchers, &Keyspace),
@@ -163,13 +163,14 @@ impl Watch {
         true
     }
 
-    /// Returns true if the client's watch has ended, but keys may remain in the table of watchers.
+    /// Returns true if the client's watch has ended, but some of its keys may still be in the table
+    /// of watchers.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Begins to watch more keys. If an old watch has ended, but still has keys that could not be
-    /// removed, the next transaction will fail, because marks of the old keys cannot be told apart.
+    /// Begins to watch more keys. If keys of an ended watch could not be removed, the next
+    /// transaction will fail: a mark may come from an old or from a new key.
     pub(crate) fn begin(&mut self) {
         if std::mem::take(&mut self.is_over) {
             self.fail();

@@ -1,5 +1,5 @@
-//! A thread's turn: the functions by which a driver (an I/O thread of the server, a simulator) lets
-//! the engine run requests.
+//! A thread's turn: the functions by which a driver lets the engine run requests. A driver is an
+//! I/O thread of the server, or a simulator.
 //!
 //! ```text
 //!   begin ─► [ run ]* ─► keep_limits ─► broadcast ─► end          inside the gate
@@ -37,16 +37,16 @@ use crate::table::{Registered, Runner, Verb};
 use crate::timing::Timing;
 use crate::write_refusal::STALE_REPLICA;
 
-/// The engine of one thread: all that is needed to run requests, except the connections.
+/// The engine of one thread: everything needed to run requests, except the connections.
 pub struct Engine<'s, C, H> {
     /// The executor of commands.
     pub executor: Executor<'s, C, H>,
     memory: MemoryLimit,
-    /// The replies that wait until the values that their requests removed are freed.
+    /// The replies that wait until the values removed by their requests are freed.
     delayed_replies: Vec<DelayedReply>,
 }
 
-/// A reply that waits until the values that its request removed are freed.
+/// A reply that waits until the values removed by its request are freed (FLUSHALL SYNC).
 pub struct DelayedReply {
     /// The connection of the client.
     pub conn: ConnId,
@@ -62,7 +62,7 @@ pub struct DelayedReply {
 pub enum Outcome {
     /// The request has run or was refused; its reply, if any, was written.
     Done,
-    /// The request was not run. It stays in the input until clients are no longer paused, or writes
+    /// The request did not run. It stays in the input until clients are no longer paused, or writes
     /// may continue.
     Postponed,
 }
@@ -90,9 +90,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.executor.look_at_refusals();
     }
 
-    /// Records whether the thread is inside the gate. It is outside while a busy script owns the
-    /// keyspace. Requests are still answered then: those that are allowed run, and the others are
-    /// refused.
+    /// Records if the thread is inside the gate. It is outside while a busy script owns the
+    /// keyspace. Requests are still answered then: permitted ones run, and the others are refused.
     #[inline]
     pub fn note_standing(&mut self, pass: &SharedPass<'_>) {
         if self.executor.is_inside != pass.is_inside() {
@@ -118,8 +117,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     }
 
     /// Evicts keys and removes tracked keys if this turn's requests have exceeded a limit. Returns
-    /// true if another turn must continue. Must be called before changes are broadcast, so that the
-    /// invalidations of the removed keys are sent in the same turn.
+    /// true if another turn must continue this. Must be called before [`Commit::broadcast`], so
+    /// that the invalidations of the removed keys are sent in the same turn.
     pub fn keep_limits(&mut self) -> bool {
         let executor = &mut self.executor;
         let evicts = executor.settings.maxmemory_bytes > 0
@@ -166,7 +165,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.run_attended(session, incoming, out, &mut TurnPass::new(pass))
     }
 
-    /// Runs a request as [`run`](Self::run) does, for a driver that is called during busy scripts.
+    /// Runs a request as [`run`](Self::run) does. During a busy script of this request, the driver
+    /// is called to serve its other connections.
     #[inline]
     pub fn run_attended(
         &mut self,
@@ -437,9 +437,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         executor.refuse(session.protocol(), error, out);
     }
 
-    /// Returns true if this command, and so its client, must wait. CLIENT PAUSE delays all
-    /// commands, including CLIENT UNPAUSE, or only those that write. A full change log delays those
-    /// that write. The end of the server delays all.
+    /// Returns true if this command, and therefore its client, must wait. CLIENT PAUSE delays all
+    /// commands, including CLIENT UNPAUSE, or only writes. A full change log delays writes. The end
+    /// of the server delays all commands.
     #[cold]
     fn is_held_back(&mut self, session: &mut Session, registered: &Registered, args: &Args<'_>) -> bool {
         let writes = writes(session, registered) && self.executor.may_write(session, registered, args);

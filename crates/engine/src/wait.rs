@@ -7,23 +7,24 @@
 //! function that reads or changes a queue takes the shard of the key as proof of the shard's lock.
 //!
 //! **A blocked client** is one [`BlockedClient`], shared by the queues of all its keys. A thread
-//! that serves it, or ends its wait by timeout or otherwise, does so under the client's `over` lock
-//! and sets it. One thread is first; the others find it set (`structures::claim`, with a model of
-//! all of it). Lock order: shards, then `over`, then the tables here and the inboxes of threads.
+//! that serves the client, or ends its wait, first claims the end of the wait: it sets `over` under
+//! a lock of the client. Only the first thread succeeds; the others find it set
+//! (`structures::claim`, with a model of all of it). Lock order: shards, then `over`, then the
+//! tables here and the inboxes of threads.
 //!
 //! **Queues** are ordered by place: numbers drawn under the shard's lock. The client that waited
 //! for a key first is therefore served first, on whichever thread it is. A client whose request
-//! found nothing goes to the end of all its queues, as in Redis. A key has a queue for each awaited
-//! type, so that a value of another type finds no client to check. A thread that finds a client's
-//! wait over removes the client from that queue; the client's own thread removes it from its other
-//! queues.
+//! found nothing goes to the end of all its queues, as in Redis. A key has one queue for each type
+//! of value that clients wait for, so a value of another type finds no client to check. A thread
+//! that finds a client whose wait has ended removes it from that queue; the client's own thread
+//! removes it from its other queues.
 //!
-//! **Reach.** Serving a client runs its whole request. The request may need other shards than the
-//! key's ([`BlockedClient::keys_when_served`]), and may fill a key that other clients wait for
-//! (BLMOVE). Before a thread writes a key, it asks [`BlockedClients::keys_to_lock`] for the keys of
-//! the first clients. It gets those of as many clients as the command can add elements for. It
-//! locks these keys before it writes, so that no other thread comes between a write and the serving
-//! that it causes. The cost does not depend on the number of blocked clients.
+//! **Keys to lock.** Serving a client runs its whole request. The request may need other shards
+//! than the key's ([`BlockedClient::keys_when_served`]), and may fill a key that other clients wait
+//! for (BLMOVE). Before a thread writes a key, it asks [`BlockedClients::keys_to_lock`] for the
+//! keys of the first clients, as many as the command can add elements for. It locks these keys
+//! before it writes, so that no other thread comes between a write and the serving that it causes.
+//! The cost does not depend on the number of blocked clients.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -51,7 +52,7 @@ use crate::track::TrackingClient;
 
 /// The wait of a blocked client.
 pub struct BlockedClient {
-    /// The id of the wait: the client's first place in the queues.
+    /// The id of the wait. It equals the first place in the queues that the client got.
     pub ticket: u64,
     /// The client's place in all its queues. It changes under the locks of all its keys.
     pub place: AtomicU64,
@@ -78,7 +79,8 @@ pub struct BlockedClient {
     pub empty: EmptyReply,
     /// The end of the timeout, in milliseconds of the server's clock; `None` without a timeout.
     pub deadline_ms: Option<u64>,
-    /// The log position whose copies the client waits for (WAIT); 0 for other commands.
+    /// The log position for which the client waits until replicas have it (WAIT); 0 for other
+    /// commands.
     pub awaited_position: u64,
     /// The request as the client sent it.
     pub args: OwnedArgs,
@@ -86,8 +88,8 @@ pub struct BlockedClient {
     pub request: Option<OwnedArgs>,
     /// The client, if its reads are tracked.
     pub reader: Option<Arc<TrackingClient>>,
-    /// The client, if it has subscriptions or tracking and wants replies. Its reply is then sent in
-    /// order among its messages.
+    /// The client, if it has subscriptions or tracking and wants replies. Its reply is then sent
+    /// through the inbox of messages, to keep the order among them.
     pub listener: Option<Arc<ClientInfo>>,
     /// The keys that the client is blocked on, without duplicates.
     pub keys: Vec<BlockedKey>,
@@ -97,9 +99,9 @@ pub struct BlockedClient {
     pub destinations: Vec<DestinationKey>,
     /// The memory of the wait in bytes, including the entries in the queues.
     pub held_bytes: usize,
-    /// The claim on the end of the wait: set once the client was served or its wait has ended. The
-    /// client is then not served again. [`BlockedClients::end`] and [`BlockedClients::end_if`] set
-    /// it.
+    /// The claim on the end of the wait: set once the client was served or its wait has ended.
+    /// After that, no thread serves the client. [`BlockedClients::end`] and
+    /// [`BlockedClients::end_if`] set it.
     pub over: Claim,
 }
 
@@ -137,8 +139,8 @@ impl BlockedClient {
         self.empty.write_after_waiting(&mut Reply::new(out, protocol));
     }
 
-    /// Creates the delivery of a reply that ends the wait from outside. The caller has ended the
-    /// wait ([`BlockedClients::end`]).
+    /// Creates a reply message for a wait that ends without an element (timeout, UNBLOCK). The
+    /// caller has ended the wait ([`BlockedClients::end`]).
     pub fn delivery(&self, reply: ByteQueue) -> Delivery {
         Delivery {
             conn: self.conn,
@@ -163,15 +165,15 @@ impl fmt::Debug for BlockedClient {
 /// The longest delay between a timeout and its reply, in milliseconds.
 const MARGIN_MS_MAX: u64 = 50;
 
-/// Returns the uptime, in milliseconds, at which a client that blocks at `uptime` receives the
-/// reply for its timeout. It is `timeout_ms` later, and 10 to 50 ms more.
+/// Returns the uptime, in milliseconds, at which a client that blocks at `uptime` gets the reply
+/// for its timeout: `timeout_ms` later, plus a margin of 10 to 50 ms.
 ///
-/// A client may wait for its socket exactly as long as the timeout that it gave the server, and do
-/// other work when its own timeout expires. Celery's transport, for example, then passes on the
-/// messages of dead workers. With a reply at the exact time, the client's own timeout would never
-/// expire, since it begins to wait after it has sent the request. Redis replies up to 100 ms late,
-/// for another reason: it checks timeouts between two waits for events. A short timeout has a short
-/// margin.
+/// The margin helps clients that wait for their socket exactly as long as the timeout that they
+/// gave the server. Some do other work when their own timeout passes: Celery's transport then
+/// passes on the messages of dead workers. With a reply at the exact time, the client's own timeout
+/// would never pass, because it begins to wait after it has sent the request. Redis replies up to
+/// 100 ms late, for another reason: it checks timeouts between two waits for events. A short
+/// timeout has a short margin.
 pub fn deadline_ms(uptime: Duration, timeout_ms: u64) -> u64 {
     let margin_ms = (10 + timeout_ms / 25).min(MARGIN_MS_MAX);
     // Rounded up, since part of a millisecond has passed.
@@ -187,7 +189,8 @@ pub struct KeylessWait {
     pub empty: EmptyReply,
     /// The end of the timeout, in milliseconds of the server's clock; `None` without a timeout.
     pub deadline_ms: Option<u64>,
-    /// The log position whose copies the client waits for (WAIT); 0 for other commands.
+    /// The log position for which the client waits until replicas have it (WAIT); 0 for other
+    /// commands.
     pub awaited_position: u64,
 }
 
@@ -222,8 +225,8 @@ pub struct DestinationKey {
     pub key: Box<[u8]>,
 }
 
-/// The most blocked clients that one [`BlockedClients::keys_to_lock`] examines. Keys that later
-/// clients need are locked when they are served.
+/// The maximum number of blocked clients that one [`BlockedClients::keys_to_lock`] examines. Keys
+/// that later clients need are locked when they are served.
 const EXAMINED_CLIENTS_MAX: usize = 256;
 
 /// A set of shards to lock, with the hash of one key in each.
@@ -248,7 +251,8 @@ impl ShardsToLock {
     }
 }
 
-/// The clients blocked on a key, by place, each with the index of the key among the client's keys.
+/// The clients blocked on a key for one type of value, by place. Each has the index of the key
+/// among the client's keys.
 type Queue = BTreeMap<u64, (Arc<BlockedClient>, usize)>;
 
 /// The clients that are blocked on one key of one database.
@@ -283,7 +287,7 @@ pub struct BlockedClients {
     blocked_clients: AtomicUsize,
     blocking_keys: AtomicUsize,
     group_keys: AtomicUsize,
-    /// The clients whose wait has ended but that are still in a queue, each with the index of the
+    /// The clients whose wait has ended but that are still in a queue. Each has the index of the
     /// queue's key in [`BlockedClient::keys`]. The lock is a leaf in the lock order.
     left_behind: Lock<Vec<(Arc<BlockedClient>, usize)>>,
     left_behind_count: AtomicUsize,
@@ -405,17 +409,17 @@ impl BlockedClients {
         }
     }
 
-    /// Ends the wait of a killed client, now or when it begins to wait. No thread may serve the
-    /// client, since the element would be lost. The caller holds neither a shard's lock nor that of
-    /// a blocked client.
+    /// Ends the wait of a killed client, now or when it begins to wait. From then on, no thread
+    /// serves it; otherwise the element would be lost. The caller holds neither a shard's lock nor
+    /// that of a blocked client.
     pub fn end_of(&self, client: &ClientInfo) {
         if let Some(blocked) = self.of(client) {
             self.end(&blocked);
         }
     }
 
-    /// Returns the next place in the queues, for a client that will be blocked on keys of these
-    /// shards.
+    /// Returns the next free place in the queues, for a client that will be blocked on keys of the
+    /// locked shards.
     pub fn next_ticket(&self, _locked: &Locked<'_>) -> u64 {
         self.tickets.fetch_add(1, Relaxed) + 1
     }
@@ -522,9 +526,9 @@ impl BlockedClients {
         has_blocked_clients
     }
 
-    /// Returns the keys that may be touched by serving clients of `keys`, in any database. These
-    /// are the keys of the first `served_max` clients blocked on each of them, and of those blocked
-    /// on keys that serving writes. One hash for each shard.
+    /// Returns the keys that may be touched when clients blocked on `keys` are served, in any
+    /// database. These are the keys of the first `served_max` clients blocked on each of them, and
+    /// of clients blocked on keys that serving writes. Returns one hash for each shard.
     ///
     /// The result is exact for keys whose shards are locked, if all returned keys are locked and
     /// none of these clients was unblocked. O(keys + examined clients), at most
@@ -601,8 +605,8 @@ impl BlockedClients {
         keys
     }
 
-    /// Calls `act` with the queues of a key, and creates them before if there are none. Removes
-    /// empty queues afterwards.
+    /// Calls `act` with the queues of a key; creates empty ones before if there are none. Removes
+    /// the queues afterwards if they are empty.
     fn with(&self, db: usize, key: &[u8], hash: KeyHash, act: impl FnOnce(&mut Queues)) {
         let mut guard = self.tables[shard_of(hash)].lock();
         let table = guard.get_or_insert_default();
@@ -650,7 +654,7 @@ mod tests {
         assert_eq!(deadline_ms(uptime, u64::MAX), u64::MAX);
     }
 
-    /// A high number of blocked clients: the number of examined ones must not depend on it.
+    /// A large number of blocked clients. The number of examined clients must not depend on it.
     const WAITERS: usize = 10_000;
 
     /// Returns the name and hash of a key in this shard.

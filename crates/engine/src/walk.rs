@@ -1,13 +1,14 @@
-//! The execution of walkers: commands on whole databases, which lock one shard at a time
-//! (`commands::walk`).
+//! The execution of walkers: commands on whole databases (such as KEYS or FLUSHALL), which lock one
+//! shard at a time (`commands::walk`).
 //!
 //! ```text
 //!   walker ─► collect ─► [ a found expired key: shard locked ─► removed ─► collect ─► unlocked ]*
 //!      └──────────────────── again, if it has not replied ◄──────────────────────────────┘
 //! ```
-//! Outside a transaction, the walker's own changes are one unit. Each removal is a unit that is
-//! released and served under the lock of the key's shard. In a transaction, which is then the unit,
-//! everything is released and served at its end. The transaction owns the keyspace until then.
+//! Outside a transaction, the walker's own changes are one unit. Each removal of an expired key is
+//! a further unit, released and served under the lock of the key's shard. In a transaction, all of
+//! this belongs to the transaction's unit, which is released and served at its end. The transaction
+//! owns the keyspace until then.
 
 use commands::table::Flags;
 use commands::{BlockingMode, CommandError, WalkCtx, Walked, Walker};
@@ -112,9 +113,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         (result, ctx.due)
     }
 
-    /// Abandons the walk of a snapshot before a flush of all data that replicas do not get
-    /// (`redis.set_repl`). A flush that they get only ends their snapshot early, because it removes
-    /// the missing keys from them too.
+    /// Abandons the walk of a snapshot before a FLUSHALL that is not sent to replicas
+    /// (`redis.set_repl`). Otherwise the snapshot need not be abandoned: a flush that replicas
+    /// receive only ends their snapshot early, because it also removes the missing keys there.
     fn note_unsent_flush(&self, request: &Request<'_>) {
         let is_sent = self.commit.propagation.contains(Targets::REPLICAS) && !self.commit.is_unrecorded;
         if !is_sent && request.registered.full_name.eq_ignore_ascii_case("flushall") {
@@ -135,7 +136,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Ends the unit of the walker's own changes; in a transaction only collects them.
+    /// Ends the unit of the walker's own changes. In a transaction, only collects the changes.
     fn end_step(&mut self, caller: &Caller<'_>, unit: Unit) {
         match unit {
             Unit::Own => self.end_unlocked(caller.client),

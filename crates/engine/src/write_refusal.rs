@@ -1,5 +1,5 @@
-//! The refusal of requests and scripts because of the state of the server: of its disk, of its
-//! replicas, or of its role.
+//! The refusal of requests and scripts because of the state of the server: its disk, its replicas,
+//! or its role.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -63,16 +63,17 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         ))
     }
 
-    /// Determines whether the next requests may have to be delayed or refused. Called at the start
-    /// of a turn, and after this thread has let an exclusive owner in.
+    /// Determines if the next requests may have to be delayed or refused. Called at the start of a
+    /// turn, and after this thread has let another thread own the keyspace.
     #[inline]
     pub(crate) fn look_at_refusals(&mut self) {
         self.may_hold_back = self.holds_back();
     }
 
     /// Returns true if requests may have to be delayed or refused. The reasons are CLIENT PAUSE, a
-    /// full change log, too many unwritten entries of a snapshot, a busy script and loading. Others
-    /// are a failed save, too few replicas, the role of a replica, and the end of the server.
+    /// full change log, too many unwritten entries of a snapshot, a busy script and loading.
+    /// Further reasons are a failed save, too few replicas, the role of a replica, and the end of
+    /// the server.
     #[inline]
     pub fn holds_back(&self) -> bool {
         // The applier obeys its primary in all states.

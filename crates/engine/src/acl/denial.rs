@@ -1,13 +1,13 @@
-//! The reasons for which a request is refused, and the error texts of Redis 8.0.2; for databases
-//! those of Valkey 9.
+//! The reasons for which access control refuses a request, and their error texts. The texts are
+//! those of Redis 8.0.2; for databases, those of Valkey 9.
 
 use commands::error::quotable;
 use commands::{Args, CommandError};
 
 use crate::table::Registered;
 
-/// The reason for which a selector refuses a request, and the index of the refused argument. If
-/// several selectors refuse a request, the reason of the last variant in this list is reported.
+/// The reason for which a selector refuses a request, with the index of the refused argument. If
+/// several selectors refuse a request, the reason that comes last in this list is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
     /// The user may not use a database: the index of the argument that names it, 0 for the selected
@@ -49,7 +49,7 @@ impl Reason {
     }
 }
 
-/// The origin of a refused request.
+/// The context of a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
     /// A client, outside a transaction.
@@ -61,7 +61,7 @@ pub enum Context {
 }
 
 impl Context {
-    /// Returns the name of this origin in ACL LOG.
+    /// Returns the name of this context in ACL LOG.
     pub const fn name(self) -> &'static str {
         match self {
             Context::TopLevel => "toplevel",
@@ -102,7 +102,7 @@ impl Denial {
         }
     }
 
-    /// Returns the error reply for a client outside EXEC.
+    /// Returns the error reply to a client; EXEC replies with [`Denial::exec_error`] instead.
     #[cold]
     pub fn error(self, user: &[u8], registered: &Registered) -> CommandError {
         CommandError::Bytes([b"NOPERM ".as_slice(), &self.text(user, registered)].concat())

@@ -7,8 +7,8 @@ use super::selector::AclRequest;
 use super::user::{DEFAULT_USER, User};
 use super::users::Users;
 
-/// The user of a session. It caches if the user has all rights and if the session must
-/// authenticate first, so that most requests need only a short check.
+/// The user of a session, with two cached facts: if the user has all rights, and if the session
+/// must authenticate first. With them, most requests need only a short check.
 #[derive(Clone, Debug)]
 pub struct Identity {
     user: Arc<User>,
@@ -34,7 +34,7 @@ enum Origin {
     Internal,
 }
 
-/// The result of looking up the user again.
+/// The result of [`Identity::refresh`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentityState {
     /// The user exists; the session continues.
@@ -82,7 +82,7 @@ impl Identity {
         self.must_authenticate
     }
 
-    /// Returns true if the user has all rights, and no user has changed since that was found.
+    /// Returns true if the user has all rights, and no user has changed since this was determined.
     #[inline]
     pub fn is_free(&self, users: &Users) -> bool {
         self.free_at == users.version()
@@ -94,7 +94,7 @@ impl Identity {
         self.version != users.version()
     }
 
-    /// Looks the user up again and updates the cached rights.
+    /// Looks up the user by name, because users have changed, and updates the cached rights.
     #[cold]
     pub fn refresh(&mut self, users: &Users) -> IdentityState {
         if self.origin == Origin::Internal {

@@ -1,5 +1,5 @@
-//! The keys of a request and the access to each, where the command's record alone does not
-//! determine them.
+//! The keys of a request and the access to each, for commands whose record alone does not determine
+//! them.
 
 use commands::Args;
 use commands::keys::{fit, for_each_key};
@@ -7,9 +7,9 @@ use commands::table::{KeyFlags, KeySpec};
 
 use crate::table::Registered;
 
-/// Calls `visit` with the argument index and the flags of each key that the request's handler uses.
-/// Does not call it if the handler will refuse the request because of its arguments. O(keys), plus
-/// the arguments that are searched for a keyword.
+/// Calls `visit` for each key that the request's handler uses, with the index of the argument and
+/// the flags of the key. Makes no call if the handler will refuse the request because of its
+/// arguments. O(keys), plus the arguments that are searched for a keyword.
 #[inline]
 pub(super) fn for_each_used(
     registered: &Registered,
@@ -51,8 +51,8 @@ pub fn keys_of_migrate(request: &Args<'_>) -> Option<std::ops::Range<usize>> {
     request.get(ONE_KEY).is_empty().then(|| at + 1..request.len())
 }
 
-/// Returns the flags of a key in this request. They depend on the arguments for commands whose
-/// record says so (`VARIABLE_FLAGS`).
+/// Returns the flags of a key in this request. For commands with `VARIABLE_FLAGS` in their record,
+/// they depend on the arguments.
 #[inline]
 pub fn actual_flags(registered: &Registered, spec: &KeySpec, request: &Args<'_>) -> KeyFlags {
     if !spec.flags.contains(KeyFlags::VARIABLE_FLAGS) {
@@ -70,7 +70,8 @@ pub fn actual_flags(registered: &Registered, spec: &KeySpec, request: &Args<'_>)
     }
 }
 
-/// Returns true if BITFIELD has only complete GET and OVERFLOW subcommands.
+/// Returns true if all subcommands of BITFIELD in this request are complete and are GET or
+/// OVERFLOW.
 fn only_gets(request: &Args<'_>) -> bool {
     let mut at = 2;
     while at < request.len() {

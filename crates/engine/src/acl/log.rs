@@ -7,7 +7,7 @@ use super::denial::{Context, Reason};
 
 /// The time within which equal refusals are combined into one entry, in milliseconds.
 const ALIKE_WITHIN_MS: i64 = 60_000;
-/// The number of newest entries that a new refusal is compared with.
+/// The number of newest entries that are searched for one equal to a new refusal.
 const COMPARED_MAX: usize = 10;
 /// The maximum length of the refused object that an entry stores, in bytes; the rest is cut off.
 const OBJECT_LEN_BYTES_MAX: usize = 64 << 10;
@@ -54,7 +54,8 @@ struct Entries {
 pub struct AclLog(Mutex<Entries>);
 
 impl AclLog {
-    /// Records a refusal and removes the oldest entries beyond `len_max`.
+    /// Adds a refusal, or counts it in a recent equal entry. Removes the oldest entries beyond
+    /// `len_max`.
     #[cold]
     pub fn note(&self, mut refusal: Refusal, len_max: usize) {
         refusal.object.truncate(OBJECT_LEN_BYTES_MAX);

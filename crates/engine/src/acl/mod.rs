@@ -8,10 +8,10 @@
 //!                                                     keys and channels, databases ◄┘
 //! ```
 //! A [`User`] never changes. To change a user, a thread replaces it by a new one in [`Users`],
-//! which raises the version. A session keeps its user and the version at which the user was looked
-//! up ([`Identity`]). If the user has all rights, a request costs one relaxed load of the version
-//! and one comparison. Otherwise its rules are checked, which takes no lock and allocates no
-//! memory.
+//! which increases the version of the users. A session keeps its user, and the version at which it
+//! looked this user up ([`Identity`]). If the user has all rights, a request costs one relaxed load
+//! of the version and one comparison. Otherwise its rules are checked, which takes no lock and
+//! allocates no memory.
 //!
 //! | file | holds |
 //! |---|---|

@@ -1,8 +1,8 @@
-//! Patterns of keys and channels. Most patterns are a prefix and a star, which needs only a
-//! comparison of bytes. Any other pattern is matched by [`glob_match`], after the bytes before its
-//! first special character were found equal. The first eight bytes of a name are read once for all
-//! patterns ([`Name`]). A pattern with a different beginning is therefore rejected by comparing two
-//! numbers.
+//! Patterns of keys and channels. Most patterns are a prefix and a star, which only needs a
+//! comparison of bytes. For other patterns, the bytes before the first special character are
+//! compared first, then [`glob_match`] matches the whole. The first eight bytes of a name are read
+//! once for all patterns ([`Name`]). So a pattern with a different beginning is rejected by
+//! comparing two numbers.
 
 use stdx::bytes::same;
 use stdx::glob::glob_match;
@@ -36,14 +36,15 @@ fn head(bytes: &[u8]) -> u64 {
 /// A compiled pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
-    /// The first bytes before any special character as a number, at most [`HEAD_LEN`] of them.
+    /// The leading bytes without special characters, at most [`HEAD_LEN`], as a little-endian
+    /// number.
     head: u64,
-    /// The bits of `head` that belong to such bytes; the other bits are zero.
+    /// The mask of the bits of `head` that such bytes occupy; the other bits are zero.
     head_mask: u64,
     text: Box<[u8]>,
     /// The number of bytes before the first special character.
     literal_len: usize,
-    /// The kind of the rest of the pattern, after these bytes.
+    /// The kind of the rest of the pattern, from the first special character on.
     rest: Rest,
 }
 

@@ -285,11 +285,11 @@ impl NewUsers<'_> {
     }
 }
 
-/// Records a rule about a command that Redis or Valkey has and this server does not. The rule is
-/// shown and saved, but has no effect.
+/// Records a rule about a command that Redis or Valkey has and this server does not have. The rule
+/// is shown and saved, but has no effect.
 ///
 /// # Errors
-/// `Unknown` if the other servers do not have the command either.
+/// `Unknown` if Redis and Valkey do not have the command either.
 fn keep_foreign(selector: &mut Selector, rule: &[u8], permit: Permit) -> Result<(), RuleError> {
     let first_args = if permit == Permit::Yes { FirstArgs::Taken } else { FirstArgs::Refused };
     let name = std::str::from_utf8(rule).map_err(|_| RuleError::Unknown)?.to_ascii_lowercase();

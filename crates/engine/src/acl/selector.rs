@@ -189,7 +189,7 @@ impl Selector {
     }
 
     /// Records a rule as the last one. Removes earlier rules about the same command or category and
-    /// its subcommands, since they have no effect any more.
+    /// about its subcommands, because the new rule overrides them.
     pub(super) fn note_rule(&mut self, name: &[u8], permit: Permit) {
         let name = name.to_ascii_lowercase();
         self.rules.retain(|rule| {
@@ -213,7 +213,8 @@ impl Selector {
         self.all_keys
     }
 
-    /// Adds a pattern of keys, or extends the access that this pattern permits.
+    /// Adds a pattern of keys. If the selector already has the pattern, adds `access` to its
+    /// permitted accesses.
     pub(super) fn add_keys(&mut self, text: &[u8], access: u8) {
         let known = self.keys.iter_mut().find(|known| known.pattern.text() == text);
         let access = access | known.as_ref().map_or(0, |known| known.access);
@@ -359,7 +360,8 @@ impl Selector {
     }
 
     /// Returns true if `selectors` together permit all channels that `other` permits. Compares the
-    /// texts of the patterns only.
+    /// texts of the patterns only, so it may return false although the patterns match the same
+    /// channels.
     pub(super) fn has_channels_of(selectors: &[Self], other: &Self) -> bool {
         selectors.iter().any(|selector| selector.all_channels)
             || !other.all_channels

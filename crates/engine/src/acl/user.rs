@@ -102,10 +102,10 @@ impl User {
         self.selectors.iter().any(Selector::is_everything)
     }
 
-    /// Checks that the user may make a request.
+    /// Checks that the user may make a request: one of the selectors must permit it.
     ///
     /// # Errors
-    /// The greatest of the selectors' reasons in the order of [`Denial`].
+    /// Of the reasons of all selectors, the one that comes last in [`Denial`].
     #[inline]
     pub fn check(&self, asked: AclRequest<'_>) -> Result<(), Denial> {
         let [first, others @ ..] = &*self.selectors else { return Err(Denial::Command) };
@@ -132,8 +132,8 @@ impl User {
         self.selectors.iter().any(|selector| selector.reads_all_keys() && selector.check(asked).is_ok())
     }
 
-    /// Returns true if this user may use all channels of `other`. Compares the texts of their
-    /// patterns only.
+    /// Returns true if this user may use all channels that `other` may use. Compares the texts of
+    /// their patterns only.
     pub(crate) fn has_channels_of(&self, other: &Self) -> bool {
         other.selectors.iter().all(|selector| Selector::has_channels_of(&self.selectors, selector))
     }

@@ -1,8 +1,8 @@
 //! All users, by name.
 //!
 //! A lock protects them, which is a leaf in the lock order. Requests do not take it: a session
-//! keeps its user, and looks the user up again when the version has changed. The lock is held to
-//! look up a user, or to apply the rules of one request to a copy that replaces the user.
+//! keeps its user, and looks the user up again when the version has changed. Work under the lock is
+//! the look-up of a user, or the replacement of a user by a copy with the rules of one request.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,7 +26,7 @@ pub struct Users {
 }
 
 impl Default for Users {
-    /// Creates the single user `default`, which has all rights and needs no password.
+    /// Creates a set of users with only `default`, which has all rights and needs no password.
     fn default() -> Self {
         let user = User::unrestricted(DEFAULT_USER);
         Self {
@@ -90,8 +90,8 @@ impl Users {
     /// Adds a user or replaces the one of the same name. `change` creates the new user from the old
     /// one.
     ///
-    /// Returns true if the user lost channels, so that sessions may have to be closed. The caller
-    /// then has all threads check their sessions ([`closings`](Self::closings)).
+    /// Returns true if the user lost channels, so that sessions may have to be closed. In this
+    /// case, the caller must make all threads check their sessions ([`closings`](Self::closings)).
     ///
     /// # Errors
     /// The error of `change`; the users are then unchanged.
@@ -112,8 +112,8 @@ impl Users {
         Ok(loses_channels)
     }
 
-    /// Removes users and returns the number that existed. Their sessions must be closed. Does not
-    /// remove the user `default`.
+    /// Removes the named users, except `default`. Returns the number of removed users. The caller
+    /// must have their sessions closed.
     pub fn remove<'n>(&self, names: impl Iterator<Item = &'n [u8]>) -> usize {
         let mut users = self.write();
         let is_removed = |name: &&[u8]| *name != DEFAULT_USER && users.remove(*name).is_some();

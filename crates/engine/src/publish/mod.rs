@@ -9,10 +9,10 @@ pub mod pubsub;
 pub mod push;
 pub mod send;
 
-/// The channel in which Sentinels introduce themselves. Each of them publishes here on the primary
-/// and on every replica, so that replicas need not get these messages with the stream. CLIENT PAUSE
-/// WRITE does not postpone them: behind such a message, the PING of the Sentinel would wait, too,
-/// and the server would count as down.
+/// The channel in which Sentinels introduce themselves. Each Sentinel publishes on the primary and
+/// on every replica, so replicas need not get these messages with the stream. CLIENT PAUSE WRITE
+/// does not postpone them. Otherwise the Sentinel's next PING, behind such a message, would wait
+/// too, and the Sentinel would consider the server down.
 pub const SENTINEL_CHANNEL: &[u8] = b"__sentinel__:hello";
 
 /// The output buffers of a thread's connections.
@@ -23,7 +23,7 @@ pub trait Outputs {
     /// Returns the number of bytes of a connection's pending output.
     fn len_bytes(&mut self, conn: ConnId) -> usize;
 
-    /// Records that the last `len_bytes` of the pending output show changes up to `position` of the
-    /// change log. They are sent once that position is released.
+    /// Records that the last `len_bytes` of a connection's pending output show changes up to log
+    /// position `position`. These bytes are sent once that position is released.
     fn shows(&mut self, conn: ConnId, len_bytes: usize, position: u64);
 }

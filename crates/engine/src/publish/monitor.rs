@@ -23,7 +23,7 @@ use crate::table::Registered;
 pub struct MonitoredCommand<'a> {
     /// The client that ran the command.
     pub client: &'a ClientInfo,
-    /// The origin of the command: a client or its script.
+    /// The origin of the command: the client itself or one of its scripts.
     pub origin: Origin,
     /// The command.
     pub registered: &'a Registered,

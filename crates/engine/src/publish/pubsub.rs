@@ -15,11 +15,11 @@
 //! A thread empties its inbox at the beginning and end of a turn, and around each request of a
 //! client with subscriptions. A message that a client publishes to itself therefore follows its
 //! reply. A subscription ends in three steps:
-//! - The client is removed from the publishers' count.
+//! - The client is removed from the channel's subscriber count, which publishers read.
 //! - The messages that were published before are written to the client.
 //! - The end is confirmed.
 //!
-//! PUBLISH's reply is therefore exact, and no message follows the confirmation.
+//! So PUBLISH replies with the exact number of receivers, and no message follows the confirmation.
 //!
 //! **Bounds.** An inbox with more than [`INBOX_BYTES_MAX`] is full. A client that publishes to it
 //! must then wait (`Flow::AwaitingSubscribers`) until the inbox is emptied. Its thread does this
@@ -34,7 +34,7 @@
 //!
 //! **Locks.** The order is: a part of a directory, the patterns, an inbox. They are leaves
 //! otherwise, and may be taken under shard locks; this is how keyspace events keep the order of the
-//! commands. The lock of a table is taken by its own thread only.
+//! commands. Only the owning thread takes the lock of a table.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ use super::Outputs;
 use super::push::{Push, SHARED_BYTES_MIN};
 use crate::client::ClientInfo;
 
-/// The bytes of messages in a thread's inbox above which publishers must wait.
+/// The number of bytes of messages in a thread's inbox above which publishers must wait.
 pub const INBOX_BYTES_MAX: usize = 1 << 20;
 
 /// The number of parts of a directory, each with a lock of its own.
@@ -108,7 +108,7 @@ impl Publication {
         self.pattern.as_deref().unwrap_or(&self.channel)
     }
 
-    /// Returns true if both messages have the same subscribers.
+    /// Returns true if both messages go to the same subscribers.
     fn same_subscribers(&self, other: &Self) -> bool {
         self.kind == other.kind && self.subscribed() == other.subscribed()
     }
@@ -161,8 +161,8 @@ struct Inbox {
     messages: Lock<Messages>,
     bytes: AtomicUsize,
     has_messages: AtomicBool,
-    /// The bytes of [`PubSub::push_bytes`] whose messages are sent with this turn's replies.
-    /// Written by the inbox's own thread.
+    /// The part of [`PubSub::push_bytes`] whose messages are sent together with this turn's
+    /// replies. Written by the inbox's own thread.
     pushed_bytes: AtomicU64,
     tables: [Lock<Table>; 3],
 }
@@ -179,7 +179,7 @@ impl Inbox {
         len_bytes
     }
 
-    /// Writes a message for a client into that client's reply, ahead of the reply itself.
+    /// Writes a message for a client into its present reply, before the reply itself.
     fn write_push(&self, push: Push, reply: &mut Reply<'_>) {
         self.pushed_bytes.fetch_add(push.counted_bytes(), Relaxed);
         push.write(reply);
@@ -255,12 +255,12 @@ impl PubSub {
         self.pattern_count.load(Relaxed)
     }
 
-    /// Counts a client with its first subscription.
+    /// Counts a client when it gets its first subscription.
     pub(crate) fn count_client(&self) {
         self.clients.fetch_add(1, Relaxed);
     }
 
-    /// Stops counting a client that has no subscriptions any more.
+    /// Stops counting a client when it has lost its last subscription.
     pub(crate) fn uncount_client(&self) {
         self.clients.fetch_sub(1, Relaxed);
     }
@@ -372,9 +372,9 @@ impl PubSub {
     }
 
     /// Puts a message for one client into the inbox of its thread. Returns true if the thread must
-    /// be woken. The message does not add to the inbox's `bytes`: `Sender::push` limits the waiting
-    /// bytes of each client instead, and `Sender::push_reply` passes at most one reply per request.
-    /// The lock is a leaf in the lock order.
+    /// be woken. The message does not count towards the limit of the inbox. Other limits apply:
+    /// `Sender::push` limits the waiting bytes of each client, and `Sender::push_reply` passes at
+    /// most one reply per request. The lock is a leaf in the lock order.
     pub(super) fn hand_over(&self, thread: usize, push: Push) -> bool {
         let inbox = &self.inboxes[thread];
         let mut messages = inbox.messages.lock();
@@ -404,9 +404,9 @@ impl PubSub {
     }
 
     /// Appends the waiting messages of `thread` to the output queues of their subscribers. Adds to
-    /// `over` the connections whose queue then holds more than `limit_bytes`, and those with
-    /// messages for single clients, whose limit may differ. Only that thread may call it.
-    /// O(deliveries).
+    /// `over` the connections whose queue then holds more than `limit_bytes`. Also adds those that
+    /// got messages for single clients, because their limit may differ. Only that thread may call
+    /// this. O(deliveries).
     pub fn deliver(
         &self,
         thread: usize,
@@ -496,8 +496,9 @@ impl PubSub {
         table.entry(name.into()).or_default().insert(client.id, subscriber);
     }
 
-    /// Copies the messages of a transaction that wait for a client which is about to unsubscribe
-    /// from these names, so that they are not lost. O(waiting messages × log names).
+    /// Copies the messages of a transaction that wait for its client, so that they are not lost.
+    /// Called before the client unsubscribes from `names` within the transaction. O(waiting
+    /// messages × log names).
     pub(crate) fn keep(&self, kind: Kind, names: &BTreeSet<&[u8]>, client: &Arc<ClientInfo>) {
         let inbox = &self.inboxes[client.thread];
         let table = inbox.tables[kind as usize].lock();
@@ -523,7 +524,7 @@ impl PubSub {
         pushes.sort_by_key(|(number, _)| *number);
     }
 
-    /// Removes the client from the channel's subscriber count, so later messages in the inbox are
+    /// Removes the client from the channel's subscriber count, so that messages published later are
     /// not for this client. Called on the client's own thread.
     pub(crate) fn stop_counting(&self, kind: Kind, name: &[u8], client: &ClientInfo) {
         let thread = client.thread;
@@ -546,7 +547,7 @@ impl PubSub {
         }
     }
 
-    /// Writes the waiting messages of a client in its thread's inbox, in order. Returns the log
+    /// Writes the messages for a client that wait in its thread's inbox, in order. Returns the log
     /// position that they show. Called on the client's own thread. O(waiting messages).
     pub(crate) fn catch_up(
         &self,

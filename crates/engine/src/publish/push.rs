@@ -17,11 +17,12 @@ use stdx::ConnId;
 use super::Outputs;
 use crate::client::ClientInfo;
 
-/// The most bytes that may wait in an inbox for one client. An inbox is emptied every turn.
+/// The maximum number of bytes that may wait in an inbox for one client. An inbox is emptied every
+/// turn.
 pub const WAITING_BYTES_MAX: u64 = 64 << 20;
 
-/// The least length in bytes of a message that is sent by reference, so that its receivers share
-/// it.
+/// The minimum length in bytes of a message that outputs hold by reference, shared by its
+/// receivers. Shorter messages are copied.
 pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 
 /// A message for one connection.
@@ -36,8 +37,8 @@ pub struct Push {
     pub position: u64,
 }
 
-/// Returns the counted memory of a message of this length, an upper bound: the allocated block is
-/// rounded up, and the list of messages doubles its capacity.
+/// Returns the memory that is counted for a message of this length. It is an upper bound: the
+/// allocated block is rounded up, and the list of messages doubles its capacity.
 fn counted_bytes(len_bytes: usize) -> u64 {
     (len_bytes + len_bytes / 4 + 2 * size_of::<Push>() + 32) as u64
 }

@@ -21,8 +21,8 @@ pub struct Sender<'a> {
     pub threads: &'a Threads,
     /// All subscriptions, and the inboxes.
     pub pubsub: &'a PubSub,
-    /// The index of the sending I/O thread, which checks its own inbox without being woken; `None`
-    /// for other threads.
+    /// The index of the sending I/O thread, which needs no wake-up for its own inbox; `None` for
+    /// other threads.
     pub thread: Option<usize>,
     /// The threads to wake.
     pub outbox: &'a Outbox,

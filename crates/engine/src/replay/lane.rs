@@ -1,4 +1,4 @@
-//! The lane of a replay: runs the requests of its tasks.
+//! A lane of a replay: runs its share of the requests of a file on one thread.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -43,7 +43,7 @@ impl Host for NoHost {
     }
 }
 
-/// A request whose arguments and lookup are prepared.
+/// A request that is prepared to run: its arguments are found and its key is being prefetched.
 struct Ready<'a> {
     job: Job,
     args: Args<'a>,
@@ -117,7 +117,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         self.executor.free_displaced_values(|clock| clock.now() - began);
     }
 
-    /// Reads the clocks and the current settings.
+    /// Reads the clocks and takes over the current settings.
     fn begin(&mut self) {
         let now = self.executor.clock.now();
         self.executor.begin_turn(now);
@@ -158,7 +158,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         }
     }
 
-    /// Runs a request. Returns true if it succeeded; otherwise the error is in `out`.
+    /// Runs the request of a job. Returns true if it succeeded; otherwise the error is in `out`.
     #[inline]
     fn run_job(&mut self, job: &Job, args: Args<'_>, pass: &mut SharedPass<'_>) -> bool {
         let request = Request::new(job.registered, args);

@@ -37,7 +37,7 @@ pub use task::{Failed, Job, Meeting, Requests, Slice, Task};
 
 use crate::shared::GateSlot;
 
-/// The most lanes of a replay.
+/// The maximum number of lanes of a replay.
 pub const LANES_MAX: usize = GateSlot::LANES_MAX;
 
 /// Returns the lane of a shard.

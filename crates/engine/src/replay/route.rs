@@ -14,8 +14,8 @@ use crate::request::RequestKeys;
 use crate::shared::Shared;
 use crate::table::{KeyPlan, Registered, Runner, Verb};
 
-/// The least number of requests in a batch for each of its meetings. With fewer, the whole batch
-/// runs in one meeting.
+/// The minimum number of requests in a batch per meeting. If the batch has fewer for each of its
+/// meetings, the whole batch runs in one meeting.
 const REQUESTS_PER_MEETING_MIN: usize = 64;
 
 /// A set of lanes, one bit for each.
@@ -88,9 +88,9 @@ impl<'s> Router<'s> {
         Self { shared, lanes, db: 0, last: None, places: Vec::new() }
     }
 
-    /// Routes the requests of `range` in a batch, which follow all earlier requests in the file,
-    /// and passes the results to `hand_out`. A transaction must be complete in the range.
-    /// O(requests).
+    /// Routes the requests of `range` in a batch to lanes, and calls `hand_out` with the results.
+    /// The requests follow all earlier requests of the file. A transaction must be complete in the
+    /// range. O(requests).
     ///
     /// # Errors
     /// The first request that cannot be run. The requests after it are not routed. Of those before
@@ -167,7 +167,7 @@ impl<'s> Router<'s> {
         Ok(())
     }
 
-    /// Returns a request with the lanes that it needs.
+    /// Returns a request together with the set of lanes that it needs.
     #[inline]
     fn place(&self, registered: &'static Registered, args: &Args<'_>, request: u32) -> Place {
         let job = |hash| Job { registered, hash, request, db: self.db };
@@ -213,13 +213,14 @@ impl<'s> Router<'s> {
     }
 }
 
-/// The plan of tasks for a batch.
+/// The plan of tasks for one batch, while it is being made.
 struct Plan<'a, R> {
     batch: &'a Arc<R>,
-    /// The jobs of each lane that come after the lane's planned tasks.
+    /// For each lane, the jobs that are planned but not yet in a task.
     jobs: Vec<Vec<Job>>,
     tasks: Vec<Vec<Task<R>>>,
-    /// The jobs of the meeting that is being planned; they come after all planned jobs and tasks.
+    /// The jobs of the meeting that is being planned. They run after all jobs and tasks planned so
+    /// far.
     met: Vec<Job>,
     met_lanes: Lanes,
 }
@@ -243,7 +244,7 @@ impl<'a, R> Plan<'a, R> {
         }
     }
 
-    /// Adds the planned meeting to the tasks of its lanes.
+    /// Turns the meeting that is being planned into a task of each of its lanes.
     fn meet(&mut self) {
         let (lanes, jobs) = (std::mem::take(&mut self.met_lanes), std::mem::take(&mut self.met));
         let slice = Slice { batch: Arc::clone(self.batch), jobs };
@@ -254,7 +255,7 @@ impl<'a, R> Plan<'a, R> {
         }
     }
 
-    /// Adds the planned jobs of a lane to its tasks.
+    /// Turns the planned jobs of a lane into a task.
     fn run(&mut self, lane: usize) {
         let jobs = std::mem::take(&mut self.jobs[lane]);
         if !jobs.is_empty() {

@@ -28,7 +28,7 @@ pub struct Failed<'a> {
     pub offset: u64,
     /// The full name of the command.
     pub command: &'static str,
-    /// The error line, without its `-`.
+    /// The error line, without its leading `-`.
     pub error: &'a [u8],
 }
 
@@ -67,7 +67,7 @@ impl<R> Slice<R> {
 pub enum Task<R> {
     /// The lane runs these requests.
     Run(Slice<R>),
-    /// The lane meets other lanes; the last to arrive runs the requests of the meeting.
+    /// The lane waits for the other lanes of a meeting. The last lane to arrive runs the requests.
     Meet(Arc<Meeting<R>>),
 }
 

@@ -22,11 +22,12 @@ pub enum Kind {
     LargeReply = 2,
 }
 
-/// The most arguments that an entry stores. If a command has more, the last stored one says how
-/// many are missing.
+/// The maximum number of arguments that an entry stores. If a command has more, the last stored
+/// argument states the number of missing ones.
 const ARGS_MAX: usize = 32;
 
-/// The most bytes of an argument that an entry stores, without the note about the missing bytes.
+/// The maximum number of bytes of an argument that an entry stores, without the note about missing
+/// bytes.
 const ARG_LEN_BYTES_MAX: usize = 128;
 
 /// An entry about a slow or large command.

@@ -1,5 +1,5 @@
-//! The time of requests from the arrival of their bytes until the kernel has accepted their
-//! replies: LATENCY END-TO-END, INFO latencystats, and histograms of the metrics endpoint.
+//! The end-to-end time of requests: from the arrival of their bytes until the kernel has accepted
+//! their replies. It is shown by LATENCY END-TO-END, INFO latencystats, and the metrics endpoint.
 //!
 //! ```text
 //!   bytes arrive   ◀─ the turn begins                                     the turn ends ─▶
@@ -20,7 +20,7 @@
 //! **Not counted** are:
 //! - commands that waited for a key (LATENCY HISTOGRAM has their time with the wait);
 //! - commands inside EXEC (EXEC itself is counted);
-//! - the time for which CLIENT PAUSE or the client's own unread replies held a request back;
+//! - the time for which CLIENT PAUSE or the client's own unread replies delayed a request;
 //! - with io_uring, the sends themselves, which the kernel makes after the turn.
 
 use std::time::{Duration, Instant};
@@ -36,13 +36,13 @@ pub struct TurnClock {
     ended: Instant,
     /// The duration of the previous turn.
     took: Duration,
-    /// The start of the previous turn, if the thread has not slept since.
+    /// The start of the previous turn, if the thread has not slept since then; otherwise `None`.
     busy_since: Option<Instant>,
     /// True if the requests of the current connection may have arrived at any time since
     /// `busy_since`.
     is_late: bool,
-    /// The number of calls in this turn by command id: first from connections that are on time,
-    /// then from late ones.
+    /// The number of calls in this turn by command id: first calls counted from this turn's start,
+    /// then calls counted from the previous turn's start (late connections).
     calls: Box<[[u32; 2]]>,
     /// The ids of the commands that have calls in this turn.
     called: Vec<usize>,
@@ -71,8 +71,8 @@ impl TurnClock {
         self.began = now;
     }
 
-    /// Begins the requests of a connection. `answered` is the number of the turn in which the
-    /// connection was last answered, 0 for never. Sets it to the current turn.
+    /// Begins the requests of one connection. `answered` is the number of the turn in which the
+    /// connection last got a reply, 0 for never. Sets `answered` to the current turn.
     #[inline]
     pub fn enter(&mut self, answered: &mut u64) {
         self.is_late = self.busy_since.is_some() && *answered + 1 < self.number;

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// The most different codes that are counted, since scripts could invent any number of them.
+/// The maximum number of different codes that are counted, because scripts could invent any number.
 const CODES_MAX: usize = 128;
-/// The number of leading bytes of an error line that must include the space after the code. A line
-/// without one counts as code `ERR`.
+/// The number of leading bytes of an error line in which the space after the code is searched. A
+/// line without a space there counts as code `ERR`.
 const CODE_LEN_MAX: usize = 31;
 
-/// The counts of error replies. The lock is taken only when an error is sent; a leaf in the lock
-/// order.
+/// The counts of error replies by code. The lock is taken only when an error is sent, and is a leaf
+/// in the lock order.
 #[derive(Debug, Default)]
 pub struct ErrorCounts(Mutex<BTreeMap<String, u64>>);
 

@@ -7,9 +7,9 @@
 
 use crate::stats::Counter;
 
-/// The number of buckets for each power of two, as an exponent of two.
+/// The number of buckets for each power of two, given as a power of two (5 means 32).
 const SUB_BITS: u32 = 5;
-/// The exponent of the longest counted time: 2^37 ns. Longer times count as this time.
+/// The exponent of the maximum time: 2^37 ns. Longer times are counted as this time.
 const POWER_MAX: u32 = 37;
 const BUCKETS: usize = ((POWER_MAX - SUB_BITS + 1) as usize) << SUB_BITS;
 
@@ -83,8 +83,8 @@ impl Times {
     }
 
     /// Returns, for each of these ascending limits in nanoseconds, the number of calls that took
-    /// less time. Exact for powers of two; for other limits, calls up to 3 % below the limit may
-    /// not be counted.
+    /// less time. Exact for powers of two. For other limits, calls up to 3 % below the limit may be
+    /// missing.
     pub fn below(&self, limits: impl Iterator<Item = u64>) -> Vec<u64> {
         let (mut seen, mut at) = (0, 0);
         let below = |limit: u64| {

@@ -1,5 +1,5 @@
-//! Counters. Each thread writes its own, and readers sum them. The path of a request therefore uses
-//! no shared cache line.
+//! Statistics counters. Each thread writes its own, and readers sum them. So requests on different
+//! threads share no cache line.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +18,7 @@ pub mod histogram;
 pub mod hot_keys;
 pub mod latency_events;
 
-/// A counter with one writer.
+/// A counter that only its owning thread increments.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -237,10 +237,11 @@ impl ThreadStats {
 /// The thresholds at which commands and events are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// The thresholds of the three command logs, by [`Kind`](command_log::Kind): nanoseconds, bytes
-    /// of requests, bytes of replies; `u64::MAX` for never.
+    /// The thresholds of the three command logs, in the order of [`Kind`](command_log::Kind):
+    /// nanoseconds, bytes of requests, bytes of replies; `u64::MAX` for never.
     pub from: [u64; 3],
-    /// The least milliseconds of an event that the latency monitor records; 0 for never.
+    /// The minimum duration of an event that the latency monitor records, in milliseconds; 0
+    /// records none.
     pub latency_ms: u64,
     /// The lower one of the thresholds of slow log and latency monitor, in nanoseconds.
     pub noted_nanos: u64,

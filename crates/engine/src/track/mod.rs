@@ -53,19 +53,20 @@ use crate::publish::send::Sender;
 /// The messages for the client whose command runs.
 #[derive(Default)]
 pub struct OwnMessages {
-    /// The messages before the command's reply.
+    /// The messages that precede the command's reply.
     pub ahead: ByteQueue,
-    /// The messages after the command's reply.
+    /// The messages that follow the command's reply.
     pub behind: ByteQueue,
-    /// The messages that the client redirects to other clients. They are sent after the command.
+    /// The messages for other clients, to which the client redirects its invalidations. They are
+    /// sent after the command.
     pub elsewhere: Vec<(Arc<ClientInfo>, Arc<[u8]>)>,
 }
 
-/// Changed keys, each with the id of the client that last changed it.
+/// The changed keys, each with the id of the client that changed it last.
 type LastWriters = BTreeMap<Arc<[u8]>, u64>;
 
-/// The changed keys that have a tracked prefix, by prefix, each with the id of the client that last
-/// changed it.
+/// The changed keys that begin with a tracked prefix, grouped by prefix, each with the id of the
+/// client that changed it last.
 #[derive(Default)]
 pub struct Changed {
     by_prefix: BTreeMap<Arc<[u8]>, LastWriters>,
@@ -111,7 +112,8 @@ impl OwnMessages {
     }
 }
 
-/// The place of the invalidation of a client's own FLUSHALL: before or after the reply.
+/// The place of the invalidation that a client gets for its own FLUSHALL: before or after the
+/// reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Before the reply, as in Redis for a flush that waits until all is freed.
@@ -259,29 +261,29 @@ impl Default for Tracking {
     }
 }
 
-/// The most items (pairs of a key and a reader) that a departing client's own thread removes. A
-/// visited shard counts as one.
+/// The maximum number of items (pairs of a key and a reader) that a departing client's own thread
+/// removes. A visited shard counts as one item.
 const DEPARTED_AT_ONCE: usize = 64;
 
-/// The most items (pairs of a key and a reader) that one step of the housekeeper removes. A visited
-/// shard counts as one.
+/// The maximum number of items (pairs of a key and a reader) that one step of the housekeeper
+/// removes. A visited shard counts as one item.
 const DEPARTED_PER_STEP: usize = 1024;
 
-/// The most items (pairs of a key and a reader) that are removed while a shard's lock is held.
+/// The maximum number of items (pairs of a key and a reader) removed under one lock of a shard.
 const REMOVED_PER_LOCK: usize = 64;
 
-/// The most departed clients that wait for the housekeeper. If there are as many, the thread of the
-/// next departing client removes that client's items itself.
+/// The maximum number of departed clients that wait for the housekeeper. When it is reached, the
+/// thread of the next departing client removes that client's items itself.
 const DEPARTING_MAX: usize = 1024;
 
-/// The bytes of one thread's changed keys above which their invalidations are sent at once instead
-/// of at the end of the turn.
+/// The number of bytes of one thread's changed keys above which their invalidations are sent at
+/// once, not at the end of the turn.
 const CHANGED_BYTES_MAX: usize = 1 << 20;
 
 /// The bytes that are counted for a changed key's entry, besides its name.
 const CHANGED_ENTRY_BYTES: usize = 64;
 
-/// The most prefixes that are added or removed while their lock is held.
+/// The maximum number of prefixes that are added or removed under one lock.
 const PREFIXES_PER_LOCK: usize = 64;
 
 impl Tracking {
@@ -376,7 +378,8 @@ impl Tracking {
         self.depart(keyspace, reader);
     }
 
-    /// Counts a client in broadcasting mode. For the first one, adds a follower to all shards.
+    /// Counts a client in broadcasting mode. For the first one, counts a follower in every shard,
+    /// so that all writes check for tracking.
     fn follow_shards(&self, keyspace: &Keyspace) {
         let mut clients = self.broadcast_clients.lock().expect("nothing panics while it is locked");
         *clients += 1;
@@ -394,7 +397,8 @@ impl Tracking {
         }
     }
 
-    /// Removes a client from the tables: a few items at once, the rest later by the housekeeper.
+    /// Removes a client from the tables: a few items at once; the housekeeper removes the rest
+    /// later.
     fn depart(&self, keyspace: &Keyspace, reader: Arc<TrackingClient>) {
         let shards = {
             let shards = reader.shards.lock();
@@ -460,9 +464,9 @@ impl Tracking {
         removed
     }
 
-    /// Takes one step of removing departed clients and dropping emptied tables. Returns true if
-    /// there was anything to do. Called by the housekeeper, which is outside the gate and enters it
-    /// by `gate_slot`.
+    /// Runs one step of removing departed clients and dropping emptied tables. Returns true if
+    /// there was anything to do. Called by the housekeeper, outside the gate; the step enters the
+    /// gate by `gate_slot`.
     pub fn remove_departed(&self, keyspace: &Keyspace, gate: &Gate, gate_slot: usize) -> bool {
         let emptied = self.emptied.lock().pop();
         let departing = self.departing.lock().pop_front();
@@ -593,8 +597,8 @@ impl Tracking {
     }
 
     /// Removes all keys from the tables after databases were emptied. The caller owns the keyspace
-    /// and holds no shard's lock. O(shards + tracked keys). The emptied tables are left to the
-    /// housekeeper; those of the last flush are dropped here if they still exist.
+    /// and holds no shard's lock. O(shards + tracked keys). The housekeeper drops the emptied
+    /// tables; if those of the previous flush still exist, this call drops them.
     #[cold]
     pub fn forget_all(&self, keyspace: &Keyspace) {
         if self.keys() == 0 {
@@ -613,8 +617,9 @@ impl Tracking {
         drop(before);
     }
 
-    /// Removes a key other than `key` from the table of a locked shard, because `key` exceeded the
-    /// limit. Notifies the readers of the removed key, but not clients in broadcasting mode.
+    /// Removes some key other than `key` from the table of a locked shard, because `key` has
+    /// exceeded the limit of tracked keys. Notifies the readers of the removed key, but not clients
+    /// in broadcasting mode.
     #[cold]
     pub fn forget_another(&self, sender: Sender<'_>, shard: &mut Shard, key: Key<'_>, draw: u64) {
         let table = self.tables[key.shard()].lock();
@@ -671,7 +676,8 @@ fn prefix_bytes(name: &[u8]) -> u64 {
 /// The channel on which a RESP2 client receives redirected invalidations.
 const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 
-/// The most shards visited in one turn to remove keys beyond the limit, one key in each.
+/// The maximum number of shards visited in one turn to remove tracked keys beyond the limit, one
+/// key in each.
 const REMOVED_PER_TURN: usize = 2 * SHARD_COUNT;
 
 /// An invalidation message, encoded once for all receivers of the same form.

@@ -1,5 +1,5 @@
 //! The tracking table of one shard: pairs of a key and a reader, which can be found and removed by
-//! both.
+//! key and by reader.
 //!
 //! ```text
 //!   by_name ─► key: name, first item ──┐            by_reader: reader's id ─► first item ──┐
@@ -9,8 +9,8 @@
 //! Invariants: an item is in the list of its key, in the list of its reader, and in `by_pair`. A
 //! key or a reader exists only while it has items. Adding, looking up and removing a pair are O(1).
 //! Removing a key is O(its readers). Removing a reader is O(its keys), in any number of steps.
-//! Slots of removed items are reused. If more than three quarters of the slots are free, the rest
-//! is moved together.
+//! Slots of removed items are reused. If more than three quarters of the slots are free, the
+//! remaining items are moved together.
 //!
 //! Memory: about 55 bytes for each item, 60 bytes and the name for each key, 25 bytes for each
 //! reader.
@@ -24,11 +24,11 @@ use keyspace::{Key, KeyHash};
 /// The number that stands for the end of a list of items.
 const NONE: u32 = u32::MAX;
 
-/// The number of slots up to which a slab is never tightened.
+/// The number of slots up to which a slab is never rebuilt smaller.
 const SLOTS_KEPT: usize = 64;
 
-/// The index in [`Item::links`] of the list of a key's items; `OF_READER` is that of the list of a
-/// reader's items.
+/// The index, in [`Item::links`], of the links of the list of a key's items. `OF_READER` is the
+/// index for the list of a reader's items.
 const OF_KEY: usize = 0;
 const OF_READER: usize = 1;
 
@@ -253,8 +253,8 @@ impl<R> TrackingTable<R> {
     }
 }
 
-/// Mixes a key's hash for a table: the keys of one shard have the same top bits, which tables use
-/// first.
+/// Mixes the bits of a key's hash for a table. Keys of one shard have the same top bits, and a
+/// table uses these bits first.
 fn spread(hash: KeyHash) -> u64 {
     hash.number() ^ (hash.number() << 40)
 }

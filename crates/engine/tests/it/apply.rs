@@ -1,5 +1,5 @@
-//! The applier of a primary's stream: what it applies and reports, and what clients of the replica
-//! see of it.
+//! Tests of the applier of a primary's stream: what it applies and reports, and what clients of the
+//! replica see of it.
 
 mod busy;
 mod clients;
@@ -37,9 +37,9 @@ struct ReplicaHost<'s>(&'s Shared);
 
 const SELECT: u16 = 0;
 const PUBLISH: u16 = 3;
-/// Stands for SAVE of a client. The host of clients runs it as SELECT.
+/// The number of a command that stands for SAVE by a client. The host of clients runs it as SELECT.
 const SAVE: u16 = 5;
-/// Stands for REPLICAOF of a client, at the moment at which the applier runs the command.
+/// The number of a command that stands for REPLICAOF by a client. It acts when the applier runs it.
 const REPLICAOF: u16 = 4;
 
 impl Host for ReplicaHost<'_> {
@@ -107,13 +107,13 @@ fn replica(settings: Settings) -> (Shared, ManualClock) {
     (shared, clock)
 }
 
-/// The reports of an applier.
+/// The reports that an applier has made.
 #[derive(Default)]
 struct Reports {
     bytes: Vec<u8>,
     /// The database and the log position of the last report.
     last: Option<(usize, u64)>,
-    /// The number of reported bytes at each request of an acknowledgement.
+    /// The number of reported bytes at the time of each request for an acknowledgement.
     asked_at: Vec<usize>,
     failures: Vec<(String, String)>,
     /// The number of writes that were applied although the disk cannot be written.
@@ -168,7 +168,7 @@ impl<'s> Stream<'s> {
         self.go_on()
     }
 
-    /// Applies as much as possible.
+    /// Applies as much of the arrived bytes as possible.
     fn go_on(&mut self) -> Result<Progressed, ApplyError> {
         loop {
             let input = &self.sent[self.dropped..];

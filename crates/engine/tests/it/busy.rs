@@ -1,5 +1,5 @@
-//! Requests while a script runs for too long. The test acts as the script: it registers it, holds a
-//! shard or the gate, and marks these as busy.
+//! Tests of requests while a script runs for too long. The test plays the script: it registers the
+//! script, holds a shard or the gate, and marks these as busy.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;

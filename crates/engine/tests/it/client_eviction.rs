@@ -1,4 +1,5 @@
-//! `maxmemory-clients`: the choice of evicted clients, and the exact sum with several threads.
+//! Tests of `maxmemory-clients`: the choice of evicted clients, and the exact sum with several
+//! threads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -89,8 +90,8 @@ fn clients_come_back_under_a_limit_after_there_was_none() {
     assert_eq!(left(&shared), []);
 }
 
-/// Checks that protected clients which exceed the limit are not all visited whenever one of them
-/// changes. That would take minutes.
+/// Checks that protected clients above the limit are not all visited whenever one of them changes.
+/// The test would take minutes otherwise.
 #[test]
 fn many_protected_clients_are_passed_over() {
     let (shared, _) = driver::shared(1, Settings::default());
@@ -112,8 +113,8 @@ fn many_protected_clients_are_passed_over() {
     assert_eq!(shared.clients.count(), clients.len() - 1);
 }
 
-/// Checks that evicting one client at a time does not visit all of them each time. That would take
-/// minutes.
+/// Checks that evicting one client at a time does not visit all clients each time. The test would
+/// take minutes otherwise.
 #[test]
 fn many_clients_are_evicted_one_at_a_time() {
     let (shared, _) = driver::shared(1, Settings::default());
@@ -155,7 +156,7 @@ fn small_clients_are_never_evicted_for_large_ones() {
     assert_eq!(left(&shared), small.iter().map(|client| client.id).collect::<Vec<_>>());
 }
 
-/// The clients of a thread, by the reason of their end.
+/// The clients of one thread that have ended, by the reason of their end.
 #[derive(Default)]
 struct Fates {
     connected: Vec<Arc<ClientInfo>>,

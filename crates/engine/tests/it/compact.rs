@@ -1,4 +1,4 @@
-//! Compaction of the keyspace.
+//! Tests of the compaction of the keyspace.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The change log: the content and order of the stream, and the replies that wait for it.
+//! Tests of the change log: the content and order of the stream, and the replies that wait for it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

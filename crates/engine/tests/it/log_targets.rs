@@ -1,5 +1,5 @@
-//! The targets of records: each target's stream holds the commands for it, in order, in their
-//! databases, and with each unit whole.
+//! Tests of the targets of records: each target's stream must have exactly the commands for it, in
+//! order, in their databases, and with whole units.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,8 +14,8 @@ use engine::threads::Outbox;
 use keyspace::Hasher;
 use keyspace::gate::Gate;
 
-/// A reader that keeps the lines of its target's stream, and the numbers of units as its marks tell
-/// them.
+/// A reader that keeps the lines of its target's stream, and the numbers of units according to the
+/// marks of its batches.
 #[derive(Clone)]
 struct Lines {
     target: LogTarget,
@@ -59,7 +59,7 @@ impl Lines {
     }
 }
 
-/// A command of a unit: its targets, its database and the value that tells it apart.
+/// A command of a unit: its targets, its database, and a value that is different for each command.
 type Command = (Targets, usize, usize);
 
 /// Appends units to a log with one thread.
@@ -169,9 +169,9 @@ fn a_new_part_of_one_target_leaves_the_other_as_it_is() {
     assert_eq!(replicas.commands(), ["SELECT 0", "INCRBY k 2", "INCRBY k 3"]);
 }
 
-/// Returns the stream of a target as the definition has it: for each unit its commands for the
-/// target, between MULTI and EXEC if the unit has several commands for any target, and SELECT where
-/// the database changes.
+/// Returns the stream of a target by the definition. For each unit it has the unit's commands for
+/// the target. They are between MULTI and EXEC if the unit has several commands for any target.
+/// SELECT is inserted where the database changes.
 fn defined(units: &[Vec<Command>], target: LogTarget) -> Vec<String> {
     let (mut lines, mut selected) = (Vec::new(), None);
     for unit in units {

@@ -1,4 +1,4 @@
-//! The engine driven without sockets, threads and clocks.
+//! Tests of the engine without sockets, threads and clocks.
 
 mod apply;
 mod busy;

@@ -1,4 +1,4 @@
-//! The memory that a thread may allocate before it sums used memory again.
+//! Tests of the number of bytes that a thread may allocate before it sums used memory again.
 
 use engine::evict::MemoryLimit;
 

@@ -1,5 +1,6 @@
-//! Tests that an undone script leaves no traces. The scripts are lists of commands, one list for
-//! each attempt, so that the second attempt can differ, as it does when other clients were faster.
+//! Tests that an undone run of a script leaves no effects. A script here is two lists of commands,
+//! for its first and second run, so that the second run can differ as if other clients had changed
+//! keys.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Handlers that use a key which their command's record does not declare.
+//! Tests of handlers that use a key which their command's record does not declare: the request must
+//! fail.
 
 use commands::table::{Arity, Command, Flags, KeyFlags, KeySpec};
 use commands::{Args, CommandError, Ctx, Handler};

@@ -1,10 +1,10 @@
-//! The keys that use most time and network, counted by HOTKEYS as in Redis 8.6. The frequency of
-//! keys, as Valkey 9.2 counts it, is in `windows.rs`.
+//! The keys that use the most time and network, counted by HOTKEYS as in Redis 8.6. The frequency
+//! of keys, as Valkey 9.2 counts it, is in `windows.rs`.
 //!
-//! For each I/O thread and metric, a session counts the keys with the highest totals
-//! ([`HeavyHitters`]). The metrics are a command's time, and the bytes of its request and reply;
-//! its keys get equal shares. With a sample ratio of `r`, each command is counted with a
-//! probability of `1 / r`. The sums over all commands are exact for every ratio.
+//! In a session, each I/O thread counts the keys with the highest totals of each metric
+//! ([`HeavyHitters`]). The metrics are a command's time, and the bytes of its request and reply.
+//! The keys of a command get equal shares of them. With a sample ratio of `r`, each command is
+//! counted with a probability of `1 / r`. The sums over all commands are exact for every ratio.
 //!
 //! Without a session, a command costs one predictable branch on a flag that the thread reads once
 //! per turn. During a session, each command is timed separately. Each counted command takes a lock
@@ -28,8 +28,8 @@ mod windows;
 
 pub use windows::{Rate, Sampling, Windows};
 
-/// The number of counters per thread and metric for each key to show; more counters reduce the
-/// error.
+/// The number of counters per thread and metric, for each key that HOTKEYS GET shows. More counters
+/// reduce the error.
 const COUNTERS_PER_SHOWN: usize = 32;
 
 /// The options of HOTKEYS START.
@@ -59,7 +59,7 @@ struct Session {
     stopped: Option<(i64, Totals)>,
 }
 
-/// The totals of the process since its start, measured by the host.
+/// Totals of the process since its start, which the host measures.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     /// The processor time in user space.

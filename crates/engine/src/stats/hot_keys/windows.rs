@@ -1,14 +1,15 @@
 //! The frequency of keys in time windows: HOTKEYS GET shows it if `hotkeys-top-k` is set.
 //!
-//! Each I/O thread counts a sample, one of `100 / hotkeys-sampling-percentage` commands, with all
-//! keys that the command names. At the end of a window the counts of all threads are summed. The
-//! first `hotkeys-top-k` keys become the last window, and counting begins again. A window that took
-//! twice its time or more (the server was stopped for a while) is discarded.
+//! Each I/O thread counts a sample of its commands, on average `hotkeys-sampling-percentage` of
+//! 100, with all keys that these commands name. At the end of a window the counts of all threads
+//! are summed. The `hotkeys-top-k` most frequent keys become the last window, and counting begins
+//! again. A window that took twice its time or more (the server was stopped for a while) is
+//! discarded.
 //!
 //! ```text
 //!   command ─► sampled? ─► live part of its thread ─(window over)─► last window ─► HOTKEYS, INFO
 //! ```
-//! In both cases, on or off, a command decrements a number. A sampled command draws the number of
+//! A command decrements a number, also while counting is off. A sampled command draws the number of
 //! commands until the next sample. It also takes its thread's lock, a leaf, which otherwise only
 //! the end of a window takes. The work at the end of a window is done without a thread's lock,
 //! except for replacing its counters.
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 use stdx::heavy_hitters::HeavyHitters;
 use structures::lock::Lock;
 
-/// The number of counters per thread for each key to show; more counters reduce the error.
+/// The number of counters per thread for each key that is shown. More counters reduce the error.
 const COUNTERS_PER_SHOWN: usize = 8;
 
 /// The bytes of a database's number, which precedes a key's name.
@@ -55,7 +56,7 @@ pub struct Rate {
     pub per_second: u64,
 }
 
-/// A complete window.
+/// The result of a window that has ended.
 #[derive(Debug, Default)]
 struct Finished {
     rates: Vec<Rate>,
@@ -67,8 +68,8 @@ struct Finished {
 struct Part {
     accesses: HeavyHitters,
     samples: u64,
-    /// The sampling percentage of these counts. Samples by another percentage, from a thread that
-    /// uses older or newer options, are not counted.
+    /// The sampling percentage of these counts. A thread whose settings are older or newer may
+    /// sample with another percentage; its samples are not counted.
     percent: u32,
 }
 
@@ -147,7 +148,7 @@ impl Windows {
         }
     }
 
-    /// Ends the current window if its time has passed.
+    /// Ends the current window, and begins the next, if its time has passed.
     pub fn turn(&self, now: Instant) {
         let mut state = self.state();
         let (took, window) = (now.saturating_duration_since(state.since), state.sampling.window);

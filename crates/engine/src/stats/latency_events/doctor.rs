@@ -15,10 +15,10 @@ pub struct ReportInput {
     pub slowlog_usec: Option<u64>,
 }
 
-/// The statistics of a series of samples.
+/// The statistics of one series of latency spikes.
 struct Figures {
     average_ms: u64,
-    /// The mean of the samples' distances from their average, in milliseconds.
+    /// The mean absolute difference between the samples and their average, in milliseconds.
     deviation_ms: u64,
     /// The mean time between samples, from the oldest one until now, in seconds.
     period_s: f64,

@@ -46,7 +46,7 @@ pub fn graph(series: &Series, now_unix_s: i64) -> String {
 }
 
 /// Returns the height of a sample's column, from 0 to below `ROWS × HEIGHTS`. `low` and `high` are
-/// the shortest and the longest sample in milliseconds.
+/// the lengths of the shortest and the longest sample in milliseconds.
 fn step(ms: u64, low: u64, high: u64) -> u64 {
     let steps = ROWS * HEIGHTS.len() as u64;
     ((ms - low) * steps / (high - low).max(1)).min(steps - 1)
@@ -61,7 +61,7 @@ fn cell(step: u64, row: u64) -> u8 {
     }
 }
 
-/// Formats an age in seconds, in the largest unit that gives at least 1.
+/// Formats an age in seconds, in the largest unit of which it has at least one.
 fn age(seconds: i64) -> String {
     match seconds.max(0) {
         seconds @ ..60 => format!("{seconds}s"),

@@ -19,7 +19,7 @@ mod graph;
 pub use doctor::{ReportInput, report};
 pub use graph::graph;
 
-/// The most samples that a series keeps.
+/// The maximum number of samples that a series keeps.
 pub const SAMPLES_MAX: usize = 160;
 
 /// The kinds of events whose latency is measured.
@@ -59,7 +59,7 @@ const NAMES: [&str; 9] = [
     "reply-release",
 ];
 
-/// The longest event of one second.
+/// A latency spike: the longest event of its kind within one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// The time of the spike, in Unix seconds.
@@ -75,7 +75,7 @@ pub struct Series {
     pub name: &'static str,
     /// The newest samples.
     pub samples: VecDeque<Sample>,
-    /// The longest event, including removed samples.
+    /// The length of the longest spike in milliseconds, including removed samples.
     pub max_ms: u64,
 }
 

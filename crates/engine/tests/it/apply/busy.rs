@@ -1,4 +1,5 @@
-//! The stream while something else holds what it needs.
+//! Tests of the applier while keys or the keyspace are held by others (scripts, pauses, a full
+//! log).
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,4 +1,4 @@
-//! Clients of a replica hear of what the stream changes.
+//! Tests of the messages that clients of a replica receive because of the stream's changes.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,4 +1,5 @@
-//! The role of a replica: refusals for clients, and its end while the stream is applied.
+//! Tests of the role of a replica: refused requests of clients, and a change of the role while the
+//! stream is applied.
 
 use std::sync::atomic::Ordering::Relaxed;
 

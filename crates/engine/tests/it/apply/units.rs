@@ -1,4 +1,4 @@
-//! Units of the stream: order, offsets, transactions, control requests, errors.
+//! Tests of the units of the stream: order, offsets, transactions, control requests, errors.
 
 use engine::apply::{ApplyError, Progressed, UnknownCommands};
 use engine::settings::Settings;
