@@ -1,11 +1,11 @@
 //! Builds PUC Lua 5.1 from its C sources as one compilation unit, with our conversions between
 //! numbers and text ([`number.h`]) and the patches of `src/lua/patches`.
 //!
-//! `lua-src` has the sources and compiles them one by one. In one unit ([`unit.c`]) the compiler
-//! can optimize the calls between them: `table.sort` takes two thirds of the time. `lua-src`
-//! accepts no other files or flags. So this program starts itself a second time and names itself as
-//! the compiler. `lua-src` then calls this program for each source, and this program calls the real
-//! compiler with the unit.
+//! The crate `lua-src` has the sources and compiles each one by itself. If all are in one unit
+//! ([`unit.c`]), the compiler can optimize the calls between them: `table.sort` then takes two
+//! thirds of the time. `lua-src` accepts no other files or flags. So this program starts itself a
+//! second time and names itself as the compiler. `lua-src` then calls this program for each source,
+//! and this program calls the real compiler with the unit.
 //!
 //! ```text
 //!   main ─► lua-src, in a second run ─► compile, once a source ─► the real compiler
@@ -18,8 +18,7 @@
 //! Under AddressSanitizer (`-Zsanitizer=address` in the flags of rustc) the C code is instrumented
 //! too, and traps on undefined behaviour.
 //!
-//! [`number.h`]: src/lua/number.h
-//! [`unit.c`]: src/lua/unit.c
+//! [`number.h`]: src/lua/number.h [`unit.c`]: src/lua/unit.c
 
 use std::ffi::OsString;
 use std::fs;
@@ -33,10 +32,11 @@ use sha2::{Digest, Sha256};
 const COMPILER: &str = "SCRIPT_BUILDS_LUA_BY";
 /// The folder of `unit.c`, `number.h` and `cheap.h`.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lua");
-/// The source of Lua in whose place the unit is compiled.
+/// The source of Lua for which the unit is compiled. For every other source, an empty file is
+/// compiled.
 const STAND_IN: &str = "lapi.c";
-/// Flags of the unit. Nothing replaces Lua's functions when the server starts, so calls of
-/// functions that are also called from outside may be inlined.
+/// Flags of the unit. Lua's functions are hidden from other libraries, which therefore cannot
+/// replace them. So calls of functions that are also called from outside the unit may be inlined.
 ///
 /// Functions begin at multiples of 64 bytes. Without that, loops of scripts were a fifth faster or
 /// slower from one build to the next, depending on the code before the function. Lua relies on
@@ -58,7 +58,7 @@ const SANITIZER_FLAGS: [&str; 4] = [
     "-fsanitize-undefined-trap-on-error",
 ];
 
-/// A change of one source of Lua.
+/// The changes of one source of Lua.
 struct Patch {
     /// The file name of the source. `sha256` is the SHA-256 of its text in lua-src.
     source: &'static str,

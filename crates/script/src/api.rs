@@ -8,7 +8,7 @@ use crate::options::VmOptions;
 use crate::reply::{push_error, push_reply};
 use crate::sha::Sha;
 
-/// The functions of `redis` for scripts and functions of libraries.
+/// The functions of `redis` that both scripts and functions of libraries have.
 const FUNCTIONS: [(&[u8], Function); 9] = [
     (b"call", call),
     (b"pcall", pcall),
@@ -25,7 +25,7 @@ const FUNCTIONS: [(&[u8], Function); 9] = [
 const SCRIPT_FUNCTIONS: [(&[u8], Function); 3] =
     [(b"replicate_commands", replicate_commands), (b"breakpoint", breakpoint), (b"debug", debug)];
 
-/// The log levels, which each `redis` table has.
+/// The names of the log levels with their values, which each `redis` table has.
 const LOG_LEVELS: [(&[u8], f64); 4] =
     [(b"LOG_DEBUG", 0.0), (b"LOG_VERBOSE", 1.0), (b"LOG_NOTICE", 2.0), (b"LOG_WARNING", 3.0)];
 
@@ -87,14 +87,13 @@ fn add_numbers(stack: &mut Stack, numbers: &[(&[u8], f64)]) {
     }
 }
 
-/// Raises an error table with this text. The text gets the code ERR.
+/// Creates an error table with this text, preceded by the code ERR, and raises it in Lua.
 pub(crate) fn raise_table(stack: &mut Stack, text: &str) -> Raise {
     push_error(stack, text.as_bytes());
     Raise
 }
 
-/// The maximum number of words of a command (its name and arguments) whose list needs no
-/// allocation.
+/// The maximum number of words of a command (its name and arguments) that need no allocation.
 const WORDS_INLINE: usize = 16;
 
 /// Checks the arguments of `call`, `pcall` and `acl_check_cmd`: the words of a command. Replaces
@@ -169,7 +168,8 @@ fn pcall(stack: &mut Stack) -> Returns {
     }
 }
 
-/// Runs the command on the stack and pushes its reply. Returns true if the reply is an error.
+/// Runs the command whose words are on Lua's stack, and pushes its reply. Returns true if the reply
+/// is an error.
 fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
     let count = prepare_words(stack)?;
     let protocol = stack.context().protocol.get();

@@ -88,10 +88,10 @@ fn pcall(stack: &mut Stack) -> Returns {
     Ok(3)
 }
 
-/// Handles `xpcall`. If the hook ends the script, Lua calls the error handler while the hook still
-/// runs, and no hook can end the handler. So the script's own handler must not run then. Lua gets a
-/// function of ours as the handler. It calls the script's handler, but raises at once in a stopped
-/// script.
+/// Handles `xpcall`. If the server stops the script, Lua calls the script's error handler from
+/// within the hook (the periodic call of our code). There no further hook can end the handler. So
+/// Lua gets a function of ours as the handler: it calls the script's own handler, but raises at
+/// once in a stopped script.
 fn xpcall(stack: &mut Stack) -> Returns {
     if stack.kind(2) == Type::None {
         return Err(stack.raise_argument(2, "value expected"));
@@ -106,9 +106,9 @@ fn xpcall(stack: &mut Stack) -> Returns {
     Ok(stack.top() as usize)
 }
 
-/// The longest text that `load` gathers, in bytes.
+/// The maximum length of the text that `load` gathers, in bytes.
 const TEXT_LEN_MAX: usize = 512 << 20;
-/// The length at which the name of a chunk is cut, in bytes.
+/// The maximum length of the name of a chunk (a compiled text), in bytes; the rest is cut off.
 const CHUNK_NAME_LEN_MAX: usize = 1 << 16;
 
 fn loadstring(stack: &mut Stack) -> Returns {

@@ -27,7 +27,7 @@ pub trait Commands {
 
     /// Handles `redis.acl_check_cmd`: returns true if the script's user may run this command.
     ///
-    /// If no command with these words exists, for any user.
+    /// Returns an error if no such command exists.
     fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall>;
 }
 
@@ -45,8 +45,8 @@ pub enum NoSuchCall {
 pub enum Stop {
     /// A stop by SCRIPT KILL or FUNCTION KILL. The client gets Redis' error for it.
     Killed,
-    /// A stop after which the caller runs the script again, for example alone. The run ends with
-    /// [`crate::RunError::Again`] and without a reply.
+    /// A stop after which the caller runs the script again, for example as the exclusive owner of
+    /// the keyspace. The run ends with [`crate::RunError::Again`] and without a reply.
     Again,
 }
 

@@ -30,7 +30,7 @@ pub enum Received {
 pub(crate) const BREAKPOINTS_MAX: usize = 64;
 /// The default length at which lines of values are cut, in bytes.
 const LEN_BYTES_DEFAULT: usize = 256;
-/// The limit of log lines that are not sent yet, in bytes. Lines beyond it are dropped.
+/// The maximum size of unsent log lines, in bytes. Further lines are dropped.
 const LOG_BYTES_MAX: usize = 64 << 20;
 /// The limit of input that is not yet a whole command, in bytes.
 pub(crate) const INPUT_BYTES_MAX: usize = 1 << 20;

@@ -55,7 +55,7 @@ fn place(stack: &Stack) -> Option<(Vec<u8>, i32)> {
     place.map(|place| (place.source, place.line))
 }
 
-/// Returns bytes that distinguish the handled error from others: its text, or its address.
+/// Returns bytes that identify the handled error: its text, or the address of its table.
 fn identity(stack: &Stack) -> Vec<u8> {
     match stack.bytes(1) {
         Some(text) => text.to_vec(),

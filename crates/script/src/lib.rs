@@ -48,7 +48,7 @@ pub use sha::{Sha, ShaMap};
 pub use vm::{Call, CompileError, ErrorReply, FunctionName, Library, LibraryError, RunError, Vm};
 
 /// Checks with one fuzz input that our pattern functions give the same results as Lua's own. The
-/// first byte of the input gives the length of the pattern; the pattern and the subject follow.
+/// first byte of `data` is the length of the pattern; the pattern and the subject follow.
 ///
 /// # Panics
 /// If a result differs.

@@ -1,11 +1,11 @@
 //! Matching of Lua 5.1's patterns, without recursion and interruptible.
 //!
-//! PUC Lua's matcher calls itself for each item that may match in several ways, and some patterns
-//! take it years. This matcher keeps the other ways on a stack of its own ([`Backtrack`]), the last
-//! on top. When an item does not match, it backtracks to the last one. It counts its steps, and
-//! asks every [`STEPS`] steps if it may continue.
+//! PUC Lua's matcher calls itself for each item that may match in several ways, and for some
+//! patterns it would take years. This matcher keeps the untried ways on a stack of its own
+//! ([`Backtrack`]), the newest on top. When an item does not match, it goes back to the newest one.
+//! It counts its steps, and asks every [`STEPS`] steps if it may continue.
 //!
-//! All else is as in `lstrlib.c`: a pattern ends at its first zero byte, and an error in the
+//! Everything else is as in `lstrlib.c`: a pattern ends at its first zero byte, and an error in the
 //! pattern is found when the matcher reaches it.
 //!
 //! Sets (`[…]`) become bitmaps when the matcher first reaches them. Positions are offsets, so that
@@ -13,7 +13,8 @@
 
 /// The maximum number of captures in a pattern.
 const CAPTURES_MAX: usize = 32;
-/// The maximum number of choices on a matcher's stack. PUC Lua needs a frame of C's stack for each.
+/// The maximum number of untried choices on a matcher's stack. PUC Lua would need a frame of the C
+/// stack for each.
 const CHOICES_MAX: usize = 100_000;
 /// The capacity above which the stack of choices is not kept for the next pattern.
 const CHOICES_KEPT_MAX: usize = 1024;
@@ -170,7 +171,8 @@ pub(crate) enum CaptureEnd {
     At(usize),
 }
 
-/// A choice to change, or a capture to undo, when a later item does not match.
+/// An entry of the matcher's stack: a choice to change, or a capture to undo, when a later item
+/// does not match.
 #[derive(Clone, Copy)]
 enum Backtrack {
     /// `*`, `+`: the item may match fewer bytes, at most `most` after `from`; then `rest` follows.
@@ -274,7 +276,7 @@ impl Matcher {
         }
     }
 
-    /// Counts steps; after [`STEPS`], asks whether the matcher may continue.
+    /// Counts steps; after [`STEPS`] steps, asks if the matcher may continue.
     #[inline]
     pub(crate) fn step<E>(&mut self, count: usize, ask: Ask<'_, E>) -> Result<(), Failure<E>> {
         self.steps += count;

@@ -1,7 +1,8 @@
 //! The global variables of scripts: Lua's own libraries without access to the outside, our
 //! libraries, and `redis`.
 //!
-//! Values that live as long as the state are at the bottom of its stack, at the indices named here.
+//! Values that live as long as the Lua state are at the bottom of its stack, at the fixed indices
+//! that this file names.
 
 use crate::libraries::{bits, cjson, cmsgpack, strings, structs};
 use crate::lua::{Function, Returns, Stack, State};
@@ -21,14 +22,15 @@ pub(crate) const LIBRARIES: i32 = 4;
 pub(crate) const REGISTERED: i32 = 5;
 /// The stack index of the error handler of scripts and functions.
 pub(crate) const HANDLER: i32 = 6;
-/// The stack index of the table of global variables of scripts, without its shell.
+/// The stack index of the table of global variables of scripts: the table itself, not its read-only
+/// stand-in.
 pub(crate) const GLOBALS: i32 = 7;
 /// The stack index of the table of global variables of libraries' functions.
 pub(crate) const FUNCTION_GLOBALS: i32 = 8;
 /// The stack index of the table of global variables of libraries that are being loaded.
 pub(crate) const LOADING_GLOBALS: i32 = 9;
-/// The stack index of the shell of `FUNCTION_GLOBALS` and `LOADING_GLOBALS`. Its metatable's
-/// `__index` is one of them at a time.
+/// The stack index of the read-only stand-in (shell) of `FUNCTION_GLOBALS` and `LOADING_GLOBALS`.
+/// Its metatable's `__index` is one of them at a time.
 pub(crate) const LIBRARY_SHELL: i32 = 10;
 /// The stack index of the text `KEYS`.
 pub(crate) const KEYS_NAME: i32 = 11;
@@ -248,7 +250,7 @@ fn push_missing(stack: &mut Stack) {
     stack.raw_set_field(-2, b"__index");
 }
 
-/// Puts a shell in front of the global variables on top.
+/// Puts a read-only stand-in (shell) in place of the table of global variables on top of the stack.
 fn push_shell_of_globals(stack: &mut Stack) {
     shell::wrap_with_metatable(stack);
     push_missing(stack);

@@ -1,9 +1,10 @@
 //! Tables that scripts may read but not change: the libraries and the global variables.
 //!
-//! Lua 5.1 has no read-only tables. Scripts see an empty table, the shell, in front of the table
-//! with the contents. The shell's metatable allows reads and refuses writes. Functions that would
-//! bypass the metatable (`next`, `rawset` …) are replaced by ours, which recognize shells by their
-//! addresses. `lua::Context` keeps these addresses; shells live as long as the state.
+//! Lua 5.1 has no read-only tables. Instead of the table with the contents, scripts see an empty
+//! table, the *shell*. The shell's metatable forwards reads to the contents and refuses writes.
+//! Functions that would bypass the metatable (`next`, `rawset` …) are replaced by ours, which
+//! recognize shells by their addresses. `lua::Context` keeps these addresses; shells live as long
+//! as the state.
 
 use crate::lua::{Raise, Returns, Stack, Type};
 

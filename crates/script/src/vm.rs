@@ -48,7 +48,7 @@ pub enum RunError {
     Killed(ErrorReply),
     /// A stop by [`crate::Stop::Again`]; no reply was written.
     Again,
-    /// A script or function that is not loaded in this `Vm`: compile or load it first.
+    /// The script or function is not loaded in this `Vm`. The caller must compile or load it first.
     Missing,
 }
 
@@ -312,9 +312,9 @@ impl Vm {
         self.state.used_bytes()
     }
 
-    /// Returns true if scripts use too much memory: over half of the memory limit above
-    /// `floor_bytes`, after a garbage collection. `floor_bytes` is the memory of the state without
-    /// scripts. The caller then evicts compiled scripts, to make room for new ones.
+    /// Returns true if scripts use too much memory even after a garbage collection: more than
+    /// `floor_bytes` plus half of the memory limit. `floor_bytes` is the memory of the state
+    /// without scripts. The caller then evicts compiled scripts, to make room for new ones.
     pub fn is_crowded(&mut self, floor_bytes: usize) -> bool {
         let limit_bytes = self.state.context().limit_bytes();
         let threshold_bytes = floor_bytes + limit_bytes.saturating_sub(floor_bytes) / 2;

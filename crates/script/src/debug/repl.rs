@@ -6,7 +6,7 @@ use crate::api::raise_table;
 use crate::debug_state::{BREAKPOINTS_MAX, INPUT_BYTES_MAX, Received};
 use crate::lua::{Raise, Stack, Type};
 
-/// The way in which the client ended a stop of the script.
+/// The reason why the client's commands at a stop of the script have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
     /// A command of the client that lets the script continue.
@@ -17,7 +17,7 @@ pub(super) enum Served {
 
 /// The default number of lines that `list` shows before and after the current one.
 const CONTEXT_LINES: i64 = 5;
-/// The least length that `maxlen` can set, in bytes.
+/// The minimum length that `maxlen` can set, in bytes.
 const LEN_BYTES_MIN: i64 = 60;
 /// The name that errors in the client's code show.
 const EVAL_NAME: &std::ffi::CStr = c"@ldb_eval";
@@ -152,7 +152,7 @@ fn list_around(stack: &Stack, line: i64, context: i64) {
 }
 
 /// Handles `print variable`: logs the local variable of this name, from the innermost function that
-/// has one. If there is none, `KEYS` and `ARGV` name the global variables.
+/// has one. If no function has one, `KEYS` and `ARGV` are looked up as global variables.
 fn print(stack: &mut Stack, name: &[u8]) {
     let mut level = 0;
     while stack.function_at(level).is_some() {

@@ -18,8 +18,8 @@ pub(crate) const FUNCTIONS: [(&[u8], Function); 12] = [
     (b"tohex", to_hex),
 ];
 
-/// Converts a number to 32 bits: rounds it to an integer, halves to even, and takes it modulo 2^32.
-/// These are the low bits of its sum with 2^52 + 2^51.
+/// Converts an argument to 32 bits: rounds it to the nearest integer (halves to even), and takes it
+/// modulo 2^32. These are the low bits of its sum with 2^52 + 2^51.
 fn bits(stack: &Stack, argument: i32) -> Result<u32, Raise> {
     const SHIFTED: f64 = 6_755_399_441_055_744.0;
     Ok((stack.check_number(argument)? + SHIFTED).to_bits() as u32)

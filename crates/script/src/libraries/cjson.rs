@@ -23,7 +23,8 @@ pub(crate) const FUNCTIONS: [(&[u8], Function); 9] = [
 /// The texts that describe the library.
 pub(crate) const TEXTS: [(&[u8], &[u8]); 2] = [(b"_NAME", b"cjson"), (b"_VERSION", b"2.1.0")];
 
-/// The maximum depth that the thread's stack allows, whatever depth scripts set.
+/// The maximum nesting depth that fits the thread's stack. It applies even if scripts set a higher
+/// limit.
 const DEPTH_MAX: i32 = 1500;
 /// The number of values after which the server is asked again if the script may continue.
 const VALUES_PER_INTERRUPT: usize = 10_000;
@@ -81,7 +82,7 @@ fn set(stack: &mut Stack, settings: Settings) {
     stack.pop(1);
 }
 
-/// Checks the number of arguments, and adds nil for missing ones.
+/// Checks that there are at most `arguments` arguments, and pushes nil for missing ones.
 fn begin(stack: &mut Stack, arguments: i32) -> Result<(), Raise> {
     if stack.top() > arguments {
         return Err(stack.raise_argument(arguments + 1, "found too many arguments"));
@@ -393,8 +394,8 @@ fn lua_type_name(stack: &Stack, index: i32) -> &'static str {
 
 // Decoding.
 
-/// The number of bytes of work, as [`Stack::work`] counts them, for each byte of decoded text.
-/// Decoding a byte takes longer than copying one: a short text may contain many tables.
+/// The number that is passed to [`Stack::work`] for each byte of decoded text. It is higher than
+/// for copying, because decoding a byte takes longer: a short text may contain many tables.
 const WORK_PER_BYTE: usize = 32;
 
 fn decode(stack: &mut Stack) -> Returns {
@@ -427,8 +428,8 @@ fn decode(stack: &mut Stack) -> Returns {
     done.map(|()| 1)
 }
 
-/// The kind of a token of the text. Its value, if it has one, is in the [`Decoder`]. So a token
-/// fits a register, and is not stored to memory and read back.
+/// The kind of a token of the JSON text. The value of a number or string is in the [`Decoder`]. So
+/// a token fits a register, and need not pass through memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     ObjectBegin,

@@ -19,7 +19,7 @@ const NESTING_MAX: usize = 16;
 /// The maximum depth of unpacked tables. At a greater depth, Redis exceeds Lua's stack, and this
 /// code would exceed the thread's stack.
 const DEPTH_MAX: usize = 3990;
-/// The number of values on Lua's stack above which no further value is unpacked.
+/// The maximum number of values on Lua's stack; when it is reached, no further value is unpacked.
 const TOP_MAX: i32 = 7990;
 /// The number of values after which the server is asked again if the script may continue.
 const VALUES_PER_INTERRUPT: usize = 10_000;
@@ -318,7 +318,7 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
-    /// Begins a table within others; raises an error if there are too many.
+    /// Enters a nested table. Raises the error `too_deep` if too many tables are nested.
     fn descend(&mut self, stack: &Stack, too_deep: &[u8]) -> Result<(), UnpackError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX { Err(stack.raise_here(too_deep).into()) } else { Ok(()) }

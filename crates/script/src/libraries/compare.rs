@@ -1,5 +1,5 @@
-//! A comparison of our pattern functions with Lua's own in one state. Both must give the same
-//! results and errors. Used by tests and a fuzz target.
+//! A comparison of our pattern functions with Lua's own, within one Lua state. Both must give the
+//! same results and errors. Used by tests and a fuzz target.
 
 use super::strings;
 use crate::errors;

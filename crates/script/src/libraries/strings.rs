@@ -4,7 +4,8 @@ use crate::errors;
 use crate::lua::{BuiltinStringFn, Function, Raise, Returns, Stack, Type};
 use crate::pattern::{CaptureEnd, Failure, Matcher, Texts};
 
-/// The functions that replace Lua's own. `gsub` replaces Lua's own as well, but has an upvalue.
+/// The functions that replace Lua's own, each with Lua's function for cheap calls. `gsub` also
+/// replaces Lua's own, but has an upvalue and is added separately.
 pub(super) const FUNCTIONS: [(&[u8], BuiltinStringFn, Function); 5] = [
     (b"find", BuiltinStringFn::Find, find),
     (b"match", BuiltinStringFn::Match, first_match),
@@ -24,7 +25,8 @@ pub(crate) fn add(stack: &mut Stack) {
     stack.raw_set_field(-2, b"gsub");
 }
 
-/// The number of bytes that are compared one by one before a search in linear time begins.
+/// The number of bytes that are compared by the simple search before it changes to a search in
+/// linear time.
 const NAIVE_BYTES: usize = 4096;
 
 /// Converts a position to an offset, as `lstrlib.c` does: a negative position counts from the end.
@@ -68,7 +70,7 @@ fn anchored<'a>([subject, pattern]: [&'a [u8]; 2]) -> (Texts<'a>, bool) {
     }
 }
 
-/// Raises the error that a failed match returned.
+/// Converts the failure of a match to an error that is raised in Lua.
 fn raise(stack: &Stack, failure: Failure<Raise>) -> Raise {
     match failure {
         Failure::Pattern(text) => stack.raise_here(text.as_bytes()),
@@ -327,7 +329,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Finds the next match, and writes the text before it.
+    /// Finds the next match, and appends the text before it to `out`.
     #[inline]
     fn next(
         &self,
@@ -361,7 +363,8 @@ impl Cursor {
     }
 }
 
-/// Writes the subject with its matches replaced by the text at 3; returns the number of matches.
+/// Appends the subject to `out`, with its matches replaced by the template text at stack index 3.
+/// Returns the number of matches.
 fn replace_by_template(
     stack: &Stack,
     matcher: &mut Matcher,
@@ -380,8 +383,8 @@ fn replace_by_template(
     Ok(cursor.count)
 }
 
-/// Writes the subject with its matches replaced by results of the function or table at 3. Returns
-/// the number of matches.
+/// Appends the subject to `out`, with its matches replaced by results of the function or table at
+/// stack index 3. Returns the number of matches.
 fn replace_by_calls(
     stack: &mut Stack,
     matcher: &mut Matcher,
@@ -410,7 +413,7 @@ fn append(stack: &Stack, out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Raise> {
     stack.work(bytes.len())
 }
 
-/// Appends the result of the function or table for a match.
+/// Appends the replacement of a match: the result of the function or table at stack index 3.
 fn add_result(stack: &mut Stack, matcher: &Matcher, span: Span, out: &mut Vec<u8>) -> Result<(), Raise> {
     if stack.kind(3) == Type::Function {
         stack.push_value(3);
@@ -434,7 +437,7 @@ fn add_result(stack: &mut Stack, matcher: &Matcher, span: Span, out: &mut Vec<u8
     Ok(())
 }
 
-/// Appends a text in which `%1` stands for a capture.
+/// Appends a template text, in which `%1` stands for the first capture.
 #[inline]
 fn add_template(
     stack: &Stack,
@@ -462,7 +465,8 @@ fn add_template(
 /// The maximum length of a chain of `__index` values that a lookup follows.
 const INDEX_STEPS_MAX: usize = 100;
 
-/// Replaces the key on top by its value in the table at 3, with metamethods.
+/// Replaces the key on top of the stack by its value in the table at stack index 3, with
+/// metamethods.
 fn get(stack: &mut Stack) -> Result<(), Raise> {
     stack.push_value(3);
     for _ in 0..INDEX_STEPS_MAX {

@@ -27,7 +27,7 @@ const ALL_BYTES_MAX: usize = 1 << 20;
 /// later.
 const AHEAD: usize = 4;
 
-/// Unused blocks of one size: addresses of live allocations of [`layout_of`].
+/// The kept blocks of one size: addresses of live allocations with [`layout_of`] this size.
 #[derive(Default)]
 struct Stack(Vec<NonNull<u8>>);
 
@@ -101,7 +101,7 @@ impl Blocks {
     }
 
     /// Makes a block larger or smaller, and returns its address. Returns null if there is no
-    /// memory; the block then stays as it is.
+    /// memory; the block then stays unchanged.
     ///
     /// `block` has `old_len` bytes and was returned by this `Blocks`. The caller does not use its
     /// address again unless null is returned. `len` is at least 1.

@@ -1,4 +1,4 @@
-//! The data of one Lua state besides Lua's own.
+//! The data of one Lua state that our code keeps in addition to Lua's own data.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
@@ -19,7 +19,7 @@ const WORKED_BYTES_MAX: usize = 4 << 20;
 /// A place in a script: source and line.
 pub(crate) type Place = (Vec<u8>, i32);
 
-/// The data of one Lua state. Lua passes its address to the allocator.
+/// The data of one Lua state. Lua passes its address to our allocator and functions.
 pub(crate) struct Context {
     /// Free blocks, kept for Lua's next allocations.
     pub(super) blocks: Blocks,
@@ -120,7 +120,7 @@ impl Context {
         }
     }
 
-    /// Calls `ask` with the server; returns `None` outside of a run.
+    /// Calls `ask` with the server; returns `None` if no script runs.
     pub(crate) fn with_commands<R>(&self, ask: impl FnOnce(&mut dyn Commands) -> R) -> Option<R> {
         let mut commands = self.commands.take()?;
         // SAFETY: `State::with_commands` stored this address, and borrows its target mutably until
@@ -130,7 +130,7 @@ impl Context {
         Some(result)
     }
 
-    /// Asks the server, in the middle of long work, whether the script may continue.
+    /// Asks the server, in the middle of long work, if the script may continue.
     pub(crate) fn interrupt(&self) -> Result<(), Stop> {
         self.worked_bytes.set(0);
         if let Some(stop) = self.stopped.get() {

@@ -8,11 +8,11 @@ use mlua_sys as ffi;
 use super::context::Context;
 use crate::commands::{Commands, Stop};
 
-/// A marker that an error is to be raised: the value on top of the stack.
+/// The marker that a function failed: the value on top of the stack must be raised as an error.
 #[derive(Debug)]
 pub(crate) struct Raise;
 
-/// The result of a function: the number of values on top of the stack that it returns.
+/// The result of a function: on success, the number of values on top of the stack that it returns.
 pub(crate) type Returns = Result<usize, Raise>;
 
 /// A function of ours that Lua can call.
@@ -59,9 +59,8 @@ pub(crate) struct Stack {
     spare_top: i32,
 }
 
-/// The first fields of a `lua_State`. Each read or push needs the number of values or their types.
-/// Reading them here costs less than calling Lua's functions. unit.c does not compile if this
-/// layout differs.
+/// The first fields of a `lua_State`. Each read or push needs them: reading them here costs less
+/// than calling Lua's functions. unit.c does not compile if this layout differs.
 #[repr(C, align(8))]
 struct Head {
     _header: [u8; 16],
@@ -114,7 +113,7 @@ impl Stack {
         unsafe { self.context.as_ref() }
     }
 
-    /// Calls `ask` with the server; returns `None` outside of a run.
+    /// Calls `ask` with the server; returns `None` if no script runs.
     pub(crate) fn with_commands<R>(
         &mut self,
         ask: impl FnOnce(&mut Self, &mut dyn Commands) -> R,
@@ -135,7 +134,7 @@ impl Stack {
         count as i32
     }
 
-    /// Returns the type of a value, by Lua's numbers.
+    /// Returns the type of a value as Lua's number for it.
     ///
     /// # Safety
     /// `place` is between 1 and the top.
@@ -184,7 +183,7 @@ impl Stack {
         assert!(has_room, "functions that nest or push much ask for room first");
     }
 
-    /// Converts `index` to a place from the bottom; returns `None` if there is no value.
+    /// Converts `index` to an index from the bottom; returns `None` if there is no value.
     #[inline]
     fn place(&self, index: i32) -> Option<c_int> {
         let top = self.top();
@@ -261,7 +260,8 @@ impl Stack {
         if self.kind(index) == Type::String { self.text(index) } else { None }
     }
 
-    /// Returns the bytes of a string. Replaces a number by its text: never use it on `next` keys.
+    /// Returns the bytes of a string. Replaces a number on the stack by its text, so it must not be
+    /// used on the keys of `next`.
     pub(crate) fn text(&self, index: i32) -> Option<&[u8]> {
         let place = self.place(index)?;
         let mut len = 0;
@@ -674,7 +674,7 @@ impl Stack {
         self.raise(STOPPED)
     }
 
-    /// Asks, in the middle of long work, whether the script may continue.
+    /// Asks the server, in the middle of long work, if the script may continue.
     pub(crate) fn interrupt(&self) -> Result<(), Raise> {
         self.context().interrupt().map_err(|_| {
             self.note_stop();
@@ -714,7 +714,7 @@ impl Stack {
         if self.context().stopped.get().is_some() { Err(self.raise(STOPPED)) } else { Ok(()) }
     }
 
-    /// Returns true if so much of the thread's stack is used that no coroutine may start another.
+    /// Returns true if too much of the thread's stack is used for a further coroutine.
     pub(crate) fn is_deep(&self) -> bool {
         const USED_BYTES_MAX: usize = 256 << 10;
         self.context().stack_start.get().abs_diff(stack_address()) > USED_BYTES_MAX
@@ -732,7 +732,7 @@ impl Stack {
         Some(info)
     }
 
-    /// Returns the function at a level of the call stack; 0 is the running one.
+    /// Returns the function at level `level` of the call stack; level 0 is the running function.
     pub(crate) fn function_at(&self, level: i32) -> Option<CallFrame> {
         let info = self.info(level, c"Sl")?;
         // SAFETY: `lua_getinfo` with "S" has set it.
@@ -760,7 +760,7 @@ impl Stack {
         (!name.is_null()).then(|| unsafe { text_of(name) }.to_vec())
     }
 
-    /// Pushes a global variable, or nil. Reads the table behind the shell of global variables.
+    /// Pushes a global variable, or nil. Reads the table itself, not its shell.
     pub(crate) fn push_global(&mut self, name: &[u8]) {
         self.reserve(1);
         // SAFETY: there is room.

@@ -16,13 +16,14 @@ pub(crate) struct State {
     l: *mut ffi::lua_State,
     context: NonNull<Context>,
     stack: Stack,
-    /// The memory that the last whole collection left, in bytes.
+    /// The memory that Lua held after the last full garbage collection, in bytes.
     left_bytes: usize,
 }
 
-/// The memory below which Lua alone decides when to collect, in bytes.
+/// The memory below which only Lua itself decides when to collect garbage, in bytes.
 const LEFT_ALONE_BYTES_MAX: usize = 4 << 20;
-/// The growth since the last whole collection above which there is another one.
+/// The maximum growth factor of Lua's memory since the last full collection; above it, there is
+/// another one.
 const GROWTH_MAX: usize = 4;
 
 /// PUC Lua's own libraries.
@@ -63,7 +64,8 @@ impl State {
         &mut self.stack
     }
 
-    /// Resets the data about the last run. Calls `work`, during which the server is accessible.
+    /// Resets the data about the last run, and calls `work`. During the call, scripts can use the
+    /// server.
     pub(crate) fn with_commands<R>(
         &mut self,
         commands: &mut dyn Commands,
@@ -113,12 +115,13 @@ impl State {
     }
 
     /// Collects garbage if Lua holds over three quarters of its memory limit, or much more than the
-    /// last whole collection left. Lua 5.1 does not collect when it is refused memory.
+    /// last full collection left. Lua 5.1 does not collect when it is refused memory.
     ///
-    /// In all other cases Lua decides. By default, it collects when it holds twice the memory that
-    /// the last collection left. Later collections would spread a few hot values over more memory
-    /// than the cache holds (docs/performance.md). But a collection during a script that holds much
-    /// leaves much, and the next one would come after twice as much garbage.
+    /// In all other cases Lua decides. By default, Lua collects when it holds twice the memory that
+    /// the last collection left. A higher factor would spread frequently used values over more
+    /// memory than the CPU cache holds (docs/performance.md). But a collection during a script that
+    /// holds much memory leaves much of it, and the next one would come only after twice as much
+    /// garbage.
     pub(crate) fn collect_if_large(&mut self) {
         let used_bytes = self.used_bytes();
         let is_near_limit = used_bytes > self.context().limit_bytes.get() / 4 * 3;
@@ -183,7 +186,7 @@ impl Drop for State {
     }
 }
 
-/// The size from which allocations are counted as work, in bytes.
+/// The minimum size of an allocation that counts as work ([`Context::work`]), in bytes.
 const COUNTED_BYTES_MIN: usize = 1024;
 
 /// Allocates, resizes or frees a block of Lua. The memory is from the process' allocator, with a
@@ -220,7 +223,7 @@ unsafe extern "C" fn allocate(
     }
 }
 
-/// Handles the other calls of [`allocate`]: returns a block of `len` bytes that replaces `old`, or
+/// Handles the rare calls of [`allocate`]: returns a block of `len` bytes that replaces `old`, or
 /// null.
 ///
 /// `old` was allocated by [`allocate`] with that length. The caller does not use its address again

@@ -1,5 +1,5 @@
-//! Sessions of the debugger with extreme commands. Each ends with the reply of the script or an
-//! error, and the process does not crash.
+//! Tests of the debugger: sessions with extreme commands. Each must end with the reply of the
+//! script or an error, and the process must not crash.
 
 use std::collections::VecDeque;
 

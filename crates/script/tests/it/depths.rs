@@ -1,6 +1,6 @@
-//! Scripts and libraries of extreme depth and length. The parser, calls, metamethods, error
-//! handlers and the libraries each have a limit. Every program ends with values or an error, and
-//! the state can still run scripts afterwards.
+//! Tests of scripts and libraries of extreme depth and length. The parser, calls, metamethods,
+//! error handlers and the libraries each have a limit. Every program must end with values or an
+//! error, and the state must still be able to run scripts afterwards.
 
 use resp::Protocol;
 use script::Vm;

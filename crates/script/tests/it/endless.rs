@@ -1,5 +1,5 @@
-//! Scripts of `endless.txt`, which never end, or only after hours. Each script must ask the server
-//! often enough if it may continue. It must end if it may not, and leave no memory in use.
+//! Tests of the scripts in `endless.txt`, which never end, or only after hours. Each must ask the
+//! server often enough if it may continue. It must end if it may not, and leave no memory in use.
 
 use std::time::Duration;
 

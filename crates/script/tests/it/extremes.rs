@@ -1,6 +1,6 @@
-//! Every function that a script can reach, with extreme numbers, sizes, types and depths in every
-//! argument. Each call ends with values or an error, and the process does not crash. Under
-//! AddressSanitizer the C code of Lua is instrumented as well.
+//! Tests of every function that a script can reach, with extreme numbers, sizes, types and depths
+//! in every argument. Each call must end with values or an error, and the process must not crash.
+//! Under AddressSanitizer the C code of Lua is instrumented as well.
 //!
 //! `SAKER_EXTREMES=1000000` sets the number of calls; the seed is printed.
 

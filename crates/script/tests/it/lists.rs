@@ -1,4 +1,5 @@
-//! `KEYS` and `ARGV`: a script gets its own texts, whatever earlier scripts did to the tables.
+//! Tests of `KEYS` and `ARGV`: a script must get exactly its own texts, although the tables are
+//! reused and earlier scripts may have changed them.
 
 use resp::Protocol;
 use script::{Call, Sha, Vm};
@@ -17,7 +18,7 @@ for _, list in ipairs({KEYS, ARGV}) do
 end
 return table.concat(out, ' ')";
 
-/// Changes that scripts may make to the tables.
+/// Scripts that change the tables `KEYS` and `ARGV` in all ways that are permitted.
 const MEDDLERS: &[&str] = &[
     "KEYS[1] = 'other'",
     "KEYS[1] = nil",

@@ -1,5 +1,5 @@
-//! Programs with the replies of a real Redis 8.0.2, byte for byte, and tests that scripts do not
-//! affect each other.
+//! Tests with programs whose replies must equal those of a real Redis 8.0.2, byte for byte, and
+//! tests that scripts do not affect each other.
 
 mod debugger;
 mod depths;

@@ -1,4 +1,4 @@
-//! The flaws of Lua 5.1.5, of 2012, that `src/lua/patches` fixes.
+//! Tests of the fixes in `src/lua/patches` for flaws of Lua 5.1.5, which is from 2012.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ fn issue_33_all_bytes_of_a_text_are_hashed() {
 /// The reply of Redis 8.0.2 to the program that adds eight long keys to a table.
 const ORDER: &str = "$8 48271635";
 
-/// Returns the least CPU time of three calls of `work`.
+/// Returns the shortest CPU time of three calls of `work`.
 fn cpu_time(mut work: impl FnMut()) -> Duration {
     let used = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

@@ -1,6 +1,6 @@
-//! The programs of `programs.txt` and other files. A line with a program begins with `> `. The next
-//! lines are its replies in RESP2 (`2 `) and RESP3 (`3 `), as EVAL program 0 a b returns them.
-//! Bytes are written as by `escape_ascii`.
+//! Tests with the programs of `programs.txt` and other files. A line with a program begins with `>
+//! `. The next lines are its replies in RESP2 (`2 `) and RESP3 (`3 `), as EVAL program 0 a b
+//! returns them. Bytes are written as by `escape_ascii`.
 
 use resp::Protocol;
 use script::Vm;
