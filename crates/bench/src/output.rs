@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::results::{ClientBound, LatencySummary, Settings, Transport};
 
-    /// Returns a result with easily recognised figures.
+    /// Returns a result with figures that are easy to recognise in the output.
     fn result() -> RunResult {
         RunResult {
             test: "SET".to_owned(),

@@ -73,7 +73,7 @@ pub struct EngineFacts {
     /// The settings from CONFIG GET: maxmemory, save, appendonly, io-threads and others. Settings
     /// that the engine does not have are absent.
     pub settings: BTreeMap<String, String>,
-    /// The reason why the engine was left out; `None` if it was measured.
+    /// The reason why the engine was left out of the study; `None` if it was measured.
     pub left_out: Option<String>,
 }
 

@@ -37,8 +37,8 @@ use net::{
 use rustix::net::sockopt::set_socket_linger;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The limit of bytes in transit in one direction of a connection. At this limit the relay stops
-/// receiving from the sender, like the window of a TCP connection.
+/// The maximum number of bytes in transit in one direction of a connection. When it is reached, the
+/// relay stops receiving from the sender, like a full window of a TCP connection.
 const WINDOW_LEN_BYTES: usize = 1024 * 1024;
 /// The maximum number of clients whose connections wait until the relay accepts them.
 const BACKLOG: u32 = 4096;

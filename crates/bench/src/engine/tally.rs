@@ -17,10 +17,10 @@ const ERROR_KINDS_MAX: usize = 64;
 /// The maximum length of an error kind's name, in bytes.
 const ERROR_KIND_LEN_MAX: usize = 32;
 /// The share of the wall time from which a thread of the load generator counts as the bottleneck.
-/// It includes the CPU time and the wait for a processor.
+/// The thread's CPU time and its wait for a processor are compared with it.
 const BUSY_MIN: f64 = 0.95;
-/// The largest share of the mean latency that may come from late sending in an open loop. Above it,
-/// the run counts as client-bound.
+/// The maximum share of the mean latency that may come from late sending in an open loop. Above it,
+/// the run counts as client-bound: the load generator was the bottleneck.
 const LATE_SHARE_MAX: f64 = 0.1;
 /// The mean delay of late sending, in microseconds, that is acceptable whatever the mean latency
 /// is.

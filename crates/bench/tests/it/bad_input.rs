@@ -1,5 +1,5 @@
-//! Servers that reject or close connections, and invalid arguments. Each gives one clear line, exit
-//! code 2 and the results measured up to then.
+//! Tests of servers that reject or close connections, and of invalid arguments. Each must give one
+//! clear line, exit code 2 and the results measured up to then.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

@@ -1,5 +1,5 @@
-//! Runs and studies that end early: by Ctrl-C, or because a server closes its connections or stops
-//! replying.
+//! Tests of runs and studies that end early: by Ctrl-C, or because a server closes its connections
+//! or stops replying.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

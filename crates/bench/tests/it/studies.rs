@@ -1,4 +1,5 @@
-//! Studies that fail: one clear line, exit code 2, and reports of the measured part.
+//! Tests of studies that fail: they must give one clear line, exit code 2, and reports of the
+//! measured part.
 
 use std::fs;
 use std::path::Path;

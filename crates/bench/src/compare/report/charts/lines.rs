@@ -29,9 +29,9 @@ pub struct Dot {
     pub x: f64,
     /// The vertical value.
     pub y: f64,
-    /// The text of the tooltip, without the name of the engine.
+    /// The ends of the whisker: the confidence interval of `y`; `None` for no whisker.
     pub interval: Option<(f64, f64)>,
-    /// The text of the tooltip of the dot.
+    /// The text of the dot's tooltip, without the name of the engine.
     pub label: String,
     /// The text beside the dot; empty for none.
     pub text: String,
