@@ -1,6 +1,5 @@
-//! The pages generated from records and examples: docs/commands, options and metrics, and
-//! packaging/saker.conf. Also docs/unsafe.md, generated from the sources (tidy checks that it is
-//! current).
+//! The generated pages: docs/commands, options and metrics, and packaging/saker.conf come from
+//! records and examples. docs/unsafe.md comes from the sources; tidy checks that it is current.
 //!
 //! Only the server crate has all records. Examples of that crate therefore write the pages, so that
 //! other tasks of xtask need not build the server.

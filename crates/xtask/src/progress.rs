@@ -59,7 +59,7 @@ pub enum Lane {
 /// All lanes.
 const LANES: [Lane; 3] = [Lane::Sources, Lane::Models, Lane::Servers];
 
-/// The way to go on after a step whose `run` returned an error.
+/// The treatment of a step whose `run` returned an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterFailure {
     /// The run stops: no further step begins.
@@ -78,7 +78,7 @@ pub struct Step {
     pub remedy: &'static str,
     /// The sequence to which the step belongs.
     pub lane: Lane,
-    /// The way to go on if `run` returns an error.
+    /// The treatment of the step if `run` returns an error.
     pub after_failure: AfterFailure,
     /// The function that does the work of the step. It returns an error if the step failed as a
     /// whole.
@@ -157,7 +157,7 @@ impl Selection {
     }
 }
 
-/// The numbers of steps that passed, failed and were skipped.
+/// The numbers of steps that passed, failed and were skipped in one run.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct Tally {
     passed: usize,

@@ -9,8 +9,8 @@ use std::fmt;
 use super::core_distance;
 use super::table::Figures;
 
-/// The factor that separates far from near. Cores are far if their round trip takes more than this
-/// many times as long as the shortest one seen.
+/// The ratio that separates far from near. Cores are far from each other if their round trip takes
+/// more than this many times the shortest one seen.
 pub const FAR_TIMES: f64 = 3.0;
 
 /// The distance between the cores of the machine during a run.

@@ -1,9 +1,9 @@
 //! A benchmark that compares Saker with every peer on this machine. The same redis-benchmark test
-//! runs against each server in turn, round after round: A B C A B C. A drift of the machine's speed
-//! therefore affects all servers alike. Figures are medians over the rounds. Besides the client's
-//! figures, the CPU time of each server per request is read from /proc. It depends little on noise
-//! or on the client's speed. If the hypervisor moves the machine's virtual cores ([`distance`]),
-//! only runs at the same distance are compared.
+//! runs against each server in turn, round after round: A B C A B C. So a drift of the machine's
+//! speed affects all servers alike. Figures are medians over the rounds. In addition to the
+//! client's figures, the CPU time of each server per request is read from /proc. It depends little
+//! on noise or on the client's speed. On virtual machines whose cores move ([`distance`]), only
+//! runs at the same distance of the cores are compared.
 
 mod core_distance;
 mod distance;
@@ -118,7 +118,7 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
     Ok(true)
 }
 
-/// Runs one test against each server, round after round, and returns the runs.
+/// Runs one test against each server, round after round, and returns the figures of all runs.
 fn runs(
     benchmark: &Path,
     contenders: &[BenchedServer],

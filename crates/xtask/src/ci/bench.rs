@@ -1,6 +1,6 @@
-//! A small real study by saker-bench whose report is opened in a headless browser. The page's
-//! script must end without an error, and every picture must be present. Screenshots are stored for
-//! people to look at.
+//! A step of CI: a small real study by saker-bench, whose report is opened in a headless browser.
+//! The page's script must end without an error, and every picture must be present. Screenshots are
+//! stored for people to look at.
 
 use std::fs;
 use std::path::{Path, PathBuf};

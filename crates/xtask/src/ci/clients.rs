@@ -1,4 +1,4 @@
-//! Real clients against the release server, on each backend of its event loop.
+//! Steps of CI: real clients against the release server, on each backend of its event loop.
 
 use std::fs;
 use std::io::Write;

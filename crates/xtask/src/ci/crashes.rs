@@ -3,11 +3,11 @@
 //!
 //! The server syncs its append-only file before it replies. One process sends the jobs one at a
 //! time, and sends a job again if the server did not reply. Other processes, the workers, do the
-//! jobs. For each job they append a line to the ledger, a file: the job's number, and the times in
-//! milliseconds at which it was sent and done. The ledger therefore does not depend on the server.
-//! At moments drawn from the seed, the server and a worker are killed at once, and both start
-//! again. A worker that ends by itself, because it lost the server, is also started again, as a
-//! supervisor would do.
+//! jobs. For each job, a worker appends a line to a file, the *ledger*: the job's number, and the
+//! times in milliseconds at which it was sent and done. So the ledger does not depend on the
+//! server. At moments drawn from the seed, the server and a worker are killed at once, and both
+//! start again. A worker that ends by itself, because it lost the server, is also started again, as
+//! a supervisor would do.
 //!
 //! The programs of `tests/clients` take `send PORT LEDGER JOBS` and `work PORT LEDGER`. For
 //! comparison, `--server redis-server` makes the same runs with another server.
@@ -63,7 +63,7 @@ pub struct CrashArguments {
 /// The words of the command that starts a program, or the description of a missing requirement.
 type Words = Result<Vec<String>, String>;
 
-/// A framework under test: the command that starts its program, and its allowed losses.
+/// A job framework under test: the command that starts its program, and the losses it is allowed.
 struct Framework {
     name: &'static str,
     /// A function that returns the words of the command that starts the framework's program. The

@@ -1,5 +1,5 @@
-//! The libraries that Saker depends on. cargo-deny checks their licenses, sources, bans and known
-//! flaws according to deny.toml.
+//! A step of CI: checks the libraries that Saker depends on. cargo-deny checks their licenses,
+//! sources, bans and known flaws according to deny.toml.
 //!
 //! The flaws come from the RustSec database, which cargo-audit uses too. It is fetched. If that
 //! fails, the rest is checked and the step reports it.

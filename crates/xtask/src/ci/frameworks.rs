@@ -1,8 +1,8 @@
-//! Frameworks on top of the client libraries, tested end to end: job queues, schedulers, a channel
-//! layer, locks and rate limiters. Each program of `tests/clients` runs a thousand jobs on the
-//! release server while its workers are killed at random. Then it checks in a ledger of the jobs
-//! done that its framework kept its promises. The programs of one language run in parallel on one
-//! server, each in a database of its own, on each backend of the event loop.
+//! Steps of CI: frameworks on top of client libraries, tested end to end. They are job queues,
+//! schedulers, a channel layer, locks and rate limiters. Each program of `tests/clients` runs a
+//! thousand jobs on the release server while its workers are killed at random. Then it checks, in a
+//! list of the jobs done, that its framework kept its promises. The programs of one language run in
+//! parallel on one server, each in a database of its own, on each backend of the event loop.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
-//! The Debian package as users get it. lintian reports nothing, and the server starts with the
-//! packaged configuration and passes its own health check. Manual pages and completions are well
-//! formed.
+//! A step of CI: the Debian package as users get it. lintian must report nothing. The server must
+//! start with the packaged configuration and pass its own health check. Manual pages and
+//! completions must be well formed.
 
 use std::fs;
 use std::path::Path;

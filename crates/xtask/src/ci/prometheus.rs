@@ -1,5 +1,5 @@
-//! The checks of Prometheus' tool promtool: of a server's metrics, of the alert rules and their
-//! tests, and of the dashboard's expressions.
+//! A step of CI: the checks of Prometheus' tool promtool. It checks a server's metrics, the alert
+//! rules and their tests, and the dashboard's expressions.
 //!
 //! A test of the server (tests/it/monitoring.rs) checks that the rules and the dashboard name only
 //! metrics that exist.

@@ -1,5 +1,5 @@
-//! The tests of the crates with unsafe code, run under AddressSanitizer, or under valgrind if the
-//! compiler has no AddressSanitizer.
+//! A step of CI: the tests of the crates with unsafe code, run under AddressSanitizer, or under
+//! valgrind if the compiler has no AddressSanitizer.
 
 use std::process::Command;
 use std::time::Duration;

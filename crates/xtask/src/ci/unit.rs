@@ -1,5 +1,5 @@
-//! The tests of the workspace. One command builds them. Each test program then runs by itself, as
-//! `cargo test` would run it, so that a failed test can be repeated alone.
+//! A step of CI: the tests of the workspace. One command builds them. Each test program then runs
+//! by itself, as `cargo test` would run it, so that a failed test can be repeated alone.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! `tidy.toml` as plain structs.
+//! The content of `tidy.toml` as plain structs.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub struct Config {
     pub arrows: BTreeMap<String, Vec<String>>,
     /// The workspace's crates that any crate may use in its tests.
     pub test_support: Vec<String>,
-    /// The path prefixes below which unsafe code is allowed.
+    /// The path prefixes below which unsafe code is permitted.
     pub unsafe_rooms: Vec<String>,
     /// The files with unsafe code, each with the checks that show that it is sound.
     pub unsafe_module: Vec<UnsafeModule>,
