@@ -1,5 +1,5 @@
-//! Keys copied and compared by the commands of their types, in parts of bounded size. Slower than
-//! DUMP and RESTORE, but independent of the formats of the servers.
+//! Copying and comparing of keys by the commands of their types, in parts of bounded size. This is
+//! slower than DUMP and RESTORE, but independent of the formats of the servers.
 //!
 //! A key is written in parts, so clients of the target may see it incomplete for a moment.
 
@@ -59,8 +59,8 @@ fn select(source: &mut dyn Ask, target: &mut dyn Ask, key: &Key) -> Result<(), S
     Ok(())
 }
 
-/// Copies `key` from `source` to `target` by the commands of its type. Returns false if the source
-/// does not have it; it is then removed from the target.
+/// Copies `key` from `source` to `target` by the commands of its type. If the source does not have
+/// the key, removes it from the target and returns false.
 pub fn copy(source: &mut dyn Ask, target: &mut dyn Ask, key: &Key) -> Result<bool, String> {
     select(source, target, key)?;
     let name = &key.name[..];
@@ -169,8 +169,8 @@ impl Kind {
         request(&[word, name])
     }
 
-    /// Orders the elements of a part as the command that writes them requires: ZADD has scores
-    /// first.
+    /// Orders the elements of a part as the command that writes them requires. For example, ZADD
+    /// has each score before its member.
     fn to_write(self, elements: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut words = elements.to_vec();
         if self == Kind::Zset {
@@ -227,7 +227,7 @@ fn prefixed(words: &[Vec<u8>], more: Vec<Vec<u8>>) -> Request {
 }
 
 /// Calls `part` with the elements of each part of a value: members, fields with values, members
-/// with scores. Ends early when it returns false, and returns the last result.
+/// with scores. Ends early when `part` returns false, and returns its last result.
 fn for_parts(
     source: &mut dyn Ask,
     name: &[u8],
@@ -468,7 +468,8 @@ fn copy_group(source: &mut dyn Ask, target: &mut dyn Ask, name: &[u8], group: &V
     }
 }
 
-/// Returns the request that makes an entry of XPENDING pending.
+/// Returns the request (XCLAIM) that makes an entry pending again, from an entry of XPENDING's
+/// reply.
 fn claim(name: &[u8], group: &[u8], entry: &Value) -> Option<Request> {
     let [id, consumer, idle_ms, count] = array(entry) else { return None };
     let words: [&[u8]; 6] = [b"XCLAIM", name, group, consumer.as_bytes()?, b"0", id.as_bytes()?];
@@ -481,7 +482,7 @@ fn claim(name: &[u8], group: &[u8], entry: &Value) -> Option<Request> {
 mod tests {
     use super::*;
 
-    /// A server whose replies are written in advance, and that keeps the requests.
+    /// A server for tests: its replies are written in advance, and it keeps the requests.
     struct Scripted(Vec<Value>, Vec<String>);
 
     impl Ask for Scripted {

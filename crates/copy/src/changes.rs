@@ -1,4 +1,4 @@
-//! The queue of keys that changed after they were copied, or that may have.
+//! The queue of keys that have changed, or may have changed, after they were copied.
 //!
 //! A key is in the queue once, however often it changes. It stays there for a while before it is
 //! copied: so a key that changes all the time is copied a few times per second, not for each
@@ -24,7 +24,7 @@ pub enum Pushed {
     Full,
 }
 
-/// The changed keys of one lane, oldest change first.
+/// The queue of the changed keys of one lane, oldest change first.
 #[derive(Debug)]
 pub struct ChangedKeys {
     waiting: VecDeque<(u64, Rc<Key>)>,

@@ -9,7 +9,7 @@ use resp::{Value, decode, encode_request};
 use crate::by_type::{Ask, Request, request};
 use crate::server::Server;
 
-/// The time limit of a connection.
+/// The maximum time for opening a connection.
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// The pause between two attempts to send a request.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
@@ -57,7 +57,7 @@ impl Client {
         Ok(())
     }
 
-    /// Returns true if the connection was lost.
+    /// Returns true if the connection was open before and is lost now.
     pub fn is_lost(&self) -> bool {
         self.conn.is_none()
     }
@@ -126,7 +126,8 @@ impl Client {
     }
 }
 
-/// Requests that belong together: they never begin on one connection and end on another.
+/// Requests that belong together: all of them are sent on one connection. After a lost connection,
+/// the caller must begin again with the first one.
 impl Ask for Client {
     fn ask(&mut self, requests: &[Request]) -> Result<Vec<Value>, String> {
         let conn = self.conn.ok_or_else(|| format!("the connection to {} was lost", self.server))?;

@@ -1,4 +1,5 @@
-//! The event loop of the copy: all connections, the lanes, the scans and the events.
+//! The event loop of the copy: all connections, the lanes, the scans and the events. A lane copies
+//! a share of the keys over one connection to each server.
 //!
 //! ```text
 //!   link 0      scan of the source ──► keys ─┐
@@ -6,10 +7,10 @@
 //!   link 2      events of the source ─ keys ─┘
 //!   link 3, 4   lane 0: source, target          link 5, 6  lane 1 …
 //! ```
-//! A scan asks for more keys only while the lanes have few, and a lane reads from the source only
-//! while the target keeps up: so the memory is bounded. After a lost connection the lane begins
-//! anew with the keys that were on their way, and a scan goes on from its cursor. Events that were
-//! missed make the source be scanned again.
+//! A scan asks for more keys only while the lanes have few. A lane reads from the source only while
+//! the target keeps up. So the memory is bounded. After a lost connection the lane starts again
+//! with the keys whose requests were not answered, and a scan continues from its cursor. If events
+//! were missed, the source is scanned again.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -29,26 +30,27 @@ use crate::scan::Scan;
 use crate::server::Server;
 use crate::verdict::Refusal;
 
-/// The number of keys of one lane whose requests may be unanswered.
+/// The maximum number of keys of one lane with unanswered requests.
 const WINDOW: usize = 512;
 /// The COUNT of a SCAN request.
 const SCAN_COUNT: &[u8] = b"1000";
 /// The number of queued keys per lane up to which a scan continues.
 const QUEUED_MAX: usize = 2 * WINDOW;
-/// The number of unsent bytes to the target of a lane from which its source is not read.
+/// The number of unsent bytes to the target of a lane at which reading from its source is paused.
 const UNSENT_LEN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The shortest time between a change and the copy of its key, in nanoseconds.
 const CHANGE_AGE_NS: u64 = 20_000_000;
-/// The silence after which a server is probed: a lost network must not stop the copy for ever.
+/// The time without received bytes after which a connection is probed (TCP keepalive). So a lost
+/// network is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// The longest time that one turn waits for events.
 const TURN_MAX: Duration = Duration::from_millis(10);
-/// The number of keys waiting for a copy or comparison by commands, from which no more keys are
-/// taken.
+/// The number of keys that wait for a copy or comparison by the commands of their types, at which
+/// no further keys are read.
 const SLOW_MAX: usize = 2000;
-/// The length from which a value is received in a buffer of its own.
+/// The minimum length of a value that is received in a buffer of its own, in bytes.
 const LARGE_LEN_BYTES: usize = 256 * 1024;
-/// The pause of a lane after a server said that it is busy.
+/// The pause of a lane after a server has replied that it is busy, in nanoseconds.
 const BUSY_NS: u64 = 200_000_000;
 
 /// The indices of the links that do not belong to a lane.
@@ -76,7 +78,7 @@ pub struct Settings {
     pub retry_for: Duration,
     /// True if the source is asked for keyspace events.
     pub has_events: bool,
-    /// The forms that both servers know.
+    /// The forms of requests that both servers support.
     pub dialect: Dialect,
 }
 
@@ -92,7 +94,7 @@ pub struct Engine {
     lanes: Vec<Lane>,
     budget: Budget,
     epoch: Instant,
-    /// The scan of the source, and the task for each of its keys.
+    /// The scan of the source, and the task to be done for each key that it returns.
     source_scan: Scan,
     source_task: Task,
     target_scan: Scan,
@@ -106,7 +108,8 @@ pub struct Engine {
     pub refused: VecDeque<(Key, String)>,
     /// The keys that differ by digest or payload.
     pub different: VecDeque<Key>,
-    /// The keys that are observed for changes, each with true if it has changed.
+    /// The differing keys that are watched for changes during a comparison. The value is true if
+    /// the key has changed.
     pub suspects: std::collections::HashMap<Key, bool>,
     /// The counts.
     pub tally: Tally,
@@ -185,7 +188,8 @@ impl Engine {
         self.source_scan.is_done() && self.target_scan.is_done() && !has_keys
     }
 
-    /// Returns the number of queued changed keys, and of keys with unanswered requests.
+    /// Returns the number of changed keys in queues, and the number of keys with unanswered
+    /// requests.
     pub fn pending(&self) -> (usize, usize) {
         let changed = self.lanes.iter().map(|lane| lane.changed.len()).sum();
         (changed, self.lanes.iter().map(Lane::in_flight).sum())
@@ -251,7 +255,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the links of a lane, if both are ready: the connections to source and target.
+    /// Returns the connections of a lane to source and target, if both are ready.
     fn ready_lane(&self, lane: usize) -> Option<(ConnId, ConnId)> {
         let [source, target] = [LANES + 2 * lane, LANES + 2 * lane + 1].map(|at| &self.links[at]);
         let is_ready = source.is_ready() && target.is_ready();
@@ -322,7 +326,8 @@ impl Engine {
         }
     }
 
-    /// Handles the loss of link `index`. A lane loses both of its links.
+    /// Handles the loss of the connection of link `index`. If the link belongs to a lane, both
+    /// links of the lane are closed.
     fn lose(&mut self, index: usize, error: &str) -> Result<(), String> {
         let now_ns = self.now_ns();
         self.tally.losses += 1;

@@ -1,12 +1,13 @@
-//! A lane: the order in which keys are read from the source and written to the target over one
-//! connection to each. No I/O: requests are appended to buffers, replies are passed in.
+//! A lane: copies a share of the keys, over one connection to the source and one to the target. It
+//! determines the order of reads and writes. It does no I/O: requests are appended to buffers,
+//! replies are passed in.
 //!
 //! ```text
 //!   changed ─┐           source                        target
 //!   queued  ─┴─ feed ──► PEXPIRETIME, DUMP ─ reply ──► RESTORE or DEL ─ reply ──► Outcome
 //! ```
-//! Replies come in the order of the requests, so a queue of what is awaited is all the state. After
-//! a lost connection, [`Lane::reset`] queues all keys that were on their way again.
+//! Replies come in the order of the requests, so the only state is a queue of the expected replies.
+//! After a lost connection, [`Lane::reset`] queues all keys with unanswered requests again.
 
 use std::collections::VecDeque;
 
@@ -17,17 +18,17 @@ use crate::key::Key;
 use crate::rate::Budget;
 use crate::verdict::{ExpiryForm, Facts, Method, Refusal};
 
-/// The maximum number of successive connections that are lost before they give any result.
+/// The maximum number of connections in a row that are lost before any of them gives a result.
 const FRUITLESS_RESETS_MAX: u32 = 10;
 
 /// The work to do for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Copy the key, or remove it from the target if the source lacks it.
+    /// Copy the key; if the source does not have it, remove it from the target.
     Copy,
     /// Compare the key on both servers.
     Compare,
-    /// Remove the key from the target if the source lacks it.
+    /// Remove the key from the target if the source does not have it.
     Sweep,
 }
 
@@ -36,7 +37,7 @@ pub enum Task {
 pub enum Outcome {
     /// The key was written to the target. Contains the length of its payload, in bytes.
     Copied(usize),
-    /// The source lacks the key, so it was removed from the target if it was there.
+    /// The source does not have the key, so it was removed from the target.
     Removed {
         /// True if the target had the key.
         was_there: bool,
@@ -54,13 +55,13 @@ pub enum Outcome {
 /// The forms of requests that both servers know.
 #[derive(Clone, Copy, Debug)]
 pub struct Dialect {
-    /// The form in which expiries are read and written.
+    /// The way in which expiries are read and written.
     pub expiry: ExpiryForm,
     /// The method of comparing values.
     pub method: Method,
 }
 
-/// A reply that is expected from the source.
+/// A reply that the lane expects from the source.
 #[derive(Debug)]
 enum AtSource {
     Select,
@@ -69,18 +70,19 @@ enum AtSource {
     Key(Task, Key),
 }
 
-/// A reply that is expected from the target.
+/// A reply that the lane expects from the target.
 #[derive(Debug)]
 enum AtTarget {
     Select,
     Expiry,
     Restore(Key, usize),
     Delete(Key),
-    /// The content of a key to compare. The key is in [`Lane::comparing`].
+    /// The reply about the content of a key to compare. The key is in [`Lane::comparing`].
     Compare,
 }
 
-/// One end of a lane: the database that is selected there, and the expiry that was read last.
+/// The state of one of the lane's two connections: the selected database, and the expiry that was
+/// read last.
 #[derive(Debug, Default)]
 struct Side {
     db: u32,
@@ -88,7 +90,7 @@ struct Side {
 }
 
 impl Side {
-    /// Selects `db`. Returns true if a request was appended to `out`.
+    /// Selects `db` if it is not selected. Returns true if this appended a request to `out`.
     fn select(&mut self, db: u32, out: &mut Vec<u8>) -> bool {
         let is_other = self.db != db;
         if is_other {
@@ -112,8 +114,8 @@ pub struct Lane {
     at_target: VecDeque<AtTarget>,
     /// The number of keys in `at_source` and `at_target`.
     in_flight: usize,
-    /// The number of results since the last reset of the connections, and the number of successive
-    /// resets without a result.
+    /// The number of results since the connections were last reset. `fruitless_resets` is the
+    /// number of successive resets without any result between them.
     results: u64,
     fruitless_resets: u32,
     comparing: VecDeque<Key>,
@@ -273,7 +275,7 @@ impl Lane {
         Some(outcome)
     }
 
-    /// Compares the facts of the oldest key if both servers have replied.
+    /// Compares the replies of both servers about the oldest compared key, if both have arrived.
     fn judge(&mut self) -> Option<Outcome> {
         if self.source_facts.is_empty() || self.target_facts.is_empty() {
             return None;
@@ -313,10 +315,9 @@ impl Lane {
         }
     }
 
-    /// Resets the lane after a lost connection: keys with unanswered requests are queued again, and
-    /// both connections are expected to be new. Returns the oldest of these keys if many
-    /// connections in a row were lost before any result: a server may close them because of this
-    /// key.
+    /// Resets the lane after a lost connection: queues keys with unanswered requests again, and
+    /// expects replies from new connections. Returns the oldest of these keys if many connections
+    /// in a row were lost before any result: a server may close them because of this key.
     pub fn reset(&mut self) -> Option<Key> {
         if std::mem::take(&mut self.results) > 0 {
             self.fruitless_resets = 0;
@@ -347,7 +348,8 @@ impl Lane {
     }
 }
 
-/// Returns the outcome if `reply` is an error of SELECT: then nothing of `db` can be copied.
+/// Returns an outcome if `reply`, the reply to SELECT, is an error: then nothing of database `db`
+/// can be copied.
 fn refused_select(db: u32, reply: &Value) -> Option<Outcome> {
     let error = reply.as_bytes().filter(|_| reply.is_error())?;
     let text = format!("SELECT: {}", error.escape_ascii());

@@ -2,9 +2,9 @@
 
 use net::ConnId;
 
-/// The pause before the first attempt to reconnect; it doubles with each failure.
+/// The pause before the first attempt to reconnect, in nanoseconds; it doubles with each failure.
 const RETRY_NS_MIN: u64 = 50_000_000;
-/// The longest pause between two attempts.
+/// The maximum pause between two attempts to reconnect, in nanoseconds.
 const RETRY_NS_MAX: u64 = 2_000_000_000;
 
 /// The server to which a link connects.
@@ -40,9 +40,9 @@ pub enum Role {
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There is no connection. The next attempt has its time.
+    /// There is no connection; `retry_ns` is the time of the next attempt.
     Down {
-        /// The time of the next attempt.
+        /// The time of the next attempt, in nanoseconds since the engine's start.
         retry_ns: u64,
     },
     /// The connection is being opened, or awaits replies to its greeting.
@@ -69,7 +69,8 @@ pub struct Link {
     pub db: u32,
     /// The number of failures since the link was last ready.
     failures: u32,
-    /// The time of the first failure since the link was last ready.
+    /// The time of the first failure since the link was last ready, in nanoseconds since the
+    /// engine's start.
     failing_since_ns: u64,
 }
 
@@ -80,7 +81,8 @@ impl Link {
         Self { end, role, conn: None, state, db: 0, failures: 0, failing_since_ns: 0 }
     }
 
-    /// Records a lost or failed connection. Returns the time for which the link has been failing.
+    /// Records a lost or failed connection at `now_ns`. Returns the time in nanoseconds for which
+    /// the link has been failing.
     pub fn lost(&mut self, now_ns: u64) -> u64 {
         if self.failures == 0 {
             self.failing_since_ns = now_ns;

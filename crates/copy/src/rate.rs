@@ -1,9 +1,11 @@
 //! The limits of keys and bytes per second.
 
-/// The time for which unused rate is kept, in seconds: a pause is not followed by a long burst.
+/// The time in seconds for which an unused rate is kept. So a pause is not followed by a long
+/// burst.
 const BURST_S: f64 = 0.05;
 
-/// A rate limit: an account that fills with time, up to [`BURST_S`], and may be overdrawn.
+/// An account of one rate limit: it fills with time, up to [`BURST_S`] seconds of the rate, and may
+/// be overdrawn.
 #[derive(Debug)]
 struct Account {
     per_second: Option<f64>,
@@ -58,8 +60,9 @@ impl Budget {
         is_open
     }
 
-    /// Records `len_bytes` received bytes. The length of a value is known only when it is there, so
-    /// the account may be overdrawn. Then no key is taken until the account is positive again.
+    /// Subtracts `len_bytes` received bytes. The length of a value is known only after it was
+    /// received, so the account may become negative. Then no key is taken until it is positive
+    /// again.
     pub fn charge_bytes(&mut self, len_bytes: usize) {
         self.bytes.left -= len_bytes as f64;
     }

@@ -33,7 +33,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts a refused key. Returns true if it is new and among those to list.
+    /// Counts a refused key. Returns true if it is listed: it was not listed before, and the list
+    /// is not full.
     pub fn refuse(&mut self, line: &str) -> bool {
         self.refused += 1;
         let is_known = self.refused_listed.iter().any(|listed| listed == line);
@@ -50,7 +51,8 @@ impl Tally {
 pub struct Comparison {
     /// The keys that differ and did not change during the comparison.
     pub different: Vec<String>,
-    /// The number of keys that changed during each comparison.
+    /// The number of differing keys that changed during every comparison, so that they could not be
+    /// judged.
     pub changing: u64,
 }
 

@@ -28,7 +28,7 @@ const SUSPECTS_MAX: usize = 100_000;
 const ROUNDS: u32 = 5;
 /// The pause between two attempts to open a lost connection again.
 const REOPEN_EVERY: Duration = Duration::from_millis(100);
-/// The longest time that the next comparison waits until changed keys are copied.
+/// The maximum time that the next comparison waits until all changed keys are copied.
 const SETTLE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The treatment of data that the target has already.
@@ -104,7 +104,7 @@ impl From<String> for Stop {
 }
 
 /// Copies all data. At the end, also after a failure, sets `notify-keyspace-events` of the source
-/// back.
+/// back to its former value.
 pub fn run(
     source: &Server,
     target: &Server,
@@ -169,13 +169,13 @@ struct Copy<'a> {
     dialect: Dialect,
     interrupt: &'a Interrupt,
     progress: &'a mut Progress,
-    /// The number of received signals at which the present phase ends.
+    /// The number of received signals above which the present phase ends.
     signals_allowed: u32,
     /// The keys of the present round that differ.
     differing: HashSet<Key>,
-    /// True if more keys differ than `differing` may hold.
+    /// True if more keys differ than `differing` may hold ([`SUSPECTS_MAX`]).
     is_overflowing: bool,
-    /// The number of handled keys at the start of the present phase.
+    /// The number of keys handled before the present phase, subtracted for its progress bar.
     progress_base: u64,
 }
 
@@ -278,7 +278,7 @@ impl<'a> Copy<'a> {
         }
     }
 
-    /// Copies changes until the first signal.
+    /// Copies changed keys until the first signal (Ctrl-C).
     fn follow(&mut self) -> Result<(), Stop> {
         self.progress.note("all keys are copied; changes are followed until Ctrl-C");
         self.begin("follow", 0);
@@ -395,8 +395,8 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// Compares keys whose digests or payloads differ by the commands of their types: the formats
-    /// of two servers may differ where the values do not.
+    /// Compares keys whose digests or payloads differ again, by the commands of their types. The
+    /// formats of two servers may differ although the values are equal.
     fn handle_different(&mut self) -> Result<(), String> {
         while let Some(key) = self.engine.different.pop_front() {
             if self.is_equal(&key).unwrap_or(false) {
@@ -423,7 +423,7 @@ impl<'a> Copy<'a> {
         })
     }
 
-    /// Runs `work` on both clients, again after a lost connection.
+    /// Runs `work` on the clients of both servers, and again after a lost connection.
     fn by_type<T>(
         &mut self,
         mut work: impl FnMut(&mut Client, &mut Client) -> Result<T, String>,
@@ -441,7 +441,7 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// Splits the keys that differ into those that changed meanwhile and the others.
+/// Divides the keys that differ into those that changed during the comparison and the others.
 fn verdict(suspects: HashMap<Key, bool>, differing: &HashSet<Key>) -> Comparison {
     let has_changed = |key: &&Key| suspects.get(*key) == Some(&true);
     let mut different: Vec<String> =

@@ -1,5 +1,5 @@
-//! The state of a scan over databases: the cursor from which it goes on, also after a lost
-//! connection.
+//! The state of a scan over databases. It keeps the cursor from which the scan continues, also
+//! after a lost connection.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use resp::Value;
 #[derive(Debug, Default)]
 pub struct Scan {
     databases: VecDeque<u32>,
-    /// The cursor of the first database: the text of the server's last reply.
+    /// The cursor of the first remaining database: the text from the server's last reply.
     cursor: Vec<u8>,
     is_waiting: bool,
 }

@@ -76,7 +76,7 @@ impl Server {
     }
 }
 
-/// Formats the place of the server.
+/// Formats the address of the server.
 impl std::fmt::Display for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.endpoint.fmt(f)

@@ -1,4 +1,5 @@
-//! The steps before and after the copy: questions to both servers, keyspace events, functions.
+//! The steps before and after the copy: the questions about both servers, keyspace events,
+//! functions.
 
 use resp::Value;
 
@@ -8,7 +9,7 @@ use crate::lane::Dialect;
 use crate::scan::databases_in;
 use crate::verdict::{ExpiryForm, Method};
 
-/// The highest number of databases that is looked for.
+/// The maximum number of databases that the search for their number tries.
 const DATABASES_MAX: u32 = 1 << 20;
 
 /// Returns the error text of `reply`, or nothing for another reply.
@@ -45,7 +46,7 @@ pub fn count_databases(server: &mut Client) -> Result<u32, String> {
     Ok(high)
 }
 
-/// Finds the forms that both servers know.
+/// Determines the forms of requests that both servers support.
 pub fn dialect(source: &mut Client, target: &mut Client) -> Result<Dialect, String> {
     let mut both_know = |words: &[&[u8]]| -> Result<bool, String> {
         Ok(!source.one(words)?.is_error() && !target.one(words)?.is_error())
@@ -62,8 +63,8 @@ pub struct Notify {
 }
 
 impl Notify {
-    /// Lets the source send events for all changes. Returns a warning instead of the state if the
-    /// source refuses that.
+    /// Changes `notify-keyspace-events` of the source so that it sends events for all changes.
+    /// Returns a warning instead of the state if the source refuses the change.
     pub fn enable(source: &mut Client) -> Result<Result<Self, String>, String> {
         let reply = source.one(&[b"CONFIG", b"GET", b"notify-keyspace-events"])?;
         let present = match &reply {

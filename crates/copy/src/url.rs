@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// A server and the account to use there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The place of the server.
+    /// The address of the server.
     pub place: Place,
     /// True if the connection is encrypted.
     pub is_tls: bool,
@@ -15,7 +15,7 @@ pub struct Endpoint {
     pub password: Option<String>,
 }
 
-/// The place of a server.
+/// The address of a server: host and port, or the path of a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A host name or IP address, and a port.
@@ -69,7 +69,7 @@ impl Endpoint {
     }
 }
 
-/// Formats the place without the account.
+/// Formats the address without user and password.
 impl std::fmt::Display for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.place {

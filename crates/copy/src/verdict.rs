@@ -6,8 +6,8 @@ use resp::Value;
 
 /// The bytes at the end of a DUMP payload: two of the RDB version, eight of the checksum.
 const FOOTER_LEN_BYTES: usize = 10;
-/// The difference of two times to live that counts as equal, in milliseconds. They are read at
-/// different times.
+/// The maximum difference of two times to live that count as equal, in milliseconds. The two are
+/// read at slightly different times.
 const TTL_TOLERANCE_MS: i64 = 2000;
 
 /// The way in which values are compared.
@@ -19,10 +19,10 @@ pub enum Method {
     Payload,
 }
 
-/// The form in which both servers tell the expiry of a key.
+/// The form in which both servers report the expiry of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiryForm {
-    /// The time, by PEXPIRETIME.
+    /// The time of expiry, by PEXPIRETIME.
     Absolute,
     /// The time to live, by PTTL, for servers before Redis 7.
     Relative,
@@ -47,7 +47,7 @@ impl ExpiryForm {
     }
 }
 
-/// The facts about a key on one server.
+/// The result of reading a key on one server, for a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Facts {
     /// The key does not exist.
@@ -56,7 +56,7 @@ pub enum Facts {
     Present {
         /// The expiry, in milliseconds; -1 for none.
         expiry: i64,
-        /// The hash of the digest or payload, and its length.
+        /// The hash of the reply (digest or payload), and its length in bytes.
         content: (u64, usize),
     },
     /// The server replied with an error.
@@ -103,13 +103,14 @@ pub fn body(payload: &[u8]) -> &[u8] {
 /// The meaning of an error reply for the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The server does not know this format of the value: its commands may still accept the value.
+    /// The server does not support this format of the value. It may still accept the value by the
+    /// commands of its type.
     Format,
     /// The server is busy for now. The key is tried again.
     Later,
-    /// The server takes no writes at all, and the copy ends.
+    /// The server accepts no writes at all, so the copy must end.
     Fatal,
-    /// This key is refused.
+    /// The server refuses this key only.
     Key,
 }
 

@@ -1,4 +1,4 @@
-//! Copies of data that does not change meanwhile.
+//! Tests of copies of data that does not change during the copy.
 
 use testkit::{Value, peer};
 

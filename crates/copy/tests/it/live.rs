@@ -1,4 +1,4 @@
-//! Copies while clients change the source.
+//! Tests of copies while clients change the source.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,7 +22,7 @@ impl Writer {
         Self { stop, thread }
     }
 
-    /// Stops it and returns the number of its writes.
+    /// Stops the client and returns the number of its writes.
     fn stop(self) -> u64 {
         self.stop.store(true, Relaxed);
         self.thread.join().unwrap()

@@ -1,4 +1,4 @@
-//! The program under test as a process, and the contents that it copies.
+//! The saker-copy under test as a process, and the data that the tests copy.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -11,12 +11,12 @@ use testkit::{Client, ServerProcess, Value, saker};
 /// The longest wait for an event of the program.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Starts a Saker that answers DEBUG.
+/// Starts a saker-server that accepts DEBUG.
 pub fn start_saker() -> ServerProcess {
     saker::start(&["--enable-debug-command", "yes", "--save", ""]).unwrap()
 }
 
-/// A running saker-copy. It is killed when it is dropped.
+/// A running saker-copy. It is killed when this value is dropped.
 pub struct Tool {
     child: Child,
     errors: mpsc::Receiver<String>,
