@@ -1,4 +1,4 @@
-//! Cutting off the end of an append-only file.
+//! The repair of an append-only file: cuts off its damaged end, or all changes after a time.
 
 use std::fs::OpenOptions;
 use std::io;

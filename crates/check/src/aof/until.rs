@@ -1,5 +1,5 @@
-//! Output of the state that an append-only file had at a time or a place, as one file that servers
-//! load.
+//! Output of an earlier state of an append-only file, as one file that servers load. The state is
+//! that of a given time, or of a given place in the files.
 //!
 //! ```text
 //!   base, as it stands ─► SELECT 0 ─► incremental file ─► SELECT 0 ─► the next, up to the cut

@@ -140,7 +140,8 @@ pub(crate) fn form_of(kind: ValueType) -> Form {
     Form { kind, encoding }
 }
 
-/// Describes a file that does not begin as an RDB file, judging by its first bytes.
+/// Describes a file that is not an RDB file, judging by its first bytes: its format, if it is
+/// known.
 pub(crate) fn foreign(first_bytes: &[u8]) -> String {
     let what = match first_bytes {
         [] => return "the file is empty".to_owned(),

@@ -1,5 +1,5 @@
-//! `saker-check aof`: its reports on good files and on each kind of damage, its fixes, and its
-//! copies of an earlier state.
+//! Tests of `saker-check aof`: its reports on good files and on each kind of damage, its fixes, and
+//! its copies of an earlier state.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! RDB files of real servers, and functions that build RDB files byte by byte.
+//! The RDB files of real servers for the tests, and functions that build RDB files byte by byte.
 
 use crc::{CRC_64_REDIS, Crc};
 

@@ -1,4 +1,5 @@
-//! `saker-check rdb`: its reports on good files and on each kind of damage, and its exit status.
+//! Tests of `saker-check rdb`: its reports on good files and on each kind of damage, and its exit
+//! status.
 
 use std::fs;
 use std::io::Write;
