@@ -76,6 +76,10 @@ pub static OPTIONS: &[&Opt] = &[
     .hidden()
     .accepted(FOR_TESTS),
     &Opt::text("debug-context", "", "A note for the log.").hidden().accepted(FOR_TESTS),
+    &Opt::flag("enable-debug-assert", "no", "Permit DEBUG ASSERT, which ends the server.")
+        .at_start()
+        .hidden()
+        .accepted(FOR_TESTS),
     &Opt::flag(
         "lua-enable-deprecated-api",
         "no",
