@@ -18,15 +18,16 @@ use crate::ending::CloseReason;
 use crate::held::Held;
 use crate::tls::Session;
 
-/// The input, output and TLS state that a connection carries between two loops; see the module.
+/// The input, output and TLS state that a connection carries from the loop that releases it to the
+/// loop that adopts it.
 pub(crate) struct Carried {
     pub(crate) input: CarriedInput,
     pub(crate) output: CarriedOutput,
-    /// The TLS state; `Some` for an encrypted connection.
+    /// The TLS state of the connection; `None` without encryption.
     pub(crate) session: Option<Box<Session>>,
     /// The deadline of the TLS handshake; `None` if the handshake is complete or there is none.
     pub(crate) handshake_deadline: Option<Instant>,
-    /// True if `close_after_flush` was called.
+    /// True if `close_after_flush` was called: the connection ends once its output is sent.
     pub(crate) closing: bool,
     /// The reason for which the connection has ended; `None` if it has not ended, or if the end was
     /// already reported.
@@ -65,7 +66,7 @@ impl CarriedInput {
 }
 
 impl CarriedOutput {
-    /// Returns the number of unsent bytes.
+    /// Returns the number of bytes of output that were queued and not sent.
     pub(crate) fn len_bytes(&self) -> usize {
         let sealing = self.sealing.as_ref().map_or(0, |sealing| sealing.len_bytes());
         let held = self.held.as_ref().map_or(0, |held| held.len_bytes);

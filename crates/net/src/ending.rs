@@ -27,7 +27,7 @@ pub enum ConnectError {
     Socket(io::Error),
     /// The end of the time limit before the peer had accepted.
     TimedOut,
-    /// A failed TLS handshake, with its reason.
+    /// The TLS handshake has failed, for this reason.
     Handshake(Box<str>),
     /// The end of the time limit during the TLS handshake.
     HandshakeTimedOut,

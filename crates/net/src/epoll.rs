@@ -43,9 +43,9 @@ pub(crate) struct Epoll {
     kernel_events: Events,
     waker: Arc<mio::Waker>,
     listeners: Vec<Option<Listener>>,
-    /// The listeners that may have waiting clients.
+    /// The listeners for which clients may wait to be accepted.
     acceptable: Vec<ListenerId>,
-    /// The paused listeners, which could not accept.
+    /// The listeners that could not accept, with the times of their next attempts.
     accept_pauses: AcceptPauses,
     /// The connections that may have unread input, in the order in which they are served.
     readable: VecDeque<ConnId>,
@@ -56,7 +56,7 @@ pub(crate) struct Epoll {
     sleeps_precisely: bool,
 }
 
-/// The outcome of a receive.
+/// The state of a socket after a receive.
 #[derive(PartialEq, Eq)]
 enum Received {
     Everything,
@@ -250,7 +250,8 @@ impl Epoll {
         }
     }
 
-    /// Handles the readiness of a connecting socket.
+    /// Handles an event of a socket that connects to a peer: reports success or failure, or
+    /// continues to wait.
     #[cold]
     fn note_connected(&mut self, core: &mut Core, conn: ConnId, events: &mut Vec<Event>) {
         if core.try_connected(conn, events) == Attempt::Connected {
@@ -290,8 +291,9 @@ impl Epoll {
         }
     }
 
-    /// Receives from the connections on the list, in order, until the turn's memory is full.
-    /// Connections not reached are first in the next turn; those that may have more input are last.
+    /// Receives from the connections in the list `readable`, in order, until the turn's memory is
+    /// full. Connections that were not reached are first in the next turn; those that may have more
+    /// input are last.
     fn receive_all(&mut self, core: &mut Core, events: &mut Vec<Event>) {
         let chunk_len = core.options.read_chunk_len_bytes;
         for _ in 0..self.readable.len() {

@@ -12,7 +12,7 @@ use crate::{ConnId, ListenerId, Socket};
 pub enum Event {
     /// A new connection of a client. `socket` may be adopted by this loop or by another thread's.
     Accepted {
-        /// The listener that accepted it.
+        /// The listener that accepted the connection.
         listener: ListenerId,
         /// The connection, which is not part of any loop yet. Dropping it closes it.
         socket: Socket,
@@ -23,9 +23,9 @@ pub enum Event {
     AcceptFailed {
         /// The listener that could not accept.
         listener: ListenerId,
-        /// The error of the system.
+        /// The error of the system call.
         error: io::Error,
-        /// The time until the next attempt.
+        /// The time until the next attempt to accept.
         pause: Duration,
     },
     /// New bytes of a connection, or the report that `mark_ready` requested. At most once per
@@ -50,7 +50,8 @@ pub enum Event {
     /// The success of [`EventLoop::connect`](crate::EventLoop::connect): the peer has accepted, and
     /// the TLS handshake is complete if there is one.
     Connected(ConnId),
-    /// The failure of [`EventLoop::connect`](crate::EventLoop::connect). The id is stale.
+    /// The failure of [`EventLoop::connect`](crate::EventLoop::connect), with the error. The id is
+    /// stale from now on.
     ConnectFailed(ConnId, ConnectError),
     /// The completion of [`EventLoop::release`](crate::EventLoop::release), the last event of the
     /// connection in this loop. The socket carries everything that was received and not consumed,

@@ -54,7 +54,7 @@ pub struct EventLoop {
     fallback_reason: Option<String>,
 }
 
-/// The back end in use.
+/// The back end that the loop uses: epoll or io_uring.
 enum Driver {
     Epoll(Box<Epoll>),
     #[cfg(target_os = "linux")]
@@ -92,7 +92,7 @@ impl EventLoop {
         Err("this system has no io_uring".to_owned())
     }
 
-    /// Returns the back end in use.
+    /// Returns the back end that the loop uses: epoll or io_uring.
     pub fn backend(&self) -> Backend {
         match &self.driver {
             Driver::Epoll(_) => Backend::Epoll,
@@ -288,7 +288,7 @@ impl EventLoop {
         (&self.core.inputs, &mut self.core.outputs)
     }
 
-    /// Borrows the unconsumed input of all connections.
+    /// Borrows the unconsumed input of all connections, without their outputs.
     pub fn inputs(&self) -> &Inputs {
         &self.core.inputs
     }
@@ -375,7 +375,7 @@ impl EventLoop {
         }
     }
 
-    /// Resumes receiving from `conn`.
+    /// Resumes receiving from `conn` after [`pause_input`](Self::pause_input).
     pub fn resume_input(&mut self, conn: ConnId) {
         let Some(open) = self.core.conns.get_mut(conn) else { return };
         if !std::mem::replace(&mut open.paused, false) {

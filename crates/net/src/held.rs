@@ -10,13 +10,13 @@ use std::collections::VecDeque;
 
 use stdx::ByteQueue;
 
-/// The output parts of one connection that are held back; see the module.
+/// The output parts of one connection that are held back, in the order in which they will be sent.
 #[derive(Default)]
 pub(crate) struct Held {
     parts: VecDeque<ByteQueue>,
     /// The number of bytes at the front of the connection's queue that may be sent now.
     released_len_bytes: usize,
-    /// The number of bytes in all parts.
+    /// The number of bytes in all held parts together.
     pub(crate) len_bytes: usize,
     /// The capacity of the buffers of all held parts, in bytes.
     pub(crate) capacity_bytes: usize,
@@ -32,7 +32,7 @@ impl Held {
         Self { released_len_bytes: queue_len_bytes, ..Self::default() }
     }
 
-    /// Adds a part after all others.
+    /// Adds `part` as the last held part.
     pub(crate) fn push(&mut self, part: ByteQueue) {
         self.count(&part);
         self.parts.push_back(part);

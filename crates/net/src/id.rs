@@ -1,4 +1,5 @@
-//! Identifiers of listeners. Those of connections are [`stdx::ConnId`].
+//! The identifiers of listeners. The identifiers of connections are in another crate:
+//! [`stdx::ConnId`].
 
 /// The identifier of a listener of one event loop, counted from 0 and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -104,9 +104,9 @@ struct InputSlot {
     generation: u32,
     /// The last epoch in which the connection was reported.
     active_epoch: u32,
-    /// True if `Data` was reported in this turn.
+    /// True if the event `Data` of this connection was reported in this turn.
     reported: bool,
-    /// True if the connection is in `Inputs::marked`.
+    /// True if the connection is in `Inputs::marked`, so that the next poll reports it.
     marked: bool,
     turn: Span,
     pending: Vec<u8>,
@@ -437,7 +437,7 @@ impl Inputs {
         !self.marked.is_empty()
     }
 
-    /// Reports every marked connection.
+    /// Reports the event `Data` for every marked connection.
     pub(crate) fn report_marked(&mut self, events: &mut Vec<Event>) {
         let mut marked = std::mem::take(&mut self.marked);
         for conn in marked.drain(..) {

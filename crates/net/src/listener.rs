@@ -90,7 +90,7 @@ impl Listener {
         }
     }
 
-    /// Makes the connections of this listener encrypted.
+    /// Makes connections of this listener use TLS, with the configuration `server`.
     pub fn encrypted(self, server: TlsServer) -> Self {
         Self { tls: Some(server), ..self }
     }
@@ -105,7 +105,7 @@ impl Listener {
         self.file.as_ref()
     }
 
-    /// Returns the address to which clients connect.
+    /// Returns the address on which the listener listens.
     pub fn local_address(&self) -> &Address {
         &self.local
     }

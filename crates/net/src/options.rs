@@ -14,7 +14,7 @@ pub enum Pace {
     Held,
 }
 
-/// The back end that the caller asks for.
+/// The kind of back end that the caller of the loop wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendChoice {
     /// io_uring, the faster one by our measurements, if the kernel permits it; else epoll.
@@ -26,7 +26,7 @@ pub enum BackendChoice {
     Epoll,
 }
 
-/// The back end in use.
+/// The kind of back end that a loop uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// io_uring: submissions and completions in shared rings.
@@ -36,7 +36,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Returns `io_uring` or `epoll`.
+    /// Returns the name of the back end: `io_uring` or `epoll`.
     pub fn name(self) -> &'static str {
         match self {
             Backend::IoUring => "io_uring",
@@ -48,7 +48,7 @@ impl Backend {
 /// The options of one event loop. The defaults suit a server with thousands of connections.
 #[derive(Clone, Debug)]
 pub struct LoopOptions {
-    /// The back end to use.
+    /// The kind of back end to use.
     pub backend: BackendChoice,
     /// The length of a chunk in bytes. With epoll, one receive takes at most one chunk, unless a
     /// large request was announced with `reserve_input`. With io_uring, this limit applies only to

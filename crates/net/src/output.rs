@@ -26,7 +26,7 @@ const POOLED_CAPACITY_BYTES_MAX: usize = 16 * 1024;
 /// The capacity of a new buffer, in bytes: enough for a few small replies.
 const BUFFER_CAPACITY_BYTES: usize = 512;
 
-/// The queues of all connections of a loop.
+/// The output queues of all connections of a loop.
 #[derive(Default)]
 pub struct Outputs {
     slots: Vec<OutputSlot>,
@@ -45,7 +45,8 @@ struct OutputSlot {
     generation: u32,
     /// True if the connection is in `Outputs::dirty`, or if its flushes are stopped.
     dirty: bool,
-    /// True if the connection is in `Outputs::behind`.
+    /// True if the connection is in `Outputs::behind`, because its output could not be sent
+    /// completely.
     noted_behind: bool,
     queue: ByteQueue,
     unsent: ByteQueue,

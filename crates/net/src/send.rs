@@ -9,7 +9,7 @@ use stdx::ByteQueue;
 
 use crate::sys::send_flags;
 
-/// The maximum number of pieces in one `sendmsg`.
+/// The maximum number of pieces of memory that one `sendmsg` sends.
 const PIECES_PER_CALL_MAX: usize = 256;
 
 /// The reason for which a send stopped.

@@ -25,7 +25,7 @@ pub(crate) struct Conn {
     /// True if `close_after_flush` was called: input is ignored, and the rest of the output is
     /// still sent.
     pub(crate) closing: bool,
-    /// The TLS state of an encrypted connection.
+    /// The TLS state of the connection; `None` without encryption.
     pub(crate) tls: Option<Box<Session>>,
     /// True if bytes for the TLS handshake have arrived and wait to be processed.
     pub(crate) awaits_step: bool,
@@ -56,9 +56,9 @@ pub(crate) enum Passage {
 /// The requests of a connection that the kernel has or that are queued for it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Requests {
-    /// The state of the receive of this connection.
+    /// The state of the io_uring request that receives from the connection.
     pub(crate) receive: Receive,
-    /// True while a poll for writability is active.
+    /// True while an io_uring request waits until the socket accepts output.
     pub(crate) writable: bool,
     /// True while the connection has more unparsed input than io_uring allows: nothing is received
     /// until the caller has parsed it.
@@ -68,13 +68,13 @@ pub(crate) struct Requests {
     pub(crate) floods: bool,
 }
 
-/// The state of a connection's receive.
+/// The state of the io_uring request that receives from a connection.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Receive {
-    /// No receive is active.
+    /// The kernel has no receive request for the connection.
     #[default]
     Idle,
-    /// The kernel reports all bytes that arrive.
+    /// The kernel has a receive request, and reports all bytes that arrive.
     Armed,
     /// The receive is being cancelled; bytes that arrive before its end are still reported.
     Cancelling,

@@ -33,11 +33,11 @@ pub struct Socket {
 /// because each event of a loop has room for a socket.
 #[derive(Debug)]
 enum State {
-    /// A new socket, not to be encrypted.
+    /// A new socket that will not use TLS.
     New,
-    /// A new socket, to be encrypted.
+    /// A new socket that will use TLS, with this configuration.
     Encrypted(TlsSide),
-    /// The socket of a released connection.
+    /// The socket of a connection that a loop has released, with the connection's state.
     Released(Box<Carried>),
 }
 
@@ -182,12 +182,12 @@ impl Socket {
         self.fd
     }
 
-    /// Returns the address of the peer.
+    /// Returns the address of the peer of the socket.
     pub fn peer_address(&self) -> &Address {
         &self.peer
     }
 
-    /// Returns the local address.
+    /// Returns the local address of the socket.
     pub fn local_address(&self) -> &Address {
         &self.local
     }

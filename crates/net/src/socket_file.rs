@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 /// The suffix that turns the name of a socket into that of its lock file.
 const LOCK_SUFFIX: &str = ".saker-lock";
 
-/// The file of a listener's socket.
+/// The file in the file system that represents a Unix socket of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketFile {
     /// The absolute path, because the working folder may change.
@@ -69,7 +69,7 @@ impl SocketFile {
 #[derive(Debug)]
 pub(crate) struct PathLock {
     path: PathBuf,
-    /// The locked file; closing it releases the lock.
+    /// The open lock file; closing it releases the lock.
     _file: File,
 }
 

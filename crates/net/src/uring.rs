@@ -155,7 +155,8 @@ impl Uring {
         }
     }
 
-    /// Starts to receive from `conn` if input is wanted and no receive is active.
+    /// Submits a receive for `conn`, if the loop may receive from it and the kernel has no receive
+    /// for it.
     fn arm(&mut self, core: &mut Core, conn: ConnId) {
         if has_much_unparsed(core, conn) {
             self.throttle(core, conn);
@@ -192,8 +193,7 @@ impl Uring {
         self.arm(core, conn);
     }
 
-    /// Checks the connections in the next slots for ends that the kernel has not reported; see the
-    /// module.
+    /// Checks the connections in some further slots for ends that the kernel has not reported.
     pub(crate) fn find_closed_connections(&mut self, core: &mut Core) {
         let count = (core.conns.open_count() / LOOK_DIVISOR).max(LOOK_COUNT_MIN);
         let slots = core.conns.next_open(&mut self.looks_from, count);
@@ -313,7 +313,8 @@ impl Uring {
         }
     }
 
-    /// Handles the writability of a connecting socket.
+    /// Handles an event of a socket that connects to a peer: reports success or failure, or
+    /// continues to wait.
     #[cold]
     fn note_connected(&mut self, core: &mut Core, conn: ConnId, events: &mut Vec<Event>) {
         match core.try_connected(conn, events) {

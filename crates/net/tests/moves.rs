@@ -138,7 +138,7 @@ impl Pair {
         }
     }
 
-    /// Receives until `len_bytes` bytes are unconsumed.
+    /// Runs turns until the connection has at least `len_bytes` unconsumed bytes.
     fn await_input(&mut self, len_bytes: usize) {
         let conn = self.conn;
         self.turn_until(|event_loop, _| event_loop.inputs().len_bytes(conn) >= len_bytes);
@@ -188,7 +188,7 @@ impl Pair {
     }
 }
 
-/// Runs one turn and returns its events.
+/// Runs one turn of `event_loop`, and returns its events.
 fn turn(event_loop: &mut EventLoop, timeout: Duration) -> Vec<Event> {
     event_loop.flush();
     let mut events = Vec::new();

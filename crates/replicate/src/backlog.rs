@@ -20,9 +20,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The largest block, in bytes.
+/// The maximum length of a block, in bytes.
 const BLOCK_BYTES_MAX: usize = 256 << 10;
-/// The smallest block, in bytes.
+/// The minimum length of a block, in bytes.
 const BLOCK_BYTES_MIN: usize = 1 << 10;
 /// The maximum number of stored pairs of log position and offset. Beyond it, every second pair of
 /// the older half is dropped.
@@ -66,13 +66,13 @@ impl AsRef<[u8]> for Piece {
     }
 }
 
-/// The backlog; see the module.
+/// The backlog: the last bytes of the replication stream, in blocks of memory.
 #[derive(Debug)]
 pub struct Backlog {
     limit_bytes: u64,
     /// The offset of the first byte in the backlog.
     start: u64,
-    /// The full blocks, oldest first.
+    /// The full blocks of the backlog, oldest first.
     blocks: VecDeque<Arc<Vec<u8>>>,
     /// The offset of the first byte of `tail`, the block that is being filled.
     tail_start: u64,

@@ -55,7 +55,7 @@ impl Transfer {
 /// The options that determine when the snapshot of a cohort starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CohortOptions {
-    /// The way in which snapshots are sent.
+    /// The way in which snapshots are sent: while they are written, or afterwards.
     pub transfer: Transfer,
     /// The time for which the first waiting replica waits for others, in milliseconds
     /// (`repl-diskless-sync-delay`).
@@ -70,7 +70,7 @@ pub struct CohortOptions {
 pub struct Cohort {
     /// The kind of servers that will read the snapshot.
     pub reader: SnapshotReader,
-    /// The contents of the snapshot.
+    /// The contents that the snapshot must have: keys, functions or both.
     pub contents: SnapshotContents,
     /// The replicas: the id of the client of each, and the framing of its snapshot.
     pub replicas: Vec<(u64, Framing)>,

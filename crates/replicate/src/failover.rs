@@ -64,18 +64,18 @@ pub struct Request {
     pub timeout_ms: Option<u64>,
 }
 
-/// The reason for which a failover cannot begin.
+/// The reason for which a command FAILOVER is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Another failover is in progress.
     InProgress,
-    /// The server follows a primary.
+    /// The server is a replica.
     IsReplica,
     /// No replica is connected.
     NoReplicas,
     /// A forced failover has no target, or no deadline.
     ForceNeedsMore,
-    /// The target is not connected.
+    /// No connected replica has the address of the target.
     NotAReplica,
     /// The target is connected, but does not receive the stream yet.
     NotOnline,
@@ -97,7 +97,7 @@ impl Refusal {
     }
 }
 
-/// The state of the failover.
+/// The state of a server's failover.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
     /// No failover is in progress.
@@ -152,7 +152,7 @@ pub enum Rejection {
 /// States if a request to become the primary is the first one to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// The target was not asked before.
+    /// The target was not asked before to become the primary.
     Once,
     /// The target was asked before, but its reply may have been lost.
     Again,
@@ -164,11 +164,11 @@ pub struct Aborted {
     /// True if the server had already become a replica of the target; it must become a primary
     /// again.
     pub was_in_progress: bool,
-    /// The message for the log.
+    /// The message about the end of the failover, for the log.
     pub message: String,
 }
 
-/// The state of a server's failover; see the module.
+/// The state of a server's failover to one of its replicas.
 #[derive(Debug, Default)]
 pub struct Failover {
     state: State,

@@ -42,7 +42,7 @@ pub struct Handshake {
     pub capabilities: Capabilities,
     /// The version of the replica's server; `None` if it is not announced.
     pub version: Option<Version>,
-    /// The purpose of the connection.
+    /// The purpose of the replica's connection: the stream, or only a snapshot.
     pub purpose: Purpose,
     /// The contents of the snapshot that the replica wants.
     pub contents: SnapshotContents,
@@ -74,22 +74,22 @@ impl Default for Handshake {
 /// The error of an invalid REPLCONF option or value. The error texts are those of Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandshakeError {
-    /// The option with this name does not exist.
+    /// REPLCONF has no option with this name.
     Unrecognized(Vec<u8>),
     /// The value is not an integer, but the option requires one.
     NotAnInteger,
-    /// The value is an integer outside the range.
+    /// The value is an integer, but outside the range of the option.
     OutOfRange,
     /// The value is an integer, but neither 0 nor 1.
     NotASwitch,
-    /// The announced address is too long.
+    /// The address that the replica announces is too long.
     AddressTooLong {
-        /// The length of the address in bytes.
+        /// The length of the announced address in bytes.
         len_bytes: usize,
     },
     /// The value of `rdb-filter-only` contains this word, which is not known.
     UnsupportedFilter(Vec<u8>),
-    /// The version is not of the form major.minor.patch.
+    /// The announced version is not of the form major.minor.patch.
     InvalidVersion,
 }
 

@@ -25,13 +25,13 @@ impl ReplId {
         digits.iter().all(u8::is_ascii_graphic).then_some(Self(digits))
     }
 
-    /// Creates an ID from 160 random bits.
+    /// Creates a replication ID from 160 random bits.
     pub fn of_bits(high: u64, middle: u64, low: u32) -> Self {
         let text = format!("{high:016x}{middle:016x}{low:08x}");
         Self::parse(text.as_bytes()).expect("these are 40 hex digits")
     }
 
-    /// Returns the 40 characters of the ID.
+    /// Returns the 40 characters of the replication ID.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("the digits are ASCII")
     }
@@ -52,7 +52,7 @@ impl fmt::Debug for ReplId {
 /// The replication IDs of a server: that of its present history, and that of the history before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct History {
-    /// The ID of the present history.
+    /// The replication ID of the present history.
     pub id: ReplId,
     /// The ID of the history before, and the offset at which the present one began. `None` if the
     /// present history continues no other.

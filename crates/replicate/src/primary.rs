@@ -24,7 +24,7 @@ pub enum Resync {
     Full(FullReason),
 }
 
-/// The reason for a full synchronisation.
+/// The reason for which a replica needs a full synchronisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FullReason {
     /// The replica has no data of this history, and requested a snapshot with `PSYNC ? -1`.
@@ -38,11 +38,11 @@ pub enum FullReason {
 /// The next step on a replica's connection after its snapshot was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterSnapshot {
-    /// Close the connection once everything is sent.
+    /// Close the connection once all output is sent.
     Close,
     /// Send nothing before the first acknowledgement of the replica.
     AwaitAck,
-    /// Send the stream.
+    /// Send the stream from the point of the snapshot on.
     Stream,
 }
 
@@ -58,8 +58,8 @@ pub struct OutputLimit {
     pub soft_ms: u64,
 }
 
-/// The replication state of a server; see the module. Replicas are identified by the ids of their
-/// clients.
+/// The replication state of a server: its history, its backlog and its replicas. Replicas are
+/// identified by the ids of their clients.
 #[derive(Debug)]
 pub struct Primary {
     history: History,
@@ -310,14 +310,14 @@ impl Primary {
         }
     }
 
-    /// Adds a replica with the client id `client`.
+    /// Adds `replica`, whose client has the id `client`.
     pub fn add(&mut self, client: u64, replica: Replica) {
         self.replicas.insert(client, replica);
         self.idle_since_ms = None;
         self.update_needed();
     }
 
-    /// Removes a replica, whose connection has ended.
+    /// Removes the replica with this client id, whose connection has ended.
     pub fn remove(&mut self, client: u64, now_ms: u64) {
         self.replicas.remove(&client);
         if self.replicas.is_empty() {
@@ -336,7 +336,7 @@ impl Primary {
         self.replicas.iter().map(|(&client, replica)| (client, replica))
     }
 
-    /// Returns true if there is no replica.
+    /// Returns true if no replica is connected.
     pub fn has_no_replicas(&self) -> bool {
         self.replicas.is_empty()
     }

@@ -63,7 +63,7 @@ pub struct Replica {
     /// The offset of the next byte of the stream to send to the replica. Meaningless while it waits
     /// for a snapshot.
     pub cursor: u64,
-    /// The last offset that the replica has acknowledged.
+    /// The last offset of the stream that the replica has acknowledged.
     pub acked: u64,
     /// The last offset up to which all changes are synced in the replica's append-only file.
     pub synced: u64,

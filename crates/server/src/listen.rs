@@ -22,9 +22,9 @@ const TAKEN_TRIED_FOR: Duration = Duration::from_secs(1);
 /// Pause between two attempts to listen on an address in use.
 const TAKEN_PAUSE: Duration = Duration::from_millis(50);
 
-/// The listeners of a server at its start.
+/// The listening sockets that a server opens at its start.
 pub struct Listeners {
-    /// All listeners: TCP, TLS and Unix.
+    /// All listening sockets: TCP, TLS and Unix.
     pub all: Vec<Listener>,
     /// The port for TCP without TLS; `None` if the server does not listen on one.
     pub port: Option<u16>,

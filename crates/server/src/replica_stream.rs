@@ -14,7 +14,7 @@ use crate::replication::Replication;
 use crate::replication::messages::Point;
 use crate::shared::Shared;
 
-/// The reader of the change log that appends to the backlog; see the module.
+/// The reader of the change log that appends the changes of this server to the backlog.
 struct StreamReader {
     replication: Arc<Replication>,
     /// The number of unsent bytes of the slowest replica above the number at which writes wait

@@ -17,10 +17,11 @@
 //!
 //! **A busy script** with exclusive access to the keyspace keeps the thread outside the gate. The
 //! turn continues outside: it reads and parses, runs the commands allowed then, and replies `-BUSY`
-//! to all others. Work that needs a shard waits for the first turn inside the gate: it ends the
-//! waits of blocked clients, and removes closed clients from the keys that they watched or blocked
-//! on. The thread tries to enter the gate every [`BUSY_RETRY`]. While the thread itself runs a busy
-//! script, a function that the script calls regularly (its hook) runs such turns (`busy`).
+//! to all others. Work that needs a shard waits for the first turn inside the gate. There the
+//! thread ends waits of blocked clients, and removes closed clients from the keys that they watched
+//! or blocked on. The thread tries to enter the gate every [`BUSY_RETRY`]. While the thread itself
+//! runs a busy script, a function that the script calls regularly (its hook) runs such turns
+//! (`busy`).
 //!
 //! | Module | Part of the thread |
 //! |---|---|

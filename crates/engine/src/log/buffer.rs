@@ -25,9 +25,9 @@ pub(super) struct Header {
     /// The end of the segment in [`Chunk::text`]. The segment begins at the end of the segment
     /// before it.
     pub end: TextEnd,
-    /// The database of the segment's first command.
+    /// The number of the database that the segment's first command uses.
     pub first_db: u32,
-    /// The database of the segment's last command.
+    /// The number of the database that the segment's last command uses.
     pub last_db: u32,
     /// The cluster slot of the segment's keys; [`NO_SLOT`] for none or several.
     pub slot: u16,
@@ -80,7 +80,7 @@ pub struct Chunk {
 const KEPT_HEADERS_MAX: usize = 1 << 15;
 
 impl Chunk {
-    /// Returns true if the chunk has no records.
+    /// Returns true if the chunk has no records of changes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.headers.is_empty()

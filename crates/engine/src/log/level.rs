@@ -14,7 +14,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// All levels, each safer than the one before.
+    /// All levels of release in ascending order of safety: written, then synced.
     pub const ALL: [Self; 2] = [Self::Written, Self::Synced];
 }
 
@@ -26,7 +26,7 @@ impl Released {
     /// The positions of a reader that never delays replies: the largest position for each level.
     pub const ALL: Self = Self::at(u64::MAX);
 
-    /// Returns the value with `position` for all levels.
+    /// Returns a value that has `position` for each level.
     pub const fn at(position: u64) -> Self {
         Self([position; Level::ALL.len()])
     }

@@ -94,7 +94,7 @@ impl RetainedBytes {
         self.0.store(len_bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Returns the number of bytes.
+    /// Returns the number of bytes, as it was last set.
     #[inline]
     pub fn get(&self) -> usize {
         self.0.load(std::sync::atomic::Ordering::Relaxed)
@@ -200,7 +200,7 @@ impl Merger {
         targets.fold(Targets::empty(), Targets::union)
     }
 
-    /// Returns the identifiers of all readers.
+    /// Returns the identifiers of all attached readers.
     pub fn readers(&self) -> Vec<ReaderId> {
         (0..READERS_MAX).filter(|&place| self.readers[place].is_some()).map(ReaderId).collect()
     }

@@ -105,7 +105,8 @@ pub struct Progress {
     pub offset_bytes: u64,
 }
 
-/// The change log: one for all threads of an engine; see the module.
+/// The change log: the ordered stream of all changes, from which the append-only file and replicas
+/// are written. All threads of an engine share it; see the module.
 pub struct ChangeLog {
     /// The [`Targets`] of all readers, as bits. Changes are recorded only for these targets. Only
     /// exclusive owners of the keyspace change it.

@@ -6,24 +6,24 @@
 /// A target of the stream. Each reader receives the records of one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogTarget {
-    /// The append-only file.
+    /// The append-only file, as a target of the change log's records.
     File,
-    /// The replicas of this server.
+    /// The replicas of this server, as a target of the change log's records.
     Replicas,
 }
 
 impl LogTarget {
-    /// All targets, in the order of their indexes.
+    /// All targets of the change log, in the order of their indexes.
     pub const ALL: [Self; 2] = [Self::File, Self::Replicas];
 }
 
 bitflags::bitflags! {
-    /// A set of targets of a record.
+    /// A set of targets of the change log: the append-only file, replicas, or both.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Targets: u8 {
-        /// The target append-only file.
+        /// The append-only file, as a member of the set.
         const FILE = 1 << LogTarget::File as u8;
-        /// The target replicas.
+        /// The replicas, as a member of the set.
         const REPLICAS = 1 << LogTarget::Replicas as u8;
     }
 }

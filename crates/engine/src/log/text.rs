@@ -29,12 +29,12 @@ pub struct Text {
     values_bytes: usize,
 }
 
-/// A position in a text.
+/// A position in a [`Text`], between two bytes or shared values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextEnd {
-    /// The number of bytes before the position.
+    /// The number of bytes of the text before the position, without shared values.
     pub bytes: usize,
-    /// The number of shared values before the position.
+    /// The number of shared values of the text before the position.
     pub values: usize,
 }
 
@@ -55,7 +55,7 @@ impl Sub for TextEnd {
 }
 
 impl Text {
-    /// Creates a text that consists of these bytes.
+    /// Creates a text that consists of `bytes`.
     pub fn of(bytes: Vec<u8>) -> Self {
         Self { bytes, ..Self::default() }
     }

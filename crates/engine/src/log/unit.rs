@@ -27,7 +27,7 @@ pub struct UnitRecord {
     current: Segment,
 }
 
-/// A segment: consecutive commands with the same targets.
+/// A segment of a unit's record: consecutive commands with the same targets.
 #[derive(Clone, Copy, Default)]
 struct Segment {
     /// The end of the segment in the unit's text. Not set for the current segment.
@@ -62,7 +62,7 @@ impl Values<'_, '_> {
 }
 
 impl UnitRecord {
-    /// Returns true if the unit has no commands.
+    /// Returns true if no command was added for the unit, so that it changes nothing.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.commands == 0

@@ -48,7 +48,8 @@ impl Core {
         requests.receive == Receive::Idle && !requests.writable && !self.outputs.in_flight(conn)
     }
 
-    /// Reports the leaving connections for which the kernel has no request, and frees their slots.
+    /// Reports each connection that moves to another loop and for which the kernel has no request
+    /// left. Frees its slot.
     #[inline]
     pub(crate) fn report_released(&mut self, events: &mut Vec<Event>) {
         if !self.leaving.is_empty() {

@@ -13,14 +13,14 @@ use crate::slab::Passage;
 use crate::tls::{Session, TlsFailure};
 use crate::{ConnId, Event, Socket};
 
-/// The stage that a connecting socket has reached.
+/// The result of a check of a socket that connects to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// The peer has not answered.
+    /// The peer has neither accepted nor refused yet.
     Waiting,
     /// The peer has accepted: from now on input is received.
     Connected,
-    /// The attempt has failed.
+    /// The connection could not be opened.
     Failed,
 }
 

@@ -20,7 +20,7 @@ use io_uring::types::BufRingEntry;
 
 use super::span::Span;
 
-/// The number of buffers published at the start.
+/// The number of buffers that are given to the kernel at the start.
 const PUBLISHED_MIN: u16 = 2;
 /// The alignment of the ring of entries: it must begin at a page.
 const PAGE_LEN_BYTES: usize = 4096;
@@ -29,9 +29,9 @@ const PAGE_LEN_BYTES: usize = 4096;
 /// (`IORING_CQE_F_MORE`), or into the same buffer (`IORING_CQE_F_BUF_MORE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum More {
-    /// Another completion follows.
+    /// Further completions follow this one.
     Follows,
-    /// This completion was the last.
+    /// This completion is the last one.
     Ended,
 }
 
@@ -89,7 +89,7 @@ impl Drop for Region {
 /// The buffers provided to the kernel, and the state in which the loop knows each of them.
 pub(crate) struct ProvidedBuffers {
     region: Rc<Region>,
-    /// The number of buffers, a power of two.
+    /// The number of all buffers, a power of two.
     count: u16,
     buffer_len_bytes: u32,
     /// The number of bytes that the kernel has written to each buffer since its publication.

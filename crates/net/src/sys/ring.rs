@@ -52,12 +52,12 @@ const KIND_WAKE: u64 = 5;
 const KIND_CANCEL: u64 = 6;
 const KIND_TRIAL: u64 = 7;
 
-/// A completion reported by the kernel.
+/// A completion: the result of a request to the kernel.
 pub(crate) enum Completion {
     /// An accept of a listener: a client's socket, or the error that ended the accepting. `more`
     /// states if the kernel continues to accept.
     Accepted { listener: ListenerId, outcome: io::Result<OwnedFd>, more: More },
-    /// A receive.
+    /// The result of a receive.
     Received(Received),
     /// A send that has ended, with the queue of the bytes that were not sent.
     Sent { conn: ConnId, queue: ByteQueue, outcome: io::Result<usize> },
@@ -67,9 +67,9 @@ pub(crate) enum Completion {
     Woken { more: More },
 }
 
-/// The result of a receive.
+/// The result of a receive from a connection.
 pub(crate) struct Received {
-    /// The connection.
+    /// The connection from which bytes were received.
     pub(crate) conn: ConnId,
     /// The received bytes (none at the end of the stream), or the error that ended the receive.
     pub(crate) outcome: io::Result<Span>,
@@ -101,7 +101,7 @@ struct InFlight {
     queue: ByteQueue,
 }
 
-/// A ring with its provided buffers.
+/// An io_uring, with the buffers provided to the kernel for received bytes.
 pub(crate) struct Ring {
     ring: IoUring,
     sends: Vec<Option<InFlight>>,
@@ -242,12 +242,12 @@ impl Ring {
         self.push_cancel(tag(KIND_RECEIVE, conn));
     }
 
-    /// Cancels the wait for writability of `conn`.
+    /// Cancels the request that waits until the socket of `conn` accepts output.
     pub(crate) fn cancel_writable(&mut self, conn: ConnId) {
         self.push_cancel(tag(KIND_WRITABLE, conn));
     }
 
-    /// Cancels the sends of `conn`; their completions return their queues.
+    /// Cancels the sends of `conn`. Their completions return the byte queues with the unsent bytes.
     pub(crate) fn cancel_sends(&mut self, conn: ConnId) {
         for slot in 0..self.sends.len() {
             if self.sends[slot].as_ref().is_some_and(|send| send.conn == conn) {
@@ -256,7 +256,7 @@ impl Ring {
         }
     }
 
-    /// Cancels the accept of a listener.
+    /// Cancels the request that accepts clients of listener `id`.
     pub(crate) fn cancel_accept(&mut self, id: ListenerId) {
         self.push_cancel(KIND_ACCEPT << KIND_SHIFT | id.index() as u64);
     }
@@ -405,7 +405,7 @@ fn conn_of(user_data: u64) -> ConnId {
     ConnId::new((user_data >> 32) as u32 & 0xff_ffff, user_data as u32)
 }
 
-/// The kernel features that a ring uses.
+/// The kernel features that an io_uring uses.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     /// True if the kernel defers work until our own system calls (Linux 6.1): no interruptions, no

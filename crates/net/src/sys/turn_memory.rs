@@ -12,7 +12,7 @@
 use super::buffers::ProvidedBuffers;
 use super::span::Span;
 
-/// The memory of one turn's input.
+/// The memory for the bytes received in one turn.
 pub(crate) enum TurnMemory {
     /// An arena that the receive calls of the epoll back end fill from front to back.
     Arena(Arena),
@@ -56,7 +56,7 @@ impl TurnMemory {
         }
     }
 
-    /// Borrows the arena, for the epoll back end.
+    /// Borrows the arena, into which the epoll back end receives. Only for that back end.
     pub(crate) fn arena_mut(&mut self) -> &mut Arena {
         match self {
             TurnMemory::Arena(arena) => arena,
@@ -65,7 +65,7 @@ impl TurnMemory {
         }
     }
 
-    /// Borrows the provided buffers, for the io_uring back end.
+    /// Borrows the buffers provided to the kernel. Only for the io_uring back end.
     #[cfg(target_os = "linux")]
     pub(crate) fn buffers_mut(&mut self) -> &mut ProvidedBuffers {
         match self {

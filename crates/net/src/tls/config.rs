@@ -12,17 +12,17 @@ use rustls::{ClientConfig, ServerConfig};
 pub struct TlsServer(Arc<Mutex<Arc<ServerConfig>>>);
 
 impl TlsServer {
-    /// Creates the server's side with this configuration.
+    /// Creates the server's side of encrypted connections with this configuration.
     pub fn new(config: ServerConfig) -> Self {
         Self(Arc::new(Mutex::new(Arc::new(config))))
     }
 
-    /// Replaces the configuration for later connections.
+    /// Replaces the configuration for handshakes that begin from now on.
     pub fn replace(&self, config: ServerConfig) {
         *self.0.lock().expect("nothing panics while it is locked") = Arc::new(config);
     }
 
-    /// Returns the current configuration.
+    /// Returns the current configuration of the server's side.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0.lock().expect("nothing panics while it is locked"))
     }

@@ -11,7 +11,7 @@ pub enum TlsFailure {
     /// The handshake failed; [`Event::HandshakeFailed`](crate::Event::HandshakeFailed) had the
     /// reason.
     Handshake,
-    /// The handshake took too long.
+    /// The TLS handshake was not complete at its deadline.
     HandshakeTimedOut,
     /// The peer sent a record whose authentication tag is wrong.
     BadTag,
@@ -21,11 +21,11 @@ pub enum TlsFailure {
     Undecodable,
     /// The peer sent a message that is not allowed now, or too many of one kind.
     UnexpectedMessage,
-    /// The peer sent the alert with this code.
+    /// The peer sent a TLS alert with this code.
     Alert(u8),
     /// The connection has used up its keys, which TLS 1.2 cannot change.
     KeysUsedUp,
-    /// rustls failed for another reason.
+    /// The TLS library rustls failed for another reason.
     Internal,
 }
 

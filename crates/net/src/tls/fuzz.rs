@@ -22,7 +22,7 @@ pub struct Fixture {
 const KEPT_LEN_BYTES_MAX: usize = 160 * 1024;
 
 impl Fixture {
-    /// Creates a fixture of these configurations.
+    /// Creates a fixture with these TLS configurations.
     pub fn new(server: ServerConfig, client: ClientConfig) -> Self {
         Self { server: TlsServer::new(server), client: Arc::new(client) }
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::ConnId;
 
-/// The unfinished handshakes of a loop; see the module.
+/// The unfinished TLS handshakes and outgoing connections of a loop, with their deadlines.
 #[derive(Default)]
 pub(crate) struct Handshakes {
     /// The connections with received bytes that their handshakes have not processed yet, each once.
@@ -44,7 +44,8 @@ impl Handshakes {
         !self.ready.is_empty()
     }
 
-    /// Takes the next connection whose handshake is ready.
+    /// Removes the next connection whose handshake is ready for a step from the queue and returns
+    /// it.
     pub(crate) fn next_ready(&mut self) -> Option<ConnId> {
         self.ready.pop_front()
     }
@@ -55,7 +56,7 @@ impl Handshakes {
         self.ready.iter().copied()
     }
 
-    /// Returns true if any deadline is stored.
+    /// Returns true if any handshake or outgoing connection has a deadline.
     #[inline]
     pub(crate) fn any_deadline(&self) -> bool {
         !self.deadlines.is_empty()

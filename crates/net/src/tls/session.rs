@@ -50,24 +50,24 @@ pub struct Agreed {
     pub peer_certificate: Option<CertificateDer<'static>>,
 }
 
-/// The progress of a handshake.
+/// The progress of a TLS handshake after a step.
 pub(crate) enum Step {
     /// The handshake waits for a message of the peer.
     Waiting,
-    /// The handshake is complete.
+    /// The TLS handshake is complete.
     Done,
 }
 
-/// The state of the direction from the peer.
+/// The state of the peer's direction of a TLS connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerSide {
-    /// The peer may send more.
+    /// The peer may send more data.
     Open,
     /// The peer has announced that it sends nothing more.
     Finished,
 }
 
-/// The TLS state of one connection; see the module.
+/// The TLS state of one connection: its handshake and its records.
 pub(crate) struct Session {
     phase: Phase,
     /// The records of handshake messages and alerts that must be sent before any data.
@@ -92,7 +92,7 @@ enum Phase {
     Failed,
 }
 
-/// The connection state of rustls.
+/// The state that rustls keeps for the server's or the client's side of a connection.
 enum Connection {
     Server(Box<UnbufferedServerConnection>),
     Client(Box<UnbufferedClientConnection>),
@@ -145,7 +145,7 @@ impl Session {
         self.peer_side
     }
 
-    /// Returns the number of stored input bytes.
+    /// Returns the number of received bytes that are stored and not processed.
     pub(crate) fn kept_len_bytes(&self) -> usize {
         self.incoming.len()
     }
@@ -393,7 +393,7 @@ impl Connection {
         sealed.ok_or(TlsFailure::KeysUsedUp)
     }
 
-    /// Appends the alert `close_notify` to `out`.
+    /// Appends the TLS alert `close_notify`, which announces the end, to `out`.
     fn close(&mut self, incoming: &mut [u8], out: &mut Vec<u8>) {
         match self {
             Connection::Server(conn) => close_by(conn.process_tls_records(incoming), out),
@@ -451,11 +451,11 @@ struct Progress<'a> {
     peer_side: &'a mut PeerSide,
 }
 
-/// The next step after a status of rustls.
+/// The next action after rustls has processed some input.
 enum Next {
-    /// Process the rest of the input.
+    /// Pass the rest of the input to rustls.
     Again,
-    /// Wait for more input.
+    /// Wait until more input is received.
     Wait,
     /// The connection has failed; the alert for the peer may follow.
     Failed(rustls::Error),

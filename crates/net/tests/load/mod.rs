@@ -27,7 +27,7 @@ const CONNECTIONS: usize = 6;
 /// more than the buffers of the sockets hold.
 const WINDOW_LEN_BYTES: u64 = 3 << 20;
 
-/// The kind of the sockets.
+/// The kind of socket that the connections use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// TCP over the loopback interface, with small buffers.
@@ -36,13 +36,13 @@ pub(crate) enum Transport {
     Unix,
 }
 
-/// The configurations of both sides of encrypted connections.
+/// The TLS configurations of both ends of the connections.
 pub(crate) struct Tls {
     pub(crate) server: TlsServer,
     pub(crate) client: TlsClient,
 }
 
-/// A source of random numbers.
+/// A generator of pseudo-random numbers.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -109,7 +109,7 @@ impl World {
 enum Report {
     /// The whole stream of one connection has been echoed correctly.
     Checked,
-    /// The echoing end of a stream was closed.
+    /// The end of a connection that echoes was closed.
     EchoClosed,
     Panicked,
 }

@@ -1,4 +1,4 @@
-//! Connections that the loop itself starts.
+//! Tests of connections that the loop itself opens.
 
 use std::time::{Duration, Instant};
 

@@ -50,7 +50,7 @@ pub enum Next {
     Await,
     /// The handshake has ended: the primary sends a snapshot, and then the stream from `offset` on.
     Full {
-        /// The replication ID of the primary's data.
+        /// The replication ID of the primary's history.
         id: ReplId,
         /// The 0-based offset of the first byte of the stream after the snapshot, which is the
         /// number of bytes before it.
@@ -76,7 +76,8 @@ enum Awaited {
     Psync,
 }
 
-/// The handshake of one link; see the module.
+/// The handshake of a replica with its primary: it returns the requests to send and processes the
+/// replies.
 #[derive(Debug)]
 pub struct LinkHandshake {
     options: LinkOptions,
@@ -90,7 +91,7 @@ impl LinkHandshake {
         Self { options, awaited: VecDeque::from([Awaited::Ping]), notes: Vec::new() }
     }
 
-    /// Returns the first request, PING.
+    /// Returns the bytes of the first request, PING.
     pub fn begin(&self) -> Vec<u8> {
         let mut out = Vec::new();
         push_request(&mut out, &[b"PING"]);

@@ -8,8 +8,9 @@
 
 use crate::link::request::push_request;
 
-/// The read and the applied offset on one link; see the module. If the link ends, bytes that were
-/// read and not applied are lost: the next link requests them again.
+/// The offsets in the primary's stream up to which bytes were received (read), and up to which
+/// their changes are in the data (applied). If the link ends, bytes that were read and not applied
+/// are lost: the next link requests them again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamOffsets {
     read: u64,
@@ -27,7 +28,7 @@ impl StreamOffsets {
         self.read
     }
 
-    /// Returns the offset after the last unit applied.
+    /// Returns the offset after the last unit whose changes are in the data.
     pub fn applied(&self) -> u64 {
         self.applied
     }

@@ -58,7 +58,7 @@ pub struct Parts<'a> {
     /// Bytes of the payload from earlier chunks. They were held back because they could have been
     /// the begin of the end mark, but are not. They precede `payload`.
     pub held_back: &'a [u8],
-    /// Bytes of the payload in this chunk.
+    /// The bytes of the payload in this chunk.
     pub payload: &'a [u8],
     /// The bytes after the snapshot, which belong to the stream. `None` while the end of the
     /// snapshot is not found.
@@ -96,7 +96,8 @@ impl EndMark {
         Self { mark, fallback, matched: 0 }
     }
 
-    /// Processes the next chunk. Returns its parts. Must not be called after the end was found.
+    /// Processes the next received bytes. Returns the parts of them: payload, and bytes after the
+    /// snapshot. Must not be called after the end was found.
     pub fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> Parts<'a> {
         let before = self.matched;
         let mut at = 0;

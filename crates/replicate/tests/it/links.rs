@@ -24,7 +24,7 @@ const PING: &str = "P;";
 const STEPS: usize = 4000;
 const LIMIT: OutputLimit = OutputLimit { hard_bytes: 5_000, soft_bytes: 0, soft_ms: 0 };
 
-/// The replica's side of the simulation.
+/// A replica in the simulation.
 #[derive(Debug, Default)]
 struct Follower {
     /// The number of units that the replica has applied, which is its data.
@@ -32,7 +32,7 @@ struct Follower {
     /// The ID of the replica's history, and the offset up to which it has applied the stream;
     /// `None` without data.
     history: Option<(ReplId, u64)>,
-    /// The connection; `None` while it is disconnected.
+    /// The replica's connection to the primary; `None` while it is disconnected.
     link: Option<Link>,
 }
 
@@ -65,7 +65,7 @@ enum Reading {
     Stream,
 }
 
-/// The primary's side of the simulation.
+/// The primary in the simulation.
 struct Server {
     primary: Primary,
     /// The number of units in the primary's data.

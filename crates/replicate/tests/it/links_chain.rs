@@ -37,7 +37,7 @@ const BACKLOG_BYTES: u64 = 4000;
 const LIMIT: OutputLimit = OutputLimit { hard_bytes: 5_000, soft_bytes: 0, soft_ms: 0 };
 const GETACK_LEN: usize = 37;
 
-/// A server of the simulation.
+/// A server in the simulation, with its link if it is a replica.
 struct Server {
     primary: Primary,
     /// The number of the last unit in the data; 0 for none.

@@ -419,11 +419,11 @@ fn await_base(shared: &Shared, attached: &Active) {
 /// The result of a request to rewrite the append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeginResult {
-    /// The rewrite has begun.
+    /// The rewrite of the append-only file has begun.
     Started,
     /// The rewrite will begin once a save or a removal of history files has ended.
     Scheduled,
-    /// A rewrite is already in progress.
+    /// A rewrite of the append-only file is already in progress.
     InProgress,
 }
 
@@ -700,7 +700,7 @@ fn rewrite_files(
     }
 }
 
-/// Writes the file of the new base. Returns its length in bytes.
+/// Writes the file of the new base of the append-only file. Returns its length in bytes.
 fn write_base(
     shared: &Shared,
     (way, save): (Way, &Save),

@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 pub enum WaitEnd {
     /// The shutdown continues: all replicas have all changes, or `shutdown-timeout` has passed.
     Over,
-    /// The shutdown was aborted.
+    /// The shutdown was aborted while it waited.
     Aborted,
 }
 

@@ -47,7 +47,7 @@ pub struct LoadMode<'s> {
     pub way: Way,
     /// The treatment of a key in the file that already exists in the keyspace.
     pub duplicates: Duplicates,
-    /// The treatment of keys that have expired.
+    /// The treatment of keys in the file whose expiry has passed.
     pub expired: Expired,
     /// The replication stream that continues from the loaded snapshot; `None` except at the start
     /// of the server.
@@ -60,7 +60,7 @@ pub struct LoadMode<'s> {
 /// The treatment of keys in the file whose expiry has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
-    /// Expired keys are left out.
+    /// Keys whose expiry has passed are not loaded.
     LeftOut,
     /// Expired keys are loaded and removed later. This is for a file in which requests follow the
     /// snapshot: one of them may extend the expiry of a key.
@@ -308,9 +308,9 @@ fn note_fact(name: &[u8], value: &[u8]) {
 /// The items that the progress line counts.
 #[derive(Clone, Copy)]
 pub(super) enum Counted {
-    /// Keys of an RDB file.
+    /// The keys of an RDB file.
     Keys,
-    /// Commands of an append-only file.
+    /// The commands of an append-only file.
     Commands,
 }
 

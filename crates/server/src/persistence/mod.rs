@@ -54,7 +54,7 @@ const SYNC_STEP_BYTES: usize = 32 << 20;
 /// Maximum number of walkers of a save.
 const WALKERS_MAX: usize = 4;
 
-/// Returns the save options for a snapshot file.
+/// Returns the options of a save that writes a snapshot file.
 pub(crate) fn save_options(shared: &Shared) -> SaveOptions {
     save_options_for(shared, "0")
 }

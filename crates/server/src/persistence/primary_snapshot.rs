@@ -390,12 +390,12 @@ impl ReceivedSnapshot {
         Ok(Self { folder, name, file, len_bytes: 0, unsynced_bytes: 0, is_adopted: false })
     }
 
-    /// Returns the path of the temporary file.
+    /// Returns the path of the temporary file of the received snapshot.
     pub fn path(&self) -> PathBuf {
         self.folder.file(&self.name)
     }
 
-    /// Returns the number of bytes received so far.
+    /// Returns the number of bytes of the snapshot received so far.
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
@@ -438,7 +438,7 @@ impl ReceivedSnapshot {
         format!("the snapshot of the primary cannot be written to {}: {error}", self.path().display())
     }
 
-    /// Opens the file for reading, at its beginning.
+    /// Opens the received file for reading, at its beginning. `on_read` is called before each read.
     fn open<'r>(&self, on_read: impl FnMut() + 'r) -> Result<ReceivedFile<'r>, String> {
         let path = self.path();
         File::open(&path)

@@ -63,12 +63,12 @@ pub enum StopAt {
     TimeS(i64),
 }
 
-/// The result of a replay.
+/// The result of replaying an append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayResult {
     /// Number of requests that were run, including MULTI, EXEC and SELECT.
     pub commands: u64,
-    /// Number of requests that ended with an error.
+    /// The number of requests of the file that ended with an error.
     pub errors: u64,
     /// The reason for which the replay ended, and the place in the file.
     pub end: ReplayEnd,
@@ -89,7 +89,7 @@ pub struct ReplayResult {
 /// The reason for which a replay ended, and the place in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayEnd {
-    /// All requests of the file were run.
+    /// All requests of the file were run; it ends with a complete one.
     Whole,
     /// All complete units of the file were run. After them, the file has an incomplete one.
     Torn(TornTail),

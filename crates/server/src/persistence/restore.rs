@@ -251,9 +251,9 @@ fn base_time(shared: &Shared, path: &Path) -> Result<BaseTime, FileError> {
 /// The result of loading the files of a generation up to a time.
 #[derive(Default)]
 struct Done {
-    /// The names of the loaded files.
+    /// The names of the append-only files that were loaded.
     names: Vec<String>,
-    /// The number of commands that were run.
+    /// The number of commands of these files that were run.
     commands: u64,
     /// The last known time of a loaded change, in Unix seconds.
     last_s: Option<i64>,

@@ -91,7 +91,7 @@ pub fn last_work(shared: &Shared, wish: ShutdownOptions) -> Option<FinalSave> {
 /// The result of an attempt to write all data and end the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The server may stop now.
+    /// All data is written: the server may stop now.
     Ready,
     /// The server continues: the data could not be saved.
     Failed,

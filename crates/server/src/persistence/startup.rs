@@ -36,7 +36,7 @@ use crate::snapshots::{DataFolder, data_file, folder_path, stamp_of};
 
 /// The file or files from which a starting server loads its data.
 enum Source {
-    /// The snapshot at this path.
+    /// The snapshot file at this path.
     Snapshot(PathBuf),
     /// The append-only files of this manifest.
     AppendOnly(Box<Files>),
@@ -443,7 +443,7 @@ fn load(shared: &Arc<Shared>, source: Option<Source>, start_thread: StartThread)
 pub struct LoadedFiles {
     /// The length of the last incremental file, in bytes.
     pub last_len_bytes: u64,
-    /// The length of all files together, in bytes.
+    /// The length of all loaded files together, in bytes.
     pub len_bytes: u64,
     /// The point in the replication stream that the files state at their end; `None` if they state
     /// none, or if a command has failed.

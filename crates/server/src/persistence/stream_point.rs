@@ -54,7 +54,7 @@ impl From<Point> for PointFacts {
 }
 
 impl PointFacts {
-    /// Adds the facts to the file of `save`.
+    /// Adds the facts about the point to the file that `save` writes.
     pub fn add_to(self, save: &Save) {
         save.add_facts([
             (STREAM_DB, self.stream_db.to_string()),
@@ -138,7 +138,7 @@ pub struct StreamDuringLoad<'s> {
 }
 
 impl<'s> StreamDuringLoad<'s> {
-    /// Creates the state before the file is read.
+    /// Creates the state of the stream before the file is read.
     pub fn new(shared: &'s Arc<Shared>, start_thread: StartThread) -> Self {
         Self { shared, start_thread, facts: Mutex::default(), is_continued: false.into(), left_out: 0.into() }
     }

@@ -22,7 +22,7 @@ const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Redis.
 const LOST: &str = "Connection with master lost.";
 
-/// The reason for which a link ends.
+/// The reason for which a link to the primary ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LinkEnd {
     /// The link must end because the server now follows another primary, is a primary itself, or

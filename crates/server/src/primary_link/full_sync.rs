@@ -141,7 +141,7 @@ fn while_it_arrives<'s, 'c, 't>(history: History<'s>) -> TakeHistory<'s, Transfe
     TakeHistory { history, skip_rest: |source| source.skip_rest().map_err(|end| end.to_string()) }
 }
 
-/// A way to receive and load a snapshot.
+/// A way to receive and load a snapshot of the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoadWay {
     /// The snapshot is received into a file, and loaded when it is complete.

@@ -77,7 +77,7 @@ fn loop_options() -> LoopOptions {
     }
 }
 
-/// The thread; see the module.
+/// The state of the thread `primary-link`, which opens the link to the primary again and again.
 struct LinkThread {
     host: ServerHost,
     net: EventLoop,

@@ -51,7 +51,7 @@ pub(super) struct SnapshotOutput {
     is_headed: bool,
 }
 
-/// The result of [`SnapshotOutput::queue`].
+/// The amount of a snapshot that is queued, as [`SnapshotOutput::queue`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queued {
     /// The output has reached its limit. The caller queues more once some of it is sent.

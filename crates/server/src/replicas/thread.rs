@@ -109,7 +109,7 @@ fn loop_options() -> LoopOptions {
     }
 }
 
-/// The state of the thread `repl`; see the module.
+/// The state of the thread `repl`: the connections of the replicas, and the times of regular work.
 struct ReplicationThread<'s> {
     shared: &'s Arc<Shared>,
     mailbox: &'s Mailbox<Message>,
@@ -134,7 +134,7 @@ struct ReplicationThread<'s> {
 /// The bytes that were queued for replicas in one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fed {
-    /// No bytes.
+    /// No bytes were queued for any replica.
     Nothing,
     /// All bytes that a replica can get at present.
     All,
@@ -166,7 +166,7 @@ impl<'s> ReplicationThread<'s> {
         self.shared.uptime_ms()
     }
 
-    /// Runs the thread until the server stops.
+    /// Runs turns of the thread until the server stops.
     fn run(mut self) {
         let (mut events, mut fed) = (Vec::new(), Fed::Nothing);
         // Acquire: pairs with the store in `Replication::join`.
@@ -373,7 +373,7 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Removes a replica whose connection has ended.
+    /// Removes the replica whose connection `conn` has ended.
     fn closed(&mut self, conn: ConnId) {
         let Some(client) = self.clients.remove(&conn) else { return };
         let Some(link) = self.links.remove(&client) else { return };

@@ -40,7 +40,7 @@ pub struct Point {
     pub id: ReplId,
     /// The offset at which the stream continues after the snapshot.
     pub offset: u64,
-    /// The database that is selected at this offset.
+    /// The database that is selected in the stream at this offset.
     pub stream_db: u32,
 }
 
@@ -59,7 +59,7 @@ pub enum NotBegun {
     Busy,
     /// The data cannot be written in a version that these replicas can read.
     Failed {
-        /// The ids of the clients of these replicas.
+        /// The ids of the clients of these replicas, which get the error.
         replicas: Vec<u64>,
         /// The reason, for the error reply and the log.
         reason: String,

@@ -67,7 +67,7 @@ pub struct Replication {
     pub(crate) notified: AtomicBool,
     /// The number of connections of the thread `repl`. They count towards `maxclients`.
     pub link_count: AtomicUsize,
-    /// True when the thread `repl` must end.
+    /// True when the thread `repl` must end, because the server stops.
     pub(crate) is_ending: AtomicBool,
     /// The number of clients that wait in WAIT or WAITAOF for acknowledgements of replicas.
     pub waiters: AtomicU64,
@@ -82,9 +82,9 @@ pub struct Replication {
 /// The statistics of replication that INFO shows.
 #[derive(Debug, Default)]
 pub struct Figures {
-    /// The number of full synchronisations of replicas.
+    /// The number of full synchronisations that replicas got.
     pub sync_full: AtomicU64,
-    /// The number of partial synchronisations of replicas.
+    /// The number of partial synchronisations that replicas got.
     pub sync_partial_ok: AtomicU64,
     /// The number of partial synchronisations that replicas requested but could not get, so that
     /// they got a full one.

@@ -29,18 +29,18 @@ use persist::folder::{FileError, Unsaved, temporary_sync_name};
 use persist::save::{ChunkSink, Failed};
 use stdx::byte_queue::SharedBytes;
 
-/// The sizes of the parts of a spool.
+/// The sizes at which a spool begins a new block or file, and moves blocks to files.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     /// The number of bytes in memory above which the oldest blocks are moved to a file.
     memory_bytes: usize,
-    /// The maximum length of a block in bytes.
+    /// The maximum length of a block of the spool, in bytes.
     block_bytes: usize,
     /// The length of a temporary file in bytes from which the next file is used.
     file_bytes: u64,
 }
 
-/// The sizes of the parts of each spool.
+/// The sizes that each spool of the server uses.
 const LIMITS: Limits = Limits { memory_bytes: 32 << 20, block_bytes: 256 << 10, file_bytes: 256 << 20 };
 
 /// A function that is called when new bytes, or the end, have arrived for a reader that had found
@@ -50,7 +50,8 @@ pub type OnProgress = Box<dyn Fn() + Send + Sync>;
 /// A function that is called when all readers are dropped before the writer has ended.
 pub type OnAbandoned = Box<dyn Fn() + Send + Sync>;
 
-/// A queue of bytes with one writer and a fixed number of readers; see the module.
+/// A queue for the bytes of one snapshot, with one writer and a fixed number of readers. Old blocks
+/// are in files.
 pub struct Spool {
     state: Mutex<State>,
     files: Box<dyn SpoolFiles>,
@@ -80,7 +81,7 @@ struct State {
     /// The blocks that at least one reader still needs, in order and without gaps. Those in files
     /// come first.
     blocks: VecDeque<Block>,
-    /// The number of bytes appended so far.
+    /// The number of bytes that the writer has written so far.
     len_bytes: u64,
     /// The total number of bytes of the blocks in memory.
     memory_bytes: usize,
@@ -116,7 +117,7 @@ enum Place {
     },
 }
 
-/// The progress of one reader.
+/// The progress of one reader in the snapshot.
 #[derive(Clone, Copy)]
 struct Cursor {
     at: u64,

@@ -17,7 +17,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(1);
 pub struct PrimaryAddress {
     /// The name or the IP address of the host.
     pub host: String,
-    /// The TCP port.
+    /// The TCP port of the primary.
     pub port: u16,
 }
 
@@ -35,7 +35,7 @@ pub enum LinkPhase {
     /// There is no connection. The next attempt to connect begins soon.
     #[default]
     Connect,
-    /// A connection is being opened.
+    /// A connection to the primary is being opened.
     Connecting,
     /// The handshake with the primary is in progress.
     Handshake,
@@ -138,7 +138,7 @@ pub struct Upstream {
     kill_requested: AtomicBool,
     /// True while a promotion waits until the received bytes of the stream are applied.
     drain_requested: Mutex<bool>,
-    /// Notified when `drain_requested` becomes false.
+    /// The condition variable that is notified when `drain_requested` becomes false.
     drained: Condvar,
     /// The mailbox of the thread `primary-link`; `None` unless it runs.
     pub(crate) mailbox: Mutex<Option<Arc<Mailbox<LinkMessage>>>>,
@@ -156,7 +156,7 @@ impl Upstream {
         self.link.lock().expect("nothing panics while the link is locked")
     }
 
-    /// Returns true if this server follows a primary.
+    /// Returns true if this server is a replica.
     pub fn is_replica(&self) -> bool {
         self.link().is_some()
     }

@@ -38,15 +38,16 @@ const PARTS_PER_CONN_MAX: u32 = 16;
 /// number.
 type PartKey = (u64, u64);
 
-/// The held output of an I/O thread's connections; see the module.
+/// The output of an I/O thread's connections that is held back until the change log has released
+/// changes.
 pub(super) struct ReleaseQueue {
     /// The marks of this turn, in the order in which the output was appended.
     marks: Vec<Mark>,
     /// The largest log position among this turn's marks, for each level; 0 without marks.
     marked: Released,
-    /// The held parts of each level.
+    /// The held parts of output, for each level, in the order of their keys.
     parts: [BTreeMap<PartKey, Part>; Level::ALL.len()],
-    /// The number that the next part gets.
+    /// The number that the next held part gets.
     next_number: u64,
     /// The number of held parts and the last part of each connection, by the connection's index.
     conns: Vec<HeldConn>,

@@ -32,7 +32,7 @@ impl Tested {
         self.client.command(&command.split(' ').collect::<Vec<_>>()).to_string()
     }
 
-    /// Returns the value of a field of INFO.
+    /// Returns the value of the field `field` in INFO persistence.
     fn info(&mut self, field: &str) -> String {
         let Value::Bulk(text) = self.client.command(&["INFO", "persistence"]) else {
             panic!("a bulk string")
