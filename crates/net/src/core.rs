@@ -1,5 +1,5 @@
-//! The part that both back ends share: the connections, their input and output, and the rules for
-//! reporting the end of a connection.
+//! The part of an event loop that both back ends share: the connections, their input and output,
+//! and the rules for reporting the end of a connection.
 //!
 //! ```text
 //!              adopt (a new socket) ──► handshake, if it is encrypted ─┐

@@ -49,7 +49,7 @@ pub(crate) struct Epoll {
     accept_pauses: AcceptPauses,
     /// The connections that may have unread input, in the order in which they are served.
     readable: VecDeque<ConnId>,
-    /// The connections whose last send stopped at the limit of a turn, although the socket may
+    /// The connections whose last send stopped at the limit for one turn, although the socket may
     /// accept more.
     writable: Vec<ConnId>,
     /// True if this thread's timer slack is one microsecond, so that short sleeps are precise.

@@ -1,4 +1,4 @@
-//! Unconsumed bytes of every connection, each as one slice.
+//! The received bytes of every connection that the caller has not consumed, each as one slice.
 //!
 //! ```text
 //!   slot ── turn: Span ──► turn memory (this turn's bytes, used in place)

@@ -208,8 +208,8 @@ impl Socket {
         if keepalive.is_some() { self.set_keepalive(keepalive) } else { Ok(()) }
     }
 
-    /// Probes the peer after `interval` of silence, then three times at a third of it; `None` never
-    /// probes.
+    /// Sets the TCP keepalive: the kernel probes the peer after `interval` of silence, and then
+    /// three more times, each after a third of `interval`. `None` turns the probes off.
     pub(crate) fn set_keepalive(&self, interval: Option<Duration>) -> io::Result<()> {
         if self.peer.is_unix() {
             return Ok(());

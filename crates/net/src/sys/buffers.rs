@@ -149,8 +149,9 @@ impl ProvidedBuffers {
     }
 
     /// Records that the kernel has written `len` more bytes to buffer `id`. `more` states if it
-    /// will write further bytes there. Returns the span of the bytes. Only the ring may call this,
-    /// once per completion and in their order: until then, the bytes belong to the kernel.
+    /// will write further bytes there. Returns the span of the bytes. Only the ring may call this:
+    /// once for each completion, in the order of the completions. Until then, the bytes belong to
+    /// the kernel.
     pub(super) fn received(&mut self, id: u16, len: u32, more: More) -> Span {
         let cursor = &mut self.cursors[usize::from(id)];
         assert!(len <= self.buffer_len_bytes - *cursor, "the kernel reports more than the buffer holds");

@@ -408,8 +408,9 @@ fn conn_of(user_data: u64) -> ConnId {
 /// The kernel features that an io_uring uses.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
-    /// True if the kernel defers work until our own system calls (Linux 6.1): no interruptions, no
-    /// locks. Otherwise it does the work whenever the thread is in the kernel (5.19).
+    /// True if the kernel does the work of requests only inside system calls of this thread (Linux
+    /// 6.1): without interruptions and locks. Otherwise it does the work whenever the thread is in
+    /// the kernel (5.19).
     defer: bool,
     /// True if the kernel reads submission entries in order, without an index array (Linux 6.6).
     no_sqarray: bool,

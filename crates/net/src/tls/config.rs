@@ -34,8 +34,8 @@ impl fmt::Debug for TlsServer {
     }
 }
 
-/// The client's side of encrypted connections to one server. Clones share the sessions that can be
-/// resumed.
+/// The client's side of encrypted connections to one server. Clones share the TLS sessions that
+/// later connections can resume.
 #[derive(Clone)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
@@ -64,8 +64,8 @@ impl fmt::Debug for TlsClient {
     }
 }
 
-/// The TLS side and configuration with which a socket's connection begins once a loop has adopted
-/// it.
+/// The side of TLS, server or client, that a socket's connection takes once a loop has adopted the
+/// socket, with the configuration.
 #[derive(Clone, Debug)]
 pub(crate) enum TlsSide {
     Server(TlsServer),

@@ -1,4 +1,4 @@
-//! Output that is held back until the caller releases it.
+//! Tests of output that is held back until the caller releases it.
 
 use std::io::Read;
 

@@ -33,7 +33,7 @@ impl Identity {
         TlsServer::new(config)
     }
 
-    /// Returns the configuration of a client that offers `suites`.
+    /// Returns the TLS configuration of a client that offers the cipher suites `suites`.
     pub(crate) fn client(&self, suites: &[SupportedCipherSuite]) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.chain[0].clone()).unwrap();

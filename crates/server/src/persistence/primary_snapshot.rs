@@ -447,8 +447,9 @@ impl ReceivedSnapshot {
     }
 
     /// Renames the file, after it was loaded, to the data file of the server (`dbfilename`), as in
-    /// Redis. If neither snapshots nor an append-only file are configured, `rdb-del-sync-files`
-    /// removes it instead. On an error, the file is removed and the former data file stays.
+    /// Redis. Removes it instead if `rdb-del-sync-files` is on and neither snapshots nor an
+    /// append-only file are configured. On an error, removes the file and keeps the former data
+    /// file.
     fn adopt(mut self, shared: &Shared) {
         let (locked, is_elsewhere, removes, name) = {
             let store = shared.config();

@@ -75,8 +75,8 @@ pub struct ReplayResult {
     /// Number of requests that were run before the first annotation of the file, so that their time
     /// is unknown.
     pub untimed: u64,
-    /// The time of the last annotation before the end of the replay, in Unix seconds; `None` if
-    /// there is none.
+    /// The time that the last annotation before the end of the replay states, in Unix seconds;
+    /// `None` if there is none.
     pub last_time_s: Option<i64>,
     /// The time of the annotation that ended the replay, in Unix seconds; `None` if the replay
     /// ended for another reason.

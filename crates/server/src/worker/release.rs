@@ -30,7 +30,7 @@ use net::{ConnId, Outputs};
 
 use crate::shared::ReplyWaits;
 
-/// Maximum number of parts of a connection. Each part has its own buffer.
+/// Maximum number of held output parts of one connection. Each part has its own buffer.
 const PARTS_PER_CONN_MAX: u32 = 16;
 
 /// The key of a held part: the log position that it shows, and its number. Parts are released in
