@@ -20,7 +20,6 @@ use crate::call::Host;
 use crate::check::Effect;
 use crate::clock::Clock;
 use crate::commit::{Held, Unit};
-use crate::log::target::Targets;
 use crate::pass::TurnPass;
 use crate::request::Request;
 use crate::run::{Caller, Executor};
@@ -98,7 +97,6 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         request: &Request<'_>,
         out: &mut ByteQueue,
     ) -> (Result<Walked, CommandError>, Vec<Box<[u8]>>) {
-        self.note_unsent_flush(request);
         let mut ctx = WalkCtx {
             keyspace: &self.commit.shared.keyspace,
             db: caller.db,
@@ -111,16 +109,6 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         };
         let result = walker(&mut ctx, &request.args);
         (result, ctx.due)
-    }
-
-    /// Abandons the walk of a snapshot before a FLUSHALL that is not sent to replicas
-    /// (`redis.set_repl`). Otherwise the snapshot need not be abandoned: a flush that replicas
-    /// receive only ends their snapshot early, because it also removes the missing keys there.
-    fn note_unsent_flush(&self, request: &Request<'_>) {
-        let is_sent = self.commit.propagation.contains(Targets::REPLICAS) && !self.commit.is_unrecorded;
-        if !is_sent && request.registered.full_name.eq_ignore_ascii_case("flushall") {
-            self.commit.shared.keyspace.snapshot().abandon();
-        }
     }
 
     /// Adds the walker's own changes to the record of the unit, and ends the unit in the change log

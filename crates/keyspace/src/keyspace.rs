@@ -13,7 +13,7 @@ use crate::key::{Hasher, KeyHash, SHARD_COUNT, position_of, shard_of};
 use crate::object::{KeyEntry, Object};
 use crate::parts::ValuePart;
 use crate::sizes::{BINS, KeySizes, Resize, SizeCounts, SizeLane, SizeMark};
-use crate::snapshot::{BigValue, Part, Snapshot, Stepped};
+use crate::snapshot::{BigValue, OnFlush, Part, Snapshot, Stepped};
 
 /// All databases of a process, sharded by key hash. All threads share it.
 pub struct Keyspace {
@@ -80,7 +80,7 @@ impl Keyspace {
 
     /// Starts a snapshot walk over the keyspace in its present state. Returns false if another walk
     /// is in progress. O(shards).
-    pub fn fix_snapshot(&self, _alone: &Exclusive) -> bool {
+    pub fn fix_snapshot(&self, _alone: &Exclusive, on_flush: OnFlush) -> bool {
         if self.snapshot.is_under_way() {
             return false;
         }
@@ -89,17 +89,17 @@ impl Keyspace {
             let guard = self.lock(shard);
             sizes.iter_mut().enumerate().for_each(|(db, size)| size.add(&guard, db));
         }
-        self.snapshot.fix(sizes);
+        self.snapshot.fix(sizes, on_flush);
         true
     }
 
     /// Starts a snapshot walk that visits no key, for a save without data. Returns false if another
     /// walk is in progress. O(shards).
-    pub fn fix_empty_snapshot(&self, _alone: &Exclusive) -> bool {
+    pub fn fix_empty_snapshot(&self, _alone: &Exclusive, on_flush: OnFlush) -> bool {
         if self.snapshot.is_under_way() {
             return false;
         }
-        self.snapshot.fix(vec![DbSize::default(); self.db_count]);
+        self.snapshot.fix(vec![DbSize::default(); self.db_count], on_flush);
         true
     }
 

@@ -18,7 +18,9 @@
 //! **Big values** are not copied. At the first change of such a value, or when the walk reaches it,
 //! a walk of its state is started. From then on walkers read the value in pieces
 //! (`crate::parts`), even if it moves to another key or database. A value that leaves the keyspace
-//! becomes an object that the walk owns. FLUSHDB passes its tables to the walk.
+//! becomes an object that the walk owns. FLUSHDB passes its tables to the walk, which frees each of
+//! them (the keys of a database in one shard) after it has visited its keys. FLUSHALL does the same
+//! or abandons the walk ([`OnFlush`]).
 //!
 //! **Bounds.** Copies that were handed over and not yet visited are counted
 //! ([`Snapshot::handed_over_len_bytes`]). Above half of [`HANDED_OVER_BYTES_MAX`], walkers visit
@@ -26,8 +28,7 @@
 //!
 //! **End.** After all parts are walked, writers hand over no more copies, so the remaining work is
 //! finite. [`Snapshot::next_work`] returns it, and then [`Work::Done`]. An abandoned walk continues
-//! to clear marks, and nothing is handed over to it. A flush of all data ends a walk in the same
-//! way, but big values that were begun are still visited to their ends.
+//! to clear marks, and nothing is handed over to it.
 //!
 //! Lock order: the locks here come after those of shards, and no two of them are held together.
 
@@ -58,9 +59,6 @@ const IDLE: u32 = 0;
 const KEEPING: u32 = 1;
 /// The phase of an abandoned walk, which only clears marks.
 const CLEARING: u32 = 2;
-/// The phase of a walk that a flush of all data ended: like [`CLEARING`], but every key visited so
-/// far was visited whole.
-const FLUSHED: u32 = 3;
 
 /// The slot of a database that had no key at the start of the walk, or that was flushed since.
 const NO_SLOT: u32 = u32::MAX;
@@ -71,12 +69,25 @@ const HAND_OVER_LANES: usize = 16;
 /// The most buckets that one locked step visits: some ten microseconds if they are empty.
 const STEP_BUCKETS_MAX: usize = 256;
 
+/// The effect of a flush of all data (FLUSHALL) on a walk in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFlush {
+    /// The walk is abandoned: as in Redis, a flush of all data ends a save.
+    Abandon,
+    /// The walk takes over the flushed keys and visits all of them. Their memory is freed behind
+    /// the walk.
+    Continue,
+}
+
 /// A walk over the keyspace in its state at one moment, or the state without a walk. See the
 /// module.
 pub struct Snapshot {
-    /// The phase: [`IDLE`], [`KEEPING`], [`CLEARING`] or [`FLUSHED`]. The exclusive owner writes it
-    /// at the start; later [`abandon`](Self::abandon), a flush and [`end`](Self::end) do.
+    /// The phase: [`IDLE`], [`KEEPING`] or [`CLEARING`]. The exclusive owner writes it at the
+    /// start; later [`abandon`](Self::abandon), a flush and [`end`](Self::end) do.
     phase: CachePadded<AtomicU32>,
+    /// True if the walk continues after a flush of all data. Only the gate's exclusive owner writes
+    /// and reads it.
+    continues_after_flush: AtomicBool,
     /// By shard, under its lock: the progress of the walk in the shard.
     cursors: Box<[AtomicU64]>,
     /// By database, under its present number: the slot. Only the gate's exclusive owner writes it.
@@ -233,6 +244,7 @@ impl Snapshot {
         let no_slots = || (0..db_count).map(|_| AtomicU32::new(NO_SLOT)).collect();
         Self {
             phase: CachePadded::new(AtomicU32::new(IDLE)),
+            continues_after_flush: AtomicBool::new(false),
             cursors: (0..SHARD_COUNT).map(|_| AtomicU64::new(0)).collect(),
             slot_of_db: no_slots(),
             db_of_slot: no_slots(),
@@ -255,7 +267,7 @@ impl Snapshot {
 
     /// Starts a walk. `sizes` are the present sizes of all databases, by number. The caller must be
     /// the gate's exclusive owner.
-    pub(crate) fn fix(&self, sizes: Vec<DbSize>) {
+    pub(crate) fn fix(&self, sizes: Vec<DbSize>, on_flush: OnFlush) {
         let mut dbs = self.dbs.lock();
         dbs.clear();
         for (db, size) in sizes.into_iter().enumerate() {
@@ -271,6 +283,7 @@ impl Snapshot {
         {
             counter.store(0, Relaxed);
         }
+        self.continues_after_flush.store(on_flush == OnFlush::Continue, Relaxed);
         // Relaxed: the end of the gate's ownership publishes it to every thread that locks a shard
         // from now on.
         self.phase.store(KEEPING, Relaxed);
@@ -300,27 +313,18 @@ impl Snapshot {
     /// Abandons the walk, so that its result will be incomplete. From now on writers hand over no
     /// copies, and walkers only clear the marks of entries.
     pub fn abandon(&self) {
-        self.stop_keeping(CLEARING);
-    }
-
-    /// Enters a phase in which nothing is handed over, unless the walk is in one or has ended.
-    fn stop_keeping(&self, phase: u32) {
         // Relaxed: it does no harm if a writer still keeps a copy. The exchange fails if the walk
         // ends at the same time, so that no phase is left over for the time without a walk.
-        let _ = self.phase.compare_exchange(KEEPING, phase, Relaxed, Relaxed);
+        let _ = self.phase.compare_exchange(KEEPING, CLEARING, Relaxed, Relaxed);
     }
 
-    /// Records that all databases were flushed, and ends the walk early. As in Redis, a flush of
-    /// all data ends a save.
+    /// Records that all databases are about to be flushed, and abandons the walk unless it
+    /// continues ([`OnFlush`]). The caller must be the gate's exclusive owner.
     pub(crate) fn note_flushed_all(&self) {
         self.flushed_all.store(true, Relaxed);
-        self.stop_keeping(FLUSHED);
-    }
-
-    /// Returns true if a flush of all data ended the walk in progress early. Every key visited is
-    /// then in its state at the start of the walk, but some keys are not visited.
-    pub fn is_cut_by_flush(&self) -> bool {
-        self.phase.load(Relaxed) == FLUSHED
+        if !self.continues_after_flush.load(Relaxed) {
+            self.abandon();
+        }
     }
 
     /// Returns true if all databases were flushed since the last call of this function.
@@ -762,8 +766,7 @@ impl Snapshot {
     #[cold]
     fn miss(&self, ticket: u32) -> Stepped {
         debug_assert!(!self.is_preserved_for(), "a big value does not get lost");
-        // This phase replaces any other one, because the value was visited only in part.
-        self.phase.store(CLEARING, Relaxed);
+        self.abandon();
         self.put_back(ticket, None)
     }
 

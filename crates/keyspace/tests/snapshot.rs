@@ -7,7 +7,7 @@ use fastrand::Rng;
 use keyspace::compaction::{self, Moved, PageUse};
 use keyspace::key::SHARD_COUNT;
 use keyspace::parts::ValuePart;
-use keyspace::snapshot::{BigValue, Part, Stepped, Work};
+use keyspace::snapshot::{BigValue, OnFlush, Part, Stepped, Work};
 use keyspace::string::stored;
 use keyspace::view::{AccessContext, AccessResults, ExpiredAccess};
 use keyspace::{
@@ -189,11 +189,11 @@ impl Walked {
         contents
     }
 
-    fn fix(&mut self) {
+    fn fix(&mut self, on_flush: OnFlush) {
         self.shown.clear();
-        let keyspace = &self.keyspace;
-        assert!(self.gate.exclusive(|alone| keyspace.fix_snapshot(alone)));
-        assert!(!self.gate.exclusive(|alone| keyspace.fix_snapshot(alone)), "one at a time");
+        let fix = || self.gate.exclusive(|alone| self.keyspace.fix_snapshot(alone, on_flush));
+        assert!(fix());
+        assert!(!fix(), "one at a time");
     }
 
     /// Takes one step of a walker. Returns true if the walk has ended.
@@ -454,13 +454,9 @@ impl Walked {
         drop(self.results.take());
     }
 
+    /// Checks that the walk has visited exactly these keys, each of them once.
     fn check(&mut self, at_point: &Contents, seed: u64) {
         assert_eq!(self.shown.len(), at_point.len(), "seed {seed}: each key once");
-        self.check_shown(at_point, seed);
-    }
-
-    /// Checks that what was shown is a part of `at_point`, each key at most once.
-    fn check_shown(&mut self, at_point: &Contents, seed: u64) {
         let names: std::collections::BTreeSet<_> = self.shown.iter().map(|(key, _)| key).collect();
         assert_eq!(names.len(), self.shown.len(), "seed {seed}: no key twice");
         for (key, content) in self.shown.drain(..) {
@@ -509,16 +505,17 @@ fn change_stream(stream: &mut Stream, rng: &mut Rng) {
 fn a_walk_shows_the_keyspace_of_its_point_whatever_happens_meanwhile() {
     let seeds = std::env::var("SNAPSHOT_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let first = std::env::var("SNAPSHOT_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-    let (mut cuts, mut cuts_in_big) = (0, 0);
+    let (mut flushes, mut flushes_in_big) = (0, 0);
     for seed in first..first + seeds {
         let mut walked = Walked::new(seed);
-        for round in 0..3 {
+        for _ in 0..3 {
             (0..walked.rng.usize(0..1500)).for_each(|_| walked.change());
             let at_point = walked.contents();
-            walked.fix();
+            let on_flush = if walked.rng.bool() { OnFlush::Continue } else { OnFlush::Abandon };
+            walked.fix(on_flush);
             let pace = [0, 1, 3][walked.rng.usize(0..3)];
             let abandoned = walked.rng.u32(0..4) == 0;
-            let flushed = walked.rng.u32(0..4) == 0;
+            let mut flush_due = walked.rng.u32(0..4) == 0;
             let mut steps = 0;
             while !walked.step() {
                 (0..pace).filter(|_| steps % 3 == 0).for_each(|_| walked.change());
@@ -526,27 +523,123 @@ fn a_walk_shows_the_keyspace_of_its_point_whatever_happens_meanwhile() {
                 if abandoned && steps == 700 {
                     walked.keyspace.snapshot().abandon();
                 }
-                if flushed && steps == 500 {
+                // In the middle of a big value, if one comes soon.
+                if flush_due && (steps == 600 || steps >= 500 && walked.big.is_some()) {
+                    flush_due = false;
+                    let was_whole = walked.keyspace.snapshot().is_preserved_for();
                     walked.keyspace.empty_dbs(0..DBS, drop);
-                    cuts += usize::from(walked.keyspace.snapshot().is_cut_by_flush());
-                    cuts_in_big += usize::from(walked.big.is_some());
+                    let is_whole = walked.keyspace.snapshot().is_preserved_for();
+                    assert_eq!(is_whole, was_whole && on_flush == OnFlush::Continue, "seed {seed}");
+                    flushes += usize::from(is_whole);
+                    flushes_in_big += usize::from(is_whole && walked.big.is_some());
                 }
             }
             let is_whole = walked.keyspace.snapshot().is_preserved_for();
-            let is_cut = walked.keyspace.snapshot().is_cut_by_flush();
+            assert!(is_whole || abandoned || on_flush == OnFlush::Abandon, "seed {seed}");
             assert_eq!(walked.keyspace.snapshot().held_len_bytes(), 0);
             walked.keyspace.snapshot().end();
             walked.check_sizes(seed);
-            match is_whole {
-                true => walked.check(&at_point, seed),
-                false if is_cut => walked.check_shown(&at_point, seed),
-                false => {}
+            if is_whole {
+                walked.check(&at_point, seed);
             }
-            assert!(round < 3);
         }
     }
-    assert!(cuts >= seeds as usize / 4, "{cuts} walks were cut by a flush");
-    assert!(seeds < 60 || cuts_in_big > 0, "a flush came in the middle of a big value");
+    assert!(flushes >= seeds as usize / 8, "{flushes} walks continued after a flush");
+    assert!(seeds < 60 || flushes_in_big > 0, "a flush came in the middle of a big value");
+}
+
+/// Fills database 0 with small keys, and with sets that are walked in pieces.
+fn fill(walked: &mut Walked) {
+    let keyspace = &walked.keyspace;
+    for number in 0..20_000 {
+        let name = format!("key{number}");
+        let key = keyspace.hasher().key(name.as_bytes());
+        let mut locked = keyspace.lock_one(key.hash);
+        let mut view = View::new(keyspace, &mut locked, 0, CONTEXT, &mut walked.results);
+        view.set_value(key, stored(&[b'x'; 100]), Expiry::Clear);
+    }
+    for number in 0..4 {
+        let name = format!("set{number}");
+        let key = keyspace.hasher().key(name.as_bytes());
+        let mut locked = keyspace.lock_one(key.hash);
+        let mut view = View::new(keyspace, &mut locked, 0, CONTEXT, &mut walked.results);
+        let set = view.write_or_insert::<Set>(key).expect("a set");
+        for member in 0..3000 {
+            set.add(format!("member{member}").as_bytes(), &SET, keyspace.hasher());
+        }
+    }
+}
+
+/// Checks that a walk holds flushed keys only until it has visited them: table by table.
+#[test]
+fn flushed_keys_are_freed_behind_the_walk() {
+    let mut walked = Walked::new(1);
+    fill(&mut walked);
+    let at_point = walked.contents();
+    walked.fix(OnFlush::Continue);
+    let mut left = 0;
+    walked.keyspace.empty_dbs(0..DBS, |keys| left += keys.len());
+    assert_eq!(left, 0, "the walk owns all keys");
+    let mut held = walked.keyspace.snapshot().held_len_bytes();
+    let (at_flush, mut steps_down) = (held, 0);
+    assert!(at_flush > 20_000 * 100, "{at_flush} bytes");
+    while !walked.step() {
+        let now = walked.keyspace.snapshot().held_len_bytes();
+        // The elements that move from a flushed table to the walk are counted with the table.
+        assert!(now <= held, "{now} bytes after {held}");
+        steps_down += usize::from(now < held);
+        held = now;
+    }
+    assert!(steps_down >= 1000, "freed in {steps_down} steps");
+    assert_eq!(held, 0);
+    assert!(walked.keyspace.snapshot().is_preserved_for());
+    walked.keyspace.snapshot().end();
+    walked.check(&at_point, 1);
+    assert!(walked.contents().is_empty());
+}
+
+/// Checks that keys that are written after a flush are neither visited nor marked, and that a
+/// second flush finds them in the keyspace.
+#[test]
+fn keys_written_after_a_flush_do_not_belong_to_the_walk() {
+    let mut walked = Walked::new(2);
+    fill(&mut walked);
+    let at_point = walked.contents();
+    walked.fix(OnFlush::Continue);
+    (0..300).for_each(|_| assert!(!walked.step()));
+    walked.keyspace.empty_dbs(0..DBS, drop);
+    fill(&mut walked);
+    (0..300).for_each(|_| assert!(!walked.step()));
+    let mut second = 0;
+    walked.keyspace.empty_dbs(0..DBS, |keys| second += keys.len());
+    assert_eq!(second, 20_004);
+    fill(&mut walked);
+    while !walked.step() {}
+    walked.keyspace.snapshot().end();
+    walked.check(&at_point, 2);
+    assert_eq!(walked.contents(), at_point);
+    walked.check_sizes(2);
+}
+
+/// Checks that an abandoned walk leaves flushed keys to the flush.
+#[test]
+fn an_abandoned_walk_takes_over_no_keys() {
+    for (abandon_first, on_flush) in [(true, OnFlush::Continue), (false, OnFlush::Abandon)] {
+        let mut walked = Walked::new(3);
+        fill(&mut walked);
+        walked.fix(on_flush);
+        (0..300).for_each(|_| assert!(!walked.step()));
+        if abandon_first {
+            walked.keyspace.snapshot().abandon();
+        }
+        let mut left = 0;
+        walked.keyspace.empty_dbs(0..DBS, |keys| left += keys.len());
+        assert!(left > 19_000, "{left} keys are freed by the flush");
+        while !walked.step() {}
+        assert!(!walked.keyspace.snapshot().is_preserved_for());
+        assert_eq!(walked.keyspace.snapshot().held_len_bytes(), 0);
+        walked.keyspace.snapshot().end();
+    }
 }
 
 #[test]
@@ -566,7 +659,7 @@ fn a_list_that_shrinks_at_the_end_of_a_walk_is_as_big_as_it_is_known_to_be() {
             list.push(ListEnd::Back, std::iter::repeat_n(&element[..], 1000), limits)
         });
     }
-    walked.fix();
+    walked.fix(OnFlush::Abandon);
     for number in 0..100 {
         change(&mut walked, number, &mut |list| drop(list.trim(0, 150 + number, limits)));
     }

@@ -29,7 +29,7 @@ use engine::Shared;
 use engine::shared::GateSlot;
 use keyspace::freeing::memory_of;
 use keyspace::gate::ClaimedPass;
-use keyspace::snapshot::{BigValue, Flushed, HandedOver, Part, Snapshot, Stepped, Work};
+use keyspace::snapshot::{BigValue, Flushed, HandedOver, OnFlush, Part, Snapshot, Stepped, Work};
 use keyspace::{Exclusive, KeyEntry, Object};
 use structures::entry::View;
 use structures::lock::Lock;
@@ -74,16 +74,6 @@ bitflags! {
     }
 }
 
-/// The treatment of a save during which all data is flushed (FLUSHALL).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnFlush {
-    /// The save is abandoned, as in Redis: its file would hold data that no longer exists.
-    Abandon,
-    /// The file ends early, without the keys that were not written yet. This is for readers that
-    /// apply the flush after the file, such as replicas.
-    EndEarly,
-}
-
 /// The options of a save. For commands only `format`, `contents` and `on_flush` are used.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
@@ -91,7 +81,8 @@ pub struct SaveOptions {
     pub format: SaveFormat,
     /// The contents of the file.
     pub contents: Contents,
-    /// The treatment of a FLUSHALL that happens during the save.
+    /// The effect of a flush of all data on the save: it is abandoned, or its file has all keys of
+    /// the point.
     pub on_flush: OnFlush,
     /// The version of the format. `None` selects the lowest version, from that of Redis 7.2 on,
     /// that has all types of the data. So every server that supports the data can read the file,
@@ -320,8 +311,8 @@ impl Save {
     ) -> Option<Arc<Self>> {
         let snapshot = engine.keyspace.snapshot();
         let is_fixed = match options.contents.contains(Contents::DATA) {
-            true => engine.keyspace.fix_snapshot(alone),
-            false => engine.keyspace.fix_empty_snapshot(alone),
+            true => engine.keyspace.fix_snapshot(alone, options.on_flush),
+            false => engine.keyspace.fix_empty_snapshot(alone, options.on_flush),
         };
         if !is_fixed {
             return None;
@@ -697,9 +688,8 @@ impl Save {
     /// If the file could not be written, or was abandoned.
     pub fn finish(&self, engine: &Shared, out: &dyn ChunkSink) -> Result<Progress, Failed> {
         let snapshot = engine.keyspace.snapshot();
-        let ends_early = self.options.on_flush == OnFlush::EndEarly && snapshot.is_cut_by_flush();
-        if !snapshot.is_preserved_for() && !ends_early {
-            // The walk was ended early, for example by FLUSHALL: the file is incomplete.
+        if !snapshot.is_preserved_for() {
+            // The walk was abandoned, for example by FLUSHALL: the file is incomplete.
             self.fail(snapshot);
         }
         if self.options.format == SaveFormat::Rdb {

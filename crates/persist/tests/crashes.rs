@@ -14,6 +14,7 @@ use engine::settings::Settings;
 use engine::shared::Start;
 use engine::table::CommandTable;
 use keyspace::key::shard_of;
+use keyspace::snapshot::OnFlush;
 use keyspace::{Access, KeyEntry, ListLimits, PackLimits, SetLimits, StreamLimits};
 use persist::folder::{
     Folder as _, KnownFiles, Place, Syncing, Target, Unsaved, save_into, temporary_name, writer_pid,
@@ -22,7 +23,7 @@ use persist::load::{
     ByteSource, DecodeOptions, Decoded, LoadOptions, Part, Splitter, Unsupported, decode_batch,
 };
 use persist::rdb::{Compression, Rules, Usage, VersionCheck};
-use persist::save::{self, ChunkSink, OnFlush, Save, SaveFormat, SaveOptions, Step, Way};
+use persist::save::{self, ChunkSink, Save, SaveFormat, SaveOptions, Step, Way};
 use testkit::Rng;
 use testkit::contents::{Contents, difference, of_file, of_keyspace};
 use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};

@@ -4,9 +4,10 @@
 use std::time::{Duration, Instant};
 
 use engine::Shared;
+use keyspace::snapshot::OnFlush;
 use persist::commands::append_time_annotation;
 use persist::rdb::{Compression, Usage};
-use persist::save::{ChunkSink, Contents, Failed, OnFlush, Save, SaveFormat, SaveOptions, Step, Way};
+use persist::save::{ChunkSink, Contents, Failed, Save, SaveFormat, SaveOptions, Step, Way};
 use testkit::contents::{difference, of_file, of_keyspace};
 use testkit::replay::{Player, empty_engine};
 use testkit::{Rng, Value, peer};

@@ -6,16 +6,18 @@
 //! and INFO show it as a background save, as Redis shows the child process of a diskless sync. Its
 //! result does not change the time and the status of the last save that INFO shows.
 //!
-//! If a client flushes all data during the walk, the file ends early ([`OnFlush::EndEarly`]). The
-//! flush follows in the stream and would remove the missing keys anyway.
+//! A flush of all data does not shorten the file ([`OnFlush::Continue`]). The flush follows in the
+//! stream, but a replica has the data of the file at the offset that the file names. It can lose
+//! its link there, be promoted, or have replicas of its own before it receives the flush.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use keyspace::Exclusive;
+use keyspace::snapshot::OnFlush;
 use persist::folder::{FileError, Unsaved, give_up};
 use persist::rdb::FileVersion;
-use persist::save::{Contents, Failed, OnFlush, Progress, Save, SaveOptions, Unfit, Way};
+use persist::save::{Contents, Failed, Progress, Save, SaveOptions, Unfit, Way};
 
 use super::stream_point::PointFacts;
 use super::{fix, run_walkers, save_options};
@@ -68,7 +70,7 @@ pub fn begin(
     let SnapshotRequest { version, contents, spool } = request;
     let options = save_options(shared);
     let version = version.or(options.version);
-    let options = SaveOptions { version, contents, on_flush: OnFlush::EndEarly, ..options };
+    let options = SaveOptions { version, contents, on_flush: OnFlush::Continue, ..options };
     let begun = shared.engine.gate.exclusive(|alone| {
         let save = fix_point(shared, alone, options)?;
         let facts = at_point(alone);

@@ -17,10 +17,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use keyspace::Exclusive;
+use keyspace::snapshot::OnFlush;
 use persist::aof::manifest::BaseKind;
 use persist::folder::{self, FileError, Place, Syncing, Target, Unsaved};
 use persist::rdb::{Compression, Usage};
-use persist::save::{ChunkSink, Contents, OnFlush, Save, SaveFormat, SaveOptions, Step, Walker, Way};
+use persist::save::{ChunkSink, Contents, Save, SaveFormat, SaveOptions, Step, Walker, Way};
 use persist::schedule::Reason;
 
 use self::file_times::date_files;

@@ -1,9 +1,10 @@
 //! The walk over the keyspace that writes a file, and the identification of the save that wrote it.
 //! Snapshots and rewrites of the append-only file share this code.
 
+use keyspace::snapshot::OnFlush;
 use persist::aof::manifest::BaseKind;
 use persist::rdb::{Compression, Usage};
-use persist::save::{self, ChunkSink, OnFlush, Save, SaveFormat, SaveOptions, Step, Way};
+use persist::save::{self, ChunkSink, Save, SaveFormat, SaveOptions, Step, Way};
 
 use super::replay::replay;
 use super::world::World;

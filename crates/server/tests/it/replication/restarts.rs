@@ -450,3 +450,38 @@ fn a_reload_never_cuts_the_snapshot_of_a_replica_short() {
         replica.leave();
     }
 }
+
+/// Checks the snapshot of a full sync during which all data is flushed. A replica that loses its
+/// link right behind it has the data of its point, serves it, and continues from there.
+#[test]
+fn a_snapshot_with_a_flush_meanwhile_has_all_data_of_its_point() {
+    if is_without_peer() || std::env::var_os("SAKER_PRIMARY").is_some() {
+        return;
+    }
+    let primary = Primary::start(&[]);
+    let mut client = primary.connect();
+    fill(&mut client, seed(), 2);
+    run(&mut client, &["DEBUG", "POPULATE", "5000", "key", "100"]);
+    // The walk stays where it is until it is told to go on.
+    run(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "100000000"]);
+    let at_point = run(&mut client, &["DEBUG", "DIGEST"]);
+    let (mut link, answer) = ask(&primary, "?", 0);
+    let Psync::Full { id, offset } = answer else { panic!("{answer:?}") };
+    send_lines(&mut client, ["SET lost 1", "FLUSHALL", "SET kept 1", "FLUSHALL", "SET kept 2"]);
+    run(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    let snapshot = link.snapshot();
+    drop(link);
+    // A replica that has loaded the snapshot, and starts again with it.
+    let mut server = Restarted::new(&[]);
+    server.shut_down(&["NOSAVE"]);
+    std::fs::write(server.file(), snapshot.bytes).expect("written");
+    server.start();
+    let mut own = server.connect();
+    assert_eq!(run(&mut own, &["DEBUG", "DIGEST"]), at_point, "the data at offset {offset}");
+    let before = SyncCounts::of(&mut client);
+    run(&mut own, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    let has_all = || run(&mut own, &["GET", "kept"]) == resp::Value::Bulk(b"2".to_vec());
+    assert!(happens(has_all), "{}", server.primary().process.log());
+    assert_eq!(run(&mut own, &["DBSIZE"]), resp::Value::Integer(1));
+    assert_eq!(SyncCounts::of(&mut client).since(before), (0, 1), "it continues {id} at {offset}");
+}
