@@ -609,9 +609,13 @@ impl Snapshot {
         self.phase.store(IDLE, Relaxed);
     }
 
+    /// Takes the copies of all lanes, with the memory of their lists.
     fn take_handed_over(&self) -> Vec<HandedOver> {
         let mut all = Vec::new();
-        self.lanes.iter().for_each(|lane| all.append(&mut lane.lock()));
+        for lane in &self.lanes {
+            let list = std::mem::take(&mut *lane.lock());
+            all.extend(list);
+        }
         all
     }
 
