@@ -6,6 +6,7 @@
 //! memory-bench zipf   --peer redis=redis-server
 //! memory-bench limit  --seconds 180
 //! memory-bench save   --peer redis=redis-server
+//! memory-bench sync   --replica redis-server
 //! memory-bench stalls --elements 10000000 --peer redis=redis-server
 //! memory-bench turns  --elements 10000000 --peer redis=redis-server
 //! ```
@@ -18,6 +19,7 @@ mod load;
 mod save;
 mod serving;
 mod stalls;
+mod sync;
 mod turns;
 mod zipf;
 
@@ -43,6 +45,8 @@ enum What {
     Limit(limit::Options),
     /// Saves and loads: time, memory, latencies.
     Save(save::Options),
+    /// Latencies during full synchronisations of a replica, beside saves.
+    Sync(sync::Options),
     /// Waits of another client while big values grow, are removed and are replaced.
     Stalls(load::Options),
     /// Maximum CPU time that the server spends on a few requests while big values grow and are
@@ -127,6 +131,7 @@ fn main() -> ExitCode {
         What::Zipf(options) => zipf::run(&options),
         What::Limit(options) => limit::run(&options),
         What::Save(options) => save::run(&options),
+        What::Sync(options) => sync::run(&options),
         What::Stalls(options) => stalls::run(&options),
         What::Turns(options) => turns::run(&options),
     };

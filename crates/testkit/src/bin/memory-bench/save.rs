@@ -24,8 +24,8 @@ const CONTROL: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_millis(5);
 /// Number of commands in a pipeline while the data is created.
 const FILL_BATCH: usize = 1000;
-/// Pause between two samples of the memory, and between two reads of INFO.
-const LOOK: Duration = Duration::from_millis(5);
+/// Pause between two samples of the memory or of INFO.
+pub const LOOK: Duration = Duration::from_millis(5);
 /// Number of connections of the writers.
 const WRITERS: u64 = 4;
 
@@ -33,7 +33,7 @@ const WRITERS: u64 = 4;
 #[derive(Args)]
 pub struct Options {
     #[command(flatten)]
-    servers: Servers,
+    pub servers: Servers,
     /// Number of keys, of 16 bytes with values of 64 bytes.
     #[arg(long, default_value_t = 5_000_000)]
     keys: u64,
@@ -52,10 +52,10 @@ pub struct Options {
 
 /// The counters of the writers: requests, requests with a long latency, and the longest latency.
 #[derive(Default)]
-struct Seen {
-    requests: AtomicU64,
-    long: AtomicU64,
-    longest_ns: AtomicU64,
+pub struct Seen {
+    pub requests: AtomicU64,
+    pub long: AtomicU64,
+    pub longest_ns: AtomicU64,
 }
 
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -120,15 +120,15 @@ fn measure(options: &Options, name: &str) -> Result<String, Box<dyn Error>> {
     ))
 }
 
-/// Waits until `field` of INFO's persistence section is no longer 1.
-fn wait_while(client: &mut Client, field: &str) -> Result<(), Box<dyn Error>> {
+/// Waits until a field of INFO's persistence section is no longer 1.
+pub fn wait_while(client: &mut Client, field: &str) -> Result<(), Box<dyn Error>> {
     while info(client, "persistence", field)? == 1 {
         thread::sleep(LOOK);
     }
     Ok(())
 }
 
-fn expect_simple(value: Value) -> Result<(), Box<dyn Error>> {
+pub fn expect_simple(value: Value) -> Result<(), Box<dyn Error>> {
     match value {
         Value::Simple(_) => Ok(()),
         other => Err(format!("{other:?}").into()),
@@ -139,7 +139,7 @@ fn key(number: u64) -> String {
     format!("key:{number:012}")
 }
 
-fn fill(client: &mut Client, options: &Options) -> Result<(), Box<dyn Error>> {
+pub fn fill(client: &mut Client, options: &Options) -> Result<(), Box<dyn Error>> {
     let mut batch = Vec::new();
     let value = "v".repeat(40);
     let elements = options.elements;
@@ -162,16 +162,16 @@ fn fill(client: &mut Client, options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The results of one phase of the measurement.
-struct Phase {
-    seen: Arc<Seen>,
-    took: Duration,
+/// The results of a phase.
+pub struct Phase {
+    pub seen: Arc<Seen>,
+    pub took: Duration,
     rss_before: u64,
     rss_peak: u64,
 }
 
-/// Runs the writers for as long as `during` takes. Returns the results.
-fn phase(
+/// Runs the writers while `during` runs.
+pub fn phase(
     server: &ServerProcess,
     options: &Options,
     during: impl FnOnce(&mut Client) -> Result<(), Box<dyn Error>>,
