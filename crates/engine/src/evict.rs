@@ -277,12 +277,14 @@ pub fn is_exceeded(shared: &Shared) -> bool {
     used > limit + uncounted.max(uncounted_bytes(shared))
 }
 
-/// Returns the bytes of used memory that do not count towards the limit. They are memory that waits
-/// to be freed, messages, the replication stream beyond the backlog, and the memory of a save. In
-/// Redis, another process takes the memory of a save.
-fn uncounted_bytes(shared: &Shared) -> u64 {
+/// Returns the bytes of used memory that do not count towards the limit. This is memory that waits
+/// to be freed, and memory of messages, of the change log, of the replication stream beyond the
+/// backlog, and of a save or a full sync. In Redis, another process takes the memory of a save.
+pub fn uncounted_bytes(shared: &Shared) -> u64 {
     shared.freeing.pending_bytes()
         + shared.pubsub.push_bytes().load(Relaxed)
         + shared.keyspace.snapshot().held_len_bytes() as u64
         + shared.server_state.replica_buffer_bytes.load(Relaxed)
+        + shared.server_state.snapshot_buffer_bytes.load(Relaxed)
+        + shared.log.memory_bytes() as u64
 }

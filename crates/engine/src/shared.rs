@@ -1,5 +1,6 @@
 //! The state that all threads of an engine share. It includes no socket, thread or file.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -180,9 +181,12 @@ pub struct ServerState {
     pub lacks_replicas: AtomicBool,
     /// The role of the server. Changed by exclusive owners of the keyspace only.
     pub role: Role,
-    /// The bytes of the replication stream that are kept only for slow replicas. They do not count
-    /// towards `maxmemory`, because evicting keys would only lengthen the stream.
+    /// Bytes of the replication stream that are kept or queued only for slow replicas. They do not
+    /// count against `maxmemory`: deleting keys would enlarge the stream.
     pub replica_buffer_bytes: AtomicU64,
+    /// Bytes of snapshots on their way to replicas, in memory. They do not count against
+    /// `maxmemory` either.
+    pub snapshot_buffer_bytes: Arc<AtomicU64>,
 }
 
 impl ServerState {

@@ -76,8 +76,9 @@ pub struct Chunk {
     pub(super) text: Text,
 }
 
-/// The maximum number of headers for which an emptied chunk keeps its memory.
-const KEPT_HEADERS_MAX: usize = 1 << 15;
+/// The most headers for which an emptied chunk keeps its memory: as many as small records in the
+/// text that it keeps.
+const KEPT_HEADERS_MAX: usize = 1 << 13;
 
 impl Chunk {
     /// Returns true if the chunk has no records of changes.
@@ -94,7 +95,13 @@ impl Chunk {
         self.headers.push(Header { end: self.text.end(), ..header });
     }
 
-    /// Removes all records from the chunk. Keeps its memory, up to a limit, for reuse.
+    /// Returns the memory of the chunk without shared values, in bytes. O(1).
+    #[inline]
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.headers.capacity() * size_of::<Header>() + self.text.memory_bytes()
+    }
+
+    /// Removes all records from the chunk. Keeps the memory up to a limit.
     pub(super) fn clear(&mut self) {
         self.headers.clear();
         self.headers.shrink_to(KEPT_HEADERS_MAX);
@@ -107,8 +114,12 @@ impl Chunk {
 #[repr(align(128))]
 pub(super) struct Buffer {
     chunk: Lock<Chunk>,
-    /// The total length in bytes of the records that this thread has put into the buffer. Only this
-    /// thread writes it.
+    /// The memory of `chunk`, in bytes. Written under its lock.
+    chunk_memory_bytes: AtomicU64,
+    /// The memory of the thread's own chunk when it was last published, in bytes. Written by the
+    /// thread only.
+    thread_memory_bytes: AtomicU64,
+    /// The total bytes of the records that this thread has published. Written by the thread only.
     published_bytes: AtomicU64,
     /// The total length in bytes of this thread's records that were merged. Only the merging thread
     /// writes it.
@@ -129,9 +140,11 @@ impl Buffer {
             text.extend_from(&chunk.text, TextEnd::default(), chunk.text.end());
             headers.extend(chunk.headers.iter().map(|it| Header { end: start + it.end, ..*it }));
         }
+        // Relaxed, here and below: the figures serve limits, and each has a single writer.
+        self.chunk_memory_bytes.store(own.memory_bytes() as u64, Relaxed);
         drop(own);
         chunk.clear();
-        // Relaxed, here and below: the figures serve limits, and each has a single writer.
+        self.thread_memory_bytes.store(chunk.memory_bytes() as u64, Relaxed);
         self.published_bytes.store(self.published_bytes.load(Relaxed) + len_bytes, Relaxed);
     }
 
@@ -149,11 +162,18 @@ impl Buffer {
         let mut own = self.chunk.lock();
         if !own.is_empty() {
             std::mem::swap(&mut *own, chunk);
+            self.chunk_memory_bytes.store(own.memory_bytes() as u64, Relaxed);
         }
     }
 
-    /// Returns the total length in bytes of this thread's records that are not merged yet,
-    /// including those that the merger has taken.
+    /// Returns the memory of the buffer's chunk and of the thread's own one, in bytes. Takes no
+    /// lock.
+    pub fn memory_bytes(&self) -> usize {
+        (self.chunk_memory_bytes.load(Relaxed) + self.thread_memory_bytes.load(Relaxed)) as usize
+    }
+
+    /// Returns the bytes of this thread's records that are not merged yet, including those that the
+    /// merger has taken.
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.published_bytes.load(Relaxed).saturating_sub(self.merged_bytes.load(Relaxed)) as usize

@@ -16,8 +16,9 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderId(pub(super) usize);
 
-/// The maximum number of marks for which the merger keeps memory between batches.
-const KEPT_MARKS_MAX: usize = 1 << 15;
+/// The most marks for which the merger keeps memory between batches: about as many as small records
+/// in a batch.
+const KEPT_MARKS_MAX: usize = 1 << 13;
 
 /// The end of a piece of the stream. A piece is a segment of a thread's record, or a command that
 /// the merger wrote. It begins at the end of the piece before it.
@@ -173,8 +174,14 @@ impl Merger {
         Progress { position: self.next - 1, offset_bytes: self.offset }
     }
 
-    /// Attaches a reader that gets everything after log position `cut`. Everything up to `cut` must
-    /// be merged already. Returns `None` if there are [`READERS_MAX`](super::READERS_MAX) readers.
+    /// Returns the memory of the taken chunks and of the last batch, in bytes. O(buffers).
+    pub fn memory_bytes(&self) -> usize {
+        let taken: usize = self.taken.iter().map(|taken| taken.chunk.memory_bytes()).sum();
+        taken + self.out.memory_bytes() + self.marks.capacity() * size_of::<Mark>()
+    }
+
+    /// Adds a reader of everything after position `cut`. Everything up to `cut` must be merged.
+    /// Returns `None` if there are too many readers.
     pub fn attach(&mut self, reader: (Box<dyn LogReader>, LogTarget), cut: u64) -> Option<ReaderId> {
         debug_assert_eq!(self.next, cut + 1, "all that was drawn is merged");
         let place = self.readers.iter().position(Option::is_none)?;

@@ -130,8 +130,10 @@ pub struct ChangeLog {
     /// The last merged log position, for threads that do not have the merger's role.
     merged_position: PlainU64,
     merged_bytes: PlainU64,
-    /// The number of bytes that the append-only file's reader keeps in memory because the file
-    /// cannot be written at present.
+    /// The memory of the merger after its last batch, in bytes.
+    merger_memory_bytes: PlainU64,
+    /// The number of bytes that the append-only file's reader holds because the file accepts none
+    /// at present.
     kept: RetainedBytes,
     /// The number of unsent bytes of the slowest replica beyond the number at which writes wait for
     /// replicas; 0 if writes need not wait.
@@ -153,6 +155,7 @@ impl ChangeLog {
             released: Level::ALL.map(|level| Watermark::new(threads, Released::ALL.get(level))),
             merged_position: 0.into(),
             merged_bytes: 0.into(),
+            merger_memory_bytes: 0.into(),
             kept: RetainedBytes::default(),
             replica_excess: RetainedBytes::default(),
         }
@@ -279,8 +282,15 @@ impl ChangeLog {
         self.buffers.iter().map(Buffer::len_bytes).sum()
     }
 
-    /// Returns the last merged log position and the length of the stream, as stored after the last
-    /// batch. Takes no lock.
+    /// Returns the memory of records: of the threads' buffers and of the merger. Values that the
+    /// keyspace shares are not included. Takes no lock. O(threads).
+    pub fn memory_bytes(&self) -> usize {
+        let buffers: usize = self.buffers.iter().map(Buffer::memory_bytes).sum();
+        buffers + self.merger_memory_bytes.load(Relaxed) as usize
+    }
+
+    /// Returns the last merged position and the length of the stream, as the merger has stored
+    /// them.
     pub fn progress(&self) -> Progress {
         Progress {
             position: self.merged_position.load(Relaxed),
@@ -316,6 +326,7 @@ impl ChangeLog {
             let Progress { position, offset_bytes } = merger.progress();
             self.merged_position.store(position, Relaxed);
             self.merged_bytes.store(offset_bytes, Relaxed);
+            self.merger_memory_bytes.store(merger.memory_bytes() as u64, Relaxed);
             self.confirm(confirmed, outbox);
         }
     }

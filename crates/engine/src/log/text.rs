@@ -19,6 +19,8 @@ pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 
 /// The maximum memory in bytes that an emptied text keeps for reuse.
 const KEPT_BYTES_MAX: usize = 1 << 20;
+/// The most shared values for which an emptied text keeps memory.
+const KEPT_VALUES_MAX: usize = 256;
 
 /// A part of the stream: bytes, and references to shared values between them.
 #[derive(Default)]
@@ -66,7 +68,12 @@ impl Text {
         self.bytes.len() + self.values_bytes
     }
 
-    /// Returns the position at the end of the text.
+    /// Returns the memory of the text without shared values, in bytes. O(1).
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.values.capacity() * size_of::<(usize, Blob)>()
+    }
+
+    /// Returns the end of the text.
     #[inline]
     pub fn end(&self) -> TextEnd {
         TextEnd { bytes: self.bytes.len(), values: self.values.len() }
@@ -112,6 +119,7 @@ impl Text {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES_MAX);
         self.values.clear();
+        self.values.shrink_to(KEPT_VALUES_MAX);
         self.values_bytes = 0;
     }
 }

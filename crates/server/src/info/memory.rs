@@ -26,12 +26,13 @@ pub struct MemoryFigures {
     pub active: u64,
     /// The estimated size of all databases' tables, without keys and values.
     pub tables: u64,
-    /// `used` without the memory of the start, of clients, of the replication stream and of tables.
+    /// `used` without the memory of the start, of clients, of the replication stream, of the change
+    /// log and of tables.
     pub dataset: u64,
     /// The memory of clients without replicas: sessions, buffers, queued commands, watched keys and
     /// subscriptions.
     pub clients: u64,
-    /// The memory of the replication stream.
+    /// The memory of the replication stream, and of snapshots for replicas.
     pub stream: StreamMemory,
     /// The memory of the machine.
     pub system: u64,
@@ -44,7 +45,10 @@ impl MemoryFigures {
         let clients = shared.engine.clients.all();
         let clients = clients.iter().filter(|client| !client.is_replica());
         let clients = clients.map(|client| client.memory_bytes()).sum();
-        let stream = StreamMemory::of(&shared.replication.primary());
+        let queued = shared.replication.queued_bytes.load(Relaxed)
+            + shared.engine.server_state.snapshot_buffer_bytes.load(Relaxed);
+        let stream = StreamMemory::of(&shared.replication.primary()).with_queued(queued);
+        let change_log = shared.engine.log.memory_bytes() as u64;
         let startup = shared.engine.startup_bytes.load(Relaxed);
         let dbs = 0..shared.engine.keyspace.db_count();
         let tables = dbs.map(|db| shared.engine.keyspace.table_bytes(db) as u64).sum();
@@ -57,7 +61,7 @@ impl MemoryFigures {
             heap_rss,
             active: (alloc::committed_bytes() as u64).min(heap_rss),
             tables,
-            dataset: used.saturating_sub(startup + clients + stream.total() + tables),
+            dataset: used.saturating_sub(startup + clients + stream.total() + change_log + tables),
             clients,
             stream,
             system: crate::process::system_memory_bytes(),
@@ -160,10 +164,7 @@ pub fn memory(shared: &Shared, fields: &mut Fields) {
         fields.add(&format!("{info}_ratio"), format_args!("{:.2}", ratio(more, less)));
         fields.add(&format!("{info}_bytes"), more as i64 - less as i64);
     }
-    let pending = shared.engine.freeing.pending_bytes() + shared.engine.pubsub.push_bytes().load(Relaxed);
-    let kept = shared.engine.keyspace.snapshot().held_len_bytes() as u64;
-    let streamed = shared.engine.server_state.replica_buffer_bytes.load(Relaxed);
-    fields.add("mem_not_counted_for_evict", pending + kept + streamed);
+    fields.add("mem_not_counted_for_evict", engine::evict::uncounted_bytes(&shared.engine));
     fields.add("mem_replication_backlog", figures.stream.backlog);
     fields.add("mem_total_replication_buffers", figures.stream.total());
     fields.add("mem_replica_full_sync_buffer", 0);

@@ -162,6 +162,7 @@ pub fn change_log(shared: &Shared, fields: &mut Fields) {
     fields.add("change_log_synced_position", released(Level::Synced));
     fields.add("change_log_offset", merged.offset_bytes);
     fields.add("change_log_pending_bytes", log.pending_bytes());
+    fields.add("change_log_memory_bytes", log.memory_bytes());
     fields.add("change_log_replica_excess_bytes", log.replica_excess().get());
     let waits = || shared.ports.iter().map(|port| &port.reply_waits);
     let waiting: u64 = waits().map(|waits| waits.waiting.load(Relaxed)).sum();

@@ -204,7 +204,7 @@ pub const FIELDS: &[Field] = &[
         "mem_not_counted_for_evict",
         "mem_not_counted_for_evict_bytes",
         "Used memory that does not count against maxmemory: removed values not freed yet, pushed \
-         messages, data held for a snapshot, and stream kept for slow replicas.",
+         messages, the change log, data held for a snapshot, and stream and snapshots kept for replicas.",
     ),
     gauge("mem_clients_normal", "mem_clients_normal_bytes", "Memory for requests and replies of clients."),
     gauge(
@@ -418,6 +418,11 @@ pub const FIELDS: &[Field] = &[
         "Recorded changes that were not passed to the readers yet.",
     ),
     gauge(
+        "change_log_memory_bytes",
+        "change_log_memory_bytes",
+        "Memory of the buffers of the change log, filled or kept for the next changes.",
+    ),
+    gauge(
         "change_log_replica_excess_bytes",
         "change_log_replica_excess_bytes",
         "Bytes that the slowest replica has to read beyond the option `repl-writes-wait-above`. Writes \
@@ -463,7 +468,8 @@ pub const FIELDS: &[Field] = &[
     gauge(
         "mem_clients_slaves",
         "mem_replica_buffers_bytes",
-        "Memory of the replication stream beyond the size of the backlog, kept for slow replicas.",
+        "Memory of the replication stream beyond the size of the backlog, kept for slow replicas, and of \
+         snapshots on their way to replicas.",
     ),
     counter(
         "total_net_repl_input_bytes",

@@ -19,7 +19,7 @@ use crate::persistence::stream_point::PointFacts;
 use crate::replica_stream as stream;
 use crate::replication::memory::backlog_limit_bytes;
 use crate::replication::messages::{Begun, NotBegun, Point};
-use crate::replication::spool::Spool;
+use crate::replication::spool::{Spool, SpoolResources};
 use crate::shared::Shared;
 use crate::snapshots::folder_path;
 
@@ -42,7 +42,12 @@ pub(super) fn begin(shared: &Arc<Shared>, cohort: &Cohort) -> Result<Begun, NotB
         (folder_path(&store), backlog_limit_bytes(&store), version)
     };
     let notified = Arc::clone(&shared.replication);
-    let (spool, readers) = Spool::new(folder, cohort.replicas.len(), Box::new(move || notified.notify()));
+    let resources = SpoolResources {
+        folder,
+        data_bytes: structures::alloc::used_memory_bytes(),
+        memory: Arc::clone(&shared.engine.server_state.snapshot_buffer_bytes),
+    };
+    let (spool, readers) = Spool::new(resources, cohort.replicas.len(), Box::new(move || notified.notify()));
     let request = SnapshotRequest { version, contents: contents(cohort.contents), spool };
     let (outbox, mut point) = (Outbox::default(), None);
     let begun = full_sync::begin(shared, request, &mut |alone| {

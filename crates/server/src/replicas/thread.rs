@@ -405,9 +405,20 @@ impl<'s> ReplicationThread<'s> {
             primary.free_sent();
         }
         let beyond = StreamMemory::of(&primary).beyond;
-        self.shared.engine.server_state.replica_buffer_bytes.store(beyond, Relaxed);
         self.shared.engine.log.replica_excess().set(primary.excess_bytes() as usize);
+        drop(primary);
+        let queued = if beyond > 0 { self.queued_bytes() } else { 0 };
+        self.shared.replication.queued_bytes.store(queued, Relaxed);
+        self.shared.engine.server_state.replica_buffer_bytes.store(beyond + queued, Relaxed);
         fed
+    }
+
+    /// Returns the bytes of the stream that are queued for replicas. They are no longer in the
+    /// backlog if the replicas are slow. The blocks of snapshots are counted by their spool.
+    fn queued_bytes(&mut self) -> u64 {
+        let outputs = self.net.split().1;
+        let online = self.links.values().filter(|link| link.snapshot.is_none());
+        online.map(|link| outputs.len_bytes(link.conn) as u64).sum()
     }
 
     fn feed(&mut self, client: u64) -> Fed {

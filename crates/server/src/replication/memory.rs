@@ -1,4 +1,4 @@
-//! The memory of the replication stream, and the limits on it.
+//! The memory of the replication stream and of snapshots for replicas, and the limits on it.
 
 use engine::settings::ClientLimits;
 use replicate::backlog::Backlog;
@@ -12,7 +12,8 @@ use crate::config::table::replication::REPL_BACKLOG_SIZE;
 pub struct StreamMemory {
     /// The memory of the backlog, up to its configured size.
     pub backlog: u64,
-    /// The memory beyond the configured size of the backlog, used only because a replica is slow.
+    /// The memory beyond the size of the backlog: of the stream for slow replicas, and of
+    /// snapshots that are being sent.
     pub beyond: u64,
 }
 
@@ -33,7 +34,13 @@ impl StreamMemory {
         Self { backlog: within, beyond: total - within }
     }
 
-    /// Returns the whole memory of the stream, in bytes.
+    /// Adds memory that is no longer in the backlog: of the output of slow replicas, and of
+    /// snapshots.
+    pub fn with_queued(self, queued_bytes: u64) -> Self {
+        Self { beyond: self.beyond + queued_bytes, ..self }
+    }
+
+    /// Returns the memory of the stream as a whole.
     pub fn total(self) -> u64 {
         self.backlog + self.beyond
     }

@@ -67,7 +67,9 @@ pub struct Replication {
     pub(crate) notified: AtomicBool,
     /// The number of connections of the thread `repl`. They count towards `maxclients`.
     pub link_count: AtomicUsize,
-    /// True when the thread `repl` must end, because the server stops.
+    /// The bytes of the stream that are queued for slow replicas, and no longer in the backlog.
+    pub(crate) queued_bytes: AtomicU64,
+    /// True when the thread `repl` must end.
     pub(crate) is_ending: AtomicBool,
     /// The number of clients that wait in WAIT or WAITAOF for acknowledgements of replicas.
     pub waiters: AtomicU64,
@@ -117,6 +119,7 @@ impl Replication {
             thread: Mutex::default(),
             notified: AtomicBool::new(false),
             link_count: AtomicUsize::new(0),
+            queued_bytes: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
             waiters: AtomicU64::new(0),
             upstream: Upstream::default(),

@@ -5,12 +5,13 @@
 //!   writer ─► [ block … block ][ block … block ] ─► reader 1, near the end: from memory
 //!              └ in files      └ in memory       ─► reader 2, far behind: from the files
 //! ```
-//! Each reader reads at its own speed, and a slow one never slows the writer. The writer is the
-//! walk over the keyspace. It must not wait for a socket, because writes of clients may have to
-//! wait for the walk. The newest blocks are in memory, up to [`Limits::memory_bytes`]. Older ones
-//! that a reader still needs are in temporary files without names, in the data folder. Blocks that
-//! no reader needs any more are freed. When the last block of a file is no longer needed, the file
-//! is closed, which frees its space.
+//! Each reader reads at its own pace, and the slowest never slows the writer. The writer is the
+//! walk over the keyspace: writers of keys wait for it, so it must not wait for a socket. The
+//! newest blocks are in memory, up to [`Limits::memory_bytes`]: a small part of the data's memory,
+//! because no option bounds it. Older ones that a reader still needs are in temporary files without
+//! names, in the data folder. Blocks that no reader needs any more are dropped. A file is closed,
+//! which frees its space, with its last block. The memory of all blocks is counted from their
+//! allocation until they are freed ([`SpoolMemory`]).
 //!
 //! The lock is a leaf, and no file is written or read while it is held. An error while a file is
 //! written ends the spool for all readers, because bytes would be missing. An error while a file is
@@ -40,8 +41,24 @@ struct Limits {
     file_bytes: u64,
 }
 
-/// The sizes that each spool of the server uses.
-const LIMITS: Limits = Limits { memory_bytes: 32 << 20, block_bytes: 256 << 10, file_bytes: 256 << 20 };
+impl Limits {
+    /// Returns the sizes of a spool for data of this size in memory.
+    fn for_data(data_bytes: usize) -> Self {
+        let memory_bytes = (data_bytes / DATA_PARTS).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX);
+        Self { memory_bytes, block_bytes: 256 << 10, file_bytes: 256 << 20 }
+    }
+}
+
+/// The data's memory divided by that of a spool, between the two bounds.
+const DATA_PARTS: usize = 64;
+/// The lower bound of [`Limits::memory_bytes`].
+const MEMORY_BYTES_MIN: usize = 4 << 20;
+/// The upper bound of [`Limits::memory_bytes`].
+const MEMORY_BYTES_MAX: usize = 32 << 20;
+
+/// The count of the bytes that the blocks of all spools of a server take in memory, including those
+/// that are being sent.
+pub type SpoolMemory = Arc<AtomicU64>;
 
 /// A function that is called when new bytes, or the end, have arrived for a reader that had found
 /// none.
@@ -56,6 +73,7 @@ pub struct Spool {
     state: Mutex<State>,
     files: Box<dyn SpoolFiles>,
     limits: Limits,
+    memory: SpoolMemory,
     on_progress: OnProgress,
     on_abandoned: OnceLock<OnAbandoned>,
 }
@@ -107,9 +125,36 @@ impl Block {
     }
 }
 
-/// The place where the bytes of a block are.
+/// The bytes of a block in memory.
+struct Held {
+    bytes: Vec<u8>,
+    memory: SpoolMemory,
+}
+
+impl Held {
+    /// Creates a block with room for `block_bytes`, and counts its memory.
+    fn new(block_bytes: usize, memory: &SpoolMemory) -> Self {
+        let bytes = Vec::with_capacity(block_bytes);
+        // Relaxed, here and below: the count serves limits and statistics.
+        memory.fetch_add(bytes.capacity() as u64, Relaxed);
+        Self { bytes, memory: Arc::clone(memory) }
+    }
+
+    /// Returns the number of bytes that can be appended.
+    fn room(&self) -> usize {
+        self.bytes.capacity() - self.bytes.len()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.memory.fetch_sub(self.bytes.capacity() as u64, Relaxed);
+    }
+}
+
+/// The place of a block's bytes.
 enum Place {
-    Memory(Arc<Vec<u8>>),
+    Memory(Arc<Held>),
     File {
         file: Arc<dyn SpoolFile>,
         /// The offset of the block in the file, in bytes.
@@ -183,14 +228,14 @@ impl SpoolFile for File {
 
 /// A part of a block that is in memory.
 struct Slice {
-    block: Arc<Vec<u8>>,
+    block: Arc<Held>,
     from: usize,
     to: usize,
 }
 
 impl AsRef<[u8]> for Slice {
     fn as_ref(&self) -> &[u8] {
-        &self.block[self.from..self.to]
+        &self.block.bytes[self.from..self.to]
     }
 }
 
@@ -218,9 +263,9 @@ impl State {
         self.cursors.iter().any(Option::is_some)
     }
 
-    /// Appends `bytes`, at most `block_bytes` of them: to the last block while it has room, the
-    /// rest to a new block.
-    fn push(&mut self, mut bytes: &[u8], block_bytes: usize) {
+    /// Appends bytes to the last block while it has room, and the rest to a new block. `bytes` has
+    /// at most `block_bytes` bytes.
+    fn push(&mut self, mut bytes: &[u8], (block_bytes, memory): (usize, &SpoolMemory)) {
         self.len_bytes += bytes.len() as u64;
         self.memory_bytes += bytes.len();
         if let Some(last) = self.blocks.back_mut()
@@ -228,14 +273,14 @@ impl State {
             // A reader may be sending the block.
             && let Some(held) = Arc::get_mut(held)
         {
-            let (here, rest) = bytes.split_at(bytes.len().min(block_bytes - held.len()));
-            held.extend_from_slice(here);
+            let (here, rest) = bytes.split_at(bytes.len().min(held.room()));
+            held.bytes.extend_from_slice(here);
             last.len_bytes += here.len();
             bytes = rest;
         }
         if !bytes.is_empty() {
-            let mut held = Vec::with_capacity(block_bytes);
-            held.extend_from_slice(bytes);
+            let mut held = Held::new(block_bytes, memory);
+            held.bytes.extend_from_slice(bytes);
             let (at, len_bytes) = (self.len_bytes - bytes.len() as u64, bytes.len());
             self.blocks.push_back(Block { at, len_bytes, place: Place::Memory(Arc::new(held)) });
         }
@@ -301,9 +346,9 @@ impl State {
         Unneeded { _blocks: blocks, _segment: segment }
     }
 
-    /// Returns the oldest block in memory with its offset, and the present file. Returns `None` if
-    /// the blocks in memory have at most `memory_bytes` bytes.
-    fn oldest_above(&self, memory_bytes: usize) -> Option<(u64, Arc<Vec<u8>>, Option<Segment>)> {
+    /// Returns the oldest block in memory, with the present file, if there are too many bytes in
+    /// memory.
+    fn oldest_above(&self, memory_bytes: usize) -> Option<(u64, Arc<Held>, Option<Segment>)> {
         if self.memory_bytes <= memory_bytes {
             return None;
         }
@@ -335,24 +380,37 @@ struct Unneeded {
     _segment: Option<Segment>,
 }
 
+/// The place and the memory of a spool.
+pub struct SpoolResources {
+    /// The folder in which files are created when they are needed.
+    pub folder: PathBuf,
+    /// The size in memory of the data that the file will have, in bytes.
+    pub data_bytes: usize,
+    /// The count of the memory of spools.
+    pub memory: SpoolMemory,
+}
+
 impl Spool {
-    /// Creates a spool and its readers. Temporary files are created in `folder` when they are
-    /// needed. The writer's thread calls `on_progress`, without holding a lock.
+    /// Creates a spool with its readers. `on_progress` is called without a lock, by the writer's
+    /// thread.
     pub fn new(
-        folder: PathBuf,
+        resources: SpoolResources,
         reader_count: usize,
         on_progress: OnProgress,
     ) -> (Arc<Self>, Vec<SpoolReader>) {
-        Self::with_files(Box::new(UnnamedFiles(folder)), LIMITS, (reader_count, on_progress))
+        let SpoolResources { folder, data_bytes, memory } = resources;
+        let files = Box::new(UnnamedFiles(folder));
+        Self::with_files(files, (Limits::for_data(data_bytes), memory), (reader_count, on_progress))
     }
 
     fn with_files(
         files: Box<dyn SpoolFiles>,
-        limits: Limits,
+        (limits, memory): (Limits, SpoolMemory),
         (reader_count, on_progress): (usize, OnProgress),
     ) -> (Arc<Self>, Vec<SpoolReader>) {
         let state = Mutex::new(State::new(reader_count));
-        let spool = Arc::new(Self { state, files, limits, on_progress, on_abandoned: OnceLock::new() });
+        let on_abandoned = OnceLock::new();
+        let spool = Arc::new(Self { state, files, limits, memory, on_progress, on_abandoned });
         let reader = |number| SpoolReader { spool: Arc::clone(&spool), number };
         let readers = (0..reader_count).map(reader).collect();
         (spool, readers)
@@ -400,7 +458,8 @@ impl Spool {
         self.state().end.clone().and_then(Result::err)
     }
 
-    /// Returns the number of the snapshot's bytes that are in memory.
+    /// Returns the number of bytes of the file that are in memory.
+    #[cfg(test)]
     pub fn memory_bytes(&self) -> usize {
         self.state().memory_bytes
     }
@@ -431,7 +490,7 @@ impl Spool {
             if state.end.is_some() || !state.has_readers() {
                 return Err(Failed);
             }
-            state.push(bytes, self.limits.block_bytes);
+            state.push(bytes, (self.limits.block_bytes, &self.memory));
             state.take_waiting()
         };
         if is_awaited {
@@ -449,7 +508,7 @@ impl Spool {
                 Some(segment) => segment,
                 None => Segment { file: self.files.create()?, len_bytes: 0 },
             };
-            segment.file.write_at(&held, segment.len_bytes)?;
+            segment.file.write_at(&held.bytes, segment.len_bytes)?;
             let unneeded = self.state().moved(at, segment);
             drop(unneeded);
         }
@@ -506,11 +565,12 @@ impl SpoolReader {
     }
 
     fn read_back(&mut self, file: &dyn SpoolFile, at: u64, len_bytes: usize) -> Result<Piece, Unsaved> {
-        let mut bytes = vec![0; len_bytes];
-        file.read_at(&mut bytes, at).map_err(|error| self.spool.fail("read", &error))?;
+        let mut held = Held::new(len_bytes, &self.spool.memory);
+        held.bytes.resize(len_bytes, 0);
+        file.read_at(&mut held.bytes, at).map_err(|error| self.spool.fail("read", &error))?;
         let unneeded = self.spool.state().advance(self.number, len_bytes);
         drop(unneeded);
-        Ok(Piece::Bytes(Arc::new(bytes)))
+        Ok(Piece::Bytes(Arc::new(Slice { block: Arc::new(held), from: 0, to: len_bytes })))
     }
 
     /// Returns the number of bytes that this reader has read so far.

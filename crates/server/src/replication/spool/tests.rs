@@ -69,6 +69,7 @@ impl SpoolFile for TestFile {
 struct Tested {
     disk: Arc<TestDisk>,
     calls: Arc<AtomicUsize>,
+    memory: SpoolMemory,
     spool: Arc<Spool>,
     readers: Vec<SpoolReader>,
 }
@@ -79,8 +80,11 @@ fn tested(reader_count: usize) -> Tested {
     let on_progress = Box::new(move || {
         counted.fetch_add(1, Relaxed);
     });
-    let (spool, readers) = Spool::with_files(Box::new(Arc::clone(&disk)), SMALL, (reader_count, on_progress));
-    Tested { disk, calls, spool, readers }
+    let memory = SpoolMemory::default();
+    let limits = (SMALL, Arc::clone(&memory));
+    let (spool, readers) =
+        Spool::with_files(Box::new(Arc::clone(&disk)), limits, (reader_count, on_progress));
+    Tested { disk, calls, memory, spool, readers }
 }
 
 fn bytes_of(len: usize, rng: &mut Rng) -> Vec<u8> {
@@ -157,13 +161,28 @@ fn one_append_may_be_longer_than_the_memory() {
 
 #[test]
 fn a_piece_stays_valid_after_its_block_was_moved_or_dropped() {
-    let Tested { spool, mut readers, .. } = tested(1);
+    let Tested { memory, spool, mut readers, .. } = tested(1);
     spool.append(b"first").expect("no failure");
     let Ok(Piece::Bytes(piece)) = readers[0].next(3) else { panic!("bytes") };
     spool.append(&[b'x'; 1000]).expect("no failure");
     assert_eq!((*piece).as_ref(), b"fir");
     readers.clear();
     assert_eq!((*piece).as_ref(), b"fir");
+    assert_eq!(
+        (spool.memory_bytes(), memory.load(Relaxed)),
+        (0, 64),
+        "the block is counted until it is freed"
+    );
+    drop(piece);
+    assert_eq!(memory.load(Relaxed), 0);
+}
+
+#[test]
+fn the_memory_of_a_spool_is_a_small_part_of_that_of_the_data() {
+    let memory_bytes = |data_bytes| Limits::for_data(data_bytes).memory_bytes;
+    assert_eq!([0, 1 << 20, 256 << 20].map(memory_bytes), [4 << 20; 3]);
+    assert_eq!(memory_bytes(1 << 30), 16 << 20);
+    assert_eq!([2 << 30, 1 << 40].map(memory_bytes), [32 << 20; 2]);
 }
 
 #[test]
@@ -235,7 +254,7 @@ fn a_reader_that_waits_is_called_once() {
 
 #[test]
 fn a_full_disk_ends_the_spool_for_all_readers() {
-    let Tested { disk, calls, spool, mut readers } = tested(2);
+    let Tested { disk, calls, spool, mut readers, .. } = tested(2);
     disk.bytes_max.store(1000, Relaxed);
     assert!(!drain(&mut readers[0], &mut Vec::new()));
     assert_eq!(spool.append(&[1; 5000]), Err(Failed));
@@ -261,7 +280,8 @@ fn a_file_that_cannot_be_read_or_created_ends_the_spool() {
     assert_eq!(error_of(readers[0].next(10)), expected);
     assert_eq!(spool.append(b"more"), Err(Failed));
     let files = Box::new(UnnamedFiles(PathBuf::from("/nonexistent")));
-    let (spool, mut readers) = Spool::with_files(files, SMALL, (1, Box::new(|| ())));
+    let (spool, mut readers) =
+        Spool::with_files(files, (SMALL, SpoolMemory::default()), (1, Box::new(|| ())));
     assert_eq!(spool.append(&[1; 1000]), Err(Failed));
     assert!(error_of(readers[0].next(10)).ends_with("No such file or directory (os error 2)"));
 }
@@ -313,7 +333,7 @@ fn any_interleaving_gives_every_reader_all_bytes() {
     let mut created = 0;
     for seed in 0..300 {
         let mut rng = Rng::new(seed);
-        let Tested { disk, calls, spool, readers } = tested(1 + rng.below(4));
+        let Tested { disk, calls, memory, spool, readers } = tested(1 + rng.below(4));
         let mut readers: Vec<_> =
             readers.into_iter().map(|reader| Checked { reader, at: 0, waits_since: None }).collect();
         let (mut all, mut appends_left) = (Vec::new(), 60);
@@ -333,6 +353,7 @@ fn any_interleaving_gives_every_reader_all_bytes() {
                     |checked: &Checked| checked.waits_since.is_none_or(|at| calls.load(Relaxed) > at);
                 assert!(len == 0 || readers.iter().all(called), "seed {seed}: a reader that waits is called");
                 assert!(spool.memory_bytes() <= SMALL.memory_bytes, "seed {seed}");
+                assert!(memory.load(Relaxed) >= spool.memory_bytes() as u64, "seed {seed}");
             } else {
                 let at = rng.below(readers.len());
                 let goes_on = check_step(&mut readers[at], &all, (&mut rng, calls.load(Relaxed)));
@@ -344,6 +365,7 @@ fn any_interleaving_gives_every_reader_all_bytes() {
         }
         created += disk.created.load(Relaxed);
         assert_eq!((spool.memory_bytes(), disk.open.load(Relaxed)), (0, 0), "seed {seed}");
+        assert_eq!(memory.load(Relaxed), 0, "seed {seed}");
     }
     assert!(created > 300, "blocks were moved to {created} files");
 }
@@ -358,7 +380,7 @@ fn threads_read_while_the_writer_writes_to_real_files() {
         raised.1.notify_all();
     });
     let files = Box::new(UnnamedFiles(folder.path().to_owned()));
-    let (spool, readers) = Spool::with_files(files, SMALL, (3, on_progress));
+    let (spool, readers) = Spool::with_files(files, (SMALL, SpoolMemory::default()), (3, on_progress));
     let all = bytes_of(300_000, &mut Rng::new(1));
     std::thread::scope(|scope| {
         for (number, mut reader) in readers.into_iter().enumerate() {
