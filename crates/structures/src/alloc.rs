@@ -31,12 +31,13 @@
 //! `what_counting_costs`).
 
 mod block_cache;
+mod mimalloc;
 pub mod peak;
 
 use crate::size_class::size_class;
 use block_cache::BlockCache;
 use crossbeam_utils::CachePadded;
-use libmimalloc_sys as mi;
+use mimalloc as mi;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -51,8 +52,6 @@ const OWNED_MAX: usize = 248;
 const UNASSIGNED: usize = usize::MAX;
 /// The alignment that mimalloc gives to every block of at least this size in bytes.
 const PLAIN_ALIGN: usize = 16;
-/// The size in bytes up to which the size classes are looked up in a table.
-const SMALL_MAX_BYTES: usize = 1024;
 /// The size in bytes above which mimalloc maps whole pages instead of using size classes.
 const CLASSES_MAX_BYTES: usize = 512 * 1024;
 /// The size in bytes up to which blocks always share memory pages with others of their class.
@@ -154,30 +153,10 @@ pub fn keep_resident_close(block_cache_bytes_max: Option<usize>) {
     unsafe { mi::mi_option_set(OPTION_PURGE_DELAY, delay_ms) }
 }
 
-/// The size classes in bytes of requests up to [`SMALL_MAX_BYTES`], indexed by the number of
-/// 16-byte units. A load costs half as much as the arithmetic, at every allocation and every free.
-static SMALL_CLASSES: [u16; SMALL_MAX_BYTES / 16 + 1] = {
-    let mut classes = [0; SMALL_MAX_BYTES / 16 + 1];
-    let mut step = 1;
-    while step < classes.len() {
-        classes[step] = size_class(step * 16) as u16;
-        step += 1;
-    }
-    classes
-};
-
 /// Returns the size in bytes that is counted for a request of `len_bytes`: that of the block that
 /// serves it. O(1).
 #[inline]
 pub fn counted_bytes(len_bytes: usize) -> usize {
-    if len_bytes <= SMALL_MAX_BYTES {
-        return usize::from(SMALL_CLASSES[len_bytes.div_ceil(16)]);
-    }
-    counted_bytes_large(len_bytes)
-}
-
-/// Computes `counted_bytes` for sizes above the table.
-fn counted_bytes_large(len_bytes: usize) -> usize {
     if len_bytes <= CLASSES_MAX_BYTES {
         size_class(len_bytes)
     } else {
@@ -381,16 +360,16 @@ pub fn committed_bytes() -> usize {
 }
 
 /// mimalloc's number for its option `purge_delay`, the same in its versions 2 and 3.
-const OPTION_PURGE_DELAY: mi::mi_option_t = 15;
+const OPTION_PURGE_DELAY: mi::OptionNumber = 15;
 /// mimalloc 3's number for its option `minimal_purge_size`; version 2 has no such
 /// option and ignores it.
-const OPTION_MINIMAL_PURGE_SIZE: mi::mi_option_t = 44;
+const OPTION_MINIMAL_PURGE_SIZE: mi::OptionNumber = 44;
 /// The smallest free range that is returned to the system, in KiB: one of mimalloc's slices.
 const PURGED_KIB_MIN: std::ffi::c_long = 64;
 /// The value instead of [`PURGED_KIB_MIN`] while huge pages stay whole: the size of one.
 const PURGED_KIB_MIN_HUGE: std::ffi::c_long = 2048;
 /// mimalloc 3's number for its option `page_max_candidates`; version 2 ignores it.
-const OPTION_PAGE_MAX_CANDIDATES: mi::mi_option_t = 37;
+const OPTION_PAGE_MAX_CANDIDATES: mi::OptionNumber = 37;
 /// The number of memory pages of a size class that mimalloc compares before it allocates from the
 /// fullest one, so that the others become empty. This is mimalloc's own choice.
 const PAGE_CANDIDATES: std::ffi::c_long = 4;
@@ -538,14 +517,36 @@ mod tests {
     }
 
     #[test]
+    fn the_patched_mimalloc_is_linked() {
+        // SAFETY: no precondition.
+        assert_eq!(unsafe { mi::mi_good_size(536) }, 544, "libmimalloc-sys' own has 640");
+        for size in 9..=CLASSES_MAX_BYTES {
+            // SAFETY: no precondition.
+            assert_eq!(size_class(size), unsafe { mi::mi_good_size(size) }, "of {size}");
+        }
+    }
+
+    #[test]
+    fn blocks_of_whole_lines_are_aligned_without_a_line_more() {
+        for lines in 1..=64 {
+            let layout = layout(lines * 64, 64);
+            let blocks: Vec<_> = (0..100).map(|_| alloc(layout)).collect();
+            for block in blocks {
+                assert_eq!(usable(block), counted_bytes(layout.size()), "{lines} lines");
+                free(block, layout);
+            }
+        }
+    }
+
+    #[test]
     fn what_is_freed_is_no_longer_counted() {
         let before = counted_here();
         let small = layout(100, 8);
         let wide = layout(300, 64);
         let (a, b) = (alloc(small), alloc(wide));
-        assert_eq!(counted_here() - before, 112 + 320);
+        assert_eq!(counted_here() - before, 112 + 304);
         free(a, small);
-        assert_eq!(counted_here() - before, 320);
+        assert_eq!(counted_here() - before, 304);
         free(b, wide);
         assert_eq!(counted_here(), before);
     }

@@ -1,17 +1,24 @@
 //! The allocator's size classes, so that a block can be laid out to fill its actual size.
 //!
-//! mimalloc has sixteen-byte steps up to 128 bytes and four steps per doubling above. A block that
-//! always requests its whole class can grow within it without being moved. Its allocation size
-//! follows from its content alone, so it need not be stored.
+//! There are steps of 16 bytes up to 512 bytes, then sixteen steps per doubling up to 8 KiB, and four
+//! steps per doubling above. Up to 8 KiB the steps are those of our patches of mimalloc
+//! (`alloc/mimalloc`). A block that always requests its whole class can grow within it without being
+//! moved. Its allocation size follows from its content alone, so it need not be stored.
+
+/// The size in bytes up to which classes are multiples of 16.
+const EVEN_MAX_BYTES: usize = 512;
+/// The size in bytes up to which there are sixteen classes per doubling.
+const FINE_MAX_BYTES: usize = 8 * 1024;
 
 /// Returns the size of the allocator's block that serves a request of `len_bytes`, which must not
 /// be 0. O(1).
 #[inline]
 pub const fn size_class(len_bytes: usize) -> usize {
-    if len_bytes <= 128 {
+    if len_bytes <= EVEN_MAX_BYTES {
         return len_bytes.next_multiple_of(16);
     }
-    let step = 1 << ((len_bytes - 1).ilog2() - 2);
+    let steps_log2 = if len_bytes <= FINE_MAX_BYTES { 4 } else { 2 };
+    let step = 1 << ((len_bytes - 1).ilog2() - steps_log2);
     len_bytes.next_multiple_of(step)
 }
 
@@ -26,11 +33,14 @@ mod tests {
             (16, 16),
             (17, 32),
             (128, 128),
-            (129, 160),
-            (513, 640),
-            (640, 640),
-            (641, 768),
-            (4097, 5120),
+            (129, 144),
+            (512, 512),
+            (513, 544),
+            (544, 544),
+            (545, 576),
+            (4097, 4352),
+            (7937, 8192),
+            (8193, 10240),
         ] {
             assert_eq!(size_class(asked), got, "of {asked}");
         }
