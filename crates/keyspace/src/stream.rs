@@ -313,6 +313,9 @@ impl Stream {
                 let mut node = Node::new(id, words.clone().step_by(2));
                 node.append(id, words);
                 self.nodes_len_bytes += node.len_bytes();
+                if let Some(last) = self.nodes.len().checked_sub(1) {
+                    self.nodes.reshape_mut(last).settle();
+                }
                 self.nodes.push_back(node);
             }
         }

@@ -5,7 +5,7 @@
 //! [meta u32|key u16  |value u16 ] [expiry i64]? [long key u64]? [payload]?[key bytes][value bytes]
 //!  |        key length value length              key length      i64 or V    then unused bytes, up
 //!  |        (0xFFFF: it is in `long key`)                                    to the size class
-//!  access 0..24, kind 24..26, has-expiry 26, mark 27
+//!  access 0..24, kind 24..26, has-expiry 26, mark 27, growing 28
 //! ```
 //! A small string is stored after its key (`kind` bytes). An integer, or an object (`V`, any type
 //! of 8-byte alignment), is stored in the payload. The optional fields exist only if they are
@@ -13,8 +13,11 @@
 //! value that changes its length within the class stays where it is. The block's size follows from
 //! its content.
 //!
+//! A string that grows in small steps is *growing*: its block is of `growing_class`, which has room for
+//! further steps. It is settled in a block of `size_class` when it is replaced or moved.
+//!
 //! Invariants: the shape given by `meta` and the two lengths is the shape of the memory after them.
-//! The block was allocated with `size_class(shape.len_bytes())` bytes, aligned to 16.
+//! The block was allocated with `shape.block_len_bytes()` bytes, aligned to 16.
 //!
 //! Every operation is O(bytes copied). An `Entry` is owned by one table at a time; it has no locks.
 
@@ -22,7 +25,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use crate::size_class::size_class;
+use crate::size_class::{growing_class, size_class};
 use crate::table::{Borrowed, Occupied, Place, Table};
 
 /// The longest string stored after its key, in bytes. A longer string needs an object of its own.
@@ -33,6 +36,7 @@ const KIND_SHIFT: u32 = 24;
 const KIND_MASK: u32 = 0b11 << KIND_SHIFT;
 const HAS_EXPIRY: u32 = 1 << 26;
 const MARK: u32 = 1 << 27;
+const GROWING: u32 = 1 << 28;
 const KEY_LEN_LONG: u16 = u16::MAX;
 const FIELD_BYTES: usize = 8;
 /// The alignment of blocks. It leaves four unused bits in an address, for the flags of a table
@@ -107,6 +111,7 @@ impl<V> NewValue<'_, V> {
 struct Shape {
     kind: Kind,
     has_expiry: bool,
+    is_growing: bool,
     key_len: usize,
     value_len: usize,
     object_len: usize,
@@ -135,8 +140,13 @@ impl Shape {
     }
 
     #[inline]
+    fn block_len_bytes(self) -> usize {
+        if self.is_growing { growing_class(self.len_bytes()) } else { size_class(self.len_bytes()) }
+    }
+
+    #[inline]
     fn layout(self) -> Layout {
-        Layout::from_size_align(size_class(self.len_bytes()), BLOCK_ALIGN)
+        Layout::from_size_align(self.block_len_bytes(), BLOCK_ALIGN)
             .expect("keys and inline values are far below isize::MAX bytes")
     }
 }
@@ -168,6 +178,7 @@ impl<V> Entry<V> {
         let shape = Shape {
             kind: value.kind(),
             has_expiry: expiry_ms.is_some(),
+            is_growing: false,
             key_len: key.len(),
             value_len: value.inline_len(),
             object_len: Self::OBJECT_LEN,
@@ -191,7 +202,8 @@ impl<V> Entry<V> {
         let mut entry = Entry { block, owns: PhantomData };
         let meta = (access & ACCESS_MASK)
             | ((shape.kind as u32) << KIND_SHIFT)
-            | if shape.has_expiry { HAS_EXPIRY } else { 0 };
+            | if shape.has_expiry { HAS_EXPIRY } else { 0 }
+            | if shape.is_growing { GROWING } else { 0 };
         let key_len = u16::try_from(key.len()).unwrap_or(KEY_LEN_LONG);
         let header = Header { meta, key_len, value_len: shape.value_len as u16 };
         // SAFETY: the block starts with a header and is aligned for it.
@@ -229,6 +241,7 @@ impl<V> Entry<V> {
         let mut shape = Shape {
             kind,
             has_expiry: header.meta & HAS_EXPIRY != 0,
+            is_growing: header.meta & GROWING != 0,
             key_len: header.key_len as usize,
             value_len: header.value_len as usize,
             object_len: Self::OBJECT_LEN,
@@ -394,8 +407,8 @@ impl<V> Entry<V> {
     }
 
     /// Replaces a small value by a value of the same kind, if the block stays in its size class.
-    /// Returns false without a change otherwise; [`Entry::set`] then moves the block. O(value
-    /// bytes).
+    /// Returns false without a change otherwise; [`Entry::set`] then moves the block. A growing
+    /// string stays only if its length does. O(value bytes).
     ///
     /// # Panics
     /// If inline bytes are longer than [`INLINE_BYTES_MAX`].
@@ -405,8 +418,9 @@ impl<V> Entry<V> {
         match (old.kind, value) {
             (Kind::Bytes, NewValue::Bytes(bytes)) => {
                 assert!(bytes.len() <= INLINE_BYTES_MAX, "a long string must come as an object");
-                let new = Shape { value_len: bytes.len(), ..old };
-                if bytes.len() != old.value_len && size_class(new.len_bytes()) != size_class(old.len_bytes())
+                let new = Shape { value_len: bytes.len(), is_growing: false, ..old };
+                if bytes.len() != old.value_len
+                    && (old.is_growing || new.block_len_bytes() != old.block_len_bytes())
                 {
                     return false;
                 }
@@ -421,8 +435,8 @@ impl<V> Entry<V> {
     }
 
     /// Appends zeros until the inline bytes are `len_bytes` long; does nothing if they are as long
-    /// already. The block stays in place if its size class stays the same, else O(block). Many
-    /// small steps to a length cost O(length) together.
+    /// already. The block stays in place if it has room, else O(block). A step of less than a quarter
+    /// makes the string a growing one, so many small steps to a length cost O(length) together.
     ///
     /// # Panics
     /// If the value is not inline bytes, or would be longer than [`INLINE_BYTES_MAX`].
@@ -432,11 +446,12 @@ impl<V> Entry<V> {
         if len_bytes <= old.value_len {
             return;
         }
-        let new = Shape { value_len: len_bytes, ..old };
+        let same = Shape { value_len: len_bytes, ..old };
         let value_at = old.key_at() + old.key_len;
-        if size_class(new.len_bytes()) == size_class(old.len_bytes()) {
+        if same.block_len_bytes() == old.block_len_bytes() {
             self.header_mut().value_len = len_bytes as u16;
         } else {
+            let new = Shape { is_growing: len_bytes - old.value_len < old.value_len / 4, ..same };
             let mut grown = Self::allocate(self.key(), new, self.expiry_ms(), self.access());
             grown.copy_in(value_at, self.bytes_at(value_at, old.value_len));
             grown.set_mark_bit(self.mark_bit());
@@ -540,10 +555,11 @@ impl<V> Entry<V> {
         self.block.addr().get()
     }
 
-    /// Moves the entry to a new block of the same size. O(block).
+    /// Moves the entry to a new block of the same size, or settles a growing string in a smaller one.
+    /// O(block).
     pub fn relocate(&mut self) {
         let shape = self.shape();
-        let layout = shape.layout();
+        let layout = Shape { is_growing: false, ..shape }.layout();
         // SAFETY: the layout is never empty, it holds at least the header.
         let block = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
         // SAFETY: both blocks have at least that many bytes, and one of them is new. An object
@@ -551,12 +567,13 @@ impl<V> Entry<V> {
         unsafe { block.copy_from_nonoverlapping(self.block, shape.len_bytes()) };
         self.release(shape);
         self.block = block;
+        self.header_mut().meta &= !GROWING;
     }
 
     /// Returns the bytes that the block takes from the allocator, without memory that an object
     /// owns elsewhere.
     pub fn block_len_bytes(&self) -> usize {
-        size_class(self.shape().len_bytes())
+        self.shape().block_len_bytes()
     }
 
     /// Converts the block to a raw pointer. [`Entry::from_raw`] takes it back.
@@ -766,6 +783,33 @@ mod tests {
             entry.grow_bytes(5);
             check(&entry, &vec![b'k'; key_len], &View::Bytes(&twin), Some(7));
         }
+    }
+
+    #[test]
+    fn a_string_that_grows_in_small_steps_moves_rarely_and_settles_when_it_is_moved_or_replaced() {
+        let mut entry = E::new(b"key", NewValue::Bytes(b"x"), None, 0);
+        let (mut moves, mut address) = (0, entry.address());
+        for len in 2..=3000 {
+            entry.grow_bytes(len);
+            moves += usize::from(entry.address() != address);
+            address = entry.address();
+        }
+        assert!(moves <= 7 + 5 * 4, "{moves}"); // 16 bytes a step up to 128, then four for each doubling.
+        assert_eq!(entry.block_len_bytes(), 3072);
+        entry.grow_bytes(3060);
+        assert_eq!(entry.block_len_bytes(), 3072);
+        entry.grow_bytes(3200);
+        assert_eq!(entry.block_len_bytes(), 3584);
+        entry.relocate();
+        assert_eq!(entry.block_len_bytes(), 3328);
+        check(&entry, b"key", &View::Bytes(&[b"x".as_slice(), &[0; 3199]].concat()), None);
+        entry.grow_bytes(3400);
+        assert_eq!(entry.block_len_bytes(), 3584);
+        entry.set(NewValue::Bytes(&[b'y'; 3399]));
+        assert_eq!(entry.block_len_bytes(), 3456);
+        check(&entry, b"key", &View::Bytes(&[b'y'; 3399]), None);
+        entry.grow_bytes(4096);
+        assert_eq!(entry.block_len_bytes(), 5120, "a fifth more is a small step");
     }
 
     #[test]

@@ -25,11 +25,11 @@
 //! is their number. Bytes are written only here, so a malformed one is our bug and panics.
 //!
 //! Complexity: append is O(its bytes), walking is O(1) an entry in either direction, seeking an ID
-//! is O(entries after it). The block grows by the allocator's size classes: at most a fifth of it
-//! is unused.
+//! is O(entries after it). The block of the last node grows in four steps per doubling, so at most a
+//! fifth of it is unused. That of the others is of the smallest size class for its bytes.
 
 use structures::listpack::element::{Element, parse_canonical_int};
-use structures::size_class::size_class;
+use structures::size_class::{growing_class, size_class};
 use structures::walk_state::MemorySize;
 
 use super::StreamId;
@@ -84,7 +84,7 @@ impl Node {
     pub(super) fn new<'v>(base: StreamId, fields: impl Iterator<Item = &'v [u8]> + Clone) -> Self {
         let mut bytes = Vec::new();
         let len: usize = fields.clone().map(|field| field.len() + varint_len(field.len() as u64)).sum();
-        bytes.reserve_exact(size_class(len + 1));
+        bytes.reserve_exact(growing_class(len + 1));
         let mut master_count = 0;
         for field in fields {
             put_text(&mut bytes, field);
@@ -172,12 +172,22 @@ impl Node {
         Measure { same_fields, body_len_max: id_len + fields_len + values_len }
     }
 
-    /// Makes room for `more` bytes. A new block is a whole size class of the allocator.
+    /// Makes room for `more` bytes. A new block has room for further entries.
     #[inline]
     fn reserve(&mut self, more: usize) {
         let needed = self.bytes.len() + more;
         if needed > self.bytes.capacity() {
-            self.bytes.reserve_exact(size_class(needed) - self.bytes.len());
+            self.bytes.reserve_exact(growing_class(needed) - self.bytes.len());
+        }
+    }
+
+    /// Gives up room for further entries, if the bytes fit into a smaller size class. O(bytes).
+    pub(super) fn settle(&mut self) {
+        let settled = size_class(self.bytes.len().max(1));
+        if settled < self.bytes.capacity() {
+            let mut bytes = Vec::with_capacity(settled);
+            bytes.extend_from_slice(&self.bytes);
+            self.bytes = bytes;
         }
     }
 
