@@ -25,11 +25,11 @@ pub enum ConnectError {
     /// process has no free descriptor. Also reported if the peer reset the connection during the
     /// TLS handshake.
     Socket(io::Error),
-    /// The end of the time limit before the peer had accepted.
+    /// The time limit passed before the peer had accepted the connection.
     TimedOut,
     /// The TLS handshake has failed, for this reason.
     Handshake(Box<str>),
-    /// The end of the time limit during the TLS handshake.
+    /// The time limit passed during the TLS handshake.
     HandshakeTimedOut,
 }
 

@@ -6,7 +6,7 @@
 pub struct ListenerId(pub(crate) u32);
 
 impl ListenerId {
-    /// Returns the number: 0 for the first listener added.
+    /// Returns the number of the listener: 0 for the first listener added to the loop.
     pub fn index(self) -> usize {
         self.0 as usize
     }

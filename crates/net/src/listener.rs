@@ -95,12 +95,13 @@ impl Listener {
         Self { tls: Some(server), ..self }
     }
 
-    /// Returns the TLS configuration of its connections; `None` if they are not encrypted.
+    /// Returns the TLS configuration of the listener's connections; `None` if they are not
+    /// encrypted.
     pub fn tls(&self) -> Option<&TlsServer> {
         self.tls.as_ref()
     }
 
-    /// Returns the file of a Unix socket, which the caller may remove.
+    /// Returns the file of a Unix socket, which the caller may remove; `None` for TCP.
     pub fn socket_file(&self) -> Option<&SocketFile> {
         self.file.as_ref()
     }

@@ -125,7 +125,8 @@ impl Conn {
     }
 }
 
-/// Slots by index. Every lookup is O(1) and checks the generation.
+/// The slots of a loop's connections, by index. Every lookup is O(1) and checks the generation, so
+/// that an id of an earlier connection finds nothing.
 #[derive(Default)]
 pub(crate) struct Slab {
     slots: Vec<Conn>,

@@ -52,7 +52,7 @@ const LOOK_COUNT_MIN: usize = 256;
 /// cost of a turn per request is already small.
 const GATHER_REQUESTS_MAX: usize = 128;
 
-/// Returns true if a marked connection has more unparsed bytes than allowed.
+/// Returns true if the caller has marked `conn` ready and it has more unparsed bytes than allowed.
 fn has_much_unparsed(core: &Core, conn: ConnId) -> bool {
     let unparsed_max = UNPARSED_CHUNKS_MAX * core.options.read_chunk_len_bytes;
     core.inputs.is_marked(conn) && core.inputs.len_bytes(conn) > unparsed_max

@@ -126,7 +126,7 @@ pub enum Step {
     Force(Target),
     /// End the failover without success, for this reason.
     Abort(&'static str),
-    /// Do nothing: failover `number` has ended, or is past its wait.
+    /// Do nothing: the failover has ended, or no longer waits for a replica.
     Ended,
 }
 

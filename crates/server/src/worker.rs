@@ -181,7 +181,8 @@ pub struct Worker<'s> {
     /// Clients whose output the last flush may not have sent completely. They are checked after
     /// each flush.
     pending_output: VecDeque<ConnId>,
-    /// The value of `Users::closings` when the sessions were last checked.
+    /// The value of `Users::closings` at the last check of the sessions. This counter grows when
+    /// connections may have to be closed because users were changed.
     closings_seen: u64,
     /// The listeners of this thread. Only the first I/O thread has any; it accepts for all threads.
     listeners: Vec<(ListenerId, Listening)>,

@@ -146,7 +146,7 @@ impl Selected {
 /// The state of the merger. At any time, only the thread in the merger's role uses it.
 pub(super) struct Merger {
     taken: Box<[Taken]>,
-    /// The log position of the unit to merge next.
+    /// The log position of the next unit to merge.
     next: u64,
     selected: Selected,
     readers: [Option<(Box<dyn LogReader>, LogTarget)>; READERS_MAX],

@@ -1,4 +1,4 @@
-//! References to parts of the memory of a turn; see `turn_memory`.
+//! References to parts of the memory that holds the bytes received in one turn.
 
 /// A reference to a part of the memory of a turn, valid only in that turn.
 #[derive(Clone, Copy, Debug)]

@@ -98,7 +98,8 @@ impl LinkHandshake {
         out
     }
 
-    /// Takes the log messages about REPLCONF options that the primary does not know.
+    /// Returns the log messages about REPLCONF options that the primary does not know, and forgets
+    /// them.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }

@@ -314,7 +314,7 @@ pub(super) enum Counted {
     Commands,
 }
 
-/// The periodic log line about the progress of loading.
+/// The log line about the progress of loading, which is written every two seconds.
 pub(super) struct Report<'s> {
     figures: &'s LoadFigures,
     counted: Counted,

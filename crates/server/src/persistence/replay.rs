@@ -133,7 +133,7 @@ struct Replay<'s> {
     errors: AtomicU64,
 }
 
-/// The tasks that one message passes to a lane, in order.
+/// The tasks that one message passes to a lane, one of the threads that run requests, in order.
 type Tasks = Vec<Task<Batch>>;
 
 impl Replay<'_> {
@@ -302,7 +302,8 @@ impl Replay<'_> {
     }
 }
 
-/// The channels between the reading thread and the lanes.
+/// The channels between the thread that reads the file and the lanes, the threads that run its
+/// requests.
 struct Lanes<'a> {
     senders: Vec<SyncSender<Tasks>>,
     spares: &'a Receiver<Batch>,

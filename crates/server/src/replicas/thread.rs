@@ -123,7 +123,8 @@ struct ReplicationThread<'s> {
     /// The thread `repl-end`, which frees the backlog; it may have ended. `None` before the first
     /// one.
     ending: Option<JoinHandle<()>>,
-    /// The value of `Users::closings` when the users of the replicas were last checked.
+    /// The value of `Users::closings` at the last check of the replicas' users. This counter grows
+    /// when connections may have to be closed because users were changed.
     closings_seen: u64,
     next_round: Instant,
     rounds: u64,

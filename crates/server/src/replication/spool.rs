@@ -152,7 +152,7 @@ impl Drop for Held {
     }
 }
 
-/// The place of a block's bytes.
+/// The place of a block's bytes: memory or a temporary file.
 enum Place {
     Memory(Arc<Held>),
     File {
