@@ -23,7 +23,7 @@ impl ThreadTime {
         Self { cpu_ns: thread_cpu_ns(), waiting_ns: waiting.unwrap_or(0) }
     }
 
-    /// Returns the time that passed in each figure since `earlier`.
+    /// Returns, for each figure, the difference to `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),

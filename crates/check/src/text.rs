@@ -70,9 +70,9 @@ fn shown(char: char) -> String {
 /// The alignment of the texts in a table column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Left, for words.
+    /// To the left, for words.
     Left,
-    /// Right, for numbers.
+    /// To the right, for numbers.
     Right,
 }
 

@@ -116,7 +116,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Creates an engine. It connects in its first turns.
+    /// Creates the engine of a copy. It opens its connections in its first turns.
     pub fn new(source: &Server, target: &Server, settings: Settings) -> Result<Self, String> {
         let options = LoopOptions {
             gather_us_max: 0,

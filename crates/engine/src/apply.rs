@@ -111,10 +111,10 @@ impl std::error::Error for ApplyError {}
 /// The treatment of commands that this server does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownCommands {
-    /// The stream ends with an error.
+    /// The stream ends with an error at such a command.
     #[default]
     Refuse,
-    /// The commands are skipped, and reported as failed.
+    /// Such a command is skipped, and reported as failed.
     Skip,
 }
 

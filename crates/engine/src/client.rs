@@ -20,7 +20,8 @@ bitflags! {
     pub struct Mode: u32 {
         /// Tracking is on.
         const ON = 1 << 0;
-        /// Tracking by prefixes.
+        /// Keys with the client's prefixes are tracked, even if the client has not read them
+        /// (BCAST).
         const BCAST = 1 << 1;
         /// Only keys that are read after CLIENT CACHING YES are tracked.
         const OPTIN = 1 << 2;
@@ -190,7 +191,7 @@ pub struct ClientInfo {
     pub state: State,
 }
 
-/// The names of a client. The mutex around them is a leaf in the lock order.
+/// The names of a client. No other lock is taken under the mutex around them.
 #[derive(Clone, Debug, Default)]
 pub struct ClientNames {
     /// The name that CLIENT SETNAME has set.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::client::ClientInfo;
 
-/// All clients of all threads. The lock is a leaf in the lock order. It is taken when a client
+/// All clients of all threads. No other lock is taken under their lock. It is taken when a client
 /// connects, disconnects or is killed, and by CLIENT LIST and similar commands. While the memory of
 /// clients is limited, it is also taken when the memory of a client has changed, or the sum is
 /// above the limit.

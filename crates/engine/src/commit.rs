@@ -100,7 +100,7 @@ pub struct ReadyKey {
 }
 
 impl ReadyKey {
-    /// Returns the key with its hash.
+    /// Returns the name of the key, with its hash.
     pub fn key(&self) -> Key<'_> {
         Key { bytes: &self.key, hash: self.hash }
     }

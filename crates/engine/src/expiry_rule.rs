@@ -40,8 +40,8 @@ impl ExpiryRule {
     }
 
     /// Returns the treatment of expired keys for a command. `imports` returns true for a client
-    /// that imports data, and for the stream of a primary. Frequent callers handle the usual rule
-    /// themselves, so that they can be inlined without this function.
+    /// that imports data, and for the stream of a primary. Frequent callers check for the usual
+    /// rule before they call this, so only that check is inlined into them.
     #[cold]
     #[inline(never)]
     pub fn access(self, command: &Command<Runner>, imports: impl FnOnce() -> bool) -> ExpiredAccess {

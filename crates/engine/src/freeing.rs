@@ -64,8 +64,8 @@ struct Tasks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// The queue of lazy freed values, shared by all threads. The lock is a leaf in the lock order, and
-/// is held only to add or take a task.
+/// The queue of lazy freed values, shared by all threads. Its lock is held only to add or take a
+/// task; no other lock is taken under it.
 pub struct FreeQueue {
     tasks: Mutex<Tasks>,
     arrived: Condvar,

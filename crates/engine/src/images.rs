@@ -6,7 +6,8 @@ use std::ops::Range;
 use keyspace::key::KeyHash;
 use keyspace::{Key, KeyEntry};
 
-/// A copy of a key before a script wrote to it.
+/// A copy of a key's value from before a script first wrote to the key; `None` in `entry` if the
+/// key did not exist.
 struct Image {
     db: usize,
     /// The range of the key's name in [`Images::names`].

@@ -13,7 +13,8 @@ use structures::lock::Lock;
 /// The name of a key, with the number of its database.
 pub type Named = (usize, Box<[u8]>);
 
-/// The names and deadlines of these keys; see the module. Its lock is a leaf in the lock order.
+/// The keys with deadlines set by clients of this replica; see the module. No other lock is taken
+/// under the lock of this set.
 pub struct LocalDeadlines {
     keys: Lock<Keys>,
     count: AtomicUsize,

@@ -74,7 +74,7 @@ pub struct Executor<'s, C, H> {
     pub host: H,
     /// The clock.
     pub clock: C,
-    /// The state that is the same for all requests of the turn.
+    /// The times and rules that are the same for all requests of the turn.
     pub now: Now,
     /// The settings of the turn.
     pub settings: Arc<Settings>,
@@ -112,7 +112,7 @@ pub struct Executor<'s, C, H> {
     pub(crate) may_hold_back: bool,
 }
 
-/// The state that is the same for all requests of a turn.
+/// The times and rules that are the same for all requests of a turn.
 pub struct Now {
     /// Unix time in milliseconds. It is read once per turn, before each script and transaction
     /// (each sees one time), after long work, and before blocked clients are served. A key that

@@ -12,7 +12,7 @@
 //!   begin ─► [ exceeds? ─► mark locks and gate busy ]* ─► drop        the script's thread
 //!                               └─► lock, gate: give up ─► -BUSY      the others
 //! ```
-//! The list's lock is a leaf in the lock order. A script is marked as busy in the list before it
+//! No other lock is taken under the list's lock. A script is marked as busy in the list before it
 //! marks any lock.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -219,7 +219,7 @@ impl Script<'_> {
         may_write
     }
 
-    /// Returns true if the end of the script was requested.
+    /// Returns true if SCRIPT KILL or FUNCTION KILL has requested the end of the script.
     #[inline]
     pub fn is_killed(&self) -> bool {
         self.entry.is_killed.load(Relaxed)

@@ -62,7 +62,7 @@ impl GateSlot {
     pub const LOADERS_MAX: usize = 8;
     /// The most scripts that are debugged at the same time.
     pub const DEBUGGERS_MAX: usize = 4;
-    /// The most lanes at the same time.
+    /// The maximum number of replaying lanes at the same time.
     pub const LANES_MAX: usize = 8;
     /// The number of gate slots for threads that are not I/O threads.
     pub const COUNT: usize = Self::FIRST_LANE + Self::LANES_MAX;

@@ -211,8 +211,8 @@ impl Threads {
         self[thread].inbox.take()
     }
 
-    /// Leaves a reply for a blocked client in the inbox of its thread. Any thread may call this;
-    /// its lock is a leaf in the lock order.
+    /// Leaves a reply for a blocked client in the inbox of its thread. Any thread may call this; no
+    /// other lock is taken under the lock of the inbox.
     pub fn deliver(&self, thread: usize, delivery: Delivery, outbox: &Outbox) {
         if self[thread].inbox.leave(|inbound| inbound.deliveries.push(delivery)) {
             outbox.wake(thread);
@@ -222,8 +222,8 @@ impl Threads {
     /// Kills a client: removes it from the registry at once, and makes its thread close it. Returns
     /// false if it was already being killed.
     ///
-    /// Any thread may call this; its lock is a leaf in the lock order. If the client is blocked,
-    /// the caller must end its wait
+    /// Any thread may call this; no other lock is taken under the lock of the inbox. If the client
+    /// is blocked, the caller must end its wait
     /// ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)). If the client is then a
     /// replica or the primary, the caller must make the owner of the connection close it.
     pub fn kill(&self, clients: &Clients, client: &ClientInfo, outbox: &Outbox) -> bool {

@@ -52,7 +52,7 @@ use crate::track::TrackingClient;
 
 /// The wait of a blocked client.
 pub struct BlockedClient {
-    /// The id of the wait. It equals the first place in the queues that the client got.
+    /// The id of the wait: the number of the first place that the client got in the queues.
     pub ticket: u64,
     /// The client's place in all its queues. It changes under the locks of all its keys.
     pub place: AtomicU64,
@@ -280,7 +280,7 @@ type OfThread = HashMap<u64, Arc<BlockedClient>, ahash::RandomState>;
 
 /// All blocked clients: by thread, and in the queues of the keys that they wait for.
 pub struct BlockedClients {
-    /// The blocked clients by thread. The locks are leaves in the lock order.
+    /// The blocked clients by thread. No other lock is taken under these locks.
     by_thread: Box<[Lock<OfThread>]>,
     tables: Box<[Lock<Option<Box<Table>>>]>,
     tickets: AtomicU64,
@@ -288,7 +288,7 @@ pub struct BlockedClients {
     blocking_keys: AtomicUsize,
     group_keys: AtomicUsize,
     /// The clients whose wait has ended but that are still in a queue. Each has the index of the
-    /// queue's key in [`BlockedClient::keys`]. The lock is a leaf in the lock order.
+    /// queue's key in [`BlockedClient::keys`]. No other lock is taken under this lock.
     left_behind: Lock<Vec<(Arc<BlockedClient>, usize)>>,
     left_behind_count: AtomicUsize,
 }

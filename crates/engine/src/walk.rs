@@ -49,7 +49,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         done.unwrap_or_else(|reason| self.give_up(session, request.registered, reason, out))
     }
 
-    /// Runs a walker. Returns true if it succeeded. No shard is locked.
+    /// Runs a command on whole databases (a walker). Returns true if it succeeded. No shard is
+    /// locked.
     pub(crate) fn walk(
         &mut self,
         session: &Session,

@@ -37,7 +37,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             })
     }
 
-    /// Returns true if the server is a replica that may not show old data to clients.
+    /// Returns true if the server is a replica whose link to its primary is down, and that may not
+    /// show old data to clients.
     pub(crate) fn is_stale(&self) -> bool {
         self.shared().server_state.role.is_stale() && self.applied_epoch.is_none()
     }

@@ -150,7 +150,7 @@ pub struct Stamp {
 }
 
 /// The files that a new file may replace: those that this process has loaded or written, and those
-/// older than the loaded one. The lock is a leaf in the lock order. The list has at most
+/// older than the loaded one. No other lock is taken under its lock. The list has at most
 /// [`KnownFiles::LEN_MAX`] files. A file that was dropped from it is kept aside instead of
 /// replaced.
 #[derive(Debug, Default)]

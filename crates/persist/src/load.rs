@@ -190,7 +190,7 @@ pub enum Part {
         /// The number of keys that expire.
         expires: u64,
     },
-    /// The data of a module outside keys.
+    /// Data that a module stores outside the values of keys.
     Module {
         /// The id of the module's data type.
         id: ModuleId,

@@ -40,7 +40,7 @@ const PID: u32 = 77;
 /// The engine whose data is saved, and values of all types to fill it with.
 struct Server {
     engine: Shared,
-    /// The files that its saves may replace.
+    /// The files that saves of the server may replace.
     known: KnownFiles,
     values: Vec<KeyEntry>,
 }

@@ -253,7 +253,7 @@ impl Texts<'_> {
     }
 }
 
-/// A matcher of patterns; see the module.
+/// A matcher of Lua's patterns, with buffers that are reused from search to search.
 #[derive(Default)]
 pub(crate) struct Matcher {
     /// The output buffer of `gsub`.

@@ -28,7 +28,7 @@ pub(crate) fn wrap_with_metatable(stack: &mut Stack) {
     stack.remove(-3);
 }
 
-/// Replaces the table on top by its shell.
+/// Replaces the table on top of the stack by an empty, read-only stand-in (its shell).
 pub(crate) fn wrap(stack: &mut Stack) {
     wrap_with_metatable(stack);
     stack.pop(1);

@@ -46,7 +46,7 @@ pub enum RunError {
     Error(ErrorReply),
     /// A stop by [`crate::Stop::Killed`]; the field is the reply.
     Killed(ErrorReply),
-    /// A stop by [`crate::Stop::Again`]; no reply was written.
+    /// The script was stopped by [`crate::Stop::Again`], to be run again; no reply was written.
     Again,
     /// The script or function is not loaded in this `Vm`. The caller must compile or load it first.
     Missing,

@@ -51,7 +51,7 @@ pub type History = Vec<Operation>;
 /// The reason why a history is not linearizable: the first reply that no order explains.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
-    /// The keys involved.
+    /// The keys that the operations of the history name.
     pub keys: Vec<Vec<u8>>,
     /// The operation with the first reply that cannot be explained, by the time of the reply. If
     /// several have this time, the last one in the history.

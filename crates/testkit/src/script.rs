@@ -90,7 +90,7 @@ pub enum Encodings {
     Large,
 }
 
-/// A variant of a script's run.
+/// One way to run a script: the protocol of the connections and the thresholds of encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant {
     /// The protocol of the connections.

@@ -13,11 +13,11 @@ use super::study::{ClientThreads, Connections, Engine, Study};
 const COUNT_MAX: u64 = 1_000_000;
 /// The largest number of threads of an engine or of the load generator.
 const THREADS_MAX: u64 = 1_024;
-/// The largest number of keys or requests.
+/// The largest number of keys or requests that a study may set.
 const MANY_MAX: u64 = 1_000_000_000_000;
 /// The longest value that servers accept, in bytes.
 const VALUE_BYTES_MAX: u64 = 512 * 1024 * 1024;
-/// The longest round trip, in milliseconds.
+/// The longest round trip that a study may simulate, in milliseconds.
 const ROUND_TRIP_MS_MAX: u64 = 60_000;
 /// The longest run or warm-up: one day, in seconds.
 const SECONDS_MAX: f64 = 86_400.0;

@@ -51,11 +51,11 @@ pub struct Outcome {
 /// The machine of the load generator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The model of its processor.
+    /// The model of the machine's processor.
     pub cpu: String,
     /// The number of processors that the process may use.
     pub cores: usize,
-    /// The size of its memory, in bytes.
+    /// The size of the machine's memory, in bytes.
     pub memory_bytes: u64,
     /// The kernel and its version.
     pub system: String,

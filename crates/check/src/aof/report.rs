@@ -119,9 +119,9 @@ pub enum State {
 pub struct CommandCount {
     /// The name of the command.
     pub name: String,
-    /// The number of its occurrences.
+    /// The number of times that the command occurs.
     pub count: u64,
-    /// The size of all its occurrences, in bytes.
+    /// The size of all occurrences of the command, in bytes.
     pub len_bytes: u64,
 }
 

@@ -78,7 +78,7 @@ impl Format {
 pub(crate) enum ForeignTypes {
     /// No foreign types, at least among the good keys.
     None,
-    /// At least one foreign type.
+    /// At least one type that newer versions of Redis have but Valkey does not.
     Some,
 }
 

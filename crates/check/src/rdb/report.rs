@@ -121,7 +121,7 @@ pub struct Total {
 pub struct Database {
     /// The number of the database.
     pub db: u64,
-    /// The counts of its keys.
+    /// The counts of the keys in the database.
     #[serde(flatten)]
     pub total: Total,
 }

@@ -49,7 +49,7 @@ struct Entries {
     next_id: u64,
 }
 
-/// The entries of ACL LOG. The lock is a leaf in the lock order.
+/// The entries of ACL LOG. No other lock is taken under their lock.
 #[derive(Debug, Default)]
 pub struct AclLog(Mutex<Entries>);
 

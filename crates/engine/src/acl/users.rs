@@ -1,6 +1,6 @@
 //! All users, by name.
 //!
-//! A lock protects them, which is a leaf in the lock order. Requests do not take it: a session
+//! A lock protects them, under which no other lock is taken. Requests do not take it: a session
 //! keeps its user, and looks the user up again when the version has changed. Work under the lock is
 //! the look-up of a user, or the replacement of a user by a copy with the rules of one request.
 

@@ -31,7 +31,7 @@ pub struct MonitoredCommand<'a> {
     pub args: &'a Args<'a>,
 }
 
-/// All monitors. The lock is a leaf, except that inboxes are locked under it. The longest work
+/// All monitors. Under their lock, no other locks are taken than those of inboxes. The longest work
 /// under it is sending a line to each monitor.
 #[derive(Default)]
 pub struct Monitors {

@@ -12,8 +12,8 @@
 //!
 //! **Order.** The events of a command are published at its end, under the locks of the shards of
 //! its keys. The events of a key are therefore in the order of its changes, and those of a client
-//! in the order of its commands. The inboxes that receive them (`pubsub.rs`) are leaves in the lock
-//! order.
+//! in the order of its commands. No other lock is taken under the locks of the inboxes that receive
+//! them (`pubsub.rs`).
 //!
 //! **Bounds.** A client whose events fill an inbox must wait, like a client that publishes too
 //! fast.

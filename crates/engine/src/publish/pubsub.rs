@@ -374,7 +374,7 @@ impl PubSub {
     /// Puts a message for one client into the inbox of its thread. Returns true if the thread must
     /// be woken. The message does not count towards the limit of the inbox. Other limits apply:
     /// `Sender::push` limits the waiting bytes of each client, and `Sender::push_reply` passes at
-    /// most one reply per request. The lock is a leaf in the lock order.
+    /// most one reply per request. No other lock is taken under the lock of the inbox.
     pub(super) fn hand_over(&self, thread: usize, push: Push) -> bool {
         let inbox = &self.inboxes[thread];
         let mut messages = inbox.messages.lock();

@@ -11,8 +11,8 @@ use crate::client::ClientInfo;
 use crate::clients::Clients;
 use crate::threads::{Outbox, Threads};
 
-/// The context for sending messages. Any thread may use it; all its locks are leaves in the lock
-/// order.
+/// The context for sending messages. Any thread may use it: no other lock is taken under any of its
+/// locks.
 #[derive(Clone, Copy)]
 pub struct Sender<'a> {
     /// The registry of clients.

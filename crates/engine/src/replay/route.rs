@@ -53,7 +53,7 @@ impl fmt::Display for NotRouted {
 
 impl std::error::Error for NotRouted {}
 
-/// A result of routing, for the driver.
+/// The results of routing a request that the driver must handle.
 pub enum Routed<'a, R> {
     /// The new tasks of each lane, to be added after its earlier ones.
     Tasks(Vec<Vec<Task<R>>>),

@@ -54,8 +54,8 @@ struct Ring {
     next_id: u64,
 }
 
-/// The three logs. Each has a lock, a leaf in the lock order. Under it, an entry is added, old
-/// ones are dropped, the requested ones are copied, or all are removed.
+/// The three logs. Each has a lock, under which no other lock is taken. Under it, an entry is
+/// added, old ones are dropped, the requested ones are copied, or all are removed.
 #[derive(Debug, Default)]
 pub struct CommandLogs([Mutex<Ring>; 3]);
 

@@ -10,8 +10,8 @@ const CODES_MAX: usize = 128;
 /// line without a space there counts as code `ERR`.
 const CODE_LEN_MAX: usize = 31;
 
-/// The counts of error replies by code. The lock is taken only when an error is sent, and is a leaf
-/// in the lock order.
+/// The counts of error replies by code. The lock is taken only when an error is sent; no other lock
+/// is taken under it.
 #[derive(Debug, Default)]
 pub struct ErrorCounts(Mutex<BTreeMap<String, u64>>);
 

@@ -772,8 +772,8 @@ fn notify(
     }
 }
 
-/// Sends a message about the cache of `client` to `target`. If one of them is the writer, stores
-/// the message in the writer's own messages instead.
+/// Sends a message about the cache of `client` to `target`. If one of the two is the client that
+/// writes, and it tracks keys, stores the message in its own messages instead.
 fn send(
     sender: Sender<'_>,
     client: &Arc<ClientInfo>,

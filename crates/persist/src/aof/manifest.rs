@@ -109,7 +109,7 @@ impl Part {
 pub enum BaseKind {
     /// A snapshot in RDB format: `aof-use-rdb-preamble yes`.
     Rdb,
-    /// Commands.
+    /// Commands: `aof-use-rdb-preamble no`.
     Aof,
 }
 

@@ -26,7 +26,7 @@ pub struct StreamNote {
 }
 
 impl StreamNote {
-    /// Returns the line of the note.
+    /// Returns the stream note as a line of the append-only file, with its line end.
     pub fn line(&self) -> Vec<u8> {
         let mut line = [PREFIX, &self.id].concat();
         line.extend_from_slice(format!(":{}:{}\r\n", self.offset_bytes, self.stream_db).as_bytes());

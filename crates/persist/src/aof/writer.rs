@@ -89,7 +89,7 @@ pub enum Times {
     Left,
 }
 
-/// A moment as both clocks of the caller show it.
+/// A moment, as the caller's monotonic clock and the Unix clock show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// Milliseconds of a monotonic clock.
@@ -272,8 +272,8 @@ impl Job {
     }
 }
 
-/// The writer of one append-only file; see the module. Its lock is a leaf in the lock order. A
-/// short write to the file may take place under the lock.
+/// The writer of one append-only file; see the module. No other lock is taken under its lock, but a
+/// short write to the file may take place under it.
 pub struct Writer {
     state: Mutex<State>,
     /// Signaled when a job has ended.
@@ -821,8 +821,9 @@ impl Target {
     }
 }
 
-/// The parts of one batch on their way to the file. Short parts are collected and written together,
-/// because the batch is often divided only by records for replicas. A single part is not copied.
+/// The parts of one batch that are written to the file next. Records that concern only replicas
+/// divide a batch into short parts, so these are collected and written together. A single part is
+/// not copied.
 struct Gather<'t, 'p> {
     target: &'t mut Target,
     /// The bytes that were pending before the batch, then copied parts.

@@ -37,14 +37,14 @@ impl fmt::Display for ModuleId {
     }
 }
 
-/// A kind of unsupported content.
+/// A kind of content of an RDB file that Saker cannot load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
-    /// A value of a module.
+    /// A value whose type is defined by a module.
     Module(ModuleId),
-    /// Data of a module outside keys.
+    /// Data that a module stores outside the values of keys.
     ModuleData(ModuleId),
-    /// An array of a newer Redis.
+    /// A value of the type array, which only newer versions of Redis have.
     Array,
     /// A hash with paths, of a newer Valkey.
     PathHash,

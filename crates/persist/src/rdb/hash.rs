@@ -77,11 +77,12 @@ const NO_DEADLINE_MS: i64 = -1;
 /// The forms in which the deadline (expiry) of a field is stored.
 #[derive(Clone, Copy)]
 pub(super) enum Deadlines {
-    /// Before the field, in milliseconds after the earliest deadline, which precedes all fields.
+    /// Each deadline before its field, in milliseconds after the earliest deadline, which precedes
+    /// all fields.
     FromEarliest,
-    /// Before the field, in Unix milliseconds.
+    /// Each deadline before its field, in Unix milliseconds.
     Absolute,
-    /// After the value, in Unix milliseconds of eight bytes.
+    /// Each deadline after the value of its field, as eight bytes, in Unix milliseconds.
     Behind,
 }
 
@@ -352,12 +353,12 @@ pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, hash: &Has
 pub(super) enum WrittenDeadlines {
     /// No deadlines are written.
     None,
-    /// Before the field, as [`Deadlines::FromEarliest`].
+    /// Each deadline is written before its field, as [`Deadlines::FromEarliest`] describes.
     From {
         /// The earliest deadline of all fields, in Unix milliseconds.
         earliest_ms: i64,
     },
-    /// After the value, as [`Deadlines::Behind`].
+    /// Each deadline is written after the value of its field, as [`Deadlines::Behind`] describes.
     Behind,
 }
 

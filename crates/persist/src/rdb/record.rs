@@ -50,14 +50,14 @@ pub(crate) mod opcode {
 /// The part of a key's access clock (LRU or LFU) that is written to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// No part.
+    /// Neither the idle time nor the counter is written.
     None,
-    /// The idle time, computed with a 24-bit clock in seconds.
+    /// The idle time is written, computed with a 24-bit clock in seconds.
     Idle {
         /// The current time of the 24-bit clock, in seconds.
         clock_s: u32,
     },
-    /// The LFU counter.
+    /// The counter of LFU is written.
     Frequency,
 }
 

@@ -9,9 +9,9 @@ use super::templates::Templates;
 /// The reason why the end of a value was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unskipped {
-    /// More bytes are needed.
+    /// The value continues after the given bytes, so more bytes are needed.
     Short,
-    /// The bytes are not a value.
+    /// The bytes are not a valid value, for this reason.
     Broken(FormatErrorKind),
 }
 

@@ -44,8 +44,8 @@ impl FieldNames {
 /// The lists of field names of a file. One thread adds lists; any number of threads look them up.
 #[derive(Debug)]
 pub(crate) struct Templates {
-    /// The lists of field names by their numbers. The lock is a leaf in the lock order, held for
-    /// one look-up or one insertion.
+    /// The lists of field names by their numbers. The lock is held for one look-up or one
+    /// insertion. No other lock is taken under it.
     all: Lock<Rows>,
 }
 

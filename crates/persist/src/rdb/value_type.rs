@@ -9,13 +9,13 @@ use super::VALKEY_VERSION;
 pub enum ValueType {
     /// A string.
     String = 0,
-    /// A list as single strings. Before Redis 3.2.
+    /// A list whose elements are stored as separate strings. Before Redis 3.2.
     List = 1,
-    /// A set as single strings.
+    /// A set whose members are stored as separate strings.
     Set = 2,
     /// A sorted set with scores as text. Before Redis 4.
     Zset = 3,
-    /// A hash as two strings per field.
+    /// A hash whose fields and values are stored as separate strings.
     Hash = 4,
     /// A sorted set, each member with its score as eight bytes.
     Zset2 = 5,
@@ -29,7 +29,7 @@ pub enum ValueType {
     ZsetZiplist = 12,
     /// A hash in a ziplist. Before Redis 7.
     HashZiplist = 13,
-    /// A list of ziplists. Before Redis 7.
+    /// A list whose elements are in ziplists. Before Redis 7.
     ListQuicklist = 14,
     /// A stream as Redis 5 and 6 write it.
     StreamListpacks = 15,
@@ -37,13 +37,13 @@ pub enum ValueType {
     HashListpack = 16,
     /// A sorted set in a listpack.
     ZsetListpack = 17,
-    /// A list of listpacks and long strings.
+    /// A list whose elements are in listpacks; long elements are stored as separate strings.
     ListQuicklist2 = 18,
-    /// A stream with the figures of Redis 7.0.
+    /// A stream as Redis 7.0 writes it.
     StreamListpacks2 = 19,
     /// A set in a listpack.
     SetListpack = 20,
-    /// A stream with the figures of Redis 7.2.
+    /// A stream as Redis 7.2 and later versions write it.
     StreamListpacks3 = 21,
     /// A hash whose fields expire, as release candidates of Redis 7.4 wrote it. The same number is
     /// another type in Valkey: see [`ValueType::HashValkey`].

@@ -13,10 +13,10 @@ use super::ziplist::Ziplist;
 /// The form of the scores after the members.
 #[derive(Clone, Copy)]
 pub(super) enum Scores {
-    /// A length byte, then decimal digits. The lengths 253, 254 and 255 mean NaN, infinity and
-    /// minus infinity.
+    /// Each score as a length byte, then decimal digits. The lengths 253, 254 and 255 mean NaN,
+    /// infinity and minus infinity.
     Text,
-    /// Eight bytes, little-endian.
+    /// Each score as eight bytes, little-endian.
     Binary,
 }
 

@@ -24,9 +24,9 @@ pub(crate) type OnEvent = fn(&mut Stack, HookEvent) -> Result<(), Raise>;
 /// The reason why a hook is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HookEvent {
-    /// The start of a line.
+    /// The script begins to run a line.
     Line,
-    /// The end of about 10,000 instructions.
+    /// The script has run about 10,000 instructions since the last call.
     Count,
 }
 
@@ -612,7 +612,7 @@ impl Stack {
 
     // Errors.
 
-    /// Raises a text as the error.
+    /// Pushes `text` as the error. The running function raises it by returning the result.
     pub(crate) fn raise(&self, text: &[u8]) -> Raise {
         // A function that raises an error ends, so the values that it pushed can make room for the
         // error.
@@ -624,7 +624,7 @@ impl Stack {
         Raise
     }
 
-    /// Raises a text with the place of the Lua code that called the running function.
+    /// Does as [`Self::raise`], with the place of the function's caller in Lua before `text`.
     pub(crate) fn raise_here(&self, text: &[u8]) -> Raise {
         if !self.has_room(4) && self.top() > 4 {
             self.drop_top(4);

@@ -22,8 +22,8 @@ const MEMORY_MAX: usize = 32 << 20;
 /// The maximum number of a call's arguments.
 const ARGUMENTS_MAX: usize = 5;
 
-/// A script that returns the names of all functions: of the global table, of its tables and of the
-/// metatable of texts.
+/// A script that returns the names of all functions: of the global table, of the tables in it, and
+/// of the metatable of strings.
 const FUNCTIONS: &str = "local found = {} \
     for name, value in pairs(_G) do \
         if type(value) == 'function' then found[#found + 1] = name end \

@@ -15,9 +15,9 @@ const PAYLOAD_VERSION_MAX: u16 = 9;
 /// The kind and version of a real server that applies streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerVersion {
-    /// A Redis.
+    /// A Redis server of this version.
     Redis(ServerVersion),
-    /// A Valkey.
+    /// A Valkey server of this version.
     Valkey(ServerVersion),
 }
 

@@ -16,9 +16,9 @@ use crate::notation::one_line;
 /// The parts of two replies that must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compared {
-    /// Everything, byte for byte.
+    /// All bytes of the replies.
     Exactly,
-    /// Everything but the order of arrays.
+    /// Everything except the order of the elements of arrays.
     Unordered,
     /// Everything but the order of an array's pairs (elements 1 and 2, 3 and 4, and so on).
     UnorderedPairs,

@@ -13,14 +13,14 @@ use crate::process::{ServerProcess, free_port, peer};
 /// The numbers of full and partial syncs of a primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncCounts {
-    /// The field `sync_full`.
+    /// The number of full synchronisations: the field `sync_full` of INFO.
     pub full: u64,
-    /// The field `sync_partial_ok`.
+    /// The number of partial synchronisations: the field `sync_partial_ok` of INFO.
     pub partial: u64,
 }
 
 impl SyncCounts {
-    /// Reads the numbers of a primary.
+    /// Reads these numbers from INFO of `primary`.
     pub fn of(primary: &mut Client) -> Self {
         Self {
             full: number(primary, "stats", "sync_full"),

@@ -105,7 +105,8 @@ fn send(step: &Step, connections: &mut Connections<'_>) -> Sending {
     Sending::Answered
 }
 
-/// Reads the events of one command, up to the message that marks their end.
+/// Reads the keyspace notifications that one command caused, up to the message that marks their
+/// end.
 fn take_events(listener: &mut Client) -> Result<Vec<String>, String> {
     let mut events: Vec<String> = Vec::new();
     let mut of_key: Option<(Vec<u8>, Vec<u8>)> = None;

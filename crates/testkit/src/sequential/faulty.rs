@@ -153,7 +153,8 @@ impl Simulation {
         }
     }
 
-    /// Runs one command of a torn transaction.
+    /// Runs one command of a transaction that [`Fault::TornTransaction`] splits into separate
+    /// steps.
     fn step_of_torn(&mut self, client: usize, args: &[Vec<u8>], call: &mut UnderWay) {
         let Some(replies) = &mut call.torn else { return };
         let watch = self.database.sessions.watching.remove(&client);

@@ -59,7 +59,8 @@ pub(super) struct State {
     pub promises: Vec<Promise>,
 }
 
-/// The append-only file of a life. Its lock is a leaf and not a yield point.
+/// The append-only file of a life. No other lock is taken under its lock, and the lock is not a
+/// yield point.
 pub(super) struct Aof {
     pub folder: SimulatedFolder,
     pub options: AppendOnly,

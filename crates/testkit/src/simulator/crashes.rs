@@ -40,7 +40,8 @@ pub(super) struct Left {
 /// leave mostly the same files.
 #[derive(Default)]
 struct Known {
-    /// The length of the tape at the point of each checked base in bytes, by the base's bytes.
+    /// For each base that was checked: the length of the tape, in bytes, that corresponds to the
+    /// base. The key is the content of the base.
     bases: HashMap<Vec<u8>, usize>,
     readings: Readings,
 }

@@ -56,7 +56,7 @@ enum Action {
     Tick,
     /// The disk writes what it has accepted.
     Write,
-    /// The disk syncs.
+    /// The disk syncs what it has written.
     Sync,
     /// The memory limit is set to one byte, so that all data exceeds it, or the limit is removed.
     /// The eviction policy is drawn anew.

@@ -91,7 +91,7 @@ pub enum Sending {
 /// The role of a client in addition to its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// No other role.
+    /// A client without another role: it only runs its steps.
     Plain,
     /// Subscribes to keyspace events and to a channel. At each event of an increment, reads the
     /// value of the key.
@@ -139,7 +139,7 @@ pub struct AppendOnly {
     pub times: Times,
     /// True if the run never changes these options.
     pub is_steady: bool,
-    /// True if its disk sometimes fails.
+    /// True if the simulated disk of the append-only file sometimes fails.
     pub has_faults: bool,
     /// The number of lives (runs of the server process). Each life begins with the files that a
     /// crash has left at a moment of the life before.

@@ -30,9 +30,9 @@ struct UnderWay {
 
 /// The next action of a client after it has received a value.
 pub(super) enum Received {
-    /// No reaction.
+    /// The client does nothing.
     Nothing,
-    /// Sends these requests.
+    /// The client sends these requests.
     Send(Vec<Args>),
 }
 

@@ -16,9 +16,10 @@ pub enum Mode {
     External,
     /// The suite itself starts servers from its `src/redis-server`, as often as the unit requires.
     Spawned,
-    /// Like `Spawned`, but the replicas are real ones, and Saker's snapshots are in their format.
+    /// Like `Spawned`, but Saker's replicas are Redis servers, and Saker writes its snapshots in
+    /// their format.
     RedisReplicas,
-    /// Like `Spawned`, but Saker's primaries are real ones.
+    /// Like `Spawned`, but Saker's primaries are Redis servers.
     RedisPrimaries,
     /// Like `Spawned`, but the suite uses TLS.
     Encrypted,

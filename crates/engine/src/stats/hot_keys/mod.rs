@@ -8,7 +8,8 @@
 //!
 //! Without a session, a command costs one predictable branch on a flag that the thread reads once
 //! per turn. During a session, each command is timed separately. Each counted command takes a lock
-//! that only its own thread and HOTKEYS GET take: a leaf in the lock order, held for a look-up.
+//! that only its own thread and HOTKEYS GET take. The lock is held for a look-up, and no other lock
+//! is taken under it.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicI64;

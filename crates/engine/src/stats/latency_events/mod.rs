@@ -6,8 +6,8 @@
 //! one sample, the longest of them, so a series covers at least that number of seconds. Names and
 //! resolution are those of Redis, except the events `gate-wait` and `reply-release`.
 //!
-//! One lock protects all series, a leaf in the lock order. It is taken for a spike and by readers.
-//! Events below the threshold do not take it.
+//! One lock protects all series; no other lock is taken under it. It is taken for a spike and by
+//! readers. Events below the threshold do not take it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};

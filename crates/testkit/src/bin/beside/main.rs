@@ -30,10 +30,10 @@ struct Options {
     /// `expire`, `trackers`.
     #[arg(long, value_delimiter = ',', required = true)]
     loads: Vec<String>,
-    /// Numbers of I/O threads of Saker; it is measured with each.
+    /// Numbers of I/O threads. Saker is measured with each of them.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     io_threads: Vec<usize>,
-    /// Back ends of Saker; it is measured with each.
+    /// Back ends of I/O: `io_uring`, `epoll`. Saker is measured with each of them.
     #[arg(long, value_delimiter = ',', default_values_t = ["io_uring".to_owned(), "epoll".to_owned()])]
     backends: Vec<String>,
     /// `NAME=COMMAND`: a server to compare with.

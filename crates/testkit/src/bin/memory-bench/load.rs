@@ -41,7 +41,7 @@ const BATCH: usize = 10;
 /// Time for which memory stays over the limit before the limit is removed.
 const EVICTING: Duration = Duration::from_millis(1500);
 
-/// A step of a [`Way`].
+/// A step of a way ([`Way`]) to remove or shrink the big value.
 #[derive(Clone, Copy)]
 pub enum Step {
     /// Sends these requests, one after the other.
@@ -57,7 +57,7 @@ use Step::{Evict, Send, Shrink};
 /// A measured way to remove or shrink the big value.
 pub struct Way {
     pub name: &'static str,
-    /// The types that it applies to; all if empty.
+    /// The types of the values that can be removed in this way; empty for all types.
     types: &'static [&'static str],
     /// Steps before the measurement.
     pub before: &'static [Step],

@@ -13,9 +13,9 @@ const BACKGROUND: &[&str] = &["housekeeper", "metrics", "bio_", "jemalloc", "log
 /// The total times of a thread in the scheduler since its start, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuTime {
-    /// The time that it ran on a core.
+    /// The time that the thread ran on a core.
     pub running_ns: u64,
-    /// The time that it was ready to run but waited for a core.
+    /// The time that the thread was ready to run but waited for a core.
     pub ready_ns: u64,
 }
 
@@ -40,7 +40,7 @@ impl ThreadClock {
         Ok(Self { schedstat: File::open(task.join("schedstat"))?, stat: File::open(task.join("stat"))? })
     }
 
-    /// Opens the clock of the calling thread.
+    /// Opens the files in /proc that show the CPU time of the calling thread.
     pub fn own() -> io::Result<Self> {
         Self::open(Path::new("/proc/thread-self"))
     }

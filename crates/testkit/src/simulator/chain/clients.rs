@@ -70,7 +70,8 @@ impl<'c> Client<'c> {
         Self { cluster, node, thread, engine: Engine::new(executor), session }
     }
 
-    /// Runs one request in its own turn, again until the engine accepts it. Returns the reply.
+    /// Runs one request as a turn of its own. Repeats it until the engine accepts it. Returns the
+    /// reply.
     fn run(&mut self, request: &str) -> Value {
         let node = &self.cluster.nodes[self.node];
         let shared = &*node.engine;

@@ -238,7 +238,8 @@ impl Applied for Loading<'_, '_> {
     }
 }
 
-/// Appends the bytes of applied units to this node's own backlog, from which its replicas are fed.
+/// A receiver of applied units: appends their bytes to this node's own backlog, from which its
+/// replicas are fed.
 struct Receiver<'l, 'c> {
     link: &'l Link<'c>,
     offset: u64,

@@ -12,12 +12,12 @@ const LEFT: f64 = 54.0;
 const RIGHT: f64 = 22.0;
 const TOP: f64 = 22.0;
 const HEIGHT: f64 = 200.0;
-/// The height of the axes of a chart whose dots have numbers and a key below, in units of the
+/// The height of the axes of a chart whose dots have numbers and a legend below, in units of the
 /// chart.
 const HEIGHT_NUMBERED: f64 = 300.0;
 const DOT_RADIUS: f64 = 4.0;
-/// The height of a line of the key, in units of the chart. `KEY_CHARS_MAX` is the maximum number of
-/// characters of an entry.
+/// The height of a line of the legend, in units of the chart. `KEY_CHARS_MAX` is the maximum number
+/// of characters of an entry.
 const KEY_LINE: f64 = 17.0;
 const KEY_CHARS_MAX: usize = 24;
 const BOTTOM: f64 = 40.0;
