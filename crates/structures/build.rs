@@ -66,7 +66,7 @@ fn main() {
         .file(sources.join("src/static.c"))
         .include(sources.join("include"))
         .include(sources.join("src"))
-        .flag("-ftls-model=initial-exec")
+        .flag_if_supported("-ftls-model=initial-exec")
         .define("MI_DEBUG", "0")
         .define("MI_BUILD_RELEASE", None)
         .define("NDEBUG", None)

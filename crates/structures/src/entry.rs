@@ -787,7 +787,7 @@ mod tests {
 
     #[test]
     fn a_string_that_grows_in_small_steps_moves_rarely_and_settles_when_it_is_moved_or_replaced() {
-        let mut entry = E::new(b"key", NewValue::Bytes(b"x"), None, 0);
+        let mut entry = E::new(b"key", NewValue::Bytes(b"x"), None, 0x00AB_CDEF);
         let (mut moves, mut address) = (0, entry.address());
         for len in 2..=3000 {
             entry.grow_bytes(len);
