@@ -24,7 +24,7 @@ pub struct LocalDeadlines {
 struct Keys {
     /// The last recorded deadline of each key, in Unix milliseconds.
     deadlines: HashMap<Named, i64>,
-    /// The same keys, by their deadlines.
+    /// The keys of `deadlines` with their deadlines, the earliest deadline first.
     queue: BTreeSet<(i64, Named)>,
 }
 

@@ -204,8 +204,8 @@ pub struct BlockedKey {
     pub awaited: Awaited,
 }
 
-/// The bytes that are counted for a key of a blocked client, in [`BlockedKey`] and in the table of
-/// queues, besides its name in both.
+/// An upper bound of the memory in bytes that one key of a blocked client takes, without the bytes
+/// of its name. It covers the key's [`BlockedKey`] and its entry in the table of queues.
 const BLOCKED_KEY_BYTES: usize = size_of::<BlockedKey>() + size_of::<Queues>() + 320;
 
 impl BlockedKey {

@@ -276,7 +276,8 @@ impl<'k> View<'k> {
         at_ms <= self.past_ms()
     }
 
-    /// Borrows the counts and results that the thread has collected so far.
+    /// Borrows what the thread has counted and collected in its accesses to keys: hits, misses,
+    /// expired keys, events and replaced objects.
     pub fn access_results(&mut self) -> &mut AccessResults {
         self.access_results
     }

@@ -18,11 +18,11 @@ pub trait DebugClient {
 /// The result of waiting for input from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// New input.
+    /// The client has sent input, which was appended.
     Bytes,
-    /// No input so far.
+    /// The client has sent nothing so far.
     Nothing,
-    /// A closed connection.
+    /// The client has closed the connection.
     Gone,
 }
 

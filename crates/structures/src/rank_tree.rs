@@ -574,7 +574,8 @@ impl<I: Item> Node<I> {
 /// items has some five levels, so a few thousand nodes are read.
 const MEASURED_CHILDREN: usize = 8;
 
-/// The nodes of a dissolved tree: each step frees one.
+/// An iterator that frees the nodes of a tree; each call of `next` frees one. See
+/// [`RankTree::into_freed`].
 pub struct FreedNodes<I: Item> {
     nodes: Vec<Node<I>>,
 }
@@ -614,8 +615,8 @@ impl<I: Item> RankTree<I> {
         self.len == 0
     }
 
-    /// Converts the tree to an iterator that frees one node a step. O(1); each step is O(children
-    /// of a node).
+    /// Converts the tree to an iterator that frees one node at each call of `next`. O(1); each call
+    /// is O(children of a node).
     pub fn into_freed(self) -> FreedNodes<I> {
         FreedNodes { nodes: vec![self.root] }
     }

@@ -52,17 +52,17 @@ impl Fault {
     }
 }
 
-/// The operations of the disk that fail.
+/// The plan of a disk's faults: it decides which operations fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Plan {
-    /// No operation.
+    /// No operation fails.
     #[default]
     Never,
-    /// The operation with this number, counted from 0.
+    /// The operation with this number, counted from 0, fails.
     Once(u64, Fault),
-    /// The operation with this number and all later ones.
+    /// The operation with this number and all later ones fail.
     From(u64, Fault),
-    /// Each operation with this probability, in thousandths.
+    /// Each operation fails with this probability, in thousandths.
     Chance(usize),
 }
 

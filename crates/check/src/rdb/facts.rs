@@ -244,7 +244,8 @@ impl Facts {
         self.list(finding);
     }
 
-    /// Returns true if a finding in the record at the offset `record_offset` would be listed.
+    /// Returns true if a new finding in the record at `record_offset` would be listed. That is the
+    /// case if the list is not full, or its last finding is in a later record and would be removed.
     pub(crate) fn has_room_for(&self, record_offset: u64) -> bool {
         let is_full = self.findings.len() >= self.limits.findings_max;
         !is_full || self.findings.last().is_some_and(|last| record_offset < last.record_offset)

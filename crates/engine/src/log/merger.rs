@@ -76,10 +76,11 @@ impl<'b> LogBatch<'b> {
 /// A reader of the change log's stream: the append-only file, the backlog of replicas, or a change
 /// feed. The merging thread calls it outside the gate, without locks.
 pub trait LogReader: Send {
-    /// Takes the next batch of the stream. [`LogBatch::for_each_part`] returns the bytes for the
-    /// reader's target. Returns for each level the log position up to which replies may be sent;
-    /// [`Released::ALL`] if replies never wait for this reader. The reader may confirm higher
-    /// positions later ([`ChangeLog::confirm`](super::ChangeLog::confirm)).
+    /// Takes the next batch of the stream; [`LogBatch::for_each_part`] gives the bytes for one
+    /// target. Returns the log positions up to which replies may be sent, one for each
+    /// [`Level`](super::level::Level). [`Released::ALL`] means that replies never wait for this
+    /// reader. The reader may confirm higher positions later with
+    /// [`ChangeLog::confirm`](super::ChangeLog::confirm).
     fn append(&mut self, batch: &LogBatch<'_>) -> Released;
 }
 

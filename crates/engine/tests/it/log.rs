@@ -12,7 +12,8 @@ use engine::threads::Outbox;
 
 use crate::driver::{Thread, expire_round, shared};
 
-/// A reader that keeps the stream, and confirms it up to a position that the test sets.
+/// A reader of the change log that stores the stream. It confirms each batch at once or never, as
+/// `confirms` says.
 #[derive(Clone)]
 pub struct Kept {
     bytes: Arc<Mutex<Vec<u8>>>,

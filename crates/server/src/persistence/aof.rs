@@ -265,8 +265,8 @@ pub fn prepare(shared: &Shared, store: &ConfigStore) -> Result<(), Unprepared> {
     Ok(())
 }
 
-/// Applies the options to the writer. Holds the lock of the options during this, so that of two
-/// concurrent changes of an option the later one takes effect.
+/// Passes `appendfsync` and `aof-timestamp-enabled` to the writer. The configuration stays locked
+/// during the call: if an option is changed twice at the same time, the later change takes effect.
 fn set_up(shared: &Shared, writer: &Writer) {
     let store = shared.config();
     writer.set_up(options::APPENDFSYNC.of(&store), times(&store));

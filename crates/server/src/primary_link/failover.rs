@@ -46,8 +46,9 @@ pub fn begin(shared: &Shared, request: Request) -> Result<u64, Refusal> {
 }
 
 /// Makes a replica the primary before this server ends, if this server is a primary with replicas.
-/// Waits for the end of the failover, at most for `shutdown-timeout`. Ends the failover early when
-/// `is_wanted` returns false. The calling thread is outside the gate.
+/// Waits for the end of a failover, at most for `shutdown-timeout` seconds; does nothing if that
+/// option is 0. When `is_wanted` returns false, stops waiting and aborts the failover, unless a
+/// client requested it. The calling thread is outside the gate.
 pub fn before_end(shared: &Arc<Shared>, is_wanted: impl Fn() -> bool) {
     let timeout_ms = SHUTDOWN_TIMEOUT.of(&shared.config()).saturating_mul(1000);
     let until_ms = shared.uptime_ms().saturating_add(timeout_ms);

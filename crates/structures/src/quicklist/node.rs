@@ -53,8 +53,8 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// Returns the end of the neighbouring node on this side at which that node touches the
-    /// element.
+    /// Returns the end of the neighbouring node that is next to the element: the back of the node
+    /// before it, the front of the node after it.
     pub(super) fn facing(self) -> End {
         match self {
             Side::Before => End::Back,
@@ -324,8 +324,8 @@ impl Node {
         self.move_run(capacity, start);
     }
 
-    /// Moves the run to offset `start` in a buffer of `capacity` bytes; reuses the present buffer
-    /// if it has that length.
+    /// Moves the elements to offset `start` of the buffer, and makes the buffer `capacity` bytes
+    /// long. Allocates a new buffer only if the present one has another length.
     fn move_run(&mut self, capacity: usize, start: usize) {
         let end = start + self.run_len();
         if capacity == self.buffer.len() {

@@ -261,8 +261,9 @@ impl Pair {
         Ok(None)
     }
 
-    /// Sends one batch and compares the replies up to the first difference. Appends the compared
-    /// commands to `done` and the replies of A to `replies`.
+    /// Sends one batch and compares the replies. Returns the first difference; `None` if all
+    /// replies agree. Appends the compared commands to `done` and the replies of A to `replies`; a
+    /// returned difference takes the contents of both vectors.
     fn compare(
         &mut self,
         batch: &[Args],

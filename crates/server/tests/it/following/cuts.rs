@@ -35,7 +35,8 @@ fn proxy_to(node: &Node) -> Proxy {
     Proxy::start(node.port()).expect("a port is free")
 }
 
-/// Returns the number of bytes of a link up to the end of the snapshot, and with the stream.
+/// Measures the bytes that the primary sends over a link: up to the end of the snapshot, and up to
+/// the end of the stream that follows it.
 fn measure(primary: &Node, replica: &Node) -> (u64, u64) {
     let proxy = proxy_to(primary);
     replica.follow(proxy.port());
