@@ -1,5 +1,5 @@
-//! Conversion of option values to the structs that the code reads: [`Settings`] in a running
-//! server, and [`StartOptions`] at the start and when the addresses change.
+//! Conversion of option values to the structs that the code reads: [`Settings`] for the requests of
+//! a running server, and [`StartOptions`] for the start and for changes of the addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -26,19 +26,20 @@ use crate::start_error::StartError;
 /// CONFIG SET changes them.
 #[derive(Clone, Debug)]
 pub struct StartOptions {
-    /// The TCP port; 0 for any free port; `None` for no TCP.
+    /// The port of the TCP listener; 0 selects any free port; `None` turns the listener off.
     pub port: Option<u16>,
-    /// The TCP port for TLS; 0 for any free port; `None` for no TLS port.
+    /// The port of the TLS listener; 0 selects any free port; `None` turns the listener off.
     pub tls_port: Option<u16>,
-    /// The addresses to listen on.
+    /// The addresses on which the TCP and TLS listeners accept connections.
     pub addresses: Vec<BindAddress>,
-    /// The port of the metrics endpoint; `None` for no endpoint.
+    /// The port of the metrics endpoint; `None` turns the endpoint off.
     pub metrics_port: Option<u16>,
     /// The addresses of the metrics endpoint.
     pub metrics_addresses: Vec<BindAddress>,
     /// The path of the Unix socket and its permission bits; `None` for no Unix socket.
     pub unix_socket: Option<(PathBuf, Option<u32>)>,
-    /// The maximum number of connections that wait to be accepted.
+    /// The maximum number of connections of a listener that the kernel queues until the server
+    /// accepts them.
     pub tcp_backlog: u32,
     /// The number of I/O threads.
     pub io_threads: usize,
@@ -53,7 +54,7 @@ pub struct StartOptions {
 pub struct BindAddress {
     /// The address.
     pub ip: IpAddr,
-    /// True if the address may be missing on this machine.
+    /// True if the server starts without this address when the machine does not have it.
     pub optional: bool,
 }
 
@@ -88,17 +89,17 @@ pub fn bind_addresses(words: &[Vec<u8>]) -> Result<Vec<BindAddress>, InvalidAddr
     Ok(addresses)
 }
 
-/// The meaning of port 0.
+/// The meaning of port 0 in an option: it turns a listener off or selects any free port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PortZero {
-    /// No listener on a TCP port.
+    /// Port 0 turns the TCP listener off.
     #[default]
     NoTcp,
-    /// Any free port.
+    /// Port 0 selects any free port.
     AnyPort,
 }
 
-/// The meaning of port 0 in the options `port` and `tls-port`.
+/// The meanings of port 0 in the options `port` and `tls-port`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PortZeros {
     /// The meaning of `port 0`.
@@ -107,7 +108,11 @@ pub struct PortZeros {
     pub tls: PortZero,
 }
 
-/// Returns the options that a server reads at its start. `zeros` decides about port 0.
+/// Returns the options that a server reads at its start. `zeros` states the meaning of port 0.
+///
+/// # Errors
+/// [`StartError::InvalidAddress`] if a word of `bind` or `metrics-bind` is neither an address nor a
+/// known host name.
 pub fn start_options(store: &ConfigStore, zeros: PortZeros) -> Result<StartOptions, StartError> {
     let addresses = |option: &'static Handle<[Vec<u8>]>| {
         let failed =
@@ -144,7 +149,7 @@ fn compaction(store: &ConfigStore) -> CompactionSettings {
     }
 }
 
-/// Returns the settings of a running server.
+/// Returns the settings that requests read, derived from the option values in `store`.
 pub fn settings(store: &ConfigStore) -> Settings {
     let policy = memory::MAXMEMORY_POLICY.of(store);
     let maxmemory_bytes = memory::MAXMEMORY.of(store);
@@ -224,7 +229,7 @@ fn audit_filter(store: &ConfigStore) -> AuditFilter {
     AuditFilter { events: events.collect(), users: security::AUDIT_LOG_USERS.of(store).to_vec() }
 }
 
-/// Returns the settings of logins by token.
+/// Returns the settings for logins with the tokens of an identity provider (OpenID Connect).
 pub fn oidc_options(store: &ConfigStore) -> OidcOptions {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let named = |option: &'static Handle<Path>| {

@@ -11,7 +11,7 @@ use super::handle::Choice;
 use crate::logging::{Format, TimeFormat};
 use crate::supervisor::Supervision;
 
-/// The values of `maxmemory-policy`.
+/// The values of `maxmemory-policy`: the rule by which keys are chosen for eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionPolicy {
     /// Evicts the least recently used of the keys with an expiry.
@@ -90,7 +90,7 @@ pub enum CertificateUser {
     CommonName,
     /// A URI among the subject alternative names.
     Uri,
-    /// No field: certificates log in no user.
+    /// Certificates log in no user.
     Off,
 }
 
@@ -102,13 +102,13 @@ impl Choice for CertificateUser {
 /// The values of `metrics-per-command`: the metrics of each command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerCommand {
-    /// No metrics.
+    /// The endpoint shows no metrics of single commands.
     No,
-    /// Calls, errors and times.
+    /// The endpoint shows the calls, the errors and the summed times of each command.
     Counters,
-    /// Counters, and percentiles of the times.
+    /// The endpoint shows the counters, and percentiles of the times.
     Percentiles,
-    /// Counters, and a histogram of the times.
+    /// The endpoint shows the counters, and a histogram of the times.
     Histograms,
 }
 
@@ -117,24 +117,26 @@ impl Choice for PerCommand {
     const VALUES: &'static [Self] = &[Self::No, Self::Counters, Self::Percentiles, Self::Histograms];
 }
 
-/// The values of `acl-pubsub-default`.
+/// The values of `acl-pubsub-default`: the initial channel permissions of new users.
 impl Choice for NewChannels {
     const WORDS: &'static [&'static str] = &["allchannels", "resetchannels"];
     const VALUES: &'static [Self] = &[Self::All, Self::None];
 }
 
-/// The values of `io-backend`.
+/// The values of `io-backend`: the interface to the kernel.
 impl Choice for BackendChoice {
     const WORDS: &'static [&'static str] = &["auto", "io_uring", "epoll"];
     const VALUES: &'static [Self] = &[Self::Auto, Self::IoUring, Self::Epoll];
 }
 
-/// The values of `rdb-version-check`.
+/// The values of `rdb-version-check`: the treatment of snapshots and RESTORE payloads whose format
+/// version is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionCheck {
-    /// Only values of known versions are read.
+    /// Snapshots and payloads of an unknown version are refused.
     Strict,
-    /// Values of unknown versions are read if possible.
+    /// Snapshots and payloads of an unknown version are read as long as their content is
+    /// understood.
     Relaxed,
 }
 
@@ -143,13 +145,14 @@ impl Choice for VersionCheck {
     const VALUES: &'static [Self] = &[Self::Strict, Self::Relaxed];
 }
 
-/// The values of `appendfsync`.
+/// The values of `appendfsync`: the times at which the append-only file is synced to the disk.
 impl Choice for SyncPolicy {
     const WORDS: &'static [&'static str] = &["everysec", "always", "no"];
     const VALUES: &'static [Self] = &[Self::EverySecond, Self::Always, Self::Never];
 }
 
-/// The values of `rdb-unsupported-values` and `repl-unsupported-commands`.
+/// The values of `rdb-unsupported-values` and `repl-unsupported-commands`: the reaction to data
+/// that this server does not support.
 impl Choice for Unsupported {
     const WORDS: &'static [&'static str] = &["refuse", "skip"];
     const VALUES: &'static [Self] = &[Self::Refused, Self::Skipped];
@@ -192,9 +195,9 @@ impl Choice for OnFailedCommand {
 /// The values of `rdb-version`: the format version in which snapshots are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RdbVersion {
-    /// The lowest version, at least 11, that supports all types of values in the data.
+    /// Each snapshot gets the lowest version, at least 11, that supports all types of values in it.
     Auto,
-    /// A fixed version.
+    /// All snapshots get this version.
     Fixed(FileVersion),
 }
 
@@ -216,32 +219,33 @@ impl Choice for LevelFilter {
     const VALUES: &'static [Self] = &[Self::TRACE, Self::DEBUG, Self::INFO, Self::WARN, Self::OFF];
 }
 
-/// The values of `log-format`.
+/// The values of `log-format`: the format of the log's lines.
 impl Choice for Format {
     const WORDS: &'static [&'static str] = &["legacy", "logfmt", "json"];
     const VALUES: &'static [Self] = &[Self::Legacy, Self::Logfmt, Self::Json];
 }
 
-/// The values of `log-timestamp-format`.
+/// The values of `log-timestamp-format`: the format of times in the log.
 impl Choice for TimeFormat {
     const WORDS: &'static [&'static str] = &["legacy", "iso8601", "milliseconds"];
     const VALUES: &'static [Self] = &[Self::Legacy, Self::Iso8601, Self::Milliseconds];
 }
 
-/// The values of `supervised`.
+/// The values of `supervised`: the supervisor that the server notifies of its state.
 impl Choice for Supervision {
     const WORDS: &'static [&'static str] = &["upstart", "systemd", "auto", "no"];
     const VALUES: &'static [Self] = &[Self::Upstart, Self::Systemd, Self::Auto, Self::No];
 }
 
-/// The values of `secrets-in-readable-files`.
+/// The values of `secrets-in-readable-files`: the reaction when every user of the machine may read
+/// a configuration file with passwords.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadableSecrets {
     /// The server logs a warning that names the file.
     Warn,
     /// The server does not start.
     Refuse,
-    /// No check is made.
+    /// The server does not check the files.
     Ignore,
 }
 
@@ -254,11 +258,11 @@ impl Choice for ReadableSecrets {
 /// the clients that may use the feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permitted {
-    /// No client.
+    /// No client may use the feature.
     No,
-    /// All clients.
+    /// All clients may use the feature.
     Yes,
-    /// Clients on this machine.
+    /// Only clients on the server's machine may use the feature.
     Local,
 }
 

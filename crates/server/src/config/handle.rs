@@ -1,8 +1,8 @@
 //! Handles, through which code reads the values of options.
 //!
-//! A [`Handle`] is an option's record together with the type of its values. The type is checked
-//! against the record's [`Kind`] when the program is compiled, so reading cannot fail. Only the
-//! configuration file, the command line and CONFIG look options up by name.
+//! A [`Handle`] consists of an option's record ([`Opt`]) and the Rust type of its values. The
+//! compiler checks that the type can hold all values of the record's [`Kind`], so reading cannot
+//! fail. Only the configuration file, the command line and CONFIG find options by their names.
 
 use std::ffi::OsStr;
 use std::marker::PhantomData;
@@ -12,11 +12,11 @@ use std::path::Path;
 use super::option::Opt;
 use super::value::{Kind, Value};
 
-/// An option together with `T`, the Rust type of its values in code. Each handle is listed in its
-/// theme in `config/table`.
+/// An option together with `T`, the Rust type of its values in code. A list named `OPTIONS` in
+/// `config/table` must contain the option.
 #[derive(Debug)]
 pub struct Handle<T: OptionType + ?Sized> {
-    /// The option's record.
+    /// The option's record: its name, kind, default and documentation.
     pub opt: Opt,
     value: PhantomData<T>,
 }
@@ -30,13 +30,13 @@ impl Opt {
     }
 }
 
-/// The set of values that a type can hold.
+/// The set of values that an [`OptionType`] can hold.
 #[derive(Clone, Copy, Debug)]
 pub enum ValueRange {
     /// `yes` and `no`.
     Flags,
-    /// Whole numbers from `min` to `max`. The range from 0 to `i64::MAX` also holds amounts of
-    /// memory.
+    /// Whole numbers from `min` to `max`, both included. The range from 0 to `i64::MAX` also holds
+    /// amounts of memory.
     Numbers {
         /// The smallest number.
         min: i64,
@@ -45,9 +45,9 @@ pub enum ValueRange {
     },
     /// Permission bits of a file.
     Bits,
-    /// Amounts of memory and percentages.
+    /// Amounts of memory and percentages of another amount.
     Shares,
-    /// The words of a choice, in the order of the record.
+    /// The words of a [`Choice`], in the order of [`Choice::WORDS`].
     Choice(&'static [&'static str]),
     /// Texts of any bytes.
     Text,
@@ -78,7 +78,7 @@ impl ValueRange {
 
 /// A Rust type in which code can read the values of options.
 pub trait OptionType {
-    /// The type that `read` returns.
+    /// The type that [`OptionType::read`] returns; it may borrow from the store.
     type Read<'s>;
 
     /// The set of values that the type can hold.
@@ -102,7 +102,8 @@ impl OptionType for bool {
 
 /// A type of whole numbers.
 pub trait Number: Copy {
-    /// Converts the number to the type in which the store holds it. Every value of an option fits.
+    /// Converts the number to the signed 64-bit number that [`Value::Integer`] holds. Larger
+    /// numbers, which no option permits, become `i64::MAX`.
     fn to_integer(self) -> i64;
 }
 
@@ -155,12 +156,12 @@ impl OptionType for Permissions {
     }
 }
 
-/// An amount of memory, given in bytes or as a share of another amount.
+/// An amount of memory, given in bytes or as a percentage of another amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryShare {
-    /// Bytes.
+    /// The amount in bytes.
     Bytes(u64),
-    /// A percentage, up to 100.
+    /// The percentage, from 0 to 100.
     Percent(u8),
 }
 
@@ -187,7 +188,7 @@ impl OptionType for MemoryShare {
     }
 }
 
-/// A type with a fixed set of values, each with a word in the configuration.
+/// A type with a fixed set of values. Each value has a word in the configuration.
 pub trait Choice: Copy + PartialEq + 'static {
     /// The words, in the order in which errors list them.
     const WORDS: &'static [&'static str];

@@ -1,7 +1,8 @@
 //! The reader of the program's arguments: `saker-server [FILE] [--name value ...] [-]`.
 //!
-//! Later lines win: first the file, then standard input, then the command line. `include` reads
-//! another file in place of its line; the file's name may contain wildcards.
+//! The sources are read in this order: the file, standard input (`-`), the command line. Later
+//! lines win. `include` reads another file in place of its line; the file's name may contain
+//! wildcards.
 
 use std::fs;
 use std::io::{self, Read};
@@ -33,7 +34,7 @@ pub enum Loaded {
 /// A reason why a server cannot be configured.
 #[derive(Debug)]
 pub enum LoadError {
-    /// A line is invalid.
+    /// A line or an option of the command line is invalid.
     Config(ConfigError),
     /// A file cannot be read.
     File {
@@ -96,8 +97,8 @@ impl LoadError {
     }
 }
 
-/// Returns the port that the user probably meant if the name of the given file is a number; else
-/// `None`.
+/// Returns the port that the user probably meant, if the path of the configuration file is a
+/// number; else `None`.
 fn port_in(path: &Path) -> Option<u16> {
     path.file_name()?.to_str()?.parse().ok().filter(|&port| port != 0)
 }
@@ -169,8 +170,8 @@ pub fn load_rest_again(store: &mut ConfigStore) -> Result<(), LoadError> {
     load_arguments(store, &start.options)
 }
 
-/// Removes a `-`, which selects standard input, from the first or last place. Returns true if there
-/// was one, and the options without it.
+/// Removes a `-`, which selects standard input, from the first or the last place. Returns true if
+/// there was one, and the arguments without this `-`.
 fn split_input(options: &[Vec<u8>]) -> (bool, &[Vec<u8>]) {
     match options {
         [dash, rest @ ..] if dash == b"-" => (true, rest),
@@ -305,8 +306,8 @@ fn load_directive(store: &mut ConfigStore, directive: &Directive, depth: usize) 
     Ok(store.load(&directive.name, &directive.words).map_err(refused)?)
 }
 
-/// Returns the message for a directive that does not exist; `None` if `name` exists. The message
-/// suggests the option with the most similar name, if one is similar.
+/// Returns the message for a directive that does not exist; `None` if the directive exists. The
+/// message suggests the option with the most similar name, if one is similar.
 fn unknown_hint(name: &[u8]) -> Option<String> {
     if is_directive(name) || super::table::find(name).is_some() {
         return None;

@@ -9,14 +9,14 @@ pub enum Change {
     Live,
     /// Only at the start, in the configuration file or on the command line.
     AtStart,
-    /// With CONFIG SET, only where `enable-protected-configs` permits it.
+    /// With CONFIG SET, if `enable-protected-configs` permits it to the client.
     Protected,
 }
 
 /// The effect of an option, or the reason why it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The option has an effect.
+    /// The server's code reads the value.
     Now,
     /// The option is checked, stored and shown, so that existing configurations work, but no code
     /// reads it. The text is the reason.
@@ -45,14 +45,14 @@ pub enum DefaultValue {
 /// change, also without an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnChange {
-    /// No action: code that needs the value reads it.
+    /// No action: the code that needs the value reads it each time.
     Nothing,
     /// An action before the new value takes effect. The action may refuse the value.
     Prepare(Prepare),
     /// An action after the new value has taken effect.
     FollowUp(FollowUp),
-    /// An action before, which may refuse the value, and an action after the new value takes
-    /// effect.
+    /// Two actions: the first runs before the new value takes effect and may refuse it; the second
+    /// runs afterwards.
     Both(Prepare, FollowUp),
 }
 
@@ -104,34 +104,36 @@ impl Prepare {
 /// An action after a new value has taken effect. The actions run in the order of the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FollowUp {
-    /// Begins a new window of hot keys.
+    /// Begins a new window of HOTKEYS: the period for which accesses to keys are counted.
     HotKeyWindows,
-    /// Measures the memory of all clients, and closes the largest clients if the sum exceeds the
-    /// limit.
+    /// Measures the memory of all clients, and closes the largest clients if the sum exceeds
+    /// `maxmemory-clients`.
     ClientMemory,
-    /// Starts or stops writing to the append-only file, and applies its options.
+    /// Turns the append-only file on or off, and passes its options to the writer.
     AppendOnly,
     /// Sets the password of the user `default`.
     DefaultPassword,
-    /// Counts the good replicas again, for `min-replicas-to-write`.
+    /// Counts again the replicas that have acknowledged within `min-replicas-max-lag` seconds.
+    /// Writes need `min-replicas-to-write` of them.
     GoodReplicas,
-    /// Passes the options of replicas to the engine.
+    /// Passes `replica-read-only`, `replica-serve-stale-data` and `replica-ignore-maxmemory` to the
+    /// engine.
     ReplicaOptions,
 }
 
 /// The kind of file that an option's value names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// The value names no file.
+    /// The option's value names no file.
     Nothing,
-    /// A file.
+    /// The option's value names a file.
     File,
-    /// A folder.
+    /// The option's value names a folder.
     Folder,
 }
 
-/// The record of an option. The `const` functions below build it, so that the tables are short
-/// lists.
+/// The record of an option. Its `const` functions set one property each, so that the tables of
+/// options are short.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
     /// The name, in lower case.
@@ -226,7 +228,7 @@ impl Opt {
         Opt { names: Names::Folder, ..self }
     }
 
-    /// Adds other names of the option.
+    /// Adds other names (aliases) of the option.
     pub const fn also(self, aliases: &'static [&'static str]) -> Self {
         Opt { aliases, ..self }
     }
@@ -253,7 +255,7 @@ impl Opt {
         Opt { change: Change::AtStart, ..self }
     }
 
-    /// Restricts changes at run time: `enable-protected-configs` must permit them.
+    /// Restricts changes at run time to the clients that `enable-protected-configs` permits.
     pub const fn protected(self) -> Self {
         Opt { change: Change::Protected, ..self }
     }
@@ -271,7 +273,7 @@ impl Opt {
         }
     }
 
-    /// Hides the option from CONFIG GET with a pattern.
+    /// Hides the option from CONFIG GET with wildcards, and from docs/options.md.
     pub const fn hidden(self) -> Self {
         Opt { hidden: true, ..self }
     }

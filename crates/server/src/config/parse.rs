@@ -18,7 +18,7 @@ pub struct Directive {
     pub words: Vec<Vec<u8>>,
 }
 
-/// An invalid line, and the reason.
+/// An invalid line of the configuration, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// The position of the line.
@@ -27,7 +27,7 @@ pub struct ConfigError {
     pub file: Option<PathBuf>,
     /// The line as written. For the command line: the equivalent line of a file.
     pub line: Vec<u8>,
-    /// The reason.
+    /// The reason why the line is invalid.
     pub reason: String,
 }
 

@@ -36,8 +36,8 @@ impl fmt::Display for ReadableSecret {
     }
 }
 
-/// Returns the position of the first password in `text`, the content of the file at `path`, if
-/// every user may read that file.
+/// Returns the position of the first password in `text`, the content of the file at `path`. Returns
+/// `None` if the file contains none, or not every user may read it.
 pub fn find(path: &Path, text: &[u8]) -> Option<ReadableSecret> {
     if !is_readable_by_all(path) {
         return None;
@@ -76,8 +76,8 @@ fn is_readable_by_all(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the secret that is found in a file with this text and mode, in a folder with that
-    /// mode.
+    /// Returns the line number and the option of the secret that is found in a file with this text
+    /// and mode, in a folder with that mode.
     fn check(text: &str, file_mode: u32, folder_mode: u32) -> Option<(usize, String)> {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let path = folder.path().join("a.conf");

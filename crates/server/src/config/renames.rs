@@ -12,7 +12,7 @@ use super::Refusal;
 /// A function that returns true if a command has this name (in capitals) before any rename.
 pub type IsCommand = fn(name: &str) -> bool;
 
-/// The renames of a configuration, in order.
+/// The renames of a configuration, in the order of their lines.
 #[derive(Clone, Debug)]
 pub struct Renames {
     list: Vec<Rename>,
@@ -65,8 +65,8 @@ impl Renames {
         self.list.iter()
     }
 
-    /// Returns true if a command has this name after the renames so far. The last rename from or to
-    /// this name decides.
+    /// Returns true if a command has this name after all renames added so far. The last rename from
+    /// or to this name decides.
     fn is_taken(&self, name: &str) -> bool {
         let about = self
             .list

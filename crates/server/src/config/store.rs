@@ -23,29 +23,29 @@ pub struct ConfigStore {
     values: Vec<Value>,
     /// The default values of all options. Computed defaults depend on the machine.
     defaults: Vec<Value>,
-    /// The accumulating options that the configuration has set already: further lines add to their
-    /// values.
+    /// The options with [`WordsKind::accumulates`](super::words::WordsKind::accumulates) of which a
+    /// line was read already: the words of further lines are added to their values.
     begun: HashSet<OptId>,
-    /// The options that a file or the command line names.
+    /// The options that the configuration file or the command line sets.
     named: HashSet<OptId>,
     /// The configuration file, as an absolute path.
     file: Option<PathBuf>,
-    /// A configuration file that another process cannot read again, such as a pipe.
+    /// The configuration file, if another process cannot read its contents again, as with a pipe.
     unrepeatable: Option<PathBuf>,
     /// The configuration files that contain passwords and that every user of the machine may read.
     readable_secrets: Vec<ReadableSecret>,
     /// The renames of `rename-command`.
     renames: Renames,
-    /// For each `user` line, the words after `user`.
+    /// The words after `user` of each `user` line.
     users: Vec<Vec<Vec<u8>>>,
-    /// The working folder at the start, and the sources of the configuration other than the file.
+    /// The working folder at the start, and the sources of the configuration besides the file.
     start: Start,
     /// The folder to which relative names refer, if the configuration is read while the server
     /// runs. `None` at the start: relative names then refer to the working folder.
     base: Option<PathBuf>,
 }
 
-/// The working folder and the sources of a configuration other than its file.
+/// The working folder at the start, and the sources of the configuration besides the file.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
     /// The working folder, to which relative names in the configuration refer.
@@ -61,7 +61,7 @@ pub struct Start {
 pub enum SetError {
     /// No option has this name.
     Unknown(Vec<u8>),
-    /// The option or its value is refused.
+    /// The server refuses the option or its value.
     Refused {
         /// The option's name, as the client wrote it or as in the table.
         name: Vec<u8>,
@@ -70,10 +70,10 @@ pub enum SetError {
     },
 }
 
-/// The permission of the client that changes options.
+/// The permission of the client that sends CONFIG SET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// The client may change protected options.
+    /// The client may also change protected options ([`Change::Protected`]).
     Protected,
     /// The client may not change protected options.
     Plain,
@@ -110,8 +110,9 @@ impl ConfigStore {
         }
     }
 
-    /// Creates a store with the default values of this store, to read the configuration again while
-    /// the server runs. Relative names refer to the working folder at the start. O(options).
+    /// Creates a store with the default values of this store, into which the configuration is read
+    /// again while the server runs. Relative file names in it refer to the working folder at the
+    /// start. O(options).
     pub fn fresh(&self) -> Self {
         Self {
             values: self.defaults.clone(),
@@ -128,19 +129,20 @@ impl ConfigStore {
         }
     }
 
-    /// Returns the working folder at the start, and the sources of the configuration other than its
+    /// Returns the working folder at the start, and the sources of the configuration besides the
     /// file.
     pub fn start(&self) -> &Start {
         &self.start
     }
 
-    /// Stores the working folder at the start, and the sources of the configuration other than its
+    /// Stores the working folder at the start, and the sources of the configuration besides the
     /// file.
     pub fn set_start(&mut self, start: Start) {
         self.start = start;
     }
 
-    /// Returns the folder to which relative names refer; `None` for the working folder.
+    /// Returns the folder to which relative file names in the configuration refer; `None` for the
+    /// present working folder.
     pub fn base(&self) -> Option<&Path> {
         self.base.as_deref()
     }
@@ -155,12 +157,12 @@ impl ConfigStore {
         &self.defaults[id.index()]
     }
 
-    /// Returns true if the configuration file or the command line sets the option.
+    /// Returns true if the configuration file, standard input or the command line sets the option.
     pub fn is_named(&self, option: &Opt) -> bool {
         self.named.iter().any(|id| id.option().name == option.name)
     }
 
-    /// Returns the path of the configuration file.
+    /// Returns the path of the configuration file; `None` if the server was started without one.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
@@ -170,7 +172,8 @@ impl ConfigStore {
         self.file = Some(path);
     }
 
-    /// Returns a configuration file that another process cannot read again, such as a pipe.
+    /// Returns the configuration file if another process cannot read its contents again, as with a
+    /// pipe.
     pub fn unrepeatable_file(&self) -> Option<&Path> {
         self.unrepeatable.as_deref()
     }
@@ -256,8 +259,8 @@ impl ConfigStore {
         Ok(())
     }
 
-    /// Handles CONFIG SET: changes all of `pairs` (name, value) or nothing. Returns the options
-    /// that were set. An option is listed twice if both its name and an alias were set.
+    /// Handles CONFIG SET: applies all of `pairs` (name, value), or none if one is refused. Returns
+    /// the options that were set. An option is listed twice if both its name and an alias were set.
     pub fn set(&mut self, pairs: &[(&[u8], &[u8])], permission: Permission) -> Result<Vec<OptId>, SetError> {
         let found: Vec<Option<Named>> = pairs.iter().map(|(name, _)| table::find(name)).collect();
         let mut named: Vec<Named> = Vec::new();
@@ -327,10 +330,11 @@ impl ConfigStore {
 }
 
 impl<T: OptionType + ?Sized> Handle<T> {
-    /// Returns the option's value in `store`. O(length of the name).
+    /// Returns the option's value in `store`. Looks the option up by its name: O(length of the
+    /// name).
     ///
     /// # Panics
-    /// If no theme lists the option. A test checks that every handle is in a list.
+    /// If no list of options in `config/table` contains the option. A test checks every handle.
     pub fn of<'s>(&self, store: &'s ConfigStore) -> T::Read<'s> {
         T::read(store.value(table::id_of(&self.opt))).expect("a handle's type holds all values of its option")
     }

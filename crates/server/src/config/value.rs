@@ -22,7 +22,7 @@ pub enum Value {
     Memory(u64),
     /// A percentage of another amount, up to 100.
     Percent(u8),
-    /// One of the words that the kind permits.
+    /// One of the words of [`Kind::Choice`].
     Choice(&'static str),
     /// Any bytes.
     Text(Vec<u8>),
@@ -44,7 +44,8 @@ pub enum Kind {
         /// The largest number.
         max: i64,
     },
-    /// A whole number. A number out of the range is replaced by the nearest end of the range.
+    /// A whole number. A number outside the range from `min` to `max` is replaced by the nearer
+    /// bound.
     Clamped {
         /// The smallest number.
         min: i64,
@@ -62,7 +63,7 @@ pub enum Kind {
     },
     /// An amount of memory, or a percentage such as `5%`.
     MemoryOrPercent,
-    /// One of these words.
+    /// One of the listed words.
     Choice(&'static [&'static str]),
     /// Any bytes.
     Text,
@@ -75,8 +76,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns an empty value, which stands for the old value when an option is parsed for the
-    /// first time.
+    /// Returns an empty value of this kind. When an option is parsed for the first time, the parser
+    /// gets it in place of the old value.
     pub fn initial(&self) -> Value {
         match self {
             Kind::Words(_) => Value::Words(Vec::new()),
@@ -136,7 +137,7 @@ impl Kind {
         }
     }
 
-    /// Returns true if a value may consist of more than one word.
+    /// Returns true if values of this kind may consist of more than one word.
     pub fn takes_words(&self) -> bool {
         matches!(self, Kind::Words(_))
     }

@@ -12,7 +12,8 @@ use super::Refusal;
 /// A value of several words, or the reason why it is refused.
 pub type Words = Result<Vec<Vec<u8>>, Refusal>;
 
-/// A function that parses the words of a line. Its arguments are these words and the present value.
+/// A function that parses the words of one line. Its arguments are the line's words and the present
+/// value of the option.
 pub type ParseWords = fn(&[&[u8]], &[Vec<u8>]) -> Words;
 
 /// The rules for a value of several words.
@@ -21,9 +22,10 @@ pub struct WordsKind {
     /// The parser of the new value. It also gets the present value, because a line may set only a
     /// part of the value (`client-output-buffer-limit`).
     pub parse: ParseWords,
-    /// The number of words on each line that CONFIG REWRITE writes; 0 for all on one line.
+    /// The number of words that CONFIG REWRITE writes on one line; 0 writes all words on one line.
     pub line_words: usize,
-    /// True if further lines of the configuration file add to the first.
+    /// True if the words of further lines in the configuration file are added to those of the
+    /// first.
     pub accumulates: bool,
     /// The text of an empty value in a configuration file.
     pub none: &'static str,
@@ -35,18 +37,19 @@ const NONE: &str = "\"\"";
 /// `bind` and `metrics-bind`: addresses.
 pub static ADDRESSES: WordsKind =
     WordsKind { parse: addresses, line_words: 0, accumulates: false, none: NONE };
-/// `audit-log-events`: kinds of events.
+/// `audit-log-events`: words of [`AUDIT_EVENT_WORDS`].
 pub static AUDIT_EVENTS: WordsKind =
     WordsKind { parse: audit_events, line_words: 0, accumulates: false, none: NONE };
 /// `audit-log-users` and `oidc-audience`: any words.
 pub static NAMES: WordsKind = WordsKind { parse: names, line_words: 0, accumulates: false, none: NONE };
-/// `save`: pairs of seconds and changes.
+/// `save`: pairs of a number of seconds and a number of changes.
 pub static SAVE_POINTS: WordsKind =
     WordsKind { parse: save_points, line_words: 2, accumulates: true, none: NONE };
-/// `client-output-buffer-limit`: class, hard limit in bytes, soft limit in bytes, seconds.
+/// `client-output-buffer-limit`: class, hard limit in bytes, soft limit in bytes, and the seconds
+/// for which a buffer may exceed the soft limit.
 pub static OUTPUT_LIMITS: WordsKind =
     WordsKind { parse: output_limits, line_words: 4, accumulates: false, none: NONE };
-/// `oom-score-adj-values`: three scores.
+/// `oom-score-adj-values`: three scores from -2000 to 2000.
 pub static OOM_SCORES: WordsKind =
     WordsKind { parse: oom_scores, line_words: 0, accumulates: false, none: NONE };
 /// `latency-tracking-info-percentiles`: numbers from 0 to 100.
@@ -56,7 +59,8 @@ pub static PERCENTILES: WordsKind =
 pub static PRIMARY: WordsKind =
     WordsKind { parse: primary, line_words: 0, accumulates: false, none: "no one" };
 
-/// `shutdown-on-sigint`, `shutdown-on-sigterm`: words of SHUTDOWN, and `failover`.
+/// `shutdown-on-sigint`, `shutdown-on-sigterm`: `default`, or one or more of `save`, `nosave`,
+/// `now`, `force` and `failover`. `save` and `nosave` exclude each other.
 pub static SHUTDOWN: WordsKind = WordsKind { parse: shutdown, line_words: 0, accumulates: false, none: NONE };
 
 /// The maximum number of addresses in `bind` or `metrics-bind`.
@@ -226,7 +230,7 @@ fn parse_port(text: &[u8]) -> Option<u16> {
 const EVENT_CLASSES: &[u8] = b"g$lshzxetd";
 
 /// Parses the letters of `notify-keyspace-events`, which may be in any order. Returns them in a
-/// fixed order, with `A` in place of the letters of all classes of keys.
+/// fixed order. If they include all classes of keys, `A` replaces these.
 pub fn event_letters(letters: &[u8]) -> Result<Vec<u8>, Refusal> {
     const LETTERS: &[u8] = b"Ag$lshzxeKEtmdn";
     if letters.iter().any(|letter| !LETTERS.contains(letter)) {

@@ -1,11 +1,11 @@
-//! Options of clients.
+//! The table of options for connections of clients.
 
 use crate::config::handle::{Handle, MemoryShare};
 use crate::config::option::{ANY, FollowUp, INT, OnChange, Opt, Prepare};
 use crate::config::value::Kind;
 use crate::config::words;
 
-/// The options of this theme.
+/// The options of this file, in the order of docs/options.md.
 pub static OPTIONS: &[&Opt] = &[
     &MAXCLIENTS.opt,
     &TIMEOUT.opt,
@@ -37,8 +37,8 @@ pub static TIMEOUT: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// The limits of output buffers: for each class its name and its limits, in the order of
-/// [`words::OUTPUT_LIMITS`].
+/// The limits of output buffers: for each class of clients its name and its three limits, in the
+/// order of [`words::OUTPUT_LIMITS`].
 pub static CLIENT_OUTPUT_BUFFER_LIMIT: Handle<[Vec<u8>]> = Opt::new(
     "client-output-buffer-limit",
     Kind::Words(&words::OUTPUT_LIMITS),
@@ -81,7 +81,8 @@ pub static MAXMEMORY_CLIENTS: Handle<MemoryShare> = Opt::new(
 .on_change(OnChange::FollowUp(FollowUp::ClientMemory))
 .typed();
 
-/// The maximum number of tracked keys; 0 for no limit.
+/// The maximum number of keys for which the server remembers the tracking clients (client-side
+/// caching); 0 for no limit.
 pub static TRACKING_TABLE_MAX_KEYS: Handle<usize> = Opt::integer(
     "tracking-table-max-keys",
     "1000000",

@@ -1,11 +1,11 @@
-//! Options of cluster mode.
+//! The table of options for cluster mode.
 
 use super::NO_CLUSTER;
 use crate::config::option::{ANY, BYTES, INT, Opt, PORT, POSITIVE_INT};
 use crate::config::value::Kind;
 use crate::config::words;
 
-/// The options of this theme.
+/// The options of this file, in the order of docs/options.md.
 pub static OPTIONS: &[&Opt] = &[
     &Opt::flag("cluster-enabled", "no", "Run as a node of a cluster.").at_start().accepted(NO_CLUSTER),
     &Opt::file(

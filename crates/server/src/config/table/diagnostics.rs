@@ -1,4 +1,4 @@
-//! Options of scripts, and options for finding slow commands.
+//! The table of options for scripts, and for finding slow commands.
 
 use super::OTHER_DESIGN;
 use crate::config::handle::Handle;
@@ -9,12 +9,12 @@ use crate::config::words;
 /// The range of thresholds, with -1 for "off".
 const OFF_OR_ANY: (i64, i64) = (-1, i64::MAX);
 
-/// The reason why options that only test suites set have no effect.
+/// The reason why options for test suites have no effect.
 const FOR_TESTS: &str = "it is for the tests of Redis and Valkey";
-/// The reason why options that offer more functions of Lua have no effect.
+/// The reason why options that permit more Lua functions have no effect.
 const FEWER_FUNCTIONS: &str = "Saker never offers these functions to scripts";
 
-/// The options of this theme.
+/// The options of this file, in the order of docs/options.md.
 pub static OPTIONS: &[&Opt] = &[
     &BUSY_REPLY_THRESHOLD.opt,
     &LUA_MEMORY_LIMIT.opt,
@@ -202,7 +202,7 @@ pub static LATENCY_TRACKING_INFO_PERCENTILES: Handle<[Vec<u8>]> = Opt::new(
 )
 .typed();
 
-/// The number of keys that HOTKEYS GET shows for a window; 0 turns the counting off.
+/// The number of keys that HOTKEYS GET shows for one window of counting; 0 turns the counting off.
 pub static HOTKEYS_TOP_K: Handle<usize> = Opt::integer(
     "hotkeys-top-k",
     "0",
@@ -213,7 +213,7 @@ pub static HOTKEYS_TOP_K: Handle<usize> = Opt::integer(
 .on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
 .typed();
 
-/// The percentage of commands that are counted for hot keys.
+/// The percentage of commands whose keys are counted for HOTKEYS.
 pub static HOTKEYS_SAMPLING_PERCENTAGE: Handle<u32> = Opt::integer(
     "hotkeys-sampling-percentage",
     "1",
@@ -224,7 +224,7 @@ pub static HOTKEYS_SAMPLING_PERCENTAGE: Handle<u32> = Opt::integer(
 .on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
 .typed();
 
-/// The length of a window of hot keys, in seconds.
+/// The length of a window, in seconds: the period for which HOTKEYS counts accesses to keys.
 pub static HOTKEYS_WINDOW_SECONDS: Handle<u64> = Opt::integer(
     "hotkeys-window-seconds",
     "1",
@@ -234,7 +234,7 @@ pub static HOTKEYS_WINDOW_SECONDS: Handle<u64> = Opt::integer(
 .on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
 .typed();
 
-/// The number of housekeeping rounds per second that INFO shows.
+/// The number of housekeeping rounds per second that INFO shows as `hz`.
 pub static HZ: Handle<u32> = Opt::new(
     "hz",
     Kind::Clamped { min: 1, max: 500 },

@@ -1,4 +1,4 @@
-//! Options of memory, expiry and eviction.
+//! The table of options for memory, expiry and eviction.
 
 use super::OTHER_DESIGN;
 use crate::config::choices::EvictionPolicy;
@@ -6,7 +6,7 @@ use crate::config::handle::{Choice as _, Handle};
 use crate::config::option::{FollowUp, INT, OnChange, Opt};
 use crate::config::value::Kind;
 
-/// The options of this theme.
+/// The options of this file, in the order of docs/options.md.
 pub static OPTIONS: &[&Opt] = &[
     &MAXMEMORY.opt,
     &MAXMEMORY_POLICY.opt,
@@ -66,7 +66,7 @@ pub static MAXMEMORY: Handle<u64> = Opt::memory(
 .on_change(OnChange::FollowUp(FollowUp::ClientMemory))
 .typed();
 
-/// The eviction policy.
+/// The policy by which keys are chosen for eviction.
 pub static MAXMEMORY_POLICY: Handle<EvictionPolicy> = Opt::choice(
     "maxmemory-policy",
     "noeviction",
@@ -79,7 +79,7 @@ pub static MAXMEMORY_POLICY: Handle<EvictionPolicy> = Opt::choice(
 )
 .typed();
 
-/// The number of keys compared for one eviction.
+/// The number of keys that are compared to choose one key for eviction.
 pub static MAXMEMORY_SAMPLES: Handle<usize> = Opt::integer(
     "maxmemory-samples",
     "5",
@@ -135,7 +135,7 @@ pub static ACTIVE_EXPIRE_EFFORT: Handle<u32> = Opt::integer(
 pub static ACTIVEDEFRAG: Handle<bool> =
     Opt::flag("activedefrag", "no", "Move keys and short values in memory to reduce fragmentation.").typed();
 
-/// The excess memory, in bytes, up to which nothing is moved.
+/// The bytes of fragmentation (unused memory in allocated pages) up to which nothing is moved.
 pub static ACTIVE_DEFRAG_IGNORE_BYTES: Handle<u64> = Opt::memory(
     "active-defrag-ignore-bytes",
     "104857600",
@@ -162,7 +162,7 @@ pub static ACTIVE_DEFRAG_THRESHOLD_UPPER: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// The share of a core, in percent, at the lower threshold.
+/// The share of a core's time, in percent, that defragmentation takes at the lower threshold.
 pub static ACTIVE_DEFRAG_CYCLE_MIN: Handle<u64> = Opt::integer(
     "active-defrag-cycle-min",
     "1",
@@ -171,7 +171,7 @@ pub static ACTIVE_DEFRAG_CYCLE_MIN: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// The share of a core, in percent, at the upper threshold.
+/// The share of a core's time, in percent, that defragmentation takes at the upper threshold.
 pub static ACTIVE_DEFRAG_CYCLE_MAX: Handle<u64> = Opt::integer(
     "active-defrag-cycle-max",
     "25",
@@ -180,7 +180,7 @@ pub static ACTIVE_DEFRAG_CYCLE_MAX: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// The time of one slice, in microseconds.
+/// The maximum time for which defragmentation works before it pauses, in microseconds.
 pub static ACTIVE_DEFRAG_CYCLE_US: Handle<u64> = Opt::integer(
     "active-defrag-cycle-us",
     "500",
@@ -189,7 +189,7 @@ pub static ACTIVE_DEFRAG_CYCLE_US: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// The classes of keyspace events that are published, as letters.
+/// The letters of the keyspace events that are published (`K`, `E` and the classes).
 pub static NOTIFY_KEYSPACE_EVENTS: Handle<[u8]> = Opt::new(
     "notify-keyspace-events",
     Kind::EventLetters,

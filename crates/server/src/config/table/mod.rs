@@ -1,10 +1,10 @@
-//! The options table: all options, by theme. The configuration file, the command line, CONFIG and
+//! The options table: all options, in groups. The configuration file, the command line, CONFIG and
 //! docs/options.md read it.
 //!
-//! To add an option, add one record here. If the option has an effect, its record is part of a
-//! [`Handle`](super::handle::Handle), through which code reads the value. If requests need the
-//! value, `config/apply.rs` copies it into the settings. The record's `on_change` states further
-//! actions of CONFIG SET.
+//! To add an option, add one record ([`Opt`]) to a file of this folder. If the option has an
+//! effect, its record is part of a [`Handle`](super::handle::Handle), through which code reads the
+//! value. If requests need the value, `config/apply.rs` copies it into the settings. The record's
+//! `on_change` states further actions of CONFIG SET.
 //!
 //! All options of Redis 8.0 and Valkey 8.1 are known, so that their configurations work unchanged.
 //! The record of an option without effect gives the reason.
@@ -26,16 +26,16 @@ pub mod security;
 pub mod tls;
 pub mod values;
 
-/// One theme of the table.
+/// A group of options that belong together, such as the options of TLS.
 #[derive(Debug)]
 pub struct OptionGroup {
-    /// The heading in the documentation.
+    /// The heading of the group in docs/options.md.
     pub title: &'static str,
-    /// The options of the theme.
+    /// The options of the group.
     pub options: &'static [&'static Opt],
 }
 
-/// All options, by theme.
+/// All options, in groups. docs/options.md shows the groups in this order.
 pub static THEMES: &[OptionGroup] = &[
     OptionGroup { title: "Network", options: network::OPTIONS },
     OptionGroup { title: "TLS", options: tls::OPTIONS },
@@ -55,7 +55,7 @@ const NO_CLUSTER: &str = "Saker has no cluster mode yet";
 /// The reason why options that tune another design have no effect.
 const OTHER_DESIGN: &str = "the design of Saker does not need it";
 
-/// The index of an option in the table, from 0, with the themes in order.
+/// The index of an option in the table, counted from 0 through all groups of [`THEMES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OptId(usize);
 
@@ -65,7 +65,7 @@ impl OptId {
         self.0
     }
 
-    /// Returns the record.
+    /// Returns the record of the option.
     pub fn option(self) -> &'static Opt {
         TABLE.options[self.0]
     }
@@ -133,10 +133,10 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     like.filter(|(like, _)| *like >= LIKE).max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, name)| name)
 }
 
-/// Returns the index of a record of the table. O(length of the name).
+/// Returns the index of an option's record in the table. O(length of the name).
 ///
 /// # Panics
-/// If no theme lists the record.
+/// If no group of [`THEMES`] contains the record.
 pub fn id_of(option: &Opt) -> OptId {
     let named = TABLE.by_name.get(option.name);
     named.unwrap_or_else(|| panic!("no theme lists the option {}", option.name)).id
@@ -171,6 +171,7 @@ mod tests {
             include_str!("process.rs"),
             include_str!("replication.rs"),
             include_str!("security.rs"),
+            include_str!("tls.rs"),
             include_str!("values.rs"),
         ];
         for theme in themes {

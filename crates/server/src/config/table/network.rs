@@ -1,4 +1,4 @@
-//! Options of the network and I/O threads.
+//! The table of options for the network and the I/O threads.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::config::option::{self, INT, OnChange, Opt, POSITIVE_INT, Prepare};
 use crate::config::value::{Kind, Value};
 use crate::config::words;
 
-/// The options of this theme.
+/// The options of this file, in the order of docs/options.md.
 pub static OPTIONS: &[&Opt] = &[
     &PORT.opt,
     &BIND.opt,
@@ -73,13 +73,13 @@ pub static OPTIONS: &[&Opt] = &[
     &Opt::flag("always-show-logo", "no", "Print a logo at the start.").at_start().accepted(OTHER_DESIGN),
 ];
 
-/// The TCP port; 0 for no TCP.
+/// The port of the TCP listener; 0 turns the listener off.
 pub static PORT: Handle<u16> =
     Opt::integer("port", "6379", option::PORT, "The TCP port for clients; 0 disables plain TCP.")
         .on_change(OnChange::Prepare(Prepare::ListenOnPort))
         .typed();
 
-/// The addresses to listen on.
+/// The addresses on which the server accepts connections.
 pub static BIND: Handle<[Vec<u8>]> = Opt::new(
     "bind",
     Kind::Words(&words::ADDRESSES),
@@ -91,7 +91,7 @@ pub static BIND: Handle<[Vec<u8>]> = Opt::new(
 .on_change(OnChange::Prepare(Prepare::ListenOnAddresses))
 .typed();
 
-/// The port of the metrics endpoint; 0 for no endpoint.
+/// The port of the metrics endpoint; 0 turns the endpoint off.
 pub static METRICS_PORT: Handle<u16> = Opt::integer(
     "metrics-port",
     "0",
@@ -123,7 +123,7 @@ pub static METRICS_PER_COMMAND: Handle<PerCommand> = Opt::choice(
 )
 .typed();
 
-/// The path of the Unix socket; empty for none.
+/// The path of the Unix socket; empty for no Unix socket.
 pub static UNIXSOCKET: Handle<Path> =
     Opt::file("unixsocket", "", "The path of the Unix socket to listen on; empty for none.")
         .example("/run/saker/saker-server.sock")
@@ -141,7 +141,8 @@ pub static UNIXSOCKETPERM: Handle<Permissions> = Opt::new(
 .at_start()
 .typed();
 
-/// The maximum number of connections that wait to be accepted.
+/// The maximum number of connections of a listener that the kernel queues until the server accepts
+/// them.
 pub static TCP_BACKLOG: Handle<u32> = Opt::integer(
     "tcp-backlog",
     "511",

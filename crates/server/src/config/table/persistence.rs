@@ -1,4 +1,4 @@
-//! Options of snapshots and of the append-only file.
+//! The table of options for snapshots and the append-only file.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::config::option::{BYTES, FollowUp, INT, OnChange, Opt, Prepare};
 use crate::config::value::{Kind, Value};
 use crate::config::words;
 
-/// The options of this theme.
+/// The options of this file, in the order of docs/options.md.
 pub static OPTIONS: &[&Opt] = &[
     &SAVE.opt,
     &DIR.opt,
@@ -48,7 +48,7 @@ pub static OPTIONS: &[&Opt] = &[
     &AOF_HISTORY_TTL.opt,
 ];
 
-/// The working folder.
+/// The working folder, which contains the snapshot and the append-only files.
 pub static DIR: Handle<Path> = Opt::new(
     "dir",
     Kind::Checked(words::folder),
@@ -120,7 +120,7 @@ pub static AOF_LOAD_TRUNCATED: Handle<bool> = Opt::flag(
 )
 .typed();
 
-/// `aof-use-rdb-preamble`: true if base files are snapshots.
+/// `aof-use-rdb-preamble`: true if base files are written as snapshots; false if as commands.
 pub static AOF_USE_RDB_PREAMBLE: Handle<bool> = Opt::flag(
     "aof-use-rdb-preamble",
     "yes",
@@ -186,7 +186,7 @@ pub static APPENDDIRNAME: Handle<[u8]> = Opt::new(
 .at_start()
 .typed();
 
-/// The rules for saving snapshots: pairs of seconds and changes.
+/// The rules for saving snapshots: pairs of a number of seconds and a number of changes.
 pub static SAVE: Handle<[Vec<u8>]> = Opt::new(
     "save",
     Kind::Words(&words::SAVE_POINTS),
@@ -246,7 +246,7 @@ pub static RDB_SAVE_INCREMENTAL_FSYNC: Handle<bool> = Opt::flag(
 )
 .typed();
 
-/// The pause after each loaded key, in microseconds.
+/// The pause after each key that is loaded from a file, in microseconds.
 pub static KEY_LOAD_DELAY: Handle<i64> = Opt::integer(
     "key-load-delay",
     "0",
@@ -299,7 +299,7 @@ pub static RDB_VERSION_CHECK: Handle<VersionCheck> = Opt::choice(
 )
 .typed();
 
-/// Returns the working folder of the process, if the system provides it.
+/// Returns the working folder of the process; `None` if the system does not provide it.
 fn present_folder() -> Option<Value> {
     std::env::current_dir().ok().map(|folder| Value::Text(folder.into_os_string().into_encoded_bytes()))
 }

@@ -1,4 +1,4 @@
-//! Options of the process and its log.
+//! The table of options for the process and its log.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use crate::config::words;
 use crate::logging::{Format, TimeFormat};
 use crate::supervisor::Supervision;
 
-/// The kind of the options for the shutdown that a signal causes.
+/// The kind of the options `shutdown-on-sigint` and `shutdown-on-sigterm`.
 const SHUTDOWN: Kind = Kind::Words(&words::SHUTDOWN);
 
-/// The options of this theme.
+/// The options of this file, in the order of docs/options.md.
 pub static OPTIONS: &[&Opt] = &[
     &DAEMONIZE.opt,
     &PIDFILE.opt,
@@ -148,7 +148,7 @@ const NO_TITLE: &str = "Saker does not change the process title";
 const NO_PINNING: &str = "Saker does not bind threads to cores";
 const NO_OOM_SCORE: &str = "Saker has one process and does not change its score";
 
-/// The way in which SIGINT ends the server.
+/// The words that state how SIGINT ends the server; see [`words::SHUTDOWN`].
 pub static SHUTDOWN_ON_SIGINT: Handle<[Vec<u8>]> = Opt::new(
     "shutdown-on-sigint",
     SHUTDOWN,
@@ -158,7 +158,7 @@ pub static SHUTDOWN_ON_SIGINT: Handle<[Vec<u8>]> = Opt::new(
 )
 .typed();
 
-/// The way in which SIGTERM ends the server.
+/// The words that state how SIGTERM ends the server; see [`words::SHUTDOWN`].
 pub static SHUTDOWN_ON_SIGTERM: Handle<[Vec<u8>]> = Opt::new(
     "shutdown-on-sigterm",
     SHUTDOWN,

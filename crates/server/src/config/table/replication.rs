@@ -1,4 +1,4 @@
-//! Options of primaries and replicas.
+//! The table of options for primaries and replicas.
 
 use persist::load::Unsupported;
 
@@ -10,7 +10,7 @@ use crate::config::option::{ANY, BYTES, FollowUp, INT, OnChange, Opt, PORT, POSI
 use crate::config::value::Kind;
 use crate::config::words;
 
-/// The options of this theme.
+/// The options of this file, in the order of docs/options.md.
 pub static OPTIONS: &[&Opt] = &[
     &REPLICAOF.opt,
     &PRIMARYAUTH.opt,
@@ -58,8 +58,8 @@ pub static OPTIONS: &[&Opt] = &[
     &REPL_UNSUPPORTED_COMMANDS.opt,
 ];
 
-/// `replicaof`: the host and the port of the primary; no words on a primary. Holds the present
-/// role: REPLICAOF changes it.
+/// `replicaof`: the host and the port of the primary; empty on a primary. REPLICAOF changes the
+/// value, so it always states the present role.
 pub static REPLICAOF: Handle<[Vec<u8>]> = Opt::new(
     "replicaof",
     Kind::Words(&words::PRIMARY),
@@ -71,11 +71,11 @@ pub static REPLICAOF: Handle<[Vec<u8>]> = Opt::new(
 .at_start()
 .typed();
 
-/// `primaryauth`: the password for the primary; empty for none.
+/// `primaryauth`: the password with which a replica logs in to its primary; empty for no login.
 pub static PRIMARYAUTH: Handle<[u8]> =
     Opt::text("primaryauth", "", "The password for the primary.").also(&["masterauth"]).typed();
 
-/// `primaryuser`: the user's name for the primary; empty for the user `default`.
+/// `primaryuser`: the user name with which a replica logs in to its primary; empty for `default`.
 pub static PRIMARYUSER: Handle<[u8]> =
     Opt::text("primaryuser", "", "The user name for the primary.").also(&["masteruser"]).typed();
 
@@ -86,8 +86,8 @@ pub static REPLICA_READ_ONLY: Handle<bool> =
         .on_change(OnChange::FollowUp(FollowUp::ReplicaOptions))
         .typed();
 
-/// `replica-serve-stale-data`: true if a replica serves requests while it does not follow its
-/// primary.
+/// `replica-serve-stale-data`: true if a replica serves requests while it has no link to its
+/// primary or the link is not synchronized.
 pub static REPLICA_SERVE_STALE_DATA: Handle<bool> = Opt::flag(
     "replica-serve-stale-data",
     "yes",
@@ -107,14 +107,15 @@ pub static REPLICA_PRIORITY: Handle<u64> = Opt::integer(
 .also(&["slave-priority"])
 .typed();
 
-/// `replica-announce-ip`: the address for the handshake with the primary; empty for none.
+/// `replica-announce-ip`: the address that a replica reports to its primary in the handshake; empty
+/// to report none.
 pub static REPLICA_ANNOUNCE_IP: Handle<[u8]> =
     Opt::text("replica-announce-ip", "", "The address that the replica announces.")
         .also(&["slave-announce-ip"])
         .typed();
 
-/// `replica-announce-port`: the port for the handshake with the primary; 0 for the port of the
-/// server.
+/// `replica-announce-port`: the port that a replica reports to its primary in the handshake; 0 to
+/// report the port of its listener.
 pub static REPLICA_ANNOUNCE_PORT: Handle<u16> =
     Opt::integer("replica-announce-port", "0", PORT, "The port that the replica announces.")
         .also(&["slave-announce-port"])
@@ -185,8 +186,8 @@ pub static IMPORT_MODE: Handle<bool> = Opt::flag(
 )
 .typed();
 
-/// `min-replicas-to-write`: the number of good replicas below which writes are refused; 0 for no
-/// limit.
+/// `min-replicas-to-write`: the number of good replicas below which a primary refuses writes; 0 for
+/// no limit. A replica is good if it has acknowledged within `min-replicas-max-lag`.
 pub static MIN_REPLICAS_TO_WRITE: Handle<usize> = Opt::integer(
     "min-replicas-to-write",
     "0",
@@ -210,7 +211,8 @@ pub static MIN_REPLICAS_MAX_LAG: Handle<u64> = Opt::integer(
 .on_change(OnChange::FollowUp(FollowUp::GoodReplicas))
 .typed();
 
-/// `repl-backlog-size`: the bytes of the stream that are kept for replicas that reconnect.
+/// `repl-backlog-size`: the bytes of the replication stream that a primary keeps for replicas that
+/// reconnect.
 pub static REPL_BACKLOG_SIZE: Handle<u64> = Opt::memory(
     "repl-backlog-size",
     "1048576",
@@ -219,7 +221,8 @@ pub static REPL_BACKLOG_SIZE: Handle<u64> = Opt::memory(
 )
 .typed();
 
-/// `repl-backlog-ttl`: the seconds for which the backlog is kept without a replica; 0 for ever.
+/// `repl-backlog-ttl`: the seconds after which a primary without replicas frees its backlog; 0 for
+/// never.
 pub static REPL_BACKLOG_TTL: Handle<u64> = Opt::integer(
     "repl-backlog-ttl",
     "3600",
@@ -240,7 +243,8 @@ pub static REPL_DISABLE_TCP_NODELAY: Handle<bool> = Opt::flag(
 pub static REPL_DISKLESS_SYNC: Handle<bool> =
     Opt::flag("repl-diskless-sync", "yes", "Send a snapshot to replicas without writing it to disk.").typed();
 
-/// `repl-diskless-sync-delay`: the seconds to wait for more replicas before a full sync.
+/// `repl-diskless-sync-delay`: the seconds for which a primary waits for more replicas before it
+/// starts a full sync.
 pub static REPL_DISKLESS_SYNC_DELAY: Handle<u64> = Opt::integer(
     "repl-diskless-sync-delay",
     "5",
@@ -249,8 +253,8 @@ pub static REPL_DISKLESS_SYNC_DELAY: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// `repl-diskless-sync-max-replicas`: the number of waiting replicas at which a full sync
-/// starts at once; 0 for none.
+/// `repl-diskless-sync-max-replicas`: the number of waiting replicas at which a full sync starts
+/// without a further delay; 0 for no such number.
 pub static REPL_DISKLESS_SYNC_MAX_REPLICAS: Handle<usize> = Opt::integer(
     "repl-diskless-sync-max-replicas",
     "0",
@@ -278,7 +282,8 @@ pub static REPL_TIMEOUT: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// `repl-writes-wait-above`: the bytes that a replica may have still to read before writes wait.
+/// `repl-writes-wait-above`: the bytes of the stream that a replica may not have received yet
+/// before clients' writes wait; 0: writes never wait for replicas.
 pub static REPL_WRITES_WAIT_ABOVE: Handle<u64> = Opt::memory(
     "repl-writes-wait-above",
     "0",

@@ -1,4 +1,4 @@
-//! Options of authentication, permissions and the audit log.
+//! The table of options for authentication, permissions and the audit log.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::config::option::{ANY, FollowUp, INT, OnChange, Opt};
 use crate::config::value::Kind;
 use crate::config::words;
 
-/// The options of this theme.
+/// The options of this file, in the order of docs/options.md.
 pub static OPTIONS: &[&Opt] = &[
     &REQUIREPASS.opt,
     &PROTECTED_MODE.opt,
@@ -46,7 +46,7 @@ pub static REQUIREPASS: Handle<[u8]> =
         .on_change(OnChange::FollowUp(FollowUp::DefaultPassword))
         .typed();
 
-/// The ACL file, which defines the users; empty for none.
+/// The ACL file, which defines the users; empty for no ACL file.
 pub static ACLFILE: Handle<Path> = Opt::file(
     "aclfile",
     "",
@@ -56,7 +56,7 @@ pub static ACLFILE: Handle<Path> = Opt::file(
 .at_start()
 .typed();
 
-/// The maximum number of entries in ACL LOG.
+/// The maximum number of entries that ACL LOG keeps.
 pub static ACLLOG_MAX_LEN: Handle<usize> =
     Opt::integer("acllog-max-len", "128", ANY, "The maximum number of entries in ACL LOG.").typed();
 
@@ -69,7 +69,8 @@ pub static ACL_PUBSUB_DEFAULT: Handle<NewChannels> = Opt::choice(
 )
 .typed();
 
-/// `protected-mode`: true if clients on other machines are refused while there is no password.
+/// `protected-mode`: true if clients on other machines are refused while the user `default` has no
+/// password.
 pub static PROTECTED_MODE: Handle<bool> = Opt::flag(
     "protected-mode",
     "yes",
@@ -110,7 +111,7 @@ pub static ENABLE_MODULE_COMMAND: Handle<Permitted> = Opt::choice(
 .at_start()
 .typed();
 
-/// The time within which a client must authenticate, in seconds; 0 for no limit.
+/// The seconds after the connection within which a client must authenticate; 0 for no limit.
 pub static AUTHENTICATION_TIMEOUT: Handle<u64> = Opt::integer(
     "authentication-timeout",
     "0",
@@ -148,7 +149,7 @@ pub static AUDIT_LOG_FILE: Handle<Path> =
         .at_start()
         .typed();
 
-/// The events that the audit log records.
+/// The kinds of events that the audit log records: words of [`words::AUDIT_EVENT_WORDS`].
 pub static AUDIT_LOG_EVENTS: Handle<[Vec<u8>]> = Opt::new(
     "audit-log-events",
     Kind::Words(&words::AUDIT_EVENTS),
@@ -159,7 +160,7 @@ pub static AUDIT_LOG_EVENTS: Handle<[Vec<u8>]> = Opt::new(
 )
 .typed();
 
-/// The users whose events the audit log records.
+/// The names of the users whose events the audit log records.
 pub static AUDIT_LOG_USERS: Handle<[Vec<u8>]> = Opt::new(
     "audit-log-users",
     Kind::Words(&words::NAMES),
@@ -169,7 +170,7 @@ pub static AUDIT_LOG_USERS: Handle<[Vec<u8>]> = Opt::new(
 )
 .typed();
 
-/// A file with the keys of an identity provider.
+/// The file with the public keys of the identity provider; empty for no file.
 pub static OIDC_KEYS_FILE: Handle<Path> = Opt::file(
     "oidc-keys-file",
     "",
@@ -179,7 +180,7 @@ pub static OIDC_KEYS_FILE: Handle<Path> = Opt::file(
 .at_start()
 .typed();
 
-/// The URL of the keys of an identity provider.
+/// The URL from which the public keys of the identity provider are fetched; empty for none.
 pub static OIDC_KEYS_URL: Handle<[u8]> = Opt::text(
     "oidc-keys-url",
     "",
@@ -189,7 +190,8 @@ pub static OIDC_KEYS_URL: Handle<[u8]> = Opt::text(
 .at_start()
 .typed();
 
-/// The file of authorities that may sign the certificate of the identity provider's web server.
+/// The file of certificates of authorities; one of them must have signed the certificate of the
+/// identity provider's web server. If empty, the authorities that browsers trust are used.
 pub static OIDC_CA_FILE: Handle<Path> = Opt::file(
     "oidc-ca-file",
     "",
@@ -200,7 +202,7 @@ pub static OIDC_CA_FILE: Handle<Path> = Opt::file(
 .at_start()
 .typed();
 
-/// The interval at which the keys are fetched again, in seconds.
+/// The seconds after which the public keys are fetched again from [`OIDC_KEYS_URL`].
 pub static OIDC_KEYS_REFRESH: Handle<u64> = Opt::integer(
     "oidc-keys-refresh",
     "300",
@@ -211,7 +213,7 @@ pub static OIDC_KEYS_REFRESH: Handle<u64> = Opt::integer(
 .at_start()
 .typed();
 
-/// The issuer of accepted tokens.
+/// The issuer that a token must name to be accepted.
 pub static OIDC_ISSUER: Handle<[u8]> = Opt::text(
     "oidc-issuer",
     "",
@@ -221,7 +223,7 @@ pub static OIDC_ISSUER: Handle<[u8]> = Opt::text(
 .at_start()
 .typed();
 
-/// The audience of accepted tokens.
+/// The audiences, of which a token must name one to be accepted.
 pub static OIDC_AUDIENCE: Handle<[Vec<u8>]> = Opt::new(
     "oidc-audience",
     Kind::Words(&words::NAMES),
@@ -242,8 +244,7 @@ pub static OIDC_USER_CLAIM: Handle<[u8]> = Opt::text(
 .at_start()
 .typed();
 
-/// The prefix of the user name: the prefix and the value of the claim together are the name of a
-/// user.
+/// The prefix of user names: a user's name is this prefix followed by the value of the claim.
 pub static OIDC_USER_PREFIX: Handle<[u8]> = Opt::text(
     "oidc-user-prefix",
     "",

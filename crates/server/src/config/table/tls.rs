@@ -1,4 +1,4 @@
-//! Options of TLS.
+//! The table of options for TLS.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::config::choices::{AuthClients, CertificateUser};
 use crate::config::handle::{Choice as _, Handle};
 use crate::config::option::{self, INT, OnChange, Opt, Prepare};
 
-/// The options of this theme.
+/// The options of this file, in the order of docs/options.md.
 pub static OPTIONS: &[&Opt] = &[
     &PORT.opt,
     &CERT_FILE.opt,
@@ -33,10 +33,10 @@ pub static OPTIONS: &[&Opt] = &[
     &MAX_NEW_CONNECTIONS.opt,
 ];
 
-/// The action when CONFIG SET changes an option that decides about the TLS configuration.
+/// The action when CONFIG SET changes an option with files or rules of TLS: reads the files again.
 const LOAD: OnChange = OnChange::Prepare(Prepare::Tls);
 
-/// The TCP port for TLS; 0 for none.
+/// The port of the TLS listener; 0 turns the listener off.
 pub static PORT: Handle<u16> = Opt::integer(
     "tls-port",
     "0",
@@ -46,7 +46,7 @@ pub static PORT: Handle<u16> = Opt::integer(
 .on_change(OnChange::Prepare(Prepare::ListenOnTlsPort))
 .typed();
 
-/// The server's certificate.
+/// The file of the server's certificate.
 pub static CERT_FILE: Handle<Path> = Opt::file(
     "tls-cert-file",
     "",
@@ -57,20 +57,21 @@ pub static CERT_FILE: Handle<Path> = Opt::file(
 .on_change(LOAD)
 .typed();
 
-/// The private key of the server's certificate.
+/// The file of the private key of the server's certificate.
 pub static KEY_FILE: Handle<Path> =
     Opt::file("tls-key-file", "", "The file (PEM) with the private key of `tls-cert-file`.")
         .example("/etc/saker/tls/server.key")
         .on_change(LOAD)
         .typed();
 
-/// The password of the server's private key.
+/// The password of the file with the server's private key.
 pub static KEY_FILE_PASS: Handle<[u8]> =
     Opt::text("tls-key-file-pass", "", "The password of `tls-key-file`, if the key is encrypted.")
         .on_change(LOAD)
         .typed();
 
-/// The certificate that the server shows to other servers; empty for the server's own certificate.
+/// The file of the certificate that this server shows when it connects to other servers; empty for
+/// the server's own certificate.
 pub static CLIENT_CERT_FILE: Handle<Path> = Opt::file(
     "tls-client-cert-file",
     "",
@@ -80,13 +81,13 @@ pub static CLIENT_CERT_FILE: Handle<Path> = Opt::file(
 .on_change(LOAD)
 .typed();
 
-/// The private key of the certificate for other servers.
+/// The file of the private key of [`CLIENT_CERT_FILE`].
 pub static CLIENT_KEY_FILE: Handle<Path> =
     Opt::file("tls-client-key-file", "", "The file with the private key of `tls-client-cert-file`.")
         .on_change(LOAD)
         .typed();
 
-/// The password of the key for other servers.
+/// The password of [`CLIENT_KEY_FILE`].
 pub static CLIENT_KEY_FILE_PASS: Handle<[u8]> = Opt::text(
     "tls-client-key-file-pass",
     "",
@@ -102,7 +103,7 @@ pub static DH_PARAMS_FILE: Handle<Path> =
         .on_change(LOAD)
         .typed();
 
-/// The certificates of the accepted authorities: one of them must have signed a peer's certificate.
+/// The file of certificates of authorities; one of them must have signed a peer's certificate.
 pub static CA_CERT_FILE: Handle<Path> = Opt::file(
     "tls-ca-cert-file",
     "",
@@ -113,7 +114,7 @@ pub static CA_CERT_FILE: Handle<Path> = Opt::file(
 .on_change(LOAD)
 .typed();
 
-/// A folder of certificates of authorities.
+/// The folder of certificates of authorities, used in addition to [`CA_CERT_FILE`].
 pub static CA_CERT_DIR: Handle<Path> = Opt::text(
     "tls-ca-cert-dir",
     "",
@@ -221,7 +222,8 @@ pub static SESSION_CACHING: Handle<bool> = Opt::flag(
 .on_change(LOAD)
 .typed();
 
-/// The maximum number of sessions in the cache, from which clients resume sessions by identifier.
+/// The maximum number of TLS sessions that the server keeps, so that clients can resume them by
+/// their identifier.
 pub static SESSION_CACHE_SIZE: Handle<usize> = Opt::integer(
     "tls-session-cache-size",
     "20480",
@@ -232,7 +234,7 @@ pub static SESSION_CACHE_SIZE: Handle<usize> = Opt::integer(
 .on_change(LOAD)
 .typed();
 
-/// The seconds for which a session may be resumed.
+/// The seconds after its creation for which a TLS session may be resumed.
 pub static SESSION_CACHE_TIMEOUT: Handle<u32> = Opt::integer(
     "tls-session-cache-timeout",
     "300",
@@ -242,7 +244,7 @@ pub static SESSION_CACHE_TIMEOUT: Handle<u32> = Opt::integer(
 .on_change(LOAD)
 .typed();
 
-/// The maximum number of handshakes that a thread continues in one turn.
+/// The maximum number of TLS handshakes that an I/O thread continues in one turn of its loop.
 pub static MAX_NEW_CONNECTIONS: Handle<u64> = Opt::integer(
     "max-new-tls-connections-per-cycle",
     "1",

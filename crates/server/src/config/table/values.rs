@@ -1,10 +1,10 @@
-//! Options for the limits of compact encodings. A value beyond its limit changes to another
-//! encoding.
+//! The table of options for the limits of compact encodings. A value that exceeds a limit changes
+//! to another encoding.
 
 use crate::config::handle::Handle;
 use crate::config::option::{ANY, BYTES, INT, Opt};
 
-/// The options of this theme.
+/// The options of this file, in the order of docs/options.md.
 pub static OPTIONS: &[&Opt] = &[
     &HASH_MAX_LISTPACK_ENTRIES.opt,
     &HASH_MAX_LISTPACK_VALUE.opt,
@@ -20,7 +20,7 @@ pub static OPTIONS: &[&Opt] = &[
     &HLL_SPARSE_MAX_BYTES.opt,
 ];
 
-/// The maximum number of fields of a hash in a listpack.
+/// The maximum number of fields of a hash that is stored in a listpack.
 pub static HASH_MAX_LISTPACK_ENTRIES: Handle<usize> = Opt::integer(
     "hash-max-listpack-entries",
     "512",
@@ -30,7 +30,7 @@ pub static HASH_MAX_LISTPACK_ENTRIES: Handle<usize> = Opt::integer(
 .also(&["hash-max-ziplist-entries"])
 .typed();
 
-/// The maximum length of a field or value of a hash in a listpack, in bytes.
+/// The maximum length of a field or value of a hash that is stored in a listpack, in bytes.
 pub static HASH_MAX_LISTPACK_VALUE: Handle<usize> = Opt::memory(
     "hash-max-listpack-value",
     "64",
@@ -52,7 +52,7 @@ pub static LIST_MAX_LISTPACK_SIZE: Handle<i64> = Opt::integer(
 .also(&["list-max-ziplist-size"])
 .typed();
 
-/// The number of nodes at each end of a list that are not compressed; 0 compresses none.
+/// The number of nodes at each end of a list that are not compressed; 0 turns compression off.
 pub static LIST_COMPRESS_DEPTH: Handle<i64> = Opt::integer(
     "list-compress-depth",
     "0",
@@ -62,7 +62,7 @@ pub static LIST_COMPRESS_DEPTH: Handle<i64> = Opt::integer(
 )
 .typed();
 
-/// The maximum number of members of a set in an intset.
+/// The maximum number of members of a set that is stored in an intset.
 pub static SET_MAX_INTSET_ENTRIES: Handle<usize> = Opt::integer(
     "set-max-intset-entries",
     "512",
@@ -71,7 +71,7 @@ pub static SET_MAX_INTSET_ENTRIES: Handle<usize> = Opt::integer(
 )
 .typed();
 
-/// The maximum number of members of a set in a listpack.
+/// The maximum number of members of a set that is stored in a listpack.
 pub static SET_MAX_LISTPACK_ENTRIES: Handle<usize> = Opt::integer(
     "set-max-listpack-entries",
     "128",
@@ -80,7 +80,7 @@ pub static SET_MAX_LISTPACK_ENTRIES: Handle<usize> = Opt::integer(
 )
 .typed();
 
-/// The maximum length of a member of a set in a listpack, in bytes.
+/// The maximum length of a member of a set that is stored in a listpack, in bytes.
 pub static SET_MAX_LISTPACK_VALUE: Handle<usize> = Opt::integer(
     "set-max-listpack-value",
     "64",
@@ -89,7 +89,7 @@ pub static SET_MAX_LISTPACK_VALUE: Handle<usize> = Opt::integer(
 )
 .typed();
 
-/// The maximum number of members of a sorted set in a listpack.
+/// The maximum number of members of a sorted set that is stored in a listpack.
 pub static ZSET_MAX_LISTPACK_ENTRIES: Handle<usize> = Opt::integer(
     "zset-max-listpack-entries",
     "128",
@@ -99,7 +99,7 @@ pub static ZSET_MAX_LISTPACK_ENTRIES: Handle<usize> = Opt::integer(
 .also(&["zset-max-ziplist-entries"])
 .typed();
 
-/// The maximum length of a member of a sorted set in a listpack, in bytes.
+/// The maximum length of a member of a sorted set that is stored in a listpack, in bytes.
 pub static ZSET_MAX_LISTPACK_VALUE: Handle<usize> = Opt::memory(
     "zset-max-listpack-value",
     "64",
@@ -127,7 +127,7 @@ pub static STREAM_NODE_MAX_ENTRIES: Handle<usize> = Opt::integer(
 )
 .typed();
 
-/// The maximum size of a sparse HyperLogLog, in bytes.
+/// The maximum size of a HyperLogLog in the sparse encoding, in bytes.
 pub static HLL_SPARSE_MAX_BYTES: Handle<usize> = Opt::memory(
     "hll-sparse-max-bytes",
     "3000",
