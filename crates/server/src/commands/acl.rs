@@ -14,20 +14,20 @@ use crate::context::Runner;
 use crate::context::ServerCtx;
 use crate::users;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&ACL];
 
-/// Default number of bits of a password from ACL GENPASS; [`PASSWORD_BITS_MAX`] is the maximum.
+/// Default number of bits of a password from ACL GENPASS. The maximum is [`PASSWORD_BITS_MAX`].
 const PASSWORD_BITS: i64 = 256;
 const PASSWORD_BITS_MAX: i64 = 4096;
 
-/// The flags of subcommands about users.
+/// The flags of subcommands that show or change users.
 const FLAGS: Flags = ANYBODYS.union(Flags::ADMIN);
-/// The flags of subcommands that reveal nothing about users.
+/// The flags of subcommands that every user may run: they reveal nothing about other users.
 const ANYBODYS: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
-/// The ACL categories of subcommands about users.
+/// The ACL categories of subcommands that show or change users.
 const CATEGORIES: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
-/// The tips of subcommands that a cluster client sends to all nodes.
+/// The command tips of subcommands that a cluster client sends to all nodes.
 const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 
 static ACL: Command<Runner> = Command {
@@ -75,7 +75,8 @@ static ACL_CAT: Command<Runner> = Command {
     run: Runner::Server(acl_cat),
     ..ACL_USERS
 };
-/// Handles ACL CAT [category]. Names of commands are in lower case, with a bar before a subcommand.
+/// Handles ACL CAT [category]: replies with the categories, or with the commands of one category.
+/// Names of commands are in lower case, with a bar before a subcommand.
 fn acl_cat(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 {
         return Err(too_many(args));
@@ -119,8 +120,8 @@ fn acl_deluser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Ends sessions whose users were removed or may no longer access a subscribed channel. The session
-/// of this command ends after its reply.
+/// Closes the connections whose users were removed or may no longer access a subscribed channel. If
+/// this command's own connection is one of them, it is closed after the reply.
 fn end_sessions(ctx: &mut ServerCtx<'_, '_, '_>) {
     ctx.session.refresh_rights(&ctx.shared.engine.acl.users);
     users::close_sessions(ctx.shared);
@@ -171,8 +172,8 @@ static ACL_GENPASS: Command<Runner> = Command {
     run: Runner::Server(acl_genpass),
     ..ACL_USERS
 };
-/// Handles ACL GENPASS [bits]: replies with random hexadecimal digits from the kernel, four bits
-/// each.
+/// Handles ACL GENPASS [bits]: replies with random hexadecimal digits. Each digit holds four random
+/// bits from the kernel.
 fn acl_genpass(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let bits = match args.len() {
         2 => PASSWORD_BITS,
@@ -251,8 +252,8 @@ fn acl_getuser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Returns the number of pairs that describe a selector. The pair `databases` is left out if all
-/// databases are permitted.
+/// Returns the number of pairs that ACL GETUSER shows for a selector. The pair `databases` is left
+/// out if all databases are permitted.
 fn selector_fields(selector: &Selector) -> usize {
     3 + selector.database_text().iter().len()
 }
@@ -305,7 +306,7 @@ fn acl_load(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Com
     Ok(())
 }
 
-/// The error of LOAD and SAVE without an ACL file.
+/// The error of ACL LOAD and ACL SAVE if the server has no ACL file.
 const NO_FILE: CommandError = CommandError::Line(
     "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL \
      SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order \
@@ -344,7 +345,8 @@ static ACL_LOG: Command<Runner> = Command {
     run: Runner::Server(acl_log),
     ..ACL_USERS
 };
-/// Handles ACL LOG [count | RESET].
+/// Handles ACL LOG [count | RESET]: replies with the newest entries (10 by default), or removes all
+/// entries.
 fn acl_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     const COUNT: i64 = 10;
     let log = &ctx.shared.engine.acl.log;
@@ -407,7 +409,8 @@ static ACL_SETUSER: Command<Runner> = Command {
     run: Runner::Server(acl_setuser),
     ..ACL_USERS
 };
-/// Handles ACL SETUSER username [rule ...]: applies all rules or none.
+/// Handles ACL SETUSER username [rule ...]: applies all rules to the user, or none if one is
+/// invalid. Creates a missing user.
 fn acl_setuser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let name = args.get(2);
     if !check_name(name) {
@@ -449,7 +452,7 @@ static ACL_USERS: Command<Runner> = Command {
     run: Runner::Server(acl_users),
     ..Command::DEFAULT
 };
-/// Handles ACL USERS.
+/// Handles ACL USERS: replies with the names of all users.
 fn acl_users(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let users = ctx.shared.engine.acl.users.all();
     ctx.reply.array(users.len());
@@ -466,7 +469,7 @@ static ACL_WHOAMI: Command<Runner> = Command {
     run: Runner::Server(acl_whoami),
     ..ACL_USERS
 };
-/// Handles ACL WHOAMI.
+/// Handles ACL WHOAMI: replies with the name of this connection's user.
 fn acl_whoami(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.bulk(ctx.session.identity.name());
     Ok(())
@@ -481,7 +484,7 @@ static ACL_HELP: Command<Runner> = Command {
     run: Runner::Server(acl_help),
     ..ACL_USERS
 };
-/// Handles ACL HELP.
+/// Handles ACL HELP: lists the subcommands with their syntax.
 fn acl_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,

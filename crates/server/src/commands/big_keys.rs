@@ -7,15 +7,15 @@ use keyspace::{Measure, SizedType};
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&BIGKEYS];
 
-/// Default number of keys in the reply.
+/// Default number of keys in the reply of BIGKEYS.
 const SHOWN: usize = 10;
-/// Maximum number of keys in the reply.
+/// Maximum number of keys in the reply of BIGKEYS.
 const SHOWN_MAX: i64 = 1000;
 
-/// The types by their names in TYPE's replies.
+/// The types that the option TYPE accepts, by their names in TYPE's replies.
 const TYPES: [(&str, SizedType); 6] = [
     ("string", SizedType::String),
     ("list", SizedType::List),

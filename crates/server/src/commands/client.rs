@@ -19,7 +19,7 @@ use crate::config::table::replication;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&CLIENT];
 
 static CLIENT: Command<Runner> = Command {
@@ -70,7 +70,8 @@ static CLIENT_CAPA: Command<Runner> = Command {
     run: Runner::Server(client_capa),
     ..Command::DEFAULT
 };
-/// Handles CLIENT CAPA capability [...]. Unknown capabilities are ignored.
+/// Handles CLIENT CAPA capability [...]: records that the client has the capability `redirect`. All
+/// others are ignored.
 fn client_capa(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.from(2).any(|capability| capability.eq_ignore_ascii_case(b"redirect")) {
         ctx.session.info.choices.handles_redirects.store(true, Relaxed);
@@ -92,7 +93,8 @@ static CLIENT_IMPORT_SOURCE: Command<Runner> = Command {
     run: Runner::Server(client_import_source),
     ..Command::DEFAULT
 };
-/// Handles CLIENT IMPORT-SOURCE ON|OFF. Only OFF is valid while `import-mode` is off.
+/// Handles CLIENT IMPORT-SOURCE ON|OFF: marks this client as the source of imported data. ON is an
+/// error while `import-mode` is off.
 fn client_import_source(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if !args.is(2, "OFF") && !replication::IMPORT_MODE.of(&ctx.shared.config()) {
         return Err(CommandError::Line("ERR Server is not in import mode"));
@@ -131,7 +133,7 @@ static CLIENT_HELP: Command<Runner> = Command {
     run: Runner::Server(client_help),
     ..Command::HELP
 };
-/// Handles CLIENT HELP.
+/// Handles CLIENT HELP: lists the subcommands with their syntax.
 fn client_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
@@ -205,7 +207,7 @@ static CLIENT_ID: Command<Runner> = Command {
     run: Runner::Server(client_id),
     ..Command::DEFAULT
 };
-/// Handles CLIENT ID.
+/// Handles CLIENT ID: replies with the id of this connection.
 fn client_id(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(ctx.session.id as i64);
     Ok(())
@@ -245,7 +247,8 @@ static CLIENT_NO_EVICT: Command<Runner> = Command {
     run: Runner::Server(client_no_evict),
     ..Command::DEFAULT
 };
-/// Handles CLIENT NO-EVICT ON|OFF.
+/// Handles CLIENT NO-EVICT ON|OFF: protects this connection from being closed for
+/// `maxmemory-clients`, or ends the protection.
 fn client_no_evict(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let clients = &ctx.shared.engine.clients;
     match switch(args)? {
@@ -278,7 +281,8 @@ static CLIENT_NO_TOUCH: Command<Runner> = Command {
     run: Runner::Server(client_no_touch),
     ..Command::DEFAULT
 };
-/// Handles CLIENT NO-TOUCH ON|OFF.
+/// Handles CLIENT NO-TOUCH ON|OFF: with ON, commands of this connection do not change the access
+/// clocks of keys.
 fn client_no_touch(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.session.info.choices.no_touch.store(switch(args)?, Relaxed);
     ctx.reply.ok();
@@ -302,7 +306,8 @@ static CLIENT_REPLY: Command<Runner> = Command {
     run: Runner::Server(client_reply),
     ..Command::DEFAULT
 };
-/// Handles CLIENT REPLY ON|OFF|SKIP. Only ON has a reply.
+/// Handles CLIENT REPLY ON|OFF|SKIP: turns replies on or off, or suppresses the next reply. Only ON
+/// itself has a reply.
 fn client_reply(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.get(2).to_ascii_lowercase().as_slice() {
         b"on" => {
@@ -334,7 +339,8 @@ static CLIENT_SETINFO: Command<Runner> = Command {
     run: Runner::Server(client_setinfo),
     ..Command::DEFAULT
 };
-/// Handles CLIENT SETINFO LIB-NAME|LIB-VER value.
+/// Handles CLIENT SETINFO LIB-NAME|LIB-VER value: sets the name or the version of the client's
+/// library.
 fn client_setinfo(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (option, value) = (args.get(2), args.get(3));
     let is_name = option.eq_ignore_ascii_case(b"lib-name");
@@ -377,8 +383,8 @@ fn client_setname(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
     Ok(())
 }
 
-/// Checks a connection's name, and returns it. A name has printable ASCII characters without
-/// spaces, so that CLIENT LIST stays readable.
+/// Checks that `name` is valid as a connection's name, and returns a copy. A valid name has only
+/// printable ASCII characters and no spaces, so that CLIENT LIST stays readable.
 pub fn valid_name(name: &[u8]) -> Result<Vec<u8>, CommandError> {
     if !is_printable(name) {
         return Err(CommandError::Line(

@@ -7,7 +7,7 @@ use ::commands::{Args, CommandError};
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&ASKING, &CLUSTER, &READONLY, &READWRITE];
 
 /// The flags of subcommands that only return information.
@@ -17,7 +17,8 @@ const ADMIN: Flags = Flags::ADMIN.union(Flags::STALE);
 /// The flags of subcommands that change the cluster.
 const CHANGES: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
 
-/// Handles all commands of this file: refuses the request, because cluster support is disabled.
+/// Handles all commands of this file: refuses the request with the error that cluster support is
+/// disabled.
 fn disabled(_ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::Line("ERR This instance has cluster support disabled"))
 }
@@ -89,7 +90,8 @@ static CLUSTER: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 
-/// Creates the record of a subcommand. Administrative ones are also in the category `dangerous`.
+/// Creates the record of a CLUSTER subcommand. Administrative subcommands are also in the ACL
+/// category `dangerous`.
 const fn subcommand(
     name: &'static str,
     summary: &'static str,
@@ -112,7 +114,7 @@ const fn subcommand(
     }
 }
 
-/// The tips of subcommands whose replies differ from call to call.
+/// The command tips of subcommands whose replies differ from call to call.
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
 
 static CLUSTER_ADDSLOTS: Command<Runner> = subcommand(

@@ -17,7 +17,7 @@ mod request_keys;
 
 use request_keys::keys_of;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&COMMAND];
 
 /// The flags of COMMAND and its subcommands.
@@ -63,7 +63,7 @@ static COMMAND_COUNT: Command<Runner> = Command {
     run: Runner::Server(command_count),
     ..Command::DEFAULT
 };
-/// Handles COMMAND COUNT. Subcommands do not count.
+/// Handles COMMAND COUNT: replies with the number of commands. Subcommands do not count.
 fn command_count(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(ctx.shared.engine.table.iter().count() as i64);
     Ok(())
@@ -83,7 +83,8 @@ static COMMAND_INFO: Command<Runner> = Command {
     run: Runner::Server(command_info),
     ..Command::DEFAULT
 };
-/// Handles COMMAND INFO [name ...]: an unknown command is null.
+/// Handles COMMAND INFO [name ...]: replies with a description of each command, and null for an
+/// unknown one. Without names, replies with all commands.
 fn command_info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() == 2 {
         write_all_infos(ctx);
@@ -99,7 +100,7 @@ fn command_info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Returns all commands, sorted by name.
+/// Returns all commands of the table, sorted by name.
 fn sorted(table: &CommandTable) -> Vec<&'static Registered> {
     let mut all: Vec<&'static Registered> = table.iter().collect();
     all.sort_unstable_by_key(|registered| registered.full_name);
@@ -136,15 +137,15 @@ fn write_info(reply: &mut Reply<'_>, registered: &Registered) {
     }
 }
 
-/// Writes a set of simple strings.
+/// Writes `words` as a RESP set of simple strings (an array with RESP2).
 fn write_words(reply: &mut Reply<'_>, words: impl Iterator<Item = String>) {
     let words: Vec<String> = words.collect();
     reply.set(words.len());
     words.iter().for_each(|word| reply.simple(word));
 }
 
-/// Returns the names of key flags. Flags about the key are in capitals, flags about its data in
-/// lower case.
+/// Returns the names of key flags as COMMAND INFO shows them. Access flags (`RW`, `RO`, `OW`, `RM`)
+/// are in capitals, all others in lower case.
 fn key_flag_names(flags: KeyFlags) -> impl Iterator<Item = String> {
     flags.iter_names().map(|(name, _)| match name {
         "RW" | "RO" | "OW" | "RM" => name.to_owned(),
@@ -217,7 +218,8 @@ static COMMAND_DOCS: Command<Runner> = Command {
     run: Runner::Server(command_docs),
     ..Command::DEFAULT
 };
-/// Handles COMMAND DOCS [name ...]: replies with a map without the unknown commands.
+/// Handles COMMAND DOCS [name ...]: replies with a map from the names of commands to their
+/// documentation. Unknown commands are left out.
 fn command_docs(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let found: Vec<&'static Registered> = if args.len() == 2 {
         sorted(&ctx.shared.engine.table)
@@ -281,7 +283,8 @@ fn write_doc(reply: &mut Reply<'_>, registered: &Registered) {
     reply.end_map(begun, pairs);
 }
 
-/// Writes a pair of name and text for each text that is present. Returns the number of pairs.
+/// Writes a pair of name and text for each text that is `Some`. Returns the number of written
+/// pairs.
 fn write_texts(reply: &mut Reply<'_>, texts: &[(&str, Option<&str>)]) -> usize {
     let mut pairs = 0;
     for (name, text) in texts.iter().filter_map(|(name, text)| text.map(|text| (name, text))) {
@@ -292,8 +295,8 @@ fn write_texts(reply: &mut Reply<'_>, texts: &[(&str, Option<&str>)]) -> usize {
     pairs
 }
 
-/// Writes `name` and the set of those marks that are true; nothing if none is true. Returns the
-/// number of pairs: 0 or 1.
+/// Writes `name` and the set of those marks that are true. Writes nothing if no mark is true.
+/// Returns the number of written pairs: 0 or 1.
 fn write_marks(reply: &mut Reply<'_>, name: &str, marks: &[(&str, bool)]) -> usize {
     let set: Vec<&str> = marks.iter().filter(|(_, set)| *set).map(|(mark, _)| *mark).collect();
     if set.is_empty() {
@@ -346,7 +349,7 @@ static COMMAND_GETKEYS: Command<Runner> = Command {
     run: Runner::Server(command_getkeys),
     ..Command::DEFAULT
 };
-/// Handles COMMAND GETKEYS command [arg ...].
+/// Handles COMMAND GETKEYS command [arg ...]: replies with the keys of that request.
 fn command_getkeys(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = args.tail(2);
     let keys = keys_of(&ctx.shared.engine.table, &request)?;
@@ -368,7 +371,8 @@ static COMMAND_GETKEYSANDFLAGS: Command<Runner> = Command {
     run: Runner::Server(command_getkeysandflags),
     ..Command::DEFAULT
 };
-/// Handles COMMAND GETKEYSANDFLAGS command [arg ...].
+/// Handles COMMAND GETKEYSANDFLAGS command [arg ...]: replies with the keys of that request, each
+/// with its flags.
 fn command_getkeysandflags(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = args.tail(2);
     let keys = keys_of(&ctx.shared.engine.table, &request)?;
@@ -404,8 +408,8 @@ static COMMAND_LIST: Command<Runner> = Command {
     run: Runner::Server(command_list),
     ..Command::DEFAULT
 };
-/// Handles COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]. Lists
-/// subcommands too.
+/// Handles COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]: replies with
+/// the names of the commands and subcommands that match.
 fn command_list(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let table = &ctx.shared.engine.table;
     let wanted: Box<dyn Fn(&Registered) -> bool> = if args.len() == 2 {
@@ -447,7 +451,7 @@ static COMMAND_HELP: Command<Runner> = Command {
     run: Runner::Server(command_help),
     ..Command::HELP
 };
-/// Handles COMMAND HELP.
+/// Handles COMMAND HELP: lists the subcommands with their syntax.
 fn command_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,

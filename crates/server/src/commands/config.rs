@@ -1,4 +1,5 @@
-//! CONFIG: the options of the running server.
+//! CONFIG: shows and changes the options of the running server, and writes them to the
+//! configuration file.
 
 use std::collections::BTreeSet;
 use std::sync::Once;
@@ -30,12 +31,12 @@ use crate::shared::{Message, Shared};
 use crate::start_error::StartError;
 use crate::{limits, listen, logging, tls, users};
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&CONFIG];
 
-/// The flags of all subcommands except HELP.
+/// The flags of all CONFIG subcommands except HELP.
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
-/// The ACL categories of all subcommands except HELP.
+/// The ACL categories of all CONFIG subcommands except HELP.
 const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
 
 static CONFIG: Command<Runner> = Command {
@@ -65,7 +66,8 @@ static CONFIG_GET: Command<Runner> = Command {
     run: Runner::Server(config_get),
     ..Command::DEFAULT
 };
-/// Handles CONFIG GET pattern [pattern ...]: replies with a map.
+/// Handles CONFIG GET pattern [pattern ...]: replies with a map from the names of matching options
+/// to their values.
 fn config_get(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let patterns: Vec<&[u8]> = args.from(2).collect();
     let found = ctx.shared.config().matching(&patterns);
@@ -91,7 +93,7 @@ static CONFIG_SET: Command<Runner> = Command {
     run: Runner::Server(config_set),
     ..Command::DEFAULT
 };
-/// Handles CONFIG SET name value [name value ...].
+/// Handles CONFIG SET name value [name value ...]: changes all options, or none after an error.
 fn config_set(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let words: Vec<&[u8]> = args.from(2).collect();
     let (pairs, []) = words.as_chunks::<2>() else { return Err(CommandError::Syntax) };
@@ -133,8 +135,8 @@ fn config_set(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
     Ok(())
 }
 
-/// Converts the access clocks of all keys to the kind that the new eviction policy uses. O(keys);
-/// one shard is locked at a time.
+/// Converts the access clocks of all keys to the kind (LRU or LFU) that the new eviction policy
+/// uses. O(keys); one shard is locked at a time.
 fn convert_access_clocks(ctx: &mut ServerCtx<'_, '_, '_>) {
     // After this step no thread is in a request that records accesses by the old policy.
     ctx.pass.exclusive(|_| ());
@@ -146,7 +148,8 @@ fn convert_access_clocks(ctx: &mut ServerCtx<'_, '_, '_>) {
     (0..SHARD_COUNT).for_each(|shard| access_clock::convert_shard(&ctx.shared.engine.keyspace, shard, to));
 }
 
-/// Returns the permission of this client to change protected options.
+/// Returns the permission of a client with the address `peer`: that for protected options if
+/// `enable-protected-configs` includes the address.
 fn permission(config: &ConfigStore, peer: &Address) -> Permission {
     match security::ENABLE_PROTECTED_CONFIGS.of(config).includes(peer) {
         true => Permission::Protected,
@@ -168,8 +171,8 @@ fn refused(name: &[u8], reason: &str) -> CommandError {
     CommandError::Text(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
 }
 
-/// Takes the steps that changed options need before their new values apply. An error names the
-/// option that caused it; the caller then changes no option.
+/// Runs the actions ([`Prepare`]) that changed options need before their new values take effect. An
+/// error names the option that caused it; the caller then changes no option.
 fn prepare(
     shared: &Shared,
     changed: &[&'static Opt],
@@ -186,8 +189,8 @@ fn prepare(
     steps.into_iter().try_for_each(|(step, name)| take_step(shared, step, new).map_err(|why| (name, why)))
 }
 
-/// Loads the TLS certificates of the old options `config` again, if the failed change of the
-/// options `changed` may have replaced them.
+/// Loads the TLS certificates of the options in `config` again, the values before a failed CONFIG
+/// SET. Does nothing unless one of the options `changed` may have replaced the certificates.
 fn restore_tls(shared: &Shared, changed: &[&'static Opt], config: &ConfigStore) {
     let is_read = |option: &&Opt| option.on_change == OnChange::Prepare(Prepare::Tls);
     if changed.iter().any(is_read)
@@ -198,7 +201,8 @@ fn restore_tls(shared: &Shared, changed: &[&'static Opt], config: &ConfigStore) 
     }
 }
 
-/// Loads the files that the TLS options name. The reason for an error is logged.
+/// Loads the files that the TLS options in `new` name. After an error, logs the reason and returns
+/// a fixed text for the client.
 fn configure_tls(shared: &Shared, new: &ConfigStore) -> Result<(), Refusal> {
     shared.tls.configure(new).map(|_| ()).map_err(|problem| {
         tracing::warn!("{problem}");
@@ -206,7 +210,7 @@ fn configure_tls(shared: &Shared, new: &ConfigStore) -> Result<(), Refusal> {
     })
 }
 
-/// Takes a step that the new values `new` need.
+/// Runs one action for the new option values in `new`.
 fn take_step(shared: &Shared, step: Prepare, new: &ConfigStore) -> Result<(), Refusal> {
     match step {
         Prepare::OpenFiles => fit_open_files(shared, clients::MAXCLIENTS.of(new) as u64),
@@ -249,7 +253,8 @@ fn take_step(shared: &Shared, step: Prepare, new: &ConfigStore) -> Result<(), Re
     }
 }
 
-/// Takes the steps that changed options need after their new values apply.
+/// Runs the actions ([`FollowUp`]) that changed options need after their new values have taken
+/// effect.
 fn follow_up(ctx: &mut ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
     let step = |option: &&'static Opt| match option.on_change {
         OnChange::FollowUp(step) | OnChange::Both(_, step) => Some(step),
@@ -285,8 +290,8 @@ fn follow_up(ctx: &mut ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
     }
 }
 
-/// Raises the limit of open files to fit `wanted` clients. The error contains the number of clients
-/// that is possible.
+/// Raises the limit of open files so that it suffices for `wanted` clients. Otherwise returns an
+/// error with the number of clients that is possible.
 fn fit_open_files(shared: &Shared, wanted: u64) -> Result<(), Refusal> {
     let possible = limits::raise_open_files(wanted, shared.engine.threads.len());
     if possible < wanted {
@@ -296,7 +301,8 @@ fn fit_open_files(shared: &Shared, wanted: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Listens on the configured addresses. Returns `refusal` after an error, whose reason is logged.
+/// Listens on the addresses and ports that `config` names. After an error, logs the reason and
+/// returns `refusal`, the text for the client.
 fn listen_as_configured(shared: &Shared, config: &ConfigStore, refusal: &'static str) -> Result<(), Refusal> {
     try_listen(shared, config).map_err(|reason| {
         tracing::warn!("Could not listen on the new addresses: {reason}");
@@ -325,7 +331,7 @@ static CONFIG_RESETSTAT: Command<Runner> = Command {
     run: Runner::Server(config_resetstat),
     ..Command::DEFAULT
 };
-/// Handles CONFIG RESETSTAT.
+/// Handles CONFIG RESETSTAT: sets the counters of INFO to 0.
 fn config_resetstat(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.shared.engine.threads.all_stats().for_each(engine::stats::ThreadStats::reset);
     let expiry = &ctx.shared.engine.upkeep.expiry;
@@ -357,17 +363,17 @@ static CONFIG_REWRITE: Command<Runner> = Command {
     run: Runner::Server(config_rewrite),
     ..Command::DEFAULT
 };
-/// Handles CONFIG REWRITE. Writes the file on the I/O thread, because the command is rare and the
-/// file has a few kilobytes.
+/// Handles CONFIG REWRITE: writes the options to the configuration file. Does so on the I/O thread,
+/// because the command is rare and the file has a few kilobytes.
 fn config_rewrite(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     rewrite_file(ctx, Added::Changed)
 }
 
-/// Done once the log has stated that there is no configuration file to rewrite.
+/// A mark that the log has already stated that there is no configuration file to rewrite.
 static TOLD_OF_NO_FILE: Once = Once::new();
 
-/// Rewrites the configuration file. `added` selects the options that are added if the file does not
-/// name them.
+/// Rewrites the configuration file and replies OK. `added` selects the options that are added if
+/// the file does not name them.
 pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_, '_>, added: Added) -> Result<(), CommandError> {
     let config = ctx.shared.config().clone();
     let Some(path) = config.file() else {
@@ -392,7 +398,7 @@ pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_, '_>, added: Added) -> Res
 
 static CONFIG_HELP: Command<Runner> =
     Command { group: Group::Server, run: Runner::Server(config_help), ..Command::HELP };
-/// Handles CONFIG HELP.
+/// Handles CONFIG HELP: lists the subcommands with their syntax.
 fn config_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,

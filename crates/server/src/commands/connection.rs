@@ -19,7 +19,7 @@ use crate::context::ServerCtx;
 use crate::login_delays::TOO_MANY_FAILED_LOGINS;
 use crate::oidc::{is_token, user_of};
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&AUTH, &ECHO, &HELLO, &PING, &QUIT, &RESET, &SELECT];
 
 static AUTH: Command<Runner> = Command {
@@ -40,7 +40,8 @@ static AUTH: Command<Runner> = Command {
     run: Runner::Server(auth),
     ..Command::DEFAULT
 };
-/// Handles AUTH [username] password.
+/// Handles AUTH [username] password: logs the connection in as a user. The user `default` is meant
+/// if no name is given.
 fn auth(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.len() {
         2 if ctx.shared.engine.acl.users.default_user().needs_no_password()
@@ -59,7 +60,8 @@ fn auth(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandE
     Ok(())
 }
 
-/// Logs the session in as the user with this name and password, or as a token's user.
+/// Logs the session in: with a valid token as the token's user, else as the user with this name and
+/// password. The error is that of Redis for a wrong password.
 fn authenticate(
     ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,
@@ -92,13 +94,15 @@ fn authenticate(
     Ok(())
 }
 
-/// Returns true if the password is a token and the server accepts tokens.
+/// Returns true if the server accepts tokens (`oidc-keys-file` or `oidc-keys-url`) and the password
+/// has the form of a token.
 fn is_token_login(ctx: &ServerCtx<'_, '_, '_>, password: &[u8]) -> bool {
     ctx.shared.oidc.is_some() && is_token(password)
 }
 
-/// Returns the user that a token logs in, and the end of the login in Unix seconds, 0 for none. If
-/// `name` is empty or `default`, the token decides about the user: clients send `default` unasked.
+/// Returns the user that a token logs in, and the end of the login in Unix seconds, 0 for no end.
+/// Returns `None` if the password is no valid token. If `name` is empty or `default`, the token
+/// decides about the user: clients send `default` unasked.
 fn by_token(ctx: &ServerCtx<'_, '_, '_>, name: &[u8], token: &[u8]) -> Option<(Arc<User>, u64)> {
     let oidc = ctx.shared.oidc.as_ref().filter(|_| is_token(token))?;
     let login = oidc
@@ -115,7 +119,8 @@ fn by_token(ctx: &ServerCtx<'_, '_, '_>, name: &[u8], token: &[u8]) -> Option<(A
     Some((user, login.expires_s.unwrap_or(0)))
 }
 
-/// Records a login attempt in the audit log, and counts a failed one for the login delay.
+/// Records a login attempt in the audit log, and counts a failed attempt for the delay of further
+/// logins.
 fn note_login(ctx: &ServerCtx<'_, '_, '_>, user: &[u8], outcome: Outcome) {
     let (client, audit) = (&ctx.session.info, &ctx.settings.audit);
     if matches!(outcome, Outcome::Denied(_)) && ctx.settings.clients.auth_failure_delay_ms > 0 {
@@ -125,7 +130,7 @@ fn note_login(ctx: &ServerCtx<'_, '_, '_>, user: &[u8], outcome: Outcome) {
     ctx.shared.audit.note_login(audit, login);
 }
 
-/// Counts a failed login attempt, and adds it to ACL LOG.
+/// Counts a failed login attempt in INFO, and adds it to ACL LOG.
 #[cold]
 fn note_failed_login(ctx: &ServerCtx<'_, '_, '_>, command: &[u8], username: &[u8]) {
     ctx.shared.engine.threads[ctx.thread].stats.denied.auth.add(1);
@@ -155,7 +160,7 @@ static ECHO: Command<Runner> = Command {
     run: Runner::Server(echo),
     ..Command::DEFAULT
 };
-/// Handles ECHO message.
+/// Handles ECHO message: replies with the message.
 fn echo(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.bulk(args.get(1));
     Ok(())
@@ -187,7 +192,8 @@ static HELLO: Command<Runner> = Command {
     run: Runner::Server(hello),
     ..Command::DEFAULT
 };
-/// Handles HELLO [protover [AUTH username password] [SETNAME name]].
+/// Handles HELLO [protover [AUTH username password] [SETNAME name]]: selects the protocol, and
+/// replies with a description of the server and the connection.
 fn hello(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let protocol = match args.try_get(1) {
         None => ctx.session.protocol(),
@@ -266,7 +272,7 @@ static PING: Command<Runner> = Command {
     run: Runner::Server(ping),
     ..Command::DEFAULT
 };
-/// Handles PING [message].
+/// Handles PING [message]: replies PONG, or with the message.
 fn ping(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.len() {
         1 | 2 if ctx.session.subscriptions.is_some() && ctx.session.protocol() == Protocol::Resp2 => {
@@ -327,7 +333,8 @@ static RESET: Command<Runner> = Command {
     run: Runner::Server(reset),
     ..Command::DEFAULT
 };
-/// Handles RESET: restores the state of a new connection. Only the library's name and version stay.
+/// Handles RESET: gives the connection the state of a new one. Only the name and version of its
+/// client library stay.
 fn reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let engine::Shared { pubsub, watchers, tracking, monitors, keyspace, scripts, .. } = &ctx.shared.engine;
     if ctx.session.tracking.is_some() && (scripts.is_any_busy() || !ctx.pass.is_inside()) {
@@ -379,7 +386,7 @@ static SELECT: Command<Runner> = Command {
     run: Runner::Server(select),
     ..Command::DEFAULT
 };
-/// Handles SELECT index.
+/// Handles SELECT index: selects the database for the next commands of the connection.
 fn select(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let index = args.db_index(1, ctx.shared.engine.keyspace.db_count())?;
     ctx.session.info.db.store(index as u64, Relaxed);

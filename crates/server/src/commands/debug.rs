@@ -31,7 +31,7 @@ mod stand_in;
 
 use digest::Digest;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&DEBUG];
 
 static DEBUG: Command<Runner> = Command {
@@ -50,7 +50,7 @@ static DEBUG: Command<Runner> = Command {
     run: Runner::Server(debug),
     ..Command::DEFAULT
 };
-/// Handles DEBUG subcommand [argument ...].
+/// Handles DEBUG subcommand [argument ...]: calls the function of the subcommand.
 fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if !is_permitted(ctx) {
         return Err(CommandError::Line(NOT_PERMITTED));
@@ -146,7 +146,7 @@ fn c_integer(text: &[u8]) -> i64 {
     stdx::number::parse_i64(text).unwrap_or(0)
 }
 
-/// Replaces line ends by spaces, because they would break the protocol.
+/// Replaces line ends in `text` by spaces, because they would end a RESP line.
 fn one_line(text: &[u8]) -> Vec<u8> {
     text.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect()
 }
@@ -155,7 +155,7 @@ fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
     super::help(ctx, "DEBUG", HELP);
 }
 
-/// The lines of DEBUG HELP: syntax and explanation.
+/// The subcommands that DEBUG HELP lists: for each its syntax and the lines of its explanation.
 const HELP: &[(&str, &[&str])] = &[
     (
         "AOF-FLUSH-SLEEP <microseconds>",
@@ -231,7 +231,7 @@ const HELP: &[(&str, &[&str])] = &[
     ("STRUCTSIZE", &["Sizes of the structures of a key."]),
 ];
 
-/// Handles DEBUG SET-DISABLE-DENY-SCRIPTS 0|1: with 1 scripts may run all commands.
+/// Handles DEBUG SET-DISABLE-DENY-SCRIPTS 0|1: with 1, scripts may run all commands.
 fn allow_in_scripts(ctx: &mut ServerCtx<'_, '_, '_>, allows: &[u8]) {
     let scripts = &ctx.shared.engine.scripts;
     if c_integer(allows) == 0 {
@@ -250,7 +250,7 @@ fn skip_checksums(ctx: &mut ServerCtx<'_, '_, '_>, skips: &[u8]) {
     ctx.reply.ok();
 }
 
-/// Handles DEBUG CHANGE-REPL-ID: draws a new replication id.
+/// Handles DEBUG CHANGE-REPL-ID: gives the replication history a new random id.
 fn change_repl_id(ctx: &mut ServerCtx<'_, '_, '_>) {
     tracing::info!("the replication id changes because of DEBUG CHANGE-REPL-ID");
     ctx.shared.replication.primary().renew_id(random_repl_id());
@@ -309,16 +309,16 @@ fn sleep(ctx: &mut ServerCtx<'_, '_, '_>, seconds: &[u8]) {
     ctx.reply.ok();
 }
 
-/// Calls `look` with the entry at `key` of the selected database, and returns the result. The entry
-/// may have expired. Returns `None` if there is no entry. Does not count as an access.
+/// Calls `look` with the entry at `key` of the selected database, and returns its result; `None` if
+/// there is no entry. The entry may have expired. Does not count as an access to the key.
 fn with_entry<T>(ctx: &ServerCtx<'_, '_, '_>, key: Key<'_>, look: impl FnOnce(&KeyEntry) -> T) -> Option<T> {
     let guard = ctx.shared.engine.keyspace.lock(key.shard());
     let entry = guard.db(ctx.session.db())?.table().get(key.position(), key.bytes)?;
     Some(look(&entry))
 }
 
-/// Handles DEBUG OBJECT key: replies with one line. `serializedlength` is the memory size of the
-/// value, because the value is not serialized.
+/// Handles DEBUG OBJECT key: replies with one line of properties of the value. `serializedlength`
+/// is the size of the value in memory, because the value is not serialized.
 fn object(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let now_s = (ctx.now_ms / 1000) as u32 & 0x00FF_FFFF;
     let shares = ctx.settings.limits.shares_integers;
@@ -356,7 +356,7 @@ fn quicklist_figures(object: &Object) -> String {
     )
 }
 
-/// Handles DEBUG LISTPACK key: logs the numbers of elements and bytes.
+/// Handles DEBUG LISTPACK key: logs the numbers of elements and bytes of a listpack.
 fn listpack(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let figures = with_entry(ctx, key, |entry| match entry.view() {
         View::Object(object) if object.encoding_name() == "listpack" => {
@@ -372,8 +372,8 @@ fn listpack(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), Command
     Ok(())
 }
 
-/// Handles DEBUG QUICKLIST key [0|1]: logs the numbers of elements and nodes. The requested level
-/// of detail is ignored.
+/// Handles DEBUG QUICKLIST key [0|1]: logs the numbers of elements and nodes of a list. The
+/// requested level of detail is ignored.
 fn quicklist(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let figures = with_entry(ctx, key, |entry| match entry.view() {
         View::Object(object) if object.encoding_name() == "quicklist" => {
@@ -389,8 +389,8 @@ fn quicklist(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), Comman
     Ok(())
 }
 
-/// Handles DEBUG SDSLEN key: replies with one line. Key and value share a block unless the value is
-/// long, so the size of the block is reported for the key.
+/// Handles DEBUG SDSLEN key: replies with one line of the sizes of key and value. They share a
+/// block of memory unless the value is long, so the size of the block is reported for the key.
 fn string_sizes(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let line = with_entry(ctx, key, |entry| {
         let (len, room, own_bytes) = match entry.view() {
@@ -412,7 +412,8 @@ fn string_sizes(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), Com
     Ok(())
 }
 
-/// Handles DEBUG DIGEST-VALUE key ...: replies with zeros for a missing key.
+/// Handles DEBUG DIGEST-VALUE key ...: replies with the digest of each value, and with zeros for a
+/// missing key.
 fn digest_values(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) {
     ctx.reply.array(args.len() - 2);
     for at in 2..args.len() {
@@ -534,7 +535,8 @@ fn protocol(ctx: &mut ServerCtx<'_, '_, '_>, kind: &[u8]) -> Result<(), CommandE
     Ok(())
 }
 
-/// Formats a table's statistics as Redis does.
+/// Formats the size of a hash table in the words of Redis. `slots` is its number of slots, if
+/// known.
 fn table_text(slots: Option<usize>, elements: usize) -> String {
     if elements == 0 {
         return "No stats available for empty dictionaries\n".to_owned();
@@ -561,7 +563,8 @@ fn table_stats(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Handles DEBUG HTSTATS-KEY key [full]: replies with the size of a collection's table.
+/// Handles DEBUG HTSTATS-KEY key [full]: replies with the number of elements of a set, hash or
+/// sorted set that has a hash table.
 fn value_table_stats(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let elements = with_entry(ctx, key, |entry| match entry.view() {
         View::Object(object) if matches!(object.encoding_name(), "hashtable" | "skiplist") => {

@@ -14,7 +14,7 @@ use structures::listpack::element::IntText;
 
 use crate::context::Runner;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&DUMP, &RESTORE, &RESTORE_ASKING];
 
 static DUMP: Command<Runner> = Command {
@@ -134,13 +134,13 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Returns true if every server that can apply records reads the version of this payload.
+/// Returns true if every supported version of a replica can read this payload.
 fn is_for_all_peers(payload: &[u8]) -> bool {
     dump::version(payload).is_some_and(|version| version <= FileVersion::Redis5.number())
 }
 
-/// Records the value that a RESTORE stored at argument 1: as RESTORE of a payload in the oldest
-/// version, or field by field if fields expire.
+/// Records the value that a RESTORE stored at argument 1 in the change log: as a RESTORE of a
+/// payload in the oldest format version, or field by field if fields of a hash expire.
 #[cold]
 fn record_value(ctx: &mut Ctx<'_>, args: &Args<'_>, expiry_ms: Option<i64>) {
     let (key, db) = (args.key(1), ctx.db.index());
@@ -175,7 +175,7 @@ fn record_value(ctx: &mut Ctx<'_>, args: &Args<'_>, expiry_ms: Option<i64>) {
     });
 }
 
-/// Records the state of a stream that [`dump::dump_oldest`] does not keep.
+/// Records the state of a stream that a payload of [`dump::dump_oldest`] does not contain.
 fn record_progress(record: &mut RecordWriter<'_>, key: &[u8], stream: &Stream) {
     record.command("XSETID").word(key).id(stream.last_id());
     record.word(b"ENTRIESADDED").integer(stream.entries_added());
@@ -186,7 +186,7 @@ fn record_progress(record: &mut RecordWriter<'_>, key: &[u8], stream: &Stream) {
     }
 }
 
-/// Records a field of a hash with its expiry.
+/// Records a field of a hash, with its expiry, as commands.
 fn record_field(record: &mut RecordWriter<'_>, key: &[u8], field: &HashField<'_>) {
     let (mut name, mut value) = (IntText::new(), IntText::new());
     let (name, value) = (field.name.text(&mut name), field.value.text(&mut value));
@@ -209,7 +209,8 @@ static RESTORE_ASKING: Command<Runner> = Command {
     ..RESTORE
 };
 
-/// Stores a value at `key`, and replaces any old one. `expiry_ms` is in Unix milliseconds.
+/// Stores a value at `key`, and replaces any old value. `expiry_ms` is the expiry in Unix
+/// milliseconds; `None` for no expiry.
 pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, value: Value, expiry_ms: Option<i64>) {
     let expiry = expiry_ms.map_or(Expiry::Clear, Expiry::At);
     match value {
@@ -259,8 +260,8 @@ impl Options {
         Ok(options)
     }
 
-    /// Returns the access clock that IDLETIME or FREQ requests. Returns `None` without the option
-    /// that fits the kind of clock (`clock`) that the eviction policy uses.
+    /// Returns the access clock that IDLETIME or FREQ requests; `None` if that option is missing.
+    /// `clock` is the clock of the eviction policy: LRU needs IDLETIME, LFU needs FREQ.
     fn access(&self, clock: Access) -> Option<u32> {
         match clock {
             Access::Lru { clock_s } => {
@@ -291,12 +292,14 @@ mod tests {
         dump::dump(&entry.view(), Compression::None)
     }
 
-    /// Returns the commands that RESTORE of a string records, with these options after the payload.
+    /// Returns the commands that a RESTORE of a string records, and true if the request is recorded
+    /// as it was sent. `options` follow the payload.
     fn recorded(ttl: &str, options: &[&str]) -> (Vec<String>, bool) {
         recorded_of(&dumped(Object::Blob(b"value".to_vec().into())), ttl, options)
     }
 
-    /// Returns the commands that RESTORE of a payload records, and true if the request is recorded.
+    /// Returns the commands that a RESTORE of `payload` records, and true if the request is
+    /// recorded as it was sent.
     fn recorded_of(payload: &[u8], ttl: &str, options: &[&str]) -> (Vec<String>, bool) {
         let keyspace = Keyspace::new(1, [1, 2, 3, 4]);
         let (mut effects, mut access_results) = (::commands::Changes::default(), AccessResults::default());
@@ -351,7 +354,7 @@ mod tests {
         assert_eq!(recorded("500", &["ABSTTL"]), (vec![], false));
     }
 
-    /// Returns the words of a recorded command, without their lengths.
+    /// Returns the words of a recorded command in RESP, without the lines of their lengths.
     fn words(command: &str) -> Vec<&str> {
         command.split(' ').skip(1).step_by(2).collect()
     }

@@ -1,5 +1,5 @@
-//! FUNCTION: libraries of functions. Libraries are data: they are saved in the data files and
-//! recorded in the change log.
+//! FUNCTION: libraries of functions. Libraries are data: they are saved in snapshots and the
+//! append-only file, and their changes are recorded in the change log.
 
 use ::commands::record::forms::{KnownSince, RecordedForm};
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
@@ -16,10 +16,10 @@ use crate::commands::help;
 use crate::context::{Runner, ServerCtx};
 use crate::scripting::functions::{Existing, LoadedLibrary, Policy};
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&FUNCTION];
 
-/// The common fields of the subcommands' records.
+/// The fields that the records of all subcommands share.
 const FUNCTION_SUB: Command<Runner> = Command {
     history: History::since("7.0.0"),
     group: Group::Scripting,
@@ -30,7 +30,8 @@ const FUNCTION_SUB: Command<Runner> = Command {
 };
 /// The ACL categories of subcommands that change libraries.
 const CHANGING: Acl = Acl::SCRIPTING.union(Acl::WRITE);
-/// The forms of subcommands that change libraries: older servers have no functions.
+/// The servers to which subcommands that change libraries are sent: those before Redis 7 have no
+/// functions.
 const RECORDED_SINCE: &[RecordedForm] = &[RecordedForm::known_since(KnownSince::REDIS_7)];
 /// The flags of subcommands that change libraries.
 const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::WRITE);
@@ -62,8 +63,8 @@ fn too_many(args: &Args<'_>) -> CommandError {
     CommandError::quoting("ERR unknown subcommand or wrong number of arguments for '", args.get(1), end)
 }
 
-/// Counts a change of the libraries, and records the command that made it in the change log: as a
-/// unit of its own, or as part of the transaction.
+/// Counts a change of the libraries, and records the command that made it in the change log.
+/// Outside a transaction the command is recorded alone, else as a part of the transaction.
 fn record(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) {
     let commit = &mut *ctx.data.commit;
     let is_recorded = commit.begin_record();
@@ -120,7 +121,7 @@ static FUNCTION_DELETE: Command<Runner> = Command {
     run: Runner::Server(function_delete),
     ..FUNCTION_SUB
 };
-/// Handles FUNCTION DELETE name.
+/// Handles FUNCTION DELETE name: removes a library.
 fn function_delete(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     if !shared.functions.delete(&shared.persistence, args.get(2), || record(ctx, args)) {
@@ -142,7 +143,7 @@ static FUNCTION_FLUSH: Command<Runner> = Command {
     run: Runner::Server(function_flush),
     ..FUNCTION_SUB
 };
-/// Handles FUNCTION FLUSH [ASYNC | SYNC].
+/// Handles FUNCTION FLUSH [ASYNC | SYNC]: removes all libraries.
 fn function_flush(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 {
         return Err(too_many(args));
@@ -168,7 +169,8 @@ static FUNCTION_LIST: Command<Runner> = Command {
     run: Runner::Server(function_list),
     ..FUNCTION_SUB
 };
-/// Handles FUNCTION LIST [LIBRARYNAME pattern] [WITHCODE].
+/// Handles FUNCTION LIST [LIBRARYNAME pattern] [WITHCODE]: replies with a description of each
+/// matching library.
 fn function_list(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (mut with_code, mut pattern, mut at) = (false, None, 2);
     while at < args.len() {
@@ -229,7 +231,7 @@ static FUNCTION_DUMP: Command<Runner> = Command {
     run: Runner::Server(function_dump),
     ..FUNCTION_SUB
 };
-/// Handles FUNCTION DUMP.
+/// Handles FUNCTION DUMP: replies with a payload of all libraries.
 fn function_dump(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let loaded = ctx.shared.functions.read(&ctx.shared.persistence);
     let sources = loaded.libraries.values().map(|library| library.library.code.as_slice());
@@ -257,7 +259,7 @@ static FUNCTION_RESTORE: Command<Runner> = Command {
     run: Runner::Server(function_restore),
     ..FUNCTION_SUB
 };
-/// Handles FUNCTION RESTORE payload [FLUSH | APPEND | REPLACE].
+/// Handles FUNCTION RESTORE payload [FLUSH | APPEND | REPLACE]: creates the libraries of a payload.
 fn function_restore(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 4 {
         return Err(too_many(args));
@@ -285,8 +287,8 @@ fn function_restore(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<
     Ok(())
 }
 
-/// Records FUNCTION RESTORE. The payload gets the version of Redis 7.0 if it has a newer one, which
-/// not all servers with functions read.
+/// Records FUNCTION RESTORE in the change log. A payload in a newer format version than that of
+/// Redis 7.0 is replaced by one in that version, which all servers with functions read.
 fn record_restore(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>, sources: &[Vec<u8>]) {
     let is_old = dump::version(args.get(2)).is_some_and(|version| version <= FileVersion::Redis7.number());
     if is_old && !ctx.settings.limits.skips_checksums {
@@ -308,7 +310,8 @@ static FUNCTION_STATS: Command<Runner> = Command {
     run: Runner::Server(function_stats),
     ..FUNCTION_SUB
 };
-/// Handles FUNCTION STATS.
+/// Handles FUNCTION STATS: replies with the running script and the number of libraries and
+/// functions.
 fn function_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     let scripts = &shared.engine.scripts;
@@ -354,7 +357,7 @@ static FUNCTION_KILL: Command<Runner> = Command {
     run: Runner::Server(function_kill),
     ..FUNCTION_SUB
 };
-/// Handles FUNCTION KILL. It ends functions, not scripts.
+/// Handles FUNCTION KILL: requests the end of the running function. Scripts of EVAL are not ended.
 fn function_kill(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::script::kill(ctx, ScriptKind::Function)
 }
@@ -368,7 +371,7 @@ static FUNCTION_HELP: Command<Runner> = Command {
     run: Runner::Server(function_help),
     ..FUNCTION_SUB
 };
-/// Handles FUNCTION HELP.
+/// Handles FUNCTION HELP: lists the subcommands with their syntax.
 fn function_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,

@@ -17,14 +17,14 @@ use crate::context::Runner;
 use crate::context::ServerCtx;
 use crate::shared::Shared;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&HOTKEYS];
 
-/// The flags of the subcommands.
+/// The flags of the HOTKEYS subcommands.
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT);
-/// The ACL categories of the subcommands.
+/// The ACL categories of the HOTKEYS subcommands.
 const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
-/// Default number of keys in the reply.
+/// Default number of keys in the reply for a session.
 const SHOWN: usize = 10;
 /// The last hash slot. A server outside a cluster has all slots.
 const LAST_SLOT: i64 = 16_383;
@@ -141,7 +141,7 @@ static HOTKEYS_HELP: Command<Runner> = Command {
     run: Runner::Server(hotkeys_help),
     ..Command::HELP
 };
-/// Handles HOTKEYS HELP.
+/// Handles HOTKEYS HELP: lists the subcommands with their syntax.
 fn hotkeys_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
@@ -181,7 +181,8 @@ static HOTKEYS_RESET: Command<Runner> = Command {
     run: Runner::Server(hotkeys_reset),
     ..Command::DEFAULT
 };
-/// Handles HOTKEYS RESET. It is an error while a session is active.
+/// Handles HOTKEYS RESET: removes the session and the counts of the windows. Replies with an error
+/// while a session is active.
 fn hotkeys_reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let line = "ERR hotkey tracking session in progress, stop tracking first";
     ctx.shared.engine.hot_keys.reset(ctx.now_ms).map_err(|InProgress| CommandError::Line(line))?;
@@ -216,8 +217,8 @@ static HOTKEYS_START: Command<Runner> = Command {
     run: Runner::Server(hotkeys_start),
     ..Command::DEFAULT
 };
-/// Handles HOTKEYS START METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio].
-/// SLOTS is an error, because it is only for cluster nodes.
+/// Handles HOTKEYS START METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio]:
+/// begins a session. SLOTS is an error, because only cluster nodes support it.
 fn hotkeys_start(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let in_progress = CommandError::Line("ERR hotkey tracking session already in progress");
     if ctx.shared.engine.hot_keys.is_active(ctx.now_ms) {
@@ -293,7 +294,7 @@ static HOTKEYS_STOP: Command<Runner> = Command {
     run: Runner::Server(hotkeys_stop),
     ..HOTKEYS_RESET
 };
-/// Handles HOTKEYS STOP. Without an active session it is an error.
+/// Handles HOTKEYS STOP: ends the active session. Replies with an error if no session is active.
 fn hotkeys_stop(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     if !ctx.shared.engine.hot_keys.stop(totals(ctx.shared), ctx.now_ms) {
         return Err(CommandError::Line("ERR no hotkey tracking session in progress"));
@@ -302,7 +303,8 @@ fn hotkeys_stop(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
     Ok(())
 }
 
-/// Returns the process' CPU times and network bytes so far.
+/// Returns the CPU times of the process and the bytes of its clients' traffic, for a session's
+/// report. The bytes are counted since the start or CONFIG RESETSTAT.
 fn totals(shared: &Shared) -> Totals {
     let (user, system) = crate::process::cpu_time();
     let threads = &shared.engine.threads;

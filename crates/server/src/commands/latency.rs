@@ -11,10 +11,10 @@ use engine::threads::Threads;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&LATENCY];
 
-/// The flags of the subcommands.
+/// The flags of the LATENCY subcommands.
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
 
 static LATENCY: Command<Runner> = Command {
@@ -46,7 +46,7 @@ static LATENCY_HELP: Command<Runner> = Command {
     run: Runner::Server(latency_help),
     ..Command::HELP
 };
-/// Handles LATENCY HELP.
+/// Handles LATENCY HELP: lists the subcommands with their syntax.
 fn latency_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
@@ -89,8 +89,8 @@ static LATENCY_HISTOGRAM: Command<Runner> = Command {
     run: Runner::Server(latency_histogram),
     ..Command::DEFAULT
 };
-/// Handles LATENCY HISTOGRAM [command ...]. Unknown commands are ignored; a container stands for
-/// its subcommands.
+/// Handles LATENCY HISTOGRAM [command ...]: replies with histograms of the execution times. Unknown
+/// commands are ignored; the name of a container (CONFIG) selects all its subcommands.
 fn latency_histogram(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_histograms(ctx, args, Threads::times_of);
     Ok(())
@@ -104,15 +104,16 @@ static LATENCY_END_TO_END: Command<Runner> = Command {
     run: Runner::Server(latency_end_to_end),
     ..LATENCY_HISTOGRAM
 };
-/// Handles LATENCY END-TO-END [command ...]: replies like LATENCY HISTOGRAM. The times are from the
-/// arrival of a request until its reply is sent.
+/// Handles LATENCY END-TO-END [command ...]: replies like LATENCY HISTOGRAM, but with the times
+/// from the arrival of a request until its reply is sent.
 fn latency_end_to_end(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_histograms(ctx, args, Threads::end_to_end_of);
     Ok(())
 }
 
-/// Replies with the histograms of the commands named from argument 2 on, or of all commands.
-/// `times_of` returns the times of a command.
+/// Replies with a histogram for each command that is named from argument 2 on, or for all commands
+/// if none is named. Commands without calls are left out. `times_of` returns the times of a
+/// command.
 fn reply_histograms(
     ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,
@@ -164,7 +165,7 @@ static LATENCY_DOCTOR: Command<Runner> = Command {
     run: Runner::Server(latency_doctor),
     ..Command::DEFAULT
 };
-/// Handles LATENCY DOCTOR.
+/// Handles LATENCY DOCTOR: replies with a report and advice in words.
 fn latency_doctor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let thresholds = &ctx.settings.thresholds;
     let at = ReportInput {
@@ -193,7 +194,7 @@ static LATENCY_GRAPH: Command<Runner> = Command {
     run: Runner::Server(latency_graph),
     ..Command::DEFAULT
 };
-/// Handles LATENCY GRAPH event.
+/// Handles LATENCY GRAPH event: replies with a drawing of the event's samples.
 fn latency_graph(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let Some(series) = ctx.shared.engine.latency_events.series_of(args.get(2)) else {
         return Err(CommandError::quoting("ERR No samples available for event '", args.get(2), "'"));
@@ -208,8 +209,8 @@ static LATENCY_HISTORY: Command<Runner> = Command {
     run: Runner::Server(latency_history),
     ..LATENCY_GRAPH
 };
-/// Handles LATENCY HISTORY event: replies with pairs of Unix time and milliseconds, oldest first.
-/// The reply for an unknown event is empty.
+/// Handles LATENCY HISTORY event: replies with the samples of an event, each a Unix time in seconds
+/// and a duration in milliseconds, oldest first. The reply for an unknown event is empty.
 fn latency_history(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let samples = ctx
         .shared
@@ -233,7 +234,7 @@ static LATENCY_LATEST: Command<Runner> = Command {
     run: Runner::Server(latency_latest),
     ..LATENCY_DOCTOR
 };
-/// Handles LATENCY LATEST.
+/// Handles LATENCY LATEST: replies with the newest and the largest sample of each event.
 fn latency_latest(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let all = ctx.shared.engine.latency_events.series();
     ctx.reply.array(all.len());
@@ -262,7 +263,8 @@ static LATENCY_RESET: Command<Runner> = Command {
     run: Runner::Server(latency_reset),
     ..Command::DEFAULT
 };
-/// Handles LATENCY RESET [event ...]: replies with the number of these events that had samples.
+/// Handles LATENCY RESET [event ...]: removes the samples of the named events, or of all. Replies
+/// with the number of events that had samples.
 fn latency_reset(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let latency_events = &ctx.shared.engine.latency_events;
     let count = match args.len() {

@@ -1,4 +1,4 @@
-//! MEMORY: the use of memory.
+//! MEMORY: reports on the memory that the server uses.
 
 use ::commands::table::{Acl, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError, generic};
@@ -12,7 +12,7 @@ mod doctor;
 
 use doctor::DoctorInput;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&MEMORY];
 
 static MEMORY: Command<Runner> = Command {
@@ -36,7 +36,8 @@ static MEMORY: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 
-/// MEMORY USAGE, a data command: it locks its key's shard and uses no state of the server.
+/// The record of MEMORY USAGE. It is a data command: it locks the shard of its key and uses no
+/// state of the server.
 static MEMORY_USAGE: Command<Runner> = generic::MEMORY_USAGE.run_by(Runner::Data(generic::MEMORY_USAGE.run));
 
 static MEMORY_DOCTOR: Command<Runner> = Command {
@@ -52,7 +53,7 @@ static MEMORY_DOCTOR: Command<Runner> = Command {
     run: Runner::Server(memory_doctor),
     ..Command::DEFAULT
 };
-/// Handles MEMORY DOCTOR.
+/// Handles MEMORY DOCTOR: replies with a report on unusual memory use.
 fn memory_doctor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let around = DoctorInput {
         clients: ctx.shared.engine.threads.sum(|stats| &stats.clients),
@@ -71,7 +72,7 @@ static MEMORY_HELP: Command<Runner> = Command {
     run: Runner::Server(memory_help),
     ..Command::HELP
 };
-/// Handles MEMORY HELP.
+/// Handles MEMORY HELP: lists the subcommands with their syntax.
 fn memory_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
@@ -105,7 +106,7 @@ static MEMORY_MALLOC_STATS: Command<Runner> = Command {
     run: Runner::Server(memory_malloc_stats),
     ..Command::DEFAULT
 };
-/// Handles MEMORY MALLOC-STATS.
+/// Handles MEMORY MALLOC-STATS: replies with the statistics of the allocator as text.
 fn memory_malloc_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.verbatim(*b"txt", structures::alloc::stats_text().as_bytes());
     Ok(())
@@ -124,7 +125,7 @@ static MEMORY_PURGE: Command<Runner> = Command {
     run: Runner::Server(memory_purge),
     ..Command::DEFAULT
 };
-/// Handles MEMORY PURGE.
+/// Handles MEMORY PURGE: returns free memory of the heap to the system.
 fn memory_purge(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     structures::alloc::purge();
     ctx.reply.ok();
@@ -144,8 +145,8 @@ static MEMORY_STATS: Command<Runner> = Command {
     run: Runner::Server(memory_stats),
     ..Command::DEFAULT
 };
-/// Handles MEMORY STATS: replies with Redis' fields in its order. Fields without a counterpart here
-/// are 0.
+/// Handles MEMORY STATS: replies with the fields of Redis in its order. Fields that have no
+/// counterpart in this server are 0.
 fn memory_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let figures = MemoryFigures::now(ctx.shared);
     let keyspace = &ctx.shared.engine.keyspace;

@@ -40,7 +40,7 @@ use crate::connection_pool::{ConnectionPool, Encryption, Stream, Target};
 use crate::context::{Runner, ServerCtx, unix_ms};
 use crate::shared::Shared;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&MIGRATE];
 
 const KEY: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
@@ -133,11 +133,11 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
     Ok(())
 }
 
-/// The options for connections to other servers.
+/// The options of the server for connections to other servers.
 struct ConnectionOptions {
     source: Vec<u8>,
     encryption: Encryption,
-    /// The TLS configuration of encrypted connections.
+    /// The TLS configuration if connections are encrypted.
     tls: Option<Arc<ClientConfig>>,
 }
 
@@ -158,26 +158,27 @@ struct MigrateRequest<'a> {
     timeout: Duration,
     copy: bool,
     existing: Existing,
-    /// The arguments for AUTH on the target: a password, or a user and a password.
+    /// The arguments for AUTH on the target: a password, or a user and a password. `None` sends no
+    /// AUTH.
     credentials: Option<Vec<&'a [u8]>>,
-    /// The indexes of the arguments that are keys.
+    /// The indexes of those arguments of MIGRATE that are keys.
     keys: std::ops::Range<usize>,
 }
 
 /// The treatment of a key that already exists on the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Existing {
-    /// The target's key stays, and the target rejects the new one.
+    /// The target's key stays, and the target rejects the migrated key.
     Kept,
     /// The target's key is replaced (REPLACE).
     Replaced,
 }
 
-/// Timeout in milliseconds that replaces a timeout of 0 or less.
+/// Timeout in milliseconds that is used if the client gives a timeout of 0 or less.
 const TIMEOUT_MS_DEFAULT: u64 = 1000;
 
 impl<'a> MigrateRequest<'a> {
-    /// Parses the arguments.
+    /// Parses the arguments of MIGRATE.
     fn parse(args: &Args<'a>, way: ConnectionOptions) -> Result<Self, CommandError> {
         let (mut copy, mut existing, mut credentials, mut keys) = (false, Existing::Kept, None, 3..4);
         let mut at = 6;
@@ -228,7 +229,7 @@ struct SerializedKey<'a> {
 }
 
 impl<'a> SerializedKey<'a> {
-    /// Serializes the value of `key`, if the key exists.
+    /// Serializes the value of `key`; `None` if the key does not exist.
     fn serialize(data: &mut DataAccess<'_, '_>, db: usize, key: Key<'a>) -> Option<Self> {
         data.with_key(db, key, |view, _| {
             let entry = view.get(key)?;
@@ -250,7 +251,8 @@ impl<'a> SerializedKey<'a> {
         entry.expiry_ms() == self.expiry_ms && dump::dump(&entry.view(), Compression::Lzf) == self.payload
     }
 
-    /// Removes the key if its value is still the serialized one. Returns true if it did.
+    /// Removes the key here if its value and expiry are still those that were serialized. Returns
+    /// true if the key was removed.
     fn remove_if_unchanged(&self, data: &mut DataAccess<'_, '_>, db: usize) -> bool {
         data.with_key(db, self.key, |view, effects| {
             if !view.peek(self.key).is_some_and(|entry| self.is_of(&entry)) {
@@ -317,15 +319,15 @@ fn resend_changed(
     delivery.failure
 }
 
-/// The result of sending keys.
+/// The result of sending RESTORE requests to the target.
 struct SendResult {
     /// For each request, true if the target executed it.
     taken: Vec<bool>,
-    /// The first failure.
+    /// The first failure; `None` if the target executed all requests.
     failure: Option<Failure>,
 }
 
-/// The reason why not all keys were transferred.
+/// The reason why not all keys were migrated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Failure {
     Connecting,
@@ -353,8 +355,8 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// Sends all serialized keys. If a connection from the pool turns out to be closed, takes the next
-/// one or opens a new one.
+/// Sends the serialized keys `parcels` to the target. If a connection from the pool turns out to be
+/// closed, takes the next one or opens a new one.
 fn deliver(pool: &ConnectionPool, order: &MigrateRequest<'_>, parcels: &[SerializedKey<'_>]) -> SendResult {
     let now_ms = unix_ms();
     loop {
@@ -385,11 +387,11 @@ struct Link {
     timed_out: bool,
 }
 
-/// Maximum length of a reply line that is read, in bytes.
+/// Maximum length of a reply line of the target, in bytes.
 const ANSWER_LEN_BYTES_MAX: u64 = 64 * 1024;
 
 impl Link {
-    /// Takes a connection of the pool, or opens a new one.
+    /// Takes a connection to the target from the pool, or opens a new one.
     fn open(pool: &ConnectionPool, order: &MigrateRequest<'_>) -> Result<Self, Failure> {
         let target = order.target.clone();
         let link = match pool.take(&target) {
@@ -409,8 +411,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Authenticates, selects the database if necessary, and sends all `requests` together. Then
-    /// reads all replies.
+    /// Sends AUTH and SELECT, if they are necessary, and all `requests` together. Then reads all
+    /// replies.
     fn exchange(&mut self, requests: Vec<Vec<&[u8]>>, order: &MigrateRequest<'_>) -> SendResult {
         let count = requests.len();
         let mut delivery = SendResult { taken: vec![false; count], failure: None };
@@ -456,8 +458,8 @@ impl Link {
         delivery
     }
 
-    /// Reads the next reply, which is one line. Returns the text of an error reply; `None` for any
-    /// other reply.
+    /// Reads the next reply of the target, which is one line. Returns the text of an error reply;
+    /// `None` for any other reply.
     fn answer(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         (&mut self.stream).take(ANSWER_LEN_BYTES_MAX).read_until(b'\n', &mut line)?;
@@ -475,8 +477,8 @@ impl Link {
         self.timed_out = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
     }
 
-    /// Returns the connection to the pool for the next command, or closes it after a failure to
-    /// write or read.
+    /// Returns the connection to the pool for later commands. Closes it instead if `delivery`
+    /// reports a failure to write or read.
     fn close(self, pool: &ConnectionPool, delivery: &SendResult) {
         if !matches!(delivery.failure, Some(Failure::Writing | Failure::Reading)) {
             pool.keep(self.target, self.stream.into_inner(), self.db);

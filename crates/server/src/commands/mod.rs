@@ -1,4 +1,4 @@
-//! Commands about the server and its connections.
+//! Commands about the server and its connections. Commands about keys are in the crate `commands`.
 
 use std::sync::Arc;
 
@@ -33,7 +33,8 @@ pub mod server;
 pub mod slowlog;
 pub mod wait;
 
-/// Returns all server commands.
+/// Returns the commands of this crate: those whose handlers use the state of the server, and DUMP
+/// and RESTORE.
 pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
     [
         acl::COMMANDS,
@@ -74,7 +75,8 @@ pub fn is_command(name: &str) -> bool {
     data.chain(engines).chain(all().map(|command| command.name)).any(|known| known == name)
 }
 
-/// Builds the table of all commands, and the handlers of this crate by their numbers in it.
+/// Builds the table of all commands. Also returns the handlers of server commands; a command's
+/// record in the table holds the index of its handler.
 pub fn table() -> (CommandTable, Arc<[ServerHandler]>) {
     let handlers = Handlers::default();
     let own = all().map(|command| handlers.register(command));
@@ -88,7 +90,8 @@ fn container(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Co
     Err(CommandError::WrongArity(ctx.registered.full_name))
 }
 
-/// Replies to a container's HELP: for each subcommand its syntax, then its lines, indented.
+/// Replies to HELP of a container command, such as CONFIG: for each subcommand its syntax, then its
+/// lines of explanation, indented.
 pub fn help(ctx: &mut ServerCtx<'_, '_, '_>, container: &str, subcommands: &[(&str, &[&str])]) {
     ::commands::help::reply_help(&mut ctx.reply, container, subcommands);
 }
@@ -137,19 +140,19 @@ mod tests {
         }
     }
 
-    /// Returns the tokens of an argument and of all arguments within.
+    /// Returns the token of an argument, and the tokens of all arguments nested in it.
     fn tokens(arg: &Arg) -> Vec<&'static str> {
         arg.token.into_iter().chain(arg.args.iter().flat_map(tokens)).collect()
     }
 
-    /// Returns the tokens of arguments that are newer than Redis 6.2.
+    /// Returns the tokens of those arguments that are newer than Redis 6.2.
     fn newer_tokens(args: &[Arg]) -> Vec<&'static str> {
         let of = |arg: &Arg| if is_newer(arg.since) { tokens(arg) } else { newer_tokens(arg.args) };
         args.iter().flat_map(of).collect()
     }
 
-    /// Returns true if neither Redis 6.2 nor Valkey 7.2 has what is known since `since`. No version
-    /// means a first version.
+    /// Returns true if `since` is newer than Redis 6.2 or Valkey 7.2. `None` means that a first
+    /// version had the feature.
     fn is_newer(since: Option<&str>) -> bool {
         let since = since.map(|text| ServerVersion::parse(text).expect("it is a version"));
         since.is_some_and(|since| since > KnownSince::ALL.redis)

@@ -1,5 +1,5 @@
-//! MODULE on a server without modules. As in Redis, loading and unloading require
-//! `enable-module-command`; then they fail.
+//! MODULE on a server without modules. As in Redis, MODULE LOAD, LOADEX and UNLOAD require
+//! `enable-module-command`. If it permits them, they fail, because this server has no modules.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
@@ -9,7 +9,7 @@ use crate::config::table::security;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&MODULE];
 
 static MODULE: Command<Runner> = Command {
@@ -55,7 +55,7 @@ static MODULE_LOAD: Command<Runner> = Command {
     run: Runner::Server(module_load),
     ..MODULE_LIST
 };
-/// Handles MODULE LOAD path [arg ...].
+/// Handles MODULE LOAD path [arg ...] and MODULE LOADEX: always an error.
 fn module_load(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     check_permitted(ctx)?;
     tracing::warn!("MODULE LOAD refused: this server has no modules");
@@ -83,7 +83,7 @@ static MODULE_UNLOAD: Command<Runner> = Command {
     run: Runner::Server(module_unload),
     ..MODULE_LOAD
 };
-/// Handles MODULE UNLOAD name.
+/// Handles MODULE UNLOAD name: always an error.
 fn module_unload(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     check_permitted(ctx)?;
     Err(CommandError::Line("ERR Error unloading module: no such module with that name"))
@@ -109,7 +109,7 @@ static MODULE_HELP: Command<Runner> = Command {
     run: Runner::Server(module_help),
     ..MODULE_LIST
 };
-/// Handles MODULE HELP.
+/// Handles MODULE HELP: lists the subcommands with their syntax.
 fn module_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let subcommands: &[(&str, &[&str])] = &[
         ("LIST", &["List the modules. The list is empty, because Saker has no modules."]),

@@ -1,12 +1,12 @@
-//! MONITOR: turns a client into a monitor. The lines for monitors are made in
-//! `engine::publish::monitor`.
+//! MONITOR: turns a client into a monitor, which receives a line for each executed command.
+//! `engine::publish::monitor` formats the lines.
 
 use ::commands::table::{Acl, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
 use crate::context::{Runner, ServerCtx};
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&MONITOR];
 
 static MONITOR: Command<Runner> = Command {
@@ -21,8 +21,8 @@ static MONITOR: Command<Runner> = Command {
     run: Runner::Server(monitor),
     ..Command::DEFAULT
 };
-/// Handles MONITOR: replies OK, then a line for each command until RESET or the end of the
-/// connection.
+/// Handles MONITOR: replies OK, then with a line for each command of any client, until RESET or the
+/// end of the connection.
 fn monitor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.session.in_exec {
         return Err(CommandError::Line("ERR MONITOR isn't allowed for DENY BLOCKING client"));

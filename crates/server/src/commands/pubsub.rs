@@ -9,7 +9,7 @@ use engine::session::Flow;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[
     &PSUBSCRIBE,
     &PUBLISH,
@@ -22,8 +22,8 @@ pub static COMMANDS: &[&Command<Runner>] = &[
     &UNSUBSCRIBE,
 ];
 
-/// Subscribes the client to the channel or pattern in each argument, and confirms each
-/// subscription.
+/// Subscribes the client to the channel or pattern in each argument. Writes one confirmation for
+/// each; `word` is its first element.
 fn subscribe_to(
     ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,
@@ -37,8 +37,9 @@ fn subscribe_to(
     Ok(())
 }
 
-/// Unsubscribes the client from the channel or pattern in each argument and confirms each. Without
-/// arguments, unsubscribes from all of this kind.
+/// Unsubscribes the client from the channel or pattern in each argument, and writes one
+/// confirmation for each. Without arguments, unsubscribes from all channels, patterns or shard
+/// channels, as `kind` states.
 fn unsubscribe_from(
     ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,
@@ -60,7 +61,7 @@ fn unsubscribe_from(
 }
 
 /// Publishes a message, and replies with the number of its receivers. If the subscribers' queues
-/// are full, the client waits before its next request.
+/// are full, the client's next request waits until they have room.
 fn publish_to(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>, kind: Kind) -> Result<(), CommandError> {
     let unit = (ctx.session.db(), ctx.data.unit);
     let published = ctx.data.commit.publish(unit, kind, args);
@@ -116,7 +117,7 @@ static SUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(subscribe),
     ..Command::DEFAULT
 };
-/// Handles SUBSCRIBE channel [channel …].
+/// Handles SUBSCRIBE channel [channel …]: see [`subscribe_to`].
 fn subscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     subscribe_to(ctx, args, Kind::Channel, "subscribe")
 }
@@ -128,7 +129,7 @@ static PSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(psubscribe),
     ..SUBSCRIBE
 };
-/// Handles PSUBSCRIBE pattern [pattern …].
+/// Handles PSUBSCRIBE pattern [pattern …]: see [`subscribe_to`].
 fn psubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     subscribe_to(ctx, args, Kind::Pattern, "psubscribe")
 }
@@ -142,7 +143,7 @@ static SSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(ssubscribe),
     ..SUBSCRIBE
 };
-/// Handles SSUBSCRIBE shardchannel [shardchannel …].
+/// Handles SSUBSCRIBE shardchannel [shardchannel …]: see [`subscribe_to`].
 fn ssubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.session.in_exec {
         return Err(CommandError::Line("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
@@ -161,7 +162,7 @@ static UNSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(unsubscribe),
     ..SUBSCRIBE
 };
-/// Handles UNSUBSCRIBE [channel …].
+/// Handles UNSUBSCRIBE [channel …]: see [`unsubscribe_from`].
 fn unsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     unsubscribe_from(ctx, args, Kind::Channel, "unsubscribe")
 }
@@ -173,7 +174,7 @@ static PUNSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(punsubscribe),
     ..UNSUBSCRIBE
 };
-/// Handles PUNSUBSCRIBE [pattern …].
+/// Handles PUNSUBSCRIBE [pattern …]: see [`unsubscribe_from`].
 fn punsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     unsubscribe_from(ctx, args, Kind::Pattern, "punsubscribe")
 }
@@ -187,7 +188,7 @@ static SUNSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(sunsubscribe),
     ..UNSUBSCRIBE
 };
-/// Handles SUNSUBSCRIBE [shardchannel …].
+/// Handles SUNSUBSCRIBE [shardchannel …]: see [`unsubscribe_from`].
 fn sunsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     unsubscribe_from(ctx, args, Kind::Shard, "sunsubscribe")
 }
@@ -264,7 +265,8 @@ static PUBSUB_CHANNELS: Command<Runner> = Command {
     run: Runner::Server(pubsub_channels),
     ..Command::DEFAULT
 };
-/// Handles PUBSUB CHANNELS [pattern].
+/// Handles PUBSUB CHANNELS [pattern]: replies with the channels that have subscribers and match the
+/// pattern.
 fn pubsub_channels(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     list_channels(ctx, args, Kind::Channel)
 }
@@ -282,7 +284,8 @@ static PUBSUB_NUMSUB: Command<Runner> = Command {
     run: Runner::Server(pubsub_numsub),
     ..Command::DEFAULT
 };
-/// Handles PUBSUB NUMSUB [channel …]: replies with pairs in a flat array.
+/// Handles PUBSUB NUMSUB [channel …]: replies with a flat array of channels and their numbers of
+/// subscribers.
 fn pubsub_numsub(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     count_subscribers(ctx, args, Kind::Channel)
 }
@@ -299,7 +302,8 @@ static PUBSUB_NUMPAT: Command<Runner> = Command {
     run: Runner::Server(pubsub_numpat),
     ..Command::DEFAULT
 };
-/// Handles PUBSUB NUMPAT.
+/// Handles PUBSUB NUMPAT: replies with the number of different patterns that clients are subscribed
+/// to.
 fn pubsub_numpat(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(ctx.shared.engine.pubsub.pattern_count() as i64);
     Ok(())
@@ -312,7 +316,8 @@ static PUBSUB_SHARDCHANNELS: Command<Runner> = Command {
     run: Runner::Server(pubsub_shardchannels),
     ..PUBSUB_CHANNELS
 };
-/// Handles PUBSUB SHARDCHANNELS [pattern].
+/// Handles PUBSUB SHARDCHANNELS [pattern]: replies with the shard channels that have subscribers
+/// and match the pattern.
 fn pubsub_shardchannels(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     list_channels(ctx, args, Kind::Shard)
 }
@@ -325,7 +330,8 @@ static PUBSUB_SHARDNUMSUB: Command<Runner> = Command {
     run: Runner::Server(pubsub_shardnumsub),
     ..PUBSUB_NUMSUB
 };
-/// Handles PUBSUB SHARDNUMSUB [shardchannel …]: replies with pairs in a flat array.
+/// Handles PUBSUB SHARDNUMSUB [shardchannel …]: replies with a flat array of shard channels and
+/// their numbers of subscribers.
 fn pubsub_shardnumsub(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     count_subscribers(ctx, args, Kind::Shard)
 }
@@ -336,7 +342,7 @@ static PUBSUB_HELP: Command<Runner> = Command {
     run: Runner::Server(pubsub_help),
     ..Command::HELP
 };
-/// Handles PUBSUB HELP.
+/// Handles PUBSUB HELP: lists the subcommands with their syntax.
 fn pubsub_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,

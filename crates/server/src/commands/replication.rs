@@ -1,5 +1,5 @@
-//! Commands of replicas: the handshake, the requests for synchronisation, and the choice of the
-//! primary, by REPLICAOF or by a failover.
+//! Commands of replicas: their handshake, their requests for a sync, and the choice of the primary,
+//! by REPLICAOF or by a failover.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
@@ -15,7 +15,7 @@ use crate::random::random_repl_id;
 use crate::replication::upstream::PrimaryAddress;
 use crate::shared::Shared;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&FAILOVER, &PSYNC, &REPLCONF, &REPLICAOF, &SLAVEOF, &SYNC];
 
 static PSYNC: Command<Runner> = Command {
@@ -32,7 +32,8 @@ static PSYNC: Command<Runner> = Command {
     run: Runner::Server(psync),
     ..Command::DEFAULT
 };
-/// Handles PSYNC replicationid offset [FAILOVER]. The thread of replication replies.
+/// Handles PSYNC replicationid offset [FAILOVER]. The connection moves to the thread of
+/// replication, which replies.
 fn psync(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 && args.is(3, "FAILOVER") {
         take_over(ctx, args)?;
@@ -43,12 +44,11 @@ fn psync(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
     Ok(())
 }
 
-/// Makes this replica a primary, because its own primary requests that. What has arrived from the
-/// primary is applied first.
+/// Makes this replica a primary, because its own primary requests that by PSYNC FAILOVER. The bytes
+/// that have arrived from the primary are applied first.
 ///
 /// # Errors
-/// If this server is a primary, has another history, or became a replica for a failover of its own,
-/// which is not over.
+/// If this server is a primary, has another replication history, or is itself in a failover.
 fn take_over(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     let replication = &shared.replication;
@@ -86,15 +86,15 @@ static SYNC: Command<Runner> = Command {
     run: Runner::Server(sync),
     ..Command::DEFAULT
 };
-/// Handles SYNC. The thread of replication replies.
+/// Handles SYNC. The connection moves to the thread of replication, which replies.
 fn sync(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     require_primary(ctx)?;
     leave(ctx, Dialect::Sync, (b"?".to_vec(), -1));
     Ok(())
 }
 
-/// Returns an error on a replica that does not follow its primary: it has no stream to pass on.
-/// Also during a failover.
+/// Returns an error during a failover, and on a replica without a synchronized link to its primary:
+/// it has no stream to send to others.
 fn require_primary(ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     require_no_failover_for_sync(ctx.shared)?;
     match ctx.shared.replication.upstream.is_up() {
@@ -103,7 +103,8 @@ fn require_primary(ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     }
 }
 
-/// Returns an error during a failover, because another server writes the stream after it.
+/// Returns an error during a failover, because another server will write the replication stream
+/// after it.
 fn require_no_failover_for_sync(shared: &Shared) -> Result<(), CommandError> {
     match shared.replication.failover.is_on() {
         true => Err(CommandError::Line("NOMASTERLINK Can't SYNC while failing over")),
@@ -111,7 +112,8 @@ fn require_no_failover_for_sync(shared: &Shared) -> Result<(), CommandError> {
     }
 }
 
-/// Lets the connection move to the thread of replication, which answers the request.
+/// Moves the connection to the thread of replication, which answers the request. `history` is the
+/// replication id and offset that the replica names.
 fn leave(ctx: &mut ServerCtx<'_, '_, '_>, dialect: Dialect, history: (Vec<u8>, i64)) {
     ctx.shared.replication.arrivals.ask(ctx.session.id, dialect, history);
     ctx.session.flow = Flow::Leaving;
@@ -134,8 +136,8 @@ static REPLCONF: Command<Runner> = Command {
     run: Runner::Server(replconf),
     ..Command::DEFAULT
 };
-/// Handles REPLCONF option value [...]. A connection that does not follow the stream gets no reply
-/// to ACK and GETACK, as in Redis.
+/// Handles REPLCONF option value [...]: records the properties that a replica announces in its
+/// handshake. ACK and GETACK have no reply outside a transaction, as in Redis.
 fn replconf(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len().is_multiple_of(2) {
         return Err(CommandError::Syntax);
@@ -184,7 +186,8 @@ static SLAVEOF: Command<Runner> = Command {
     history: History::since("1.0.0").deprecated("5.0.0", "`REPLICAOF`"),
     ..REPLICAOF
 };
-/// Handles REPLICAOF host port, and REPLICAOF NO ONE. The link is opened after the reply.
+/// Handles REPLICAOF host port, and REPLICAOF NO ONE. The server connects to the new primary after
+/// the reply.
 fn replicaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     require_no_failover(ctx.shared)?;
     if args.is(1, "NO") && args.is(2, "ONE") {
@@ -214,7 +217,7 @@ fn replicaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Com
     Ok(())
 }
 
-/// Returns an error during a failover.
+/// Returns an error during a failover, for REPLICAOF.
 fn require_no_failover(shared: &Shared) -> Result<(), CommandError> {
     match shared.replication.failover.is_on() {
         true => Err(CommandError::Line("ERR REPLICAOF not allowed while failing over.")),
@@ -225,17 +228,17 @@ fn require_no_failover(shared: &Shared) -> Result<(), CommandError> {
 /// The result of a request to change the role.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RoleChange {
-    /// The role or the primary has changed.
+    /// The role or the primary was changed.
     Made,
-    /// The server had the requested role and primary already.
+    /// Nothing was changed: the server already had the requested role and primary.
     None,
 }
 
-/// Makes this server a replica of `primary`, or a primary for `None`. Waits for the exclusive
-/// ownership of the keyspace.
+/// Makes this server a replica of `primary`, or a primary if `primary` is `None`. Waits for the
+/// exclusive ownership of the keyspace.
 ///
 /// # Errors
-/// If a failover has begun.
+/// If a failover is in progress.
 fn change_role(
     ctx: &mut ServerCtx<'_, '_, '_>,
     primary: Option<PrimaryAddress>,
@@ -272,8 +275,8 @@ fn change_role(
     Ok(change)
 }
 
-/// Serves the clients that wait for keys which a snapshot has brought, at the end of this command:
-/// the stream would have done that, but it is over.
+/// Serves blocked clients whose keys have arrived with a snapshot, at the end of this command.
+/// Commands of the primary's stream usually serve them, but the stream has ended.
 fn serve_blocked(ctx: &mut ServerCtx<'_, '_, '_>) {
     ctx.data.commit.ready_all();
 }
@@ -283,7 +286,8 @@ fn log_request(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'_>, change: &str) {
     log_role(ctx, args, &format!("{change} (user request from"));
 }
 
-/// Logs a change of the role: `begin`, the client and the end of the parenthesis.
+/// Logs a change of the role: `begin`, a description of the client, and the end of the parenthesis
+/// that `begin` opens.
 fn log_role(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'_>, begin: &str) {
     let own: Vec<&[u8]> = args.from(0).collect();
     let client = client_line(ctx.shared, &ctx.session.info, &own);
@@ -312,8 +316,8 @@ static FAILOVER: Command<Runner> = Command {
     run: Runner::Server(failover),
     ..Command::DEFAULT
 };
-/// Handles FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]. The reply comes when
-/// writes are paused; the rest follows.
+/// Handles FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]. Replies as soon as
+/// writes are paused; a thread of its own continues the failover.
 fn failover(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     if args.len() == 2 && args.is(1, "ABORT") {
@@ -343,7 +347,7 @@ fn failover(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
     Ok(())
 }
 
-/// Parses the words of FAILOVER, in any order as in Redis.
+/// Parses the arguments of FAILOVER, which may be in any order, as in Redis.
 fn failover_request(args: &Args<'_>) -> Result<FailoverRequest, CommandError> {
     let mut request = FailoverRequest::default();
     let mut at = 1;

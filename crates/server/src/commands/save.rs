@@ -16,10 +16,10 @@ use crate::persistence::{self, aof};
 use crate::shutdown::ShutdownOptions;
 use crate::snapshots::{BeginResult, Cancelled};
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&BGREWRITEAOF, &BGSAVE, &LASTSAVE, &SAVE, &SHUTDOWN];
 
-/// The error while a save is in progress.
+/// The error of SAVE and BGSAVE while a save is in progress.
 const IN_PROGRESS: CommandError = CommandError::Line("ERR Background save already in progress");
 
 static SAVE: Command<Runner> = Command {
@@ -34,7 +34,8 @@ static SAVE: Command<Runner> = Command {
     run: Runner::Server(save),
     ..Command::DEFAULT
 };
-/// Handles SAVE. The clients of this I/O thread wait until the save ends, all others continue.
+/// Handles SAVE: saves a snapshot before the reply. All clients of this I/O thread wait until the
+/// save ends; clients of other threads continue.
 fn save(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     if shared.persistence.is_saving() {
@@ -123,7 +124,8 @@ static BGREWRITEAOF: Command<Runner> = Command {
     run: Runner::Server(bgrewriteaof),
     ..Command::DEFAULT
 };
-/// Handles BGREWRITEAOF. In a transaction the rewrite begins after EXEC.
+/// Handles BGREWRITEAOF: rewrites the append-only file in the background. In a transaction the
+/// rewrite begins after EXEC.
 fn bgrewriteaof(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     let asked = match ctx.session.in_exec {
@@ -153,14 +155,16 @@ static LASTSAVE: Command<Runner> = Command {
     run: Runner::Server(lastsave),
     ..Command::DEFAULT
 };
-/// Handles LASTSAVE: Unix seconds of the last save, or of the server's start if there was none.
+/// Handles LASTSAVE: replies with the time of the last successful save in Unix seconds, or of the
+/// server's start if there was none.
 fn lastsave(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(ctx.shared.persistence.figures().record.last_save_s);
     Ok(())
 }
 
-/// Requests a shutdown that waits for replicas, on a thread of its own, and blocks the client until
-/// the server ends or the request is given up. A request that is pending already is joined.
+/// Starts a thread that waits for replicas and then ends the server, and blocks the client until
+/// then. If such a shutdown is already pending, only blocks the client. SHUTDOWN ABORT or an error
+/// unblocks it.
 fn wait_with_request(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>, wish: ShutdownOptions) {
     let shared = ctx.shared;
     let wait = KeylessWait {

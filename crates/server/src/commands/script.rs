@@ -1,4 +1,4 @@
-//! SCRIPT: the script cache, the debug mode, and killing a running script.
+//! SCRIPT: the script cache, the debug mode of a connection, and the end of a running script.
 
 use std::thread;
 
@@ -14,7 +14,7 @@ use crate::context::Runner;
 use crate::context::ServerCtx;
 use crate::scripting::compiler::compile;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&SCRIPT];
 
 static SCRIPT: Command<Runner> = Command {
@@ -53,7 +53,8 @@ static SCRIPT_EXISTS: Command<Runner> = Command {
     run: Runner::Server(script_exists),
     ..Command::DEFAULT
 };
-/// Handles SCRIPT EXISTS sha1 [sha1 ...]: replies 1 or 0 for each.
+/// Handles SCRIPT EXISTS sha1 [sha1 ...]: replies 1 for each script in the cache, and 0 for each
+/// other digest.
 fn script_exists(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.array(args.len() - 2);
     for digest in args.from(2) {
@@ -76,7 +77,7 @@ static SCRIPT_FLUSH: Command<Runner> = Command {
     run: Runner::Server(script_flush),
     ..SCRIPT_EXISTS
 };
-/// Handles SCRIPT FLUSH [ASYNC | SYNC].
+/// Handles SCRIPT FLUSH [ASYNC | SYNC]: removes all scripts from the cache.
 fn script_flush(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 || args.len() == 3 && !args.is(2, "SYNC") && !args.is(2, "ASYNC") {
         return Err(CommandError::Line("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
@@ -104,7 +105,8 @@ static SCRIPT_LOAD: Command<Runner> = Command {
     run: Runner::Server(script_load),
     ..SCRIPT_EXISTS
 };
-/// Handles SCRIPT LOAD script: compiles it and replies with its digest.
+/// Handles SCRIPT LOAD script: compiles the script, adds it to the cache and replies with its
+/// digest.
 fn script_load(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let body = args.get(2);
     let sha = Sha::of(body);
@@ -126,7 +128,7 @@ static SCRIPT_SHOW: Command<Runner> = Command {
     run: Runner::Server(script_show),
     ..SCRIPT_EXISTS
 };
-/// Handles SCRIPT SHOW sha1: replies with the script's text.
+/// Handles SCRIPT SHOW sha1: replies with the text of the script with this digest.
 fn script_show(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let script = Sha::parse(args.get(2)).and_then(|sha| ctx.shared.script_cache.find(&sha));
     let script = script.ok_or(CommandError::Line("NOSCRIPT No matching script. Please use EVAL."))?;
@@ -149,7 +151,7 @@ static SCRIPT_DEBUG: Command<Runner> = Command {
     run: Runner::Server(script_debug),
     ..SCRIPT_EXISTS
 };
-/// Handles SCRIPT DEBUG YES|SYNC|NO.
+/// Handles SCRIPT DEBUG YES|SYNC|NO: turns the debugging of this connection's scripts on or off.
 fn script_debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.reply.len_bytes_ahead() > 0 {
         return Err(CommandError::Line("ERR SCRIPT DEBUG must be called outside a pipeline"));
@@ -178,13 +180,13 @@ static SCRIPT_KILL: Command<Runner> = Command {
     run: Runner::Server(script_kill),
     ..SCRIPT_EXISTS
 };
-/// Handles SCRIPT KILL. It ends scripts, not functions.
+/// Handles SCRIPT KILL: requests the end of the running script. Functions are not ended.
 fn script_kill(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     kill(ctx, ScriptKind::Script)
 }
 
 /// Handles SCRIPT KILL and FUNCTION KILL: requests the end of all busy scripts of a kind, except
-/// those that have written.
+/// those that have written. Replies with an error if there is no such script.
 pub(super) fn kill(ctx: &mut ServerCtx<'_, '_, '_>, kind: ScriptKind) -> Result<(), CommandError> {
     let scripts = &ctx.shared.engine.scripts;
     match scripts.kill(kind) {
@@ -213,7 +215,7 @@ static SCRIPT_HELP: Command<Runner> = Command {
     run: Runner::Server(script_help),
     ..SCRIPT_EXISTS
 };
-/// Handles SCRIPT HELP.
+/// Handles SCRIPT HELP: lists the subcommands with their syntax.
 fn script_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,

@@ -9,7 +9,7 @@ use crate::context::ServerCtx;
 use crate::replication::table::{Row, rows};
 use crate::replication::upstream::LinkPhase;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LOLWUT, &ROLE, &TIME];
 
 static INFO: Command<Runner> = Command {
@@ -26,7 +26,7 @@ static INFO: Command<Runner> = Command {
     run: Runner::Server(info),
     ..Command::DEFAULT
 };
-/// Handles INFO [section ...].
+/// Handles INFO [section ...]: replies with the fields of the sections as text.
 fn info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let asked: Vec<String> =
         args.from(1).map(|section| String::from_utf8_lossy(section).to_ascii_lowercase()).collect();

@@ -8,17 +8,17 @@ use engine::stats::command_log::Kind;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&COMMANDLOG, &SLOWLOG];
 
-/// The flags of the subcommands.
+/// The flags of the SLOWLOG and COMMANDLOG subcommands.
 const FLAGS: Flags = Flags::ADMIN.union(Flags::LOADING).union(Flags::STALE);
-/// The ACL categories of the subcommands.
+/// The ACL categories of the SLOWLOG and COMMANDLOG subcommands.
 const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
 /// Default number of entries in the reply of SLOWLOG GET.
 const SHOWN: usize = 10;
 
-/// The description of the argument `type`, which selects a log.
+/// The description of the argument `type`, which selects one of the three logs.
 const TYPE: Arg =
     Arg::one_of("type", &[Arg::string("slow"), Arg::string("large-request"), Arg::string("large-reply")]);
 
@@ -37,7 +37,7 @@ static COMMANDLOG: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 
-/// Parses argument `at` as the kind of a log: `slow`, `large-request` or `large-reply`.
+/// Parses argument `at` as the name of a log: `slow`, `large-request` or `large-reply`.
 fn kind(args: &Args<'_>, at: usize) -> Result<Kind, CommandError> {
     match args.get(at).to_ascii_lowercase().as_slice() {
         b"slow" => Ok(Kind::Slow),
@@ -49,7 +49,7 @@ fn kind(args: &Args<'_>, at: usize) -> Result<Kind, CommandError> {
     }
 }
 
-/// Parses argument `at` as a number of entries; -1 means all entries.
+/// Parses argument `at` as a number of entries; -1 means all entries and becomes `usize::MAX`.
 fn count(args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
     match args.integer(at) {
         Ok(-1) => Ok(usize::MAX),
@@ -90,7 +90,7 @@ static COMMANDLOG_GET: Command<Runner> = Command {
     run: Runner::Server(commandlog_get),
     ..Command::DEFAULT
 };
-/// Handles COMMANDLOG GET count type.
+/// Handles COMMANDLOG GET count type: replies with the newest entries of a log.
 fn commandlog_get(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let count = count(args, 2)?;
     show(ctx, kind(args, 3)?, count);
@@ -103,7 +103,7 @@ static COMMANDLOG_HELP: Command<Runner> = Command {
     run: Runner::Server(commandlog_help),
     ..Command::HELP
 };
-/// Handles COMMANDLOG HELP.
+/// Handles COMMANDLOG HELP: lists the subcommands with their syntax.
 fn commandlog_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
@@ -138,7 +138,7 @@ static COMMANDLOG_LEN: Command<Runner> = Command {
     run: Runner::Server(commandlog_len),
     ..Command::DEFAULT
 };
-/// Handles COMMANDLOG LEN type.
+/// Handles COMMANDLOG LEN type: replies with the number of entries of a log.
 fn commandlog_len(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let len = ctx.shared.engine.command_logs.len(kind(args, 2)?);
     ctx.reply.integer(len as i64);
@@ -159,7 +159,7 @@ static COMMANDLOG_RESET: Command<Runner> = Command {
     run: Runner::Server(commandlog_reset),
     ..Command::DEFAULT
 };
-/// Handles COMMANDLOG RESET type.
+/// Handles COMMANDLOG RESET type: removes all entries of a log.
 fn commandlog_reset(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.shared.engine.command_logs.reset(kind(args, 2)?);
     ctx.reply.ok();
@@ -188,7 +188,7 @@ static SLOWLOG_GET: Command<Runner> = Command {
     run: Runner::Server(slowlog_get),
     ..COMMANDLOG_GET
 };
-/// Handles SLOWLOG GET [count].
+/// Handles SLOWLOG GET [count]: replies with the newest entries of the log of slow commands.
 fn slowlog_get(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 {
         let line = "ERR unknown subcommand or wrong number of arguments for '{}'. Try SLOWLOG HELP.";
@@ -202,7 +202,7 @@ fn slowlog_get(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
 
 static SLOWLOG_HELP: Command<Runner> =
     Command { history: History::since("6.2.0"), run: Runner::Server(slowlog_help), ..COMMANDLOG_HELP };
-/// Handles SLOWLOG HELP.
+/// Handles SLOWLOG HELP: lists the subcommands with their syntax.
 fn slowlog_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
@@ -230,7 +230,7 @@ static SLOWLOG_LEN: Command<Runner> = Command {
     run: Runner::Server(slowlog_len),
     ..COMMANDLOG_LEN
 };
-/// Handles SLOWLOG LEN.
+/// Handles SLOWLOG LEN: replies with the number of entries of the log of slow commands.
 fn slowlog_len(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(ctx.shared.engine.command_logs.len(Kind::Slow) as i64);
     Ok(())
@@ -244,7 +244,7 @@ static SLOWLOG_RESET: Command<Runner> = Command {
     run: Runner::Server(slowlog_reset),
     ..COMMANDLOG_RESET
 };
-/// Handles SLOWLOG RESET.
+/// Handles SLOWLOG RESET: removes all entries of the log of slow commands.
 fn slowlog_reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.shared.engine.command_logs.reset(Kind::Slow);
     ctx.reply.ok();

@@ -1,4 +1,5 @@
-//! WAIT and WAITAOF: wait until replicas have a client's writes, or until they are safe on disk.
+//! WAIT and WAITAOF: wait until replicas have received a client's writes, or until the writes are
+//! synced to disks.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -14,34 +15,33 @@ use crate::config::table::persistence;
 use crate::context::{Runner, ServerCtx};
 use crate::shared::Shared;
 
-/// This group's commands.
+/// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&WAIT, &WAITAOF];
 
-/// The copies that a client waits for.
+/// The number of copies of its changes that a client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// WAIT: this number of replicas that have the changes.
+    /// WAIT: the number of replicas that have received the changes.
     Replicas(i64),
-    /// WAITAOF: the changes are synced here (1, or 0 if that does not matter), and on this number
-    /// of replicas.
+    /// WAITAOF: the copies that are synced to disk, on this server and on replicas.
     Synced {
-        /// The number of this server's files, 0 or 1.
+        /// The number of this server's append-only files to wait for: 0 or 1.
         local: i64,
-        /// The number of replicas.
+        /// The number of replicas to wait for.
         replicas: i64,
     },
 }
 
-/// The copies that there are.
+/// The number of copies of a client's changes that exist now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// The number of replicas that have the changes.
+    /// The number of replicas that have acknowledged the changes.
     Replicas(i64),
-    /// The numbers of this server's files and of replicas in which the changes are synced.
+    /// The copies that are synced to disk, on this server and on replicas.
     Synced {
-        /// The number of this server's files, 0 or 1.
+        /// The number of this server's append-only files with the changes: 0 or 1.
         local: i64,
-        /// The number of replicas.
+        /// The number of replicas with the changes on disk.
         replicas: i64,
     },
 }
@@ -54,7 +54,8 @@ impl Wanted {
         waits.then(|| Self::of(&waiter.args.args(shared.engine.keyspace.hasher())))
     }
 
-    /// Returns the wish in a request that was checked before.
+    /// Returns the numbers in the arguments of WAIT or WAITAOF. The caller has checked that they
+    /// are valid.
     fn of(args: &Args<'_>) -> Self {
         let number = |at| args.integer(at).unwrap_or(0);
         match args.len() {
@@ -63,8 +64,8 @@ impl Wanted {
         }
     }
 
-    /// Returns the log position up to which a client waits for copies: with WAIT that of its last
-    /// change, with WAITAOF also that of what it has seen.
+    /// Returns the log position up to which a client waits for copies. With WAIT it is the position
+    /// of the client's last change, with WAITAOF that of the last change it has seen.
     fn position(self, session: &Session) -> u64 {
         match self {
             Self::Replicas(_) => session.written_position(),
@@ -72,7 +73,7 @@ impl Wanted {
         }
     }
 
-    /// Returns the copies that there are now of all changes up to a position of the change log.
+    /// Returns the present number of copies of all changes up to `position` in the change log.
     pub fn copies(self, shared: &Shared, position: u64) -> Copies {
         match self {
             Self::Replicas(_) => Copies::Replicas(shared.replication.count_acked(position)),
@@ -83,7 +84,7 @@ impl Wanted {
         }
     }
 
-    /// Returns true if there are enough copies.
+    /// Returns true if `copies` reaches all numbers of `self`.
     pub fn has_enough(self, copies: Copies) -> bool {
         match (self, copies) {
             (Self::Replicas(wanted), Copies::Replicas(present)) => present >= wanted,
@@ -94,7 +95,8 @@ impl Wanted {
         }
     }
 
-    /// Counts a client that begins to wait.
+    /// Adds a client that begins to wait to the counts of clients that wait for acknowledgements
+    /// and for syncs.
     fn count(self, shared: &Shared) {
         shared.replication.waiters.fetch_add(1, Relaxed);
         if matches!(self, Self::Synced { .. }) {
@@ -102,7 +104,8 @@ impl Wanted {
         }
     }
 
-    /// Counts a client whose wait has ended.
+    /// Removes a client whose wait has ended from the counts of clients that wait for
+    /// acknowledgements and for syncs.
     pub fn uncount(self, shared: &Shared) {
         shared.replication.waiters.fetch_sub(1, Relaxed);
         if matches!(self, Self::Synced { .. }) {
@@ -112,7 +115,7 @@ impl Wanted {
 }
 
 impl Copies {
-    /// Writes the reply.
+    /// Writes the reply of WAIT (one number) or WAITAOF (two numbers).
     pub fn write(self, reply: &mut Reply<'_>) {
         match self {
             Self::Replicas(present) => reply.integer(present),
@@ -125,7 +128,7 @@ impl Copies {
     }
 }
 
-/// The record of WAIT (see the module).
+/// The record of WAIT, which waits until replicas have received the client's writes.
 static WAIT: Command<Runner> = Command {
     name: "WAIT",
     summary: "Waits until a number of replicas have the client's writes, and returns the number of \
@@ -141,7 +144,8 @@ static WAIT: Command<Runner> = Command {
     run: Runner::Server(wait),
     ..Command::DEFAULT
 };
-/// Handles WAIT numreplicas timeout.
+/// Handles WAIT numreplicas timeout: replies with the number of replicas that have acknowledged the
+/// client's writes.
 fn wait(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.shared.replication.upstream.is_replica() {
         return Err(CommandError::Line(
@@ -156,7 +160,7 @@ fn wait(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandE
     Ok(())
 }
 
-/// The record of WAITAOF (see the module).
+/// The record of WAITAOF, which waits until the client's writes are synced to disks.
 static WAITAOF: Command<Runner> = Command {
     name: "WAITAOF",
     summary: "Waits until the client's writes are synced to the append-only files of this server and of a \
@@ -198,7 +202,8 @@ fn waitaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
     Ok(())
 }
 
-/// Replies if there are enough copies or the client may not wait. Otherwise blocks the client.
+/// Replies if there are enough copies, or if the client may not wait because it is in a
+/// transaction. Otherwise blocks the client.
 fn reply_or_wait(
     ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,

@@ -1,5 +1,5 @@
-//! The filters of CLIENT LIST and CLIENT KILL, including the NOT- forms of Valkey. A client is
-//! selected if it matches all of them.
+//! The filters of CLIENT LIST and CLIENT KILL, including the NOT- forms of Valkey. A request
+//! selects the clients that match all of its filters.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -25,13 +25,13 @@ struct Condition<'a> {
 /// The form of a filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// A plain filter: clients must match.
+    /// A plain filter: a selected client matches it.
     Plain,
-    /// A filter with NOT-: clients must not match.
+    /// A filter with NOT-: a selected client does not match it.
     Negated,
 }
 
-/// The property of a client that a filter compares, and the expected value.
+/// The property of a client that a filter compares, and the expected value of the property.
 enum What<'a> {
     Ids(Vec<u64>),
     Type(ClientType),
@@ -49,7 +49,7 @@ enum What<'a> {
     IdleAtLeast(u64),
 }
 
-/// The type of a client in the TYPE filter.
+/// The value of the filter TYPE.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClientType {
     Normal,
@@ -69,7 +69,7 @@ impl ClientType {
     }
 }
 
-/// The letters that FLAGS accepts.
+/// The letters of client flags that the filter FLAGS accepts.
 const FLAG_LETTERS: &[u8] = b"OSMPxbtRBdcuAUreTIN";
 
 impl<'a> Filter<'a> {
@@ -100,8 +100,8 @@ impl<'a> Filter<'a> {
         Self { conditions: vec![condition], skip_me: false }
     }
 
-    /// Parses the filters in `args` and adds them. `id` parses a client's id in the filter ID. The
-    /// second parameter of `id` is the number of earlier ids in the same filter.
+    /// Parses the filters in `args` and adds them to `self`. `id` parses a client's id in the
+    /// filter ID; its second parameter is the number of earlier ids in the filter.
     fn parse(
         mut self,
         ctx: &ServerCtx<'_, '_, '_>,
@@ -158,8 +158,8 @@ impl<'a> Filter<'a> {
 }
 
 impl<'a> What<'a> {
-    /// Parses the value of the filter `name`, which may be plain or negated. The caller handles ID,
-    /// SKIPME, MAXAGE and IDLE.
+    /// Parses the value of the filter `name`, given without its NOT-; `form` states if it was
+    /// there. The caller parses the filters ID, SKIPME, MAXAGE and IDLE itself.
     fn parse(
         ctx: &ServerCtx<'_, '_, '_>,
         name: &[u8],

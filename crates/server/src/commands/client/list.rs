@@ -1,4 +1,4 @@
-//! CLIENT LIST and KILL: describe and close connections, selected by filters.
+//! CLIENT LIST and CLIENT KILL: describe or close the connections that match filters.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
@@ -152,7 +152,8 @@ pub(super) static CLIENT_KILL: Command<Runner> = Command {
     run: Runner::Server(client_kill),
     ..Command::DEFAULT
 };
-/// Handles CLIENT KILL addr, or CLIENT KILL with filters that must all match.
+/// Handles CLIENT KILL addr, or CLIENT KILL with filters that must all match. The old form with an
+/// address replies OK or an error, the form with filters the number of killed clients.
 fn client_kill(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let old_form = args.len() == 3;
     let filter = if old_form { Filter::of_address(args.get(2)) } else { Filter::of_kill(ctx, args)? };
@@ -170,9 +171,10 @@ fn client_kill(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Closes a client. The client that runs this command is closed after its reply. Any other client
-/// is removed from the list of clients at once, and the thread with its connection closes it.
-/// Returns false if that other client was already being killed, so that it is not counted again.
+/// Closes the connection of `client`. If it runs this command, its connection is closed after the
+/// reply. Any other client is removed from the list of clients at once; its I/O thread closes the
+/// connection. Returns false if another CLIENT KILL was first, so that the client is not counted
+/// twice.
 fn kill(ctx: &mut ServerCtx<'_, '_, '_>, client: &ClientInfo) -> bool {
     if client.id == ctx.session.id {
         ctx.session.flow = Flow::Closing;

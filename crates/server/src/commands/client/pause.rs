@@ -1,4 +1,5 @@
-//! CLIENT PAUSE, UNPAUSE and UNBLOCK: postponed commands and blocked clients.
+//! CLIENT PAUSE and UNPAUSE postpone commands of clients; CLIENT UNBLOCK ends the wait of a blocked
+//! client.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -36,8 +37,9 @@ pub(super) static CLIENT_PAUSE: Command<Runner> = Command {
     run: Runner::Server(client_pause),
     ..Command::DEFAULT
 };
-/// Handles CLIENT PAUSE timeout [WRITE|ALL]. A pause in force is not shortened, and not changed
-/// from ALL to WRITE.
+/// Handles CLIENT PAUSE timeout [WRITE|ALL]: postpones the commands of all clients, or only their
+/// writes, for `timeout` milliseconds. An earlier pause is not shortened, and not changed from ALL
+/// to WRITE.
 fn client_pause(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 4 {
         return Err(too_many_words(args));
@@ -82,7 +84,7 @@ pub(super) static CLIENT_UNPAUSE: Command<Runner> = Command {
     run: Runner::Server(client_unpause),
     ..Command::DEFAULT
 };
-/// Handles CLIENT UNPAUSE.
+/// Handles CLIENT UNPAUSE: ends the pause of CLIENT PAUSE.
 fn client_unpause(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.shared.engine.pause.until_ms.store(0, Relaxed);
     ctx.shared.broadcast(|| Message::Resume);
@@ -107,8 +109,8 @@ pub(super) static CLIENT_UNBLOCK: Command<Runner> = Command {
     run: Runner::Server(client_unblock),
     ..Command::DEFAULT
 };
-/// Handles CLIENT UNBLOCK client-id [TIMEOUT|ERROR]: replies 1 if the client was blocked and this
-/// command unblocked it.
+/// Handles CLIENT UNBLOCK client-id [TIMEOUT|ERROR]: replies 1 if this command unblocked the
+/// client, and 0 if no such client was blocked.
 fn client_unblock(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let with_error = match args.len() {
         3 => false,

@@ -1,4 +1,4 @@
-//! CLIENT TRACKING, CACHING, TRACKINGINFO and GETREDIR.
+//! CLIENT TRACKING, CACHING, TRACKINGINFO and GETREDIR: client-side caching of one connection.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ pub(super) static CLIENT_TRACKING: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// Handles CLIENT TRACKING ON|OFF [REDIRECT id] [PREFIX prefix ...] [BCAST] [OPTIN] [OPTOUT]
-/// [NOLOOP].
+/// [NOLOOP]: turns invalidations for this connection on or off.
 fn client_tracking(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let wish = parse(ctx, args)?;
     if args.is(2, "ON") {
@@ -119,7 +119,8 @@ fn check(wish: &TrackingOptions<'_>, ctx: &ServerCtx<'_, '_, '_>) -> Result<(), 
     if wish.mode.contains(Mode::BCAST) { check_overlaps(&wish.prefixes, prefixes_of(ctx)) } else { Ok(()) }
 }
 
-/// Returns the prefixes that the connection has named, in order.
+/// Returns the prefixes that this connection tracks, in order of their bytes; `None` if it does not
+/// track.
 fn prefixes_of<'a>(ctx: &'a ServerCtx<'_, '_, '_>) -> Option<&'a BTreeSet<Box<[u8]>>> {
     ctx.session.tracking.as_ref().map(|tracker| tracker.prefixes())
 }
@@ -191,7 +192,8 @@ pub(super) static CLIENT_CACHING: Command<Runner> = Command {
     run: Runner::Server(client_caching),
     ..Command::DEFAULT
 };
-/// Handles CLIENT CACHING YES|NO.
+/// Handles CLIENT CACHING YES|NO: states if the keys of the next command are tracked (with OPTIN or
+/// OPTOUT).
 fn client_caching(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let state = &ctx.session.info.tracking;
     let mode = state.mode();
@@ -233,7 +235,8 @@ pub(super) static CLIENT_TRACKINGINFO: Command<Runner> = Command {
     run: Runner::Server(client_trackinginfo),
     ..Command::DEFAULT
 };
-/// Handles CLIENT TRACKINGINFO: replies with flags, redirection and prefixes.
+/// Handles CLIENT TRACKINGINFO: replies with the flags, the redirection and the prefixes of this
+/// connection's tracking.
 fn client_trackinginfo(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let state = &ctx.session.info.tracking;
     let mode = state.mode();
@@ -277,14 +280,15 @@ pub(super) static CLIENT_GETREDIR: Command<Runner> = Command {
     run: Runner::Server(client_getredir),
     ..Command::DEFAULT
 };
-/// Handles CLIENT GETREDIR: replies 0 without a redirection, -1 if the client does not track.
+/// Handles CLIENT GETREDIR: replies with the id of the client that gets this connection's
+/// invalidations; 0 without a redirection, -1 if the connection does not track.
 fn client_getredir(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(redirection(ctx));
     Ok(())
 }
 
-/// Returns the id of the client to which invalidations are redirected: 0 for none, -1 if the client
-/// does not track.
+/// Returns the id of the client to which this connection's invalidations are redirected; 0 for
+/// none, -1 if the connection does not track.
 fn redirection(ctx: &ServerCtx<'_, '_, '_>) -> i64 {
     let state = &ctx.session.info.tracking;
     if state.mode().contains(Mode::ON) { state.redirect() as i64 } else { -1 }
@@ -294,7 +298,8 @@ fn redirection(ctx: &ServerCtx<'_, '_, '_>) -> i64 {
 mod tests {
     use super::*;
 
-    /// Finds the first prefix that [`check_overlaps`] must reject, by comparing all pairs.
+    /// Finds the first new prefix that [`check_overlaps`] must reject, by comparing all pairs.
+    /// Returns its index, and the prefix that it overlaps; `None` if no pair overlaps.
     fn naive(new: &[&[u8]], named: &BTreeSet<Box<[u8]>>) -> Option<(usize, Vec<u8>)> {
         let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
         new.iter().enumerate().find_map(|(index, prefix)| {

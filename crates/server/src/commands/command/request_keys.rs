@@ -1,5 +1,5 @@
-//! The keys of a request for COMMAND GETKEYS and GETKEYSANDFLAGS. They are found by
-//! [`for_each_key`], which dispatch also uses to lock and check keys.
+//! The keys of a request for COMMAND GETKEYS and GETKEYSANDFLAGS. [`for_each_key`] finds them.
+//! Dispatch uses the same function to lock keys and to check permissions.
 
 use ::commands::keys::for_each_key;
 use ::commands::table::{Begin, Flags, KeyFlags, KeySpec};
@@ -7,10 +7,12 @@ use ::commands::{Args, CommandError};
 use engine::acl::{actual_flags, keys_of_migrate};
 use engine::table::{CommandTable, Registered};
 
-/// Returns the positions of a request's keys, and the flags of each. O(arguments).
+/// Returns the positions of a request's keys among its arguments, each with the flags of the key.
+/// O(arguments).
 ///
 /// # Errors
-/// For an unknown command, a command without keys, and arguments that name no key.
+/// For an unknown command, a command without keys, a wrong number of arguments, and arguments that
+/// name no key.
 pub fn keys_of(table: &CommandTable, request: &Args<'_>) -> Result<Vec<(usize, KeyFlags)>, CommandError> {
     let unknown = CommandError::Line("ERR Invalid command specified");
     let mut registered = table.find(request.get(0)).ok_or(unknown.clone())?;
@@ -36,8 +38,8 @@ pub fn keys_of(table: &CommandTable, request: &Args<'_>) -> Result<Vec<(usize, K
     }
 }
 
-/// Returns the keys that the specs find; `None` if a required key is missing. A spec that begins
-/// with a keyword may find no key.
+/// Returns the positions of the keys that the specs find; `None` if a required key is missing. A
+/// spec that begins with a keyword may find no key.
 fn keys_by_specs(
     registered: &Registered,
     specs: &[KeySpec],

@@ -32,8 +32,8 @@ impl LogReader for Manual {
     }
 }
 
-/// A reader of the change log that writes the changes to a file. Replies are released after the
-/// write.
+/// A reader of the change log that writes the changes to a file. Replies to clients are released
+/// after the write, also if it failed.
 struct Writing {
     file: File,
     path: PathBuf,
@@ -57,10 +57,10 @@ impl LogReader for Writing {
     }
 }
 
-/// Handles DEBUG CHANGE-LOG (DISCARD | FILE path | MANUAL) [REPLICAS], which attaches a reader of
-/// the records for the append-only file, or for replicas; CONFIRM [WRITTEN]; LEVEL (WRITTEN |
-/// SYNCED), the level that this client's replies wait for; and OFF, which detaches all readers
-/// except that of the append-only file.
+/// Handles DEBUG CHANGE-LOG. DISCARD, FILE path and MANUAL attach a reader of the records for the
+/// append-only file, or for replicas if REPLICAS follows. CONFIRM [WRITTEN] confirms all changes
+/// for the attached readers. LEVEL WRITTEN|SYNCED sets the [`Level`] that this client's replies
+/// wait for. OFF detaches all readers except that of the append-only file.
 pub(super) fn change_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.session.in_exec {
         return Err(CommandError::Line("ERR DEBUG CHANGE-LOG cannot be part of a transaction"));
@@ -101,8 +101,8 @@ fn attach(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
     }
 }
 
-/// Lists the attached readers, after they have received everything published, without the reader of
-/// the append-only file.
+/// Lists the attached readers except that of the append-only file. First passes to all readers the
+/// changes that threads have recorded so far.
 fn other_readers(shared: &Shared, outbox: &Outbox) -> impl Iterator<Item = ReaderId> {
     let readers = shared.engine.log.readers(outbox);
     let of_file = shared.append_only.state().attached().map(|attached| attached.reader);
@@ -118,8 +118,8 @@ fn detach_all(ctx: &mut ServerCtx<'_, '_, '_>) {
     });
 }
 
-/// Confirms all changes that were appended so far, for all readers except that of the append-only
-/// file. `released` returns the confirmed positions for the last position.
+/// Confirms all changes so far for all readers except that of the append-only file. `released`
+/// converts the last log position to the positions to confirm.
 fn confirm(ctx: &mut ServerCtx<'_, '_, '_>, released: fn(u64) -> Released) {
     let (log, outbox) = (&ctx.shared.engine.log, &ctx.data.commit.outbox);
     // Every drawn position is in a buffer, and `readers` merges the buffers.

@@ -28,13 +28,13 @@ use stdx::number::format_f64_shortest;
 use structures::entry::View;
 use structures::listpack::element::{Element, IntText as ElementText};
 
-/// A digest of data in 20 bytes (see the module).
+/// A digest of data in 20 bytes; the module describes its computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest([u8; 20]);
 
 impl Digest {
     /// Computes the digest of all databases, including expired keys that are not removed yet. O(all
-    /// data). The caller ensures that no client writes meanwhile.
+    /// data). The caller ensures that no client writes during the call.
     pub fn of_keyspace(keyspace: &Keyspace) -> Self {
         let mut digest = Self::default();
         for db in 0..keyspace.db_count() {
@@ -85,8 +85,8 @@ impl Digest {
         self.mix(element.text(&mut ElementText::new()));
     }
 
-    /// Adds the digest of a pair, such as a field and its value. A new digest mixes `first`; then
-    /// `second` mixes the rest of the pair into this new digest.
+    /// Adds the digest of a pair, such as a field and its value. Creates a new digest, mixes
+    /// `first` into it, lets `second` mix the other half into it, and adds the result to `self`.
     fn add_pair(&mut self, first: Element<'_>, second: impl FnOnce(&mut Self)) {
         let mut pair = Self::default();
         pair.mix_element(first);
@@ -164,7 +164,7 @@ mod tests {
         Digest::of_value(&KeyEntry::new(b"k", stored(bytes), expiry_ms, 0)).hex()
     }
 
-    /// Checks the digest of a value against DEBUG DIGEST-VALUE of Redis 8.0.2.
+    /// Checks the digest of a number against the output of DEBUG DIGEST-VALUE in Redis 8.0.2.
     #[test]
     fn a_number_has_the_digest_that_redis_gives_its_text() {
         assert_eq!(digest_of(b"1", None), "b4fc66738120fba0b5aa500ab5c2bf89cea1c5da");

@@ -1,4 +1,4 @@
-//! DEBUG RELOAD: saves all data to the file and loads it again, as a restart does.
+//! DEBUG RELOAD and LOADAOF: remove all data and load it again from the files, as a restart does.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,7 +21,7 @@ const OPTIONS: &str = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOS
 
 const LOADING: &str = "LOADING Redis is loading the dataset in memory";
 
-/// Removes all data and libraries before data is loaded from a file.
+/// Removes all keys and function libraries. The caller then loads data from a file.
 fn empty(shared: &Shared) {
     let (keyspace, mut freed) = (&shared.engine.keyspace, Vec::new());
     keyspace.empty_dbs(0..keyspace.db_count(), |keys| freed.push(LazyFreed::Keys(keys)));
@@ -32,8 +32,8 @@ fn empty(shared: &Shared) {
 }
 
 /// Runs `work` as the exclusive owner of the keyspace, while no save, rewrite or full sync is in
-/// progress; cancels those that are. A walk of a full sync would keep the removed data in memory,
-/// beside the loaded data.
+/// progress. Cancels those in progress and waits for their end: a full sync would take the removal
+/// of all data for a FLUSHALL and end its file early.
 fn alone_without_walk<R>(
     shared: &Shared,
     pass: &mut SharedPass<'_>,

@@ -10,11 +10,12 @@ use keyspace::Key;
 
 use crate::context::ServerCtx;
 
-/// Time between two checks of the clock and of the kill request.
+/// Time between two checks of the clock and of a kill request.
 const STEP: Duration = Duration::from_millis(1);
 
-/// Handles DEBUG SCRIPT-STANDIN milliseconds SCRIPT|FUNCTION [key ...]. Holds the shards of the
-/// keys, or the whole keyspace without keys, until the time has passed or the stand-in is killed.
+/// Handles DEBUG SCRIPT-STANDIN milliseconds SCRIPT|FUNCTION [key ...]. Holds the locks of the
+/// keys' shards, or the whole keyspace if no keys are given. The simulated script ends when the
+/// time has passed or a client kills it.
 pub(super) fn run(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let time_ms = stdx::number::parse_i64(args.get(2)).and_then(|ms| u64::try_from(ms).ok());
     let time = Duration::from_millis(time_ms.ok_or(CommandError::NotAnInteger)?);
@@ -66,8 +67,8 @@ struct StandIn<'a> {
 }
 
 impl StandIn<'_> {
-    /// Sleeps for the duration, and calls `mark_busy` when the script has become busy. Returns true
-    /// if the script was killed.
+    /// Sleeps for the script's duration, and calls `mark_busy` when the script counts as busy.
+    /// Returns true if a client killed the script.
     fn take_time(&self, script: &Script<'_>, mut mark_busy: impl FnMut()) -> bool {
         let end = Instant::now() + self.time;
         // Relaxed: noticing the stop one step later is soon enough.

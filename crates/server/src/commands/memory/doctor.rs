@@ -4,8 +4,8 @@ use stdx::memory_size::format_memory;
 
 use crate::info::{MemoryFigures, ratio};
 
-/// Minimum size, in bytes, of used memory for a report. It is also the minimum size of client
-/// buffers, and of memory that waits to be freed, for a finding.
+/// Minimum number of bytes in use from which a report has findings at all. It is also the minimum
+/// of client buffers, and of memory that waits to be freed, for a finding.
 const WORTH_BYTES_MIN: u64 = 5 << 20;
 /// Minimum size, in bytes, of resident memory without data for a finding: free space of the heap,
 /// or file-backed pages.
@@ -13,7 +13,7 @@ const WASTE_BYTES_MIN: u64 = 10 << 20;
 /// Average size of a client's buffers, in bytes, above which they are a finding.
 const CLIENT_BYTES_MAX: u64 = 200 << 10;
 
-/// The input of the report besides the memory statistics.
+/// The input of the report in addition to [`MemoryFigures`].
 #[derive(Clone, Copy, Debug)]
 pub struct DoctorInput {
     /// Number of connected clients.
@@ -26,7 +26,7 @@ pub struct DoctorInput {
     pub evicts: bool,
 }
 
-/// Formats the report: one line for each finding, or a line without findings.
+/// Formats the report: one line for each finding, or one line that states that there is none.
 pub fn report(figures: &MemoryFigures, around: DoctorInput) -> String {
     if figures.used < WORTH_BYTES_MIN {
         return "This server holds very little data: there is nothing to diagnose yet.\n".to_owned();
@@ -116,7 +116,7 @@ mod tests {
     };
     const CALM: DoctorInput = DoctorInput { clients: 10, pending_bytes: 0, limit_bytes: 0, evicts: false };
 
-    /// Checks the words before the colon of each finding.
+    /// Checks the words before the colon of each finding in a report.
     fn check(figures: MemoryFigures, around: DoctorInput, expected: &[&str]) {
         let found: Vec<String> = findings(&figures, around)
             .iter()
