@@ -15,8 +15,8 @@ fn table() -> &'static CommandTable {
     TABLE.get_or_init(|| crate::commands::table().0)
 }
 
-/// Applies the lines of `data` as the rules of a user and checks the last line as a request of
-/// that user. Also loads all of `data` as an ACL file.
+/// Applies all lines of `data` except the last as the rules of a user, and checks the last line as
+/// a request of that user. Also loads all of `data` as an ACL file.
 ///
 /// # Panics
 /// If the description of a user reads back as a different user.

@@ -1,4 +1,4 @@
-//! The state of the append-only file: the writer, the files and the rewrites.
+//! The state of the append-only file: its writer, its files and its rewrites.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -20,14 +20,14 @@ use crate::snapshots::folder_path;
 #[derive(Default)]
 pub struct AppendOnly {
     state: Mutex<State>,
-    /// The signal that wakes the sync thread.
+    /// The signal that wakes the sync thread, which syncs the file to disk.
     pub(crate) signal: Signal,
-    /// Number of units waiting for a sync at which the merging thread wakes the sync thread. It is
-    /// above 0 only while the sync thread waits briefly for more units.
+    /// Number of changes that must wait for a sync before the merging thread wakes the sync thread.
+    /// It is above 0 only while the sync thread waits briefly so that one sync covers more changes.
     pub(crate) gathers_units: AtomicU64,
     /// Mean time of a write with its sync, in microseconds.
     pub(crate) sync_us: RunningMean,
-    /// The synced log position of which the clients in WAITAOF were told last.
+    /// The synced log position up to which clients in WAITAOF were last notified.
     pub(crate) announced_sync: AtomicU64,
     /// Number of clients that wait in WAITAOF for a sync.
     pub(crate) waiters: AtomicU64,
@@ -41,7 +41,7 @@ pub struct AppendOnly {
 pub(crate) struct RunningMean(AtomicU64);
 
 impl RunningMean {
-    /// The divisor for weights: a new value has the weight 1/8, the mean before it 7/8.
+    /// The divisor for weights: a new value has the weight 1/8, the mean so far 7/8.
     const PART: u64 = 8;
 
     /// Adds `value` to the mean, with the weight 1/8.
@@ -58,15 +58,16 @@ impl RunningMean {
     }
 }
 
-/// The state of the append-only file, protected by one lock, which is a leaf in the lock order.
+/// The state of the append-only file. One lock protects it, which is a leaf in the lock order.
 #[derive(Default)]
 pub(crate) struct State {
     /// The writer; `None` if changes are not written to a file.
     pub active: Option<Active>,
-    /// The writer of a file whose first base is not complete yet; `None` if there is none.
+    /// The writer of a file whose first base (the file with the data at its start) is not complete
+    /// yet; `None` if there is no such writer.
     pub baseless: Option<Active>,
-    /// The manifest and its files; `None` if they were not read yet, or while a thread rewrites
-    /// them or removes history files.
+    /// The manifest and the files that it names; `None` if they were not read yet, or while a
+    /// thread rewrites them or removes history files.
     pub files: Option<Files>,
     /// The folder that contains `files`; `None` if none was used yet.
     pub files_path: Option<PathBuf>,
@@ -79,34 +80,36 @@ pub(crate) struct State {
     pub rewrite: Option<Rewrite>,
     /// True if a rewrite starts as soon as possible.
     pub is_scheduled: bool,
-    /// True if `appendonly` is `yes` but the file has no base yet.
+    /// True if `appendonly` is `yes` but the file has no base yet, because its first rewrite has
+    /// not ended.
     pub awaits_base: bool,
     /// Results of the rewrites so far.
     pub record: RewriteRecord,
     /// The earliest time of the next automatic rewrite after failures; `None` for no delay.
     pub retry_at: Option<Instant>,
-    /// True while history files are being removed. No rewrite starts meanwhile.
+    /// True while files that a rewrite has replaced (history files) are removed. No rewrite starts
+    /// during that time.
     pub is_removing: bool,
     /// The earliest time of the next removal of history files after a failure; `None` for no delay.
     pub remove_at: Option<Instant>,
-    /// The time to which the data was restored, in Unix seconds, until the base with this data is
-    /// written.
+    /// The time to which the data was restored at the start, in Unix seconds; `None` after a base
+    /// with this data was written, or without a restore.
     pub restored_until_s: Option<i64>,
 }
 
-/// The writer of the append-only file, and the change log's reader that passes changes to it.
+/// The writer of the append-only file, and the reader of the change log that passes changes to it.
 #[derive(Clone)]
 pub(crate) struct Active {
     /// The writer, which decides about writes and syncs.
     pub writer: Arc<Writer>,
-    /// The id of the change log's reader that passes changes to the writer.
+    /// The id of the reader of the change log.
     pub reader: ReaderId,
 }
 
-/// A rewrite in progress.
+/// A rewrite of the append-only file that is in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rewrite {
-    /// The start time.
+    /// The start time of the rewrite.
     pub since: Instant,
 }
 
@@ -140,7 +143,7 @@ pub struct Figures {
     /// Total length of all files, in bytes, after the last rewrite or, if there was none, at the
     /// start.
     pub base_len_bytes: u64,
-    /// Time since the start of the rewrite in progress; `None` if there is none.
+    /// The duration so far of the rewrite in progress; `None` if there is none.
     pub rewrites_for: Option<Duration>,
     /// True if a rewrite is scheduled.
     pub is_scheduled: bool,
@@ -155,32 +158,33 @@ impl State {
         self.retry_at = None;
     }
 
-    /// Returns the writer that gets the changes, even if its file has no base yet.
+    /// Returns the writer that gets the changes, even if its file has no base yet; `None` if
+    /// changes are not written to a file.
     pub(crate) fn attached(&self) -> Option<&Active> {
         self.active.as_ref().or(self.baseless.as_ref())
     }
 
-    /// Returns true if `active` still gets the changes.
+    /// Returns true if `active` is still the writer that gets the changes.
     pub(crate) fn is_attached(&self, active: &Active) -> bool {
         self.attached().is_some_and(|attached| Arc::ptr_eq(&attached.writer, &active.writer))
     }
 }
 
 impl AppendOnly {
-    /// Locks the state for reading or writing.
+    /// Locks the state, to read or change it.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Returns the writer; `None` if changes are not written to a file.
+    /// Returns the writer; `None` if changes are not written to a file, or the file has no base
+    /// yet.
     pub(crate) fn active(&self) -> Option<Active> {
         self.state().active.clone()
     }
 
     /// Returns true if changes are written to a file and all changes of the log up to `position`
-    /// are synced or, with `appendfsync no`, written. Changes that were written with
-    /// `appendfsync no` count as synced also after a change of the option, because the position of
-    /// the log never goes back.
+    /// are synced. With `appendfsync no`, written changes count as synced, also after a change of
+    /// that option.
     pub fn has_synced(&self, log: &ChangeLog, position: u64) -> bool {
         self.active().is_some() && log.released(Level::Synced) >= position
     }
@@ -217,7 +221,7 @@ pub fn files_name(store: &ConfigStore) -> String {
     String::from_utf8_lossy(options::APPENDFILENAME.of(store)).into_owned()
 }
 
-/// A signal that wakes a thread when there is work.
+/// A signal that wakes one thread when there is work for it.
 #[derive(Default)]
 pub(crate) struct Signal {
     is_set: Mutex<bool>,
@@ -225,13 +229,14 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Signals that there is work, and wakes the thread.
+    /// Signals that there is work, and wakes the waiting thread.
     pub fn set(&self) {
         *self.is_set.lock().expect("nothing panics while it is locked") = true;
         self.changed.notify_one();
     }
 
-    /// Waits for work, at most for `timeout`.
+    /// Waits until [`Signal::set`] was called since the last wait, at most for `timeout`. Then
+    /// resets the signal.
     pub fn wait(&self, timeout: Duration) {
         let is_set = self.is_set.lock().expect("nothing panics while it is locked");
         let waited = self.changed.wait_timeout_while(is_set, timeout, |is_set| !*is_set);

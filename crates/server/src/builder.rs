@@ -49,19 +49,19 @@ use crate::worker::scripts::ThreadScripts;
 #[derive(Debug)]
 pub struct Builder {
     store: ConfigStore,
-    /// The meaning of port 0.
+    /// The meanings of port 0 in `port` and `tls-port`.
     zeros: PortZeros,
     /// The error for the first invalid option, which `start` returns; `None` if all are valid.
     problem: Option<StartError>,
     /// The supervisor that started the process; `None` without one.
     supervisor: Option<&'static str>,
-    /// The treatment of the data that is in the data folder at the start.
+    /// The treatment of data that the data folder contains at the start.
     found: Found,
     /// The time to which the data is restored, in Unix seconds; `None` for no restore.
     restore_until_s: Option<i64>,
 }
 
-/// The treatment of the data that is in the data folder at the start.
+/// The treatment of data that the data folder contains at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// The data is loaded.
@@ -80,8 +80,8 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Creates a builder from the options of a configuration file and a command line. Port 0
-    /// means no TCP.
+    /// Creates a builder from the options of a configuration file and a command line. Port 0 turns
+    /// a listener off.
     pub fn from_config(store: ConfigStore) -> Self {
         Self {
             store,
@@ -122,20 +122,20 @@ impl Builder {
         self
     }
 
-    /// Sets the TCP port; 0 chooses a free one ([`Server::port`] returns it).
+    /// Sets the TCP port; 0 chooses a free port, which [`Server::port`] returns.
     pub fn port(mut self, port: u16) -> Self {
         self.zeros.plain = PortZero::AnyPort;
         self.word(&network::PORT, port.to_string())
     }
 
-    /// Sets the TCP port for TLS; 0 chooses a free one ([`Server::tls_port`] returns it). The
+    /// Sets the TCP port for TLS; 0 chooses a free port, which [`Server::tls_port`] returns. The
     /// options `tls-cert-file` and `tls-key-file` name the certificate and its key.
     pub fn tls_port(mut self, port: u16) -> Self {
         self.zeros.tls = PortZero::AnyPort;
         self.word(&options::PORT, port.to_string())
     }
 
-    /// Sets the addresses to listen on; an empty list means no TCP.
+    /// Sets the addresses to listen on; an empty list turns the TCP listeners off.
     pub fn bind(self, addresses: &[IpAddr]) -> Self {
         let mut words: Vec<Vec<u8>> =
             addresses.iter().map(|address| address.to_string().into_bytes()).collect();
@@ -145,8 +145,8 @@ impl Builder {
         self.words(&network::BIND, &words)
     }
 
-    /// Sets a Unix socket to listen on, with its permission bits; `None` for those that the umask
-    /// gives.
+    /// Sets the path of a Unix socket to listen on, and its permission bits. If `mode` is `None`,
+    /// the umask decides about the bits.
     pub fn unix_socket(self, path: impl Into<PathBuf>, mode: Option<u32>) -> Self {
         let path = path.into().into_os_string().into_encoded_bytes();
         self.word(&network::UNIXSOCKET, path)
@@ -181,8 +181,8 @@ impl Builder {
         self
     }
 
-    /// Restores the data to a time, in Unix seconds, unless an earlier start has done so: see
-    /// `persistence::restore`.
+    /// Restores the data to the time `time_s`, in Unix seconds, unless an earlier start has done
+    /// so: see `persistence::restore`.
     pub fn restore_until(self, time_s: Option<i64>) -> Self {
         Self { restore_until_s: time_s, ..self }
     }
@@ -223,7 +223,7 @@ impl Builder {
         started
     }
 
-    /// Starts the threads that serve `listeners`.
+    /// Starts the threads of the server; thread 0 gets `listeners`, whose connections it accepts.
     fn start_threads(
         self,
         start: StartOptions,
@@ -315,12 +315,13 @@ fn open_audit(store: &ConfigStore) -> Result<Audit, StartError> {
     Audit::open(path).map_err(|error| refused(("audit-log-file", error.to_string())))
 }
 
-/// Creates the error for an option with which the server cannot start.
+/// Creates the error for an option with which the server cannot start, from the option's name and
+/// the reason.
 fn refused((name, reason): (&'static str, String)) -> StartError {
     StartError::Option { name: name.to_owned(), reason }
 }
 
-/// Opens the listeners of the metrics endpoint. Returns none if the endpoint is off.
+/// Opens the listeners of the metrics endpoint; returns an empty list if the endpoint is off.
 fn listen_for_scrapes(start: &StartOptions) -> Result<Vec<TcpListener>, StartError> {
     let Some(port) = start.metrics_port else { return Ok(Vec::new()) };
     let failed = |(address, error): (SocketAddr, io::Error)| StartError::Listen {
@@ -331,8 +332,8 @@ fn listen_for_scrapes(start: &StartOptions) -> Result<Vec<TcpListener>, StartErr
     retry_while_in_use(|| metrics::listen(&start.metrics_addresses, port).map_err(failed))
 }
 
-/// Raises the limit of open files for `maxclients`, or lowers `maxclients` to the possible
-/// number.
+/// Raises the limit of open files so that it suffices for `maxclients`. If the system forbids that,
+/// lowers `maxclients` to the possible number.
 fn fit_maxclients(store: &mut ConfigStore, io_threads: usize) {
     let wanted = clients::MAXCLIENTS.of(store) as u64;
     let possible = limits::raise_open_files(wanted, io_threads);
@@ -418,7 +419,8 @@ struct Made {
     backend: Backend,
 }
 
-/// The data that a thread needs to begin its work: the host, and the listeners that it serves.
+/// The data that a thread needs to begin its work: the host, and the listeners whose connections it
+/// accepts.
 type Start = (ServerHost, Vec<Listener>);
 
 /// The channels on which the threads wait for the shared state. The threads start first: each event
@@ -505,12 +507,12 @@ impl Server {
         Builder::default()
     }
 
-    /// Returns the TCP port; 0 for none.
+    /// Returns the TCP port; 0 if the server has no TCP listener.
     pub fn port(&self) -> u16 {
         self.shared.tcp_port()
     }
 
-    /// Returns the TCP port for TLS; 0 for none.
+    /// Returns the TCP port for TLS; 0 if the server has no TLS listener.
     pub fn tls_port(&self) -> u16 {
         self.shared.tls_port()
     }
@@ -520,8 +522,8 @@ impl Server {
         self.backend
     }
 
-    /// Returns the file of the Unix socket. It stays after the server stops, unless the caller
-    /// removes it.
+    /// Returns the file of the Unix socket; `None` if the server has none. The file stays after the
+    /// server stops, unless the caller removes it.
     pub fn socket_file(&self) -> Option<&SocketFile> {
         self.socket_file.as_ref()
     }

@@ -1,5 +1,5 @@
 //! `--check-config`: finds problems that would keep a server from starting, without starting one.
-//! The syntax of the configuration files was checked before.
+//! The caller has already checked the syntax of the configuration files.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use server::snapshots::{DataFolder, save_rules};
 use server::tls;
 use server::users;
 
-/// Returns all problems, each as a readable sentence.
+/// Returns all problems of a configuration, each as a sentence for the user.
 pub fn problems(store: &ConfigStore) -> Vec<String> {
     let mut problems = Vec::new();
     match apply::start_options(store, PortZeros::default()) {
@@ -49,7 +49,8 @@ pub fn problems(store: &ConfigStore) -> Vec<String> {
     problems
 }
 
-/// Returns the problem with the manifest of the append-only file, if any.
+/// Returns the problem with the manifest of the append-only file; `None` if it can be used or
+/// `appendonly` is `no`.
 fn manifest_problem(store: &ConfigStore) -> Option<String> {
     if !table::persistence::APPENDONLY.of(store) {
         return None;
@@ -59,7 +60,7 @@ fn manifest_problem(store: &ConfigStore) -> Option<String> {
     Some(format!("the manifest in '{}' cannot be used: {error}", path.display()))
 }
 
-/// Returns the problem with the data folder, if any.
+/// Returns the problem with the data folder; `None` if the server can use the folder.
 fn folder_problem(store: &ConfigStore, folder: &Path) -> Option<String> {
     if !folder.is_dir() {
         return Some(format!("the folder '{}' does not exist (option 'dir')", folder.display()));
@@ -75,7 +76,8 @@ fn folder_problem(store: &ConfigStore, folder: &Path) -> Option<String> {
     })
 }
 
-/// Returns the problem with a file that the server would create because of `option`, if any.
+/// Returns the problem with the file that the server would create or write because of `option`;
+/// `None` if it can do so.
 fn file_problem(option: &str, path: &Path) -> Option<String> {
     let folder = path.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let shown = path.display();

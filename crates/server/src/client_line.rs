@@ -75,8 +75,9 @@ pub fn client_line(shared: &Shared, client: &ClientInfo, own: &[&[u8]]) -> Strin
     )
 }
 
-/// Returns the number of bytes that are not sent to a client yet, and the number of their chunks.
-/// The unsent bytes of a replica are in the backlog, which all replicas share.
+/// Returns the number of bytes that are not sent to a client yet, and the number of buffers
+/// (chunks) that hold these bytes. The unsent bytes of a replica are in the backlog, which all
+/// replicas share.
 fn unsent(shared: &Shared, client: &ClientInfo) -> (u64, u64) {
     if client.is_replica() {
         let bytes = unread_bytes(&shared.replication.primary(), client.id);
@@ -86,7 +87,8 @@ fn unsent(shared: &Shared, client: &ClientInfo) -> (u64, u64) {
     (held.pending_output_bytes.load(Relaxed), held.pending_output_chunks.load(Relaxed))
 }
 
-/// Returns the flag letters of a client's type and state; empty where Redis shows `N`.
+/// Returns the flag letters of a client's type and state; an empty text for a client without flags,
+/// for which CLIENT LIST shows `N`.
 pub fn flags(client: &ClientInfo) -> String {
     let tracking = client.tracking.mode();
     let letters = [

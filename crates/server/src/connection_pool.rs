@@ -27,11 +27,11 @@ pub struct Target {
 pub enum Encryption {
     /// No encryption.
     None,
-    /// TLS, as configured by `tls-cluster`.
+    /// TLS, with the certificates of the TLS options.
     Tls,
 }
 
-/// A blocking connection.
+/// A connection whose reads and writes block.
 #[derive(Debug)]
 pub enum Stream {
     /// A connection without encryption.
@@ -52,7 +52,7 @@ impl Stream {
         Ok(Stream::Tls(Box::new(StreamOwned::new(tls, socket))))
     }
 
-    /// Returns the socket.
+    /// Returns the TCP socket of the connection.
     pub fn socket(&self) -> &TcpStream {
         match self {
             Stream::Plain(socket) => socket,
@@ -107,8 +107,8 @@ struct PooledConnection {
 }
 
 impl ConnectionPool {
-    /// Removes and returns a connection to `target`, with its selected database if known.
-    /// O(connections).
+    /// Removes and returns a connection to `target`, with its selected database if it is known.
+    /// Returns `None` if the pool has no such connection. O(connections).
     pub fn take(&self, target: &Target) -> Option<(Stream, Option<i64>)> {
         let mut kept = self.lock();
         let at = kept.iter().position(|kept| kept.target == *target && kept.used.elapsed() < KEPT_FOR)?;
@@ -116,7 +116,8 @@ impl ConnectionPool {
         Some((found.stream, found.db))
     }
 
-    /// Adds a connection that awaits no reply. Closes another one if the pool is full.
+    /// Adds a connection that awaits no reply; `db` is its selected database. If the pool is full,
+    /// closes another connection.
     pub fn keep(&self, target: Target, stream: Stream, db: Option<i64>) {
         let mut kept = self.lock();
         let displaced = if kept.len() >= KEPT_MAX { Some(kept.swap_remove(0)) } else { None };

@@ -21,7 +21,7 @@ use crate::audit::{Event, Outcome};
 use crate::client_line::client_line;
 use crate::shared::Shared;
 
-/// The function that runs a command of this crate.
+/// The function that runs a command of this crate, by the kind of the command.
 #[derive(Clone, Copy)]
 pub enum Runner {
     /// The handler of a data command, which receives its keys locked.
@@ -41,7 +41,7 @@ pub type ServerHandler = fn(&mut ServerCtx<'_, '_, '_>, &Args<'_>) -> Result<(),
 pub struct ServerCtx<'a, 'g, 's> {
     /// The state that the threads of the server share.
     pub shared: &'a Arc<Shared>,
-    /// The settings of this turn.
+    /// The settings that apply for this turn of the thread's loop.
     pub settings: &'a Settings,
     /// The session of the calling client.
     pub session: &'a mut Session,
@@ -51,7 +51,8 @@ pub struct ServerCtx<'a, 'g, 's> {
     pub reply: Reply<'a>,
     /// The number of the thread that runs the command.
     pub thread: usize,
-    /// The pass through the gate for this turn, which can be made exclusive. No shard is locked.
+    /// The pass through the gate for this turn. The command may make it exclusive. No shard is
+    /// locked when the command begins.
     pub pass: &'a mut SharedPass<'g>,
     /// The current time, in Unix milliseconds.
     pub now_ms: i64,
@@ -61,18 +62,18 @@ pub struct ServerCtx<'a, 'g, 's> {
     pub data: DataAccess<'a, 's>,
 }
 
-/// The list of handlers of this crate's commands, collected at the start. The index of a handler is
-/// the number (`HostCommand`) by which the engine's command table names it.
+/// The list of handlers of this crate's commands, filled at the start. The engine's command table
+/// refers to a handler by its index in this list (`HostCommand`).
 #[derive(Default)]
 pub struct Handlers(RefCell<Vec<ServerHandler>>);
 
 impl Handlers {
-    /// Returns all handlers, by number.
+    /// Returns all handlers, in the order of their registration.
     pub fn into_shared(self) -> Arc<[ServerHandler]> {
         self.0.into_inner().into()
     }
 
-    /// Registers the handler of a command and returns the command for the engine's table.
+    /// Adds the handler of a command to the list, and returns the command for the engine's table.
     pub fn register(&self, command: &Command<Runner>) -> Command<engine::table::Runner> {
         command.map(|runner| match runner {
             Runner::Data(handler) => engine::table::Runner::Data(handler),
@@ -89,12 +90,12 @@ impl Handlers {
 #[derive(Clone)]
 pub struct ServerHost {
     shared: Arc<Shared>,
-    /// The handlers of this crate's commands, by their numbers in the engine's command table.
+    /// The handlers of this crate's commands, in the order of [`Handlers`].
     handlers: Arc<[ServerHandler]>,
 }
 
 impl ServerHost {
-    /// Creates the host for the threads of a server; each thread takes a clone.
+    /// Creates the host, of which each thread of a server takes a clone.
     pub fn new(shared: Arc<Shared>, handlers: Arc<[ServerHandler]>) -> Self {
         Self { shared, handlers }
     }

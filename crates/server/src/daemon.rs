@@ -58,7 +58,7 @@ pub fn leave_foreground(input: &[u8]) -> io::Result<Option<ExitCode>> {
 }
 
 /// Notifies the foreground process that this process accepts clients, so that the foreground
-/// process ends. Does nothing in a server without a foreground process.
+/// process ends. Does nothing if this process is not a background process.
 pub fn release_foreground() -> io::Result<()> {
     if !is_in_background() {
         return Ok(());

@@ -11,7 +11,8 @@ const PIDFILE: &str = "/var/run/saker.pid";
 
 /// The files of a server that are removed when the server ends.
 pub struct Files {
-    /// Absolute path of the pidfile: the working folder may change later.
+    /// Absolute path of the pidfile, because the working folder may change later; `None` if no
+    /// pidfile is written.
     pid: Option<PathBuf>,
     /// True if the server has written the pidfile.
     wrote_pid: bool,
@@ -34,8 +35,8 @@ impl Files {
         files
     }
 
-    /// Writes the pidfile, and takes `unix_socket` to remove it at the end. Called when the server
-    /// listens. If the pidfile cannot be written, the server runs without it.
+    /// Writes the pidfile, and keeps `unix_socket` so that it can be removed at the end. Called
+    /// when the server listens. If the pidfile cannot be written, the server runs without it.
     pub fn begin(&mut self, unix_socket: Option<SocketFile>) {
         if let Some(path) = &self.pid {
             match fs::write(path, own_id()) {
@@ -46,7 +47,7 @@ impl Files {
         self.unix_socket = unix_socket;
     }
 
-    /// Removes this server's files unless another process has replaced them.
+    /// Removes the pidfile and the socket file, unless another process has replaced them.
     pub fn remove(&self) {
         if let Some(path) = &self.pid
             && self.wrote_pid

@@ -34,7 +34,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use server::config::{ConfigStore, apply, table};
 use server::tls::settings::TlsSettings;
 
-/// The state of a server that a check asks for.
+/// The state of a server for which a check asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// The server replies.
@@ -44,7 +44,8 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// Returns the check of a flag, which must be the first argument.
+    /// Returns the check that a flag requests; `None` if `arg` is no such flag. The flag must be
+    /// the first argument of the program.
     pub fn of_flag(arg: &[u8]) -> Option<Self> {
         match arg {
             b"--healthcheck" => Some(Self::Healthy),
@@ -81,10 +82,10 @@ pub fn run(store: &ConfigStore, asked: Asked) -> ExitCode {
     }
 }
 
-/// An address on which a server may listen.
+/// An address on which the checked server may listen.
 #[derive(Clone, Debug)]
 enum Place {
-    /// An address or host name of `bind`, and the port.
+    /// An address or host name of `bind`, and the TCP port.
     Tcp(Vec<u8>, u16),
     /// An address or host name of `bind`, the TLS port, and the TLS configuration.
     Tls(Vec<u8>, u16, Arc<ClientConfig>),
@@ -123,7 +124,7 @@ fn places(store: &ConfigStore) -> Result<Vec<Place>, String> {
     Ok(places)
 }
 
-/// Returns the address to connect to for a word of `bind`; `None` if the word is a host name.
+/// Returns the IP address to connect to for a word of `bind`; `None` if the word is a host name.
 fn literal(word: &[u8]) -> Option<IpAddr> {
     let word = std::str::from_utf8(word.strip_prefix(b"-").unwrap_or(word)).ok()?;
     match word {
@@ -133,7 +134,8 @@ fn literal(word: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Returns the address to connect to if a server listens on `ip`.
+/// Returns the IP address to connect to if a server listens on `ip`: loopback for `0.0.0.0` and
+/// `::`.
 fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -142,7 +144,8 @@ fn reachable(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Checks the addresses until one is healthy. An error contains all problems in one line.
+/// Checks the addresses until one gives a healthy reply, at most for `time_max`. An error contains
+/// the problems of all addresses in one line.
 fn check(places: Vec<Place>, asked: Asked, password: &[u8], time_max: Duration) -> Result<(), String> {
     if places.is_empty() {
         return Err("the configuration has neither a TCP address nor a Unix socket".into());
@@ -185,7 +188,7 @@ fn check(places: Vec<Place>, asked: Asked, password: &[u8], time_max: Duration) 
 }
 
 impl Place {
-    /// Checks that this address gives a healthy reply. Waits without a time limit.
+    /// Checks that the server at this address gives a healthy reply. Waits without a time limit.
     fn ask(&self, asked: Asked, password: &[u8]) -> Result<(), String> {
         let words = |error: io::Error| error.to_string();
         match self {
@@ -204,15 +207,15 @@ impl Place {
     }
 }
 
-/// Returns the address to connect to for an address or host name of `bind`.
+/// Returns the socket address to connect to for an address or host name of `bind`.
 fn address(word: &Vec<u8>, port: u16) -> Result<SocketAddr, String> {
     let bound = apply::bind_addresses(std::slice::from_ref(word));
     let address = bound.ok().and_then(|bound| bound.first().copied()).ok_or("no such address")?;
     Ok(SocketAddr::new(reachable(address.ip), port))
 }
 
-/// Checks a server by its replies to PING and, where that does not suffice, to ROLE. The error
-/// text contains no control bytes, so that printing it to a terminal is safe.
+/// Checks a server by its reply to PING and, if that does not decide, by its reply to ROLE. The
+/// error text contains no control bytes, so that printing it to a terminal is safe.
 fn judge(stream: impl Read + Write, asked: Asked, password: &[u8]) -> Result<(), String> {
     let mut talk = Talk { stream, input: Vec::new() };
     if !password.is_empty() {
@@ -247,18 +250,18 @@ fn judge(stream: impl Read + Write, asked: Asked, password: &[u8]) -> Result<(),
     }
 }
 
-/// The role of a server.
+/// The role of the checked server.
 #[derive(Debug)]
 enum Role {
     Primary,
-    /// A replica, with the state of its link.
+    /// A replica, with the state of its link to the primary.
     Replica {
         link: Vec<u8>,
     },
 }
 
 impl Role {
-    /// Returns the role that a reply to ROLE states.
+    /// Returns the role that a reply to ROLE states. The error names an unexpected reply.
     fn of(reply: &Value) -> Result<Self, String> {
         let Value::Array(items) = reply else { return Err(unexpected("ROLE", reply)) };
         match (items.first().and_then(Value::as_bytes), items.get(3).and_then(Value::as_bytes)) {
@@ -269,7 +272,7 @@ impl Role {
     }
 }
 
-/// Returns the text of a problem: a reply that is not healthy.
+/// Returns the text of a problem: `reply` to `command` is not that of a healthy server.
 fn unexpected(command: &str, reply: &Value) -> String {
     match reply {
         Value::Simple(line) => format!("the reply to {command} was +{}", line.escape_ascii()),
@@ -278,10 +281,10 @@ fn unexpected(command: &str, reply: &Value) -> String {
     }
 }
 
-/// A connection to a server.
+/// A connection to the checked server.
 struct Talk<S> {
     stream: S,
-    /// The received bytes that belong to no reply yet.
+    /// The received bytes that no complete reply contains yet.
     input: Vec<u8>,
 }
 
@@ -317,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream with the replies of a server, which ignores requests.
+    /// A stream that returns the prepared replies of a server and ignores requests.
     struct Replies<'r>(&'r [u8]);
 
     impl Read for Replies<'_> {
@@ -408,7 +411,7 @@ mod tests {
         check(&["*"], "0", &["/s"]);
     }
 
-    /// Starts a server that sends `answer` to each connection and closes it.
+    /// Starts a server that sends `answer` to each connection and then closes the connection.
     fn answering(answer: &'static [u8]) -> Place {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("bound").port();

@@ -25,17 +25,17 @@ const ROUNDS_PER_SECOND: u64 = 10;
 /// Number of samples, one per round, that a rate is computed from. They span 15 rounds, or 1.5
 /// seconds.
 const RATE_ROUNDS: usize = 16;
-/// Number of parts of a big value that are freed between two checks of the clock: some hundred
-/// microseconds of work.
+/// Number of allocations of a big value that are freed between two checks of the clock. They take
+/// some hundred microseconds.
 const FREED_PIECES_PER_STEP: usize = 4096;
 
-/// Used memory in bytes above which huge pages are allowed, unless a `maxmemory` of 4 GiB or less
-/// is set. Below it, their 2 MiB steps cost more memory than they save time. Above it, reading a
-/// million random keys takes about 10 % less CPU (docs/performance.md).
+/// Used memory in bytes above which the kernel may use huge pages, unless a `maxmemory` of 4 GiB or
+/// less is set. Below it, the 2 MiB steps of huge pages cost more memory than they save time. Above
+/// it, reading a million random keys takes about 10 % less CPU (docs/performance.md).
 const HUGE_PAGES_BYTES_MIN: usize = 64 << 20;
 
-/// Runs the housekeeper until the server stops. Slices of active expiry and steps of freeing
-/// alternate.
+/// Runs the housekeeper until the server stops. A slice is a short piece of active expiry or
+/// compaction; slices and steps of freeing alternate. `seed` is for random numbers.
 pub fn run(host: &ServerHost, seed: u64) {
     let shared = host.shared();
     let mut executor = Executor::new(&shared.engine, None, seed, (SystemClock, host.clone()));
@@ -63,10 +63,10 @@ pub fn run(host: &ServerHost, seed: u64) {
     }
 }
 
-/// The executor that runs the units of active expiry.
+/// The engine's executor, which removes expired keys in transactions of its own.
 type HousekeeperExecutor<'s> = Executor<'s, SystemClock, ServerHost>;
 
-/// Removes some closed clients from the tracking tables. Returns true if there were any.
+/// Removes some closed clients from the tracking tables. Returns true if there were any to remove.
 fn remove_departed(engine: &engine::Shared) -> bool {
     let gate_index = engine.gate_index(GateSlot::Housekeeper);
     engine.tracking.remove_departed(&engine.keyspace, &engine.gate, gate_index)
@@ -145,8 +145,9 @@ impl Housekeeper {
         }
     }
 
-    /// Runs a slice of active expiry if one is due. Returns the time of the next slice; `None` if
-    /// none is planned.
+    /// Runs a slice of active expiry if one is due. On a replica, removes only expired keys to
+    /// which its own clients gave a deadline. Returns the time of the next slice; `None` if none is
+    /// planned, as while expiry is paused or turned off.
     fn expire(&mut self, shared: &Shared, executor: &mut HousekeeperExecutor<'_>) -> Option<Instant> {
         // While a file is loaded, only the commands in the file remove expired keys.
         let is_loading = shared.engine.server_state.is_loading.load(Relaxed);
@@ -178,8 +179,8 @@ impl Housekeeper {
         self.expiry.next_slice()
     }
 
-    /// Runs a slice of compaction if one is due. Returns the time of the next slice; `None` if none
-    /// is planned.
+    /// Runs a slice of compaction (active defragmentation) if one is due. Returns the time of the
+    /// next slice; `None` if none is planned.
     fn compact(&mut self, shared: &Shared) -> Option<Instant> {
         if self.compaction.next_slice()? <= Instant::now()
             && self.compaction.slice(&shared.engine, Instant::now)
@@ -226,7 +227,7 @@ impl Housekeeper {
     }
 }
 
-/// Returns the use of memory as INFO shows it.
+/// Returns the used bytes and the bytes that the allocator holds in memory, as INFO shows them.
 fn held_memory() -> HeldMemory {
     let (_, resident_bytes) = crate::process::resident_bytes();
     let committed_bytes = structures::alloc::committed_bytes() as u64;
@@ -247,8 +248,9 @@ impl IdleTime {
         Self { cores, since: Instant::now(), turns_nanos: 0 }
     }
 
-    /// Returns the unused time since the last call, in percent of one core, at most 100.
-    /// `turns_nanos` is the time of all turns up to `now`.
+    /// Returns the unused CPU time since the last call, in percent of one core and at most 100.
+    /// `turns_nanos` is the time of all turns from the start up to `now`. Returns 0 if CONFIG
+    /// RESETSTAT has reset that time.
     fn percent(&mut self, now: Instant, turns_nanos: u64) -> u32 {
         let elapsed = now.duration_since(std::mem::replace(&mut self.since, now)).as_nanos() as u64;
         let before = std::mem::replace(&mut self.turns_nanos, turns_nanos);

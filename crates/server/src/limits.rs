@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Number of open files for the server as a whole, such as the log and the listeners. Each I/O
-/// thread adds [`RESERVED_FILES_PER_THREAD`] (event loop, waker).
+/// Number of open files that the server needs besides clients, such as the log and the listeners.
+/// Each I/O thread needs [`RESERVED_FILES_PER_THREAD`] more, for its event loop and its waker.
 const RESERVED_FILES: u64 = 32;
 const RESERVED_FILES_PER_THREAD: u64 = 8;
 

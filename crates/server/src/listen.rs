@@ -11,8 +11,8 @@ use crate::config::apply::{BindAddress, StartOptions};
 use crate::shared::{Listening, Message, Shared};
 use crate::start_error::{Place, StartError};
 
-/// Number of ports that are tried if the system may choose the port. The port must be free on all
-/// addresses, and a chosen one may be in use on some of them.
+/// Number of ports that are tried if the system may choose the port. A chosen port must be free on
+/// all addresses, but may be in use on some of them.
 const ANY_PORT_ATTEMPTS: usize = 16;
 
 /// Time for which the server retries to listen on an address in use. After a `kill -9`, the kernel
@@ -32,7 +32,7 @@ pub struct Listeners {
     pub tls_port: Option<u16>,
 }
 
-/// Opens the listeners that `start` states. Those on the TLS port use `tls`.
+/// Opens the listeners for the addresses and ports in `start`. Those on the TLS port use `tls`.
 pub fn listen(start: &StartOptions, tls: Option<&TlsServer>) -> Result<Listeners, StartError> {
     let (mut listeners, mut port, mut tls_port) = (Vec::new(), None, None);
     if let Some(wanted) = start.port.filter(|_| !start.addresses.is_empty()) {
@@ -77,10 +77,10 @@ pub fn retry_while_in_use<T>(attempt: impl Fn() -> Result<T, StartError>) -> Res
     }
 }
 
-/// Replaces the TCP listeners of a running server by those that `start` states; those on the TLS
-/// port use `tls`. Listeners on unchanged addresses stay, and connections stay open. On an error
-/// nothing changes. A new address that overlaps with one to be removed (`*` and 127.0.0.1) is an
-/// error.
+/// Replaces the TCP listeners of a running server by those for the addresses and ports in `start`;
+/// those on the TLS port use `tls`. Listeners on unchanged addresses stay, and connections stay
+/// open. After an error nothing is changed. A new address that overlaps with one to be removed (`*`
+/// and 127.0.0.1) is an error.
 pub fn replace_listeners(shared: &Shared, start: &StartOptions, tls: Option<&TlsServer>) -> io::Result<()> {
     let mut listening = shared.listening();
     let (mut add, mut keep) = (Vec::new(), Vec::new());

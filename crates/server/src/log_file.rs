@@ -23,17 +23,18 @@ pub struct LogFile {
     path: PathBuf,
     /// The permission bits of a new file, before the umask.
     mode: u32,
-    /// The function that formats the line about lost lines.
+    /// The function that formats the line about a number of lost lines.
     loss: fn(u64) -> String,
     open: Mutex<Open>,
 }
 
 #[derive(Debug)]
 struct Open {
-    /// The open file; `None` while it cannot be opened.
+    /// The open file; `None` after it could not be opened.
     file: Option<(File, Identity)>,
     lost_lines: u64,
-    /// The identity of the file that ends with a partly written line; `None` if there is none.
+    /// The identity of the file whose last line was written only partly; `None` if there is no such
+    /// file.
     torn: Option<Identity>,
 }
 
@@ -67,7 +68,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Writes lines, newlines included; returns the number of lost lines.
+    /// Writes `lines`, which contain their newlines, to the file. Returns the number of lost lines.
     pub fn append(&self, lines: &[u8]) -> u64 {
         let mut open = self.lock();
         let Err((written, error)) = self.try_write(&mut open, lines) else { return 0 };
@@ -84,7 +85,8 @@ impl LogFile {
         lost
     }
 
-    /// Writes lines; an error includes the number of bytes written.
+    /// Writes `lines`, after the line about lost lines if there are any. An error includes the
+    /// number of bytes of `lines` that were written.
     fn try_write(&self, open: &mut Open, lines: &[u8]) -> Result<(), (usize, io::Error)> {
         let found = fs::metadata(&self.path).ok();
         let named = found.as_ref().map(identity);
@@ -128,7 +130,8 @@ impl Write for &LogFile {
     }
 }
 
-/// Writes lines. Returns the number of bytes written, and the error that prevented more.
+/// Writes `lines` to `file`. Returns the number of bytes written, and the error that prevented
+/// more.
 fn write_all(file: &mut File, lines: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < lines.len() {

@@ -36,7 +36,7 @@ use crate::log_file::LogFile;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Format {
-    /// The format of Redis.
+    /// The format of Redis: process id, role, time, level and message.
     Legacy,
     /// `name=value` pairs.
     Logfmt,
@@ -48,11 +48,11 @@ pub enum Format {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TimeFormat {
-    /// The format of Redis.
+    /// The format of Redis: `21 Nov 2026 01:07:06.209`.
     Legacy,
     /// ISO 8601, with milliseconds.
     Iso8601,
-    /// Milliseconds since 1970, as a number.
+    /// Milliseconds since 1970 in UTC, as a number.
     Milliseconds,
 }
 
@@ -64,7 +64,7 @@ static TARGET: OnceLock<Target> = OnceLock::new();
 /// written during a change may have the old or the new format.
 static FORMAT: AtomicU8 = AtomicU8::new(Format::Legacy as u8);
 static TIME_FORMAT: AtomicU8 = AtomicU8::new(TimeFormat::Legacy as u8);
-/// True if lines show the role of a replica.
+/// True if log lines show the role of a replica; false for a primary.
 static IS_REPLICA: AtomicBool = AtomicBool::new(false);
 
 enum Target {
@@ -98,23 +98,23 @@ pub fn start(level: LevelFilter, file: Option<&Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets further lines show the role of a replica.
+/// Shows the role of a replica in later log lines.
 pub fn show_replica() {
     IS_REPLICA.store(true, Relaxed);
 }
 
-/// Lets further lines show the role of a primary.
+/// Shows the role of a primary in later log lines.
 pub fn show_primary() {
     IS_REPLICA.store(false, Relaxed);
 }
 
-/// Returns the letter and the name of the role.
+/// Returns the letter and the name of the role for log lines.
 fn role() -> (char, &'static str) {
     if IS_REPLICA.load(Relaxed) { ('S', "replica") } else { ('M', "primary") }
 }
 
-/// Reopens the log file after a rotation by another process. Returns `None` if the log is not a
-/// file.
+/// Reopens the log file by its name, after a rotation by another process. Returns `None` if the log
+/// is standard output or was not started.
 pub fn reopen() -> Option<io::Result<()>> {
     match TARGET.get()? {
         Target::StandardOutput => None,
@@ -122,13 +122,13 @@ pub fn reopen() -> Option<io::Result<()>> {
     }
 }
 
-/// Returns true if the log is standard output and includes errors.
+/// Returns true if the log is standard output and its level includes errors.
 pub fn shows_errors_on_stdout() -> bool {
     let filter = FILTER.get().and_then(|filter| filter.clone_current());
     matches!(TARGET.get(), Some(Target::StandardOutput)) && filter.is_some_and(|level| level >= Level::ERROR)
 }
 
-/// Formats the line that reports the number of lost lines.
+/// Formats the log line that reports the number of lost lines.
 fn loss(lines: u64) -> String {
     let mut line = Line::now(Level::WARN);
     line.message = format!("Log lines that could not be written and are lost: {lines}");
@@ -151,14 +151,14 @@ pub fn set_forms(format: Format, time_format: TimeFormat) {
     TIME_FORMAT.store(time_format as u8, Relaxed);
 }
 
-/// Returns the current formats.
+/// Returns the current line format and time format.
 fn forms() -> (Format, TimeFormat) {
     const FORMATS: [Format; 3] = [Format::Legacy, Format::Logfmt, Format::Json];
     const TIME_FORMATS: [TimeFormat; 3] = [TimeFormat::Legacy, TimeFormat::Iso8601, TimeFormat::Milliseconds];
     (FORMATS[usize::from(FORMAT.load(Relaxed))], TIME_FORMATS[usize::from(TIME_FORMAT.load(Relaxed))])
 }
 
-/// The formatter of events as lines.
+/// The formatter that writes events as log lines.
 struct Lines;
 
 impl<S, N> FormatEvent<S, N> for Lines
@@ -180,11 +180,11 @@ where
 
 /// The value of an event's field.
 enum FieldValue {
-    /// A number or a boolean, written without quotes.
+    /// A number or a boolean, which is written without quotes.
     Plain(String),
-    /// A text, which may come from clients: quoted in formats that have quotes.
+    /// A text that may come from clients. It is quoted in formats that have quotes.
     Text(String),
-    /// An error or another value, as its type formats it.
+    /// An error or another value, formatted by its own type.
     Shown(String),
 }
 
@@ -353,7 +353,7 @@ fn push_quoted(line: &mut String, text: &str) {
 /// A date and time of day, in UTC.
 struct UtcTime {
     year: u64,
-    /// The month, from 1.
+    /// The month, from 1 to 12.
     month: u64,
     day: u64,
     hour: u64,

@@ -27,7 +27,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use net::Address;
 
-/// Number of failed logins of an address from which on its login attempts are delayed.
+/// Number of failed logins of an address at which its further login attempts are delayed.
 const FREE_FAILURES: u32 = 10;
 /// Time after which one failure is forgiven, in milliseconds.
 const FORGIVEN_EACH_MS: u64 = 60_000;
@@ -42,18 +42,19 @@ const KNOWN_USERS_MAX: usize = 8;
 /// The error reply to a rejected attempt.
 pub const TOO_MANY_FAILED_LOGINS: &str = "ERR too many failed logins from this address, try again later";
 
-/// The delay of a login attempt.
+/// The delay of a login attempt, which the table of failures decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
-    /// No delay.
+    /// The attempt is not delayed.
     None,
     /// A delay until this time, in milliseconds of the server's clock.
     Until(u64),
-    /// No delay: the attempt is rejected without a check of the password.
+    /// The attempt is rejected at once, without a check of the password.
     Refused,
 }
 
-/// The table of failed logins (see the module). Its lock is a leaf, taken by logins only.
+/// The table of failed logins by address; the module describes it. Its lock is a leaf, taken by
+/// logins only.
 #[derive(Debug, Default)]
 pub struct LoginDelays {
     addresses: Mutex<HashMap<Network, LoginRecord>>,
@@ -91,7 +92,8 @@ struct KnownUser {
 }
 
 impl LoginRecord {
-    /// Removes the failures that are forgiven by now. Returns true if attempts must wait.
+    /// Removes the failures that are forgiven by `now_ms`. Returns true if login attempts must
+    /// still be delayed.
     fn must_wait(&mut self, now_ms: u64) -> bool {
         let forgiven = now_ms.saturating_sub(self.counted_ms) / FORGIVEN_EACH_MS;
         self.failures = self.failures.saturating_sub(u32::try_from(forgiven).unwrap_or(u32::MAX));
@@ -101,8 +103,8 @@ impl LoginRecord {
 }
 
 impl LoginDelays {
-    /// Takes a slot for an attempt of `peer` to log in as `user`. Returns the delay of the attempt.
-    /// `delay_ms` is `auth-failure-delay`. O(1).
+    /// Takes a slot for an attempt of `peer` to log in as `user`, if such attempts must wait.
+    /// Returns the delay of the attempt. `delay_ms` is `auth-failure-delay`. O(1).
     #[cold]
     pub fn take_slot(&self, peer: &Address, user: &[u8], now_ms: u64, delay_ms: u64) -> Delay {
         let Some(network) = network(peer) else { return Delay::None };
@@ -125,14 +127,15 @@ impl LoginDelays {
         Delay::Until(slot_ms)
     }
 
-    /// Returns true if attempts of `peer` must wait. O(1).
+    /// Returns true if login attempts from the address `peer` must be delayed. O(1).
     #[cold]
     pub fn must_wait(&self, peer: &Address, now_ms: u64) -> bool {
         let Some(network) = network(peer) else { return false };
         self.lock().get_mut(&network).is_some_and(|tries| tries.must_wait(now_ms))
     }
 
-    /// Records a failed attempt of `peer`. O(1), O(addresses) when the table is full.
+    /// Records a failed login attempt from the address `peer`. O(1), O(addresses) when the table is
+    /// full.
     #[cold]
     pub fn note_failure(&self, peer: &Address, now_ms: u64) {
         let Some(network) = network(peer) else { return };
@@ -157,7 +160,8 @@ impl LoginDelays {
         tries.known.push(KnownUser { name_hash, next_slot_ms: 0 });
     }
 
-    /// Returns the number of delayed attempts, rejected attempts, and addresses with failures.
+    /// Returns the number of delayed attempts, the number of rejected attempts, and the number of
+    /// addresses with failures.
     pub fn figures(&self) -> (u64, u64, usize) {
         let failing = self.lock().values().filter(|tries| tries.failures > 0).count();
         (self.delayed.load(Relaxed), self.refused.load(Relaxed), failing)
@@ -168,8 +172,8 @@ impl LoginDelays {
     }
 }
 
-/// Returns the record of an address, without the failures that are forgiven by now. Creates it if
-/// there is none.
+/// Returns the record of an address, without the failures that are forgiven by `now_ms`. Creates a
+/// missing record, and removes another one for it if the table is full.
 fn entry(addresses: &mut HashMap<Network, LoginRecord>, network: Network, now_ms: u64) -> &mut LoginRecord {
     if addresses.len() >= ADDRESSES_MAX && !addresses.contains_key(&network) {
         let rank = |tries: &LoginRecord| (tries.failures >= FREE_FAILURES, tries.seen_ms);
@@ -184,7 +188,7 @@ fn entry(addresses: &mut HashMap<Network, LoginRecord>, network: Network, now_ms
     tries
 }
 
-/// Returns the network of an address, or `None` for this machine.
+/// Returns the network of an address; `None` for an address of this machine.
 fn network(peer: &Address) -> Option<Network> {
     let Address::Tcp(peer) = peer else { return None };
     match peer.ip().to_canonical() {

@@ -94,8 +94,8 @@ fn take_restore_until(args: &mut Vec<Vec<u8>>) -> Result<Option<i64>, String> {
     })
 }
 
-/// Reports whether a server could start with these options, as far as this can be checked without a
-/// start. Errors in lines of a file were reported before.
+/// Prints whether a server could start with these options, as far as this can be checked without a
+/// start. Returns the exit code. Errors in lines of a file were reported before.
 fn check_config(store: &ConfigStore) -> ExitCode {
     let problems = check_config::problems(store);
     if !problems.is_empty() {
@@ -114,8 +114,8 @@ fn check_config(store: &ConfigStore) -> ExitCode {
     print(&lines.join("\n"))
 }
 
-/// Prints a line to standard output. Returns the exit code: failure, without a message, if standard
-/// output is closed.
+/// Prints a line to standard output. Returns success; if standard output is closed, returns failure
+/// and prints no message.
 fn print(text: &str) -> ExitCode {
     match writeln!(io::stdout(), "{text}") {
         Ok(()) => ExitCode::SUCCESS,
@@ -149,8 +149,8 @@ Examples:
         .to_owned()
 }
 
-/// Runs a server with these options until it is stopped. `input` contains the bytes read from
-/// standard input. An error is a readable text.
+/// Runs a server with these options until it is stopped, and returns the exit code. `input`
+/// contains the bytes read from standard input. An error is a text for the user.
 fn run(store: ConfigStore, input: &[u8], restore_until_s: Option<i64>) -> Result<ExitCode, String> {
     let supervisor = Supervisor::wanted(table::process::SUPERVISED.of(&store));
     // A supervisor must be able to watch the server, so it stays in the foreground.
@@ -205,8 +205,8 @@ fn run(store: ConfigStore, input: &[u8], restore_until_s: Option<i64>) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes `dir` the working folder of the process and starts the log. A relative `logfile` refers to
-/// `dir`, as in Redis.
+/// Makes the folder `dir` the working folder of the process, and starts the log. A relative
+/// `logfile` refers to `dir`, as in Redis.
 fn start_log(store: &ConfigStore) -> Result<(), String> {
     let folder = table::persistence::DIR.of(store);
     std::env::set_current_dir(folder)
@@ -218,8 +218,8 @@ fn start_log(store: &ConfigStore) -> Result<(), String> {
         .map_err(|error| format!("Can't open the log file '{}' (option 'logfile'): {error}", path.display()))
 }
 
-/// Logs a warning about passwords in files that every user may read, or returns an error, as
-/// `secrets-in-readable-files` states.
+/// Checks for passwords in files that every user may read. As `secrets-in-readable-files` states,
+/// logs a warning about each, returns an error, or ignores them.
 fn look_at_readable_secrets(store: &ConfigStore) -> Result<(), String> {
     let mut secrets = store.readable_secrets().iter();
     match table::security::SECRETS_IN_READABLE_FILES.of(store) {
@@ -235,8 +235,8 @@ fn look_at_readable_secrets(store: &ConfigStore) -> Result<(), String> {
     }
 }
 
-/// Reports the reason why the server ends. Writes it to the log, and to standard error unless the
-/// log is standard output.
+/// Reports the reason why the server ends. Writes it to the log, and also to standard error unless
+/// the log is on standard output.
 fn report(problem: &str) {
     tracing::error!("{problem}");
     if daemon::is_in_background() || !logging::shows_errors_on_stdout() {

@@ -56,12 +56,12 @@ pub fn thread_times() -> BTreeMap<String, ThreadTime> {
     times
 }
 
-/// Returns the times of a thread of this process so far.
+/// Returns the times of the thread `tid` of this process so far.
 pub fn thread_time(tid: i32) -> ThreadTime {
     time_of_task(format!("/proc/self/task/{tid}").as_ref())
 }
 
-/// Reads the times of a task; zero if the thread has ended meanwhile.
+/// Reads the times of a thread from its folder in /proc. They are zero if the thread has ended.
 fn time_of_task(task: &Path) -> ThreadTime {
     let schedstat = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
     let mut nanos = schedstat.split_whitespace().map(|field| field.parse().unwrap_or(0));
@@ -117,8 +117,8 @@ pub fn load_code() {
     }
 }
 
-/// Returns the address range in a line of /proc/self/maps; `None` if the line is not for code of
-/// `program`.
+/// Returns the address range in a line of /proc/self/maps; `None` if the line does not describe
+/// code of `program`.
 fn code_range(line: &str, program: &Path) -> Option<(u64, u64)> {
     let mut fields = line.split_whitespace();
     let (range, rights) = (fields.next()?, fields.next()?);
@@ -141,7 +141,7 @@ pub fn max_fds() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
-/// Returns the memory of the machine in bytes.
+/// Returns the total memory of the machine in bytes.
 pub fn system_memory_bytes() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));

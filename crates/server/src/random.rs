@@ -2,7 +2,8 @@
 
 use replicate::history::ReplId;
 
-/// Returns a random ID of 40 hex digits, for a run of the server or a history of the data.
+/// Returns a random id of 40 hexadecimal digits. It names a run of the server or a history of the
+/// data.
 pub fn random_repl_id() -> ReplId {
     ReplId::of_bits(random_u64(), random_u64(), random_u64() as u32)
 }

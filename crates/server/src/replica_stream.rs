@@ -1,4 +1,5 @@
-//! The reader of the change log that appends the stream of replicas to the backlog.
+//! The replication stream on a primary: the reader of the change log that appends changes to the
+//! backlog, and the points at which the stream begins and ends.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -17,8 +18,8 @@ use crate::shared::Shared;
 /// The reader of the change log that appends the changes of this server to the backlog.
 struct StreamReader {
     replication: Arc<Replication>,
-    /// The number of unsent bytes of the slowest replica above the number at which writes wait
-    /// ([`engine::log::ChangeLog::replica_excess`]).
+    /// The number of unsent bytes of the slowest replica beyond `repl-writes-wait-above`. While it
+    /// is above 0, writes wait ([`engine::log::ChangeLog::replica_excess`]).
     excess: RetainedBytes,
 }
 
@@ -34,12 +35,11 @@ impl LogReader for StreamReader {
     }
 }
 
-/// Begins a new part of the stream for a snapshot: its first command is a SELECT, so it can be read
-/// without the earlier stream. Begins to record the stream if it is not recorded yet. Returns the
-/// state of replication, locked, so that nothing is appended before the caller has read the offset.
-/// On a replica, begins no new part, because the stream is that of the primary. Returns `None` if
-/// the change log has no room for a reader, and on a replica without a history. The caller owns the
-/// keyspace.
+/// Makes the stream readable from its present end, for a snapshot: the next change gets a SELECT
+/// before it. Begins to record the stream if it is not recorded yet. Returns the state of
+/// replication, locked, so that nothing is appended before the caller has read the offset. On a
+/// replica, adds no SELECT, because the stream is that of the primary. Returns `None` if the change
+/// log has no room for a reader, and on a replica without a history. The caller owns the keyspace.
 pub fn begin_part<'s>(
     shared: &'s Shared,
     alone: &Exclusive,
@@ -69,15 +69,15 @@ pub fn begin_part<'s>(
     Some(primary)
 }
 
-/// Stops recording the changes of this server in the stream, because the server becomes a replica.
-/// Earlier changes are in the backlog. The caller owns the keyspace.
+/// Stops recording this server's changes in the replication stream, because it becomes a replica.
+/// The backlog keeps earlier changes. The caller owns the keyspace.
 pub fn detach(shared: &Shared, alone: &Exclusive, outbox: &Outbox) {
     if let Some(id) = shared.replication.reader().take() {
         shared.engine.log.detach(alone, id, outbox);
     }
 }
 
-/// Records the changes of this server in the stream again, because the server has become a primary.
+/// Records this server's changes in the replication stream again, because it has become a primary.
 /// Does nothing without a backlog. The caller owns the keyspace.
 pub fn attach_again(shared: &Shared, alone: &Exclusive, outbox: &Outbox) {
     let (replication, log) = (&shared.replication, &shared.engine.log);
@@ -94,16 +94,17 @@ pub fn attach_again(shared: &Shared, alone: &Exclusive, outbox: &Outbox) {
     }
 }
 
-/// Attaches the reader to the change log. Returns `None` if the log has no room for a reader.
+/// Attaches the reader that appends to the backlog to the change log. Returns `None` if the log has
+/// no room for a reader.
 fn attach(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<ReaderId> {
     let (replication, log) = (&shared.replication, &shared.engine.log);
     let stream = StreamReader { replication: Arc::clone(replication), excess: log.replica_excess().clone() };
     log.attach(alone, (Box::new(stream), LogTarget::Replicas), outbox)
 }
 
-/// Returns the present point of the stream for a snapshot; `None` if the stream is not recorded. On
-/// a primary, begins a new part of the stream, so that database 0 counts as the selected one. The
-/// caller owns the keyspace and is at the end of a unit.
+/// Returns the present point of the stream (history and offset) for a snapshot; `None` if the
+/// stream is not recorded. On a primary, the next change gets a SELECT before it, so the point has
+/// database 0 selected. The caller owns the keyspace and is not within a transaction.
 pub fn point(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<Point> {
     let replication = &shared.replication;
     if replication.upstream.is_replica() {
@@ -119,11 +120,11 @@ pub fn point(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<Poin
     Some(Point { id: primary.history().id, offset: primary.end(), stream_db: 0 })
 }
 
-/// Begins to record the stream from `point` on. This is the point of a former history whose data
-/// the server is about to load. Replicas that have exactly this data can continue. If this server
-/// is a replica, it takes over the former history as its own, and will ask its primary to continue
-/// it. Returns false if the stream is recorded already, if the change log has no room for a reader,
-/// or if a replica lacks the selected database. The caller owns the keyspace.
+/// Begins to record the stream from `point` on, a point of a former history whose data the server
+/// is about to load. Replicas that have exactly this data can continue. A replica takes over the
+/// former history as its own, and will ask its primary to continue it. Returns false if the stream
+/// is recorded already or the change log has no room for a reader. Also returns false on a replica
+/// that lacks the selected database. The caller owns the keyspace.
 pub fn continue_from(
     shared: &Shared,
     alone: &Exclusive,
@@ -158,7 +159,7 @@ pub fn continue_from(
     reader.is_some()
 }
 
-/// States if a load has restored exactly the data of a point of the stream.
+/// The result of a load: whether the data is exactly that of a point of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loaded {
     /// The loaded data is exactly that of the point.

@@ -4,7 +4,7 @@ use ::commands::ValueLimits;
 use keyspace::{Hasher, PackLimits, SetLimits, StreamLimits};
 use persist::rdb::{Rules, VersionCheck};
 
-/// Returns the rules for decoding values under these limits.
+/// Returns the rules for decoding values under `limits`, the limits on values from the options.
 pub fn rules<'a>(limits: &ValueLimits, hasher: &'a Hasher) -> Rules<'a> {
     let pack = |entries_max, value_len_bytes_max| PackLimits { entries_max, value_len_bytes_max };
     Rules {

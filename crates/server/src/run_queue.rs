@@ -32,7 +32,8 @@ enum Queue {
     Deferred,
 }
 
-/// The connections with requests to run (see the module). All operations are O(1).
+/// The connections with requests to run, in two queues that the module describes. All operations
+/// are O(1).
 #[derive(Debug, Default)]
 pub struct RunQueue {
     fresh: VecDeque<ConnId>,
@@ -67,7 +68,8 @@ impl RunQueue {
         self.has_unvisited_deferred
     }
 
-    /// Takes the next connection of a turn that has time left.
+    /// Takes the next connection while the turn has time left: a fresh one, or a deferred one if
+    /// there is none. Returns `None` if both queues are empty.
     #[inline]
     pub fn next_ready(&mut self) -> Option<Visit> {
         match self.fresh.pop_front() {
@@ -76,7 +78,8 @@ impl RunQueue {
         }
     }
 
-    /// Takes the one deferred connection that a turn without time left must still visit.
+    /// Takes the one deferred connection that a turn without time left must still visit; `None` if
+    /// there is none.
     #[cold]
     pub fn next_owed(&mut self) -> Option<Visit> {
         if self.has_unvisited_deferred { self.next_carried() } else { None }
@@ -87,13 +90,13 @@ impl RunQueue {
         self.deferred.pop_front().map(|conn| Visit { conn, queue: Queue::Deferred })
     }
 
-    /// Adds a connection that was visited and has more requests.
+    /// Adds a connection that was visited and has more requests to the end of the deferred queue.
     pub fn defer(&mut self, conn: ConnId) {
         self.deferred.push_back(conn);
     }
 
-    /// Undoes [`RunQueue::next_ready`] for a visit that could not begin. Several visits must be put
-    /// back in reverse order.
+    /// Puts a connection that [`RunQueue::next_ready`] has returned back to the front of its queue,
+    /// because its visit could not begin. Several connections must be put back in reverse order.
     pub fn put_back(&mut self, visit: Visit) {
         match visit.queue {
             Queue::Fresh => self.fresh.push_front(visit.conn),

@@ -9,12 +9,13 @@ use std::time::Duration;
 use crate::Server;
 
 const PASSWORD: &str = "secret";
-/// Time after which a missing reply means that the client is blocked.
+/// Time after which a missing reply means that the client is blocked by its request.
 const WITHIN: Duration = Duration::from_millis(200);
 /// Time within which the server must reply to another client.
 const ALIVE_WITHIN: Duration = Duration::from_secs(20);
-/// Commands left out of the test. They end the server, change the test itself, access files or
-/// other servers, or run without a time limit. Some have their own targets (`config`, `lua`).
+/// Commands that the fuzzer does not send. They end the server, change the test itself, access
+/// files or other servers, or run without a time limit. Some have their own targets (`config`,
+/// `lua`).
 const LEFT_OUT: &[&str] = &[
     "SHUTDOWN",
     "CONFIG",
@@ -35,10 +36,10 @@ const LEFT_OUT: &[&str] = &[
     "ACL",
 ];
 
-/// Sends any bytes and checks that the replies are well formed. Checks that the server then serves
-/// another client. The first byte decides whether the client authenticates before it sends the
-/// rest. In the rest, a line that begins with `> ` is a request, as in the scripts of tests/cmd. If
-/// there are such lines, other lines are ignored.
+/// Sends the input to a server and checks that the replies are well formed and that the server then
+/// serves another client. The first byte decides if the client authenticates before it sends the
+/// other bytes. Among these, a line that begins with `> ` is a request, as in the scripts of
+/// tests/cmd. If there are such lines, all other lines are ignored.
 ///
 /// # Panics
 /// If a reply is malformed, or the server does not answer another client.
@@ -59,7 +60,8 @@ pub fn fuzz_session(data: &[u8]) {
     assert_alive(port);
 }
 
-/// Returns the bytes to send: the lines that are requests or, if there are none, all of `rest`.
+/// Returns the bytes to send: the requests of the lines that begin with `> ` or, if there are none,
+/// all of `rest`.
 fn requests(rest: &[u8]) -> Vec<u8> {
     let lines = rest.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"> "));
     let lines: Vec<u8> = lines.flat_map(|line| [line, b"\r\n"].concat()).collect();
@@ -111,7 +113,7 @@ fn send(port: u16, bytes: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Checks that the server still replies to another client.
+/// Checks that the server still replies to another client, within [`ALIVE_WITHIN`].
 fn assert_alive(port: u16) {
     let ask = || -> io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;

@@ -25,10 +25,10 @@ use crate::shutdown::ShutdownRequest;
 use crate::snapshots::Persistence;
 use crate::tls::Tls;
 
-/// An address on which the server listens for clients.
+/// An address on which the server accepts clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listening {
-    /// The address.
+    /// The address of the listener.
     pub address: Address,
     /// True if its connections are encrypted.
     pub is_encrypted: bool,
@@ -40,7 +40,7 @@ impl Listening {
         Self { address: listener.local_address().clone(), is_encrypted: listener.tls().is_some() }
     }
 
-    /// Returns the TCP address, if it is one.
+    /// Returns the TCP address; `None` for a Unix socket.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self.address {
             Address::Tcp(address) => Some(address),
@@ -49,27 +49,28 @@ impl Listening {
     }
 }
 
-/// A message to an I/O thread.
+/// A message to an I/O thread, from another thread of the server.
 pub enum Message {
     /// A connection accepted by another thread and moved to this one.
     Adopt(Socket),
     /// A wake-up, because the inbox has new deliveries, or a debugged script has new output.
     Delivered,
-    /// A request to continue postponed sessions, if possible: a pause has ended, memory was freed,
-    /// a sync has ended, or subscribers have room for messages.
+    /// A request to continue postponed sessions, if possible. It is sent when a pause has ended,
+    /// memory was freed, a sync has ended, or subscribers have room for messages.
     Resume,
-    /// Changed TCP addresses, for the accepting thread. It adds the new listeners, and closes all
+    /// A change of the TCP addresses. The accepting thread adds the new listeners, and closes all
     /// others that are not in `keep`.
     Listen {
         /// New listeners.
         add: Vec<Listener>,
-        /// TCP addresses that stay.
+        /// The TCP addresses whose listeners stay.
         keep: Vec<Listening>,
     },
-    /// A request for a turn, because each turn evicts keys: the used memory exceeds its limit, but
-    /// all threads may be idle.
+    /// A request to run a turn, because each turn evicts keys. It is sent when the used memory
+    /// exceeds `maxmemory`, because all threads may be idle.
     EnforceMemory,
-    /// A request to measure all clients again, because their memory has a limit.
+    /// A request to measure the memory of all clients of the thread, because `maxmemory-clients` is
+    /// set.
     CountClients,
     /// A request to return the thread's free memory to the system.
     ReturnMemory,
@@ -86,10 +87,10 @@ pub enum Message {
 
 /// Capacity of a thread's mailbox, in messages; each takes 80 bytes, used or not. When the mailbox
 /// is full, the accepting thread keeps a connection itself, and CONFIG SET of an address fails.
-/// Some messages may be lost (`Delivered`, `Resume`, `EnforceMemory`, `CheckUsers`, `Stop`). The
-/// thread of a full mailbox has a turn soon, and each turn does the same work. The housekeeper
-/// repeats the others (`CloseIdle`, `FindClosedConnections`, `CountClients`). Data that must not be
-/// lost is put in the engine's inbox.
+/// Some messages may be lost (`Delivered`, `Resume`, `EnforceMemory`, `CheckUsers`, `Stop`): the
+/// thread of a full mailbox has a turn soon, and each turn does their work. The housekeeper repeats
+/// others (`CloseIdle`, `FindClosedConnections`, `CountClients`). A lost `ReturnMemory` only delays
+/// the return of memory. Data that must not be lost is put in the engine's inbox.
 pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
 
 /// The state through which other threads reach an I/O thread.
@@ -106,16 +107,17 @@ pub struct Port {
 /// them, except that CONFIG RESETSTAT resets them.
 #[derive(Debug, Default)]
 pub struct ReplyWaits {
-    /// Number of parts of pending output (`worker::release`) that wait now.
+    /// Number of held-back pieces of output (parts in `worker::release`) that wait now.
     pub waiting: AtomicU64,
-    /// Total time for which parts have waited, in nanoseconds.
+    /// Total time for which such parts have waited, in nanoseconds, since the start or CONFIG
+    /// RESETSTAT.
     pub nanos: AtomicU64,
-    /// The longest wait, in nanoseconds.
+    /// The longest wait of a part, in nanoseconds, since the start or CONFIG RESETSTAT.
     pub nanos_max: AtomicU64,
 }
 
 impl ReplyWaits {
-    /// Records a wait that has ended.
+    /// Records that a part has waited for the time `waited`.
     pub fn note(&self, waited: Duration) {
         let nanos = waited.as_nanos() as u64;
         // Relaxed: only statistics.
@@ -130,7 +132,7 @@ impl ReplyWaits {
     }
 }
 
-/// Rates sampled by the housekeeper.
+/// Rates that the housekeeper computes ten times a second.
 #[derive(Debug, Default)]
 pub struct Samples {
     /// Requests per second, over the last 1.5 seconds.
@@ -139,9 +141,11 @@ pub struct Samples {
     pub input_bytes_per_second: AtomicU64,
     /// Output to clients in bytes per second, over the last 1.5 seconds.
     pub output_bytes_per_second: AtomicU64,
-    /// Bytes per second received from replicas and primaries, over the last 1.5 seconds.
+    /// Bytes per second that this server receives from replicas and from its primary, over the last
+    /// 1.5 seconds.
     pub replication_input_bytes_per_second: AtomicU64,
-    /// Bytes per second sent to replicas and primaries, over the last 1.5 seconds.
+    /// Bytes per second that this server sends to replicas and to its primary, over the last 1.5
+    /// seconds.
     pub replication_output_bytes_per_second: AtomicU64,
     /// Turns of all I/O threads per second, over the last 1.5 seconds.
     pub cycles_per_second: AtomicU64,
@@ -156,23 +160,26 @@ pub struct SwitchedOff {
     /// True after DEBUG PAUSE-CRON: the housekeeper runs neither its rounds nor active expiry. It
     /// still frees memory.
     pub cron: AtomicBool,
-    /// True after DEBUG SET-ACTIVE-EXPIRE 0: an expired key is removed only when it is accessed.
+    /// True after DEBUG SET-ACTIVE-EXPIRE 0: an expired key is removed only when a client accesses
+    /// it.
     pub active_expire: AtomicBool,
 }
 
 /// The shared state of a server. Threads hold it by `Arc`.
 pub struct Shared {
-    /// Data, clients, and the processing of requests.
+    /// Data, clients, and the processing of requests; the part of the state that knows no sockets
+    /// or files.
     pub engine: engine::Shared,
     /// The state through which other threads reach each I/O thread, by the number of the thread.
     pub ports: Vec<Port>,
-    /// All options. Its lock is a leaf; the engine's settings are derived from it.
+    /// The values of all options. The lock is a leaf; the engine's settings are derived from these
+    /// values.
     pub config: Mutex<ConfigStore>,
     /// The rates that the housekeeper samples: requests, bytes and turns per second.
     pub samples: Samples,
     /// The start time of the server, in Unix seconds.
     pub started_unix_s: i64,
-    /// The I/O backend.
+    /// The I/O backend that the event loops use.
     pub backend: Backend,
     /// The addresses on which the server listens for clients. The lock is a leaf.
     pub listening: Mutex<Vec<Listening>>,
@@ -184,11 +191,11 @@ pub struct Shared {
     pub supervisor: &'static str,
     /// The state of replication.
     pub replication: Arc<Replication>,
-    /// Open connections for MIGRATE.
+    /// Open connections to other servers, for MIGRATE.
     pub migrations: ConnectionPool,
     /// The state of snapshots and of loading, and the source texts of the function libraries.
     pub persistence: Persistence,
-    /// The append-only file.
+    /// The state of the append-only file.
     pub append_only: Arc<AppendOnly>,
     /// The script cache.
     pub script_cache: ScriptCache,
@@ -202,7 +209,7 @@ pub struct Shared {
     pub login_delays: LoginDelays,
     /// Logins by token; `None` if they are not configured.
     pub oidc: Option<Arc<Oidc>>,
-    /// The shutdown request of a signal, which SHUTDOWN ABORT cancels.
+    /// The pending shutdown request of a signal or of SHUTDOWN, which SHUTDOWN ABORT can cancel.
     pub shutdown_request: ShutdownRequest,
     /// True after a request to stop the server.
     pub stopping: AtomicBool,
@@ -218,28 +225,28 @@ impl Shared {
         0
     }
 
-    /// Returns true if the data in memory is complete. It is not while data is loaded, or after it
-    /// could not be loaded.
+    /// Returns true if the data in memory is complete. It is incomplete during a load, and after a
+    /// load that failed.
     pub(crate) fn has_all_data(&self) -> bool {
         !self.engine.server_state.is_loading.load(Relaxed) && self.persistence.may_be_saved()
     }
 
-    /// Locks all options for reading or writing.
+    /// Locks the values of all options, to read or change them.
     pub fn config(&self) -> MutexGuard<'_, ConfigStore> {
         self.config.lock().expect("nothing panics while the options are locked")
     }
 
-    /// Locks the addresses on which the server listens for clients.
+    /// Locks the list of addresses on which the server accepts clients.
     pub fn listening(&self) -> MutexGuard<'_, Vec<Listening>> {
         self.listening.lock().expect("nothing panics while the addresses are locked")
     }
 
-    /// Returns the TCP port; 0 for none.
+    /// Returns the TCP port; 0 if the server has no TCP listener.
     pub fn tcp_port(&self) -> u16 {
         self.port_of(|listening| !listening.is_encrypted)
     }
 
-    /// Returns the TCP port for TLS; 0 for none.
+    /// Returns the TCP port for TLS; 0 if the server has no TLS listener.
     pub fn tls_port(&self) -> u16 {
         self.port_of(|listening| listening.is_encrypted)
     }
@@ -255,7 +262,8 @@ impl Shared {
         self.engine.uptime(Instant::now()).as_millis() as u64
     }
 
-    /// Wakes the threads that have new deliveries in their inboxes. The caller holds no shard lock.
+    /// Wakes the threads for which `outbox` notes new deliveries in their inboxes. The caller holds
+    /// no shard lock.
     #[cold]
     pub fn wake(&self, outbox: &Outbox) {
         for thread in outbox.take() {
@@ -264,7 +272,7 @@ impl Shared {
         }
     }
 
-    /// Requests all threads to stop. Returns at once.
+    /// Requests all threads to stop. Returns at once, without waiting for their end.
     pub fn stop(&self) {
         // Release: pairs with the Acquire of the threads that wait for the stop.
         if !self.stopping.swap(true, Ordering::AcqRel) {
@@ -280,8 +288,8 @@ impl Shared {
         }
     }
 
-    /// Sends the same message to all threads. A full mailbox drops the message, so it must be one
-    /// that may be lost.
+    /// Sends a message that `message` creates to each I/O thread. A full mailbox drops the message,
+    /// so it must be one that may be lost.
     pub fn broadcast(&self, message: impl Fn() -> Message) {
         for port in &self.ports {
             let _ = port.mailbox.send(message());

@@ -1,4 +1,5 @@
-//! The options of a shutdown, and the shutdown request, which can be cancelled.
+//! The options of a shutdown, and the shutdown request, which can be cancelled until the shutdown
+//! begins.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -13,12 +14,14 @@ pub struct ShutdownOptions {
     pub by_force: bool,
     /// True if the server does not wait for replicas.
     pub at_once: bool,
-    /// True if a primary first makes a replica the primary. SHUTDOWN has no word for it.
+    /// True if the server first makes one of its replicas the primary (`failover`). SHUTDOWN has no
+    /// word for this option.
     pub fails_over: bool,
 }
 
 impl ShutdownOptions {
-    /// Parses the words of an option: those of SHUTDOWN, and `failover`. Ignores unknown words.
+    /// Parses the words of `shutdown-on-sigint` or `shutdown-on-sigterm`: those of SHUTDOWN, and
+    /// `failover`. Ignores unknown words.
     pub fn of(words: &[Vec<u8>]) -> Self {
         let fails_over = words.iter().any(|word| word.eq_ignore_ascii_case(b"failover"));
         let mut wish = Self { fails_over, ..Self::default() };
@@ -26,7 +29,7 @@ impl ShutdownOptions {
         wish
     }
 
-    /// Adds a word of SHUTDOWN; returns false if it is unknown.
+    /// Sets the option that a word of SHUTDOWN names; returns false if the word is unknown.
     pub fn add(&mut self, word: &[u8]) -> bool {
         match word.to_ascii_lowercase().as_slice() {
             b"save" => self.saves = true,
@@ -38,13 +41,13 @@ impl ShutdownOptions {
         true
     }
 
-    /// Returns true if the options do not contradict each other.
+    /// Returns true if the options do not contradict each other, as SAVE and NOSAVE do.
     pub fn is_possible(self) -> bool {
         !(self.saves && self.forbids_save)
     }
 }
 
-/// The shutdown request of a signal, or of SHUTDOWN that waits for replicas. It can be aborted
+/// The shutdown request of a signal, or of a SHUTDOWN that waits for replicas. It can be aborted
 /// until the shutdown has begun.
 #[derive(Debug, Default)]
 pub struct ShutdownRequest {
@@ -53,20 +56,21 @@ pub struct ShutdownRequest {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of the pending request; `None` if there is none.
+    /// The number of the pending request; `None` if no request is pending.
     pending: Option<u64>,
     /// True after the shutdown of the pending request has begun.
     has_begun: bool,
     last_number: u64,
-    /// The end of the wait of the pending request for replicas, in milliseconds of the server's
-    /// clock; `None` unless it waits.
+    /// The time until which the pending request waits for replicas, in milliseconds of the server's
+    /// clock; `None` while it does not wait.
     waits_until_ms: Option<u64>,
-    /// The clients of SHUTDOWN that wait for the end of a request: its number and the client's id.
+    /// The clients of SHUTDOWN that wait for the end of a request: pairs of the request's number
+    /// and the client's id.
     clients: Vec<(u64, u64)>,
 }
 
 impl ShutdownRequest {
-    /// Requests a shutdown. Returns the request's number, or `None` if another request is pending.
+    /// Makes a request for a shutdown. Returns its number, or `None` if another request is pending.
     pub fn ask(&self) -> Option<u64> {
         let mut state = self.state();
         if state.pending.is_some() {
@@ -77,7 +81,8 @@ impl ShutdownRequest {
         state.pending
     }
 
-    /// Returns true while a request is pending: it was neither aborted nor given up.
+    /// Returns true while a request is pending: it was neither aborted nor given up. Its shutdown
+    /// may have begun.
     pub fn is_pending(&self) -> bool {
         self.state().pending.is_some()
     }
@@ -87,14 +92,15 @@ impl ShutdownRequest {
         self.state().pending == Some(number)
     }
 
-    /// Cancels the request, as SHUTDOWN ABORT does. Returns false if there is none or its
-    /// shutdown has begun.
+    /// Cancels the pending request, as SHUTDOWN ABORT does. Returns false if no request is pending
+    /// or its shutdown has begun.
     pub fn abort(&self) -> bool {
         let mut state = self.state();
         !state.has_begun && state.pending.take().is_some()
     }
 
-    /// Begins the shutdown of request `number`; returns false if it was aborted.
+    /// Begins the shutdown of request `number`. Returns false, and begins nothing, if the request
+    /// is no longer pending.
     pub fn begin(&self, number: u64) -> bool {
         let mut state = self.state();
         let is_wanted = state.pending == Some(number);
@@ -102,7 +108,8 @@ impl ShutdownRequest {
         is_wanted
     }
 
-    /// Gives up request `number`, because the data could not be saved.
+    /// Gives up request `number`, because the data could not be saved. Does nothing if it is not
+    /// pending.
     pub fn give_up(&self, number: u64) {
         let mut state = self.state();
         if state.pending == Some(number) {
@@ -110,8 +117,8 @@ impl ShutdownRequest {
         }
     }
 
-    /// Requests a shutdown for a client that waits for its end. Returns the number of the request,
-    /// or `None` if the client has joined a pending one.
+    /// Makes a request for a client that waits for its end. Returns the request's number, or `None`
+    /// if the client has joined a pending request.
     pub fn ask_for(&self, client: u64) -> Option<u64> {
         let mut state = self.state();
         let is_new = state.pending.is_none();
@@ -124,8 +131,8 @@ impl ShutdownRequest {
         is_new.then_some(number)
     }
 
-    /// Calls `act` if request `number` is pending. Meanwhile no request is aborted or made. Returns
-    /// true if `act` was called.
+    /// Calls `act` if request `number` is pending. No request is made or aborted during the call.
+    /// Returns true if `act` was called.
     pub fn if_wanted(&self, number: u64, act: impl FnOnce()) -> bool {
         let state = self.state();
         let is_wanted = state.pending == Some(number);
@@ -135,8 +142,9 @@ impl ShutdownRequest {
         is_wanted
     }
 
-    /// Records the end of the wait for replicas, in milliseconds of the server's clock; `None` for
-    /// the end of the wait. Does nothing if request `number` is not pending.
+    /// Records that request `number` waits for replicas until `until_ms`, in milliseconds of the
+    /// server's clock. `None` records that this wait has ended. Does nothing if the request is not
+    /// pending.
     pub fn note_wait(&self, number: u64, until_ms: Option<u64>) {
         let mut state = self.state();
         if state.pending == Some(number) {
@@ -144,14 +152,14 @@ impl ShutdownRequest {
         }
     }
 
-    /// Returns the end of the wait for replicas, in milliseconds of the server's clock; `None`
-    /// unless a request waits for them.
+    /// Returns the time until which the pending request waits for replicas, in milliseconds of the
+    /// server's clock. Returns `None` while no request waits.
     pub fn waits_until_ms(&self) -> Option<u64> {
         let state = self.state();
         state.waits_until_ms.filter(|_| state.pending.is_some())
     }
 
-    /// Calls `act` unless a request is pending. Meanwhile no request is made.
+    /// Calls `act` if no request is pending. No request is made during the call.
     pub fn unless_pending(&self, act: impl FnOnce()) {
         let state = self.state();
         if state.pending.is_none() {
@@ -159,7 +167,7 @@ impl ShutdownRequest {
         }
     }
 
-    /// Takes the clients that wait for the end of request `number`.
+    /// Removes and returns the ids of the clients that wait for the end of request `number`.
     pub fn take_clients(&self, number: u64) -> Vec<u64> {
         let mut state = self.state();
         state.clients.extract_if(.., |(request, _)| *request == number).map(|(_, client)| client).collect()
@@ -231,8 +239,8 @@ mod tests {
         assert_eq!(request.waits_until_ms(), None);
     }
 
-    /// Checks the pause of an aborted request that another one follows: it ends only after the last
-    /// request, and a late thread of the first one does not pause again.
+    /// Checks that the pause of writes lasts until no request is pending, if another request
+    /// follows an aborted one. The thread of the aborted request must not begin the pause again.
     #[test]
     fn a_pause_lasts_until_no_request_is_pending() {
         let (request, pauses) = (ShutdownRequest::default(), Cell::new(false));
@@ -249,8 +257,8 @@ mod tests {
         assert!(!pauses.get() && !pause(first) && !pause(second) && !pauses.get());
     }
 
-    /// Checks a thread that slept while its request was aborted and replaced by another: it
-    /// neither begins nor gives up the other request.
+    /// Checks a thread that slept while its request was aborted and replaced by another one: it
+    /// neither begins nor gives up the new request.
     #[test]
     fn a_late_beginner_leaves_the_next_request_alone() {
         let request = ShutdownRequest::default();

@@ -18,10 +18,10 @@ use server::supervisor::Supervisor;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-/// Interval of checks while a shutdown waits for the end of DEBUG PAUSE-CRON.
+/// Interval at which a shutdown that DEBUG PAUSE-CRON delays checks if the delay has ended.
 const PAUSED_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Installs handlers for the signals. Without a handler, each of them would end the process.
+/// Installs handlers for the signals. Without a handler, each signal would end the process.
 pub fn take_over() -> io::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ, SIGALRM, SIGUSR2])
 }
@@ -64,7 +64,8 @@ pub fn handle_signals(mut signals: Signals, shared: Arc<Shared>, supervisor: Sup
     });
 }
 
-/// Runs the shutdown of this request unless it is aborted first.
+/// Runs the shutdown of request number `request`, as the options `wish` state, unless it is aborted
+/// first.
 fn end(shared: &Arc<Shared>, request: u64, wish: ShutdownOptions) {
     let requests = &shared.shutdown_request;
     // DEBUG PAUSE-CRON delays the shutdown, as in Redis, where the cron handles signals.
@@ -77,8 +78,8 @@ fn end(shared: &Arc<Shared>, request: u64, wish: ShutdownOptions) {
     run_request(shared, request, wish);
 }
 
-/// Reopens the log file and the audit log. A closing terminal sends SIGHUP too, so without a log
-/// file the signal has no effect.
+/// Reopens the log file and the audit log, and notifies the supervisor. Without a log file, logs
+/// that there is none, because a closing terminal sends SIGHUP too.
 fn reload(supervisor: &Supervisor, shared: &Shared) {
     supervisor.reloading();
     match logging::reopen() {

@@ -8,38 +8,38 @@ use net::UNIX_PATH_LEN_MAX;
 /// The reason why a server does not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// An address on which the server cannot listen.
+    /// The server cannot listen on an address.
     Listen {
         /// The purpose of the address.
         place: Place,
         /// The address, or the path of the Unix socket.
         address: String,
-        /// The system's error.
+        /// The reason, as the system reports it.
         error: io::Error,
     },
-    /// A failure to set up the event loop.
+    /// The event loop of a thread cannot be set up.
     EventLoop(io::Error),
-    /// A failure to start a thread.
+    /// A thread cannot be started.
     Thread(io::Error),
-    /// An unknown option or an invalid value of an option.
+    /// An option is unknown or has an invalid value.
     Option {
         /// The option.
         name: String,
-        /// The reason.
+        /// The reason, as a text for the user.
         reason: String,
     },
-    /// A word of `bind` or `metrics-bind` that is neither an address nor a known host name.
+    /// A word of `bind` or `metrics-bind` is neither an address nor a known host name.
     InvalidAddress {
         /// The option.
         option: &'static str,
         /// The word.
         address: String,
     },
-    /// TLS options that contradict each other, or that name files that cannot be read.
+    /// The TLS options contradict each other, or name files that cannot be read.
     Tls(String),
-    /// A configuration without TCP and Unix socket: no client could connect.
+    /// The configuration has neither a TCP port nor a Unix socket, so no client could connect.
     NowhereToListen,
-    /// Invalid users in the configuration or in `aclfile`.
+    /// The users in the configuration or in `aclfile` are invalid.
     Users(String),
 }
 
@@ -90,8 +90,8 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Writes the error of a TCP address. The text begins as in Redis, because tools search for it and
-/// then try another port.
+/// Writes the error of a TCP address to `f`. The text begins as in Redis, because tools search for
+/// it and then try another port.
 fn tcp(
     f: &mut fmt::Formatter<'_>,
     (port_option, address_option, port): (&str, &str, u16),

@@ -15,15 +15,15 @@ use net::UNIX_PATH_LEN_MAX;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Maximum time to send a notification while the supervisor's socket is full.
+/// Maximum time for which a notification waits while the supervisor's socket is full.
 const SEND_LIMIT: Duration = Duration::from_secs(1);
-/// The status shown while the server serves.
+/// The status that systemd shows while the server accepts clients.
 const READY: &str = "Ready to accept connections";
 
 /// The supervisor that started this process and receives notifications.
 #[derive(Clone, Debug, Default)]
 pub enum Supervisor {
-    /// No supervisor.
+    /// No supervisor is notified.
     #[default]
     None,
     /// Upstart, which waits until the process stops itself.
@@ -32,16 +32,16 @@ pub enum Supervisor {
     Systemd(SocketAddr),
 }
 
-/// The supervisor to notify, from the option `supervised`.
+/// The value of `supervised`: the supervisor to notify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supervision {
-    /// Upstart.
+    /// Upstart is notified.
     Upstart,
-    /// systemd.
+    /// systemd is notified.
     Systemd,
-    /// The supervisor that started this process, or none.
+    /// The supervisor that started this process is notified, if there is one.
     Auto,
-    /// No supervisor.
+    /// No supervisor is notified.
     No,
 }
 
@@ -72,12 +72,12 @@ impl Supervisor {
         }
     }
 
-    /// Returns true if there is a supervisor.
+    /// Returns true if there is a supervisor to notify.
     pub fn is_there(&self) -> bool {
         !matches!(self, Self::None)
     }
 
-    /// Returns the supervisor's name in INFO.
+    /// Returns the supervisor's name in INFO; `no` without one.
     pub fn name(&self) -> &'static str {
         match self {
             Self::None => "no",
@@ -86,8 +86,8 @@ impl Supervisor {
         }
     }
 
-    /// Reports that the process has started. With upstart, stops the process until upstart
-    /// continues it.
+    /// Reports that the process has started and loads its data. With upstart, stops the process
+    /// until upstart continues it.
     pub fn loading(&self) {
         match self {
             Self::None => {}

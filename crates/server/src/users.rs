@@ -15,12 +15,12 @@ use crate::config::rewrite;
 use crate::config::table::{persistence, security};
 use crate::shared::{Message, Shared};
 
-/// Returns the data that is needed to create new users of this server.
+/// Returns the command table and the channel permissions that new users of this server get.
 pub fn new_users<'a>(engine: &'a engine::Shared, settings: &Settings) -> NewUsers<'a> {
     NewUsers { table: &engine.table, channels: settings.new_channels }
 }
 
-/// Returns the ACL file, if one is configured.
+/// Returns the path of the ACL file; `None` if none is configured.
 pub fn file(store: &ConfigStore) -> Option<PathBuf> {
     let path = security::ACLFILE.of(store);
     (!path.as_os_str().is_empty()).then(|| persistence::DIR.of(store).join(path))
@@ -63,14 +63,14 @@ pub fn load_at_start(store: &ConfigStore, engine: &engine::Shared) -> Result<(),
     Ok(())
 }
 
-/// Returns the first problem with the users of a configuration, if any.
+/// Returns the first problem with the users of a configuration; `None` if there is none.
 pub fn problem(store: &ConfigStore, table: &CommandTable, settings: &Settings) -> Option<String> {
     let new = NewUsers { table, channels: settings.new_channels };
     let in_lines = store.users().iter().find_map(|line| configured_user(line, &new).err());
     in_lines.or_else(|| file(store).and_then(|path| read_file(&path, &new).err()))
 }
 
-/// Parses the user of a `user` line of the configuration.
+/// Parses the words of a `user` line of the configuration, without the word `user`.
 fn configured_user(line: &[Vec<u8>], new: &NewUsers<'_>) -> Result<User, String> {
     let (name, rules) = line.split_first().ok_or("a 'user' line has no name")?;
     if !check_name(name) {
@@ -91,7 +91,8 @@ fn configured_user(line: &[Vec<u8>], new: &NewUsers<'_>) -> Result<User, String>
     Ok(user)
 }
 
-/// Returns the part of a rule that may be logged. It contains no password.
+/// Returns the part of an ACL rule that may be logged: only the first byte of a rule with a
+/// password.
 fn shown_rule(rule: &[u8]) -> &[u8] {
     match rule.first() {
         Some(b'>' | b'<') => &rule[..1],
@@ -99,10 +100,10 @@ fn shown_rule(rule: &[u8]) -> &[u8] {
     }
 }
 
-/// Reads the users of an ACL file.
+/// Reads the users of the ACL file at `path`. `new` creates users.
 ///
 /// # Errors
-/// All errors of the file.
+/// All errors of the file, as one text.
 pub fn read_file(path: &std::path::Path, new: &NewUsers<'_>) -> Result<Vec<User>, String> {
     let shown = path.display().to_string();
     let text = fs::read(path).map_err(|error| {
@@ -113,7 +114,8 @@ pub fn read_file(path: &std::path::Path, new: &NewUsers<'_>) -> Result<Vec<User>
     parse_users(&text, &shown, new)
 }
 
-/// Writes users to an ACL file, which is replaced atomically. Comments in the file stay.
+/// Writes `users` to the ACL file at `path`, and replaces the file atomically. Comments in the file
+/// stay.
 ///
 /// # Errors
 /// The file cannot be read or replaced.
@@ -134,8 +136,8 @@ pub struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Returns the user `default` as it is without a `user` line, with the password of
-    /// `requirepass`.
+    /// Returns the user `default` as it is without a `user` line: with all permissions and the
+    /// password of `requirepass`.
     fn default_by_option(&self) -> User {
         let mut user = User::unrestricted(DEFAULT_USER);
         user.set_only_password(security::REQUIREPASS.of(self.config));
@@ -150,8 +152,8 @@ impl Running<'_> {
     }
 }
 
-/// With an ACL file, these functions check and return nothing, because the configuration then
-/// contains no users.
+/// If the server has an ACL file, these functions check nothing and return no lines, because the
+/// configuration then contains no users.
 impl rewrite::RunningUsers for Running<'_> {
     fn lines_beside(&self, elsewhere: &ConfigStore) -> Result<Vec<Vec<u8>>, String> {
         if file(self.config).is_some() {
@@ -209,14 +211,15 @@ impl rewrite::RunningUsers for Running<'_> {
     }
 }
 
-/// Formats a user as a line of the configuration; quotes words where needed.
+/// Formats a user as a `user` line of the configuration; quotes words where the parser needs it.
 fn config_line(user: &User) -> Vec<u8> {
     let (name, rules) = (user.name(), user.rules_text());
     let words = [b"user".as_slice(), name].into_iter().chain(rules.split(|&byte| byte == b' '));
     words.map(quoted_if_needed).collect::<Vec<_>>().join(&b' ')
 }
 
-/// Requests all threads to close the sessions of users that were removed or have lost a channel.
+/// Requests all I/O threads to close the sessions of users that were removed or have lost the
+/// permission for a subscribed channel.
 pub fn close_sessions(shared: &Shared) {
     // A message may be lost in a full mailbox, because that thread checks the users in its next
     // turn.

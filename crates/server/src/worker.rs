@@ -78,25 +78,25 @@ use crate::run_queue::{RunQueue, Visit};
 use crate::scripting::debugging::Link;
 use crate::shared::{Listening, Message, Shared};
 
-/// The engine with which an I/O thread runs requests.
+/// The engine type with which an I/O thread runs requests.
 type Engine<'s> = engine::turn::Engine<'s, SystemClock, ServerHost>;
 
-/// Longest sleep while clients have pending output. A client whose output stays above its soft
-/// limit for too long must be closed even if no event occurs.
+/// Longest time for which the thread sleeps while clients have pending output. A client whose
+/// output stays above its soft limit for too long must be closed even if no event occurs.
 const PENDING_OUTPUT_SLEEP: Duration = Duration::from_millis(100);
 
-/// Longest sleep while a busy script keeps the thread outside the gate, or while closed clients
-/// must still be removed from their keys.
+/// Longest time for which the thread sleeps while a busy script keeps it outside the gate, or while
+/// closed clients must still be removed from their keys.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
-/// Longest sleep while writes of clients wait for room in the change log, or clients of WAITAOF for
-/// a sync. The thread that merges the log makes room, but wakes the waiting threads only when it
-/// releases replies.
+/// Longest time for which the thread sleeps while writes of clients wait for room in the change
+/// log, or clients of WAITAOF for a sync. The thread that merges the log makes room, but wakes the
+/// waiting threads only when it releases replies.
 const LOG_FULL_SLEEP: Duration = Duration::from_millis(1);
 
-/// A client of this thread: its session and the state of its connection.
+/// A client of this thread: its session, and what the thread knows about its connection.
 struct Client {
     session: Session,
-    /// The parse state of an incomplete request.
+    /// The state of the parser within an incomplete request.
     progress: Progress,
     over_soft_limit: OverSoftLimit,
     /// The time since which `authentication-timeout` runs, in milliseconds of the server's clock.
@@ -104,7 +104,7 @@ struct Client {
     unauthenticated_since_ms: u64,
     /// True while the client's connection is in the [`RunQueue`].
     is_queued: bool,
-    /// True while the client is in `Worker::pending_output`, whose clients are checked after a
+    /// True while the client is in [`Worker::pending_output`], whose clients are checked after a
     /// flush.
     has_pending_output: bool,
 }
@@ -149,22 +149,22 @@ pub struct Worker<'s> {
     engine: Box<Engine<'s>>,
     /// The engine that runs requests of the other clients while this thread runs a busy script.
     stand_in: Option<Box<Engine<'s>>>,
-    /// True while this thread runs a busy script that lets the thread serve the other clients from
-    /// time to time. The thread's place in the gate then belongs to the script.
+    /// True while this thread runs a busy script and, within its hook, turns for other clients. The
+    /// thread's slot in the gate then belongs to the script.
     attends: bool,
     batch: Batch<Visit>,
-    /// Connections whose input must be parsed and run.
+    /// The connections whose input must be parsed and run.
     run_queue: RunQueue,
     timeouts: Timeouts,
     release: ReleaseQueue,
     /// Connections whose writes wait until the change log or a snapshot has room.
     awaiting_log: Vec<ConnId>,
-    /// The links between this thread's clients and the debuggers of their scripts.
+    /// The links between this thread's clients and the threads that debug their scripts.
     debugged: Vec<Arc<Link>>,
-    /// Clients blocked in WAIT or WAITAOF: the connection, the ticket of the wait, and the copies
-    /// that the client waits for.
+    /// The clients blocked in WAIT or WAITAOF: the connection, the ticket (number) of the wait, and
+    /// the copies that the client waits for.
     awaiting_copies: Vec<(ConnId, u64, Wanted)>,
-    /// Connections that move to the thread `repl`, once their output that is held back is sent.
+    /// The connections that move to the thread `repl`, as soon as their held-back output is sent.
     leaving: Vec<ConnId>,
     /// Connections whose requests are postponed by CLIENT PAUSE.
     postponed: Vec<ConnId>,
@@ -181,8 +181,7 @@ pub struct Worker<'s> {
     /// Clients whose output the last flush may not have sent completely. They are checked after
     /// each flush.
     pending_output: VecDeque<ConnId>,
-    /// The value of `Users::closings` at the last check of the sessions. This counter grows when
-    /// connections may have to be closed because users were changed.
+    /// The value of the counter `Users::closings` when this thread last checked its sessions.
     closings_seen: u64,
     /// The listeners of this thread. Only the first I/O thread has any; it accepts for all threads.
     listeners: Vec<(ListenerId, Listening)>,
@@ -236,8 +235,8 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    /// Replaces the TCP listeners: adds those in `add`, and closes all others except those in
-    /// `keep`.
+    /// Replaces the TCP listeners of this thread: adds those in `add`, and closes all others except
+    /// those on the addresses in `keep`.
     fn replace_listeners(&mut self, add: Vec<Listener>, keep: &[Listening]) {
         let net = &mut self.net;
         self.listeners.retain(|(id, listening)| {
@@ -274,8 +273,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Runs a turn for the events of the event loop. With `outside_pass` the turn stays outside the
-    /// gate; otherwise it tries to enter the gate.
+    /// Runs a turn for the events of the event loop. If `outside_pass` is given, the turn stays
+    /// outside the gate; otherwise it tries to enter the gate.
     #[inline]
     fn turn(&mut self, events: &mut Vec<Event>, outside_pass: Option<SharedPass<'_>>) {
         let began = Instant::now();
@@ -339,8 +338,8 @@ impl<'s> Worker<'s> {
         self.shared.engine.pubsub.note_sent(self.thread);
     }
 
-    /// Merges the records of all threads into the change log, if no other thread does, and releases
-    /// output that waited for it.
+    /// Merges the records of all threads into the change log, if no other thread does so now, and
+    /// releases output that waited for the log.
     #[inline]
     fn merge_log(&mut self) {
         if !self.release.is_empty() {
@@ -360,7 +359,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Resumes the clients whose writes waited until the change log or a snapshot had room, if
+    /// Resumes the clients whose writes waited for room in the change log or in a snapshot, if
     /// there is room now.
     #[cold]
     fn resume_writes(&mut self) {
@@ -372,15 +371,15 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Marks the output of `conn` after its first `from_bytes`, if the client has seen changes that
-    /// the change log has not released. Marked output may be held back at the end of the turn.
+    /// Marks the output of `conn` behind its first `from_bytes`, if it shows changes that the
+    /// change log has not released. Marked output may be held back at the end of the turn.
     fn mark_observed(&mut self, conn: ConnId, from_bytes: usize) {
         if let Some(session) = session_of(&self.clients, conn) {
             self.release.mark_observed(session, from_bytes, &self.shared.engine.log);
         }
     }
 
-    /// Wakes the threads whose inboxes have new replies or messages for their clients. The caller
+    /// Wakes the threads for which this thread has put replies or messages into inboxes. The caller
     /// holds no shard lock.
     #[inline]
     fn wake_others(&self) {
@@ -452,7 +451,8 @@ impl<'s> Worker<'s> {
     }
 
     /// Delivers published messages to this thread's subscribers. Closes subscribers whose output
-    /// exceeds its limit, and resumes publishers that waited until messages were delivered.
+    /// exceeds its limit. Resumes publishers that waited because subscribers had no room for
+    /// messages.
     fn take_publications(&mut self) {
         let mut outputs = NetOutputs::new(self.net.split().1, &mut self.release, self.shared);
         if self.engine.deliver_publications(&mut outputs, &mut self.slow_subscribers) {
@@ -477,8 +477,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Sends the replies that were delayed until the memory of deleted values was freed, and
-    /// resumes their clients.
+    /// Sends the replies to deletions that were delayed until the memory of the deleted values was
+    /// freed, and resumes their clients.
     fn send_freed_replies(&mut self) {
         for held in self.engine.freed_replies() {
             let client = self.session(held.conn).filter(|session| session.id == held.client);
@@ -512,8 +512,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Handles a connection whose output is sent completely. Resumes its client if the client's
-    /// next requests waited for that.
+    /// Handles the event that all output of a connection was sent. Resumes its client if the
+    /// client's next requests waited for that.
     fn drained(&mut self, conn: ConnId) {
         let client = self.clients.get(conn.index()).and_then(Option::as_deref);
         if let Some(client) = client.filter(|client| client.session.conn == conn) {
@@ -523,14 +523,14 @@ impl<'s> Worker<'s> {
     }
 }
 
-/// Returns the session in the list at the index of `conn`. Does not check that the session belongs
-/// to this connection, and not to an earlier one with the same index.
+/// Returns the session at the index of `conn` in the list. Does not check the connection: the
+/// session may belong to another one that has the same index.
 fn session_of(clients: &[Option<Box<Client>>], conn: ConnId) -> Option<&Session> {
     clients[conn.index()].as_deref().map(|client| &client.session)
 }
 
-/// Borrows the session in the list at the index of `conn` mutably. Does not check that the session
-/// belongs to this connection, and not to an earlier one with the same index.
+/// Borrows the session at the index of `conn` in the list mutably. Does not check the connection:
+/// the session may belong to another one that has the same index.
 #[inline]
 fn session_mut(clients: &mut [Option<Box<Client>>], conn: ConnId) -> Option<&mut Session> {
     clients[conn.index()].as_deref_mut().map(|client| &mut client.session)

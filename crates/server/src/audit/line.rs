@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use engine::client::ClientInfo;
 use stdx::utc::utc;
 
-/// Maximum number of keys that a line names. Of further keys, the line contains only the number.
+/// Maximum number of keys that a line names. If there are more, the line also contains the number
+/// of the unnamed keys.
 const KEYS_MAX: usize = 32;
 /// Maximum length of a text in a line, such as a key or a user name, in bytes.
 const NAME_LEN_BYTES_MAX: usize = 128;
@@ -34,11 +35,11 @@ impl Outcome {
 
 /// An event of the audit log, without values and secrets.
 pub struct Event<'a, K> {
-    /// The time, in Unix milliseconds.
+    /// The time of the event, in Unix milliseconds.
     pub unix_ms: i64,
     /// The kind of the event: `auth` (a login attempt) or `command`.
     pub kind: &'static str,
-    /// The outcome.
+    /// The outcome of the event.
     pub outcome: Outcome,
     /// The user of the session, or the name that a failed login gave.
     pub user: &'a [u8],
@@ -51,7 +52,7 @@ pub struct Event<'a, K> {
     pub keys: K,
 }
 
-/// Appends the line of an event.
+/// Appends the line of an event to `out`, with its line break.
 pub fn append<'k>(out: &mut Vec<u8>, event: Event<'_, impl Iterator<Item = &'k [u8]>>) {
     let Event { unix_ms, kind, outcome, user, client, command, keys } = event;
     put(out, format_args!("{{\"time\":\"{}\",\"event\":\"{kind}\"", time(unix_ms)));
@@ -103,8 +104,8 @@ fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).expect("writing to a vector cannot fail");
 }
 
-/// Appends a JSON string of any bytes. Bytes that are not UTF-8 become U+0080 to U+00FF. A text
-/// longer than [`NAME_LEN_BYTES_MAX`] is cut and ends with `…`.
+/// Appends a JSON string of any bytes to `out`. Bytes that are not UTF-8 become U+0080 to U+00FF. A
+/// text longer than [`NAME_LEN_BYTES_MAX`] is cut and ends with `…`.
 fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     let cut = &bytes[..bytes.len().min(NAME_LEN_BYTES_MAX)];

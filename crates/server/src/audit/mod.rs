@@ -34,8 +34,8 @@ use crate::log_file::LogFile;
 
 /// Maximum size of the queue, in bytes. Lines that do not fit are lost.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
-/// Time limit for writing the queued lines when the server stops. Lines not written by then are
-/// lost.
+/// Time for which a stopping server waits until queued lines are written. Lines not written by then
+/// are lost.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The audit log of a server.
@@ -43,9 +43,10 @@ const END_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Audit {
     file: Option<LogFile>,
     queue: Mutex<Queue>,
-    /// Signaled when a line is queued, the file must be reopened, or the server stops.
+    /// Signaled when a line is queued, the file must be reopened, or the server stops. The thread
+    /// `audit` waits for it.
     awake: Condvar,
-    /// Signaled when the writing thread has ended.
+    /// Signaled when the thread `audit` has ended. A stopping server waits for it.
     over: Condvar,
     /// Number of lines that were queued since the start.
     lines: AtomicU64,
@@ -56,7 +57,7 @@ pub struct Audit {
 #[derive(Debug, Default)]
 struct Queue {
     lines: Vec<u8>,
-    /// Number of lines that were dropped since a line last fitted into the queue.
+    /// Number of lines that were dropped since the last line that fitted into the queue.
     lost: u64,
     reopens: bool,
     ends: bool,
@@ -65,13 +66,13 @@ struct Queue {
 
 /// A login attempt.
 pub struct Login<'a> {
-    /// The time, in Unix milliseconds.
+    /// The time of the attempt, in Unix milliseconds.
     pub unix_ms: i64,
     /// The outcome of the attempt.
     pub outcome: Outcome,
-    /// The user; of a failed login, the name that was given.
+    /// The user that logged in; for a failed login, the name that the client gave.
     pub user: &'a [u8],
-    /// The client.
+    /// The client that tried to log in.
     pub client: &'a ClientInfo,
     /// The command of the attempt, such as `auth`; `certificate` for a login by certificate.
     pub by: &'static str,
@@ -84,23 +85,25 @@ impl Audit {
         Ok(Self { file, ..Self::default() })
     }
 
-    /// Returns true if the audit log is on: it has a file.
+    /// Returns true if the audit log has a file.
     pub fn is_on(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Asks the writing thread to reopen the file, and does not wait for it.
+    /// Requests that the thread `audit` reopens the file by its name. Returns at once.
     pub fn reopen(&self) {
         self.lock().reopens = true;
         self.awake.notify_one();
     }
 
-    /// Returns the numbers of lines that were queued and that were lost, both since the start.
+    /// Returns the number of queued lines and the number of lost lines, both since the start of the
+    /// server.
     pub fn figures(&self) -> (u64, u64) {
         (self.lines.load(Relaxed), self.lost.load(Relaxed))
     }
 
-    /// Records an event if the filter selects its user.
+    /// Records an event if the filter selects its user. The caller has checked that the filter
+    /// selects this kind of event.
     #[cold]
     pub fn note<'k>(&self, filter: &AuditFilter, event: Event<'_, impl Iterator<Item = &'k [u8]>>) {
         if self.file.is_none() || !is_noted(filter, event.user) {
@@ -140,8 +143,9 @@ impl Audit {
         }
     }
 
-    /// Ends the writing thread after it has written all queued lines, and waits for its end. The
-    /// wait is bounded, because a full pipe must not keep the server from stopping.
+    /// Requests the end of the thread `audit` after it has written all queued lines, and waits for
+    /// that at most [`END_TIMEOUT`]. Without this limit, a full pipe would keep the server from
+    /// stopping.
     pub fn end(&self) {
         let mut queue = self.lock();
         queue.ends = true;
@@ -165,8 +169,8 @@ fn loss_now(lost: u64) -> String {
     format!("{{\"time\":\"{time}\",\"event\":\"lost\",\"lines\":{lost}}}\n")
 }
 
-/// Returns true if the filter selects the user. The last matching pattern of the filter decides; a
-/// pattern that begins with `!` excludes users.
+/// Returns true if the filter selects the user. The last pattern that matches the user decides; a
+/// pattern that begins with `!` excludes users. If no pattern matches, the result is false.
 fn is_noted(filter: &AuditFilter, user: &[u8]) -> bool {
     let decides = filter.users.iter().rev().find_map(|pattern| match pattern.strip_prefix(b"!") {
         Some(pattern) => glob_match(pattern, user).then_some(false),
@@ -175,7 +179,7 @@ fn is_noted(filter: &AuditFilter, user: &[u8]) -> bool {
     decides.unwrap_or(false)
 }
 
-/// Writes queued lines until the server stops. The body of the thread `audit`.
+/// Writes queued lines to the file until the server stops. This is the body of the thread `audit`.
 pub fn run(audit: &Audit) {
     let Some(file) = &audit.file else { return };
     let mut lines = Vec::new();
@@ -203,7 +207,7 @@ pub fn run(audit: &Audit) {
     }
 }
 
-/// Returns true if calls of this command are of the kinds `events` that the audit log records.
+/// Returns true if calls of the command `registered` are of a kind that `events` selects.
 pub fn notes_command(events: AuditEvents, registered: &Registered) -> bool {
     let command = &registered.command;
     events.contains(AuditEvents::ALL)

@@ -1,4 +1,4 @@
-//! INFO and MEMORY STATS: the use of memory.
+//! The use of memory, as INFO and MEMORY STATS show it.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,7 @@ use crate::shared::Shared;
 /// The memory statistics at one time, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryFigures {
-    /// Memory that is allocated and not freed.
+    /// Memory that is allocated and not freed (`used_memory`).
     pub used: u64,
     /// The maximum of `used` so far, sampled ten times a second.
     pub peak: u64,
@@ -26,20 +26,19 @@ pub struct MemoryFigures {
     pub active: u64,
     /// The estimated size of all databases' tables, without keys and values.
     pub tables: u64,
-    /// `used` without the memory of the start, of clients, of the replication stream, of the change
-    /// log and of tables.
+    /// `used` without `startup`, `clients`, `stream` and `tables`.
     pub dataset: u64,
-    /// The memory of clients without replicas: sessions, buffers, queued commands, watched keys and
+    /// The memory of clients except replicas: sessions, buffers, queued commands, watched keys and
     /// subscriptions.
     pub clients: u64,
     /// The memory of the replication stream, and of snapshots for replicas.
     pub stream: StreamMemory,
-    /// The memory of the machine.
+    /// The total memory of the machine.
     pub system: u64,
 }
 
 impl MemoryFigures {
-    /// Reads the current statistics.
+    /// Reads the statistics of this moment.
     pub fn now(shared: &Shared) -> Self {
         let used = alloc::used_memory_bytes() as u64;
         let clients = shared.engine.clients.all();
@@ -68,12 +67,12 @@ impl MemoryFigures {
         }
     }
 
-    /// Returns the data's share of the memory allocated since the start, in percent.
+    /// Returns the share of `dataset` in the memory allocated since the start, in percent.
     pub fn dataset_percent(&self) -> f64 {
         100.0 * ratio(self.dataset, self.used.saturating_sub(self.startup))
     }
 
-    /// Returns the part of `used` that is not data, in bytes.
+    /// Returns the part of `used` that is not in `dataset`, in bytes.
     pub fn overhead(&self) -> u64 {
         self.used - self.dataset
     }
@@ -95,7 +94,7 @@ impl MemoryFigures {
         ]
     }
 
-    /// Returns resident memory divided by used memory.
+    /// Returns `rss` divided by `used`.
     pub fn fragmentation(&self) -> f64 {
         ratio(self.rss, self.used)
     }
@@ -104,13 +103,13 @@ impl MemoryFigures {
 /// The excess of one statistic over another.
 #[derive(Clone, Copy, Debug)]
 pub struct Excess {
-    /// The name in INFO, without `_ratio` and `_bytes`.
+    /// The name of the excess in INFO, without `_ratio` and `_bytes`.
     pub info: &'static str,
     /// The names of the ratio and of the difference in MEMORY STATS.
     pub stats: [&'static str; 2],
-    /// The usually larger number, in bytes.
+    /// The statistic that is usually larger, in bytes.
     pub more: u64,
-    /// The other number, in bytes.
+    /// The other statistic, in bytes.
     pub less: u64,
 }
 
@@ -119,7 +118,7 @@ pub fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 
-/// Writes the memory of scripts. Functions run in the same Lua as scripts.
+/// Writes the fields about the memory of scripts. Functions run in the same Lua state as scripts.
 fn scripts(shared: &Shared, fields: &mut Fields) {
     let cache = &shared.script_cache;
     let (vm_bytes, text_bytes) = (cache.vm_bytes(), cache.memory_bytes() as u64);
@@ -140,7 +139,7 @@ fn scripts(shared: &Shared, fields: &mut Fields) {
     fields.size("used_memory_scripts", text_bytes + code_bytes);
 }
 
-/// Writes the Memory section.
+/// Writes the Memory section of INFO.
 pub fn memory(shared: &Shared, fields: &mut Fields) {
     let figures = MemoryFigures::now(shared);
     let settings = shared.engine.settings.get();

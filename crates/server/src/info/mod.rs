@@ -24,7 +24,7 @@ pub struct Section {
     pub name: &'static str,
     heading: &'static str,
     by_default: bool,
-    /// True if the writer locks shards. Its caller must be inside the gate.
+    /// True if the writer locks shards. The calling thread must then be inside the gate.
     locks_shards: bool,
     write: fn(&Shared, &mut Fields),
 }
@@ -65,7 +65,7 @@ pub static SECTIONS: &[Section] = &[
     Section::new("keysizes", "Keysizes", stats::keysizes),
 ];
 
-/// The fields of a section that are being written.
+/// The text of a section's fields that have been written so far.
 #[derive(Default)]
 pub struct Fields(String);
 
@@ -76,14 +76,14 @@ impl Fields {
         let _ = write!(self.0, "{name}:{value}\r\n");
     }
 
-    /// Adds several fields with the value zero.
+    /// Adds a field with the value 0 for each of `names`.
     pub fn zeros(&mut self, names: &[&str]) {
         for name in names {
             self.add(name, 0);
         }
     }
 
-    /// Adds a size as two fields: in bytes, and readable.
+    /// Adds a size as two fields: `name` in bytes, and `name_human` with a unit.
     pub fn size(&mut self, name: &str, bytes: u64) {
         self.add(name, bytes);
         self.add(&format!("{name}_human"), stdx::memory_size::format_memory(bytes));

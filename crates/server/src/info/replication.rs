@@ -1,4 +1,4 @@
-//! INFO: the Replication section.
+//! The Replication section of INFO.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,7 @@ use crate::replication::table::{Row, rows};
 use crate::replication::upstream::{Link, LinkPhase};
 use crate::shared::Shared;
 
-/// Writes the Replication section.
+/// Writes the Replication section of INFO.
 pub fn replication(shared: &Shared, fields: &mut Fields) {
     let (demand, backlog_size, shown) = {
         let config = shared.config();
@@ -41,7 +41,7 @@ pub fn replication(shared: &Shared, fields: &mut Fields) {
     write(&primary, demand, (backlog_size, failover_state), now_ms, fields);
 }
 
-/// The options of a replica that INFO shows.
+/// The options of a replica that the Replication section shows.
 struct ReplicaOptions {
     priority: u64,
     is_read_only: bool,
@@ -61,14 +61,15 @@ impl ReplicaOptions {
 /// The offsets of a replica in the stream of its primary.
 #[derive(Clone, Copy)]
 struct Offsets {
-    /// The end of the received bytes.
+    /// The offset after the last byte that the replica has received.
     read: u64,
-    /// The end of the applied bytes.
+    /// The offset after the last byte that the replica has applied.
     applied: u64,
 }
 
-/// Writes the fields of a replica about the link to its primary. Both sizes of a buffer are 0: the
-/// stream is not received during a snapshot. Their second names are those of Valkey.
+/// Writes the fields of a replica about the link to its primary. The sizes of the buffer for a full
+/// sync are 0, because no stream is received during a snapshot. The second name of each size is
+/// that of Valkey.
 fn write_link(link: &Link, offsets: Offsets, now_ms: u64, fields: &mut Fields) {
     let seconds_since = |time_ms: u64| now_ms.saturating_sub(time_ms) / 1000;
     let seconds = |time_ms: Option<u64>| time_ms.map_or(-1, |time_ms| seconds_since(time_ms) as i64);
@@ -102,13 +103,13 @@ fn write_link(link: &Link, offsets: Offsets, now_ms: u64, fields: &mut Fields) {
     }
 }
 
-/// Replaces the ends of lines, which would end the field.
+/// Replaces line ends in `text` by spaces, because a line end would end the field.
 fn one_line(text: &str) -> String {
     text.replace(['\r', '\n'], " ")
 }
 
-/// Writes the fields of primaries and replicas, after the role. `backlog_size` is the configured
-/// size, in bytes. `now_ms` is the time of the clock of the table of replicas.
+/// Writes the fields that both primaries and replicas have, after the role. `backlog_size` is the
+/// configured size, in bytes. `now_ms` is the server's clock.
 fn write(
     primary: &Primary,
     demand: Option<Demand>,
@@ -206,7 +207,8 @@ master_failover_state:no-failover
         assert!(text(&primary, Some(demand), 12_000).contains("\nmin_slaves_good_slaves:0\n"));
     }
 
-    /// Returns the fields of a link in a phase, 5 seconds after the last bytes.
+    /// Returns the fields of a link to the primary in `phase`, 5 seconds after the last received
+    /// bytes. `change` sets other values of the link.
     fn link_text(phase: LinkPhase, change: impl FnOnce(&mut Link)) -> String {
         let mut link = Link::new(PrimaryAddress { host: "10.0.0.1".to_owned(), port: 6380 });
         link.phase = phase;
@@ -216,7 +218,7 @@ master_failover_state:no-failover
         fields.0.replace("\r\n", "\n")
     }
 
-    /// The fields that are the same in all phases, after those of the offsets.
+    /// The fields of buffer sizes, which are 0 in all phases and follow the offsets.
     const BUFFERS: &str = "\
 replica_full_sync_buffer_size:0
 replica_full_sync_buffer_peak:0

@@ -1,4 +1,5 @@
-//! INFO: the server itself, its clients, threads, persistence, replication, TLS and CPU.
+//! Sections of INFO about the server itself, its clients, threads, persistence, replication, TLS
+//! and CPU.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::tls::certificate::Facts;
 
 const DAY_S: u64 = 24 * 60 * 60;
 
-/// Writes the Server section.
+/// Writes the Server section of INFO.
 pub fn server(shared: &Shared, fields: &mut Fields) {
     let uptime_s = shared.uptime_ms() / 1000;
     let system = rustix::system::uname();
@@ -84,7 +85,7 @@ fn listeners(listening: &[Listening]) -> Vec<String> {
     tcp("tcp", false).into_iter().chain(unix).chain(tcp("tls", true)).collect()
 }
 
-/// Writes the TLS section: Valkey's fields, and the counters of handshakes.
+/// Writes the TLS section of INFO: Valkey's fields, and the counters of handshakes.
 pub fn tls(shared: &Shared, fields: &mut Fields) {
     for (name, facts) in ["server", "client", "ca"].iter().zip(shared.tls.facts()) {
         let serial = facts.as_ref().map_or("none", |facts| &facts.serial);
@@ -97,7 +98,7 @@ pub fn tls(shared: &Shared, fields: &mut Fields) {
     fields.add("tls_failed_handshakes", shared.tls.failed_handshakes.load(Relaxed));
 }
 
-/// Writes the Clients section.
+/// Writes the Clients section of INFO.
 pub fn clients(shared: &Shared, fields: &mut Fields) {
     let clients = shared.engine.clients.all();
     let largest =
@@ -139,7 +140,7 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
     fields.add("paused_timeout_milliseconds", paused_ms);
 }
 
-/// Writes the Persistence section.
+/// Writes the Persistence section of INFO.
 pub fn persistence(shared: &Shared, fields: &mut Fields) {
     let server_state = &shared.engine.server_state;
     fields.add("loading", u8::from(server_state.is_loading.load(Relaxed)));
@@ -263,7 +264,7 @@ pub fn cpu(shared: &Shared, fields: &mut Fields) {
     fields.add("used_cpu_user_main_thread", seconds(user));
 }
 
-/// Writes the Cluster section.
+/// Writes the Cluster section of INFO.
 pub fn cluster(_shared: &Shared, fields: &mut Fields) {
     fields.add("cluster_enabled", 0);
 }

@@ -1,4 +1,4 @@
-//! INFO: counters of requests, commands, errors and keys.
+//! Sections of INFO with counters of requests, commands, errors and keys.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::context::unix_ms;
 use crate::oidc::Oidc;
 use crate::shared::Shared;
 
-/// The fields of the Keysizes section, in the order of [`SizedType::ALL`]. Redis has none for
+/// The names of the Keysizes section's fields, by the type of value. Redis has no field for
 /// streams.
 const SIZE_FIELDS: [(SizedType, &str); 5] = [
     (SizedType::String, "strings_sizes"),
@@ -27,7 +27,7 @@ const SIZE_FIELDS: [(SizedType, &str); 5] = [
     (SizedType::Hash, "hashes_items"),
 ];
 
-/// Writes the Stats section.
+/// Writes the Stats section of INFO.
 pub fn stats(shared: &Shared, fields: &mut Fields) {
     requests(shared, fields);
     let replication = &shared.replication.figures;
@@ -109,8 +109,8 @@ fn requests(shared: &Shared, fields: &mut Fields) {
     fields.add("rejected_connections", shared.rejected_connections.load(Relaxed));
 }
 
-/// Writes the fields about expired keys and fields, whether found by a command or by the
-/// housekeeper.
+/// Writes the fields about removed expired keys and hash fields. Commands and the housekeeper
+/// remove them.
 fn expired(shared: &Shared, fields: &mut Fields) {
     let expiry = &shared.engine.upkeep.expiry;
     let hash_fields = shared.engine.threads.sum(|stats| &stats.expired_fields) + expiry.fields.get();
@@ -123,7 +123,8 @@ fn expired(shared: &Shared, fields: &mut Fields) {
     fields.add("expire_cycle_cpu_milliseconds", expiry.nanos.get() / 1_000_000);
 }
 
-/// Writes the fields about evictions, runs of scripts, and the time with memory over its limit.
+/// Writes the fields about evictions, about runs of scripts, and about the time for which used
+/// memory exceeded its limit.
 fn evicted(shared: &Shared, fields: &mut Fields) {
     fields.add("evicted_keys", shared.engine.threads.sum(|stats| &stats.evicted_keys));
     fields.add("evicted_clients", shared.engine.threads.sum(|stats| &stats.evicted_clients));
@@ -173,7 +174,7 @@ pub fn change_log(shared: &Shared, fields: &mut Fields) {
     fields.add("change_log_reply_wait_usec_max", nanos_max / 1000);
 }
 
-/// Writes the Commandstats section: the commands that were called.
+/// Writes the Commandstats section: calls, times and errors of each command that was called.
 pub fn commandstats(shared: &Shared, fields: &mut Fields) {
     for id in 0..shared.engine.table.id_count() {
         let sum = |counter: fn(&engine::stats::CommandCounters) -> u64| -> u64 {
@@ -219,14 +220,15 @@ pub fn latencystats(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// Writes the Errorstats section: error replies by their first word.
+/// Writes the Errorstats section: the number of error replies for each first word of an error.
 pub fn errorstats(shared: &Shared, fields: &mut Fields) {
     for (code, count) in shared.engine.errors.by_code() {
         fields.add(&format!("errorstat_{code}"), format_args!("count={count}"));
     }
 }
 
-/// Writes the Hotkeys section: the last window of `hotkeys-top-k`.
+/// Writes the Hotkeys section: the number of samples and the duration of the last window of HOTKEYS
+/// (`hotkeys-top-k`).
 pub fn hotkeys(shared: &Shared, fields: &mut Fields) {
     let (samples, took) = shared.engine.hot_keys.windows.last();
     fields.add("hotkeys_last_window_samples", samples);
@@ -269,7 +271,8 @@ pub fn keyspace(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// Adds the statistics of compaction. Each moved block is one key's.
+/// Adds the fields about compaction (active defragmentation). Each moved block of memory belongs to
+/// one key.
 fn compaction(stats: &CompactionStats, fields: &mut Fields) {
     fields.add("active_defrag_hits", stats.moved.get());
     fields.add("active_defrag_misses", stats.kept.get());

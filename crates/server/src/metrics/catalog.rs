@@ -11,19 +11,19 @@
 pub enum Kind {
     /// A number that only grows, until CONFIG RESETSTAT or a restart.
     Counter,
-    /// A number that can increase and decrease.
+    /// A number that may increase or decrease.
     Gauge,
-    /// Percentiles.
+    /// Percentiles of values, such as the median.
     Summary,
     /// The numbers of values up to each of several upper limits (buckets).
     Histogram,
-    /// Texts, as labels of a gauge whose value is 1.
+    /// Texts, as the labels of a gauge whose value is always 1.
     Info,
 }
 
 impl Kind {
-    /// Returns the name of the type in both formats. The text format has no type for
-    /// [`Kind::Info`].
+    /// Returns the name of the type in a page, for the text format of Prometheus and for
+    /// OpenMetrics. The text format has no type for [`Kind::Info`].
     pub fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -40,16 +40,16 @@ impl Kind {
 pub struct Metric {
     /// The name without `saker_` and `_total`; empty for `saker_info`.
     pub name: &'static str,
-    /// The type.
+    /// The type of the metric.
     pub kind: Kind,
-    /// The labels, without `le` and `quantile`, which the type implies.
+    /// The names of the labels, without `le` and `quantile`, which the type implies.
     pub labels: &'static [&'static str],
-    /// The description.
+    /// The description of the metric in the page and in docs/metrics.md.
     pub help: &'static str,
 }
 
 impl Metric {
-    /// Returns the unit at the end of the name; `None` without a unit.
+    /// Returns the unit at the end of the name; `None` for a plain number.
     pub fn unit(&self) -> Option<&'static str> {
         let has = |unit: &str| self.name.strip_suffix(unit).is_some_and(|rest| rest.ends_with('_'));
         ["bytes", "seconds", "ratio"].into_iter().find(|unit| has(unit))
@@ -87,7 +87,7 @@ pub struct Field {
     pub info: &'static str,
     /// The divisor that converts the number in INFO to the metric's unit.
     pub per_unit: f64,
-    /// The metric.
+    /// The metric that the field becomes.
     pub metric: Metric,
 }
 
@@ -649,11 +649,11 @@ pub const AT_TIMES: &[Field] = &[
 /// A section of INFO whose fields have named parts: `cmdstat_get:calls=1,usec=2`.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
-    /// The section.
+    /// The name of the section in INFO.
     pub section: &'static str,
     /// The text before the label's value in the field's name, such as `cmdstat_`.
     pub prefix: &'static str,
-    /// The parts, all with the same label.
+    /// The named parts, whose metrics all have the label.
     pub fields: &'static [Field],
 }
 
@@ -677,7 +677,7 @@ pub const COMMANDS: Parts = Parts {
     ],
 };
 
-/// The other sections whose fields have named parts.
+/// The other sections of INFO whose fields have named parts.
 pub const PARTS: &[Parts] = &[
     Parts {
         section: "errorstats",
@@ -719,35 +719,35 @@ pub const PARTS: &[Parts] = &[
     },
 ];
 
-/// The number of good replicas that writes need.
+/// The metric of the number of good replicas that writes need (`min-replicas-to-write`).
 pub const GOOD_REPLICAS_MIN: Metric = metric(
     Kind::Gauge,
     "good_replicas_min",
     "Number of good replicas below which writes are refused (option min-replicas-to-write); absent unless \
      it is set.",
 );
-/// The offset that a replica has acknowledged.
+/// The metric of the stream offset that a replica has acknowledged.
 pub const REPLICA_OFFSET: Metric = labelled(
     Kind::Gauge,
     "replica_offset_bytes",
     &["replica"],
     "Last offset in the replication stream that a replica has acknowledged.",
 );
-/// The bytes of the stream that a replica has not acknowledged.
+/// The metric of the bytes of the stream that a replica has not acknowledged.
 pub const REPLICA_LAG_BYTES: Metric = labelled(
     Kind::Gauge,
     "replica_lag_bytes",
     &["replica"],
     "Part of the replication stream that a replica has not acknowledged yet.",
 );
-/// The time since a replica's last acknowledgement.
+/// The metric of the time since a replica's last acknowledgement.
 pub const REPLICA_LAG_SECONDS: Metric = labelled(
     Kind::Gauge,
     "replica_lag_seconds",
     &["replica"],
     "Time since the last acknowledgement of a replica that follows the stream.",
 );
-/// The texts of INFO, as labels.
+/// The metric whose labels are texts of INFO.
 pub const INFO: Metric = labelled(
     Kind::Info,
     "",
@@ -764,7 +764,7 @@ pub const INFO: Metric = labelled(
     ],
     "Versions, platform and settings as labels. The value is always 1.",
 );
-/// The numbers of keys by size.
+/// The metric of the numbers of keys by size.
 pub const KEY_SIZES: Metric = labelled(
     Kind::Gauge,
     "db_key_sizes",
@@ -772,21 +772,22 @@ pub const KEY_SIZES: Metric = labelled(
     "Keys of a type in a database by size: from `size` to less than twice `size`. The unit is \
          bytes for strings, elements for other types.",
 );
-/// The durations of all requests.
+/// The metric of the durations of all requests.
 pub const REQUEST_SECONDS: Metric = metric(
     Kind::Histogram,
     "request_seconds",
     "Time from the arrival of a request until its reply is sent, for all commands except blocking \
          ones.",
 );
-/// The durations of each command, for `metrics-per-command histograms`.
+/// The metric of the durations of each command, for `metrics-per-command histograms`.
 pub const COMMAND_SECONDS: Metric = labelled(
     Kind::Histogram,
     "command_seconds",
     &["command"],
     "Execution time of the calls of a command. Requires metrics-per-command histograms.",
 );
-/// The percentiles of the durations of each command, for `metrics-per-command percentiles`.
+/// The metric of the percentiles of the durations of each command, for `metrics-per-command
+/// percentiles`.
 pub const COMMAND_LATENCY: Metric = labelled(
     Kind::Summary,
     "command_latency_seconds",
@@ -794,22 +795,22 @@ pub const COMMAND_LATENCY: Metric = labelled(
     "Percentiles of the execution time of a command since the start. Requires metrics-per-command \
          percentiles.",
 );
-/// The processor time of threads.
+/// The metric of the CPU time of threads.
 pub const THREAD_CPU: Metric =
     labelled(Kind::Counter, "thread_cpu_seconds", &["thread"], "CPU time of the threads with this name.");
-/// The time that threads waited for a processor.
+/// The metric of the time for which threads were ready to run and waited for a core.
 pub const THREAD_WAIT: Metric = labelled(
     Kind::Counter,
     "thread_wait_seconds",
     &["thread"],
     "Time for which threads with this name were ready to run but had no core.",
 );
-/// The start time of the server.
+/// The metric of the server's start time.
 pub const START_TIME: Metric = metric(Kind::Gauge, "start_time_seconds", "Unix time of the server's start.");
-/// The number of open files.
+/// The metric of the number of open files.
 pub const OPEN_FDS: Metric =
     metric(Kind::Gauge, "open_fds", "Open file descriptors of the process; each connection has one.");
-/// The maximum number of open files.
+/// The metric of the maximum number of open files.
 pub const MAX_FDS: Metric = metric(
     Kind::Gauge,
     "max_fds",

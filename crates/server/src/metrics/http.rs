@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::negotiate::{Coding, Form};
 
-/// Maximum length of a request's line and headers, in bytes.
+/// Maximum length of a request's first line and headers together, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 * 1024;
 /// Maximum number of headers in a request.
 const HEADERS_MAX: usize = 64;
@@ -25,8 +25,8 @@ const HEADERS_MAX: usize = 64;
 const VISIT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of connections at once.
 const VISITS_MAX: usize = 64;
-/// Maximum number of bytes that are read and discarded after the answer. If a connection is closed
-/// with unread input, the peer may lose the answer.
+/// Maximum number of bytes that are read and discarded after the answer was sent. If a connection
+/// is closed with unread input, the peer may lose the answer.
 const REST_BYTES_MAX: usize = 64 * 1024;
 /// Interval of checks whether the server is stopping.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -35,8 +35,8 @@ const RETRY: Duration = Duration::from_millis(100);
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Answers requests for `/metrics` until `stopping` returns true. `page` returns the page in the
-/// requested format and encoding.
+/// Answers requests for `/metrics` on the thread of the caller, until `stopping` returns true.
+/// `page` returns the page in the requested format and encoding.
 pub fn serve(
     listeners: &[TcpListener],
     mut page: impl FnMut(Form) -> Arc<[u8]>,
@@ -58,8 +58,8 @@ pub fn serve(
     }
 }
 
-/// Waits until a connection arrives, or an open one can be read or written. Waits for at most
-/// [`POLL_INTERVAL`].
+/// Waits until a connection arrives, or an open one can continue to read or write. Waits for at
+/// most [`POLL_INTERVAL`].
 fn wait(listeners: &[TcpListener], visits: &VecDeque<Visit>) -> io::Result<()> {
     let mut fds: Vec<PollFd<'_>> =
         listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
@@ -94,8 +94,8 @@ fn accept(listener: &TcpListener, visits: &mut VecDeque<Visit>) {
     }
 }
 
-/// Closes a connection if there are [`VISITS_MAX`]: the oldest one that has its answer or, if none
-/// has, the oldest one.
+/// Makes room for a new connection if there are [`VISITS_MAX`]: closes the oldest one that has its
+/// answer or, if none has, the oldest one.
 fn make_room(visits: &mut VecDeque<Visit>) {
     if visits.len() >= VISITS_MAX {
         let answered = visits.iter().position(|visit| matches!(visit.stage, Stage::Leaving(_)));
@@ -103,14 +103,14 @@ fn make_room(visits: &mut VecDeque<Visit>) {
     }
 }
 
-/// The stage of a connection.
+/// The stage of a connection: its request arrives, its answer is sent, or its end is awaited.
 enum Stage {
     /// An incomplete request: the bytes received so far.
     Asking(Vec<u8>),
     /// An answer that is being sent, and the number of its bytes that were already sent.
     Answering(Vec<u8>, usize),
-    /// A connection whose answer is sent and whose further input is discarded. The number is that
-    /// of the bytes discarded so far.
+    /// A connection whose answer is sent and whose further input is discarded, with the number of
+    /// bytes discarded so far.
     Leaving(usize),
 }
 
@@ -132,8 +132,8 @@ impl Visit {
         }
     }
 
-    /// Reads and writes as far as possible without waiting. Returns false if the connection is to
-    /// be closed.
+    /// Reads the request and writes the answer as far as possible without waiting. Returns false if
+    /// the connection is to be closed.
     fn goes_on(&mut self, page: &mut impl FnMut(Form) -> Arc<[u8]>) -> bool {
         if self.came.elapsed() > VISIT_TIME_MAX {
             return false;
@@ -176,7 +176,7 @@ impl Visit {
     }
 }
 
-/// Returns the answer to `request`; `None` while it is incomplete.
+/// Returns the answer to `request`; `None` while the request is incomplete.
 fn answer(request: &[u8], page: &mut impl FnMut(Form) -> Arc<[u8]>) -> Option<Vec<u8>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -225,7 +225,7 @@ fn path_of(target: &str) -> &str {
     path.split('?').next().unwrap_or_default()
 }
 
-/// Returns all values of a header, joined with commas; `None` without the header.
+/// Returns all values of the header `name`, joined with commas; `None` without such a header.
 fn values(headers: &[httparse::Header<'_>], name: &str) -> Option<String> {
     let named = headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
     let values: Vec<_> = named.map(|header| String::from_utf8_lossy(header.value)).collect();
@@ -233,7 +233,7 @@ fn values(headers: &[httparse::Header<'_>], name: &str) -> Option<String> {
 }
 
 struct Response {
-    /// The head and the body.
+    /// The bytes of the head and the body.
     bytes: Vec<u8>,
     head_len_bytes: usize,
 }
@@ -266,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs `test` with an endpoint that serves `page`.
+    /// Starts an endpoint that serves `page`, and calls `test` with its address.
     fn with_endpoint(page: &str, test: impl FnOnce(SocketAddr)) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.set_nonblocking(true).expect("a socket");

@@ -34,11 +34,11 @@ mod text;
 use negotiate::{Coding, Form};
 use page::{Format, Page};
 
-/// Time for which a page is served before a new one is created.
+/// Time for which a page is served again before a new one is created.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Listens for scrapes on `addresses` at `port`. Skips an optional address that this machine does
-/// not have. An error contains the address that failed.
+/// Listens for connections of scrapers on `addresses` at `port`. Skips an optional address that
+/// this machine does not have. An error contains the address that failed.
 pub fn listen(addresses: &[BindAddress], port: u16) -> Result<Vec<TcpListener>, (SocketAddr, io::Error)> {
     let mut listeners = Vec::new();
     for &BindAddress { ip, optional } in addresses {
@@ -72,7 +72,7 @@ pub fn start(listeners: Vec<TcpListener>, shared: Arc<Shared>) -> io::Result<Joi
     std::thread::Builder::new().name("metrics".to_owned()).spawn(body)
 }
 
-/// A page, and its text in each form that was requested so far.
+/// A page of samples, and its text in each [`Form`] that was requested so far.
 struct Forms {
     made: Instant,
     page: Page,

@@ -16,7 +16,7 @@ pub enum Coding {
     Gzip,
 }
 
-/// A form of the page.
+/// A form of the metrics page: its format and its encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
     /// The format of the samples.
@@ -52,11 +52,11 @@ impl Form {
     }
 }
 
-/// One range of an `Accept` header: `text/*;version=0.0.4;q=0.5`.
+/// One range of an `Accept` header, such as `text/*;version=0.0.4;q=0.5`.
 struct Range<'h> {
     name: &'h str,
     version: Option<&'h str>,
-    /// `q` in thousandths.
+    /// The weight `q`, in thousandths.
     weight: u32,
 }
 
@@ -82,14 +82,15 @@ fn thousandths(text: &str) -> u32 {
     number.map_or(0, |number| (number * 1000.0).round() as u32)
 }
 
-/// Returns the weight of the most specific range for which `specificity` returns a number; 0
-/// without such a range.
+/// Returns the weight of the most specific range among those for which `specificity` returns a
+/// number; 0 if there is none.
 fn weight(ranges: &[Range<'_>], specificity: impl Fn(&Range<'_>) -> Option<u32>) -> u32 {
     let matching = ranges.iter().filter_map(|range| Some((specificity(range)?, range.weight)));
     matching.max().map_or(0, |(_, weight)| weight)
 }
 
-/// Returns the specificity of a range that contains `format`; `None` if it does not contain it.
+/// Returns the specificity of a range that contains `format`, from 0 (`*/*`) to 3 (a type with its
+/// version). Returns `None` if the range does not contain the format.
 fn matches_format(range: &Range<'_>, format: Format) -> Option<u32> {
     let (exact, group, version) = match format {
         Format::Text => ("text/plain", "text/*", "0.0.4"),

@@ -23,7 +23,7 @@ impl Format {
     /// Both formats, in the order of the variants.
     pub const ALL: [Self; 2] = [Self::Text, Self::OpenMetrics];
 
-    /// Returns the value of the header `Content-Type`.
+    /// Returns the value of the HTTP header `Content-Type` for this format.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -32,7 +32,7 @@ impl Format {
     }
 }
 
-/// A metric and its samples so far, one per line.
+/// A metric and the lines of its samples so far.
 struct Family {
     metric: &'static Metric,
     samples: String,
@@ -43,7 +43,8 @@ struct Family {
 pub struct Page(BTreeMap<&'static str, Family>);
 
 impl Page {
-    /// Adds a sample of a counter, a gauge or an info, or one percentile of a summary.
+    /// Adds a sample of a counter, a gauge or an info, or one percentile of a summary. `value` is
+    /// the text of the sample's number.
     pub fn add(&mut self, metric: &'static Metric, labels: &[(&str, &str)], value: &str) {
         let suffix = match metric.kind {
             Kind::Counter => "_total",

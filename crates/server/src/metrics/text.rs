@@ -68,12 +68,13 @@ pub fn page(shared: &Shared, slot: GateSlot) -> Page {
     page
 }
 
-/// Returns the fields of INFO that consist of one number.
+/// Returns the fields of INFO that consist of one number and have a metric.
 fn fields() -> impl Iterator<Item = &'static Field> {
     catalog::FIELDS.iter().chain(catalog::AT_TIMES)
 }
 
-/// Adds a value of INFO, converted to the metric's unit. Adds no sample if the text is not a value.
+/// Adds a value of INFO to the page, converted to the metric's unit. Adds no sample if the text is
+/// not a value.
 fn add(page: &mut Page, field: &'static Field, labels: &[(&str, &str)], value: &str) {
     let value = match value {
         "ok" | "up" => "1",
@@ -90,7 +91,7 @@ fn parts_of(section: &str) -> Option<&'static Parts> {
     std::iter::once(&catalog::COMMANDS).chain(catalog::PARTS).find(|parts| parts.section == section)
 }
 
-/// Adds the parts of a field such as `db0:keys=1,expires=0`.
+/// Adds the parts of a field such as `db0:keys=1,expires=0` to the page.
 fn parts(page: &mut Page, known: &'static Parts, name: &str, value: &str) {
     let Some(label) = name.strip_prefix(known.prefix) else { return };
     for (name, value) in value.split(',').filter_map(|part| part.split_once('=')) {
@@ -100,8 +101,8 @@ fn parts(page: &mut Page, known: &'static Parts, name: &str, value: &str) {
     }
 }
 
-/// Adds the percentiles of a field such as `latency_percentiles_usec_get:p50=1.003,p99.9=2.007`.
-/// The end-to-end percentiles are left out, because there is a histogram of these times.
+/// Adds the percentiles of a field such as `latency_percentiles_usec_get:p50=1.003,p99.9=2.007` to
+/// the page. The end-to-end percentiles are left out, because there is a histogram of these times.
 fn percentiles(page: &mut Page, name: &str, value: &str) {
     let Some(command) = name.strip_prefix("latency_percentiles_usec_") else { return };
     for (percentile, usec) in value.split(',').filter_map(|part| part.split_once('=')) {
@@ -113,8 +114,8 @@ fn percentiles(page: &mut Page, name: &str, value: &str) {
     }
 }
 
-/// Adds the bins of a field such as `db0_distrib_lists_items:4=1,1K=2`: a gauge for each database,
-/// type and smallest size of a bin.
+/// Adds the bins of a field such as `db0_distrib_lists_items:4=1,1K=2` to the page: a gauge for
+/// each database, type and smallest size of a bin.
 fn key_sizes(page: &mut Page, name: &str, value: &str) {
     let Some((db, kind)) = name.strip_prefix("db").and_then(|rest| rest.split_once("_distrib_")) else {
         return;
@@ -125,8 +126,8 @@ fn key_sizes(page: &mut Page, name: &str, value: &str) {
     }
 }
 
-/// Adds the progress of each replica that follows the stream. Replicas with the same address and
-/// port cannot be told apart, so only the first one has samples.
+/// Adds the progress of each replica that follows the stream to the page. Replicas with the same
+/// address and port cannot be told apart, so only the first one has samples.
 fn replicas(page: &mut Page, rows: &[Row]) {
     let mut names = BTreeSet::new();
     for row in rows.iter().filter(|row| row.is_online) {
@@ -140,7 +141,8 @@ fn replicas(page: &mut Page, rows: &[Row]) {
     }
 }
 
-/// Adds the histograms of durations, if `latency-tracking` is on.
+/// Adds the histograms of the durations of requests and commands to the page, if `latency-tracking`
+/// is on.
 fn times(page: &mut Page, shared: &Shared, per_command: PerCommand) {
     if !shared.engine.settings.get().thresholds.histograms {
         return;
@@ -169,7 +171,7 @@ fn histogram(page: &mut Page, metric: &'static Metric, labels: &[(&str, &str)], 
     page.add_histogram(metric, labels, &buckets, (times.calls, seconds(nanos)));
 }
 
-/// Adds the kernel's statistics of the process.
+/// Adds the kernel's statistics of the process to the page.
 fn process(page: &mut Page, shared: &Shared) {
     page.add(&catalog::START_TIME, &[], &shared.started_unix_s.to_string());
     if let Some(open) = crate::process::open_fds() {

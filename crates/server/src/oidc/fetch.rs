@@ -14,9 +14,9 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::token::{Keys, KeysError};
 
-/// Maximum length of a set of keys, in bytes.
+/// Maximum length of a text with keys that is read, in bytes.
 const KEYS_BYTES_MAX: u64 = 256 << 10;
-/// Maximum duration of a request to the web server.
+/// Maximum duration of a request for keys to the web server.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why there are no new keys: a sentence for the log.
@@ -26,7 +26,7 @@ pub enum FetchError {
     File(io::Error),
     /// The web server does not return the keys.
     Web(String),
-    /// The received text has no usable keys.
+    /// The text from the file or the web server has no usable keys.
     Keys(KeysError),
 }
 
@@ -60,7 +60,7 @@ pub struct WebSource {
 }
 
 impl WebSource {
-    /// Creates a client for this address. The server's certificate is checked against the
+    /// Creates a client for the address `url`. The web server's certificate is checked against the
     /// certificates of `ca_file`; without a file, against the authorities that browsers trust.
     pub fn new(url: &str, ca_file: Option<&Path>) -> io::Result<Self> {
         let cryptography = Arc::new(aws_lc_rs::default_provider());
@@ -87,7 +87,8 @@ impl WebSource {
         Ok(Self { agent: config.new_agent(), url: url.to_owned() })
     }
 
-    /// Requests the keys. Blocks until the server answers, within the limits.
+    /// Requests the keys from the web server. Blocks until the server answers, at most for
+    /// [`FETCH_TIMEOUT`].
     pub fn keys(&self) -> Result<Keys, FetchError> {
         let failed = |error: ureq::Error| FetchError::Web(error.to_string());
         let mut response = self.agent.get(&self.url).call().map_err(failed)?;
@@ -123,7 +124,7 @@ mod tests {
     use super::super::token::tests::Signer;
     use super::*;
 
-    /// Starts a web server that answers one request with `answer`. Returns its address.
+    /// Starts a web server that answers one request with the bytes `answer`. Returns its URL.
     fn serve(answer: Vec<u8>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("it listens");

@@ -35,15 +35,15 @@ const FETCH_RETRY_AFTER: Duration = Duration::from_secs(10);
 /// The values of the options `oidc-…`.
 #[derive(Clone, Debug, Default)]
 pub struct OidcOptions {
-    /// `oidc-keys-file`, if there is one.
+    /// `oidc-keys-file`; `None` if it is not set.
     pub keys_file: Option<PathBuf>,
-    /// `oidc-keys-url`, if there is one.
+    /// `oidc-keys-url`; `None` if it is not set.
     pub keys_url: Option<String>,
-    /// `oidc-ca-file`, if there is one.
+    /// `oidc-ca-file`; `None` if it is not set.
     pub ca_file: Option<PathBuf>,
     /// The interval at which keys are read again: `oidc-keys-refresh`.
     pub refresh: Duration,
-    /// The required claims of a token.
+    /// The claims that a token must have to be accepted.
     pub expected: Expected,
     /// The text before each user name of a token: `oidc-user-prefix`.
     pub user_prefix: String,
@@ -51,7 +51,7 @@ pub struct OidcOptions {
     pub closes_sessions: bool,
 }
 
-/// The state of logins by token: the options, the keys and the counters.
+/// The state of logins by token: the options, the keys and the counters for INFO.
 pub struct Oidc {
     options: OidcOptions,
     web: Option<WebSource>,
@@ -69,13 +69,13 @@ struct FetchState {
     has_ended: bool,
 }
 
-/// A login that a token permits.
+/// A login that a token permits: the users of its bearer and its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
     /// The names of the users as which the bearer may log in.
     pub users: Vec<String>,
-    /// The end of the session, in Unix seconds: the expiry of the token plus `oidc-leeway`; `None`
-    /// if the session does not end with the token.
+    /// The end of the session, in Unix seconds: the expiry of the token plus `oidc-leeway`. `None`
+    /// if a session may outlive its token (`oidc-end-sessions no`).
     pub expires_s: Option<u64>,
 }
 
@@ -125,7 +125,8 @@ impl Oidc {
         }))
     }
 
-    /// Verifies `token` and returns the login that it permits.
+    /// Verifies `token` and returns the login that it permits. Counts a refused token. If the token
+    /// names an unknown key, requests that the keys are read again, and does not wait for them.
     pub fn login(&self, token: &[u8]) -> Result<Login, Refusal> {
         let keys = Arc::clone(&self.keys.read().expect("nothing panics while keys are locked"));
         let claims = verify(token, &keys, &self.options.expected).inspect_err(|refusal| {
@@ -146,7 +147,7 @@ impl Oidc {
         self.logins.fetch_add(1, Relaxed);
     }
 
-    /// Returns the numbers of logins, of refused tokens and of known keys.
+    /// Returns the numbers of successful logins, of refused tokens and of known keys.
     pub fn figures(&self) -> (u64, u64, u64) {
         let keys = self.keys.read().expect("nothing panics while keys are locked").len() as u64;
         (self.logins.load(Relaxed), self.refusals.load(Relaxed), keys)
@@ -157,13 +158,14 @@ impl Oidc {
         self.awake.notify_one();
     }
 
-    /// Ends the thread that fetches keys.
+    /// Requests the end of the thread that fetches keys, and does not wait for it.
     pub fn end(&self) {
         self.asked.lock().expect("nothing panics while it is locked").has_ended = true;
         self.awake.notify_one();
     }
 
-    /// Fetches the keys once. Keys of the web server take precedence over keys of the file.
+    /// Reads the keys once from the file and from the web server. If both have keys, those of the
+    /// web server replace all others. If neither has, the earlier keys stay.
     fn refresh(&self) {
         let mut found = None;
         if let Some(path) = &self.options.keys_file {
@@ -185,7 +187,8 @@ impl Oidc {
     }
 }
 
-/// Fetches keys until the server stops. This is the body of the thread `oidc-keys`.
+/// Reads the keys at each interval and on request, until the server stops. This is the body of the
+/// thread `oidc-keys`.
 pub fn run(oidc: &Oidc) {
     let mut is_first = oidc.web.is_some();
     loop {
@@ -211,7 +214,7 @@ pub fn run(oidc: &Oidc) {
     }
 }
 
-/// Checks that no arbitrary bytes are accepted as a token. For a fuzzer.
+/// Checks that arbitrary bytes are not accepted as a token. Called by a fuzzer.
 ///
 /// # Panics
 /// If a token is accepted.
@@ -227,9 +230,9 @@ pub fn fuzz_token(data: &[u8]) {
     }
 }
 
-/// Returns the user that a login gets: `asked`, if the token contains this name and it is a user.
-/// If `asked` is empty, returns the first name of the token that is a user. `is_user` returns true
-/// for the name of a user.
+/// Returns the name of the user that a login gets: `asked`, if the token contains this name and it
+/// is a user. If `asked` is empty, returns the first name of the token that is a user. Returns
+/// `None` if there is no such user. `is_user` returns true for the name of a user.
 pub fn user_of<'l>(login: &'l Login, asked: &[u8], is_user: impl Fn(&str) -> bool) -> Option<&'l str> {
     let mut names = login.users.iter().map(String::as_str);
     names.find(|name| (asked.is_empty() || name.as_bytes() == asked) && is_user(name))

@@ -24,7 +24,7 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
-/// Maximum number of keys of a set; further keys are left out.
+/// Maximum number of keys in a set of an identity provider; further keys are left out.
 const KEYS_MAX: usize = 64;
 /// Maximum number of keys that are tried for a token that names no key.
 const TRIES_MAX: usize = 4;
@@ -64,7 +64,8 @@ impl fmt::Display for KeysError {
 impl std::error::Error for KeysError {}
 
 impl Keys {
-    /// Parses a set of keys. Skips keys of unsupported types and keys that are not for signatures.
+    /// Parses a set of keys (JWKS). Skips keys of unsupported types and keys that are not for
+    /// signatures.
     pub fn parse(text: &[u8]) -> Result<Self, KeysError> {
         let set: Value = serde_json::from_slice(text).map_err(|_| KeysError::NoKeySet)?;
         let list = set.get("keys").and_then(Value::as_array).ok_or(KeysError::NoKeySet)?;
@@ -131,7 +132,8 @@ pub struct Expected {
     pub audience: Vec<String>,
     /// The claim that names the bearer.
     pub user_claim: String,
-    /// The accepted difference of clocks, in seconds.
+    /// The accepted difference between the clocks of the server and the identity provider, in
+    /// seconds.
     pub leeway_s: u64,
 }
 
@@ -204,15 +206,15 @@ impl From<jsonwebtoken::errors::Error> for Refusal {
     }
 }
 
-/// Returns true if the bytes may be a signed token: three parts separated by dots, of which the
-/// first may encode a JSON object. Fast enough to be called for each password.
+/// Returns true if the bytes have the form of a signed token: three parts separated by dots, of
+/// which the first begins like an encoded JSON object. Fast enough to be called for each password.
 pub fn is_token(bytes: &[u8]) -> bool {
     // `ey` is the beginning of `{"` in base64url.
     bytes.starts_with(b"ey") && bytes.iter().filter(|&&byte| byte == b'.').count() == 2
 }
 
-/// Verifies `token` and returns its claims, if it is genuine, valid now and has the expected
-/// claims.
+/// Verifies `token` and returns its claims. Returns the reason if the token is not genuine, not
+/// valid now or lacks an expected claim.
 pub fn verify(token: &[u8], keys: &Keys, expected: &Expected) -> Result<Claims, Refusal> {
     let header = decode_header(token)?;
     if header.crit.is_some() {
@@ -249,14 +251,16 @@ fn validation(algorithm: Algorithm, expected: &Expected) -> Validation {
     validation
 }
 
-/// Returns the claims that a login needs. The library has checked their values.
+/// Returns those claims that a login needs. The library has checked the values of `iss`, `aud`,
+/// `exp` and `nbf`.
 fn claims(claims: &Map<String, Value>, expected: &Expected) -> Result<Claims, Refusal> {
     let expires_s = claims.get("exp").and_then(|exp| exp.as_u64().or(exp.as_f64().map(|exp| exp as u64)));
     let users = words(claims.get(&expected.user_claim)).filter(|users| !users.is_empty());
     Ok(Claims { users: users.ok_or(Refusal::Claim)?, expires_s: expires_s.ok_or(Refusal::Claim)? })
 }
 
-/// Returns the texts of a claim that is a text or a list of at most [`USERS_MAX`] texts.
+/// Returns the texts of a claim that is a text or a list of at most [`USERS_MAX`] texts; `None` for
+/// any other claim.
 fn words(claim: Option<&Value>) -> Option<Vec<String>> {
     match claim? {
         Value::String(word) => Some(vec![word.clone()]),

@@ -27,9 +27,9 @@ enum Origin {
 
 /// A cached script.
 pub struct CachedScript {
-    /// The name: the SHA1 of the text.
+    /// The name of the script: the SHA1 of its text.
     pub sha: Sha,
-    /// The text.
+    /// The text of the script.
     pub body: Box<[u8]>,
     /// The flags that the script declares.
     pub flags: ScriptFlags,
@@ -37,9 +37,9 @@ pub struct CachedScript {
     is_loaded: AtomicBool,
     /// True if the script was removed from the cache.
     is_removed: AtomicBool,
-    /// The observations from earlier runs of the script.
+    /// The observations from earlier runs of the script, which speed up later runs.
     pub learned: Learned,
-    /// The value of the clock (`ScriptCache::clock`) at the last use.
+    /// The value of [`ScriptCache::clock`] when the script was last used.
     used: AtomicU64,
 }
 
@@ -54,10 +54,10 @@ impl CachedScript {
 #[derive(Default)]
 pub struct ScriptCache {
     scripts: RwLock<Scripts>,
-    /// The number of additions so far, including those of scripts that were already cached. It is
-    /// the clock for [`CachedScript::used`].
+    /// The number of additions so far, including those of scripts that were already cached. It
+    /// serves as the clock for [`CachedScript::used`].
     clock: AtomicU64,
-    /// The number of scripts from EVAL that were evicted.
+    /// The number of evicted scripts; only scripts from EVAL are evicted.
     evicted: AtomicU64,
     /// The memory of the Lua states of all threads, in bytes.
     vm_bytes: AtomicU64,
@@ -80,14 +80,14 @@ impl ScriptCache {
         self.scripts.write().expect("nothing panics while it is locked")
     }
 
-    /// Finds a script by its SHA1, and records its use.
+    /// Finds a script by its SHA1, and records its use. Returns `None` if it is not cached.
     pub fn find(&self, sha: &Sha) -> Option<Arc<CachedScript>> {
         let script = self.read().by_sha.get(sha).map(Arc::clone)?;
         self.note_use(&script);
         Some(script)
     }
 
-    /// Records that a script is used now.
+    /// Records that a script is used now, for the choice of the script to evict.
     #[inline]
     pub fn note_use(&self, script: &CachedScript) {
         let now = self.clock.load(Relaxed);
@@ -96,13 +96,15 @@ impl ScriptCache {
         }
     }
 
-    /// Adds a script from EVAL, which has been compiled. If the script is already cached, returns
-    /// the cached one.
+    /// Adds a script from EVAL, which has been compiled, and returns it. If the script is already
+    /// cached, returns the cached one. Evicts another script from EVAL if there are
+    /// [`EVAL_SCRIPTS_MAX`].
     pub fn add_evaluated(&self, sha: Sha, body: &[u8], flags: ScriptFlags) -> Arc<CachedScript> {
         self.add(sha, body, flags, Origin::Evaluated)
     }
 
-    /// Adds a script from SCRIPT LOAD. The script stays until SCRIPT FLUSH.
+    /// Adds a script from SCRIPT LOAD. The script stays until SCRIPT FLUSH, even if EVAL had added
+    /// it before.
     pub fn add_loaded(&self, sha: Sha, body: &[u8], flags: ScriptFlags) {
         self.add(sha, body, flags, Origin::Loaded);
     }
@@ -152,15 +154,15 @@ impl ScriptCache {
         self.evicted.fetch_add(1, Relaxed);
     }
 
-    /// Removes all scripts. Returns them, so that the caller can free their memory. O(scripts): a
-    /// relaxed store for each, after the lock is released.
+    /// Removes all scripts, and returns them so that the caller can free their memory. O(scripts):
+    /// marks each as removed after the lock is released.
     pub fn flush(&self) -> impl Send + use<> {
         let old = std::mem::take(&mut *self.write());
         old.by_sha.values().for_each(|script| script.is_removed.store(true, Relaxed));
         old.by_sha
     }
 
-    /// Returns true if a script is cached.
+    /// Returns true if a script with this SHA1 is cached.
     pub fn contains(&self, sha: &Sha) -> bool {
         self.read().by_sha.contains_key(sha)
     }

@@ -1,5 +1,5 @@
-//! The second Lua state of a thread. It only checks that scripts compile and that libraries load;
-//! the first one runs them.
+//! The second Lua state of a thread, which only checks that scripts compile and that libraries
+//! load. The first state runs them.
 
 use std::cell::RefCell;
 
@@ -13,7 +13,7 @@ thread_local! {
     static COMPILER: RefCell<Option<Vm>> = const { RefCell::new(None) };
 }
 
-/// Compiles a script and returns the flags that it declares.
+/// Compiles a script as a check, and returns the flags that it declares.
 ///
 /// # Errors
 /// The script does not compile.
@@ -26,8 +26,8 @@ pub fn compile(sha: &Sha, body: &[u8]) -> Result<ScriptFlags, CompileError> {
     })
 }
 
-/// Loads a library as a check, and returns its description. The library is removed from the Lua
-/// state again.
+/// Loads a library as a check, and returns its description. Afterwards removes the library from the
+/// second Lua state.
 ///
 /// # Errors
 /// The library does not load.

@@ -23,10 +23,10 @@ use net::ConnId;
 use script::Received;
 use stdx::ByteQueue;
 
-/// Maximum time that a script waits for input before it checks whether the server is stopping.
+/// Maximum time that a script waits for input before it checks if the server is stopping.
 const WAIT: Duration = Duration::from_millis(100);
-/// Size of a client's unread input at which further input is dropped, in bytes. The debugger has a
-/// lower limit, beyond which it ends the session.
+/// Size of a client's unread input, in bytes, at which further input is dropped. The debugger ends
+/// the session at a lower limit, so this limit is never reached in practice.
 const INPUT_BYTES_MAX: usize = 2 << 20;
 
 /// The clients that debug scripts, indexed by their slots in the gate. The lock is a leaf.
@@ -40,15 +40,15 @@ impl Debuggers {
         self.links.lock().expect("nothing panics while it is locked")
     }
 
-    /// Returns the link of a client whose script is being debugged.
+    /// Returns the link of a client whose script is being debugged; `None` for any other client.
     pub fn of(&self, client: u64) -> Option<Arc<Link>> {
         self.links().iter().flatten().find(|link| link.client.id == client).map(Arc::clone)
     }
 
-    /// Adds a client, and the EVAL request that it debugs.
+    /// Adds a client and the EVAL request that it debugs.
     ///
     /// # Errors
-    /// Too many scripts are being debugged.
+    /// The maximum number of scripts is being debugged.
     pub fn add(&self, session: &Session, args: &Args<'_>) -> Result<(), CommandError> {
         let mut links = self.links();
         let Some(slot) = links.iter().position(Option::is_none) else {
@@ -66,7 +66,8 @@ impl Debuggers {
         Ok(())
     }
 
-    /// Runs `work` while the lock is held, so that only one thread at a time runs such work.
+    /// Runs `work` while the lock of the list is held, so that only one thread at a time runs such
+    /// work.
     pub fn one_at_a_time(&self, work: impl FnOnce()) {
         let _links = self.links();
         work();
@@ -84,11 +85,11 @@ impl Debuggers {
 
 /// The state that the thread of a script and the I/O thread of its client share.
 pub struct Link {
-    /// The slot of the script's thread in the gate.
+    /// The slot that the script's thread occupies in the gate.
     pub slot: GateSlot,
     /// The mode, which decides whether the script's changes are kept or undone.
     pub mode: Debugging,
-    /// The client.
+    /// The client that debugs the script.
     pub client: Arc<ClientInfo>,
     /// The user of the client's session, with its rights.
     pub identity: Identity,
@@ -126,7 +127,7 @@ impl Link {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Passes the client's input to the script.
+    /// Passes input of the client to the script's thread, which it wakes. Called by the I/O thread.
     pub fn pass_on(&self, bytes: &[u8]) {
         let mut state = self.state();
         if state.input.len() < INPUT_BYTES_MAX {
@@ -135,13 +136,15 @@ impl Link {
         self.arrived.notify_one();
     }
 
-    /// Records that the client has disconnected, and wakes the script's thread.
+    /// Records that the client has disconnected, and wakes the script's thread. Called by the I/O
+    /// thread.
     pub fn leave(&self) {
         self.state().has_left = true;
         self.arrived.notify_one();
     }
 
-    /// Waits for input of the client, at most for [`WAIT`], and appends it to `input`.
+    /// Waits for input of the client, at most for [`WAIT`], and appends it to `input`. Called by
+    /// the script's thread.
     pub fn receive(&self, input: &mut Vec<u8>) -> Received {
         let mut state = self.state();
         if state.input.is_empty() && !state.has_left {
@@ -158,20 +161,21 @@ impl Link {
         }
     }
 
-    /// Adds output of the script for its client. The caller then wakes the I/O thread.
+    /// Adds output of the script for its client. The script's thread, which calls this, then wakes
+    /// the I/O thread.
     pub fn send(&self, bytes: &[u8]) {
         self.state().output.tail_mut().extend_from_slice(bytes);
     }
 
-    /// Adds the script's reply, which shows changes up to the log position `position`. The caller
-    /// then wakes the I/O thread.
+    /// Adds the script's reply, which shows changes up to the log position `position`. The script's
+    /// thread, which calls this, then wakes the I/O thread.
     pub fn end(&self, reply: ByteQueue, position: u64) {
         let mut state = self.state();
         state.output.append(reply);
         state.ended = Some(position);
     }
 
-    /// Removes and returns the output to send now.
+    /// Removes and returns the output that was added so far. Called by the I/O thread.
     pub fn take_output(&self) -> Output {
         let mut state = self.state();
         Output { bytes: std::mem::take(&mut state.output), ended: state.ended.take() }

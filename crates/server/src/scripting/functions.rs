@@ -38,7 +38,7 @@ pub struct LoadedFunction {
     pub library: Arc<LoadedLibrary>,
     /// The description with which the library registered the function.
     pub info: Arc<FunctionInfo>,
-    /// The observations from earlier runs of the function.
+    /// The observations from earlier runs of the function, which speed up later runs.
     pub learned: Arc<Learned>,
 }
 
@@ -57,7 +57,7 @@ pub struct Loaded {
     version: Option<u64>,
     /// The libraries by name.
     pub libraries: BTreeMap<Vec<u8>, Arc<LoadedLibrary>>,
-    /// The functions by name in lower case.
+    /// The functions by their names in lower case.
     functions: HashMap<Vec<u8>, LoadedFunction>,
 }
 
@@ -90,8 +90,8 @@ impl Loaded {
         Some(library)
     }
 
-    /// Checks that a library can be added. `replaced` is the name of the library that it may
-    /// replace. An error is the reply for the client.
+    /// Checks that a library can be added: no other library has its name or one of its functions.
+    /// `replaced` names the library that it may replace. An error is the reply for the client.
     fn check(&self, library: &Library, replaced: Option<&[u8]>) -> Result<(), CommandError> {
         if replaced.is_none() && self.libraries.contains_key(&library.name) {
             return Err(CommandError::quoting("ERR Library '", &library.name, "' already exists"));
@@ -99,7 +99,8 @@ impl Loaded {
         self.check_functions(library, replaced)
     }
 
-    /// Checks that no other library, except `replaced`, has a function of the same name.
+    /// Checks that no library except the one named `replaced` has a function with the name of one
+    /// of `library`.
     fn check_functions(&self, library: &Library, replaced: Option<&[u8]>) -> Result<(), CommandError> {
         for function in &library.functions {
             let other = self.function(&function.name);
@@ -111,7 +112,7 @@ impl Loaded {
     }
 }
 
-/// The treatment of an existing library of the same name.
+/// The treatment of an existing library with the name of the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// The existing library stays, and the new library is refused.
@@ -123,16 +124,18 @@ pub enum Existing {
 /// The treatment of existing libraries by FUNCTION RESTORE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The existing libraries stay. A library of the same name is an error.
+    /// The existing libraries stay. A restored library with the name of an existing one is an
+    /// error.
     Append,
-    /// A restored library replaces an existing library of the same name.
+    /// A restored library replaces the existing library with its name.
     Replace,
     /// All existing libraries are removed.
     Flush,
 }
 
 impl Functions {
-    /// Locks the libraries and functions for reading. Applies changes of the list of texts first.
+    /// Locks the libraries and functions for reading. First applies the changes of the list of
+    /// source texts.
     pub fn read(&self, persistence: &Persistence) -> RwLockReadGuard<'_, Loaded> {
         loop {
             let loaded = self.loaded.read().expect("nothing panics while it is locked");
@@ -144,8 +147,8 @@ impl Functions {
         }
     }
 
-    /// Loads the new texts of the list, and removes the libraries whose texts are no longer in the
-    /// list.
+    /// Loads the new source texts of the list, and removes the libraries whose texts are no longer
+    /// in it. Logs texts that do not load.
     fn take_over(&self, persistence: &Persistence) {
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
         let sources = persistence.functions();
@@ -177,8 +180,8 @@ impl Functions {
         Ok(Arc::new(LoadedLibrary { id, library }))
     }
 
-    /// Handles FUNCTION LOAD. Calls `note` after the change and before other threads can see the
-    /// change.
+    /// Handles FUNCTION LOAD, and returns the library's name. Calls `note` after the change and
+    /// before other threads can see it.
     ///
     /// # Errors
     /// The reply for the client.
@@ -202,8 +205,8 @@ impl Functions {
         Ok(name)
     }
 
-    /// Handles FUNCTION DELETE. Returns true if the library existed; then calls `note` as
-    /// [`load`](Self::load) does.
+    /// Handles FUNCTION DELETE. Returns true if the library existed; then it is removed, and `note`
+    /// is called as by [`load`](Self::load).
     pub fn delete(&self, persistence: &Persistence, name: &[u8], note: impl FnOnce()) -> bool {
         drop(self.read(persistence));
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
@@ -215,7 +218,7 @@ impl Functions {
         found
     }
 
-    /// Handles FUNCTION FLUSH. Calls `note` as [`load`](Self::load) does.
+    /// Handles FUNCTION FLUSH: removes all libraries. Calls `note` as [`load`](Self::load) does.
     pub fn flush(&self, persistence: &Persistence, note: impl FnOnce()) {
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
         *loaded = Loaded::default();
@@ -261,7 +264,7 @@ impl Functions {
     }
 }
 
-/// Replaces the list of texts by the texts of the loaded libraries. Texts that did not load are
+/// Replaces the list of source texts by those of the loaded libraries. Texts that did not load are
 /// lost.
 fn write_back(loaded: &mut Loaded, persistence: &Persistence) {
     let mut sources = persistence.functions();
@@ -274,14 +277,14 @@ fn warn_left_out(error: &CommandError) {
     tracing::warn!(error = %line.escape_ascii(), "cannot load a library of functions from the data file");
 }
 
-/// The host of a library's code while the library is loaded. The code may run no commands, and its
-/// time is limited.
+/// The commands that a library's code can call while the library is loaded: none. The host also
+/// limits the run time of this code.
 pub struct Loader {
     since: Instant,
 }
 
 impl Loader {
-    /// Creates a host whose time limit begins now.
+    /// Creates a host whose time limit ([`LOADING_TIME_MAX`]) begins now.
     pub fn now() -> Self {
         Self { since: Instant::now() }
     }

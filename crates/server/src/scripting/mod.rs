@@ -13,7 +13,7 @@ use script::VmOptions;
 /// The version of Redis that is reported to scripts.
 const REDIS_VERSION: (u32, u32, u32) = (8, 0, 2);
 
-/// Returns the options of each Lua state.
+/// Returns the options with which each Lua state is created.
 pub fn vm_options() -> VmOptions {
     let (major, minor, patch) = REDIS_VERSION;
     VmOptions {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use persist::folder::{DataFile, FileError, Folder, LogFile, Stamp, Unwritten, receiver_pid, writer_pid};
 
-/// A folder on disk.
+/// A folder of data files on disk.
 pub struct DataFolder {
     path: PathBuf,
 }
@@ -28,7 +28,7 @@ impl DataFolder {
         &self.path
     }
 
-    /// Returns the path of a file of the folder.
+    /// Returns the path of the file `name` in the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -51,8 +51,8 @@ impl DataFolder {
         Ok(names)
     }
 
-    /// Returns the names of the temporary files of saves whose process has ended. Leaves out `own`,
-    /// the name of the data file. O(files of the folder).
+    /// Returns the names of the temporary files that saves of ended processes have left. Leaves out
+    /// `own`, the name of the data file. O(files of the folder).
     fn leftovers(&self, own: &str) -> Vec<String> {
         let is_left = |name: &String| {
             let is_gone = |pid| !Path::new(&format!("/proc/{pid}")).exists() || pid == std::process::id();
@@ -72,9 +72,9 @@ impl DataFolder {
         }
     }
 
-    /// Removes the temporary files of saves whose process has ended. `own`, the name of the data
-    /// file, is never removed. To be called only after complete data has been loaded. O(files of
-    /// the folder).
+    /// Removes the temporary files that saves of ended processes have left. Never removes `own`,
+    /// the name of the data file. Called only after complete data was loaded. O(files of the
+    /// folder).
     pub fn remove_leftovers(&self, own: &str) {
         for name in self.leftovers(own) {
             tracing::info!("Removing {name}, the temporary file of a save that did not finish.");
@@ -84,8 +84,8 @@ impl DataFolder {
         }
     }
 
-    /// Logs a warning about the temporary files of saves whose process has ended. Leaves out `own`,
-    /// the name of the data file. To be called if no data was loaded, because these files may
+    /// Logs a warning about each temporary file that a save of an ended process has left. Leaves
+    /// out `own`, the name of the data file. Called if no data was loaded, because these files may
     /// contain the only data.
     pub fn report_leftovers(&self, own: &str) {
         for name in self.leftovers(own) {
@@ -185,7 +185,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     copied
 }
 
-/// A file that is opened for appending.
+/// A file on disk that is opened for appending.
 struct RealLog(File);
 
 impl LogFile for RealLog {
@@ -234,10 +234,10 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    /// Acquires the lock.
+    /// Acquires the lock of the folder at `path`.
     ///
     /// # Errors
-    /// Another server holds it, or the folder cannot be opened.
+    /// Another server holds the lock, or the folder cannot be opened.
     pub fn take(path: &Path) -> Result<Self, FileError> {
         let folder = File::open(path).map_err(trouble)?;
         match folder.try_lock() {
@@ -254,7 +254,8 @@ impl FolderLock {
         }
     }
 
-    /// Returns true if this is the lock of the folder at `path`. A folder may have several paths.
+    /// Returns true if this is the lock of the folder at `path`. Two different paths may name the
+    /// same folder.
     pub fn is_of(&self, path: &Path) -> bool {
         let same = |here: Metadata, there: Metadata| here.dev() == there.dev() && here.ino() == there.ino();
         self.folder.metadata().and_then(|here| Ok(same(here, std::fs::metadata(path)?))).unwrap_or(false)

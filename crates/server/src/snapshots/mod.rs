@@ -1,5 +1,5 @@
-//! The state of the server's snapshots: the results of saves, the save in progress, the progress of
-//! loading. Also the data folder and its lock against other servers.
+//! The state of the server's snapshots: the results of saves, the save in progress, and the
+//! progress of loading. The module also has the data folder and its lock against other servers.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -25,8 +25,8 @@ pub struct Persistence {
     /// Signalled when a save, a rewrite or loading ends.
     pub(crate) ended: Condvar,
     lock: Mutex<Option<FolderLock>>,
-    /// The sources of the function libraries. Loading fills the list, FUNCTION commands change it,
-    /// and saves write it.
+    /// The source texts of the function libraries. Loading fills the list, FUNCTION commands change
+    /// it, and saves write it.
     functions: Mutex<Vec<Arc<[u8]>>>,
     /// The version of `functions`: it grows with each access that may change the list.
     functions_version: AtomicU64,
@@ -41,16 +41,17 @@ pub struct Persistence {
     pub is_unwritable: AtomicBool,
     /// True while a primary's snapshot is loaded, and after it could not be loaded.
     pub(crate) is_incomplete: AtomicBool,
-    /// The snapshot files that saves may replace.
+    /// The snapshot files that this server has loaded or written, and older ones. Saves may replace
+    /// them without a copy.
     pub known: KnownFiles,
 }
 
-/// The state of saves. Guarded by one lock, a leaf.
+/// The state of saves. One lock guards it, which is a leaf in the lock order.
 pub(crate) struct State {
     /// The results of saves.
     pub record: SaveRecord,
-    /// The save or full sync in progress, or the rewrite that has fixed its point; `None` if there
-    /// is none.
+    /// The save or full sync in progress, or a rewrite of the append-only file whose data is fixed
+    /// at one moment; `None` if there is none.
     pub current: Option<Current>,
 }
 
@@ -58,37 +59,38 @@ pub(crate) struct State {
 #[derive(Clone)]
 pub(crate) struct Current {
     pub save: Arc<Save>,
-    /// The time at which the save began.
+    /// The time at which the save, rewrite or full sync began.
     pub since: Instant,
-    /// The number of changes since the start of the server up to the point of the save.
+    /// The number of changes from the start of the server up to the moment whose data is saved.
     pub changes: u64,
-    /// The origin of the save.
+    /// The origin of the save, rewrite or full sync.
     pub initiator: SaveInitiator,
 }
 
-/// The origin of a save, which decides who waits for its end.
+/// The origin of a save. It decides if a thread waits for the end of the save.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SaveInitiator {
     /// A background save. No thread waits for it.
     Background,
-    /// A background save after a flush, so that flushed data does not return after a crash. In
+    /// A background save after FLUSHALL, so that the flushed data does not return after a crash. In
     /// Redis, FLUSHALL waits for this save. Here no thread waits for it, and the next save that a
     /// user requests replaces it.
     AfterFlush,
-    /// A save on the thread of the caller, which waits for it. With [`Way::Owner`] the save may
-    /// begin during a rewrite, because it ends before the rewrite can fix its point.
+    /// A save on the thread of the caller, which waits for it. With [`Way::Owner`] it may begin
+    /// during a rewrite, because it ends before the rewrite fixes the data that it writes.
     Foreground {
         /// The caller's access to the keyspace.
         way: Way,
     },
     /// A rewrite of the append-only file.
     AofRewrite,
-    /// A full sync of replicas. No thread waits for it, and it writes no data file.
+    /// A full sync: a snapshot that is sent to replicas. No thread waits for it, and it writes no
+    /// data file.
     Replicas,
 }
 
 impl SaveInitiator {
-    /// Returns true if no thread waits for the save.
+    /// Returns true if no thread waits for the end of the save.
     pub fn is_background(self) -> bool {
         matches!(self, Self::Background | Self::AfterFlush | Self::Replicas)
     }
@@ -96,9 +98,9 @@ impl SaveInitiator {
 
 /// The statistics of saves for INFO.
 pub struct Figures {
-    /// The results of saves.
+    /// The results of saves so far.
     pub record: SaveRecord,
-    /// The progress and the duration of the background save; `None` if there is none.
+    /// The progress and the duration so far of the background save; `None` if none is in progress.
     pub current: Option<(Progress, Duration)>,
 }
 
@@ -136,24 +138,26 @@ impl Persistence {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Locks the libraries of functions, to read or change them.
+    /// Locks the source texts of the function libraries, to read or change them. Each call counts
+    /// as a change ([`Persistence::functions_version`]).
     pub(crate) fn functions(&self) -> MutexGuard<'_, Vec<Arc<[u8]>>> {
         self.functions_version.fetch_add(1, Release);
         self.functions.lock().expect("nothing panics while it is locked")
     }
 
-    /// Returns the version of the libraries: a number that grows before each possible change.
+    /// Returns the version of the list of source texts: a number that grows before each possible
+    /// change.
     pub(crate) fn functions_version(&self) -> u64 {
         self.functions_version.load(Acquire)
     }
 
-    /// Stores the source of a function library. Returns false, and changes nothing, if a library of
-    /// the same name is already stored.
+    /// Adds the source text of a function library. Returns false, and changes nothing, if a library
+    /// of the same name is already in the list.
     pub fn add_function(&self, source: Arc<[u8]>) -> bool {
         add_library(&mut self.functions(), source)
     }
 
-    /// Stores the source of a function library. Replaces a library of the same name.
+    /// Adds the source text of a function library. Replaces the text of a library of the same name.
     pub fn replace_function(&self, source: Arc<[u8]>) {
         let mut functions = self.functions();
         match place_of(&functions, &source) {
@@ -162,13 +166,14 @@ impl Persistence {
         }
     }
 
-    /// Returns true if the data in memory may replace files on disk: it was loaded completely.
-    /// During the load at the start, the result is true as well.
+    /// Returns true if the data in memory may replace files on disk, because no load has failed or
+    /// is incomplete. During the load at the start, the result is true as well.
     pub(crate) fn may_be_saved(&self) -> bool {
         !self.load_failed.load(Relaxed) && !self.is_incomplete.load(Relaxed)
     }
 
-    /// Ends loading: requests that need the data may run.
+    /// Ends loading, so that requests that need the data may run. Wakes the threads that wait for
+    /// that.
     pub(crate) fn end_loading(&self, engine: &engine::Shared) {
         let state = self.state();
         engine.server_state.is_loading.store(false, Relaxed);
@@ -176,7 +181,7 @@ impl Persistence {
         self.ended.notify_all();
     }
 
-    /// Waits until the data is loaded, or loading has failed.
+    /// Waits until the load has ended, also if it has failed.
     pub fn wait_until_loaded(&self, engine: &engine::Shared) {
         let mut state = self.state();
         while engine.server_state.is_loading.load(Relaxed) {
@@ -199,7 +204,7 @@ impl Persistence {
         self.state().current.as_ref().is_some_and(|current| counts(current.initiator))
     }
 
-    /// Schedules a save, to begin as soon as possible.
+    /// Schedules a background save, to begin as soon as possible.
     pub fn schedule(&self) {
         self.state().record.is_scheduled = true;
     }
@@ -219,7 +224,7 @@ impl Persistence {
         }
     }
 
-    /// Cancels this save if it is still in progress. Does not wait for its end.
+    /// Cancels `save` if it is still in progress. Does not wait for its end.
     pub(crate) fn cancel_save(&self, engine: &engine::Shared, save: &Arc<Save>) {
         let state = self.state();
         if let Some(current) = state.current.as_ref().filter(|current| Arc::ptr_eq(&current.save, save)) {
@@ -227,8 +232,8 @@ impl Persistence {
         }
     }
 
-    /// Cancels the save after a flush, if one is in progress, and waits for its end. Returns true
-    /// if it cancelled one. The caller is outside the gate.
+    /// Cancels the background save after a FLUSHALL, if one is in progress, and waits for its end.
+    /// Returns true if it cancelled one. The caller is outside the gate.
     pub(crate) fn cancel_save_of_flush(&self, engine: &engine::Shared) -> bool {
         let (mut state, mut cancelled) = (self.state(), false);
         while let Some(current) =
@@ -259,11 +264,11 @@ impl Persistence {
 /// The kind of save that [`Persistence::cancel`] has cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// A save in progress.
+    /// A save or a full sync in progress.
     InProgress,
-    /// A scheduled save.
+    /// A scheduled save, which had not begun.
     Scheduled,
-    /// No save.
+    /// There was no save to cancel.
     Nothing,
 }
 
@@ -277,7 +282,7 @@ pub fn data_file(store: &ConfigStore) -> PathBuf {
     folder_path(store).join(String::from_utf8_lossy(options::DBFILENAME.of(store)).as_ref())
 }
 
-/// Returns the rules of the option `save`.
+/// Returns the rules of the option `save`: after how many seconds and changes to save.
 pub fn save_rules(store: &ConfigStore) -> Vec<SaveRule> {
     let (pairs, _) = options::SAVE.of(store).as_chunks::<2>();
     let number = |word: &[u8]| stdx::number::parse_i64(word).map_or(0, |number| number as u64);
@@ -287,11 +292,10 @@ pub fn save_rules(store: &ConfigStore) -> Vec<SaveRule> {
         .collect()
 }
 
-/// The progress of loading, for INFO and the log. These are only statistics, so accesses are
-/// Relaxed.
+/// The progress of loading, for INFO and the log. Any thread may read it; accesses are Relaxed.
 #[derive(Debug, Default)]
 pub struct LoadFigures {
-    /// The start of the loading, in Unix seconds.
+    /// The start time of the load, in Unix seconds.
     pub began_s: AtomicI64,
     /// The length of all files to load, in bytes.
     pub total_bytes: AtomicU64,
@@ -306,7 +310,8 @@ pub struct LoadFigures {
 }
 
 impl LoadFigures {
-    /// Resets the figures when loading begins. `total_bytes` is the length of all files together.
+    /// Resets the statistics when loading begins. `total_bytes` is the length of all files to load
+    /// together.
     pub fn begin(&self, now_s: i64, total_bytes: u64) {
         self.began_s.store(now_s, Relaxed);
         self.total_bytes.store(total_bytes, Relaxed);
@@ -316,8 +321,8 @@ impl LoadFigures {
     }
 }
 
-/// Adds the source of a library. Returns false, and changes nothing, if there is a library of the
-/// same name.
+/// Adds the source text of a library to the list. Returns false, and changes nothing, if the list
+/// has a library of the same name.
 pub(crate) fn add_library(libraries: &mut Vec<Arc<[u8]>>, source: Arc<[u8]>) -> bool {
     let is_new = place_of(libraries, &source).is_none();
     if is_new {
@@ -326,13 +331,15 @@ pub(crate) fn add_library(libraries: &mut Vec<Arc<[u8]>>, source: Arc<[u8]>) -> 
     is_new
 }
 
-/// Returns the index of the library with the same name as the library in `source`.
+/// Returns the index of the library with the same name as the library in `source`; `None` if there
+/// is none.
 fn place_of(functions: &[Arc<[u8]>], source: &[u8]) -> Option<usize> {
     let name = library_name(source);
     functions.iter().position(|other| **other == *source || name.is_some() && library_name(other) == name)
 }
 
-/// Returns the name of a library of functions, from its first line: `#!lua name=NAME`.
+/// Returns the name of a library of functions, from its first line: `#!lua name=NAME`. Returns
+/// `None` if the line has no name.
 pub(crate) fn library_name(source: &[u8]) -> Option<&[u8]> {
     let line = source.split(|&byte| byte == b'\n').next()?.trim_ascii();
     line.split(|&byte| byte == b' ').find_map(|word| word.strip_prefix(b"name="))

@@ -51,7 +51,7 @@ pub fn public_key(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
     certificate.tbs_certificate.subject_public_key_info.to_der().ok()
 }
 
-/// Returns the common name of a certificate's subject, if it has exactly one.
+/// Returns the common name of a certificate's subject; `None` unless it has exactly one.
 pub fn common_name(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
     let certificate = Certificate::from_der(certificate).ok()?;
     let attributes = certificate.tbs_certificate.subject.0.iter().flat_map(|part| part.0.iter());
@@ -71,8 +71,8 @@ pub fn uris(certificate: &CertificateDer<'_>) -> Vec<Vec<u8>> {
     uris.filter(|uri| is_name(uri)).collect()
 }
 
-/// Returns the users that a certificate may log in, from the field that `tls-auth-clients-user`
-/// chooses.
+/// Returns the names of users that a certificate may log in, from the field that
+/// `tls-auth-clients-user` selects.
 pub fn user_names(certificate: &CertificateDer<'_>, field: CertificateUser) -> Vec<Vec<u8>> {
     match field {
         CertificateUser::Off => Vec::new(),
@@ -85,7 +85,8 @@ fn is_name(bytes: &[u8]) -> bool {
     !bytes.is_empty() && !bytes.contains(&0)
 }
 
-/// Returns the bytes of a text, for the string types whose bytes are the text.
+/// Returns the bytes of a text in a certificate; `None` for string types whose bytes are not the
+/// text itself.
 fn text(value: &Any) -> Option<Vec<u8>> {
     let bytes = match value.tag() {
         Tag::Utf8String => value.decode_as::<Utf8StringRef<'_>>().ok()?.as_bytes().to_vec(),

@@ -1,11 +1,11 @@
-//! Protocol versions and cipher suites by their OpenSSL names, as in Redis' options.
+//! The protocol versions and cipher suites of TLS, by the OpenSSL names that Redis' options use.
 
 use net::cipher_suites;
 use rustls::version::{TLS12, TLS13};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
-/// Parses `tls-protocols`: the permitted versions, all if the option is empty. TLS 1.0 and 1.1 may
-/// be named, as in Redis, but are not offered.
+/// Parses `tls-protocols`: the permitted versions of TLS. An empty option permits all. TLS 1.0 and
+/// 1.1 may be named, as in Redis, but are not offered.
 pub fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
     let (mut with_12, mut with_13) = (false, false);
     let mut words = words.split(' ').filter(|word| !word.is_empty()).peekable();
@@ -34,7 +34,8 @@ pub fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, S
     Ok(versions)
 }
 
-/// Parses `tls-ciphersuites`: the suites of TLS 1.3, in that order; all if the option is empty.
+/// Parses `tls-ciphersuites`: the permitted cipher suites of TLS 1.3, the preferred one first. An
+/// empty option permits all.
 pub fn suites_13(names: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     if names.is_empty() {
         return Ok(known(&TLS13));
@@ -52,8 +53,8 @@ pub fn suites_13(names: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     Ok(suites)
 }
 
-/// Parses `tls-ciphers`: the suites of TLS 1.2, as a list in OpenSSL's notation; all if the list is
-/// empty. As in OpenSSL, unknown names are ignored as long as a suite remains.
+/// Parses `tls-ciphers`: the permitted cipher suites of TLS 1.2, as a list in OpenSSL's notation.
+/// An empty list permits all. As in OpenSSL, unknown names are ignored as long as a suite remains.
 pub fn suites_12(list: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     if list.is_empty() {
         return Ok(known(&TLS12));
@@ -122,8 +123,8 @@ pub fn openssl_name(suite: &SupportedCipherSuite) -> String {
     name.replace("POLY1305-SHA256", "POLY1305")
 }
 
-/// Returns true if OpenSSL's `pattern` selects a suite of TLS 1.2. A pattern is a name, or words
-/// joined by `+` that must all apply.
+/// Returns true if OpenSSL's `pattern` selects the TLS 1.2 suite. A pattern is a name, or several
+/// words joined by `+`, all of which must apply.
 fn matches(suite: &SupportedCipherSuite, pattern: &str) -> bool {
     let name = openssl_name(suite);
     let iana = format!("{:?}", suite.suite());

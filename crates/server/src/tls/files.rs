@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 /// Maximum size of a file, in bytes: enough for hundreds of certificates.
 const FILE_LEN_BYTES_MAX: u64 = 16 << 20;
 
-/// Reads all certificates of a file, in their order; at least one.
+/// Reads all certificates of a PEM file, in their order. A file without a certificate is an error.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let blocks = blocks(path)?
         .into_iter()
@@ -23,7 +23,7 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String>
     if found.is_empty() { Err("the file has no certificate".to_owned()) } else { Ok(found) }
 }
 
-/// Reads the first key of a file, which may be encrypted with `password`.
+/// Reads the first private key of a PEM file. If the key is encrypted, decrypts it with `password`.
 pub fn key(path: &Path, password: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     let block = blocks(path)?.into_iter().find(|block| block.tag().ends_with("PRIVATE KEY"));
     let block = block.ok_or_else(|| "the file has no private key".to_owned())?;
@@ -58,7 +58,8 @@ fn blocks(path: &Path) -> Result<Vec<Pem>, String> {
     pem::parse_many(text).map_err(|error| format!("not PEM: {error}"))
 }
 
-/// Decrypts a key that OpenSSL encrypted with the cipher and initialization vector in `info`.
+/// Decrypts a private key that OpenSSL encrypted with the cipher and initialization vector in
+/// `info`. Returns `None` if these are invalid or the password is wrong.
 fn decrypt_old(info: &str, encrypted: &[u8], password: &[u8]) -> Option<Vec<u8>> {
     let (cipher, iv) = info.split_once(',')?;
     let iv = unhex(iv.trim())?;
@@ -76,8 +77,9 @@ fn decrypt<C: KeyIvInit + BlockDecryptMut>(key: &[u8], iv: &[u8], encrypted: &[u
     C::new_from_slices(key, iv).ok()?.decrypt_padded_vec_mut::<Pkcs7>(encrypted).ok()
 }
 
-/// Derives a key like OpenSSL's EVP_BytesToKey with MD5 and one iteration. The key is the beginning
-/// of a sequence of hashes, of which each covers the hash before it, the password and the salt.
+/// Derives a key of `len` bytes from a password, like OpenSSL's EVP_BytesToKey with MD5 and one
+/// iteration. The key is the beginning of a sequence of hashes. Each hash covers the previous hash,
+/// the password and the salt.
 fn old_key(password: &[u8], salt: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut key: Vec<u8> = Vec::new();
     let mut last: Vec<u8> = Vec::new();

@@ -33,11 +33,12 @@ mod files;
 mod resumption;
 pub mod settings;
 
-/// The TLS state of a server. Its lock is a leaf.
+/// The TLS state of a server: the configuration in use and the counters of handshakes. Its lock is
+/// a leaf.
 #[derive(Default)]
 pub struct Tls {
     current: Mutex<Option<Current>>,
-    /// Maximum number of handshakes that a thread continues in a turn
+    /// Maximum number of handshakes that an I/O thread continues in one turn
     /// (`max-new-tls-connections-per-cycle`).
     pub handshakes_per_turn: AtomicU64,
     /// Number of full handshakes, which agree on new keys.
@@ -48,21 +49,24 @@ pub struct Tls {
     pub failed_handshakes: AtomicU64,
 }
 
-/// The configuration in use.
+/// The TLS configuration in use.
 struct Current {
     server: TlsServer,
-    /// The configuration of connections to other nodes, if `tls-cluster` encrypts them.
+    /// The configuration of connections to other servers (MIGRATE); `None` unless `tls-cluster`
+    /// encrypts them.
     nodes: Option<Arc<ClientConfig>>,
-    /// The configuration of the link to the primary, if `tls-replication` encrypts it.
+    /// The configuration of the link to the primary; `None` unless `tls-replication` encrypts it.
     primary: Option<Arc<ClientConfig>>,
     facts: [Option<Facts>; 3],
     resumption: Option<(Resumption, u64)>,
-    /// The time at which the files were last checked; `stamps` is their state at that time.
+    /// The time at which the files were last checked for changes; `stamps` is their state at that
+    /// time.
     read: Instant,
     stamps: Vec<Stamp>,
 }
 
-/// A file, and the modification time and size that distinguish its versions.
+/// The path of a file, and its modification time and size, which distinguish its versions. They are
+/// `None` if the file cannot be examined.
 type Stamp = (PathBuf, Option<(SystemTime, u64)>);
 
 fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
@@ -74,16 +78,18 @@ fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
     settings.files().into_iter().map(stamp).collect()
 }
 
-/// Returns true if the options ask for TLS.
+/// Returns true if an option encrypts any connections: `tls-port`, `tls-replication` or
+/// `tls-cluster`.
 pub fn is_wanted(store: &ConfigStore) -> bool {
     options::PORT.of(store) != 0 || options::REPLICATION.of(store) || options::CLUSTER.of(store)
 }
 
 impl Tls {
-    /// Applies the options of `store` to new connections.
+    /// Applies the TLS options of `store` to new connections. Returns the configuration for
+    /// listeners.
     /// # Errors
     /// If the options or their files are invalid. The message is for the log; the old configuration
-    /// stays.
+    /// stays in use.
     pub fn configure(&self, store: &ConfigStore) -> Result<TlsServer, String> {
         let settings = TlsSettings::of(store);
         let stamps = stamps(&settings);
@@ -113,34 +119,36 @@ impl Tls {
         Ok(server)
     }
 
-    /// Applies the option that limits handshakes per turn (`max-new-tls-connections-per-cycle`).
+    /// Applies the option `max-new-tls-connections-per-cycle`, which limits handshakes per turn.
     pub fn follow_limits(&self, store: &ConfigStore) {
         self.handshakes_per_turn.store(options::MAX_NEW_CONNECTIONS.of(store), Relaxed);
     }
 
-    /// Returns true if the configuration in use may not be that of `store`: a change of options may
-    /// have replaced it before the change failed.
+    /// Returns true if the configuration in use may differ from the options in `store`, because a
+    /// failed CONFIG SET may have replaced it before it failed.
     pub fn is_ahead_of(&self, store: &ConfigStore) -> bool {
         self.lock().is_some() && is_wanted(store)
     }
 
-    /// Returns the configuration of listeners, if there is one.
+    /// Returns the configuration for listeners; `None` if TLS was never configured.
     pub fn server(&self) -> Option<TlsServer> {
         self.lock().as_ref().map(|current| current.server.clone())
     }
 
-    /// Returns the configuration of connections to other nodes, if `tls-cluster` encrypts them.
+    /// Returns the configuration of connections to other servers (MIGRATE); `None` unless
+    /// `tls-cluster` encrypts them.
     pub fn nodes(&self) -> Option<Arc<ClientConfig>> {
         self.lock().as_ref().and_then(|current| current.nodes.clone())
     }
 
-    /// Returns the configuration of the link to the primary, if `tls-replication` encrypts it.
+    /// Returns the configuration of the link to the primary; `None` unless `tls-replication`
+    /// encrypts it.
     pub fn primary(&self) -> Option<Arc<ClientConfig>> {
         self.lock().as_ref().and_then(|current| current.primary.clone())
     }
 
     /// Reads certificates and keys again if `tls-auto-reload-interval` has passed and their files
-    /// have changed. A failure is logged, and the old ones stay in use.
+    /// have changed. After a failure, logs it and keeps the previous ones in use.
     pub fn reload_if_due(&self, store: &ConfigStore) {
         let interval = Duration::from_secs(options::AUTO_RELOAD_INTERVAL.of(store));
         let settings = TlsSettings::of(store);
@@ -169,7 +177,8 @@ impl Tls {
     }
 
     /// Returns the facts of three certificates: the server's, the one for connections to other
-    /// servers, and the first authority's. Each is `None` if there is no such certificate.
+    /// servers, and the first authority's. The second is `None` if these connections use the
+    /// server's certificate. Each is `None` if the certificate is missing.
     pub fn facts(&self) -> [Option<Facts>; 3] {
         self.lock().as_ref().map_or([const { None }; 3], |current| current.facts.clone())
     }

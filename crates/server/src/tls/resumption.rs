@@ -1,6 +1,7 @@
-//! TLS sessions that clients may resume. Clients store tickets. This module stores the sessions of
-//! TLS 1.2 that have identifiers. Both are valid for `tls-session-cache-timeout`. At most
-//! `tls-session-cache-size` sessions are stored; the oldest are removed first.
+//! TLS sessions that clients may resume. With tickets, the client stores the session. Sessions of
+//! TLS 1.2 with an identifier are stored in this module. Both kinds are valid for
+//! `tls-session-cache-timeout`. At most `tls-session-cache-size` sessions are stored; the oldest
+//! are removed first.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -11,14 +12,14 @@ use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{NoServerSessionStorage, ProducesTickets, StoresServerSessions};
 
-/// Maximum number of stored sessions. Also used for `tls-session-cache-size 0`, which means no
-/// limit in Redis.
+/// Maximum number of stored sessions. `tls-session-cache-size 0`, which means no limit in Redis,
+/// uses this number too.
 const SESSIONS_MAX: usize = 1 << 20;
 /// Number of tickets that a TLS 1.3 client receives with each handshake. One is enough: the next
-/// handshake gives the client a new one.
+/// handshake gives the client a new ticket.
 const TICKETS: usize = 1;
 
-/// The tickets and stored sessions of a server. Clones share them.
+/// The keys of tickets and the stored sessions of a server. Clones of this value share them.
 #[derive(Clone, Debug)]
 pub struct Resumption {
     tickets: Arc<Tickets>,
@@ -60,7 +61,8 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// rustls' tickets, whose keys change every six hours. Each ticket contains its creation time.
+/// The tickets of rustls, whose keys change every six hours. Each ticket contains its creation
+/// time.
 struct Tickets {
     inner: Arc<dyn ProducesTickets>,
     timeout_s: u32,
@@ -104,7 +106,8 @@ struct Sessions {
 #[derive(Default)]
 struct CachedSession {
     by_id: HashMap<Vec<u8>, (u64, Vec<u8>)>,
-    /// The identifiers in the order of insertion, including removed ones.
+    /// The identifiers in the order in which their sessions were stored. They include those of
+    /// sessions that were removed.
     order: VecDeque<Vec<u8>>,
 }
 

@@ -26,7 +26,7 @@ use crate::config::choices::AuthClients;
 use crate::config::handle::Choice as _;
 use crate::config::table::tls as options;
 
-/// The file and folder with the certificates of authorities.
+/// The file and the folder with the certificates of authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Authorities {
     file: PathBuf,
@@ -45,7 +45,8 @@ struct Identity {
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
     identity: Identity,
-    /// The certificate for connections to other servers: the server's own if no other is set.
+    /// The files of the certificate for connections to other servers: the server's own unless
+    /// another is configured.
     client_identity: Identity,
     authorities: Authorities,
     auth_clients: AuthClients,
@@ -58,17 +59,18 @@ pub struct TlsSettings {
     caching: Option<(usize, u32)>,
 }
 
-/// The configuration of listeners that was built from the options, with values about it.
+/// The configuration for listeners that was built from the options, and facts about it.
 pub struct Built {
     /// The configuration of listeners.
     pub server: ServerConfig,
     /// The facts of three certificates: the server's, the one for connections to other servers, and
-    /// the first authority's.
+    /// the first authority's. The second is `None` if these connections use the server's
+    /// certificate.
     pub facts: [Option<Facts>; 3],
-    /// The sessions that clients may resume; `None` without session caching.
+    /// The sessions that clients may resume; `None` with `tls-session-caching no`.
     pub resumption: Option<Resumption>,
-    /// A hash of the settings that decide which clients are trusted. While the hash stays the same,
-    /// clients may resume their sessions.
+    /// A hash of the settings that decide which clients are trusted. Clients may resume their
+    /// sessions after a change of the configuration if the hash is the same.
     pub trust: u64,
 }
 
@@ -125,8 +127,8 @@ impl TlsSettings {
         files
     }
 
-    /// Builds the configuration of listeners. The sessions of `earlier` stay resumable if the trust
-    /// in clients is unchanged. An error is for the log.
+    /// Builds the configuration for listeners. The sessions in `earlier` can still be resumed if
+    /// the settings of trust have the hash in `earlier`. An error is a text for the log.
     pub fn build(&self, earlier: Option<&(Resumption, u64)>) -> Result<Built, String> {
         if self.identity.certificate.as_os_str().is_empty() {
             return Err("No tls-cert-file configured!".to_owned());
@@ -178,8 +180,9 @@ impl TlsSettings {
         Ok(Built { server, facts: [own_facts, client_facts, authority_facts], resumption, trust })
     }
 
-    /// Builds the configuration for connections to other servers. Their certificates must be issued
-    /// by the authorities; their names are not checked, as in Redis.
+    /// Builds the configuration for connections to other servers. The configured authorities must
+    /// have issued the certificates of these servers. The names in them are not checked, as in
+    /// Redis.
     pub fn build_client(&self) -> Result<ClientConfig, String> {
         if self.authorities.is_empty() {
             return Err("Either tls-ca-cert-file or tls-ca-cert-dir must be specified".to_owned());
@@ -188,9 +191,9 @@ impl TlsSettings {
         self.client(Trust::Authorities(roots))
     }
 
-    /// Builds the configuration of the health check, which connects to the server that has the same
-    /// options. The only secret that the check sends is the password. The server must present the
-    /// configured certificate.
+    /// Builds the configuration of the health check, which connects to a server that runs with the
+    /// same options. The server must present the certificate of `tls-cert-file`. The only secret
+    /// that the check sends is the password.
     pub fn build_check(&self) -> Result<ClientConfig, String> {
         let chain = files::certificates(&self.identity.certificate)
             .map_err(|error| format!("{}: {error}", self.identity.certificate.display()))?;
@@ -211,7 +214,7 @@ impl TlsSettings {
         builder.with_client_auth_cert(chain, key).map_err(|error| error.to_string())
     }
 
-    /// Returns the permitted cipher suites and versions.
+    /// Returns the permitted cipher suites and the permitted versions of TLS.
     fn provider(
         &self,
     ) -> Result<(Arc<CryptoProvider>, Vec<&'static rustls::SupportedProtocolVersion>), String> {
@@ -291,8 +294,8 @@ impl Authorities {
         self.file.as_os_str().is_empty() && self.folder.as_os_str().is_empty()
     }
 
-    /// Reads the certificates of the file and of the folder's files. Files of the folder without a
-    /// certificate are ignored. As in Redis, a missing folder counts as empty.
+    /// Reads the certificates of the file and of all files in the folder. Ignores files of the
+    /// folder that have no certificate. As in Redis, a missing folder counts as empty.
     fn load(&self) -> Result<Vec<CertificateDer<'static>>, String> {
         let mut found = Vec::new();
         if !self.file.as_os_str().is_empty() {
@@ -323,14 +326,15 @@ fn folder_files(folder: &Path) -> Vec<PathBuf> {
 
 /// The accepted certificates of servers.
 enum Trust {
-    /// Server certificates that these authorities issued.
+    /// Certificates that these authorities have issued.
     Authorities(Vec<CertificateDer<'static>>),
-    /// Only the first certificate of this chain.
+    /// Only the first certificate of this chain is accepted.
     Exactly(Vec<CertificateDer<'static>>),
 }
 
 /// A verifier of server certificates that does not compare the name in the certificate with the
-/// address. The configured address is trusted to lead to the right server.
+/// server's address. The user's configuration states the address, so it is trusted to lead to the
+/// right server.
 #[derive(Debug)]
 struct AnyName {
     roots: RootCertStore,

@@ -19,8 +19,8 @@ use crate::commands::wait::Wanted;
 /// The deadlines of this thread's blocked clients, earliest first.
 #[derive(Debug, Default)]
 pub(super) struct Timeouts {
-    /// The connections, ordered by deadline and then by ticket. The ticket is the number of a wait.
-    /// The deadline is in milliseconds of the server's clock.
+    /// The connections, ordered by deadline and then by ticket, the number of a wait. The deadline
+    /// is in milliseconds of the server's clock.
     conns: BTreeMap<(u64, u64), ConnId>,
 }
 
@@ -31,12 +31,14 @@ impl Timeouts {
         self.conns.is_empty()
     }
 
-    /// Returns the earliest deadline, in milliseconds of the server's clock.
+    /// Returns the earliest deadline, in milliseconds of the server's clock; `None` if there is
+    /// none.
     pub(super) fn first_ms(&self) -> Option<u64> {
         self.conns.first_key_value().map(|(&(deadline_ms, _), _)| deadline_ms)
     }
 
-    /// Adds the wait with number `ticket`, if it has a deadline. O(log n).
+    /// Adds the wait with number `ticket` if it has a deadline, in milliseconds of the server's
+    /// clock. O(log n).
     fn add(&mut self, deadline_ms: Option<u64>, ticket: u64, conn: ConnId) {
         if let Some(deadline_ms) = deadline_ms {
             self.conns.insert((deadline_ms, ticket), conn);
@@ -50,8 +52,8 @@ impl Timeouts {
         }
     }
 
-    /// Removes one wait whose deadline has passed at `now_ms`. Returns its connection and its
-    /// ticket; `None` if no deadline has passed. O(log n).
+    /// Removes the wait with the earliest deadline if that has passed at `now_ms`. Returns the
+    /// wait's connection and ticket; `None` if no deadline has passed. O(log n).
     fn take_passed(&mut self, now_ms: u64) -> Option<(ConnId, u64)> {
         let first = self.conns.first_entry().filter(|first| first.key().0 <= now_ms)?;
         let ((_, ticket), conn) = first.remove_entry();
@@ -60,8 +62,8 @@ impl Timeouts {
 }
 
 impl Worker<'_> {
-    /// Records the deadline of a client that has just blocked. Also adds a client of WAIT or
-    /// WAITAOF to `awaiting_copies`.
+    /// Adds the deadline of a client that has just blocked to the thread's timeouts. Also adds a
+    /// client of WAIT or WAITAOF to `awaiting_copies`.
     pub(super) fn settle_blocked(&mut self, conn: ConnId) {
         let Some(session) = session_of(&self.clients, conn) else { return };
         if let Some(blocked) = self.shared.engine.blocked.of(&session.info) {
@@ -73,7 +75,7 @@ impl Worker<'_> {
     }
 
     /// Takes the replies that other threads have prepared for this thread's blocked clients, and
-    /// sends them. Closes killed clients.
+    /// sends them. Closes the clients that other threads have killed.
     pub(super) fn take_inbound(&mut self) {
         if let Some(inbound) = self.shared.engine.threads.take(self.thread) {
             self.pass_on(inbound);
@@ -81,7 +83,7 @@ impl Worker<'_> {
     }
 
     /// Sends the replies in `inbound` to their blocked clients, and closes the killed clients that
-    /// `inbound` lists.
+    /// `inbound` lists. A reply for a wait that has ended is dropped.
     #[inline(never)]
     fn pass_on(&mut self, inbound: Inbound) {
         let shared = self.shared;
@@ -113,7 +115,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Closes the connection of a client whose wait has just ended, once its reply is sent.
+    /// Closes the connection of a client whose wait has just ended, after its reply is sent.
     #[cold]
     fn close_after_reply(&mut self, conn: ConnId) {
         if let Some(session) = self.session(conn) {
@@ -122,8 +124,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Resumes the blocked clients whose waits have ended: by a reply from another thread, by
-    /// enough copies for WAIT or WAITAOF, or by a timeout. Also closes killed clients.
+    /// Resumes the blocked clients whose waits have ended by a reply from another thread, by enough
+    /// copies for WAIT or WAITAOF, or by a timeout. Also closes killed clients.
     pub(super) fn end_waits(&mut self) {
         self.take_inbound();
         if !self.awaiting_copies.is_empty() {
@@ -134,8 +136,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Replies to the clients of WAIT and WAITAOF whose changes have reached enough replicas or the
-    /// disk.
+    /// Replies to the clients of WAIT and WAITAOF whose changes have reached enough replicas or
+    /// disks.
     #[cold]
     fn end_copied(&mut self) {
         let shared = self.shared;
@@ -185,7 +187,7 @@ impl Worker<'_> {
 
     /// Replies to a blocked client, resumes it, and removes it from the queues of its keys. `took`
     /// is the run time of its command. `ahead_bytes` is the length of the part of its reply that
-    /// was already sent, among published messages.
+    /// was sent before, among published messages.
     fn end_wait(
         &mut self,
         conn: ConnId,

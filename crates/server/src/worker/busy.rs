@@ -34,17 +34,18 @@ use crate::run_queue::Visit;
 /// Minimum time for which a busy script runs between two turns for the other connections.
 const ATTEND_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Maximum capacity in bytes of a request or reply buffer that is kept for the next script. Larger
-/// ones are freed.
+/// Maximum capacity in bytes at which the buffer of a request or reply is kept for the next script.
+/// Larger buffers are freed.
 const BUFFER_KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// The hook of a running script: the state that it needs to serve the thread's other connections.
+/// The hook of a running script, with the state that it needs to serve the thread's other
+/// connections.
 struct Attendant<'w, 's> {
     worker: &'w mut Worker<'s>,
     /// The connection of the client whose script runs.
     conn: ConnId,
-    /// The log position up to which the script's client has seen changes, and the level that its
-    /// replies wait for.
+    /// The log position up to which the script's client has seen changes, and the [`Level`] that
+    /// its replies wait for.
     seen: (u64, Level),
     /// The length in bytes of the client's output queue before this visit. Output after this length
     /// shows changes up to the position in `seen`.
@@ -56,8 +57,9 @@ struct Attendant<'w, 's> {
 }
 
 impl Attendant<'_, '_> {
-    /// Prepares to serve the other connections, because the script has become busy: returns the
-    /// following visits of the batch to the queue.
+    /// Prepares the worker to serve other connections, because the script has become busy. Returns
+    /// the following visits of the batch to the run queue, and pauses the input of the script's
+    /// client.
     #[cold]
     fn begin(&mut self) {
         let (position, level) = self.seen;
@@ -89,8 +91,8 @@ impl Meanwhile for Attendant<'_, '_> {
 }
 
 impl<'s> Worker<'s> {
-    /// Runs a request that runs scripts. If a script becomes busy, serves the thread's other
-    /// connections meanwhile.
+    /// Runs a request that runs scripts. Serves the thread's other connections from time to time
+    /// while a script is busy.
     pub(super) fn run_script<'b>(
         &mut self,
         visited: &mut Visited<'b>,
@@ -147,8 +149,9 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Resumes receiving from the client of a script that was busy and has ended. `queued_bytes` is
-    /// the length of its output queue when the script began; these bytes may have been sent since.
+    /// Ends the service of other connections after a busy script, and receives from its client
+    /// again. `queued_bytes` is the length of the client's output queue when the script began;
+    /// these bytes may have been sent since.
     #[cold]
     fn end_attending(&mut self, visited: &mut Visited<'_>, queued_bytes: usize) {
         self.attends = false;
@@ -160,8 +163,8 @@ impl<'s> Worker<'s> {
         visited.has_more = true;
     }
 
-    /// Puts the client back into the thread's list, after its script was busy. Returns false if its
-    /// connection was closed meanwhile; then the client is removed.
+    /// Puts the client of a busy script back into the thread's list, after the script has ended.
+    /// Returns false, and removes the client, if its connection was closed during the script.
     #[cold]
     pub(super) fn take_back(&mut self, mut client: Box<Client>) -> bool {
         let conn = client.session.conn;

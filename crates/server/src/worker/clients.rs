@@ -18,8 +18,8 @@ use crate::config::table::tls as options;
 use crate::shared::Message;
 use crate::tls::certificate;
 
-/// The error for clients from other machines in protected mode. Its first two sentences are Redis'
-/// own, because tools search for them.
+/// The error for clients from other machines in protected mode. Its first two sentences are those
+/// of Redis, because tools search for them.
 const PROTECTED_MODE_LINE: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is \
 enabled and no password is set for the default user. In this mode connections are only accepted from the \
 loopback interface. To let others in: set a password (requirepass); or, where nobody untrusted can reach the \
@@ -27,9 +27,9 @@ port, 'CONFIG SET protected-mode no' from a client on this machine, made permane
 'protected-mode no' in the configuration file, or '--protected-mode no' on the command line.\r\n";
 
 impl Worker<'_> {
-    /// Assigns a new connection to the I/O thread with the fewest connections, or refuses it.
-    /// Prefers this thread to others with the same number. A thread with a busy script gets a
-    /// connection only if every thread has one.
+    /// Assigns a new connection to the I/O thread with the fewest connections, or refuses it. Among
+    /// threads with equally few connections, prefers this thread. A thread with a busy script gets
+    /// a connection only if every thread has one.
     pub(super) fn place(&mut self, socket: Socket) {
         let shared = self.shared;
         if let Some(refusal) = self.refusal(&socket) {
@@ -99,8 +99,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Logs the client in as the first of the users `names` that exists and is on. If there is
-    /// none, the client keeps its user.
+    /// Logs the client in as the first user in `names` that exists and is on. If there is none, the
+    /// client keeps its present user.
     fn log_in_by_certificate(&mut self, conn: ConnId, names: Vec<Vec<u8>>) {
         let users = &self.shared.engine.acl.users;
         let found = names.into_iter().find_map(|name| {
@@ -129,7 +129,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Handles a closed connection: counts and logs a failure of TLS, and removes the client.
+    /// Handles the event that a connection was closed: counts and logs a failure of TLS, and
+    /// removes the client.
     pub(super) fn closed(&mut self, conn: ConnId, reason: CloseReason) {
         match reason {
             CloseReason::Tls(TlsFailure::Handshake) | CloseReason::PeerClosed | CloseReason::Flushed => {}
@@ -201,8 +202,8 @@ impl Worker<'_> {
         self.forget(conn);
     }
 
-    /// Closes the connections of clients whose user was removed or lost the right to a channel that
-    /// the client subscribes to.
+    /// Closes the connections of clients whose user was removed or has lost the permission for a
+    /// channel to which the client subscribes.
     #[cold]
     pub(super) fn close_former_users(&mut self) {
         let users = &self.shared.engine.acl.users;
@@ -220,7 +221,8 @@ impl Worker<'_> {
         former.into_iter().for_each(|conn| self.close(conn));
     }
 
-    /// Removes the client of `conn`, whose connection is closed, from all lists.
+    /// Removes the client of `conn`, whose connection is closed, from the lists of the thread and
+    /// of the server.
     pub(super) fn forget(&mut self, conn: ConnId) {
         if self.session(conn).is_some()
             && let Some(client) = self.clients[conn.index()].take()
@@ -229,8 +231,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Removes `client`, whose connection is closed, from the lists of the server. It is no longer
-    /// in the thread's list.
+    /// Removes `client`, whose connection is closed, from the lists of the server. The caller has
+    /// removed it from the list of the thread.
     pub(super) fn let_go(&mut self, mut client: Client) {
         let conn = client.session.conn;
         if !self.release.is_empty() {
@@ -261,7 +263,7 @@ impl Worker<'_> {
     }
 
     /// Removes the clients in `closed_clients` from the keys that they watched, blocked on or
-    /// tracked. Does nothing while a script is busy, or outside the gate.
+    /// tracked. Does nothing while a script is busy, or while the thread is outside the gate.
     pub(super) fn give_up_keys(&mut self) {
         let engine::Shared { keyspace, blocked, watchers, tracking, scripts, .. } = &self.shared.engine;
         if !self.engine.executor.is_inside || scripts.is_any_busy() {
@@ -277,8 +279,8 @@ impl Worker<'_> {
         });
     }
 
-    /// Resumes a client whose requests waited for `reason`: receives and runs its requests again.
-    /// Does nothing if the client waits for another reason, or not at all.
+    /// Resumes a client whose requests waited for `reason`, so that its requests are received and
+    /// run again. Does nothing if the client waits for another reason, or does not wait.
     pub(super) fn resume(&mut self, conn: ConnId, reason: Flow) {
         let Some(session) = self.session(conn) else { return };
         if session.flow != reason {

@@ -10,7 +10,7 @@ use super::figures::note_output;
 use super::{Worker, debugger, session_of};
 
 impl Worker<'_> {
-    /// Starts the thread that runs the script of a client with SCRIPT DEBUG.
+    /// Starts the thread that runs a script for a client in the mode of SCRIPT DEBUG.
     pub(super) fn begin_debugging(&mut self, conn: ConnId) {
         let Some(session) = session_of(&self.clients, conn) else { return };
         if let Some(link) = self.shared.debuggers.of(session.id) {
@@ -20,7 +20,7 @@ impl Worker<'_> {
         self.pass_to_debugger(conn);
     }
 
-    /// Passes the received input of a client that debugs to the thread of its script.
+    /// Passes the received input of a client that debugs a script to the thread of the script.
     pub(super) fn pass_to_debugger(&mut self, conn: ConnId) {
         let bytes = self.net.inputs().bytes(conn);
         if let Some(link) = self.debugged.iter().find(|link| link.conn() == conn)
@@ -33,7 +33,7 @@ impl Worker<'_> {
         self.keep_input(conn);
     }
 
-    /// Sends the output of the scripts' threads to their clients.
+    /// Sends the new output of all debugged scripts to their clients.
     #[cold]
     pub(super) fn send_for_debuggers(&mut self) {
         for link in self.debugged.clone() {
@@ -61,7 +61,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Notifies the thread of a debugged script that its client has disconnected.
+    /// Notifies the thread of a debugged script that its client, on `conn`, has disconnected.
     pub(super) fn leave_debugger(&mut self, conn: ConnId) {
         self.debugged.retain(|link| {
             let stays = link.conn() != conn;

@@ -23,8 +23,8 @@ use crate::context::{ServerHost, SystemClock};
 use crate::scripting::debugging::Link;
 use crate::shared::{Message, Shared};
 
-/// Time without a request for input from the client, after which the script counts as endless. Used
-/// if the option `busy-reply-threshold` sets no time.
+/// Time since the last request for input after which a debugged script counts as endless, if
+/// `busy-reply-threshold` sets no time.
 const OVERDUE_DEFAULT: Duration = Duration::from_secs(5);
 
 /// The debugger's connection to the client: sends output lines to the client and receives input
@@ -54,13 +54,13 @@ impl DebugClient for DebugConnection {
     }
 }
 
-/// Wakes the client's I/O thread, so that it sends the debugger's output.
+/// Wakes the client's I/O thread, so that this thread sends the debugger's output.
 fn wake(shared: &Shared, link: &Link) {
     // A full mailbox belongs to a thread that is awake: it checks its links in each turn.
     let _ = shared.ports[link.client.thread].mailbox.send(Message::Delivered);
 }
 
-/// Starts the thread that runs the script which a client debugs. If the thread cannot be started,
+/// Starts the thread that runs the script of a debugging client. If the thread cannot be started,
 /// sends an error to the client.
 pub(super) fn begin(host: &ServerHost, link: &Arc<Link>) {
     let (of_thread, debugged) = (host.clone(), Arc::clone(link));
@@ -83,8 +83,8 @@ fn end(shared: &Shared, link: &Link, reply: ByteQueue, position: u64) {
     wake(shared, link);
 }
 
-/// Runs the debugged script. Returns its reply, and the log position up to which the reply shows
-/// changes.
+/// Runs the debugged script on its own thread. Returns its reply, and the log position up to which
+/// the reply shows changes.
 fn run(host: &ServerHost, link: &Arc<Link>) -> (ByteQueue, u64) {
     let engine = &host.shared().engine;
     let clock_and_host = (SystemClock, host.clone());

@@ -9,8 +9,9 @@ use engine::session::Session;
 
 use super::Engine;
 
-/// Adds the activity of one visit to a client's statistics: requests run, bytes of input and
-/// output. Only the client's own thread writes them, so plain loads and stores suffice.
+/// Adds the activity of one visit to a client's statistics: requests run, bytes of input and bytes
+/// of output. Only the client's own thread writes the statistics, so plain loads and stores
+/// suffice.
 #[inline]
 pub(super) fn note_activity(
     engine: &Engine<'_>,
@@ -38,8 +39,8 @@ pub(super) fn note_output(engine: &Engine<'_>, info: &ClientInfo, len_bytes: usi
     engine.executor.stats().output_bytes.add(len_bytes as u64);
 }
 
-/// Stores in a client's statistics the length and the spare capacity of its unconsumed input, in
-/// bytes.
+/// Stores the length and the spare capacity of a client's unconsumed input, in bytes, in its
+/// statistics.
 #[inline]
 pub(super) fn note_unread(session: &Session, inputs: &net::Inputs) {
     let (unread, capacity) = (inputs.len_bytes(session.conn), inputs.capacity_bytes(session.conn));
@@ -47,7 +48,7 @@ pub(super) fn note_unread(session: &Session, inputs: &net::Inputs) {
     session.info.held.input_room_bytes.store(capacity.saturating_sub(unread) as u64, Relaxed);
 }
 
-/// Stores in a client's statistics the length and the memory of its unsent output, in bytes.
+/// Stores the length and the memory of a client's unsent output, in bytes, in its statistics.
 #[cold]
 pub(super) fn note_unsent(session: &Session, outputs: &net::Outputs) {
     let (info, conn) = (&session.info, session.conn);

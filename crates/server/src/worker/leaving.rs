@@ -9,8 +9,8 @@ use crate::replication::messages::Arrival;
 
 impl Worker<'_> {
     /// Releases the connections in `leaving` from this thread's event loop, except those with
-    /// output that waits for the change log. `Event::Released` then returns each socket. Called
-    /// after the output of the turn was held back or released.
+    /// output that waits for the change log. For each, the event loop returns the socket in
+    /// `Event::Released`. Called after the output of the turn was held back or released.
     #[cold]
     pub(super) fn leave_all(&mut self) {
         for conn in std::mem::take(&mut self.leaving) {
@@ -25,7 +25,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Passes a released connection to the thread `repl`. The client stays in CLIENT LIST.
+    /// Passes a connection that the event loop has released to the thread `repl`. The client stays
+    /// in CLIENT LIST.
     #[cold]
     pub(super) fn left(&mut self, conn: ConnId, socket: Socket) {
         if self.session(conn).is_none() {

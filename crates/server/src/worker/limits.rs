@@ -15,31 +15,32 @@ use super::{Worker, session_of};
 /// check the others.
 const PENDING_OUTPUT_CHECKED_MAX: usize = 64;
 
-/// The length of unsent output, in bytes, up to which it counts as 0 for the output limits. Redis
-/// does not count output in its fixed client buffer either. So even the smallest limit does not
-/// close a client that reads its replies.
+/// The length in bytes up to which unsent output counts as 0 for the output limits. Redis does not
+/// count output in its fixed client buffer either. So even the smallest limit does not close a
+/// client that reads its replies.
 const OUTPUT_UNCOUNTED_BYTES: usize = 16 * 1024;
 
 /// Maximum unread input of a client that has not authenticated, in bytes, as in Redis. A request
-/// before AUTH has at most ten words of 16 KiB, but the client may already have sent further
-/// requests after AUTH.
+/// before AUTH has at most ten words of 16 KiB, but the client may have sent further requests after
+/// its AUTH.
 const UNAUTHENTICATED_QUERY_BYTES_MAX: u64 = 1 << 20;
 
-/// The output limit of a client that has not authenticated, as in Redis. Because of
-/// [`OUTPUT_UNCOUNTED_BYTES`], it is exceeded only above 16 KiB.
+/// The output limit of a client that has not authenticated, as in Redis. Output is counted only
+/// above [`OUTPUT_UNCOUNTED_BYTES`], so the limit takes effect above 16 KiB.
 const UNAUTHENTICATED_OUTPUT_LIMIT: OutputLimit =
     OutputLimit { hard_bytes: 1024, soft_bytes: 0, soft_seconds: 0 };
 
 /// The time since which a client's unsent output exceeds the soft limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OverSoftLimit {
-    /// The time in milliseconds of the server's clock; `None` while the output is within the limit.
+    /// The time in milliseconds of the server's clock; `None` while the output is within the soft
+    /// limit.
     since_ms: Option<u64>,
 }
 
 impl OverSoftLimit {
     /// Returns true if a client with `unsent` bytes of output at `now_ms` must be closed: at once
-    /// above the hard limit, and above the soft limit after `soft_seconds`.
+    /// above the hard limit, or after more than `soft_seconds` above the soft limit.
     fn exceeds(&mut self, limit: &OutputLimit, unsent: usize, now_ms: u64) -> bool {
         let counted = if unsent > OUTPUT_UNCOUNTED_BYTES { unsent as u64 } else { 0 };
         if limit.hard_bytes > 0 && counted > limit.hard_bytes {
@@ -55,8 +56,9 @@ impl OverSoftLimit {
 }
 
 impl Worker<'_> {
-    /// Records the length of the input that a connection keeps for a later turn, and enforces the
-    /// limits of the query buffer and of client memory. Returns false if the connection was closed.
+    /// Records the length of the input that a connection keeps for a later turn. Enforces the
+    /// limits of the query buffer and of `maxmemory-clients`. Returns false if the client was
+    /// closed, or must be closed because of them.
     pub(super) fn keep_input(&mut self, conn: ConnId) -> bool {
         let Some(session) = session_of(&self.clients, conn) else { return false };
         let mut query_max = self.engine.executor.settings.clients.query_buffer_bytes_max;
@@ -74,8 +76,9 @@ impl Worker<'_> {
         self.engine.executor.settings.clients.maxmemory_clients_bytes == 0 || !self.is_evicted(conn)
     }
 
-    /// Returns true if the unsent output of `conn` exceeds its limit, so that the caller must close
-    /// it. Counts and logs this. A client with much unsent output is checked again after the flush.
+    /// Returns true if the unsent output of `conn` exceeds its limit; the caller then closes the
+    /// connection. Counts and logs such a client. A client with much unsent output is checked again
+    /// after the flush.
     pub(super) fn exceeds_output_limit(&mut self, conn: ConnId) -> bool {
         let outputs = self.net.split().1;
         let unsent = outputs.len_bytes(conn);
@@ -156,7 +159,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Computes the memory of each client of this thread anew. Evicts clients if the sum of all
+    /// Computes the memory of each client of this thread again. Closes clients if the sum of all
     /// threads exceeds `maxmemory-clients`. O(clients).
     pub(super) fn count_clients(&mut self) {
         let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;
@@ -176,8 +179,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Computes the memory of a client anew, and evicts clients if the sum of all exceeds
-    /// `maxmemory-clients`, which must be set. Returns true if this client was evicted or killed.
+    /// Computes the memory of a client again, and closes clients if the sum of all exceeds
+    /// `maxmemory-clients`, which must be set. Returns true if this client is one of those to
+    /// close, or no longer exists.
     #[cold]
     pub(super) fn is_evicted(&mut self, conn: ConnId) -> bool {
         let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;
@@ -191,7 +195,7 @@ impl Worker<'_> {
 
     /// Closes clients that were idle for longer than the option `timeout`, and those that did not
     /// authenticate in time. Monitors, subscribers, blocked and postponed clients do not count as
-    /// idle. Called once a second. O(clients).
+    /// idle, nor do clients whose writes wait. Called once a second. O(clients).
     pub(super) fn close_idle(&mut self) {
         self.close_unauthenticated();
         let timeout_ms = self.engine.executor.settings.clients.timeout_s * 1000;

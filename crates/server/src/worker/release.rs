@@ -30,28 +30,29 @@ use net::{ConnId, Outputs};
 
 use crate::shared::ReplyWaits;
 
-/// Maximum number of held output parts of one connection. Each part has its own buffer.
+/// Maximum number of held-back pieces of output (parts) of one connection. Each part has its own
+/// buffer.
 const PARTS_PER_CONN_MAX: u32 = 16;
 
-/// The key of a held part: the log position that it shows, and its number. Parts are released in
-/// the order of their keys. Of two parts with the same position, the older one has the smaller
-/// number.
+/// The key of a held part: the log position that its output shows, and the number of the part.
+/// Parts are released in the order of their keys. Of two parts with the same position, the older
+/// one has the smaller number.
 type PartKey = (u64, u64);
 
 /// The output of an I/O thread's connections that is held back until the change log has released
 /// changes.
 pub(super) struct ReleaseQueue {
-    /// The marks of this turn, in the order in which the output was appended.
+    /// The marks that were set in this turn, in the order in which the output was appended.
     marks: Vec<Mark>,
-    /// The largest log position among this turn's marks, for each level; 0 without marks.
+    /// The largest log position among this turn's marks, for each [`Level`]; 0 without marks.
     marked: Released,
-    /// The held parts of output, for each level, in the order of their keys.
+    /// The held parts of output, for each [`Level`], in the order of their keys.
     parts: [BTreeMap<PartKey, Part>; Level::ALL.len()],
     /// The number that the next held part gets.
     next_number: u64,
     /// The number of held parts and the last part of each connection, by the connection's index.
     conns: Vec<HeldConn>,
-    /// The log position for each level whose release will wake this thread; `None` if no part of
+    /// The log position, for each [`Level`], whose release wakes this thread; `None` if no part of
     /// the level is held.
     awaited_positions: [Option<u64>; Level::ALL.len()],
 }
@@ -69,8 +70,8 @@ impl Default for ReleaseQueue {
     }
 }
 
-/// A mark: the bytes in a connection's output queue after the first `from_bytes` show this log
-/// position, and wait for this level.
+/// A mark: the bytes in a connection's output queue behind the first `from_bytes` show changes up
+/// to `position`. They wait until this position has reached `level`.
 struct Mark {
     conn: ConnId,
     from_bytes: usize,
@@ -83,7 +84,7 @@ struct Part {
     since: Instant,
 }
 
-/// The number of held parts of one connection, and the level and the key of the last of them.
+/// The number of held parts of one connection, with the [`Level`] and the key of its last part.
 #[derive(Clone, Copy, Default)]
 struct HeldConn {
     generation: u32,
@@ -99,9 +100,9 @@ impl ReleaseQueue {
         self.marks.is_empty() && self.parts.iter().all(BTreeMap::is_empty)
     }
 
-    /// Marks the output of a client after the first `from_bytes` of its queue as showing the last
-    /// log position that the client has seen. Does nothing if the change log has already released
-    /// that position.
+    /// Marks a client's output behind the first `from_bytes` of its queue: it shows changes up to
+    /// the last log position that the client has seen. Does nothing if the change log has already
+    /// released that position.
     #[inline]
     pub(super) fn mark_observed(&mut self, session: &Session, from_bytes: usize, log: &ChangeLog) {
         let position = session.observed_position();
@@ -110,8 +111,8 @@ impl ReleaseQueue {
         }
     }
 
-    /// Marks the output in the queue of `conn` after its first `from_bytes`. It shows changes up to
-    /// `position`, which has not reached `level`.
+    /// Marks the output of `conn` behind the first `from_bytes` of its queue. It shows changes up
+    /// to `position`, which has not reached `level`.
     #[cold]
     pub(super) fn mark(&mut self, conn: ConnId, from_bytes: usize, (position, level): (u64, Level)) {
         self.marked.raise(level, position);
@@ -123,10 +124,10 @@ impl ReleaseQueue {
         }
     }
 
-    /// Holds back the marked output whose positions are not released, and releases the parts whose
-    /// positions are. Called after the log is merged and before the flush. Returns the longest time
-    /// for which a part released now was held. The thread is woken when the next part can be
-    /// released.
+    /// Holds back the marked output whose positions are not released, and releases the held parts
+    /// whose positions are. Called after the log was merged and before the flush. Returns the
+    /// longest time for which a part was held that this call released; `None` if there was none.
+    /// The thread is woken when the next part can be released.
     #[inline(never)]
     pub(super) fn end_turn(
         &mut self,
@@ -158,7 +159,7 @@ impl ReleaseQueue {
 
     /// Releases the parts of `level` whose positions are released. Requests that I/O thread
     /// `thread` is woken when the position of the next part is released. Returns the longest time
-    /// for which a released part was held.
+    /// for which a released part was held; `None` if there was none.
     fn release_level(
         &mut self,
         level: Level,
@@ -185,8 +186,8 @@ impl ReleaseQueue {
         }
     }
 
-    /// Turns the marked output into held parts. Does not hold output whose position is released, if
-    /// its connection has no other held part.
+    /// Turns the marked output into held parts. Does not hold output whose position is already
+    /// released, unless its connection has another held part.
     fn hold_marked(&mut self, outputs: &mut Outputs, log: &ChangeLog, now: Instant) {
         let first_number = self.next_number;
         self.marked = Released::at(0);
@@ -218,8 +219,9 @@ impl ReleaseQueue {
         }
     }
 
-    /// Releases all parts of `level` with log positions up to `released`. Returns the longest time
-    /// for which one of them was held. O(parts released × log parts).
+    /// Releases all parts of `level` with log positions up to `released`, included. Returns the
+    /// longest time for which one of them was held; `None` if there was none. O(parts released ×
+    /// log parts).
     fn release(
         &mut self,
         level: Level,
@@ -245,8 +247,8 @@ impl ReleaseQueue {
         longest
     }
 
-    /// Returns the record of the held parts of `conn`. Creates or resets it if the connection is
-    /// new.
+    /// Returns the record of the held parts of `conn`. Creates it for a new connection, or resets
+    /// it if it is that of an earlier connection with the same index.
     fn held(&mut self, conn: ConnId) -> &mut HeldConn {
         if self.conns.len() <= conn.index() {
             self.conns.resize(conn.index() + 1, HeldConn::default());

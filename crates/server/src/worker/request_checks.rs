@@ -18,20 +18,21 @@ use crate::audit::{Event, Outcome, notes_command};
 use crate::login_delays::{Delay, TOO_MANY_FAILED_LOGINS};
 use crate::shared::Shared;
 
-/// The optional work before and after requests, as the settings enable it; read once per batch.
+/// The optional work before and after requests that the settings enable. They are read once per
+/// batch.
 pub(super) struct RequestChecks {
-    /// The settings at the start of the batch; `None` if the audit log records nothing. So a
-    /// request that changes the audit settings is recorded as the old settings require.
+    /// The settings at the start of the batch; `None` if the audit log records nothing. A request
+    /// that changes the audit settings is therefore recorded as the old settings require.
     audited: Option<Arc<Settings>>,
     delay_ms: u64,
-    /// The number of commands that the client's transaction had queued before the request.
+    /// The number of commands that the client's transaction had queued before the present request.
     queued: u64,
     /// The client's user before a RESET, which changes the user. Set only if the audit log is on.
     user_before: Vec<u8>,
 }
 
 impl RequestChecks {
-    /// Returns the optional work that `settings` enable.
+    /// Returns the optional work that `settings` enable, for one batch.
     pub(super) fn of(settings: &Arc<Settings>) -> Self {
         let audited = (!settings.audit.events.is_empty()).then(|| Arc::clone(settings));
         Self { audited, delay_ms: settings.clients.auth_failure_delay_ms, queued: 0, user_before: Vec::new() }
@@ -43,9 +44,9 @@ impl RequestChecks {
         self.audited.is_some() || self.delay_ms > 0
     }
 
-    /// Delays or refuses a login attempt that follows failed ones. Also notes the state before the
-    /// request, for the audit log. Returns true if the request may run now; otherwise the session's
-    /// field `flow` states the reason.
+    /// Delays or refuses a login attempt from an address with many failed ones. Also records the
+    /// state before the request, for the audit log. Returns true if the request may run now;
+    /// otherwise the session's field `flow` states the reason.
     #[cold]
     pub(super) fn admits(
         &mut self,
@@ -88,7 +89,7 @@ impl RequestChecks {
 
     /// Records a request in the audit log, if the settings select it and the request has run or was
     /// queued. Also records the first request of a client that was rejected because the client must
-    /// authenticate. Rejections by ACL rules, and logins, are recorded elsewhere.
+    /// authenticate. Other code records logins and rejections by ACL rules.
     #[cold]
     pub(super) fn note(
         &self,
@@ -130,7 +131,7 @@ impl RequestChecks {
     }
 }
 
-/// Returns the command or subcommand that a request names; `None` if it does not exist.
+/// Returns the command or subcommand that a request names; `None` for an unknown command.
 fn command_of(request: &Incoming<'_>) -> Option<&'static Registered> {
     request.registered.map(|registered| registered.called_by(&request.args))
 }
@@ -158,7 +159,7 @@ fn login_of<'r>(request: &Incoming<'r>) -> Option<&'r [u8]> {
 }
 
 impl Worker<'_> {
-    /// Resumes the clients whose login attempts have been delayed for long enough.
+    /// Resumes the clients whose delayed login attempts may run now.
     #[cold]
     pub(super) fn resume_logins(&mut self) {
         let now_ms = self.shared.uptime_ms();

@@ -24,9 +24,9 @@ use super::{Client, NetOutputs, Worker, session_mut, session_of};
 use crate::run_queue::Visit;
 use crate::shared::{Message, Shared};
 
-/// Maximum time of a batch, as a multiple of the turn's time budget; after it, no further request
-/// begins. It is more than one, because requests that were parsed but did not run must be parsed
-/// again in a later turn.
+/// Maximum time of a batch, as a multiple of the turn's time budget. No request begins after that
+/// time. It is more than one budget, because requests that were parsed but did not run must be
+/// parsed again in a later turn.
 const TURN_BUDGETS_MAX: u32 = 2;
 
 /// Minimum time of a batch. It ensures that connections with requests left from an earlier turn
@@ -34,7 +34,7 @@ const TURN_BUDGETS_MAX: u32 = 2;
 const BATCH_TIME_MIN: Duration = Duration::from_micros(100);
 
 /// Length of a client's unsent replies, in bytes, above which its next requests wait until all
-/// replies are sent. It limits the memory for a client that does not read to this length plus one
+/// replies are sent. So a client that does not read its replies takes at most this length plus one
 /// reply.
 pub(super) const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
 
@@ -76,7 +76,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Puts a connection whose visit could not begin back to the front of the run queue.
+    /// Puts a connection whose visit could not begin back to the front of its run queue.
     #[cold]
     fn run_first(&mut self, visit: Visit) {
         if let Some(client) = self.client(visit.conn)
@@ -86,8 +86,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Adds a connection that has more requests than fitted into its visit to the end of the run
-    /// queue's deferred connections.
+    /// Adds a connection that has more requests than fitted into its visit to the end of the
+    /// deferred queue.
     fn defer(&mut self, conn: ConnId) {
         if let Some(client) = self.client(conn)
             && client.session.flow == Flow::Running
@@ -97,7 +97,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Parses the complete requests of a connection and adds them to the batch, as far as they fit.
+    /// Parses the complete requests of a connection and adds them to the batch, as far as the batch
+    /// has room for them.
     fn collect(&mut self, visit: Visit) {
         let (conn, limits) = (visit.conn, self.engine.executor.settings.parse_limits());
         let Some(session) = self.session(conn) else { return };
@@ -138,7 +139,7 @@ impl Worker<'_> {
     }
 
     /// Runs the requests of the batch, connection by connection. After `deadline`, begins no
-    /// request except the first one of the batch. Returns the time at the end.
+    /// request except the first one of the batch. Returns the time at which the last request ended.
     fn execute(&mut self, deadline: Instant, pass: &mut SharedPass<'_>) -> Instant {
         // While a script of the batch is busy, requests of other clients are collected into another
         // batch.
@@ -163,7 +164,7 @@ impl Worker<'_> {
         ended
     }
 
-    /// Puts connections whose visits could not begin back to the front of the run queue, in the
+    /// Puts connections whose visits could not begin back to the front of their run queues, in the
     /// same order.
     #[cold]
     pub(super) fn put_back(&mut self, turns: &[ConnTurn<Visit>]) {
@@ -324,7 +325,7 @@ pub(super) struct BatchRun<'a> {
     pub(super) batch: &'a Batch<Visit>,
     /// The time after which no visit of the batch, and no further request of a visit, begins.
     deadline: Instant,
-    /// True after a script of the batch was busy. Then the remaining visits were returned to the
+    /// True after a script of the batch was busy. The remaining visits were then returned to the
     /// run queue.
     pub(super) is_over: bool,
     pub(super) timed: Timing,
@@ -343,12 +344,12 @@ pub(super) struct Visited<'b> {
     /// The length in bytes of the connection's output queue before this visit. Output after this
     /// length shows the log position that the client has seen.
     pub(super) from_bytes: usize,
-    /// The number of bytes in the output queue that are not replies of this visit: output from
-    /// before, and published messages delivered during the visit.
+    /// The number of bytes in the output queue that are not replies of this visit: output of
+    /// earlier visits, and published messages delivered during the visit.
     pub(super) pending_before: usize,
     /// The number of bytes of this visit's replies that were already sent, while a script was busy.
     pub(super) sent_bytes: usize,
-    /// The number of bytes of the connection's input whose requests have run.
+    /// The number of bytes of the connection's input that belong to requests that have run.
     pub(super) done_bytes: usize,
     pub(super) ran: i64,
     ran_all: bool,
@@ -375,7 +376,7 @@ impl<'b> Visited<'b> {
 }
 
 impl BatchRun<'_> {
-    /// Wakes the threads whose inboxes have new replies or messages for their clients.
+    /// Wakes the threads for which `outbox` notes new replies or messages in their inboxes.
     #[inline]
     pub(super) fn wake_others(&self, outbox: &Outbox) {
         if !outbox.is_empty() {
@@ -383,7 +384,8 @@ impl BatchRun<'_> {
         }
     }
 
-    /// Returns true if the deadline of the batch has passed, by the last reading of the clock.
+    /// Returns true if the deadline of the batch has passed, according to the last reading of the
+    /// clock.
     #[inline]
     fn is_late(&self) -> bool {
         self.timed.now() >= self.deadline

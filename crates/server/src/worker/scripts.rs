@@ -25,16 +25,16 @@ use crate::scripting::functions::{LoadedFunction, LoadedLibrary, Loader};
 use crate::scripting::vm_options;
 use crate::shared::Shared;
 
-/// Maximum number of compiled scripts that a thread keeps. A script that was dropped from them is
-/// compiled again when it is used. The same maximum applies to the functions kept.
+/// Maximum number of compiled scripts that a thread keeps; the same number applies to functions. A
+/// script that was dropped is compiled again when it is used.
 const COMPILED_MAX: usize = 2048;
 
 /// Minimum change of a thread's Lua memory, in bytes, after which the new value is reported for
 /// INFO.
 const NOTED_BYTES: usize = 32 * 1024;
 
-/// A script or function that is ready to run. It is counted with `Rc`, because only one thread uses
-/// it. With `Arc`, all threads would write the same reference count at each call.
+/// A script or function that is ready to run. References to it are counted with `Rc`, because only
+/// one thread uses them. With `Arc`, all threads would write the same reference count at each call.
 #[derive(Clone)]
 enum Current {
     Script(Rc<Compiled>),
@@ -58,20 +58,20 @@ struct Found {
 pub struct ThreadScripts {
     shared: Arc<Shared>,
     vm: Option<Vm>,
-    /// Scripts that this thread has compiled.
+    /// The scripts that this thread has compiled, by their SHA1.
     compiled: ShaMap<Rc<Compiled>>,
-    /// The functions that were called so far, by name. They belong to the version
-    /// `functions_version` of the libraries, and are dropped when that changes.
+    /// The functions that were called so far, by name. They belong to version `functions_version`
+    /// of the libraries, and are dropped when the version changes.
     functions: HashMap<Vec<u8>, Rc<Found>>,
     functions_version: u64,
-    /// The libraries that this thread's Lua state has loaded: the id of each, by name.
+    /// The libraries that this thread's Lua state has loaded: their ids by their names.
     libraries: HashMap<Vec<u8>, u64>,
-    /// The memory of the Lua state that was last reported for INFO, in bytes.
+    /// The memory of the Lua state, in bytes, when it was last reported for INFO.
     noted_bytes: usize,
-    /// The memory of the Lua state in bytes when all scripts were last dropped from it. It is 0
-    /// before that, and after a library was loaded.
+    /// The memory of the Lua state in bytes after all scripts were last dropped from it; 0 if that
+    /// never happened or a library was loaded since.
     floor_bytes: usize,
-    /// The script or function that `prepare` has found, which the next `run` executes.
+    /// The script or function that the last `prepare` has found, and that the next `run` executes.
     current: Option<Current>,
 }
 
@@ -98,9 +98,9 @@ impl ThreadScripts {
         scripts
     }
 
-    /// Returns the compiled script with digest `sha`. If this thread has not compiled it yet,
-    /// compiles it from the script cache or from `body`. Drops all compiled scripts first if the
-    /// Lua state uses too much memory.
+    /// Returns the compiled script with digest `sha`. If this thread has not compiled it, compiles
+    /// the text in the script cache or, if that has none, `body`. Without either, returns the error
+    /// NOSCRIPT. Drops all compiled scripts first if the Lua state uses too much memory.
     fn find(&mut self, sha: Sha, body: Option<&[u8]>) -> Result<Rc<Compiled>, CommandError> {
         let cache = &self.shared.script_cache;
         if let Some(found) = self.compiled.get(&sha) {
@@ -138,7 +138,8 @@ impl ThreadScripts {
         Ok(self.keep(script))
     }
 
-    /// Adds a compiled script. If the table is full, first drops an eighth of the others.
+    /// Adds a compiled script to the table, and returns it. If the table is full, first drops an
+    /// eighth of the other scripts, and those that were removed from the cache.
     fn keep(&mut self, script: Arc<CachedScript>) -> Rc<Compiled> {
         if self.compiled.len() >= COMPILED_MAX {
             let vm = &mut self.vm;
@@ -174,8 +175,8 @@ impl ThreadScripts {
         Ok(prepared)
     }
 
-    /// Returns the function with this name. Loads its library into the Lua state if this thread has
-    /// not done so yet.
+    /// Returns the function with this name; an error if there is none. Loads its library into the
+    /// Lua state if this thread has not done so yet.
     fn find_function(&mut self, name: &[u8]) -> Result<Rc<Found>, CommandError> {
         let version = self.shared.persistence.functions_version();
         if self.functions_version != version || self.functions.len() >= COMPILED_MAX {
@@ -289,7 +290,7 @@ impl Drop for ThreadScripts {
     }
 }
 
-/// Converts the flags that a script or function declares to the type of the engine.
+/// Converts the flags that a script or function declares to the engine's [`ScriptTraits`].
 fn traits(flags: ScriptFlags) -> ScriptTraits {
     let mut traits = ScriptTraits::empty();
     for (flag, is) in [
@@ -307,7 +308,7 @@ fn failed(line: &[u8]) -> ScriptEnd {
     ScriptEnd::Failed { line: line.to_vec(), is_counted: false }
 }
 
-/// The functions of the server that a running script can call, for the Lua state.
+/// The functions of the server that a running script can call. They are the host of the Lua state.
 struct Server<'a> {
     shared: &'a Shared,
     commands: &'a mut dyn ScriptCommands,

@@ -222,8 +222,8 @@ pub static SESSION_CACHING: Handle<bool> = Opt::flag(
 .on_change(LOAD)
 .typed();
 
-/// The maximum number of TLS sessions that the server keeps, so that clients can resume them by
-/// their identifier.
+/// The maximum number of TLS sessions that the server stores for clients that resume by identifier;
+/// 0 for the largest possible number.
 pub static SESSION_CACHE_SIZE: Handle<usize> = Opt::integer(
     "tls-session-cache-size",
     "20480",
@@ -234,7 +234,8 @@ pub static SESSION_CACHE_SIZE: Handle<usize> = Opt::integer(
 .on_change(LOAD)
 .typed();
 
-/// The seconds after its creation for which a TLS session may be resumed.
+/// The seconds after its creation for which a TLS session may be resumed; 0 for the longest
+/// possible time.
 pub static SESSION_CACHE_TIMEOUT: Handle<u32> = Opt::integer(
     "tls-session-cache-timeout",
     "300",
