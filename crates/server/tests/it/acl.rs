@@ -14,7 +14,7 @@ fn say(client: &mut Client, line: &str) -> String {
     flat(&client.command(&words))
 }
 
-/// Formats a reply on one line.
+/// Formats a reply as text on one line.
 fn flat(value: &Value) -> String {
     match value {
         Value::Array(values) => format!("[{}]", values.iter().map(flat).collect::<Vec<_>>().join(" ")),
@@ -24,7 +24,7 @@ fn flat(value: &Value) -> String {
     }
 }
 
-/// Connects a client and logs it in as this user.
+/// Connects a client and logs it in as `user`.
 fn login(server: &Server, user: &str, password: &str) -> Client {
     let mut client = connect(server);
     assert_eq!(client.command(&["AUTH", user, password]).to_string(), "OK");
@@ -275,8 +275,8 @@ fn a_client_that_waits_for_a_login_gets_what_default_may_do_now() {
     assert!(say(&mut early, "PING").contains("NOAUTH"));
 }
 
-/// Checks that the log entry shows the client with the denied command, not the previous one, as in
-/// Redis 8.0.2.
+/// Checks that an entry of ACL LOG shows the client with the denied command, not with its previous
+/// command, as in Redis 8.0.2.
 #[test]
 fn issue_33_the_acl_log_shows_the_client_with_the_refused_command() {
     let server = Server::builder().port(0).io_threads(2).start().expect("starts");
@@ -305,7 +305,8 @@ fn issue_33_the_acl_log_shows_the_client_with_the_refused_command() {
     check(&[&["GET", "a"], &["NOSUCH"]], "get", "NULL");
 }
 
-/// Checks rules and requests. The replies are those of Redis 8.0.2, except in two rows.
+/// Checks the decisions of ACL rules on requests. The replies are those of Redis 8.0.2, except in
+/// two rows.
 #[test]
 fn issue_33_patterns_and_keys_that_cannot_be_found_are_judged_as_in_redis() {
     let server = Server::builder().port(0).io_threads(1).start().expect("it starts");
@@ -348,7 +349,7 @@ fn issue_33_patterns_and_keys_that_cannot_be_found_are_judged_as_in_redis() {
     }
 }
 
-/// Checks patterns on empty names. All replies are those of Redis 8.0.2.
+/// Checks ACL patterns on empty names. All replies are those of Redis 8.0.2.
 #[test]
 fn issue_33_no_star_matches_an_empty_name() {
     let server = Server::builder().port(0).io_threads(1).start().expect("it starts");

@@ -1,6 +1,6 @@
-//! Permissions of every command under every kind of rule, by ACL DRYRUN and in a real session. They
-//! are compared with a real Redis, if available, in a quarter of a million checks. All results must
-//! be equal.
+//! Permissions of every command under every kind of rule, by ACL DRYRUN and in a real session. The
+//! results are compared with those of a real Redis, if available, in a quarter of a million checks,
+//! and must be equal.
 //!
 //! A peer older than Redis 8 is not compared, because its texts and categories differ.
 
@@ -11,7 +11,7 @@ use testkit::{Client, Value, peer};
 
 use crate::support;
 
-/// A request to check.
+/// The words of a request to check.
 type Words = Vec<String>;
 
 /// Requests whose keys and channels depend on their arguments.
@@ -62,8 +62,8 @@ fn rules(names: &[&Registered]) -> Vec<Words> {
     rules
 }
 
-/// Generates requests of a command with its minimum number of arguments or some more. Their keys
-/// are at the positions of its record.
+/// Generates requests of a command with its minimum number of arguments and with some more. Their
+/// keys are at the positions that the command's record states.
 fn requests_of(registered: &Registered) -> Vec<Words> {
     let name: Words = registered.full_name.split('|').map(str::to_owned).collect();
     let arity = registered.command.arity.as_number();
@@ -110,7 +110,7 @@ fn is_denied(reply: &Value) -> bool {
     reply.to_string().contains("permissions to")
 }
 
-/// Returns the replies of DRYRUN to all requests under these rules.
+/// Returns the replies of ACL DRYRUN to all requests for a user with these rules.
 fn ask(client: &mut Client, rules: &Words, requests: &[Words]) -> Vec<Value> {
     let words = |first: &[&str], rest: &[String]| -> Words {
         first.iter().map(|word| (*word).to_owned()).chain(rest.iter().cloned()).collect()
@@ -121,7 +121,7 @@ fn ask(client: &mut Client, rules: &Words, requests: &[Words]) -> Vec<Value> {
     asked.chunks(500).flat_map(|some| client.pipeline(some).expect("replies")).collect()
 }
 
-/// Returns all commands, by name.
+/// Returns all commands, sorted by name.
 fn all_commands() -> Vec<&'static Registered> {
     let table = server::commands::table().0;
     let mut all: Vec<&Registered> = (0..table.id_count()).map(|id| table.by_id(id)).collect();
@@ -166,8 +166,8 @@ fn every_command_under_every_kind_of_rule_is_permitted_as_in_redis() {
     }
 }
 
-/// Returns true if a request can be run where permitted: it does not stop, block or change the
-/// server.
+/// Returns true if a request can be run in the test if it is permitted: it does not stop, block or
+/// change the server.
 fn is_harmless(registered: &Registered) -> bool {
     let flags = registered.command.flags;
     flags.intersects(Flags::READONLY | Flags::WRITE)

@@ -71,7 +71,8 @@ fn shown(request: &[Vec<u8>]) -> String {
     request.iter().map(|word| format!("{:?} ", String::from_utf8_lossy(word))).collect()
 }
 
-/// Sends batches for [`TIME`]; half of them are transactions. Returns the number of requests.
+/// Sends batches of random requests for [`TIME`]; half of the batches are transactions. Returns the
+/// number of requests.
 fn send_any(server: &Server, commands: &[Documented], seed: u64) -> u64 {
     let (mut rng, end, mut sent) = (Rng::new(seed), Instant::now() + TIME, 0);
     let mut admin = connect(server);
@@ -117,8 +118,9 @@ fn no_request_ends_the_server_or_uses_a_key_that_is_not_declared() {
     });
 }
 
-/// Commands that end the server, change its options or block it, also in a transaction. Also the
-/// commands that confirm each channel separately within the array, as in Redis.
+/// Commands that end the server, change its options or block it, also in a transaction. The list
+/// also has the commands that confirm each channel separately within the array of EXEC, as in
+/// Redis.
 const LEFT_OUT_OF_EXEC: &[&str] = &[
     "shutdown",
     "debug",

@@ -18,7 +18,7 @@ use crate::support::{BINARY, info, pid};
 
 const INCR: &str = "appendonly.aof.1.incr.aof";
 
-/// Limits the size of the server's files to this length; `None` removes the limit.
+/// Limits the size of the files that the server writes to `len_bytes`; `None` removes the limit.
 fn limit_files(server: &ServerProcess, len_bytes: Option<u64>) {
     prlimit(Some(pid(server.pid())), Resource::Fsize, Rlimit { current: len_bytes, maximum: None })
         .expect("the limit is set");
@@ -28,8 +28,8 @@ fn send(client: &mut Client, words: &[&str]) {
     client.send(&requests(&[words])).expect("sent");
 }
 
-/// Sets keys until the file accepts no more. Returns the number of acknowledged writes; one more
-/// reply may be outstanding.
+/// Sets keys until the append-only file cannot grow. Returns the number of acknowledged writes; the
+/// reply to one further write may be outstanding.
 fn fill_up(server: &ServerProcess, writer: &mut Client) -> usize {
     let mut other = server.connect();
     writer.set_read_timeout(Duration::from_millis(20));
@@ -265,7 +265,8 @@ fn a_reply_leaves_when_the_disk_has_room_again_while_the_first_base_is_written()
     assert_eq!(start_in(folder.path(), ON).connect().command(&["DBSIZE"]), Value::Integer(1002));
 }
 
-/// Checks that DEBUG CHANGE-LOG CONFIRM and OFF do not confirm changes in place of the file.
+/// Checks that DEBUG CHANGE-LOG CONFIRM and OFF do not confirm changes that the append-only file
+/// must confirm.
 #[test]
 fn readers_for_tests_do_not_confirm_changes_of_the_file() {
     let folder = folder();
@@ -286,7 +287,7 @@ fn readers_for_tests_do_not_confirm_changes_of_the_file() {
     kill(server);
 }
 
-/// Waits until changes are written.
+/// Waits until all changes are written to the append-only file.
 fn await_written(client: &mut Client) {
     let since = Instant::now();
     while client.command(&["WAITAOF", "1", "0", "1"]).to_string() != "1) (integer) 1\n2) (integer) 0" {

@@ -1,8 +1,9 @@
-//! Kills of a server that writes an append-only file: acknowledged writes survive the restart,
-//! and no transaction is incomplete.
+//! Kills of a server that writes an append-only file: acknowledged writes survive the restart, and
+//! no transaction is incomplete.
 //!
 //! Each client writes its own keys in order. So the remaining data must be the result of its last
-//! acknowledged write, or of a write in transit. `SAKER_KILLS=300` sets another number of kills.
+//! acknowledged write, or of a later write that was not acknowledged yet. `SAKER_KILLS=300` sets
+//! another number of kills.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -19,10 +20,10 @@ const KILLS: u64 = 12;
 const CLIENTS: usize = 4;
 /// Maximum number of writes that a client sends at once.
 const PIPELINE_MAX: usize = 20;
-/// Maximum time for which replies may be sent before their writes are in the file. It applies with
-/// `everysec` while a sync blocks the file.
+/// Maximum time by which replies may precede the write to the file. It applies with `everysec`
+/// while a sync blocks the file.
 const LAG_MAX: Duration = Duration::from_secs(2);
-/// Maximum time of a rewrite.
+/// Maximum time until a rewrite has ended.
 const WITHIN: Duration = Duration::from_secs(60);
 const POLICIES: [&str; 3] = ["always", "everysec", "no"];
 
@@ -69,19 +70,19 @@ impl Options {
     }
 }
 
-/// The numbers of a client's last writes.
+/// The numbers of certain writes of a client.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// The last write sent.
+    /// The number of the last write that was sent.
     sent: i64,
-    /// The last write acknowledged.
+    /// The number of the last write that was acknowledged.
     acknowledged: i64,
-    /// The last write that was acknowledged more than [`LAG_MAX`] before the latest one. It must be
-    /// in the file even with `everysec`.
+    /// The number of the last write that was acknowledged more than [`LAG_MAX`] before the latest
+    /// acknowledgement. This write must be in the file even with `everysec`.
     durable: i64,
 }
 
-/// Returns the requests of write `number` of a client.
+/// Returns the requests of a client's write with this number: a transaction and a single command.
 fn requests(client: usize, number: i64) -> Vec<Vec<String>> {
     let (n, big) = (number.to_string(), if number % 40 == 0 { 20_000 } else { 30 });
     let key = |name: &str| format!("{name}{client}");
@@ -99,8 +100,8 @@ fn requests(client: usize, number: i64) -> Vec<Vec<String>> {
     ]
 }
 
-/// Writes until the server has ended. Records the writes that are acknowledged while `promises` is
-/// true: it is false while the append-only file is off.
+/// Writes until the server has ended. Records the acknowledged writes in `known` while `promises`
+/// is true; it is false while the append-only file is off.
 fn write(
     server: &ServerProcess,
     client: usize,
@@ -153,8 +154,8 @@ fn number(value: &Value) -> i64 {
     }
 }
 
-/// Returns the number of a client's last write in the data; checks that the transactions are
-/// whole.
+/// Returns the number of a client's last write in the data. Checks that no transaction is there
+/// only partly.
 fn found(connection: &mut Client, client: usize) -> Result<i64, String> {
     let mut ask = |words: &[&str]| connection.command(words);
     ask(&["SELECT", &(client % 2).to_string()]);
@@ -196,7 +197,7 @@ fn field(client: &mut Client, field: &str) -> String {
     line.unwrap_or_default().to_owned()
 }
 
-/// Runs other commands beside the writes until the kill.
+/// Runs other commands, such as rewrites, while the clients write, until the kill.
 fn disturb(server: &ServerProcess, rng: &mut Rng, promises: &AtomicBool) {
     let mut client = server.connect();
     let until = Instant::now() + Duration::from_millis(100 + rng.below(900) as u64);

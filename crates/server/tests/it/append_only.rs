@@ -34,7 +34,8 @@ pub fn ok(client: &mut Client, words: &[&str]) {
     assert_eq!(client.command(words).to_string(), "OK", "{words:?}");
 }
 
-/// Returns the digest of all data. A server that loads its files would compute that of a part.
+/// Returns the digest of all data, after the server has loaded its files. During the load it would
+/// be the digest of a part.
 fn digest(client: &mut Client) -> String {
     await_field(client, "loading", "0");
     client.command(&["DEBUG", "DIGEST"]).to_string()
@@ -61,7 +62,7 @@ pub fn await_rewrite(client: &mut Client) {
     await_field(client, "aof_rewrite_in_progress", "0");
 }
 
-/// Kills a server at once; the data that it passed to the kernel stays.
+/// Kills a server at once. The data that it has passed to the kernel stays.
 pub fn kill(server: ServerProcess) {
     drop(server);
 }
@@ -82,7 +83,7 @@ pub fn manifest(folder: &Path) -> String {
     fs::read_to_string(files_of(folder).join("appendonly.aof.manifest")).expect("there is a manifest")
 }
 
-/// Formats requests as in a file.
+/// Formats requests in RESP, as in an append-only file.
 pub fn requests(requests: &[&[&str]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for request in requests {
@@ -94,7 +95,8 @@ pub fn requests(requests: &[&[&str]]) -> Vec<u8> {
     bytes
 }
 
-/// Creates append-only files: a manifest of these files, with their contents.
+/// Creates append-only files in `folder`: the named files with their contents, and a manifest of
+/// them.
 pub fn lay_out(folder: &Path, files: &[(&str, &str, &[u8])]) {
     fs::create_dir_all(files_of(folder)).expect("created");
     let mut lines = String::new();
@@ -106,7 +108,7 @@ pub fn lay_out(folder: &Path, files: &[(&str, &str, &[u8])]) {
     fs::write(files_of(folder).join("appendonly.aof.manifest"), lines).expect("written");
 }
 
-/// Returns the log of a server that does not start.
+/// Starts a server that must refuse to start, and returns its log.
 pub fn refusal(folder: &Path, options: &[&str]) -> String {
     let dir = folder.to_str().expect("a name of text");
     let port = testkit::process::free_port().expect("a port").to_string();
@@ -136,7 +138,7 @@ pub fn refusal(folder: &Path, options: &[&str]) -> String {
 }
 
 /// Writes keys of every type in two databases, with and without expiry. Some of the commands are
-/// recorded as other commands.
+/// recorded as other commands than they were sent.
 fn fill(client: &mut Client) {
     for db in ["0", "9"] {
         ok(client, &["SELECT", db]);
@@ -202,7 +204,8 @@ fn all_is_there_after_a_crash_whatever_was_rewritten_before() {
     }
 }
 
-/// A guard that sets its flag when it is dropped. The writers then end, also after a failed check.
+/// A guard that sets its flag when it is dropped, so that the writers end also after a failed
+/// check.
 struct SetAtEnd<'s>(&'s AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -211,7 +214,8 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Runs writers that count in two databases while `act` runs. Returns their confirmed counts.
+/// Runs writers that count in several databases while `act` runs. Returns the confirmed count of
+/// each writer.
 fn with_writers(server: &ServerProcess, act: impl FnOnce(&mut Client)) -> Vec<u64> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -245,7 +249,7 @@ fn with_writers(server: &ServerProcess, act: impl FnOnce(&mut Client)) -> Vec<u6
     })
 }
 
-/// Compares the data with the confirmed counts.
+/// Checks that the data contains exactly the confirmed counts of all writers.
 fn check_writers(client: &mut Client, counts: &[u64]) {
     for (writer, count) in counts.iter().enumerate() {
         ok(client, &["SELECT", &(writer % 3).to_string()]);
@@ -621,7 +625,7 @@ fn it_is_rewritten_when_it_has_grown() {
     assert_eq!(server.connect().command(&["STRLEN", "k"]), Value::Integer(100));
 }
 
-/// Starts a peer that has loaded the append-only files in the folder.
+/// Starts a peer (a real Redis or Valkey) that has loaded the append-only files in the folder.
 fn peer_in(folder: &Path, options: &[&str]) -> ServerProcess {
     let dir = folder.to_str().expect("a name of text");
     let options = [&["--dir", dir, "--appendonly", "yes"], options].concat();
@@ -729,8 +733,8 @@ fn what_a_script_writes_after_set_repl_is_in_the_file_only_if_it_names_it() {
     }
 }
 
-/// Checks SHUTDOWN NOSAVE, the only way to end an endless script that has written. Its writes are
-/// not in the file.
+/// Checks that SHUTDOWN NOSAVE, the only way to end an endless script that has written, works. The
+/// writes of the script are not in the file.
 #[test]
 fn shutdown_nosave_ends_an_endless_script_and_the_file_with_it() {
     let scripts = [("1", "held", "KEYS[1]"), ("0", "", "'reached for'")];

@@ -21,7 +21,7 @@ const ENDLESS: &[&str] = &[
     "local t = {} for i = 1, 1e5 do t[i] = i end while true do cmsgpack.unpack(cmsgpack.pack(t)) end",
 ];
 
-/// Sends PING until the reply reports a busy script.
+/// Sends PING until the reply is `busy`, the error about a busy script.
 fn await_busy(client: &mut Client, busy: &str) {
     while ask(client, "PING") != Value::Error(busy.into()) {
         std::thread::yield_now();

@@ -1,5 +1,5 @@
-//! Blocked clients: many keys, many clients, killed clients. The stress test accounts for all
-//! elements at its end.
+//! Blocked clients: many keys, many clients, killed clients. At its end, the stress test looks for
+//! every element that was pushed.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -29,7 +29,7 @@ fn elements(reply: &Value) -> &[Value] {
     elements
 }
 
-/// Waits until `count` clients are blocked.
+/// Waits until INFO shows `count` blocked clients.
 fn await_blocked(admin: &mut Client, count: usize) {
     let line = format!("blocked_clients:{count}\r\n");
     while !text(admin, &["INFO", "clients"]).contains(&line) {
@@ -43,10 +43,11 @@ fn send(client: &mut Client, words: &[impl AsRef<[u8]>]) {
     client.send(&bytes).expect("it is connected");
 }
 
-/// Number of keys of one request.
+/// Number of keys of one blocking request.
 const KEYS: usize = 30_000;
 /// Maximum time to block on all keys and to unblock, as a multiple of the time of a request that
-/// only reads all keys. It is far above the real time, and far below a quadratic time.
+/// only reads all keys. It is far above the usual multiple, and far below that of a quadratic
+/// algorithm.
 const LOOKS_MAX: u32 = 150;
 
 #[test]
@@ -111,7 +112,7 @@ fn to_wait_for_many_keys_takes_time_in_proportion_to_them() {
     });
 }
 
-/// Number of clients blocked on the same queues.
+/// Number of clients that block on the same queues.
 const WORKERS: usize = 600;
 
 #[test]
@@ -170,7 +171,7 @@ fn what_scripts_bring_serves_in_the_order_in_which_the_keys_came_into_being() {
     });
 }
 
-/// Blocks all workers, one after the other.
+/// Blocks all workers one after the other; `request` returns the request of each.
 fn block_all(admin: &mut Client, workers: &mut [Client], request: impl Fn(usize) -> String) {
     for (number, worker) in workers.iter_mut().enumerate() {
         send(worker, &request(number).split(' ').collect::<Vec<_>>());
@@ -178,7 +179,8 @@ fn block_all(admin: &mut Client, workers: &mut [Client], request: impl Fn(usize)
     }
 }
 
-/// Checks that each worker has the element with its own number, and that none is left.
+/// Checks that each worker got the element with its own number, and that the list has no element
+/// left.
 fn check_order(admin: &mut Client, workers: &mut [Client], key: &str) {
     for (number, worker) in workers.iter_mut().enumerate() {
         let element = match worker.read().expect("a reply") {
@@ -298,9 +300,9 @@ fn the_error_of_a_blocked_client_whose_key_expires_counts_for_its_command() {
 const ROUNDS: u64 = 3;
 /// Number of blocked clients in each round.
 const CROWD: usize = 2000;
-/// Number of lists that they are blocked on.
+/// Number of lists on which the clients of a round block.
 const LISTS: usize = 12;
-/// Number of elements that each writer pushes in a round.
+/// Number of elements that each writer pushes in a round, over all lists.
 const PUSHED: usize = 600;
 const WRITERS: usize = 3;
 
@@ -347,7 +349,8 @@ fn push_all(server: &Server, writer: usize, seed: u64) {
     }
 }
 
-/// Unblocks or kills random clients until all elements are pushed. Returns the killed clients.
+/// Unblocks or kills random clients of `crowd` until all elements are pushed. Returns the ids of
+/// the killed clients.
 fn end_some<'c>(server: &Server, crowd: &'c [String], pushed: &AtomicBool, seed: u64) -> HashSet<&'c str> {
     let mut rng = Rng::new(seed * 100 + 99);
     let mut client = connect(server);
@@ -404,7 +407,8 @@ fn round(server: &Server, seed: u64) {
     account_for(&mut admin, &mut crowd, &killed);
 }
 
-/// Unblocks the remaining clients, and checks that each element is in its place exactly once.
+/// Unblocks the remaining clients. Checks that each element was delivered to a client or is left in
+/// a list, exactly once.
 fn account_for(admin: &mut Client, crowd: &mut [Blocked], killed: &HashSet<&str>) {
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
     let mut filled: HashSet<String> = HashSet::new();

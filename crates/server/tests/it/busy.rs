@@ -1,5 +1,5 @@
-//! A script that runs for too long, and the replies to other clients meanwhile. DEBUG
-//! SCRIPT-STANDIN acts as a script, on its own thread.
+//! A script that runs for too long, and the replies to other clients during its run. DEBUG
+//! SCRIPT-STANDIN simulates a script, the stand-in, on its own I/O thread.
 
 use std::time::{Duration, Instant};
 
@@ -45,14 +45,15 @@ pub fn expect_error(client: &mut Client, words: &str, error: &str) {
     assert_eq!(ask(client, words), Value::Error(error.into()), "{words}");
 }
 
-/// A running, busy stand-in.
+/// A stand-in that is running and counts as busy.
 struct Busy {
     script: Client,
 }
 
 impl Busy {
-    /// Starts a stand-in with these keys, or with all keys if none are given, and waits until it is
-    /// busy. `others` is a client on another thread. `key` is a key of the stand-in.
+    /// Starts a stand-in with the keys in `kind_and_keys`, or for the whole keyspace if there are
+    /// none. Waits until it is busy. `others` is a client on another thread, and `key` is a key of
+    /// the stand-in.
     fn start(server: &Server, others: &mut Client, kind_and_keys: &str, key: &str) -> Self {
         ask(others, "CONFIG SET busy-reply-threshold 20");
         let mut script = connect_on(server, SCRIPT);
@@ -72,7 +73,8 @@ impl Busy {
     }
 }
 
-/// Checks replies while a script owns the keyspace; they are those of Redis 8.0.2.
+/// Checks the replies to other clients while a script owns the keyspace. They are those of Redis
+/// 8.0.2.
 #[test]
 fn what_may_not_run_beside_a_script_that_owns_the_keyspace_is_answered_so() {
     on_each_back_end(|server| {
@@ -244,7 +246,7 @@ fn below_the_threshold_and_behind_what_is_no_script_others_wait() {
     });
 }
 
-/// Sends PING until a reply is delayed.
+/// Sends PING until a reply is delayed, because the server waits for the busy script.
 fn await_waiting(client: &mut Client) {
     loop {
         let since = Instant::now();

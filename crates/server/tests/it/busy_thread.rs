@@ -1,5 +1,5 @@
-//! A busy script on the only I/O thread. The other clients of the thread get replies meanwhile,
-//! and the requests after the script keep their order.
+//! A busy script on the only I/O thread. The thread's other clients get replies during the run, and
+//! requests that follow the script's request keep their order.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ fn on_one_thread(test: impl Fn(&Server)) {
     });
 }
 
-/// Sends DBSIZE until the reply reports a busy script.
+/// Sends DBSIZE until the reply is the error about a busy script.
 fn await_busy(client: &mut Client) {
     while matches!(ask(client, "DBSIZE"), Value::Integer(_)) {
         std::thread::yield_now();
     }
 }
 
-/// Sends a script and waits until it is busy; returns its client.
+/// Sends a script and waits until it is busy; returns the client that sent it.
 fn start(server: &Server, script: &str, keys: &str) -> Client {
     let mut client = connect(server);
     client.set_read_timeout(Duration::from_secs(60));

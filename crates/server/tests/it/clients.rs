@@ -10,7 +10,7 @@ use crate::support::{connect, on_each_back_end, on_each_back_end_with, speaking}
 /// Maximum time for background work to take effect.
 const SEEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Returns the line of the client with this id; empty if there is none.
+/// Returns the line of CLIENT LIST for the client with this id; empty if there is none.
 fn line(control: &mut Client, id: i64) -> String {
     match control.command(&["CLIENT", "LIST", "ID", &id.to_string()]) {
         Value::Bulk(bytes) => String::from_utf8(bytes).expect("text"),
@@ -18,7 +18,7 @@ fn line(control: &mut Client, id: i64) -> String {
     }
 }
 
-/// Returns a field of a client's line.
+/// Returns the value of the field `name` in a client's line.
 fn field(line: &str, name: &str) -> String {
     let start = format!("{name}=");
     let found = line.split_ascii_whitespace().find_map(|word| word.strip_prefix(&start));
@@ -36,7 +36,7 @@ fn id(client: &mut Client) -> i64 {
     }
 }
 
-/// Waits until the client's line satisfies `is_so`; returns it.
+/// Waits until `is_so` returns true for the client's line of CLIENT LIST; returns the line.
 fn until(control: &mut Client, id: i64, is_so: impl Fn(&str) -> bool) -> String {
     let begun = Instant::now();
     loop {

@@ -12,14 +12,14 @@ use testkit::{Client, Protocol, Value, peer};
 
 use crate::support;
 
-/// The lines of each command, by its name.
+/// The lines of facts about each command, by its name.
 type Facts = BTreeMap<String, Vec<String>>;
 
-/// Saker's lines that differ, with the command and the line of Redis (another line or none). Here
-/// Saker accepts more than Redis 8.0 without a later version in the record. GEOSEARCH needs no
-/// centre for the polygon of Valkey 9. Valkey 8.0 added ZSCAN's NOSCORES and a BITCOUNT without
-/// an end. Valkey 8.1 made BGSAVE's SCHEDULE one of two words. Valkey 9 rejects CLIENT REPLY in
-/// transactions.
+/// The lines of Saker that differ from Redis: each with its command and the line of Redis, or an
+/// empty text for none. Here Saker accepts more than Redis 8.0 without a later version in the
+/// record. GEOSEARCH needs no centre for the polygon of Valkey 9. Valkey 8.0 added ZSCAN's NOSCORES
+/// and a BITCOUNT without an end. Valkey 8.1 made BGSAVE's SCHEDULE one of two words. Valkey 9
+/// rejects CLIENT REPLY in transactions.
 const ALLOWED: &[(&str, &str, &str)] = &[
     ("geosearch", "from type=oneof flags=optional", "from type=oneof"),
     ("geosearchstore", "from type=oneof flags=optional", "from type=oneof"),
@@ -98,7 +98,8 @@ fn is_later(version: &str) -> bool {
     (numbers.next(), numbers.next()) > (Some(8), Some(0))
 }
 
-/// Adds one line per argument, followed by its parts; arguments of later versions are left out.
+/// Adds one line for each argument, followed by the lines of its parts. Leaves out arguments of
+/// later versions.
 fn arguments(list: &Value, within: &str, lines: &mut Vec<String>) {
     for arg in parts(list) {
         let field = |wanted: &str| pairs(arg).iter().find(|(name, _)| text(name) == wanted).map(|(_, it)| it);
@@ -123,7 +124,8 @@ fn arguments(list: &Value, within: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// Adds the facts of COMMAND DOCS: the fields in their order, histories by their versions.
+/// Adds the facts that COMMAND DOCS states: the fields in their order, and the versions of
+/// histories.
 fn add_docs(docs: &Value, facts: &mut Facts) {
     for (name, doc) in pairs(docs) {
         let (mut line, mut below) = (String::from("docs"), Vec::new());
@@ -161,7 +163,7 @@ fn add_docs(docs: &Value, facts: &mut Facts) {
     }
 }
 
-/// Adds the facts of COMMAND INFO, except the subcommands' own.
+/// Adds the facts that COMMAND INFO states about commands, without those about their subcommands.
 fn add_infos(infos: &Value, facts: &mut Facts) {
     for info in parts(infos) {
         let [name, fields @ .., subcommands] = parts(info) else { panic!("nothing told") };
@@ -258,7 +260,7 @@ fn acl_cat_lists_the_commands_whose_info_has_the_category() {
     });
 }
 
-/// Collects the names of commands and subcommands by category.
+/// Collects the names of commands and subcommands by their ACL category.
 fn collect_categories(commands: &Value, of_category: &mut BTreeMap<String, Vec<String>>) {
     for command in parts(commands) {
         let fields = parts(command);

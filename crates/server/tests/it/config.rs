@@ -224,7 +224,7 @@ fn version_and_help_are_printed() {
     assert!(printed("--help").starts_with("Usage: saker-server "));
 }
 
-/// Returns true if this process, and thus its child processes, ignores a signal.
+/// Returns true if this process, and thus each child process, ignores the signal.
 fn is_ignored_here(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("Linux has it");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");
@@ -232,7 +232,8 @@ fn is_ignored_here(signal: Signal) -> bool {
     mask >> (signal.as_raw() - 1) & 1 == 1
 }
 
-/// Checks that only termination signals and unhandled signals end a server, as with Redis 8.0.2.
+/// Checks that only termination signals and signals without a handler end a server, as with Redis
+/// 8.0.2.
 #[test]
 fn issue_33_signals_without_a_meaning_do_not_end_the_server() {
     let mut server = saker::start_binary(BINARY, &[]).expect("starts");
@@ -307,7 +308,7 @@ const FIXED_IN_REDIS: &[&str] = &[
     "unixsocketperm",
 ];
 
-/// Options of Saker and Valkey that Redis lacks and that cannot be changed after the start.
+/// Options that only Saker and Valkey have and that cannot be changed after the start.
 const FIXED_BESIDES: &[&str] = &[
     "audit-log-file",
     "cluster-databases",

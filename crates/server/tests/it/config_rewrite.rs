@@ -1,4 +1,5 @@
-//! CONFIG REWRITE: its file starts an equal server, or stays unchanged.
+//! CONFIG REWRITE: a server that starts with the rewritten file is equal to the running server;
+//! otherwise the file stays unchanged.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -14,7 +15,8 @@ struct Files {
 }
 
 impl Files {
-    /// Writes `main`, in which `DIR` stands for the folder, and the other files.
+    /// Writes `main.conf` with the text `main`, in which `DIR` stands for the folder, and the files
+    /// `others`.
     fn new(main: &str, others: &[(&str, &str)]) -> Self {
         let files = Self { folder: tempfile::tempdir().expect("a scratch folder") };
         others.iter().for_each(|(name, text)| files.write(name, text));
@@ -61,8 +63,8 @@ fn options(client: &mut Client) -> Vec<(String, String)> {
     pairs.filter(|(name, _)| !["port", "dir"].contains(&name.as_str())).collect()
 }
 
-/// Sets the options `sets`, rewrites the file, and starts another server with it. Checks that it
-/// has the same options and users.
+/// Sets the options `sets`, rewrites the file, and starts another server with this file. Checks
+/// that the other server has the same options and users.
 fn check_same_after_restart(files: &Files, arguments: &[&str], sets: &[(&str, &str)]) {
     let server = files.start(arguments);
     let mut client = server.connect();
@@ -77,7 +79,8 @@ fn check_same_after_restart(files: &Files, arguments: &[&str], sets: &[(&str, &s
     assert_eq!((options(&mut client), says(&mut client, &["ACL", "LIST"])), before);
 }
 
-/// Checks that CONFIG REWRITE is rejected with these words, and that the file is unchanged.
+/// Checks that CONFIG REWRITE fails with an error that contains `words`, and that the file is
+/// unchanged.
 fn check_refused(files: &Files, client: &mut Client, words: &[&str]) {
     let before = fs::read_to_string(files.path("main.conf")).ok();
     let refusal = says(client, &["CONFIG", "REWRITE"]);
@@ -241,7 +244,8 @@ fn issue_33_values_of_every_kind_survive_a_rewrite() {
     assert!(kept.iter().all(|line| text.contains(line)), "{text}");
 }
 
-/// Checks that random values of all options of CONFIG SET are the same after they are read again.
+/// Sets all options of CONFIG SET to random values. Checks that they have the same values after a
+/// rewrite and a start with the file.
 #[test]
 fn issue_33_random_values_survive_a_rewrite() {
     use server::config::load::load_again;

@@ -1,4 +1,4 @@
-//! DEBUG's digests compared with a real Redis, and its effects on other threads.
+//! DEBUG: its digests compared with those of a real Redis, and its effects on other threads.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use testkit::{Client, Value, peer};
 
 use crate::support::{connect, start};
 
-/// Every type in each encoding, with and without expiry, in two databases.
+/// Requests that create every type in each encoding, with and without expiry, in two databases.
 const DATA: &[&[&str]] = &[
     &["SET", "text", "value"],
     &["SET", "number", "-123"],
@@ -45,7 +45,7 @@ const KEYS: &[&str] = &[
     "stream",
     "no such key",
 ];
-/// Gives collections their large encoding from the first element on.
+/// Options with which collections have their large encoding from the first element on.
 const LARGE: &[&[&str]] = &[
     &["FLUSHALL"],
     &["CONFIG", "SET", "hash-max-listpack-entries", "0"],
@@ -64,7 +64,8 @@ fn major_version(client: &mut Client) -> u32 {
     major.expect("INFO has redis_version")
 }
 
-/// Returns false if `row` sets an option that the server does not have. Redis 7.0 lacks one option.
+/// Returns false if `row` sets an option that the server does not have, as Redis 7.0 does not have
+/// one of them.
 fn knows_option_of(client: &mut Client, row: &[&str]) -> bool {
     match row {
         ["CONFIG", "SET", option, _] => {

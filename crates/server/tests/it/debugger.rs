@@ -17,7 +17,7 @@ fn ask(client: &mut Client, words: &str) -> Value {
     client.command(&words.split(' ').collect::<Vec<_>>())
 }
 
-/// Starts a client that debugs a script, which stops at its first line.
+/// Starts a client that debugs a script. The script stops at its first line.
 fn debug(server: &Server, mode: &str, script: &str, keys: &[&str]) -> Client {
     let mut client = connect(server);
     assert_eq!(ask(&mut client, &format!("SCRIPT DEBUG {mode}")), Value::Simple("OK".into()));
@@ -27,7 +27,7 @@ fn debug(server: &Server, mode: &str, script: &str, keys: &[&str]) -> Client {
     client
 }
 
-/// Returns the lines of a reply of the debugger.
+/// Returns the lines of the debugger's reply `reply`.
 #[track_caller]
 fn lines_of(reply: Value) -> Vec<String> {
     let Value::Array(lines) = reply else { panic!("{reply:?} is no reply of the debugger") };
@@ -42,7 +42,8 @@ fn say(client: &mut Client, words: &str) -> Vec<String> {
     lines_of(ask(client, words))
 }
 
-/// Continues the script to its end and returns its reply. The connection is closed.
+/// Lets the script continue to its end and returns its reply. Checks that the connection is then
+/// closed.
 fn finish(client: &mut Client) -> Value {
     let lines = say(client, "c");
     assert_eq!(lines.last().map(String::as_str), Some("<endsession>"), "{lines:?}");
@@ -63,13 +64,14 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Reverses `escape_ascii`.
+/// Returns the bytes that `escape_ascii` has formatted as `text`.
 fn unescape(text: &str) -> Vec<u8> {
     let quoted = format!("\"{}\"", text.replace("\\'", "'"));
     stdx::quoted::split_quoted(quoted.as_bytes()).expect("escaped text").remove(0)
 }
 
-/// Runs a session and returns it in the form of the file.
+/// Runs a session of `debugger.txt` and returns it with the received replies, in the format of that
+/// file.
 fn replay(server: &Server, mode: &str, expected: &str) -> String {
     let mut client = connect(server);
     ask(&mut client, "FLUSHALL");

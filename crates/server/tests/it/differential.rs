@@ -1,4 +1,5 @@
-//! Random commands to Saker and to a real Redis, if available. CI runs it for longer.
+//! Random commands to Saker and to a real Redis, if available: both must reply equally. CI runs
+//! this test for longer.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use testkit::{Address, Client, Rng, Value, peer};
 
 use crate::support;
 
-/// Number of requests whose keys are compared.
+/// Number of random requests whose keys are compared.
 const REQUESTS: usize = 20_000;
 
 #[test]
@@ -34,7 +35,7 @@ fn is_cut_to_a_number(word: &[u8]) -> bool {
     begins_like_one && number.is_none()
 }
 
-/// Returns true if the server has at least the version that Saker follows.
+/// Returns true if the server has at least the version of Redis that Saker follows, 8.0.
 fn is_of_version_8(client: &mut Client) -> bool {
     let text = client.command(&["INFO", "server"]);
     let text = String::from_utf8_lossy(text.as_bytes().expect("INFO is text")).into_owned();
@@ -43,8 +44,8 @@ fn is_of_version_8(client: &mut Client) -> bool {
     major.is_some_and(|major| major >= 8)
 }
 
-/// Returns true if the value of an option looks like an option before a key. Redis 7.0 then
-/// reports other keys than it uses; `command_facts` has the keys of 8.0.2.
+/// Returns true if the value of an option in the request looks like an option before a key. Redis
+/// 7.0 then reports other keys than it uses; `command_facts` has the keys of 8.0.2.
 fn has_disguised_option(request: &[Vec<u8>]) -> bool {
     let is = |at: usize, words: &[&str]| {
         request
@@ -58,14 +59,14 @@ fn has_disguised_option(request: &[Vec<u8>]) -> bool {
     (2..request.len()).any(|at| is(at, &["STORE", "STREAMS"]) && follows(at))
 }
 
-/// Returns the keys of a reply of GETKEYSANDFLAGS, without their flags.
+/// Returns the keys in a reply to COMMAND GETKEYSANDFLAGS, without their flags.
 fn keys_of(reply: &Value) -> Option<Vec<&Value>> {
     let Value::Array(keys) = reply else { return None };
     keys.iter().map(|key| if let Value::Array(parts) = key { parts.first() } else { None }).collect()
 }
 
-/// Returns true if the replies of two servers agree. Redis 7.0 knows fewer forms of some
-/// commands, and has other flags for some.
+/// Returns true if the replies of two servers agree. Unless `exactly` is true, tolerates that Redis
+/// 7.0 knows fewer forms of some commands and has other flags for some.
 fn agree(told: &Value, found: &Value, exactly: bool) -> bool {
     told == found
         || (told.is_error() && (found.is_error() || !exactly))

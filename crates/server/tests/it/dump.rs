@@ -9,9 +9,9 @@ use crate::support::{connect, payload_version, start, start_in, version_of};
 /// The words of a request.
 pub type Command = Vec<Vec<u8>>;
 
-/// Number of values of each type in a run.
+/// Number of values of each type that a run transfers.
 const VALUES_PER_TYPE: usize = 12;
-/// Number of elements of the largest values.
+/// Maximum number of elements of a value.
 const ELEMENTS_MAX: usize = 700;
 /// The types of values that [`value`] generates.
 pub const TYPES: [&str; 8] = ["string", "list", "intset", "set", "hash", "expiring hash", "zset", "stream"];
@@ -101,7 +101,8 @@ fn is_ok(reply: &Value) -> bool {
     *reply == Value::Simple(b"OK".to_vec())
 }
 
-/// Copies the value at `from` of one server to `to` of the other.
+/// Copies the value of the key `from` on server `source` to the key `to` on server `target`, as a
+/// DUMP payload.
 fn transfer(source: &mut Client, from: &str, target: &mut Client, to: &str) {
     let payload = bulk(source.command(&["DUMP", from]));
     let reply = target.command(&[b"RESTORE".as_slice(), to.as_bytes(), b"0", &payload, b"REPLACE"]);

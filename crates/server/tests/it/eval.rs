@@ -31,12 +31,13 @@ fn expect_error(reply: &Value, start: &str) {
     }
 }
 
-/// Returns the digest of the data and its number of changes.
+/// Returns the digest of the data and the number of changes since the last save.
 fn digest(client: &mut Client) -> (Value, u64) {
     (ask(client, "DEBUG DIGEST"), info(client, "rdb_changes_since_last_save"))
 }
 
-/// A script that moves an amount between two keys; the second key may be undeclared.
+/// A script that moves an amount between two keys. The second key is an argument, so it may be
+/// undeclared.
 const MOVE: &str = "redis.call('DECRBY', KEYS[1], ARGV[2]) redis.call('INCRBY', ARGV[1], ARGV[2]) \
                     return redis.call('GET', KEYS[1])";
 
@@ -219,7 +220,7 @@ fn scripts_are_cached_until_they_are_flushed() {
     });
 }
 
-/// Starts an endless script and waits until it is busy; returns its client.
+/// Starts an endless script and waits until it is busy; returns the client that sent it.
 fn start_endless(server: &Server, script: &str, keys: &str) -> Client {
     ask(&mut connect(server), "CONFIG SET busy-reply-threshold 20");
     let mut client = connect(server);

@@ -1,6 +1,6 @@
-//! Keyspace events. tests/events lists the events of each command: the commands of the scripts in
-//! tests/cmd, with the events that a real Redis raised. `SAKER_RECORD_EVENTS=1` records them from
-//! that Redis. A Redis that lacks a script's features stops there, and Saker's further events are
+//! Keyspace events. tests/events lists the commands of the scripts in tests/cmd, with the events
+//! that each raised on a real Redis. `SAKER_RECORD_EVENTS=1` records these events from that Redis.
+//! A Redis that lacks a feature of a script stops the script there, and Saker's further events are
 //! not compared.
 
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use testkit::{Address, Client, Value, peer, script};
 
 use crate::support::{self, connect};
 
-/// Scripts with varying events, and scripts that change the published events.
+/// Scripts that are not compared: their events vary, or they change the published events.
 const LEFT_OUT: &[&str] = &["client", "config", "debug", "migrate", "monitor", "pubsub", "shutdown"];
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(name)
 }
 
-/// Returns the paths of the recorded events and of their scripts.
+/// Returns the paths of the files with recorded events, each with the path of its script.
 fn scripts() -> Vec<(PathBuf, PathBuf)> {
     let entries = std::fs::read_dir(folder("cmd")).expect("the folder is part of the sources");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("it can be listed").path()).collect();
@@ -33,7 +33,8 @@ fn scripts() -> Vec<(PathBuf, PathBuf)> {
         .collect()
 }
 
-/// Runs the scripts on a server and compares the events.
+/// Runs the scripts on the server at `address`, and compares its events with the recorded ones.
+/// `what` names the server in messages.
 fn check(address: &Address, what: &str) {
     let mut wrong = String::new();
     for (path, events) in scripts() {
@@ -122,7 +123,8 @@ fn on_each_count_of_threads(test: impl Fn(&Server)) {
     }
 }
 
-/// Subscribes to these channels, on a server that publishes the events of `letters`.
+/// Subscribes a client to the channels that match `pattern`, on a server that publishes the events
+/// of `letters`.
 fn listener(server: &Server, letters: &str, pattern: &str) -> Client {
     connect(server).command(&["CONFIG", "SET", "notify-keyspace-events", letters]);
     let mut listener = connect(server);
@@ -130,7 +132,8 @@ fn listener(server: &Server, letters: &str, pattern: &str) -> Client {
     listener
 }
 
-/// Returns the next message, as `channel message` without the prefix of the channel.
+/// Reads the next message of a subscriber, and returns it as `channel message` without the prefix
+/// of the channel.
 fn next(listener: &mut Client) -> String {
     let Value::Array(items) = listener.read().expect("a message") else { panic!("a message is an array") };
     let text = |at: usize| String::from_utf8_lossy(items[at].as_bytes().expect("text")).into_owned();
@@ -181,7 +184,7 @@ fn events_of_a_connection_come_in_the_order_of_its_commands() {
     });
 }
 
-/// The state of a list, derived from its events.
+/// The state of a list, computed from its events.
 #[derive(Default)]
 struct History {
     len: usize,

@@ -11,13 +11,13 @@ use crate::support::{connect, connect_on, on_each_back_end_with};
 
 /// Number of members of each set: an intersection of two takes a millisecond or more.
 const MEMBERS: usize = 20_000;
-/// Number of commands in the pipeline.
+/// Number of commands in the pipeline of the other client.
 const PIPELINE: usize = 200;
 /// Maximum wait, as a multiple of the time of one pipeline command. It is far more than one,
 /// because the machine may be busy, and far less than the pipeline.
 const WAITED_MAX: u32 = 40;
 
-/// Creates two big sets; returns the time of a command that reads both.
+/// Creates two big sets; returns the time of a command that reads both sets.
 fn fill(client: &mut Client) -> Duration {
     for first in (0..MEMBERS).step_by(1000) {
         let members: Vec<String> = (first..first + 1000).map(|member| member.to_string()).collect();
@@ -37,8 +37,9 @@ fn fill(client: &mut Client) -> Duration {
 
 const LONG: [&str; 4] = ["SINTERCARD", "2", "{sets}a", "{sets}b"];
 
-/// Sends the pipeline from one client and `request` from another one on thread `thread`. Returns
-/// the longest time of `request` meanwhile, in multiples of one pipeline command.
+/// Sends the pipeline from one client and, until it has ended, `request` from another client on
+/// thread `thread`. Returns the longest time of `request`, in multiples of the time of one pipeline
+/// command.
 fn longest_beside_a_pipeline(server: &Server, thread: usize, request: &[&str]) -> u32 {
     let mut busy = connect_on(server, 0);
     let one = fill(&mut busy);
@@ -67,8 +68,9 @@ fn longest_beside_a_pipeline(server: &Server, thread: usize, request: &[&str]) -
     (longest.as_secs_f64() / one.as_secs_f64()) as u32
 }
 
-/// Returns the least of three results of [`longest_beside_a_pipeline`]; stops at the first short
-/// one. Other tests may take the processor during one of them; an unfair server is slow in each.
+/// Returns the smallest of three results of [`longest_beside_a_pipeline`], or the first one that is
+/// below the limit. Other tests may take the processor during one attempt; an unfair server is slow
+/// in all.
 fn waits_beside_a_pipeline(server: &Server, thread: usize, request: &[&str]) -> u32 {
     let mut least = u32::MAX;
     for _ in 0..3 {

@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// A server of either program.
+/// A running server: the one under test, or a real one.
 struct Node {
     process: ServerProcess,
     kind: Kind,
@@ -79,7 +79,7 @@ impl Node {
         Self::start_on(kind, free_port().expect("a port is free"), options)
     }
 
-    /// Starts a server on a given port, and waits until it has loaded its files.
+    /// Starts a server on the port `port`, and waits until it has loaded its files.
     fn start_on(kind: Kind, port: u16, options: &[&str]) -> Self {
         let options: Vec<String> = OPTIONS.iter().chain(options).map(|&option| option.into()).collect();
         let process = ServerProcess::start_on(&kind.command_line(), port, &options);
@@ -99,8 +99,9 @@ impl Node {
         node
     }
 
-    /// Lets snapshots of this server be read by the peers: a Redis before 7.2 does not tell its
-    /// version in its handshake. Expiries of fields do not fit in such a snapshot.
+    /// Lets a peer before Redis 7.2 read this server's snapshots: they get RDB version 10, because
+    /// such a peer does not state its version in its handshake. Hash fields that expire do not fit
+    /// in this version.
     fn suit_peers(&self) {
         if self.kind == Kind::Own
             && let ["7", "0" | "1", ..] = peer_version().split('.').collect::<Vec<_>>()[..]
@@ -121,17 +122,17 @@ impl Node {
         client
     }
 
-    /// Tells the server to follow the primary at `port`.
+    /// Makes the server a replica of the primary at `port`.
     fn follow(&self, port: u16) {
         run(&mut self.connect(), &["REPLICAOF", "127.0.0.1", &port.to_string()]);
     }
 
-    /// Tells the server to follow nobody.
+    /// Makes the server a primary.
     fn promote(&self) {
         run(&mut self.connect(), &["REPLICAOF", "NO", "ONE"]);
     }
 
-    /// Tells the server to follow nobody, and removes its data and its memory of the primary.
+    /// Makes the server a primary, and removes its data and its replication history.
     fn leave(&self) {
         self.promote();
         run(&mut self.connect(), &["FLUSHALL"]);
@@ -160,12 +161,13 @@ impl Node {
         assert!(happens(|| !self.is_up()), "the link stays up: {}", self.state());
     }
 
-    /// Returns the offset of the stream: what is written, or what is applied.
+    /// Returns the server's offset in the stream: of a primary the end of what it has written, of a
+    /// replica the end of what it has applied.
     fn offset(&self) -> u64 {
         number(&mut self.connect(), "replication", "master_repl_offset")
     }
 
-    /// Returns the numbers of full and partial syncs that the server has given.
+    /// Returns the numbers of full and partial syncs that the server has given since its start.
     fn syncs(&self) -> SyncCounts {
         SyncCounts::of(&mut self.connect())
     }
@@ -175,7 +177,7 @@ impl Node {
         self.syncs().since(before)
     }
 
-    /// Waits until the link is up and the offset is that of `primary`.
+    /// Waits until the link is up and this server has reached the offset of `primary`.
     fn catch_up(&self, primary: &Self) {
         let (mut own, mut theirs) = (self.connect(), primary.connect());
         let caught_up = happens(|| {
@@ -191,8 +193,8 @@ impl Node {
         );
     }
 
-    /// Waits until offset and data are those of `primary`, which no client writes to. `what` names
-    /// the run in the message.
+    /// Waits until this server has the offset and the data of `primary`, to which no client writes
+    /// during the wait. `what` names the test run in messages.
     fn wait_for_data_of(&self, primary: &Self, what: &str) {
         // The forms of a comparison depend on the real server, if there is one.
         let version = if primary.kind == Kind::Peer { primary.version } else { self.version };
@@ -206,7 +208,7 @@ impl Node {
         assert!(is_same, "{what}: other data\n{differing}\n{}", self.state());
     }
 
-    /// Returns the state of the link, and the last lines that the server has printed.
+    /// Describes the state of the link, with the last lines of the server's log, for messages.
     fn state(&self) -> String {
         let log = self.process.log();
         let lines: Vec<&str> = log.lines().collect();
@@ -216,7 +218,7 @@ impl Node {
         format!("{state}\n{last}")
     }
 
-    /// Returns the libraries of functions, in the order of their names.
+    /// Returns the function libraries of the server, sorted by name.
     fn functions(&self) -> Vec<String> {
         let reply = self.connect().command(&["FUNCTION", "LIST", "WITHCODE"]);
         let Value::Array(libraries) = reply else { panic!("{reply}") };
@@ -225,12 +227,13 @@ impl Node {
         texts
     }
 
-    /// Returns the number of commands of the primary that failed here.
+    /// Returns the number of commands from the primary that failed on this server.
     fn failed_commands(&self) -> String {
         self.link("master_link_failed_commands")
     }
 
-    /// Writes values of each type that this server and its replicas have.
+    /// Writes `count` values of each type that this server and replicas of all versions in
+    /// `replicas` support.
     fn fill(&self, seed: u64, count: usize, replicas: &[PeerVersion]) {
         let mut client = self.connect();
         fill(&mut client, seed, count);
@@ -244,15 +247,15 @@ impl Node {
     }
 }
 
-/// Number of lines of the log in messages.
+/// Number of log lines in messages of failures.
 const LOG_LINES: usize = 40;
 
-/// Returns the kinds of servers that can be followed here: without a peer, only the own one.
+/// Returns the kinds of primaries that can be tested here: without a peer, only [`Kind::Own`].
 fn kinds() -> Vec<Kind> {
     if is_without_peer() { vec![Kind::Own] } else { vec![Kind::Own, Kind::Peer] }
 }
 
-/// Returns true if everything is to be run.
+/// Returns true if `SAKER_FOLLOWING=all` requests the long runs.
 fn runs_all() -> bool {
     std::env::var("SAKER_FOLLOWING").as_deref() == Ok("all")
 }

@@ -18,18 +18,18 @@ use changes::Change;
 use listeners::{Cell, Listener, Reason};
 use stage::{Rig, Stage, put};
 
-/// The first time between the preparation of a cell and its expiry, in milliseconds. It doubles if
-/// the machine is too busy.
+/// The time between the preparation of a cell and its expiry in the first attempt, in milliseconds.
+/// It doubles for each attempt in which the machine was too slow.
 const MARGIN_MS: u64 = 40;
 
-/// Maximum time that a cell waits for its value.
+/// Maximum time for which a cell waits for its expected value.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Maximum time that a cell waits for its value once [`WRONG_MANY`] cells are wrong. It is short,
-/// so that a broken server does not take an hour.
+/// Maximum time for which a cell waits for its value once [`WRONG_MANY`] cells are wrong. It is
+/// short, so that the test of a broken server does not take an hour.
 const PATIENCE_BROKEN: Duration = Duration::from_secs(1);
 const WRONG_MANY: usize = 3;
 
-/// Two servers for the cells without an append-only file, and two with it.
+/// The servers of a run: two for cells without an append-only file, and two for cells with one.
 struct Servers {
     plain: [Rig; 2],
     logged: [Rig; 2],
@@ -50,7 +50,7 @@ impl Servers {
         Self { plain, logged, version, is_saker: false }
     }
 
-    /// Returns the reason why these servers have no value in a cell.
+    /// Returns the reason why these servers can give no value for a cell; `None` if they can.
     fn leaves_out(&self, change: Change, listener: Listener) -> Option<Reason> {
         match listener.cell(change) {
             Cell::Impossible(reason) => Some(reason),
@@ -109,7 +109,7 @@ fn name(change: Change, listener: Listener) -> String {
     format!("{change:?} {listener:?}")
 }
 
-/// Returns the recorded values by the names of their cells.
+/// Returns the recorded values of `grid/values.txt` by the names of their cells.
 fn values() -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(path()).expect("the values are part of the sources");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -117,7 +117,8 @@ fn values() -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Returns Saker's value and the reason for a cell in which Saker differs from Redis 8.0.2.
+/// Returns Saker's value and the reason for a cell in which Saker differs from Redis 8.0.2; `None`
+/// for all other cells.
 fn differs(change: Change, listener: Listener) -> Option<(&'static str, Reason)> {
     Some(match (change, listener) {
         (Change::ListMove, Listener::KeySizes) => {
@@ -143,7 +144,8 @@ fn differs(change: Change, listener: Listener) -> Option<(&'static str, Reason)>
     })
 }
 
-/// Returns the reason why a Redis before 7.2 has another value in a cell.
+/// Returns the reason why a Redis before 7.2 has another value in a cell; `None` if it has the same
+/// value.
 fn older(change: Change, listener: Listener) -> Option<Reason> {
     match (change, listener) {
         (_, Listener::BlockedReader) => {
@@ -156,7 +158,7 @@ fn older(change: Change, listener: Listener) -> Option<Reason> {
     }
 }
 
-/// Compares all cells; returns the differences.
+/// Compares the values of all cells with the recorded ones; returns a line for each difference.
 fn check(servers: &Servers) -> Vec<String> {
     let values = values();
     let (mut wrong, mut left_out) = (Vec::new(), BTreeMap::<_, u32>::new());
@@ -217,7 +219,7 @@ fn every_listener_of_a_real_server_hears_the_same() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Writes the values of all cells.
+/// Writes the values of all cells into `grid/values.txt`.
 fn record(peer: &Servers) {
     assert_eq!(peer.version, (8, 0), "values are those of Redis 8.0");
     let saker = Servers::saker("auto");

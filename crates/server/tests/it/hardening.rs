@@ -1,5 +1,5 @@
-//! Rights of clients before authentication; requests allowed only on this machine; client bytes
-//! that could split replies; files with passwords.
+//! Rights of clients before authentication; requests that are allowed only on the server's machine;
+//! bytes of clients that could split replies; files with passwords.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -11,11 +11,11 @@ use testkit::{Address, Client, ClientError, Value, peer, saker};
 
 use crate::support::{BINARY, as_process_on_each_back_end, connect, info, run};
 
-/// Commands with replies before authentication.
+/// Commands that get a normal reply before authentication.
 const BEFORE_AUTH: &[&str] = &["auth", "hello", "quit", "reset"];
 
 /// Commands whose replies before authentication may differ from those of Redis 8.0.2. In Redis,
-/// DEBUG and MODULE LOAD report even then if the configuration permits them.
+/// DEBUG and MODULE LOAD then state if the configuration permits them.
 const TELL_LESS: &[&str] = &["debug", "module|load", "module|loadex", "module|unload"];
 
 /// Starts a server with a password; returns it with an authenticated client.
@@ -48,7 +48,7 @@ fn commands(client: &mut Client) -> Vec<(String, i64)> {
     found
 }
 
-/// Returns requests of a command: with enough words, with one too few, and with one too many.
+/// Returns requests of a command: with enough words, with one word too few, and with one too many.
 fn requests((name, arity): &(String, i64)) -> Vec<Vec<String>> {
     let words: Vec<String> = name.split('|').map(str::to_owned).collect();
     let with = |len: usize| {
@@ -82,7 +82,8 @@ fn nothing_is_told_before_authentication() {
     assert!(client.command(&["PING"]).to_string().contains("NOAUTH"));
 }
 
-/// Sends each request of each command that both servers have, before authentication.
+/// Sends each request of each command that both servers have, before authentication, and compares
+/// the replies.
 #[test]
 fn before_authentication_a_real_redis_answers_the_same() {
     if !peer::is_available() {
@@ -170,7 +171,8 @@ fn before_authentication_little_is_held_for_a_client() {
     });
 }
 
-/// Returns an address of this machine that is not loopback, if any. Nothing is sent.
+/// Returns an address of this machine other than loopback; `None` if there is none. Sends nothing
+/// over the network.
 fn other_address() -> Option<std::net::IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -222,7 +224,8 @@ fn modules_are_permitted_by_an_option_and_fail() {
 /// Bytes that end a line and then look like a reply.
 const HOSTILE: &str = "x\r\n+INJECTED\r\n:1\r\n$8\r\nINJECTED\r\n";
 
-/// Commands that end the connection or the server, or reply more than once, or never.
+/// Commands that are left out: they end the connection or the server, or have several replies or
+/// none.
 const NOT_ASKED: &[&str] = &[
     "shutdown",
     "quit",
@@ -244,7 +247,7 @@ const NOT_ASKED: &[&str] = &[
     "debug",
 ];
 
-/// Returns the reply to one request; checks that it is a single reply.
+/// Sends one request and returns the reply. Checks that the server sends only this reply.
 fn one_reply(client: &mut Client, request: &[String]) -> Value {
     let mut bytes = Vec::new();
     resp::encode_request(request, &mut bytes);
@@ -320,7 +323,8 @@ fn no_reply_is_broken_apart_by_what_it_quotes() {
     }
 }
 
-/// Checks this configuration in a file with `mode`; returns the program's output.
+/// Checks the configuration `text` with `--check-config`, in a file with the permission bits
+/// `mode`. Returns the program's output.
 fn checked(text: &str, mode: u32) -> String {
     let folder = tempfile::tempdir().expect("a scratch folder");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("changed");

@@ -1,5 +1,5 @@
-//! Requests that follow a request whose client is blocked or paused. Each one runs once and in
-//! order, and nothing else runs, wherever the network cuts the stream. Some of these requests were
+//! Requests that follow a request whose client is blocked or paused. Each of them runs once and in
+//! order, and nothing else runs, wherever the network splits the bytes. Some of these requests were
 //! already parsed when the client was held back.
 
 use server::Server;
@@ -7,19 +7,19 @@ use testkit::{Client, Protocol, Rng, Value};
 
 use crate::support::{connect, on_each_back_end};
 
-/// Number of streams per backend, each with another seed.
+/// Number of tested request streams per backend, each with another seed.
 const STREAMS: u64 = 60;
 
 /// The way in which a client is held back and released.
 #[derive(Clone, Copy)]
 enum Hold {
-    /// Blocked in BLPOP until there is an element.
+    /// The client is blocked in BLPOP until the list has an element.
     Blocked,
-    /// Paused: CLIENT PAUSE postpones its write.
+    /// CLIENT PAUSE postpones a write of the client.
     Paused,
 }
 
-/// Generates the words of a request with random arguments that look like requests themselves.
+/// Generates the words of a request whose random arguments look like requests themselves.
 fn append(rng: &mut Rng) -> Vec<String> {
     let count = rng.below(90) + 1;
     let words = ["FLUSHALL", "v", "$8", "*1", "*1\r\n$8\r\nFLUSHALL", ""];
@@ -103,11 +103,11 @@ fn a_paused_clients_requests_run_as_they_were_sent() {
     on_each_back_end(|server| (0..STREAMS).for_each(|seed| check(server, Hold::Paused, seed)));
 }
 
-/// Number of bytes of unread messages: more than the server buffers before the client's requests
-/// must wait.
+/// Number of bytes of messages that a client has not read: more than the server buffers before the
+/// client's requests must wait.
 const UNREAD_BYTES: usize = 90 << 20;
 
-/// Returns a client with [`UNREAD_BYTES`] of messages to read, and another client.
+/// Returns a client with [`UNREAD_BYTES`] of messages that it has not read, and another client.
 fn with_unread_messages(server: &Server) -> (Client, Client) {
     let (mut admin, mut client) = (connect(server), connect(server));
     client.hello(Protocol::Resp3);

@@ -1,6 +1,6 @@
-//! Wrong, huge or unfinished input, and clients that do not read or disappear. The reply is
-//! Redis' error and a closed connection, memory stays bounded, and other clients are not
-//! affected.
+//! Wrong, huge or unfinished input, and clients that do not read or disappear. The server replies
+//! with the error of Redis and closes the connection. Its memory stays bounded, and other clients
+//! are not affected.
 
 use server::Server;
 use testkit::{Client, Value};
@@ -10,7 +10,7 @@ use crate::support::{as_process_on_each_back_end, connect, on_each_back_end};
 /// Maximum memory of the server while clients misbehave, in bytes.
 const MEMORY_BYTES_MAX: i64 = 100 << 20;
 
-/// Checks that the server still serves other clients.
+/// Checks that the server still replies to other clients.
 fn assert_unharmed(client: &mut Client) {
     assert_eq!(client.command(&["PING"]), Value::Simple(b"PONG".to_vec()));
 }
@@ -161,8 +161,8 @@ fn a_browser_is_cut_off_before_the_commands_it_smuggles() {
     });
 }
 
-/// Returns the number of commands queued in a transaction before the server closes the
-/// connection.
+/// Queues commands in a transaction until the server closes the connection, and returns their
+/// number. Each has one argument of `word_len` bytes.
 fn queued_before_the_end(server: &Server, word_len: usize) -> usize {
     let mut client = connect(server);
     client.command(&["MULTI"]);

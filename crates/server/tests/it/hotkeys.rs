@@ -26,14 +26,14 @@ fn number(value: &Value) -> i64 {
     *number
 }
 
-/// Parses an array of keys, each followed by its number.
+/// Parses an array in which each key is followed by its number.
 fn keys(value: &Value) -> Vec<(String, i64)> {
     let Value::Array(items) = value else { panic!("{value} is no array") };
     let name = |value| String::from_utf8_lossy(text(value)).into_owned();
     items.chunks_exact(2).map(|pair| (name(&pair[0]), number(&pair[1]))).collect()
 }
 
-/// Sends 999 requests in one pipeline; a third of them writes the key `hot`.
+/// Sends 999 requests in one pipeline, of which a third writes the key `hot`.
 fn work(client: &mut Client) {
     let requests: Vec<Vec<String>> = (0..999)
         .map(|at| match at % 3 {
@@ -109,8 +109,9 @@ fn rates(client: &mut Client) -> Vec<(String, i64, i64)> {
     rows.iter().map(row).collect()
 }
 
-/// Returns the rows of HOTKEYS GET for requests that were all in one window. A machine that
-/// stalls for a second loses the window: then the requests are sent again.
+/// Sends `requests` until all are counted in one window, and returns the rows of HOTKEYS GET for
+/// this window. A machine that stalls for a second loses the window; the requests are then sent
+/// again.
 fn in_one_window(client: &mut Client, requests: &[Vec<&str>]) -> Vec<(String, i64, i64)> {
     for _ in 0..20 {
         client.pipeline(requests).expect("they are answered");

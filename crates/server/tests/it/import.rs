@@ -8,7 +8,7 @@ use testkit::{Client, Value, notation};
 
 use crate::support::{ask, check, connect, info, on_each_back_end, start};
 
-/// Time longer than the housekeeper's interval.
+/// Time that is longer than the interval of the housekeeper's rounds.
 const COMES_BY: Duration = Duration::from_millis(300);
 
 #[test]

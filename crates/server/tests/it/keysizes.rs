@@ -8,7 +8,7 @@ use testkit::{Client, Value, peer};
 
 use crate::support::{connect, start, start_in};
 
-/// Returns INFO keysizes.
+/// Returns the section Keysizes of INFO.
 fn keysizes(client: &mut Client) -> String {
     match client.command(&["INFO", "keysizes"]) {
         Value::Bulk(text) | Value::Verbatim { text, .. } => String::from_utf8(text).expect("INFO is text"),
@@ -16,7 +16,7 @@ fn keysizes(client: &mut Client) -> String {
     }
 }
 
-/// Computes INFO keysizes from the length of each key.
+/// Computes the section Keysizes from the length of each key.
 fn from_lengths(client: &mut Client) -> String {
     let mut text = String::from("# Keysizes\r\n");
     for db in 0..3 {
@@ -46,7 +46,7 @@ fn from_lengths(client: &mut Client) -> String {
     text
 }
 
-/// Types: the name, the command for the length, and the name in INFO.
+/// The types: the name in TYPE's replies, the command for the length, and the name in INFO.
 const TYPES: [(&str, &str, &str); 5] = [
     ("string", "STRLEN", "strings_sizes"),
     ("list", "LLEN", "lists_items"),
@@ -63,7 +63,7 @@ impl Draw {
         format!("{of}{}", self.0.u32(..4))
     }
 
-    /// Generates up to `count_max` words; `each` turns each word into arguments.
+    /// Generates from one to `count_max` words; `each` turns each of them into arguments.
     fn words(&mut self, count_max: usize, each: impl Fn(u32) -> Vec<String>) -> Vec<String> {
         (0..self.0.usize(1..=count_max)).flat_map(|_| each(self.0.u32(..400))).collect()
     }

@@ -9,7 +9,8 @@ fn start() -> Server {
     Server::builder().port(0).io_threads(2).option("enable-debug-command", "yes").start().expect("it starts")
 }
 
-/// Returns the rest of an INFO line that begins with `name:`; empty if the line is missing.
+/// Returns the text after `name:` in the line of INFO that begins so; empty if there is no such
+/// line.
 fn info(client: &mut Client, section: &str, name: &str) -> String {
     let text = client.command(&["INFO", section]);
     let text = String::from_utf8_lossy(text.as_bytes().expect("INFO answers text")).into_owned();

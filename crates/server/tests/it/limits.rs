@@ -9,7 +9,7 @@ use testkit::{Client, Value};
 
 use crate::support::{connect, info, on_each_back_end};
 
-/// Returns true if the server closes the connection of a client that sends `bytes` and reads
+/// Returns true if the server closes the connection of a client that sends `bytes` and reads all
 /// replies.
 fn is_closed(client: &mut Client, bytes: &[u8]) -> bool {
     if client.send(bytes).is_err() {
@@ -51,7 +51,7 @@ fn a_client_beyond_maxclients_is_refused() {
     });
 }
 
-/// Returns the client after the server has registered it.
+/// Returns `client` after a first reply: the server has then registered it.
 fn answered(mut client: Client) -> Client {
     client.command(&["PING"]);
     client
@@ -81,7 +81,8 @@ fn who_names_too_much_is_evicted() {
     });
 }
 
-/// Sends requests until the client is closed because of its memory.
+/// Sends the requests that `request` returns until the server closes the client because of its
+/// memory.
 fn names_too_much(server: &Server, request: impl Fn(usize) -> Vec<String>) {
     let mut control = connect(server);
     control.command(&["CLIENT", "NO-EVICT", "ON"]);
@@ -102,7 +103,8 @@ fn names_too_much(server: &Server, request: impl Fn(usize) -> Vec<String>) {
     control.command(&["CONFIG", "SET", "maxmemory-clients", "0"]);
 }
 
-/// Checks that a limit below 128 KiB counts as 128 KiB and is shown as configured, as in Redis.
+/// Checks that a limit on clients' memory below 128 KiB counts as 128 KiB, but is shown as
+/// configured, as in Redis.
 #[test]
 fn the_lowest_limit_of_clients_memory_leaves_a_few_clients_in() {
     on_each_back_end(|server| {
@@ -118,7 +120,8 @@ fn the_lowest_limit_of_clients_memory_leaves_a_few_clients_in() {
     });
 }
 
-/// Checks that a client that does not read its messages is closed at the limit of its class.
+/// Checks that the server closes a client that does not read its messages, at the output limit of
+/// its class.
 #[test]
 fn a_monitor_that_does_not_read_is_closed() {
     on_each_back_end(|server| {

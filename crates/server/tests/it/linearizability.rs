@@ -1,6 +1,6 @@
-//! Clients that share keys observe one order of their commands and scripts, with any threads and
-//! backend. Recorded histories are checked against a sequential model (see testkit's
-//! linearizability.rs).
+//! Clients that share keys observe one order of their commands and scripts, with any number of
+//! threads and any backend. Recorded histories are checked against a sequential model (see
+//! testkit's linearizability.rs).
 
 use net::{Backend, BackendChoice};
 use server::Server;
@@ -8,8 +8,8 @@ use testkit::Client;
 use testkit::history::{Mix, Recording, record};
 use testkit::linearizability::check;
 
-/// Returns the number of histories of each mix of commands, each from empty keys.
-/// `SAKER_HISTORIES=100` sets another number.
+/// Returns the number of histories that are recorded for each mix of commands. Each begins with
+/// empty keys. `SAKER_HISTORIES=100` sets another number.
 fn histories() -> u64 {
     const HISTORIES: u64 = 4;
     std::env::var("SAKER_HISTORIES").map_or(HISTORIES, |count| count.parse().expect("a number"))

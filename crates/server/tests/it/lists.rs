@@ -1,4 +1,4 @@
-//! Long compressed lists.
+//! Long lists with compressed nodes.
 
 use net::BackendChoice;
 use testkit::{Client, Value};

@@ -15,7 +15,7 @@ use testkit::{Address, Client, ClientError, Value, saker};
 
 use crate::support::{BINARY, connect, info, signal};
 
-/// Starts a server with these options.
+/// Starts a server with `options`.
 fn start(options: &[(&str, &str)]) -> Server {
     let mut builder = Server::builder().port(0).io_threads(2);
     for (name, value) in options {
@@ -24,7 +24,7 @@ fn start(options: &[(&str, &str)]) -> Server {
     builder.start().expect("the server starts")
 }
 
-/// Returns the lines of the audit log of a server that has ended.
+/// Returns the lines of the audit log at `path`, after the server has ended.
 fn lines(path: &Path) -> Vec<Json> {
     let text = std::fs::read_to_string(path).expect("the file is there");
     text.lines()
@@ -32,7 +32,7 @@ fn lines(path: &Path) -> Vec<Json> {
         .collect()
 }
 
-/// Formats an audit line as words: event, result, reason, user, command and keys.
+/// Formats a line of the audit log as words: event, result, reason, user, command and keys.
 fn shown(line: &Json) -> String {
     let word = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
     let keys: Vec<&str> = line["keys"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
@@ -188,7 +188,7 @@ fn an_address_that_fails_often_waits() {
     assert!(info(&mut local, "auth_delayed") >= 11);
 }
 
-/// An identity provider.
+/// An identity provider, which signs tokens.
 struct Issuer(Ed25519KeyPair);
 
 impl Issuer {

@@ -1,4 +1,5 @@
-//! Memory at its limit: eviction by each policy, rejected writes, and the accounting.
+//! Memory at its limit: eviction by each policy, rejected writes, and the accounting of used
+//! memory.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ fn set_option(client: &mut Client, name: &str, value: &str) {
     assert_eq!(client.command(&["CONFIG", "SET", name, value]), ok(), "{name} {value}");
 }
 
-/// Sets a limit of `room` bytes above the used memory; returns the limit.
+/// Sets `maxmemory` to `room` bytes more than the used memory; returns the limit.
 fn limit_to(client: &mut Client, room: u64) -> u64 {
     let limit = info(client, "used_memory") + room;
     set_option(client, "maxmemory", &limit.to_string());

@@ -25,8 +25,8 @@ fn keys(client: &mut Client) -> i64 {
     }
 }
 
-/// Checks values of half the limit. Under this limit Redis 8.0.2 accepts values up to 50.3 MB,
-/// with and without keys to evict.
+/// Checks values of up to half of `maxmemory`. With this limit Redis 8.0.2 accepts values up to
+/// 50.3 MB, with and without keys to evict.
 #[test]
 fn issue_33_values_up_to_half_of_the_limit_fit() {
     as_process_on_each_back_end(|server| {

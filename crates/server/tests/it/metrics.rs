@@ -13,8 +13,8 @@ use testkit::{Client, Value};
 
 use crate::support::connect;
 
-/// Starts a server with a metrics endpoint; returns it with the endpoint's port. If another
-/// process takes the free port meanwhile, another port is tried.
+/// Starts a server with a metrics endpoint; returns it with the endpoint's port. Tries another port
+/// if another process takes the chosen one.
 pub fn start() -> (Server, u16) {
     start_with(|builder| builder)
 }
@@ -77,8 +77,8 @@ fn scrape_as(port: u16, format: Format) -> String {
     String::from_utf8(page).expect("a page is text")
 }
 
-/// Returns the first page for which `is_there` is true. A page is cached for a tenth of a second,
-/// so it may be older than the caller's last action.
+/// Requests the page until `is_there` returns true for it, and returns this page. A page is cached
+/// for a tenth of a second, so it may be older than the caller's last action.
 pub fn scrape_until(port: u16, is_there: impl Fn(&str) -> bool) -> String {
     let begun = Instant::now();
     loop {
@@ -190,8 +190,8 @@ fn saves_are_seen_in_a_scrape() {
     assert_eq!(value(&page, "rdb_saves_total"), Some(1.0));
 }
 
-/// Runs `count` different commands that are safe for a test with any arguments. Failed commands
-/// count.
+/// Runs `count` different commands that are safe for a test with any arguments. Commands that fail
+/// count too.
 fn run_many_commands(client: &mut Client, count: usize) {
     let never = [
         "shutdown",
@@ -289,7 +289,7 @@ fn the_form_is_what_the_scraper_asks_for() {
     check_page(std::str::from_utf8(&page).expect("text"), Format::OpenMetrics);
 }
 
-/// A metric family from its TYPE line.
+/// A metric family, as its TYPE line announces it.
 struct Family {
     name: String,
     kind: String,
@@ -334,7 +334,7 @@ pub fn labels(text: &str) -> Vec<(String, String)> {
     labels
 }
 
-/// Returns the valid suffixes of series names in a family of this type.
+/// Returns the suffixes that the names of series in a family of this type may have.
 fn suffixes(kind: &str, format: Format) -> &'static [&'static str] {
     match (kind, format) {
         ("gauge", _) | ("counter", Format::Text) => &[""],
@@ -346,7 +346,7 @@ fn suffixes(kind: &str, format: Format) -> &'static [&'static str] {
     }
 }
 
-/// Parses a family's TYPE line: its name must be new, with an ending that fits its type.
+/// Parses a family's TYPE line. Checks that its name is new and has an ending that fits its type.
 fn announced(rest: &str, format: Format, names: &mut BTreeSet<String>) -> Family {
     let (name, kind) = rest.split_once(' ').expect("a name and a type");
     assert!(is_name(name, true), "{rest}");

@@ -1,4 +1,4 @@
-//! MIGRATE between servers: Saker to Saker, to a real Redis, and its behaviour after errors.
+//! MIGRATE between servers: from Saker to Saker, from Saker to a real Redis, and after errors.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -194,8 +194,8 @@ fn a_kept_connection_to_a_server_that_restarted_is_opened_again() {
     assert_eq!(connect(&target).command(&["GET", "b"]), bulk("2"));
 }
 
-/// Migrates a list back and forth while a client appends to it. No write may be lost: at the end
-/// both servers together hold as many elements as were confirmed.
+/// Migrates a list between two servers while a client appends to it. No write may be lost: at the
+/// end the servers together hold as many elements as were confirmed.
 #[test]
 fn no_write_is_lost_while_its_key_moves() {
     let (source, target) = (start(BackendChoice::Auto), start(BackendChoice::Auto));

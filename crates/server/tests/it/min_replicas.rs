@@ -1,4 +1,4 @@
-//! `min-replicas-to-write` without replicas: the refused commands.
+//! `min-replicas-to-write` on a server without replicas: the commands that are refused.
 
 use net::BackendChoice;
 use testkit::notation;

@@ -4,7 +4,7 @@ use testkit::{Client, Protocol, Value, saker};
 
 use crate::support::{BINARY, connect, on_each_back_end};
 
-/// Reads the next line; returns its arguments without time and address.
+/// Reads the next line of a monitor; returns its arguments without the time and the address.
 fn line(monitor: &mut Client) -> String {
     let Value::Simple(line) = monitor.read().expect("a line") else { panic!("a status") };
     let line = String::from_utf8(line).expect("escaped text");

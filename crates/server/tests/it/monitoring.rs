@@ -67,7 +67,7 @@ fn scraped() -> Scraped {
     metrics
 }
 
-/// A token of an expression.
+/// A token of a PromQL expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Word(String),
@@ -76,7 +76,7 @@ enum Token {
     Sign(char),
 }
 
-/// Returns the tokens of an expression, without numbers, durations and word operators.
+/// Returns the tokens of a PromQL expression, without numbers, durations and word operators.
 fn tokens(expr: &str) -> Vec<Token> {
     let (mut tokens, mut rest) = (Vec::new(), expr);
     let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_:$.".contains(letter);
@@ -104,7 +104,7 @@ fn tokens(expr: &str) -> Vec<Token> {
     tokens
 }
 
-/// Returns the problems with the metrics and labels of an expression.
+/// Returns the problems with an expression: metrics and labels that the server does not have.
 fn problems_of(expr: &str, scraped: &Scraped) -> Vec<String> {
     const CLAUSES: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
     let tokens = tokens(expr);
@@ -169,7 +169,7 @@ fn wrong_names_are_found() {
     check("vector(1)", 1);
 }
 
-/// Collects all values of the key `key` anywhere in `json`.
+/// Collects the values of `key` in all objects within `json`.
 fn all<'j>(json: &'j Json, key: &str, found: &mut Vec<&'j Json>) {
     match json {
         Json::Object(members) => {

@@ -18,7 +18,7 @@ use crate::support::{BINARY, happens, info, pid, run, signal};
 
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// Waits until `condition` holds.
+/// Waits until `condition` returns true; `what` names it in the failure.
 fn until(what: &str, condition: impl Fn() -> bool) {
     assert!(happens(condition), "not in time: {what}");
 }
@@ -72,8 +72,8 @@ fn a_log_without_a_folder_does_not_end_the_server() {
     assert_eq!(server.wait(WITHIN).expect("ends"), Some(0));
 }
 
-/// Checks the log after a partial line. With a file size limit, `write` writes only what fits and
-/// then fails, as on a full disk.
+/// Checks that a line after a partly written one begins on a new line. With a limit on the file
+/// size, `write` writes only what fits and then fails, as on a full disk.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_line_behind_a_torn_one_begins_anew() {
@@ -129,7 +129,7 @@ fn a_terminal_that_goes_away_does_not_end_the_server() {
     assert!(child.wait().expect("ends").success());
 }
 
-/// Starts a server with `NOTIFY_SOCKET`.
+/// Starts a server with `socket` in the environment variable `NOTIFY_SOCKET`.
 fn supervised(socket: &str, options: &[&str]) -> ServerProcess {
     let line = ["env", &format!("NOTIFY_SOCKET={socket}"), BINARY].map(OsString::from);
     let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
@@ -143,7 +143,8 @@ fn received(socket: &UnixDatagram) -> String {
     String::from_utf8_lossy(&bytes[..len]).into_owned()
 }
 
-/// Checks the notifications that systemd receives from the start of `server` to its end.
+/// Checks the notifications that systemd receives from the start of `server` to its end, which
+/// `end` causes.
 fn check_notifications(socket: &UnixDatagram, mut server: ServerProcess, end: impl FnOnce(&ServerProcess)) {
     let ready = format!("READY=1\nSTATUS=Ready to accept connections\nMAINPID={}\n", server.pid());
     assert_eq!(received(socket), "STATUS=Saker is loading...\n");
@@ -297,8 +298,8 @@ fn a_shutdown_that_cannot_save_is_refused_unless_it_is_forced() {
     }
 }
 
-/// Checks that an aborted shutdown does not happen. The shutdown waits for the cron, which
-/// continues right after the abort.
+/// Checks that a shutdown does not happen after it was aborted. The shutdown waits for DEBUG
+/// PAUSE-CRON, which ends right after the abort.
 #[test]
 fn an_aborted_end_does_not_come() {
     let server = saker::start_binary(BINARY, &["--enable-debug-command", "yes"]).expect("starts");
@@ -314,7 +315,7 @@ fn an_aborted_end_does_not_come() {
     }
 }
 
-/// Checks that another shutdown is possible after one that could not save.
+/// Checks that a second signal ends the server, after a first shutdown could not save the data.
 #[test]
 fn a_signal_ends_the_server_once_the_data_can_be_saved() {
     let mut server = saker::start_binary(BINARY, &["--save", "3600 1"]).expect("starts");
@@ -331,7 +332,7 @@ fn a_signal_ends_the_server_once_the_data_can_be_saved() {
     assert!(dump.exists());
 }
 
-/// Returns the output of a program that fails.
+/// Runs the program with arguments with which it must fail; returns its output.
 fn failure(args: &[&str]) -> String {
     let output = run(args, "");
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

@@ -17,7 +17,7 @@ use testkit::replication::happens;
 const BINARY: &str = env!("CARGO_BIN_EXE_saker-server");
 /// Options that the package sets.
 const PACKAGED: &[&str] = &["dir", "logfile", "pidfile"];
-/// Options for which the file shows an example instead of the default.
+/// Options for which the packaged configuration file shows an example instead of the default.
 const EXAMPLES: &[&str] = &[
     "io-threads",
     "unixsocket",
@@ -30,7 +30,7 @@ const EXAMPLES: &[&str] = &[
     "tls-ciphersuites",
 ];
 
-/// Returns the packaged file with `folder` as its data folder, which must exist.
+/// Returns the packaged configuration file with `folder` as its data folder, which must exist.
 fn conf(folder: &Path) -> String {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/saker.conf");
     let text = fs::read_to_string(file).expect("packaging/saker.conf");

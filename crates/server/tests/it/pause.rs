@@ -1,4 +1,4 @@
-//! CLIENT PAUSE: while clients are paused, nothing is removed and the change log does not grow. The
+//! CLIENT PAUSE: while clients are paused, no key is removed and the change log does not grow. The
 //! replies are those of Redis 8.0.2.
 
 use std::fs;
@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crate::support::{ask, check, connect, info, on_each_back_end};
 
-/// Time longer than the housekeeper's interval.
+/// Time that is longer than the interval of the housekeeper's rounds.
 const HOUSEKEEPING: Duration = Duration::from_millis(300);
 
-/// Reads of keys and fields that have expired: `k`, the only field of `h`, and field `f` of `g`.
+/// Requests that read keys and fields that have expired: `k`, the only field of `h`, and field `f`
+/// of `g`.
 const READS: &[(&str, &str)] = &[
     ("GET k", "_"),
     ("MGET k other", "*2 _ \"v\""),
@@ -92,7 +93,7 @@ fn nothing_is_removed_while_clients_are_paused() {
     });
 }
 
-/// Keys that have all expired during a pause must not make RANDOMKEY and SCAN run for ever.
+/// Checks that RANDOMKEY and SCAN end during a pause although all keys have expired.
 #[test]
 fn commands_that_choose_keys_end_if_all_have_expired_during_a_pause() {
     on_each_back_end(|server| {

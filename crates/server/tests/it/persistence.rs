@@ -105,8 +105,8 @@ fn everything_is_there_after_a_crash_that_follows_a_save() {
     }
 }
 
-/// Checks a save requested during the save after FLUSHALL. In Redis, FLUSHALL waits for its save,
-/// so no save is in progress at the next command.
+/// Checks a save that a client requests during the save after FLUSHALL. In Redis, FLUSHALL waits
+/// for its save, so no save is in progress at the next command.
 #[test]
 fn the_save_after_a_flush_gives_way_to_one_that_is_asked_for() {
     let started = "Background saving started";
@@ -143,7 +143,8 @@ fn number(value: &Value) -> i64 {
     }
 }
 
-/// A guard that sets its flag when it is dropped. The writers then end, also after a failed check.
+/// A guard that sets its flag when it is dropped, so that the writers end also after a failed
+/// check.
 struct SetAtEnd<'s>(&'s AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -206,10 +207,10 @@ fn a_save_has_the_moment_at_which_it_began() {
     });
 }
 
-/// Number of kills of the server during a save, or shortly after it.
+/// Number of kills of the server, each during a save or shortly after it.
 const KILLS: usize = 20;
 
-/// Sets eight keys to this number, in one transaction.
+/// Sets eight keys to the number `generation`, in one transaction.
 fn write_generation(client: &mut Client, generation: i64) {
     let set = |key| vec!["SET".to_owned(), format!("g{key}"), generation.to_string()];
     let mut commands = vec![vec!["MULTI".to_owned()]];
@@ -531,7 +532,7 @@ fn file_of(folder: &tempfile::TempDir) -> std::path::PathBuf {
     folder.path().join("dump.rdb")
 }
 
-/// Starts a peer that has loaded the file in the folder.
+/// Starts a peer (a real Redis or Valkey) that has loaded the snapshot in the folder.
 fn peer_in(folder: &tempfile::TempDir) -> ServerProcess {
     let dir = folder.path().to_str().expect("a name of text");
     let peer = peer::start_with(&["--dir", dir]).expect("it loads the file");
@@ -603,7 +604,7 @@ fn fill_timed_hashes(client: &mut Client) {
     }
 }
 
-/// Returns the value and expiry of each field of those hashes.
+/// Returns the value and the expiry of each field of the hashes that [`fill_timed_hashes`] creates.
 fn timed_fields(client: &mut Client) -> Vec<String> {
     let fields = (0..900).map(|number| format!("f{number}"));
     let keyed = ["small", "big"].into_iter().flat_map(|key| fields.clone().map(move |field| (key, field)));
@@ -679,7 +680,7 @@ fn a_save_fails_where_its_version_has_no_place_for_fields_that_expire() {
     assert!(!String::from_utf8_lossy(&info).contains("rdb_last_bgsave_error"));
 }
 
-/// Returns the log of a server that cannot load its file and ends.
+/// Starts a server that cannot load its file and ends; returns its log.
 fn refusal(folder: &tempfile::TempDir) -> String {
     let dir = folder.path().to_str().expect("a name of text");
     let port = testkit::process::free_port().expect("a port").to_string();

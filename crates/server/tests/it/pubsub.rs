@@ -11,7 +11,7 @@ use crate::support::{connect, on_each_back_end, speaking};
 const PUBLISHERS: usize = 4;
 const MESSAGES: usize = 300;
 
-/// Reads the next message; returns its payload.
+/// Reads the next message of a subscriber; returns its payload.
 fn payload(subscriber: &mut Client) -> String {
     let (Value::Array(items) | Value::Push(items)) = subscriber.read().expect("a message") else {
         panic!("a message is an array or a push")

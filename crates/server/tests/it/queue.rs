@@ -1,5 +1,5 @@
-//! A queue under 64 clients that are killed at random loses no element and delivers none twice.
-//! For requests whose replies were not read, see testkit's queue.rs.
+//! A queue whose 64 clients are killed at random loses no element and delivers none twice. See
+//! testkit's queue.rs for requests whose replies were not read.
 
 use testkit::Address;
 use testkit::queue::{Queue, run};

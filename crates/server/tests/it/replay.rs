@@ -1,5 +1,5 @@
-//! Append-only files replayed in several lanes: the data equals that of one lane, and that of the
-//! engine that wrote the file.
+//! Append-only files that are replayed in several lanes: threads that share the commands of a file.
+//! The data equals that of one lane, and that of the engine that wrote the file.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ use testkit::Rng;
 use testkit::contents::{Contents, of_keyspace};
 use testkit::differential::{Grammar, Kind};
 
-/// Number of runs; each depends only on its seed.
+/// Number of runs of a test; each depends only on its seed.
 const RUNS: u64 = if cfg!(debug_assertions) { 60 } else { 400 };
 /// Number of commands in a run.
 const COMMANDS: usize = 1200;
@@ -40,7 +40,7 @@ const COMMANDS: usize = 1200;
 /// The words of a request.
 type Words = Vec<Vec<u8>>;
 
-/// A host with SELECT, the only host command in a file.
+/// A host of the engine with SELECT, the only host command in a file.
 struct SelectHost;
 
 impl Host for SelectHost {
@@ -82,12 +82,12 @@ fn engine() -> (Shared, ManualClock) {
     (Shared::new(start), ManualClock::new(now, Duration::from_secs(1_000_000)))
 }
 
-/// A replay of a file in lanes; a test decides which lane runs next.
+/// A replay of a file in lanes, on one thread: the test decides which lane runs next.
 struct Replay<'s> {
     lanes: Vec<Lane<'s, ManualClock>>,
     queues: Vec<VecDeque<Task<Batch>>>,
     waits: Vec<Option<Arc<Meeting<Batch>>>>,
-    /// Offsets and texts of errors, in no order.
+    /// The offsets and texts of errors, in no particular order.
     errors: Vec<(u64, String)>,
 }
 
@@ -119,7 +119,7 @@ impl<'s> Replay<'s> {
         });
     }
 
-    /// Runs the next task of a lane, unless the lane waits for other lanes or has no task.
+    /// Runs the next task of a lane, unless the lane waits for other lanes or has no task left.
     fn step(&mut self, shared: &Shared, number: usize) {
         if self.waits[number].take_if(|meeting| meeting.is_over()).is_none() && self.waits[number].is_some() {
             return;
@@ -140,7 +140,8 @@ impl<'s> Replay<'s> {
     }
 }
 
-/// Splits a batch at random ends of units, which are the places where a batch of a file can end.
+/// Splits a batch of commands at the ends of random units (single commands or transactions). A
+/// batch of a file can end only there.
 fn pieces(batch: &Batch, rng: &mut Rng) -> Vec<std::ops::Range<usize>> {
     let mut pieces: Vec<std::ops::Range<usize>> = Vec::new();
     let mut units_left = 0;
@@ -157,7 +158,8 @@ fn pieces(batch: &Batch, rng: &mut Rng) -> Vec<std::ops::Range<usize>> {
     pieces
 }
 
-/// Returns the data after a replay in `lanes` lanes, scheduled at random, and the errors.
+/// Replays `file` in `lanes` lanes, of which a random one runs next. Returns the resulting data and
+/// the errors.
 fn replay(file: &[u8], lanes: usize, rng: &mut Rng) -> (Contents, Vec<(u64, String)>) {
     let (shared, clock) = engine();
     clock.advance(Duration::from_secs(500_000));
@@ -189,7 +191,8 @@ fn replay(file: &[u8], lanes: usize, rng: &mut Rng) -> (Contents, Vec<(u64, Stri
     (of_keyspace(&shared.keyspace), errors)
 }
 
-/// Replays like [`replay`], with each lane on its own thread.
+/// Replays `file` like [`replay`], but with each lane on its own thread. Returns the resulting
+/// data.
 fn replay_on_threads(file: &[u8], lanes: usize) -> Contents {
     let (shared, clock) = engine();
     clock.advance(Duration::from_secs(500_000));
@@ -249,7 +252,7 @@ fn words(line: &str) -> Words {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A generator of random commands in text form, also with expiry times and several databases.
+/// A generator of random commands as text. They include expiry times and several databases.
 struct Commands<'s> {
     shared: &'s Shared,
     grammar: Grammar,
@@ -291,7 +294,7 @@ impl Commands<'_> {
     }
 }
 
-/// Returns the command of a request that a router accepts.
+/// Returns the command of a request that the router of a replay accepts; `None` for other requests.
 fn command(shared: &Shared, args: &Args<'_>) -> Option<&'static Registered> {
     let found = shared.table.find(args.get(0))?;
     let is_container = !found.subcommands.is_empty() && args.len() > 1;
@@ -299,7 +302,7 @@ fn command(shared: &Shared, args: &Args<'_>) -> Option<&'static Registered> {
     registered.command.accepts(args.len()).then_some(registered)
 }
 
-/// Generates a file of random commands, some of them in transactions.
+/// Generates an append-only file of random commands, some of them in transactions.
 fn file(seed: u64) -> Vec<u8> {
     let (shared, _) = engine();
     let rng = &mut Rng::new(seed);
@@ -363,7 +366,8 @@ impl LogReader for Kept {
     }
 }
 
-/// Returns the data of an engine after random requests, while time advances, and its change log.
+/// Runs random requests on an engine while time advances. Returns its data and the bytes of its
+/// change log.
 fn logged(seed: u64) -> (Contents, Vec<u8>) {
     let (shared, clock) = engine();
     let rng = &mut Rng::new(seed);
@@ -424,7 +428,7 @@ fn a_replayed_change_log_is_the_keyspace_it_is_of() {
     }
 }
 
-/// Returns the strings after a replay of these lines, and the errors.
+/// Replays the commands in `lines`. Returns the resulting strings and the errors.
 fn check(lines: &str) -> (Vec<String>, Vec<String>) {
     let mut file = Vec::new();
     lines.lines().for_each(|line| encode(&mut file, &words(line)));

@@ -1,5 +1,5 @@
-//! The records for replicas: the same commands, in the same frames, as the stream that a real Redis
-//! sends to its replicas.
+//! The records for replicas: the commands, and the transactions around them, are those of the
+//! stream that a real Redis sends to its replicas.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,10 +13,11 @@ use crate::append_only::{folder, start_in};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The word that ends the compared part of a stream.
+/// The word in the command that ends the compared part of a stream.
 const END: &str = "the-end";
 
-/// Runs commands that go to one target, to both or to none, alone and in transactions.
+/// Runs commands that are recorded for the append-only file, for replicas, for both or for neither,
+/// alone and in transactions.
 fn run(client: &mut Client) {
     let script = "redis.call('SELECT', ARGV[1]) \
                   for i, name in ipairs(KEYS) do redis.set_repl(redis[name]) redis.call('INCR', name) end";
@@ -67,7 +68,7 @@ fn run(client: &mut Client) {
     }
 }
 
-/// Returns the commands of a stream up to the last one, a line each.
+/// Returns the commands of a stream up to the one with [`END`], one per line.
 fn lines(stream: &[u8]) -> Vec<String> {
     let (mut at, mut lines) = (0, Vec::new());
     while let Some((request, len_bytes)) = decode(&stream[at..]).expect("requests") {
@@ -81,8 +82,8 @@ fn lines(stream: &[u8]) -> Vec<String> {
     without_empty_transactions(lines)
 }
 
-/// Removes MULTI and EXEC without a command between them. Redis sends them to a target that gets no
-/// command of a unit; this server does not.
+/// Removes MULTI and EXEC without a command between them. If no command of a transaction is for
+/// replicas, Redis sends them an empty transaction; this server sends nothing.
 fn without_empty_transactions(lines: Vec<String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     for line in lines {
@@ -95,7 +96,8 @@ fn without_empty_transactions(lines: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// Returns the commands of a stream as [`lines`] does, with their database instead of SELECT.
+/// Returns the commands of a stream as [`lines`] does. Each has its database in front, so SELECT is
+/// left out.
 fn effects(stream: &[u8]) -> Vec<String> {
     let (mut selected, mut effects) = (String::new(), Vec::new());
     for line in lines(stream) {
@@ -114,7 +116,7 @@ fn is_older(client: &mut Client) -> bool {
     ["7.0.", "6."].iter().any(|version| info.contains(&format!("redis_version:{version}")))
 }
 
-/// Connects to a server as a replica and skips the snapshot.
+/// Connects to a server as a replica, and reads the snapshot without keeping it.
 fn follow(server: &ServerProcess) -> TcpStream {
     let mut link = TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
     link.set_read_timeout(Some(DEADLINE)).expect("it is a socket");
@@ -151,7 +153,7 @@ fn read_to_the_end(mut link: TcpStream) -> Vec<u8> {
     stream
 }
 
-/// Returns the stream if its last command is complete.
+/// Checks that a stream ends with a complete command; returns `None` if it does not.
 fn decode_all(stream: &[u8]) -> Option<()> {
     let mut at = 0;
     while at < stream.len() {

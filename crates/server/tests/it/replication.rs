@@ -28,7 +28,7 @@ mod state;
 mod transports;
 mod waits;
 
-/// The options of all primaries.
+/// The options with which all primaries start.
 const OPTIONS: &[&str] = &[
     "--save",
     "",
@@ -57,7 +57,7 @@ impl Primary {
         Self::start_on(free_port().expect("a port is free"), options)
     }
 
-    /// Starts a primary on a given port.
+    /// Starts a primary on the port `port`.
     fn start_on(port: u16, options: &[&str]) -> Self {
         let line: Vec<OsString> = match std::env::var("SAKER_PRIMARY") {
             Ok(line) => line.split_whitespace().map(OsString::from).collect(),
@@ -87,13 +87,14 @@ impl Primary {
         self.process.connect()
     }
 
-    /// Returns the version that the primary states.
+    /// Returns the version that the primary states in INFO.
     fn version(&self) -> PeerVersion {
         PeerVersion::of(&mut self.connect()).expect("it states its version")
     }
 
-    /// Chooses files that a Redis before 7.2 reads: it does not tell its version in its handshake.
-    /// A real Redis 8 as the primary must send the snapshot on the link of the stream.
+    /// Configures the primary so that its snapshots can be read by a Redis before 7.2, which does
+    /// not state its version in its handshake. A real Redis 8 as the primary must send the snapshot
+    /// on the link of the stream.
     fn suit(&self, peer_version: &str) {
         self.connect().command(&["CONFIG", "SET", "repl-rdb-channel", "no"]);
         let rdb = match peer_version.split('.').collect::<Vec<_>>()[..] {
@@ -124,7 +125,7 @@ fn replica_of(primary: &Primary, options: &[&str]) -> Replica {
     replica
 }
 
-/// Returns true if there is no peer, after a note.
+/// Prints a note and returns true if no peer is available.
 pub(crate) fn is_without_peer() -> bool {
     if !peer::is_available() {
         eprintln!("no redis-server on the PATH and no SAKER_PEER: nothing follows");
@@ -146,7 +147,7 @@ pub(crate) fn seed() -> u64 {
     given.map_or(1, |text| text.parse().expect("PROPTEST_RNG_SEED is a number"))
 }
 
-/// Writes values of every type and encoding to some databases. Returns their number.
+/// Writes values of every type and encoding to some databases. Returns the number of values.
 pub(crate) fn fill(client: &mut Client, seed: u64, count: usize) {
     let mut rng = Rng::new(seed);
     for db in ["0", "1", "9"] {
@@ -162,19 +163,19 @@ pub(crate) fn fill(client: &mut Client, seed: u64, count: usize) {
     run(client, &["SELECT", "0"]);
 }
 
-/// Returns the number of replicas that the primary counts.
+/// Returns the number of replicas that INFO of the primary shows.
 fn replicas(client: &mut Client) -> u64 {
     let text = info(client, "replication");
     let line = text.lines().find_map(|line| line.strip_prefix("connected_slaves:"));
     line.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// Returns true if a server of this version has fields that expire.
+/// Returns true if a server of this version has hash fields that expire.
 pub(crate) fn has_field_expiry(version: PeerVersion) -> bool {
     version.knows(commands::record::forms::KnownSince::FIELD_EXPIRY)
 }
 
-/// Removes the expiry of all fields of the hashes of [`fill`].
+/// Removes the expiry of all fields in the hashes that [`fill`] creates.
 pub(crate) fn persist_fields(client: &mut Client) {
     for db in ["0", "1", "9"] {
         run(client, &["SELECT", db]);

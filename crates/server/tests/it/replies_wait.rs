@@ -15,7 +15,7 @@ use crate::support::{IO_THREADS, connect, connect_on, info, on_each_back_end, sp
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The connection that attaches the reader and controls it.
+/// The connection that attaches a reader of the change log and controls it.
 struct Reader(Client);
 
 impl Reader {
@@ -33,7 +33,7 @@ impl Reader {
         self.debug("CONFIRM");
     }
 
-    /// Waits until INFO shows this number.
+    /// Waits until INFO shows `number` in the field `field`.
     fn wait_for(&mut self, field: &str, number: u64) {
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -45,7 +45,8 @@ impl Reader {
         }
     }
 
-    /// Waits until `replies` parts of output are held back. A connection may have several parts.
+    /// Waits until INFO shows that `replies` parts of output are held back. A connection may have
+    /// several parts.
     fn wait_for_waiting(&mut self, replies: u64) {
         self.wait_for("change_log_waiting_replies", replies);
     }
@@ -325,8 +326,8 @@ fn waiting_output_counts_for_the_output_limit() {
     });
 }
 
-/// Checks that a client whose waiting output exceeds the limit of unsent output continues after
-/// it is sent.
+/// Checks a client whose held-back output exceeds the limit of unsent output: its requests continue
+/// after the output is sent.
 #[test]
 fn a_client_with_much_waiting_output_goes_on_after_it() {
     on_each_back_end(|server| {
@@ -358,8 +359,8 @@ fn a_client_with_much_waiting_output_goes_on_after_it() {
     });
 }
 
-/// Checks writes while a pipe without a reader blocks the merging thread. The other thread
-/// continues until its part of the log is full, and still serves reads then.
+/// Checks writes while a pipe without a reader blocks the thread that merges the change log. The
+/// other thread runs writes until its buffer of the log is full, and then still serves reads.
 #[test]
 fn writes_wait_for_room_in_the_log_and_go_on_when_there_is() {
     on_each_back_end(|server| {
@@ -398,7 +399,7 @@ fn writes_wait_for_room_in_the_log_and_go_on_when_there_is() {
     });
 }
 
-/// Reads up to `end`; returns the number of bytes.
+/// Reads the pipe up to the bytes `end`; returns the number of bytes read.
 fn drain(mut pipe: File, end: &[u8]) -> usize {
     let (mut got, mut chunk) = (Vec::new(), vec![0; 1 << 16]);
     while !got.ends_with(end) {

@@ -1,5 +1,5 @@
-//! Requests as clients may send them: cut anywhere, pipelined, inline, from many connections at
-//! once, over TCP and a Unix socket.
+//! Requests as clients may send them: split at any byte, pipelined, inline, from many connections
+//! at once, over TCP and a Unix socket.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! Memory that goes back to the system while nobody sends a request.
+//! Memory that the server returns to the system while no client sends a request.
 
 use std::fs;
 
@@ -8,11 +8,11 @@ use crate::support::{as_process_on_each_back_end, happens, info};
 
 const MIB: usize = 1 << 20;
 
-/// The memory that may stay when the data is gone, in bytes: the free parts of pages of each size
-/// class and thread, and buffers.
+/// Maximum memory that stays resident when the data is gone, in bytes: the free parts of pages of
+/// each size class and thread, and buffers.
 const LEFT_BYTES_MAX: usize = 24 * MIB;
 
-/// Returns the resident memory of a server, in bytes. The server is not asked.
+/// Returns the resident memory of a server, in bytes, without a request to the server.
 fn resident_bytes(server: &ServerProcess) -> usize {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a field of Linux");
@@ -25,8 +25,8 @@ fn run(client: &mut Client, words: &[&str]) {
     assert!(!matches!(reply, Value::Error(_)), "{words:?}: {reply}");
 }
 
-/// Checks that a server returns memory without a request after `empty`. `fill` takes at least
-/// `filled_bytes`.
+/// Checks that a server returns memory to the system after `empty`, without a further request.
+/// `fill` takes at least `filled_bytes`.
 fn check(filled_bytes: usize, fill: impl Fn(&mut Client), empty: impl Fn(&mut Client)) {
     as_process_on_each_back_end(|server| {
         let mut client = server.connect();

@@ -1,5 +1,5 @@
-//! `--restore-until` and `aof-history-ttl`: data restored to a time, and the files kept or
-//! removed.
+//! `--restore-until` and `aof-history-ttl`: data that is restored to a time, and files that are
+//! kept or removed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
 }
 
-/// Waits until a new second begins; returns the Unix time of the second that has ended.
+/// Waits until a new second begins; returns the Unix time of the second that has just ended.
 fn await_next_second() -> u64 {
     let before = now_s();
     while now_s() == before {
@@ -54,7 +54,7 @@ fn keys(server: &ServerProcess) -> Vec<String> {
     keys
 }
 
-/// Returns the contents of the manifest and of the files that it names.
+/// Returns the contents of the manifest and of the files that it names, by their names.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let text = manifest(folder);
     let names = text.lines().filter_map(|line| line.split(' ').nth(1));
@@ -137,7 +137,8 @@ fn a_flushall_is_undone_whatever_was_rewritten_and_killed_meanwhile() {
     assert_eq!(keys(&server), ["c", "d"]);
 }
 
-/// Creates files with times from 1000 to 1030, and a known state at each time.
+/// Creates append-only files with timestamps from 1000 to 1030, in which the state at each time is
+/// known.
 fn lay_out_times(folder: &Path) {
     let at = |time_s: u64, lines: &[&[&str]]| {
         let select: &[&[&str]] = &[&["SELECT", "0"]];
@@ -217,7 +218,8 @@ fn a_time_that_cannot_be_reached_is_refused_and_nothing_changes() {
     assert!(log.contains("appendonly.aof.1.incr.aof is needed"), "{log}");
 }
 
-/// Returns the time that the log names for a `--restore-until` that undoes the restore.
+/// Returns the time that the server's log names for a further `--restore-until` that would undo the
+/// restore.
 fn undo_of(server: &ServerProcess) -> String {
     server.wait_for_log("Start without --restore-until from now on");
     let log = server.log();

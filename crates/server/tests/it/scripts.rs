@@ -1,4 +1,4 @@
-//! Every script of tests/cmd, on RESP2 and RESP3, with each I/O backend.
+//! Every script of tests/cmd, with RESP2 and RESP3 and with each I/O backend.
 
 use std::path::Path;
 

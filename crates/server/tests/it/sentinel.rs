@@ -25,17 +25,17 @@ mod logins;
 mod writers;
 
 /// Maximum time until a condition becomes true. It is long: on a loaded machine, a Sentinel does
-/// nothing for 30 seconds after a pause of its own, and elections take several rounds.
+/// nothing for 30 seconds after it was paused itself, and elections take several rounds.
 const WITHIN: Duration = Duration::from_secs(240);
 
 /// Pause between two checks of a condition.
 const POLL: Duration = Duration::from_millis(20);
 
-/// A configuration line for the Sentinels of tests that stop no server. With it, a Sentinel does
-/// not take a slow server for a lost one.
+/// A configuration line for the Sentinels of tests that stop no server. With this line, a Sentinel
+/// does not declare a slow server down.
 const PATIENT: &str = "sentinel down-after-milliseconds main 600000";
 
-/// Returns true if the condition becomes true in time.
+/// Returns true if `is_so` returns true within [`WITHIN`].
 fn happens(mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + WITHIN;
     while !is_so() {
@@ -47,24 +47,25 @@ fn happens(mut is_so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// The name of the watched primary.
+/// The name of the primary in the configuration of the Sentinels.
 const NAME: &str = "main";
 
-/// The number of servers, and that of Sentinels.
+/// The number of servers, and also the number of Sentinels.
 const COUNT: usize = 3;
 
 /// The settings of a set of servers and Sentinels.
 #[derive(Clone, Debug, Default)]
 struct Settings {
-    /// Lines in the files of all servers.
+    /// Lines in the configuration files of all servers.
     servers: String,
-    /// A line in the file of each server.
+    /// One line for the configuration file of each server.
     each: [String; COUNT],
-    /// Lines in the files of the Sentinels, after that which names the primary.
+    /// Lines in the configuration files of the Sentinels, after the line that names the primary.
     sentinels: String,
-    /// The words behind AUTH for connections of the test; empty for none.
+    /// The words after AUTH for connections of the test; empty for no login.
     login: Vec<&'static str>,
-    /// The ports for TLS, which the Sentinels watch in place of the plain ones.
+    /// The TLS ports of the servers, which the Sentinels watch in place of the plain ports; `None`
+    /// without TLS.
     tls_ports: Option<[u16; COUNT]>,
     /// True if the servers have no configuration files, only options.
     has_no_files: bool,
@@ -72,10 +73,10 @@ struct Settings {
 
 /// Three servers, of which the first one starts as the primary, and their Sentinels.
 struct Watched {
-    /// The folders of the servers, which survive their processes.
+    /// The folder with the files of the servers, which stay when a process ends.
     folder: TempDir,
     ports: [u16; COUNT],
-    /// The running servers.
+    /// The running servers; `None` for a server that was killed.
     servers: [Option<ServerProcess>; COUNT],
     sentinels: Vec<ServerProcess>,
     settings: Settings,
@@ -110,7 +111,8 @@ impl Watched {
         set
     }
 
-    /// Starts a Sentinel. It learns of the replicas and of other Sentinels from the servers.
+    /// Starts Sentinel `number`. It finds the replicas and the other Sentinels with the help of the
+    /// servers.
     fn start_sentinel(&mut self, number: usize) {
         let file = self.folder.path().join(format!("sentinel{number}"));
         let (port, more) = (self.watched_ports()[0], &self.settings.sentinels);
@@ -130,17 +132,17 @@ impl Watched {
         self.sentinels.push(sentinel);
     }
 
-    /// Returns the ports of the servers that the Sentinels know.
+    /// Returns the ports of the servers that the Sentinels watch.
     fn watched_ports(&self) -> [u16; COUNT] {
         self.settings.tls_ports.unwrap_or(self.ports)
     }
 
-    /// Returns the configuration file of a server.
+    /// Returns the path of the configuration file of server `at`.
     fn file(&self, at: usize) -> PathBuf {
         self.folder.path().join(at.to_string()).join("conf")
     }
 
-    /// Starts a server with its file, or with the options in it.
+    /// Starts server `at` again, with its configuration file or with the options in it.
     fn restart(&mut self, at: usize) {
         let mut line: Vec<OsString> = vec![BINARY.into()];
         let mut options = vec!["--io-threads".to_owned(), "2".to_owned()];
@@ -159,7 +161,7 @@ impl Watched {
         self.servers[at] = Some(server);
     }
 
-    /// Kills a server, as the kernel does when memory is short.
+    /// Kills server `at`, as the kernel does when memory is short.
     fn kill(&mut self, at: usize) {
         self.servers[at] = None;
     }
@@ -168,18 +170,18 @@ impl Watched {
         self.servers[at].as_ref().expect("the server runs")
     }
 
-    /// Stops a server, or lets it continue.
+    /// Sends a signal that stops server `at`, or lets it continue.
     fn signal(&self, at: usize, what: Signal) {
         signal(self.server(at), what);
     }
 
-    /// Connects to a server that runs, and logs in.
+    /// Connects to server `at`, which must run, and logs in.
     fn connect(&self, at: usize) -> Client {
         log_in(self.server(at).connect(), &self.settings.login)
     }
 
-    /// Returns a field of INFO replication; empty if the server does not run, or a Sentinel closes
-    /// the connection meanwhile.
+    /// Returns a field of INFO replication. Returns an empty text if the server does not run or
+    /// closes the connection, as a Sentinel may request.
     fn field(&self, at: usize, name: &str) -> String {
         let Some(server) = &self.servers[at] else { return String::new() };
         let mut client = server.connect();
@@ -191,24 +193,25 @@ impl Watched {
         value.unwrap_or_default().to_owned()
     }
 
-    /// Returns true if a server is a replica of another one, and in sync.
+    /// Returns true if server `at` is a replica of server `primary`, and its link is up.
     fn follows(&self, at: usize, primary: usize) -> bool {
         self.field(at, "master_port") == self.watched_ports()[primary].to_string()
             && self.field(at, "master_link_status") == "up"
     }
 
-    /// Returns the number of the primary that a Sentinel names.
+    /// Returns the index of the server that Sentinel `sentinel` names as the primary.
     fn primary_of(&self, sentinel: usize) -> usize {
         let port = named_by(self.sentinels[sentinel].port());
         self.watched_ports().iter().position(|&known| known == port).expect("a known port")
     }
 
-    /// Returns the number of the primary that the first Sentinel names.
+    /// Returns the index of the server that the first Sentinel names as the primary.
     fn primary(&self) -> usize {
         self.primary_of(0)
     }
 
-    /// Waits until the Sentinels know all servers and each other, and find the primary well.
+    /// Waits until all Sentinels know all servers and each other, and consider the primary to be
+    /// up.
     fn wait_until_watched(&self) {
         let knows_all = |sentinel: &ServerProcess| {
             let state = master(sentinel);
@@ -218,7 +221,8 @@ impl Watched {
         assert!(happens(|| self.sentinels.iter().all(knows_all)), "not discovered: {}", self.state());
     }
 
-    /// Waits until all Sentinels name another primary than `old`, and it says the same. Returns it.
+    /// Waits until all Sentinels name another primary than `old` and this server has the role of a
+    /// primary. Returns its index.
     fn wait_for_other(&self, old: usize) -> usize {
         let is_replaced = happens(|| {
             let new = self.primary();
@@ -230,7 +234,8 @@ impl Watched {
         self.primary()
     }
 
-    /// Waits until two replicas follow the primary that the Sentinels name, and have its data.
+    /// Waits until two replicas follow the primary that the Sentinels name, and have its offset and
+    /// its data.
     fn wait_until_equal(&self) {
         let is_equal = happens(|| {
             let primary = self.primary();
@@ -248,7 +253,7 @@ impl Watched {
         assert!(is_equal, "the servers differ: {}", self.state());
     }
 
-    /// Returns the last lines that servers and Sentinels have printed.
+    /// Returns the last log lines of all servers and Sentinels, for messages.
     fn state(&self) -> String {
         let processes = self.servers.iter().flatten().chain(&self.sentinels);
         let last = |log: String| {
@@ -258,14 +263,14 @@ impl Watched {
         processes.map(|process| format!("\n--- {}\n{}", process.port(), last(process.log()))).collect()
     }
 
-    /// Lets a Sentinel replace the primary `old`, as soon as it knows a replica that is good
-    /// enough. Asks again until it has done so: on a loaded machine, a Sentinel gives up a failover
-    /// whose steps take too long. Returns the new primary.
+    /// Requests that the first Sentinel replaces the primary `old`, until another server is the
+    /// primary. A request may fail: no replica may be good enough yet, and a Sentinel on a loaded
+    /// machine gives up a slow failover. Returns the index of the new primary.
     fn fail_over_from(&self, old: usize) -> usize {
         self.fail_over_with(old, &[])
     }
 
-    /// Does the same as [`Self::fail_over_from`], with further words of the request.
+    /// Does the work of [`Self::fail_over_from`], with the additional words `words` in the request.
     fn fail_over_with(&self, old: usize, words: &[&str]) -> usize {
         let mut sentinel = self.sentinels[0].connect();
         let is_replaced = happens(|| {
@@ -289,7 +294,7 @@ impl Watched {
         assert!(is_following, "not all servers follow: {}", self.state());
     }
 
-    /// Waits until a server follows the primary that the Sentinels name.
+    /// Waits until server `at` follows the primary that the Sentinels name.
     fn wait_until_follows(&self, at: usize) {
         let is_following = happens(|| {
             let primary = self.primary();
@@ -298,8 +303,8 @@ impl Watched {
         assert!(is_following, "server {at} does not follow: {}", self.state());
     }
 
-    /// Returns the number of failovers that the Sentinels have begun until the last one that took
-    /// effect. On a loaded machine, they begin some again.
+    /// Returns the number of failovers that the Sentinels have begun, up to the last one that took
+    /// effect. On a loaded machine, they begin some failovers again.
     fn times_replaced(&self) -> String {
         let state = master(&self.sentinels[0]);
         let epoch = state.into_iter().find(|(name, _)| name == "config-epoch");
@@ -307,10 +312,10 @@ impl Watched {
     }
 }
 
-/// Number of lines of each log in messages.
+/// Number of log lines of each process in messages of failures.
 const LOG_LINES: usize = 60;
 
-/// Logs in with the words behind AUTH.
+/// Logs a client in with the words after AUTH, unless there are none.
 fn log_in(mut client: Client, words: &[&str]) -> Client {
     if !words.is_empty() {
         run(&mut client, &[&["AUTH"], words].concat());
@@ -318,14 +323,14 @@ fn log_in(mut client: Client, words: &[&str]) -> Client {
     client
 }
 
-/// Returns the port of the primary that the Sentinel at a port names.
+/// Returns the port of the primary, as the Sentinel at the port `sentinel` names it.
 fn named_by(sentinel: u16) -> u16 {
     let reply = Client::to_port(sentinel).command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
     let Value::Array(words) = &reply else { panic!("{reply}") };
     text(&words[1]).parse().expect("a port")
 }
 
-/// Returns the state of the primary as a Sentinel sees it: names and values.
+/// Returns the fields of the primary's state in a Sentinel, as pairs of name and value.
 fn master(sentinel: &ServerProcess) -> Vec<(String, String)> {
     let reply = sentinel.connect().command(&["SENTINEL", "MASTER", NAME]);
     let Value::Array(words) = &reply else { panic!("{reply}") };

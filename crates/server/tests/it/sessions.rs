@@ -58,7 +58,7 @@ impl Stage {
         })
     }
 
-    /// Waits until the client's line in CLIENT LIST satisfies `is_so`.
+    /// Waits until `is_so` returns true for the client's line in CLIENT LIST.
     fn await_client(&mut self, id: &str, is_so: impl Fn(&str) -> bool) {
         let begun = Instant::now();
         loop {
@@ -71,7 +71,7 @@ impl Stage {
         }
     }
 
-    /// Runs the step of a line; returns the reply if it reads one.
+    /// Runs the step in a line of a scene; returns the reply if the step reads one.
     fn play(&mut self, line: &str) -> Option<String> {
         let name_len = line.find(|letter: char| !letter.is_alphanumeric()).expect("a line has a verb");
         let (name, rest) = line.split_at(name_len);
@@ -116,7 +116,7 @@ impl Stage {
     }
 }
 
-/// Plays the scenes of a file; returns the file with the received replies.
+/// Plays the scenes of a file; returns the text of the file with the received replies.
 fn play_all(address: &Address, script: &str) -> String {
     let mut played = String::new();
     let mut stage = None;
@@ -136,7 +136,7 @@ fn play_all(address: &Address, script: &str) -> String {
     played
 }
 
-/// The file of the scenes with other replies in Redis.
+/// The file of scenes whose replies differ from those of Redis.
 const OWN: &str = "own.txt";
 
 fn files() -> Vec<PathBuf> {
@@ -147,12 +147,13 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// Returns the files with the same replies in Redis.
+/// Returns the files of scenes whose replies are those of Redis.
 fn shared_files() -> Vec<PathBuf> {
     files().into_iter().filter(|file| file.file_name().is_some_and(|name| name != OWN)).collect()
 }
 
-/// Plays files on a server and compares the replies.
+/// Plays files on the server at `address` and compares the replies. `what` names the server in
+/// messages.
 fn check(address: &Address, files: &[PathBuf], what: &str) {
     for file in files {
         let script = std::fs::read_to_string(file).expect("a text");

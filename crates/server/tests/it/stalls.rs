@@ -8,17 +8,17 @@ use testkit::{Client, ServerProcess, Value};
 
 use crate::support::{as_process_on_each_back_end, info};
 
-/// Number of elements of a value: freeing all of them at once takes tens of milliseconds.
+/// Number of elements of a value. Freeing all of them at once takes tens of milliseconds.
 const ELEMENTS: usize = 100_000;
-/// Maximum wait of a client. It is far more than any single step, because the machine may be busy
-/// with other tests. It is short enough to detect work proportional to such a value that repeats
-/// often.
+/// Maximum time for which a client waits for a reply. It is far more than any single step, because
+/// the machine may be busy with other tests. It is short enough to detect repeated work in
+/// proportion to the size of the value.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// Number of attempts, of which the best counts: a busy machine delays any client, a real stall
-/// each time.
+/// Number of attempts, of which the fastest counts. A busy machine delays some attempts, a real
+/// stall delays each.
 const TRIES: usize = 2;
 
-/// Commands that remove the value of `big`.
+/// Groups of commands, each of which removes the value of `big`.
 const WAYS: &[&[&[&str]]] = &[
     &[&["DEL", "big"]],
     &[&["UNLINK", "big"]],
@@ -47,8 +47,8 @@ fn fill(client: &mut Client, kind: &str) {
     }
 }
 
-/// A guard that stops the reader when it is dropped, even if `work` panics: the scope waits for the
-/// reader.
+/// A guard that stops the reader when it is dropped, even if `work` panics. The scope waits for the
+/// reader's end.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -57,7 +57,8 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Returns the longest wait of a client that reads one key while `work` runs.
+/// Returns the longest time for which a client waits that reads one key again and again while
+/// `work` runs.
 fn longest_wait(server: &ServerProcess, work: impl FnOnce()) -> Duration {
     let (stop, longest_ns) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut reader = server.connect();

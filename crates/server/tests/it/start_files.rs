@@ -1,4 +1,5 @@
-//! Starts with files that are not loaded: none is overwritten, truncated or removed.
+//! Starts with files that the server does not load: it overwrites, truncates and removes none of
+//! them.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +38,7 @@ fn refused(folder: &Path, options: &[&str]) -> String {
     }
 }
 
-/// Creates a folder with append-only files that hold three keys.
+/// Creates a folder with append-only files that contain three keys.
 fn with_files() -> tempfile::TempDir {
     let folder = folder();
     let server = start_in(folder.path(), &[ON, &["--appendfsync", "always"]].concat());
@@ -137,7 +138,7 @@ fn issue_33_history_that_a_crash_left_is_removed() {
     assert_eq!(server.connect().command(&["DBSIZE"]).to_string(), "(integer) 3");
 }
 
-/// Writes a snapshot with these keys to `file`, by a separate server.
+/// Writes a snapshot with these keys to `file`, with the help of another server.
 fn make_snapshot(file: &Path, keys: &[&str]) {
     let folder = folder();
     let server = start_in(folder.path(), &[]);

@@ -1,5 +1,5 @@
-//! Starts with data files in random combinations of states: every byte that a server did not load
-//! is still there after it has started, saved, rewritten and ended.
+//! Starts with data files in random combinations of states. Every byte that a server did not load
+//! must still exist after the server has started, saved, rewritten and ended.
 //!
 //! `SAKER_STARTS=20000` sets another number of combinations, `SAKER_STARTS_SEED` another seed.
 
@@ -21,7 +21,7 @@ const FOREIGN: &[u8] = b"the only copy of something else\n";
 const MANIFEST: &str = "appendonlydir/appendonly.aof.manifest";
 const BASE: &str = "appendonlydir/appendonly.aof.1.base.rdb";
 const INCR: &str = "appendonlydir/appendonly.aof.1.incr.aof";
-/// A file that only a manifest with history names.
+/// A file that only a manifest with history names: a rewrite has replaced the file.
 const HISTORY: &str = "appendonlydir/appendonly.aof.9.incr.aof";
 /// A file of the folder that no manifest names.
 const UNNAMED: &str = "appendonlydir/appendonly.aof.2.base.rdb";
@@ -37,13 +37,13 @@ enum State {
     Empty,
     /// Bytes that are not in the format of the file.
     Foreign,
-    /// A directory with the name of the file.
+    /// A folder with the name of the file.
     Directory,
     /// A valid file whose end is missing.
     Torn,
-    /// A valid file, changed before the other files.
+    /// A valid file that was changed before the other files.
     Older,
-    /// A valid file, changed after the other files.
+    /// A valid file that was changed after the other files.
     Newer,
 }
 
@@ -55,7 +55,7 @@ impl State {
 
 use State::{Directory, Empty, Foreign, Missing, Newer, Older, Torn};
 
-/// The files, each with the states in which it is tested.
+/// The names of the files, each with the states in which it is tested.
 const FILES: &[(&str, &[State])] = &[
     (SNAPSHOT, &[Missing, Empty, Foreign, Directory, Torn, Older, Newer]),
     (MANIFEST, &[Missing, Empty, Foreign, Directory, Older, Newer, Older, Newer]),
@@ -67,7 +67,7 @@ const FILES: &[(&str, &[State])] = &[
     (UNFINISHED, &[Missing, Foreign]),
 ];
 
-/// Creates the valid contents of each file. Each holds one key, which has the file's name.
+/// Creates the valid contents of each file. Each contains one key, whose name is that of the file.
 fn good_files() -> BTreeMap<&'static str, Vec<u8>> {
     let folder = folder();
     let server = start_in(folder.path(), &[ON, &["--appendfsync", "always"]].concat());
@@ -122,13 +122,14 @@ impl Case {
         out
     }
 
-    /// Returns the age of the newest of these files, in seconds; `None` if there is none.
+    /// Returns the age of the newest of the files `names`, in seconds; `None` if none of them
+    /// exists.
     fn age_s(&self, names: &[&str]) -> Option<u64> {
         let states = names.iter().map(|name| self.state(name)).filter(|state| *state != Missing);
         states.map(State::age_s).min()
     }
 
-    /// Puts the files into `folder`.
+    /// Writes the files of this combination into `folder`; `good` has their valid contents.
     fn lay_out(&self, folder: &Path, good: &BTreeMap<&'static str, Vec<u8>>) {
         fs::create_dir(files_of(folder)).expect("a new folder");
         let now = SystemTime::now() - Duration::from_secs(86_400);
@@ -158,7 +159,7 @@ impl Case {
     }
 }
 
-/// Returns all files below `folder` with their bytes.
+/// Returns all files within `folder`, also in its subfolders, with their bytes.
 fn all_files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).expect("it is there") {
@@ -173,7 +174,7 @@ fn all_files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Starts a server, and returns it with the keys it has loaded; `None` if it refuses to start.
+/// Starts a server, and returns it with the keys that it has loaded; `None` if it refuses to start.
 fn start(folder: &Path, case: &Case) -> Option<(ServerProcess, BTreeSet<String>)> {
     let mut options = vec!["--dir", folder.to_str().expect("a name of text"), "--save", ""];
     options.extend(["--io-threads", "1", "--appendfsync", "no"]);
@@ -192,7 +193,7 @@ fn start(folder: &Path, case: &Case) -> Option<(ServerProcess, BTreeSet<String>)
     }
 }
 
-/// Saves a snapshot and rewrites the append-only file, where the files permit it.
+/// Saves a snapshot and rewrites the append-only file, as far as the files permit it.
 fn write_all(server: &ServerProcess, case: &Case) {
     let mut client = server.connect();
     ok(&mut client, &["SET", "new", "value"]);
@@ -215,7 +216,7 @@ fn write_all(server: &ServerProcess, case: &Case) {
     let _ = client.command(&["SAVE"]);
 }
 
-/// Returns the problems of one combination.
+/// Runs one combination and returns its problems, such as lost bytes; empty if there are none.
 fn check(case: &Case, good: &BTreeMap<&'static str, Vec<u8>>) -> Vec<String> {
     let folder = folder();
     case.lay_out(folder.path(), good);

@@ -14,7 +14,8 @@ use crate::support::{connect, on_each_back_end_with};
 /// ms.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// The current requests of each client, reported if one is stuck.
+/// The current requests of each client and the time at which they were sent. They are reported if a
+/// client is stuck.
 struct Watchdog(Vec<Mutex<(String, Instant)>>);
 
 impl Watchdog {
@@ -22,7 +23,8 @@ impl Watchdog {
         Self((0..clients).map(|_| Mutex::new((String::new(), Instant::now()))).collect())
     }
 
-    /// Sends requests at once and reads their replies.
+    /// Sends the requests `lines` of client `index` at once and reads their replies. Fails if a
+    /// reply takes longer than [`STUCK_AFTER`].
     fn ask(&self, index: usize, client: &mut Client, lines: &[String]) -> Vec<Value> {
         *self.0[index].lock().expect("no panic under it") = (lines.join("; "), Instant::now());
         let words: Vec<Vec<&str>> = lines.iter().map(|line| line.split(' ').collect()).collect();
@@ -31,7 +33,8 @@ impl Watchdog {
         replies.unwrap_or_else(|error| panic!("client {index}: {error}\n{}", self.state(&error)))
     }
 
-    /// Describes the requests of all clients and the state of the server's threads.
+    /// Describes the current requests of all clients and the state of the server's threads, after
+    /// `error`.
     fn state(&self, error: &ClientError) -> String {
         let mut state = format!("{error}\n");
         for (index, doing) in self.0.iter().enumerate() {
@@ -50,7 +53,8 @@ impl Watchdog {
     }
 }
 
-/// Runs `client` on `clients` threads, each with a connection that detects a missing reply.
+/// Runs `client` on `clients` threads, each with its own connection. A missing reply makes the test
+/// fail.
 fn together(server: &Server, clients: usize, client: impl Fn(usize, &mut Client, &Watchdog) + Sync) {
     let watchdog = Watchdog::new(clients);
     std::thread::scope(|scope| {
@@ -70,12 +74,12 @@ const START_BALANCE: i64 = 1_000;
 const TRANSFERS: usize = 1_500;
 const ROUNDS: usize = 1_500;
 
-/// Multiplies `count` by `SAKER_STRESS`, for example 20 for a longer run.
+/// Multiplies `count` by the number in `SAKER_STRESS`, for example 20 for a longer run.
 fn times(count: usize) -> usize {
     count * std::env::var("SAKER_STRESS").map_or(1, |times| times.parse().expect("a number"))
 }
 
-/// Returns the sum of the values in a reply.
+/// Returns the sum of the numbers in `replies`.
 fn sum(replies: &[Value]) -> i64 {
     let balance = |value: &Value| match value {
         Value::Bulk(digits) => stdx::number::parse_i64(digits).expect("a number"),
@@ -95,8 +99,8 @@ fn account(number: usize) -> String {
     format!("account:{number}")
 }
 
-/// Makes one transfer: with counters in a transaction, or with reads and writes of watched keys.
-/// Returns true if it was made.
+/// Tries one transfer between two accounts: with counters in a transaction, or with reads and
+/// writes of watched keys. Returns true if the transfer was made.
 fn transfer(index: usize, client: &mut Client, watchdog: &Watchdog, rng: &mut Rng) -> bool {
     let (from, to, amount) = (rng.below(ACCOUNTS), rng.below(ACCOUNTS), 1 + rng.below(50) as i64);
     if from == to {
@@ -122,8 +126,8 @@ fn transfer(index: usize, client: &mut Client, watchdog: &Watchdog, rng: &mut Rn
     !matches!(replies.last(), Some(Value::NullArray))
 }
 
-/// Checks that every reader always sees the same sum, by a command with many keys or by a
-/// transaction.
+/// Checks that every reader always sees the same sum of all accounts, by a command with many keys
+/// or by a transaction.
 fn the_sum_stays(server: &Server) {
     const WRITERS: usize = 4;
     const READERS: usize = 2;
@@ -160,8 +164,8 @@ fn the_sum_stays(server: &Server) {
     assert!(done > WRITERS * times(TRANSFERS) / 3, "{done} transfers were done: too few to show anything");
 }
 
-/// Forms of requests that take no lock, one, several in random order, or the gate. `k` is any
-/// key.
+/// Requests that take no lock, one lock, several locks in random order, or the gate. `k` stands for
+/// any key.
 const FORMS: &[&str] = &[
     "RPUSH k v",
     "RPUSH k v",
@@ -217,8 +221,8 @@ fn random_requests(rng: &mut Rng) -> Vec<String> {
     lines
 }
 
-/// Checks that every request gets its reply in time; otherwise the watchdog reports the waiting
-/// clients.
+/// Checks that every request gets its reply within [`STUCK_AFTER`]; otherwise the watchdog reports
+/// the requests of all clients.
 fn nobody_is_stuck(server: &Server) {
     const CLIENTS: usize = 8;
     together(server, CLIENTS, |index, client, watchdog| {

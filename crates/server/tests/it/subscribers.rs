@@ -1,5 +1,5 @@
-//! Subscribers under load: threads that do not take published messages, clients that do not read
-//! them, and subscriptions that end while other clients publish.
+//! Subscribers under load: I/O threads that do not take published messages from their queue,
+//! clients that do not read them, and subscriptions that end while other clients publish.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ use crate::support::{connect, on_each_back_end_with};
 /// Maximum time for background work to take effect.
 const SEEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Returns a text reply.
+/// Returns the text of a string reply.
 fn text(value: Value) -> String {
     let Value::Bulk(bytes) = value else { panic!("{value} is no text") };
     String::from_utf8(bytes).expect("text")
@@ -45,7 +45,7 @@ fn message(value: Value) -> (String, String) {
     (text(items.pop().expect("a channel")), payload)
 }
 
-/// Returns the number of calls of a command.
+/// Returns the number of calls of a command, as INFO commandstats shows it.
 fn calls(client: &mut Client, command: &str) -> u64 {
     let info = text(client.command(&["INFO", "commandstats"]));
     let start = format!("cmdstat_{command}:calls=");
@@ -53,7 +53,8 @@ fn calls(client: &mut Client, command: &str) -> u64 {
     line.map_or(0, |line| line.split(',').next().expect("a number").parse().expect("a number"))
 }
 
-/// Length of each message in bytes: four messages fill the queue of a thread, three do not.
+/// Length of each message in bytes. The queue of an I/O thread is full after four messages, and not
+/// after three.
 const MESSAGE_BYTES: usize = 300_000;
 
 #[test]
@@ -212,19 +213,20 @@ fn stat(client: &mut Client, name: &str) -> u64 {
     line.expect("the field").parse().expect("a number")
 }
 
-/// Returns the unread output of the subscriber named `name`, in bytes; `None` if it has ended.
+/// Returns the unsent output of the subscriber named `name`, in bytes; `None` if its connection has
+/// ended.
 fn unsent(control: &mut Client, name: &str) -> Option<u64> {
     let list = text(control.command(&["CLIENT", "LIST", "NAME", name]));
     let unsent = list.split_ascii_whitespace().find_map(|word| word.strip_prefix("omem="));
     unsent.map(|unsent| unsent.parse().expect("a number"))
 }
 
-/// Maximum number of bytes that an unread Unix socket buffers; unlike TCP buffers, its buffers do
-/// not grow.
+/// Maximum number of bytes that a Unix socket buffers if its reader does not read. Unlike those of
+/// TCP, its buffers do not grow.
 const SOCKET_BYTES_MAX: usize = 1 << 20;
 
-/// Publishes more than a socket buffers plus `soft` bytes, the soft limit. Returns the time at
-/// which it started.
+/// Publishes more bytes than a socket buffers plus the soft limit `soft`. Returns the time at which
+/// it began.
 fn publish_beyond(control: &mut Client, channel: &str, soft: usize) -> Instant {
     let (payload, first) = ("x".repeat(100_000), Instant::now());
     for _ in 0..(SOCKET_BYTES_MAX + 2 * soft) / payload.len() {

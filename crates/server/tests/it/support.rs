@@ -28,11 +28,11 @@ pub fn run(args: &[&str], input: &str) -> Output {
     child.wait_with_output().expect("ends")
 }
 
-/// Maximum time until a stopped process runs no more.
+/// Maximum time until all threads of a process that gets SIGSTOP are stopped.
 const STOPPED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Sends a signal to a server. Returns from [`Signal::STOP`] when all its threads are stopped: the
-/// kernel stops each of them only when it runs next.
+/// Sends a signal to a server. After [`Signal::STOP`], returns only when all its threads are
+/// stopped: the kernel stops a thread only when it next runs.
 pub fn signal(server: &ServerProcess, signal: Signal) {
     kill_process(pid(server.pid()), signal).expect("the server runs");
     let deadline = Instant::now() + STOPPED_WITHIN;
@@ -57,7 +57,8 @@ pub fn pid(number: u32) -> Pid {
     Pid::from_raw(number.try_into().expect("a process id")).expect("not zero")
 }
 
-/// Returns the payload version of a server's DUMP; its RESTORE accepts at least that version.
+/// Returns the format version of the payloads of a server's DUMP. Its RESTORE accepts at least this
+/// version.
 pub fn payload_version(client: &mut Client) -> u16 {
     client.command(&["SET", "probe", "1"]);
     let Value::Bulk(payload) = client.command(&["DUMP", "probe"]) else { panic!("a payload") };
@@ -65,7 +66,7 @@ pub fn payload_version(client: &mut Client) -> u16 {
     version_of(&payload)
 }
 
-/// Returns the version of a payload: two bytes before the checksum.
+/// Returns the format version of a DUMP payload, which is in the two bytes before the checksum.
 pub fn version_of(payload: &[u8]) -> u16 {
     let at = payload.len() - 10;
     u16::from_le_bytes([payload[at], payload[at + 1]])
@@ -93,7 +94,8 @@ pub fn on_each_back_end_with(io_threads: usize, test: impl Fn(&Server)) {
     }
 }
 
-/// Runs `test` with a server in a separate process, with its own memory, on each backend.
+/// Runs `test` with a server in a separate process, which has its own memory, on each backend that
+/// the kernel permits.
 pub fn as_process_on_each_back_end(test: impl Fn(&ServerProcess)) {
     for backend in ["epoll", "auto"] {
         let options = ["--io-backend", backend, "--io-threads", "2"];
@@ -127,7 +129,7 @@ pub fn speaking(server: &Server, protocol: Protocol) -> Client {
     Client::speaking(&Address::port(server.port()), protocol)
 }
 
-/// Returns true if a condition becomes true within a minute.
+/// Returns true if `is_so` returns true within a minute.
 pub fn happens(mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -149,20 +151,21 @@ pub fn info(client: &mut Client, field: &str) -> u64 {
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("INFO has {field} as a number"))
 }
 
-/// Sends a command, its words separated by spaces. Returns the reply in one line, in the notation
-/// of scripts.
+/// Sends a command whose words are separated by spaces. Returns the reply on one line, in the
+/// notation of the scripts in tests/cmd.
 pub fn ask(client: &mut Client, line: &str) -> String {
     notation::one_line(&client.command(&line.split(' ').collect::<Vec<_>>()))
 }
 
-/// Sends commands one after the other and checks their replies, see [`ask`].
+/// Sends commands one after the other and compares their replies with the expected ones; see
+/// [`ask`].
 pub fn check(client: &mut Client, steps: &[(&str, &str)]) {
     for (line, expected) in steps {
         assert_eq!(ask(client, line), *expected, "{line}");
     }
 }
 
-/// Connects a client on thread `thread`.
+/// Connects a client that I/O thread `thread` serves.
 pub fn connect_on(server: &Server, thread: usize) -> Client {
     // New connections are assigned to the thread with the fewest. Connections on other threads
     // stay open until the wanted thread gets one.

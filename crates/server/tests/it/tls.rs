@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 use super::support::{BINARY, connect, info};
 
-/// A folder with a CA certificate and certificates signed by it.
+/// A folder with the certificate of an authority and certificates signed by it, each with its key.
 pub(crate) struct Pki {
     folder: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -46,7 +46,8 @@ impl Pki {
         pki
     }
 
-    /// Writes a certificate for this common name, and its key, as `file`.crt and `file`.key.
+    /// Signs a certificate for the common name `name`. Writes it and its key as `file`.crt and
+    /// `file`.key.
     fn sign(&self, file: &str, name: &str) {
         self.sign_with_uris(file, name, &[]);
     }
@@ -62,12 +63,12 @@ impl Pki {
         fs::write(self.path(&format!("{file}.key")), key.serialize_pem()).expect("written");
     }
 
-    /// Returns the path of a file.
+    /// Returns the path of the file `file` in the folder.
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.folder.path().join(file)
     }
 
-    /// Returns the path of a file as text.
+    /// Returns the path of the file `file` in the folder, as text.
     pub(crate) fn text(&self, file: &str) -> String {
         self.path(file).display().to_string()
     }
@@ -130,13 +131,14 @@ impl<'a> ClientOptions<'a> {
         Client::new(&self.config(), server.tls_port())
     }
 
-    /// Connects and returns the reply to PING; an error if the connection is rejected.
+    /// Connects and sends PING. Returns the reply, or an error if the server rejects the
+    /// connection.
     fn ping(&self, server: &Server) -> Result<Value, String> {
         self.connect(server).request(&["PING"])
     }
 }
 
-/// A blocking RESP client over TLS.
+/// A RESP client over TLS whose reads block.
 struct Client {
     stream: StreamOwned<ClientConnection, TcpStream>,
     input: Vec<u8>,
@@ -520,8 +522,8 @@ fn tls_can_be_turned_on_moved_and_off() {
     assert_eq!(failed, "Failed to configure TLS: No tls-cert-file configured!");
 }
 
-/// Returns the output of `openssl s_client` with `options` and `input`; `None` if openssl is not
-/// installed.
+/// Runs `openssl s_client` with `options` and `input`, and returns its output; `None` if openssl is
+/// not installed.
 fn s_client(server: &Server, options: &[&str], input: &str) -> Option<String> {
     let connect = format!("127.0.0.1:{}", server.tls_port());
     let mut child = Command::new("openssl")

@@ -42,7 +42,7 @@ fn on_each_count_of_threads(test: impl Fn(&Server)) {
     }
 }
 
-/// Returns a RESP3 connection with tracking on.
+/// Returns a RESP3 connection that tracks keys, with these options of CLIENT TRACKING.
 fn tracking(server: &Server, options: &[&str]) -> Client {
     let mut client = speaking(server, Protocol::Resp3);
     let words: Vec<&str> = ["CLIENT", "TRACKING", "ON"].iter().chain(options).copied().collect();
@@ -50,7 +50,7 @@ fn tracking(server: &Server, options: &[&str]) -> Client {
     client
 }
 
-/// Checks that no message is pending: the next reply is that of a PING.
+/// Checks that the client has received no message: the next reply is that of a PING.
 fn hears_nothing(client: &mut Client) {
     assert_eq!(client.command(&["PING"]), simple("PONG"));
 }

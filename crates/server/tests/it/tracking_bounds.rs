@@ -1,5 +1,6 @@
-//! Memory of tracking, and its lifetime: readers are removed with their clients, and keys obey
-//! their limit. Keys evicted at the end of a turn are invalidated in that turn.
+//! The memory and the lifetime of tracking data. Readers are removed with their clients, and the
+//! number of tracked keys obeys its limit. Keys that `maxmemory` evicts at the end of a turn are
+//! invalidated in that turn.
 
 use resp::Protocol;
 use server::Server;
@@ -11,7 +12,7 @@ fn simple(text: &str) -> Value {
     Value::Simple(text.into())
 }
 
-/// Returns a RESP3 connection with tracking on.
+/// Returns a RESP3 connection that tracks keys, with these options of CLIENT TRACKING.
 fn tracking(server: &Server, options: &[&str]) -> Client {
     let mut client = speaking(server, Protocol::Resp3);
     let words: Vec<&str> = ["CLIENT", "TRACKING", "ON"].iter().chain(options).copied().collect();
@@ -19,7 +20,7 @@ fn tracking(server: &Server, options: &[&str]) -> Client {
     client
 }
 
-/// Returns the thread that serves a client.
+/// Returns the number of the I/O thread that serves a client.
 fn thread_of(client: &mut Client) -> String {
     let text = client.command(&["CLIENT", "INFO"]).to_string();
     let word = text.split(' ').find_map(|word| word.strip_prefix("io-thread="));

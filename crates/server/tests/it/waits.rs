@@ -1,5 +1,5 @@
-//! Waits as a client observes them: none ends early. Pauses postpone writes and nothing else. A
-//! script and a transaction use one time.
+//! Waits as a client observes them: no wait ends too early. Pauses postpone writes and nothing
+//! else. Within a script or a transaction, time stands still.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use testkit::{Address, Client, Value};
 
 use crate::support::{connect, on_each_back_end};
 
-/// Returns the number of waits of each kind on each connection. `SAKER_WAITS=10000` sets another
-/// number.
+/// Returns the number of waits of each kind that each connection makes. `SAKER_WAITS=10000` sets
+/// another number.
 fn waits() -> usize {
     const WAITS: usize = 5;
     std::env::var("SAKER_WAITS").map_or(WAITS, |count| count.parse().expect("a number"))
@@ -105,7 +105,7 @@ fn client_list(admin: &mut Client) -> String {
 }
 
 /// A script that sets a key with an expiry of 5 ms and then runs for 20 ms. Its four results show
-/// whether the time of the script stands still. They are the change of TIME in microseconds, PTTL,
+/// if time stands still within the script. They are the change of TIME in microseconds, PTTL,
 /// EXISTS, and the time from the start to the expiry in milliseconds.
 const LOOKS_AT_TIME: &str = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \
     local first = now() \

@@ -1,5 +1,5 @@
-//! SCAN and RANDOMKEY remove the expired keys that they find, as in Redis, and all affected
-//! clients are notified. A real Redis runs the same steps, if available.
+//! SCAN and RANDOMKEY remove the expired keys that they find, as in Redis, and all affected clients
+//! are notified. A real Redis runs the same steps, if available.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use testkit::{Address, Client, Protocol, Value, notation, peer};
 
 use crate::support::{check, info, on_each_back_end};
 
-/// Time longer than the expiry of the keys in these tests.
+/// Time that is longer than the expiry of the keys in these tests.
 const LIVED: Duration = Duration::from_millis(20);
 
-/// Reads the next `count` events, as `event key`, sorted: SCAN and RANDOMKEY visit keys in no
-/// order.
+/// Reads the next `count` events, as `event key`. Returns them sorted, because SCAN and RANDOMKEY
+/// visit keys in no order.
 fn events(listener: &mut Client, count: usize) -> Vec<String> {
     let event = |listener: &mut Client| {
         let Value::Array(items) = listener.read().expect("a message") else {
@@ -26,8 +26,8 @@ fn events(listener: &mut Client, count: usize) -> Vec<String> {
     events
 }
 
-/// Prepares a server that removes a key only if a command finds it; returns a client and a
-/// listener to its expired keys.
+/// Prepares a server that removes an expired key only if a command finds it. Returns a client, and
+/// a subscriber to the events of expired keys.
 fn prepare(address: &Address) -> (Client, Client) {
     let mut client = Client::speaking(address, Protocol::Resp2);
     let set_up = [
@@ -86,7 +86,8 @@ fn expired_keys_are_removed_in_transactions(address: &Address) {
     assert_eq!(info(&mut client, "expired_keys"), 4);
 }
 
-/// Checks that a watching, a caching and a blocked client are notified of the removed key.
+/// Checks that a watching, a tracking and a blocked client are notified when the command `walker`
+/// removes an expired key.
 fn others_hear_of_the_removal_by(address: &Address, walker: &str) {
     let (mut client, _listener) = prepare(address);
     let mut watcher = Client::speaking(address, Protocol::Resp2);

@@ -7,10 +7,10 @@ use testkit::replication::{Link, Psync, field, happens, number, run};
 
 use super::{Kind, Node, is_without_peer, seed};
 
-/// Number of batches of random commands.
+/// Number of batches of random commands in a test.
 const BATCHES: usize = 6;
 
-/// Starts servers of which each follows the one before it. All links are up.
+/// Starts servers of which each follows the one before it, and waits until all links are up.
 pub(super) fn chain(kinds: &[Kind]) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     for &kind in kinds {
@@ -27,7 +27,7 @@ pub(super) fn chain(kinds: &[Kind]) -> Vec<Node> {
     nodes
 }
 
-/// Returns the bytes of a server's stream from `offset` up to `end`.
+/// Returns the bytes of the stream that a server sends from `offset` up to `end`.
 fn stream(node: &Node, offset: u64, end: u64) -> Vec<u8> {
     let mut link = Link::connect(node.port());
     link.introduce(&["eof", "psync2"]);
@@ -36,7 +36,8 @@ fn stream(node: &Node, offset: u64, end: u64) -> Vec<u8> {
     link.take((end - offset) as usize)
 }
 
-/// Writes random commands at the head of a chain, and compares all servers with it.
+/// Writes random commands on the first server of a chain, and checks that all servers have its
+/// data, offset and stream.
 fn check(nodes: &[Node], seed: u64) {
     let what = format!("{:?}, seed {seed}", nodes.iter().map(|node| node.kind).collect::<Vec<_>>());
     let (first, rest) = nodes.split_first().expect("a chain");

@@ -1,5 +1,5 @@
-//! Clients of a replica: subscribers, events, blocked readers and watchers hear of the primary's
-//! changes; WAIT, WAITAOF and `min-replicas-to-write` on the primary count the replica.
+//! Clients of a replica: the primary's changes reach subscribers, blocked clients and watchers, and
+//! raise events. On the primary, WAIT, WAITAOF and `min-replicas-to-write` count the replica.
 
 use resp::encode_request;
 use testkit::replication::load::send_lines;
@@ -8,7 +8,7 @@ use testkit::{Client, Value, notation};
 
 use super::{Kind, Node, kinds, text};
 
-/// Reads messages until one ends with this text. Returns the last parts of all.
+/// Reads messages until one ends with the text `last`. Returns the payloads of all messages.
 fn messages(subscriber: &mut Client, last: &str) -> Vec<String> {
     let mut texts: Vec<String> = Vec::new();
     while texts.last().is_none_or(|text| text != last) {
@@ -100,7 +100,7 @@ fn events_of_the_primarys_changes_are_published_on_the_replica() {
     }
 }
 
-/// Sends a request whose reply comes later.
+/// Sends a request without reading its reply.
 fn send(client: &mut Client, words: &[&str]) {
     let mut bytes = Vec::new();
     encode_request(words, &mut bytes);

@@ -1,6 +1,6 @@
 //! Links of this server to its primary that are cut, slow, stalled or corrupt.
 //!
-//! A primary has a snapshot of some 40 KB and then writes some 70 KB of commands for each cut.
+//! For each cut, a primary sends a snapshot of some 40 KB and then writes some 70 KB of commands.
 //! `SAKER_FOLLOWING=all` cuts more often.
 
 use std::time::Duration;
@@ -14,18 +14,18 @@ use super::data::LOADS;
 use super::{Kind, Node, kinds, runs_all, seed};
 use crate::replication::cuts::{write_snapshot, write_stream};
 
-/// Number of cuts of one primary's links, in CI and with all.
+/// Number of cuts of the links to one primary. The second number is for `SAKER_FOLLOWING=all`.
 const CUTS: usize = 16;
 const CUTS_OF_LONG_RUNS: usize = 1000;
 
-/// Starts a primary with the data of the snapshot.
+/// Starts a primary with the data that its snapshot will contain.
 fn filled_primary(kind: Kind, options: &[&str]) -> Node {
     let primary = Node::start(kind, options);
     write_snapshot(&mut primary.connect(), &mut Rng::new(seed()));
     primary
 }
 
-/// Returns true if the snapshots of a server for this one are files of a Valkey 9.
+/// Returns true if this primary sends snapshots in the format of Valkey 9 to the server under test.
 fn sends_valkey_files(primary: &Node) -> bool {
     let is_new = matches!(primary.version, PeerVersion::Valkey(version) if version.major >= 9);
     primary.kind == Kind::Own || is_new
@@ -49,7 +49,8 @@ fn measure(primary: &Node, replica: &Node) -> (u64, u64) {
     (of_snapshot, of_all)
 }
 
-/// Follows the primary over a link that is cut once.
+/// Follows the primary over a link that is cut after `cut` bytes, and checks that the replica
+/// reconnects and has the primary's data.
 fn follow_with_cut(primary: &Node, replica: &Node, cut: u64, what: &str) {
     let proxy = proxy_to(primary);
     proxy.cut_after(cut);
@@ -72,7 +73,8 @@ fn follow_with_cut(primary: &Node, replica: &Node, cut: u64, what: &str) {
     replica.leave();
 }
 
-/// Cuts links to a primary of this kind, to a replica with this way to load.
+/// Cuts the links between a primary of this kind and a replica, one after the other. `load` is the
+/// replica's `repl-diskless-load`.
 fn cut_links(kind: Kind, load: &str, cuts: usize) {
     let seed = seed();
     let mut rng = Rng::new(seed ^ load.len() as u64);

@@ -1,4 +1,5 @@
-//! The same data on both sides: after full syncs in each way, random commands, and scripts.
+//! Replicas have the data of their primary: after full syncs in each way, random commands, and
+//! scripts.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ const VALUES: usize = 8;
 /// Number of batches of random commands between two comparisons.
 const BATCHES: usize = 6;
 
-/// The ways to load a snapshot.
+/// The values of `repl-diskless-load`: the ways to load a snapshot.
 pub(super) const LOADS: [&str; 4] = ["disabled", "on-empty-db", "swapdb", "flush-before-load"];
 
 /// Loads two libraries of functions.
@@ -134,10 +135,10 @@ fn a_flush_during_a_full_sync_leaves_what_is_written_after_it() {
     }
 }
 
-/// Number of scripts of tests/cmd in CI.
+/// Number of scripts of tests/cmd that run in CI.
 const SCRIPTS: usize = 60;
 
-/// Scripts that are not run: they end the server or replace its data, or are about replication.
+/// Scripts that are left out: they end the server, replace its data, or are about replication.
 const OTHER_SCRIPTS: &[&str] = &[
     "shutdown",
     "debug",
@@ -151,7 +152,8 @@ const OTHER_SCRIPTS: &[&str] = &[
     "waitaof",
 ];
 
-/// Returns the scripts to run, in random order.
+/// Returns the scripts to run, in random order; without `SAKER_FOLLOWING=all` only [`SCRIPTS`] of
+/// them.
 fn scripts(rng: &mut Rng) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cmd");
     let entries = std::fs::read_dir(folder).expect("the folder of scripts");

@@ -14,12 +14,13 @@ use super::{Kind, Node, is_without_peer, runs_all};
 use crate::support::signal;
 use crate::tls::Pki;
 
-/// The address of all servers.
+/// The address of all servers in the tests.
 const HOST: &str = "127.0.0.1";
-/// The length of the request of an acknowledgement, in bytes of the stream.
+/// The length of `REPLCONF GETACK *` in the stream, in bytes: the primary's request for an
+/// acknowledgement.
 const GETACK_LEN: u64 = 37;
 
-/// Returns the pairs of a primary and its replica.
+/// Returns the pairs of kinds, of a primary and of its replica, to test.
 fn pairs() -> Vec<[Kind; 2]> {
     let (own, peer) = (Kind::Own, Kind::Peer);
     match is_without_peer() {
@@ -28,7 +29,7 @@ fn pairs() -> Vec<[Kind; 2]> {
     }
 }
 
-/// Returns the pairs with a primary of this server's kind.
+/// Returns the pairs whose primary is the server under test.
 fn own_pairs() -> impl Iterator<Item = [Kind; 2]> {
     pairs().into_iter().filter(|kinds| kinds[0] == Kind::Own)
 }
@@ -38,24 +39,25 @@ impl Node {
         self.link("master_failover_state")
     }
 
-    /// Waits for a state of the failover.
+    /// Waits until INFO of this server shows `state` for the failover.
     fn wait_for_failover(&self, state: &str) {
         assert!(happens(|| self.failover_state() == state), "not {state}: {}", self.state());
     }
 
-    /// Waits until the primary counts a replica that it can choose.
+    /// Waits until the first replica of this primary is online, so that a failover can choose it.
     fn wait_for_replica(&self) {
         let is_there = happens(|| self.link("slave0").contains("state=online"));
         assert!(is_there, "no replica is online: {}", self.state());
     }
 
-    /// Returns the words that fail over to this replica, and further ones.
+    /// Returns the words of FAILOVER TO this server, followed by `more`. Stores the port in `port`.
     fn words<'w>(&self, port: &'w mut String, more: &[&'w str]) -> Vec<&'w str> {
         *port = self.port().to_string();
         [&["FAILOVER", "TO", HOST, port.as_str()], more].concat()
     }
 
-    /// Fails over from this primary to `target`, and waits for the end.
+    /// Fails over from this primary to the replica `target`, and waits until the roles have
+    /// changed.
     fn fail_over_to(&self, target: &Self) {
         let mut port = String::new();
         run(&mut self.connect(), &target.words(&mut port, &[]));
@@ -71,7 +73,7 @@ fn send(client: &mut Client, words: &[&str]) {
     client.send(&bytes).expect("the server reads");
 }
 
-/// Returns the next reply in one line.
+/// Reads the next reply, and formats it on one line.
 fn reply(client: &mut Client) -> String {
     notation::one_line(&client.read().expect("a reply"))
 }
@@ -137,7 +139,8 @@ fn other_replicas_continue_after_a_failover() {
     }
 }
 
-/// Starts a primary and its replica, which is then stopped and lacks a write.
+/// Starts a primary and its replica. The replica's process is then stopped, and lacks the primary's
+/// last write.
 fn with_stopped_replica(kinds: [Kind; 2]) -> [Node; 2] {
     let nodes: [Node; 2] = chain(&kinds).try_into().ok().expect("two servers");
     nodes[0].wait_for_replica();
@@ -287,12 +290,12 @@ fn a_target_that_refuses_the_login_leaves_the_primary_in_its_role() {
     }
 }
 
-/// The way in which replicas log in.
+/// The way in which the servers log in to each other.
 #[derive(Clone, Copy, Debug)]
 enum Login {
-    /// `masterauth` is the password of all clients.
+    /// All clients and replicas use one password (`masterauth`).
     Password,
-    /// `masteruser` has only the rights of a replica, and nobody else has them.
+    /// Replicas log in as a user that has only the rights of a replica (`masteruser`).
     User,
 }
 

@@ -11,7 +11,7 @@ use super::{Kind, Node, kinds, seed};
 use crate::replication::faults::{wait_for_commands, with_load};
 use crate::support::signal;
 
-/// A server with files, which is started again and again on the same port.
+/// A server with files, which the test starts several times on the same port.
 struct Restarted {
     folder: TempDir,
     kind: Kind,
@@ -40,15 +40,16 @@ impl Restarted {
         self.node.as_ref().expect("it runs")
     }
 
-    /// Waits until the server rewrites no append-only file. It does so after a full
-    /// synchronization.
+    /// Waits until no rewrite of the append-only file is in progress. The server rewrites it after
+    /// a full sync.
     fn wait_for_rewrite(&self) {
         let mut client = self.node().connect();
         let mut is_zero = |name| field(&mut client, "persistence", name) == "0";
         assert!(happens(|| is_zero("aof_rewrite_in_progress") && is_zero("aof_rewrite_scheduled")));
     }
 
-    /// Lets the server end in order, once its append-only file has its base.
+    /// Requests SHUTDOWN with the word `saves`, after the append-only file has its base, and waits
+    /// for the end of the process.
     fn shut_down(&mut self, saves: &str) {
         self.wait_for_rewrite();
         let mut node = self.node.take().expect("it runs");

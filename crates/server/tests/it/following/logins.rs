@@ -1,4 +1,4 @@
-//! Links with a password, as a user, and over TLS; requests of clients while the link is down.
+//! Links with a password, as a user, and over TLS. Also requests of clients while the link is down.
 
 use testkit::process::free_port;
 use testkit::replication::load::send_lines;
@@ -42,14 +42,15 @@ fn the_link_logs_in_by_password_or_as_a_user() {
     }
 }
 
-/// Options of a server with these files of certificates.
+/// Returns the options of a server that uses the certificate named `certificate` of `pki`.
 pub(super) fn tls_options(pki: &Pki, certificate: &str) -> Vec<String> {
     let (file, key) = (format!("{certificate}.crt"), format!("{certificate}.key"));
     let pairs = [("cert", pki.text(&file)), ("key", pki.text(&key)), ("ca-cert", pki.text("ca.crt"))];
     pairs.into_iter().flat_map(|(name, path)| [format!("--tls-{name}-file"), path]).collect()
 }
 
-/// Starts a primary that listens for TLS. Returns `None` if it was built without.
+/// Starts a primary that listens for TLS; returns it with its TLS port. Returns `None` if its
+/// program was built without TLS.
 fn encrypted(kind: Kind, pki: &Pki, auth_clients: &str) -> Option<(Node, u16)> {
     let port = free_port().expect("a port is free");
     let mut options = tls_options(pki, "server");

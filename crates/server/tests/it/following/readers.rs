@@ -1,5 +1,6 @@
-//! Readers of a replica see a beginning of the primary's stream, whole transactions, and never an
-//! older state later: also over cuts of the link, and on a replica of the replica.
+//! Readers of a replica see a beginning of the primary's stream and whole transactions, and never
+//! an older state after a newer one. This holds over cuts of the link, and on a replica of the
+//! replica.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -12,10 +13,10 @@ use super::{Kind, Node, kinds, runs_all, seed};
 /// raised by one transaction, script or command.
 const GROUPS: [&[&str]; 4] = [&["a", "b", "c"], &["seq"], &["d", "e"], &["f", "g"]];
 
-/// Number of rounds that are sent at once.
+/// Number of rounds that the writer sends at once.
 const ROUNDS: u64 = 40;
 
-/// Number of cuts of the link.
+/// Number of cuts of the link in a test.
 const CUTS: u64 = 12;
 
 /// The values of the counters that one read has seen; in the order of [`GROUPS`].
@@ -26,7 +27,7 @@ fn names() -> Vec<&'static str> {
     GROUPS.concat()
 }
 
-/// Writes rounds until `stop` is set. Returns their number.
+/// Writes rounds on the primary until `stop` is set. Returns the number of rounds.
 fn write(mut client: Client, stop: &AtomicBool) -> u64 {
     let script = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('SET', KEYS[2], ARGV[1])";
     let mut round = 0;
@@ -55,8 +56,8 @@ fn write(mut client: Client, stop: &AtomicBool) -> u64 {
     round
 }
 
-/// Checks that the values belong to one moment: counters of a group are equal, and each group is at
-/// most one round behind the group before it.
+/// Checks that the values belong to one moment of the stream. Counters of a group are equal, no
+/// group is ahead of the group before it, and the last is at most one round behind the first.
 fn check_moment(seen: &Seen, what: &str) {
     let mut at = 0;
     let mut heads = Vec::new();
@@ -70,13 +71,13 @@ fn check_moment(seen: &Seen, what: &str) {
     assert!(is_prefix, "{what}: not a beginning of the stream: {seen:?}");
 }
 
-/// Checks that no value is older than before.
+/// Checks that no counter has a smaller value than in the read before.
 fn check_order(before: &Seen, seen: &Seen, what: &str) {
     let is_monotone = before.iter().zip(seen).all(|(before, now)| before <= now);
     assert!(is_monotone, "{what}: {before:?}, then {seen:?}");
 }
 
-/// Returns the numbers of an array; 0 for what is not there.
+/// Returns the numbers in an array; 0 for a missing counter.
 fn numbers(value: &Value) -> Seen {
     let Value::Array(values) = value else { panic!("no array but {value}") };
     let number = |value: &Value| std::str::from_utf8(value.as_bytes()?).ok()?.parse().ok();
@@ -89,11 +90,12 @@ enum Way {
     Multi,
     Mget,
     Script,
-    /// Each counter on its own, the last group first.
+    /// Each counter is read by its own GET, the last group first.
     Single,
 }
 
-/// Reads all counters at one moment. For [`Way::Single`], at moments in their reverse order.
+/// Reads all counters at one moment, or with [`Way::Single`] one after the other, the last one
+/// first.
 fn read(client: &mut Client, way: Way) -> Seen {
     let names = names();
     match way {
@@ -129,7 +131,8 @@ fn read(client: &mut Client, way: Way) -> Seen {
     }
 }
 
-/// Reads until `stop` is set. Returns the number of reads that saw something new.
+/// Reads the counters until `stop` is set, and checks each read. Returns the number of reads with a
+/// newer state than before.
 fn read_on(mut client: Client, way: Way, stop: &AtomicBool, what: &str) -> u64 {
     let mut before = vec![0; names().len()];
     let mut changes = 0;
@@ -150,7 +153,7 @@ fn read_on(mut client: Client, way: Way, stop: &AtomicBool, what: &str) -> u64 {
     changes
 }
 
-/// Runs a writer of the primary, and readers of its replicas, while the link is cut.
+/// Runs a writer of the primary, and readers of its replicas, while the links are cut.
 fn run_readers(kind: Kind, seed: u64) {
     let primary = Node::start(kind, &[]);
     let proxy = Proxy::start(primary.port()).expect("a port is free");

@@ -1,5 +1,5 @@
-//! Changes of the role: promotion, a former primary that follows, other primaries, and what clients
-//! see meanwhile.
+//! Changes of the role: promotion, a former primary that becomes a replica, a change to another
+//! primary, and the replies that clients get during these changes.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,10 +12,10 @@ use testkit::{Client, Value, notation};
 use super::chains::chain;
 use super::{Kind, Node, is_without_peer, kinds, text};
 
-/// Programs of a primary, its two replicas, and a replica of the first replica.
+/// The kinds of a primary, of its two replicas, and of a replica of the first replica.
 type Programs = [Kind; 4];
 
-/// Promotes the first replica; all others continue with it.
+/// Promotes the first replica. All other servers follow it and continue without a full sync.
 fn promote_in(programs: Programs) {
     let what = format!("{programs:?}");
     let [a, b, c, d] = programs;
@@ -123,8 +123,8 @@ fn a_promoted_replica_with_changes_outside_its_stream_gets_a_snapshot() {
     }
 }
 
-/// Promotes the second server of a chain for a moment. The third one may have got the new ID
-/// meanwhile, or not.
+/// Promotes the second server of a chain for a moment. In that time, the third server may receive
+/// the new replication id or not.
 #[test]
 fn replicas_of_a_server_that_is_promoted_for_a_moment_have_its_data() {
     let nodes = chain(&[Kind::Own; 3]);
@@ -191,8 +191,8 @@ fn a_former_primary_with_writes_of_its_own_gets_a_snapshot() {
     }
 }
 
-/// Adds numbers to a list, at whichever server accepts them, until `stop` is set. Returns those
-/// that were acknowledged by each server.
+/// Adds numbers to a list until `stop` is set, on one of two servers; after an error, on the other
+/// one. Returns the numbers that each server has acknowledged.
 fn write_where_possible(ports: [u16; 2], writer: usize, stop: &AtomicBool) -> [Vec<String>; 2] {
     let mut clients = ports.map(Client::to_port);
     let mut acknowledged = [Vec::new(), Vec::new()];
@@ -217,7 +217,7 @@ fn write_where_possible(ports: [u16; 2], writer: usize, stop: &AtomicBool) -> [V
     acknowledged
 }
 
-/// Returns the elements of all lists of writers.
+/// Returns the elements of the lists of all writers on a server.
 pub(super) fn elements(node: &Node) -> BTreeSet<String> {
     let mut client = node.connect();
     let lists = (0..WRITERS).map(|writer| client.command(&["LRANGE", &format!("list{writer}"), "0", "-1"]));
@@ -234,8 +234,8 @@ pub(super) fn elements(node: &Node) -> BTreeSet<String> {
 
 const WRITERS: usize = 3;
 
-/// Runs `act` while clients write at whichever server accepts it. Returns what was acknowledged by
-/// each server.
+/// Runs `act` while clients write to one of two servers, whichever accepts writes. Returns the
+/// elements that each server has acknowledged.
 pub(super) fn with_writers(nodes: [&Node; 2], act: impl FnOnce()) -> [Vec<String>; 2] {
     let stop = AtomicBool::new(false);
     let ports = nodes.map(Node::port);
@@ -259,7 +259,7 @@ pub(super) fn with_writers(nodes: [&Node; 2], act: impl FnOnce()) -> [Vec<String
     })
 }
 
-/// Waits until a server has executed some more commands.
+/// Waits until a server has executed more commands than at the time of the call.
 pub(super) fn wait_for_writes(node: &Node) {
     let mut client = node.connect();
     let from = number(&mut client, "stats", "total_commands_processed");
@@ -299,7 +299,7 @@ fn an_orderly_change_of_the_primary_loses_no_acknowledged_write() {
     }
 }
 
-/// The numbers of full syncs that servers have given.
+/// The numbers of full syncs that several servers have given.
 trait EachSyncs {
     fn each_syncs(&self) -> Vec<u64>;
 }
@@ -498,7 +498,7 @@ fn keys_that_clients_of_a_writable_replica_let_expire_are_removed() {
     }
 }
 
-/// Makes the next saves of this server fail.
+/// Makes the next saves of this server fail, by a folder in place of the file.
 fn block_saves(folder: &std::path::Path) {
     // The received snapshot became the data file. A folder cannot be replaced by a file.
     let _ = std::fs::remove_file(folder.join("dump.rdb"));

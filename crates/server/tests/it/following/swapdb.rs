@@ -1,5 +1,5 @@
-//! Loads beside the old data (`repl-diskless-load swapdb`): clients read the old data until the new
-//! is complete, and a load that fails costs nothing.
+//! Loads of a snapshot beside the old data (`repl-diskless-load swapdb`). Clients read the old data
+//! until the new data is complete, and keep it if the load fails.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -11,19 +11,19 @@ use super::{Kind, Node, kinds};
 
 const LOADING: &str = "LOADING Redis is loading the dataset in memory";
 
-/// Number of bytes of a snapshot that are let pass before the link is held.
+/// Number of bytes of a snapshot that pass before the proxy stalls the link.
 const PART_BYTES: u64 = 60_000;
 
-/// The limit of bytes per second while a part of a snapshot is let pass. It is low, so that the
-/// link is held long before the end of the snapshot, also if this thread gets no processor for
-/// seconds.
+/// The limit of bytes per second while a part of a snapshot passes. It is low, so that the proxy
+/// stalls the link long before the end of the snapshot. This holds even if the test's thread gets
+/// no processor for seconds.
 const PART_BYTES_PER_S: u64 = 100_000;
 
-/// The value of `seq` on the primary when the replica has fallen behind.
+/// The value of the counter `seq` on the primary when the replica has fallen behind.
 const NEW: &str = "2";
 
-/// A replica that has fallen behind its primary: the next synchronisation is a full one of the same
-/// history. The link is held.
+/// A replica that has fallen behind its primary, so that its next synchronization is a full one of
+/// the same history. The link is stalled.
 struct Behind {
     primary: Node,
     proxy: Proxy,
@@ -54,7 +54,7 @@ impl Behind {
         it
     }
 
-    /// Writes more than the backlog of the primary has, and new values of all counters.
+    /// Writes more bytes than the primary's backlog keeps, and new values of all counters.
     fn write_more(&self) {
         let mut client = self.primary.connect();
         let filler = "v".repeat(1000);
@@ -72,7 +72,7 @@ impl Behind {
         run(&mut client, &["XADD", "stream", "1-1", "field", "value"]);
     }
 
-    /// Lets the snapshot begin to arrive.
+    /// Lets the link pass the first part of a snapshot, and then stalls it.
     fn let_part_arrive(&self) {
         let passed = self.proxy.passed_bytes();
         self.proxy.throttle(Some(PART_BYTES_PER_S));
@@ -81,7 +81,8 @@ impl Behind {
         self.proxy.stall();
     }
 
-    /// Lets the rest of the snapshot and the stream arrive.
+    /// Lets the link pass the rest of the snapshot and the stream, and waits until the replica has
+    /// caught up.
     fn let_all_arrive(&self) {
         self.proxy.throttle(None);
         self.proxy.resume();
@@ -102,7 +103,7 @@ impl Behind {
     }
 }
 
-/// Loads a library with a function of the same name, prefixed by `f`.
+/// Loads a library named `name`, whose function is named `f` followed by `name`.
 fn load_function(client: &mut Client, name: &str) {
     let code = format!(
         "#!lua name={name}\nredis.register_function{{function_name='f{name}', flags={{'no-writes'}}, \
@@ -111,8 +112,8 @@ fn load_function(client: &mut Client, name: &str) {
     run(client, &["FUNCTION", "LOAD", "REPLACE", &code]);
 }
 
-/// Reads the counters until `stop` is set: they are equal, and never an older state later. Returns
-/// the values in the order in which they were seen.
+/// Reads the counters until `stop` is set. Checks that they are equal, and never older than in the
+/// read before. Returns the different values in the order in which they were seen.
 fn read_on(mut client: Client, stop: &AtomicBool) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();
     while !stop.load(Relaxed) {
@@ -138,11 +139,11 @@ fn read_on(mut client: Client, stop: &AtomicBool) -> Vec<String> {
     seen
 }
 
-/// Runs `work` while clients read. Returns what each of them has seen.
+/// Runs `work` while clients read from the replica. Returns the values that each client has seen.
 fn with_readers(replica: &Node, work: impl FnOnce()) -> Vec<Vec<String>> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        /// Stops the readers also if an assertion fails.
+        /// A guard that stops the readers when it is dropped, also if an assertion has failed.
         struct Stops<'s>(&'s AtomicBool);
         impl Drop for Stops<'_> {
             fn drop(&mut self) {

@@ -1,4 +1,5 @@
-//! Random trees of servers whose links are cut, whose replicas move, and whose primary changes.
+//! Random trees of servers: links are cut, replicas move to another primary, and the primary
+//! changes.
 
 use testkit::change_stream::replay::Commands;
 use testkit::replication::load::{send_lines, send_random};
@@ -10,22 +11,23 @@ use super::{Kind, Node, kinds, runs_all, seed};
 /// Number of servers of a tree.
 const NODES: usize = 5;
 
-/// Number of changes of a tree.
+/// Number of changes of a tree in a test.
 const CHANGES: usize = 12;
 
-/// The state of a tree in which it is changed.
+/// The state in which a tree is when the test changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    /// All servers have the whole stream, so that no change needs a full sync.
+    /// All servers have the whole stream when a change begins, so that no change needs a full sync.
     Orderly,
     /// Replicas may be behind, and a promotion may lose writes.
     Abrupt,
 }
 
-/// Servers of which each but one follows another. There are no circles.
+/// Servers of which each except the primary follows another one. No server follows itself through
+/// others.
 struct Tree {
     nodes: Vec<Node>,
-    /// The proxies in front of the servers. Replicas connect through them.
+    /// The proxies through which replicas connect to the servers: one in front of each server.
     proxies: Vec<Proxy>,
     /// The server that each server follows, by its index; `None` for the primary.
     parents: Vec<Option<usize>>,
@@ -67,13 +69,14 @@ impl Tree {
         node == ancestor || self.parents[node].is_some_and(|parent| self.is_below(parent, ancestor))
     }
 
-    /// Tells a server to follow another one.
+    /// Makes the server `node` a replica of `parent`, through its proxy.
     fn follow(&mut self, node: usize, parent: usize) {
         self.give_role(node, &["127.0.0.1", &self.proxies[parent].port().to_string()]);
         self.parents[node] = Some(parent);
     }
 
-    /// Sends REPLICAOF with these words. A server that loads a snapshot refuses it for a while.
+    /// Sends REPLICAOF with these words, again while the server refuses it because it loads a
+    /// snapshot.
     fn give_role(&self, node: usize, words: &[&str; 2]) {
         let mut client = self.nodes[node].connect();
         let mut reply = String::new();
@@ -84,13 +87,14 @@ impl Tree {
         assert!(is_given && reply.contains("OK"), "{reply}: {}", self.nodes[node].state());
     }
 
-    /// Returns a random replica.
+    /// Returns the index of a random replica.
     fn replica(&mut self) -> usize {
         let primary = self.primary();
         (primary + 1 + self.rng.below(NODES - 1)) % NODES
     }
 
-    /// Cuts the links of a server's replicas, moves a replica, or promotes one.
+    /// Cuts the links of a server's replicas, moves a replica, or promotes one, at random. Returns
+    /// a description of the change.
     fn change(&mut self) -> String {
         match self.rng.below(3) {
             0 => {
@@ -115,7 +119,7 @@ impl Tree {
         }
     }
 
-    /// Waits until all servers have the data and the ID of the primary.
+    /// Waits until all servers have the data and the replication id of the primary.
     fn settle(&self, what: &str) {
         let primary = self.primary();
         // From the top down: a replica cannot have more than the server it follows.
@@ -135,7 +139,7 @@ impl Tree {
         }
     }
 
-    /// Returns the lines of all logs about syncs.
+    /// Returns those lines of all logs that report syncs.
     fn resyncs(&self) -> String {
         let mut lines = String::new();
         for (index, node) in self.nodes.iter().enumerate() {
@@ -182,7 +186,7 @@ fn check(change: Change, seed: u64) {
     }
 }
 
-/// Returns the number of trees to check.
+/// Returns the number of trees that a test checks.
 fn trees() -> u64 {
     if runs_all() { 20 } else { 2 }
 }

@@ -6,25 +6,25 @@ use super::stage::{Blocked, Speaker, Stage, put, wait_until};
 /// The preparation of a change, before any listener is attached.
 #[derive(Clone, Copy)]
 pub enum Before {
-    /// Nothing besides the value of `k`.
+    /// Nothing is prepared besides the value of `k`.
     Quiet,
-    /// Requests that are sent before any listener is attached.
+    /// These requests are sent before any listener is attached.
     Ask(&'static [&'static str]),
-    /// An expiry time of the key.
+    /// The key has an expiry time.
     Expiry,
-    /// An expiry time of these fields.
+    /// These fields of the hash have an expiry time.
     FieldExpiry(&'static str),
-    /// Settings with which the key is the only evictable one.
+    /// The settings make the key the only one that can be evicted.
     Evictable,
-    /// An RDB file with the key; the key is changed after the save.
+    /// An RDB file contains the key, which is changed after the save.
     Saved,
-    /// Append-only files that hold the data, and no commands after it.
+    /// Append-only files contain the data as a base, with no commands after it.
     Rewritten,
-    /// A value in another place, from which the change takes it.
+    /// A value exists in another place, from which the change takes it.
     Bring(Source),
 }
 
-/// The place that a value comes from.
+/// The place from which a change takes a value.
 #[derive(Clone, Copy)]
 pub enum Source {
     /// The key `o` of the same database.
@@ -40,42 +40,44 @@ pub enum Source {
 /// The way in which the change of a row happens.
 #[derive(Clone, Copy)]
 pub enum How {
-    /// Requests that make the change.
+    /// These requests make the change.
     Ask(&'static [&'static str]),
-    /// Requests after the expiry, which find the expired key or fields while active expiry is off.
+    /// These requests are sent after the expiry, while active expiry is off, so that they find the
+    /// expired key or fields.
     Expired(&'static [&'static str]),
-    /// Active expiry, until this field of INFO has grown by at least this number.
+    /// Active expiry makes the change. It has done so when this field of INFO has grown by at least
+    /// this number.
     Swept(&'static str, i64),
-    /// A write at the memory limit, which evicts the key.
+    /// A write at the memory limit evicts the key.
     Evicted,
-    /// The request of a client that blocks, and the request that serves this client.
+    /// The first request blocks a client, and the second one serves this client.
     Served(&'static str, &'static str),
-    /// MIGRATE to the other server.
+    /// MIGRATE moves the key to the other server.
     MigratedAway,
-    /// MIGRATE from the other server.
+    /// MIGRATE on the other server moves its key to this one.
     MigratedHere,
-    /// RESTORE of the payload with this option.
+    /// RESTORE creates the key from the payload, with this option.
     Restored(&'static str),
 }
 
-/// The facts of a row.
+/// The facts about a row of the grid.
 pub struct Row {
     /// The type of the key `k` before the change.
     pub holds: Holds,
-    /// The oldest Redis version that has the command.
+    /// The oldest Redis version (major, minor) that has the command.
     pub since: (u32, u32),
     pub before: Before,
     pub how: How,
 }
 
-/// The version for commands that every compared Redis has.
+/// The version of rows whose commands every compared Redis has.
 const OLD: (u32, u32) = (0, 0);
-/// The first Redis with fields that expire.
+/// The first Redis version with hash fields that expire.
 const FIELDS: (u32, u32) = (7, 4);
-/// The first Redis with HGETDEL, HGETEX and HSETEX.
+/// The first Redis version with HGETDEL, HGETEX and HSETEX.
 const FIELDS_8: (u32, u32) = (8, 0);
 
-/// Defines the enum and its facts from one list, so that every row has facts.
+/// Defines the enum of the rows and their facts from one list, so that every row has facts.
 macro_rules! rows {
     ($($(#[$doc:meta])* $name:ident: $holds:expr, $since:expr, $before:expr, $how:expr;)+) => {
         /// A way in which a value changes or may change.
@@ -83,10 +85,10 @@ macro_rules! rows {
         pub enum Change { $($(#[$doc])* $name,)+ }
 
         impl Change {
-            /// All rows.
+            /// All rows of the grid.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
-            /// Returns the facts of the row.
+            /// Returns the facts about the row.
             pub fn row(self) -> Row {
                 match self {
                     $(Self::$name => Row { holds: $holds, since: $since, before: $before, how: $how },)+
@@ -205,7 +207,7 @@ rows! {
 }
 
 impl Change {
-    /// Prepares the change. The value of `k` already exists.
+    /// Prepares the change on the servers of `stage`. The value of `k` already exists.
     pub fn prepare(self, stage: &mut Stage<'_>) {
         match self.row().before {
             Quiet => {}
@@ -229,7 +231,7 @@ impl Change {
         }
     }
 
-    /// Makes the change. A change that a client makes is made by `writer`.
+    /// Makes the change. If a client makes it, `writer` is that client.
     pub fn happen(self, stage: &mut Stage<'_>, writer: &mut Speaker) {
         match self.row().how {
             Ask(lines) => writer.ask_all(lines),
@@ -269,7 +271,7 @@ impl Change {
     }
 }
 
-/// Sets the key or its fields to expire soon, but not before the listener is attached.
+/// Gives the key or its fields an expiry time that is soon, but after the listener is attached.
 fn expire(stage: &mut Stage<'_>, command: &str, fields: &str) {
     stage.expires_at_ms = stage.admin.now_ms() + stage.margin_ms;
     let line = format!("{command} {}{fields}", stage.expires_at_ms);

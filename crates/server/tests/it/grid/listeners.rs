@@ -7,7 +7,7 @@ use testkit::Value;
 use super::changes::{Before, Change, How};
 use super::stage::{Blocked, Holds, Speaker, Stage, text_of, wait_until};
 
-/// Defines the enum and the list of its variants.
+/// Defines the enum of the columns and the list of its variants.
 macro_rules! columns {
     ($($(#[$doc:meta])* $name:ident,)+) => {
         /// A listener that must be notified of a change.
@@ -15,7 +15,7 @@ macro_rules! columns {
         pub enum Listener { $($(#[$doc])* $name,)+ }
 
         impl Listener {
-            /// All columns.
+            /// All columns of the grid.
             pub const ALL: &[Self] = &[$(Self::$name),+];
         }
     };
@@ -30,9 +30,9 @@ columns! {
     OptIn,
     /// A client that has read the key and tracks with OPTOUT.
     OptOut,
-    /// A client that tracks all keys by prefix.
+    /// A client that tracks all keys by prefix (BCAST).
     Bcast,
-    /// A client that tracks and makes the change itself.
+    /// A client that tracks keys and makes the change itself.
     Own,
     /// A client that tracks with NOLOOP and makes the change itself.
     NoLoop,
@@ -42,29 +42,29 @@ columns! {
     BlockedClient,
     /// A client that blocks on a group of the stream `k`.
     BlockedReader,
-    /// The append-only file: its records, and the data that it loads.
+    /// The append-only file: its records of the change, and the data that it contains after a load.
     ChangeLog,
-    /// `rdb_changes_since_last_save`.
+    /// The field `rdb_changes_since_last_save` of INFO.
     ChangesSinceSave,
-    /// INFO keysizes.
+    /// The section Keysizes of INFO.
     KeySizes,
-    /// BIGKEYS.
+    /// The reply of BIGKEYS.
     BigKeys,
-    /// A snapshot in progress.
+    /// A snapshot that is in progress during the change, and that must contain the old value.
     SnapshotMarks,
 }
 
-/// The reason why a cell has no value or another value than Redis'.
+/// The reason why a cell has no value, or a value that differs from Redis'.
 #[derive(Clone, Copy)]
 pub struct Reason(pub &'static str);
 
-/// The kind of a cell.
+/// The kind of a cell: which servers have a value in it.
 pub enum Cell {
     /// Both servers have a value.
     Compared,
     /// Only Saker has a value.
     OnlyHere(Reason),
-    /// There is no value.
+    /// No server can have a value in the cell.
     Impossible(Reason),
 }
 
@@ -90,7 +90,7 @@ impl Listener {
         }
     }
 
-    /// Returns the kind of the cell of this column in the row of `change`.
+    /// Returns the kind of the cell in this column and the row of `change`.
     pub fn cell(self, change: Change) -> Cell {
         let row = change.row();
         match self {
@@ -134,7 +134,8 @@ impl Listener {
         }
     }
 
-    /// Returns the preferred type of the value before the change, and of a value from elsewhere.
+    /// Returns two types for rows that permit any type: that of the value before the change, and
+    /// that of the value that the change brings.
     fn prefers(self) -> (Holds, Holds) {
         match self {
             Self::BlockedClient => (Holds::Text, Holds::List),
@@ -155,12 +156,12 @@ impl Listener {
         }
     }
 
-    /// Returns true if the listener makes the change itself.
+    /// Returns true if the client that listens also makes the change.
     pub fn is_writer(self) -> bool {
         matches!(self, Self::Own | Self::NoLoop)
     }
 
-    /// Chooses the types and the size of the values, and adds other keys if necessary.
+    /// Chooses the types and the size of the values in `stage`, and adds other keys if necessary.
     pub fn choose(self, change: Change, stage: &mut Stage<'_>) {
         let (holds, brings) = self.prefers();
         let row = change.row();
@@ -181,7 +182,8 @@ impl Listener {
         }
     }
 
-    /// Attaches the listener if it must be attached before the value exists.
+    /// Attaches those listeners that must be attached before the value exists; returns `None` for
+    /// all others.
     pub fn attach_first(self, stage: &mut Stage<'_>) -> Option<AttachedListener> {
         let line = match (self, stage.holds) {
             (Self::BlockedClient, Holds::List) => "XREAD BLOCK 0 STREAMS k 0",
@@ -191,7 +193,7 @@ impl Listener {
         Some(AttachedListener::Blocked(Blocked::on(stage, line), None))
     }
 
-    /// Attaches the listener.
+    /// Attaches the listener to the server of `stage`.
     pub fn attach(self, stage: &mut Stage<'_>) -> AttachedListener {
         let mut client = stage.here.speaker();
         match self {
@@ -236,7 +238,7 @@ impl Listener {
     }
 }
 
-/// An attached listener, with the result of those that can be read only once.
+/// An attached listener. For listeners that can be read only once, it stores the result.
 pub enum AttachedListener {
     Watch(Speaker, Option<String>),
     Tracks(Speaker),
@@ -251,7 +253,7 @@ pub enum AttachedListener {
 }
 
 impl AttachedListener {
-    /// Returns the client that makes the change itself.
+    /// Returns the client that listens and makes the change itself. Panics for other listeners.
     pub fn writer(&mut self) -> &mut Speaker {
         match self {
             Self::Tracks(client) => client,
@@ -259,7 +261,8 @@ impl AttachedListener {
         }
     }
 
-    /// Returns the notifications or the state that the listener shows now, as text.
+    /// Returns the notifications that the listener has received so far, or the state that it shows,
+    /// as text.
     pub fn hears(&mut self, stage: &mut Stage<'_>) -> String {
         match self {
             Self::Watch(client, said) => said.get_or_insert_with(|| watched(client)).clone(),
@@ -291,7 +294,7 @@ fn or_nothing(text: &str) -> String {
     if text.is_empty() { "nothing".to_owned() } else { text.to_owned() }
 }
 
-/// Formats a reply in one line.
+/// Formats a reply on one line.
 fn one_line(reply: Value) -> String {
     match reply {
         Value::Array(parts) => parts.into_iter().map(one_line).collect::<Vec<_>>().join(" "),
@@ -321,7 +324,7 @@ fn tracks(mut client: Speaker, lines: &[&str]) -> AttachedListener {
     AttachedListener::Tracks(client)
 }
 
-/// Returns the keys of all invalidation messages.
+/// Returns the keys in all invalidation messages that the client has received.
 fn invalidated(client: &mut Speaker) -> Vec<String> {
     let mut keys = Vec::new();
     for message in client.messages() {
@@ -335,7 +338,7 @@ fn invalidated(client: &mut Speaker) -> Vec<String> {
     keys
 }
 
-/// Returns keyspace events as `database:key=event`.
+/// Returns the keyspace events that the client has received, as `database:key=event`.
 fn events(client: &mut Speaker) -> String {
     let one = |message: &Value| {
         let Value::Push(parts) = message else { panic!("{message}") };
@@ -359,7 +362,7 @@ fn sizes(admin: &mut Speaker) -> String {
     or_nothing(&lines.map(|line| line.replace("_distrib", "")).collect::<Vec<_>>().join(" "))
 }
 
-/// Returns big keys as `database:key=elements` or `=bytes`, sorted.
+/// Returns the keys in the reply of BIGKEYS as `database:key=elements` or `=bytes`, sorted.
 fn big_keys(admin: &mut Speaker) -> String {
     let mut all = Vec::new();
     for (line, field) in [("BIGKEYS ELEMENTS", "elements"), ("BIGKEYS BYTES TYPE string", "bytes")] {
@@ -382,7 +385,8 @@ fn big_keys(admin: &mut Speaker) -> String {
     or_nothing(&all.join(", "))
 }
 
-/// Returns the commands in the file since the mark, and the result of loading the files.
+/// Returns the commands in the append-only file after the mark, and the result of loading the
+/// files.
 fn logged(stage: &mut Stage<'_>) -> String {
     let admin = &mut stage.admin;
     admin.ask_all(&["SET mark end"]);
@@ -398,7 +402,7 @@ fn logged(stage: &mut Stage<'_>) -> String {
     format!("{between}; loads to {}", if is_same { "the same" } else { "other data" })
 }
 
-/// Returns the newest append-only file with commands.
+/// Returns the path of the newest append-only file with commands.
 fn increment(folder: &Path) -> PathBuf {
     let entries = std::fs::read_dir(folder).expect("there are append-only files");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -408,7 +412,7 @@ fn increment(folder: &Path) -> PathBuf {
     paths.pop().expect("an increment")
 }
 
-/// Returns the commands of the append-only file, without SELECT of database 0.
+/// Returns the commands of the newest append-only file, without SELECT of database 0.
 fn records_of(folder: &Path) -> Vec<String> {
     let bytes = std::fs::read(increment(folder)).expect("it can be read");
     let (mut rest, mut records) = (&bytes[..], Vec::new());
@@ -422,7 +426,7 @@ fn records_of(folder: &Path) -> Vec<String> {
     records
 }
 
-/// Formats words; replaces times and payloads, which differ between runs.
+/// Formats the words of a command. Replaces times and payloads, which differ between runs.
 fn words_of(words: &[&[u8]]) -> String {
     let shown = |(at, word): (usize, &&[u8])| match word {
         [] => "''".to_owned(),
@@ -439,14 +443,14 @@ fn words_of(words: &[&[u8]]) -> String {
     words.iter().enumerate().map(shown).collect::<Vec<_>>().join(" ")
 }
 
-/// Counts the old, the new and the filler words in the RDB file.
+/// Counts the occurrences of the old, the new and the filler words in the RDB file.
 fn words_saved(path: &Path) -> Vec<usize> {
     let bytes = std::fs::read(path).unwrap_or_default();
     let count = |word: &[u8]| bytes.windows(word.len()).filter(|part| part == &word).count();
     vec![count(b"old"), count(b"new"), count(b"filler")]
 }
 
-/// Starts a save that pauses at its first keys.
+/// Starts a save that pauses at its first keys, and attaches it as a listener.
 fn snapshot(stage: &mut Stage<'_>) -> AttachedListener {
     let path = stage.here.dump.clone();
     let kept = std::fs::read(&path).unwrap_or_default();

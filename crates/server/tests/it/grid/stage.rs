@@ -7,24 +7,24 @@ use testkit::{Client, Protocol, ServerProcess, Value, peer, saker};
 
 use crate::support::BINARY;
 
-/// Maximum wait for one condition or reply, also on a very busy machine.
+/// Maximum time to wait for one condition or reply, also on a very busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(300);
-/// Number of other keys while a snapshot is saved.
+/// Number of other keys that exist while a snapshot is saved.
 const FILLER_KEYS: &str = "100";
-/// Number of elements, fields or bytes that make a value big, for the index of big keys.
+/// Number of elements, fields or bytes with which a value is big enough for the index of big keys.
 const LARGE_COUNT: usize = 1_100;
 
-/// A server and its files.
+/// A running server and its files.
 pub struct Rig {
     process: ServerProcess,
-    /// Folder of the append-only files, as this process sees it.
+    /// The folder of the append-only files, as the test's process sees it.
     pub append_only: PathBuf,
-    /// The RDB file, as this process sees it.
+    /// The RDB file, as the test's process sees it.
     pub dump: PathBuf,
 }
 
 impl Rig {
-    /// Starts Saker on this backend.
+    /// Starts Saker with this I/O backend; `appendonly` is `yes` or `no`.
     pub fn saker(back_end: &str, appendonly: &str) -> Self {
         Self::start(appendonly, |options| {
             let own = ["--io-backend", back_end, "--io-threads", "2", "--enable-debug-command", "yes"];
@@ -32,7 +32,7 @@ impl Rig {
         })
     }
 
-    /// Starts the real server.
+    /// Starts the real server; `appendonly` is `yes` or `no`.
     pub fn peer(appendonly: &str) -> Self {
         Self::start(appendonly, peer::start_with)
     }
@@ -64,8 +64,8 @@ impl Rig {
         Self { process, append_only: folder.join(name), dump: folder.join(file) }
     }
 
-    /// Returns the Redis version of the server, or the one that it is compatible with: major and
-    /// minor.
+    /// Returns the Redis version of the server, or the version that it is compatible with, as major
+    /// and minor number.
     pub fn version(&self) -> (u32, u32) {
         let about = self.speaker().ask("INFO server").to_string();
         let text = about.split("redis_version:").nth(1).expect("INFO has redis_version");
@@ -149,13 +149,14 @@ impl Speaker {
         }
     }
 
-    /// Returns all messages that the server has sent until now: the reply to a PING follows them.
+    /// Returns all messages that the server has sent until now. Sends PING and reads up to its
+    /// reply, which follows them.
     pub fn messages(&mut self) -> &[Value] {
         self.ask("PING");
         &self.pushes
     }
 
-    /// Drops the messages that have arrived.
+    /// Drops the messages that were received so far.
     pub fn forget_messages(&mut self) {
         self.messages();
         self.pushes.clear();
@@ -196,7 +197,7 @@ pub fn text_of(reply: &Value) -> String {
     }
 }
 
-/// Waits for a condition.
+/// Waits until `is_so` returns true; `what` names the condition in the failure.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -207,9 +208,9 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// A type of value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// No value.
+    /// The key does not exist.
     Nothing,
-    /// Any type: the listener chooses.
+    /// The listener chooses the type.
     Any,
     Text,
     List,
@@ -218,27 +219,27 @@ pub enum Holds {
     Stream,
 }
 
-/// The servers, connections and values of one cell.
+/// The servers, connections and values of one cell of the grid.
 pub struct Stage<'a> {
-    /// The server whose listeners are observed.
+    /// The server that the listener observes.
     pub here: &'a Rig,
     /// Another server of the same kind, for MIGRATE.
     pub far: &'a Rig,
-    /// A connection that is not a listener.
+    /// A connection to `here` that is not a listener.
     pub admin: Speaker,
-    /// A connection to the other server.
+    /// A connection to `far`.
     pub far_admin: Speaker,
     /// The type that the key `k` holds before the change.
     pub holds: Holds,
-    /// The type of the value from elsewhere, if the change brings one.
+    /// The type of the value that the change takes from another place, if it takes one.
     pub brings: Holds,
-    /// True if values are big enough for BIGKEYS.
+    /// True if values are big enough for the index of BIGKEYS.
     pub large: bool,
-    /// Milliseconds between the preparation and the expiry of keys or fields.
+    /// The time between the preparation and the expiry of keys or fields, in milliseconds.
     pub margin_ms: u64,
     /// The expiry time of the key or its fields, in Unix milliseconds; 0 without expiry.
     pub expires_at_ms: u64,
-    /// The payload for RESTORE.
+    /// The DUMP payload for RESTORE.
     pub payload: Vec<u8>,
 }
 
@@ -273,7 +274,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Returns true if the expiry time passed before the listener was attached.
+    /// Returns true if the expiry time had passed before the listener was attached.
     pub fn is_too_late(&mut self) -> bool {
         self.expires_at_ms > 0 && self.admin.now_ms() >= self.expires_at_ms
     }
@@ -284,13 +285,14 @@ impl<'a> Stage<'a> {
         wait_until("the expiry passes", || admin.now_ms() > *expires_at_ms);
     }
 
-    /// Adds keys besides the one that changes.
+    /// Adds other keys than the one that changes.
     pub fn fill(&mut self) {
         self.admin.ask_all(&[&format!("DEBUG POPULATE {FILLER_KEYS} filler")]);
     }
 }
 
-/// Stores a value of this type that contains `word` at `key`.
+/// Stores a value of type `holds` that contains `word` at `key`; with `large`, a value for the
+/// index of big keys.
 pub fn put(client: &mut Speaker, key: &str, holds: Holds, word: &str, large: bool) {
     let line = match holds {
         Holds::Nothing => return,
@@ -317,14 +319,14 @@ pub fn put(client: &mut Speaker, key: &str, holds: Holds, word: &str, large: boo
     client.ask_all(&[&line]);
 }
 
-/// A client blocked by its request.
+/// A client that its request has blocked.
 pub struct Blocked {
     client: Speaker,
     id: String,
 }
 
 impl Blocked {
-    /// Connects, sends the request and waits until it blocks.
+    /// Connects a client, sends the request `line` and waits until it blocks the client.
     pub fn on(stage: &mut Stage<'_>, line: &str) -> Self {
         let mut client = stage.here.speaker();
         let id = client.ask("CLIENT ID").to_string().replace("(integer) ", "");
@@ -334,7 +336,8 @@ impl Blocked {
         Self { client, id }
     }
 
-    /// Unblocks the client if needed; returns its reply, or `None` if it was not served.
+    /// Unblocks the client if it is still blocked. Returns its reply, or `None` if it was not
+    /// served.
     pub fn end(&mut self, stage: &mut Stage<'_>) -> Option<Value> {
         stage.admin.ask_all(&[&format!("CLIENT UNBLOCK {}", self.id)]);
         Some(self.client.read()).filter(|reply| !matches!(reply, Value::Null | Value::NullArray))

@@ -11,22 +11,22 @@ use testkit::{Client, Rng};
 
 use super::{Primary, is_without_peer, replica_of, seed};
 
-/// The number of first bytes among which the cuts are chosen.
+/// The bytes of a link from its start among which cuts are chosen.
 const CUT_MAX: u64 = 100_000;
 
-/// Number of cuts in CI.
+/// Number of cuts of links in CI.
 const CUTS: usize = 60;
 
 /// Number of primaries whose links are cut at the same time, in CI and with `SAKER_CUTS`. The test
-/// mostly waits for reconnections.
+/// mostly waits for reconnections, so more than one primary saves time.
 const LANES: usize = 4;
 const LANES_OF_LONG_RUNS: usize = 16;
 
-/// Length of the incompressible values in the snapshot, and their number.
+/// Length in bytes of each incompressible value in the snapshot, and the number of these values.
 const VALUE_BYTES: usize = 1000;
 const VALUES: usize = 40;
 
-/// Writes the data of the snapshot.
+/// Writes the data that the snapshot contains.
 pub(crate) fn write_snapshot(client: &mut Client, rng: &mut Rng) {
     for number in 0..VALUES {
         let value: Vec<u8> = (0..VALUE_BYTES).map(|_| b'!' + (rng.next_u64() % 90) as u8).collect();
@@ -40,7 +40,7 @@ pub(crate) fn write_snapshot(client: &mut Client, rng: &mut Rng) {
     );
 }
 
-/// Writes the commands of the stream, about 70 KB. What they write does not grow with repetitions.
+/// Writes the commands of the stream, about 70 KB. The data does not grow if they are repeated.
 pub(crate) fn write_stream(client: &mut Client) {
     let filler = "v".repeat(300);
     for number in 0..110 {
@@ -62,13 +62,14 @@ pub(crate) fn write_stream(client: &mut Client) {
     }
 }
 
-/// The bytes of a link up to the stream, and in all.
+/// The numbers of bytes that a primary sends over a link: up to the end of the snapshot, and up to
+/// the end of the stream.
 struct Lengths {
     snapshot: u64,
     all: u64,
 }
 
-/// Measures a link that is not cut.
+/// Measures the bytes of a link that is not cut.
 fn measure(primary: &Primary, replica: &Replica, client: &mut Client) -> Lengths {
     let proxy = Proxy::start(primary.port()).expect("a port is free");
     replica.follow(proxy.port());
@@ -81,7 +82,8 @@ fn measure(primary: &Primary, replica: &Replica, client: &mut Client) -> Lengths
     Lengths { snapshot, all }
 }
 
-/// Follows the primary over a link that is cut once. Returns true if the cut was in the stream.
+/// Follows the primary over a link that is cut after `cut` bytes, and checks that the replica
+/// reconnects and has the primary's data. Returns true if the cut was in the stream.
 fn follow_with_cut(primary: &Primary, replica: &Replica, client: &mut Client, cut: u64, what: &str) -> bool {
     let proxy = Proxy::start(primary.port()).expect("a port is free");
     proxy.cut_after(cut);
@@ -109,7 +111,7 @@ fn follow_with_cut(primary: &Primary, replica: &Replica, client: &mut Client, cu
     in_stream
 }
 
-/// Returns the bytes after which links are cut.
+/// Returns the numbers of bytes after which links are cut.
 fn cuts(rng: &mut Rng, lengths: &Lengths) -> Vec<u64> {
     let count = match std::env::var("SAKER_CUTS").as_deref() {
         Ok("all") => return (1..=CUT_MAX).collect(),
@@ -128,8 +130,8 @@ fn cuts(rng: &mut Rng, lengths: &Lengths) -> Vec<u64> {
         .collect()
 }
 
-/// Cuts the links of one of `lanes` primaries. Returns the number of cuts in the stream, and of
-/// all.
+/// Cuts the links of one of `lanes` primaries, one after the other. Returns the number of cuts in
+/// the stream, and the number of all cuts.
 fn run_lane(lane: usize, lanes: usize, seed: u64) -> (usize, usize) {
     let mut rng = Rng::new(seed + lane as u64);
     let primary = Primary::start(&[]);

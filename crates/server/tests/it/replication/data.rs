@@ -1,4 +1,5 @@
-//! The same data on both sides: after a full sync in each way, and after random commands.
+//! Replicas have the data of their primary: after a full sync in each way, and after random
+//! commands.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +17,7 @@ const VALUES: usize = 8;
 /// Number of batches of random commands between two comparisons.
 const BATCHES: usize = 8;
 
-/// Fills a primary without what the replica's version cannot read.
+/// Fills a primary with values that the version of the replica can read.
 fn fill_for(replica: &Replica, client: &mut Client, seed: u64) {
     fill(client, seed, VALUES);
     if !super::has_field_expiry(replica.version()) {
@@ -207,10 +208,10 @@ fn a_replica_logs_in_by_password_or_as_a_user() {
     replica.wait_for_data_of(&mut client, "as a user");
 }
 
-/// Number of scripts of tests/cmd in CI. `SAKER_SCRIPTS=all` runs all of them.
+/// Number of scripts of tests/cmd that run in CI. `SAKER_SCRIPTS=all` runs all of them.
 const SCRIPTS: usize = 80;
 
-/// Scripts that are not run: they end the server or replace its data, or are about replication.
+/// Scripts that are left out: they end the server, replace its data, or are about replication.
 const OTHER_SCRIPTS: &[&str] = &[
     "shutdown",
     "debug",
@@ -284,7 +285,7 @@ fn keys_that_expire_are_removed_from_a_replica() {
     assert_eq!(number(&mut own, "stats", "expired_keys"), 0);
 }
 
-/// Reads messages until one has this text. Returns all texts.
+/// Reads messages until one has the text `last`. Returns the texts of all messages.
 fn messages(subscriber: &mut Client, last: &str) -> Vec<String> {
     let mut texts = Vec::new();
     while texts.last().is_none_or(|text| text != last) {

@@ -1,7 +1,7 @@
 //! Links that end after each byte: of the stream, of the handshake, and of a snapshot.
 //!
-//! The links are driven by hand, so that each costs a fraction of a millisecond. `SAKER_CUTS=all`
-//! cuts after each byte; otherwise a fraction of the bytes is taken.
+//! The test itself acts as the replica, so that each link costs a fraction of a millisecond.
+//! `SAKER_CUTS=all` cuts after each byte; otherwise a fraction of the bytes is chosen.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
@@ -16,50 +16,50 @@ use super::cuts::write_snapshot;
 use super::protocol::{check_snapshot, full_sync, online};
 use super::{Primary, is_without_peer, replicas, seed};
 
-/// The number of first bytes of the stream after which links end.
+/// The number of bytes at the start of the stream after each of which a link may end.
 const CUT_MAX: usize = 100_000;
 
-/// Distance of the cuts in the stream, unless each byte is taken. No number of bytes of a command
-/// repeats with it for long.
+/// Distance in bytes between two cuts in the stream, unless each byte is chosen. It is prime, so
+/// the cuts fall on different bytes of repeated commands.
 const STEP: usize = 7;
 
-/// Distance of the cuts in a snapshot, unless each byte is taken.
+/// Distance in bytes between two cuts in a snapshot, unless each byte is chosen.
 const SNAPSHOT_STEP: usize = 211;
 
-/// Number of the first bytes of an answer with a snapshot that are all taken: the lines before the
-/// file, and its header.
+/// Number of bytes at the start of an answer with a snapshot after each of which a link is cut.
+/// They are the lines before the file, and the file's header.
 const HEAD_BYTES: usize = 300;
 
-/// A number above the length of a handshake.
+/// A number of bytes above the length of a handshake.
 const HANDSHAKE_BYTES: usize = 180;
 
-/// Number of threads that open links.
+/// Number of threads that open links at the same time.
 const LANES: usize = 4;
 
-/// Number of bytes that the stream is ahead of the links while writes go on. It exceeds
+/// Number of bytes by which the stream is ahead of the links while clients write. It exceeds
 /// [`TAKEN_MAX`].
 const AHEAD_BYTES: usize = 8 << 10;
 
-/// Maximum number of bytes that a link takes.
+/// Maximum number of bytes that a link reads before it ends.
 const TAKEN_MAX: usize = 4 << 10;
 
-/// Maximum length of the written values.
+/// Maximum length of the written values, in bytes.
 const VALUE_BYTES: usize = 3000;
 
-/// Number of links that read the stream to its end afterwards.
+/// Number of links that read the stream to its end, after the others were cut.
 const WHOLE: usize = 200;
 
-/// Growth of the memory in use that counts as none.
+/// Growth of the used memory, in bytes, that does not count as a leak.
 const SLACK_BYTES: u64 = 1 << 20;
 
 const CAPABILITIES: &[&str] = &["eof", "psync2"];
 
-/// Returns the distance of the cuts: 1, or `step` in CI.
+/// Returns the distance between two cuts: 1 with `SAKER_CUTS=all`, else `step`.
 fn distance(step: usize) -> usize {
     if std::env::var("SAKER_CUTS").as_deref() == Ok("all") { 1 } else { step }
 }
 
-/// The stream as a link reads it that is not cut.
+/// The bytes of the stream, as a link that is not cut receives them.
 #[derive(Default)]
 struct Reference {
     bytes: Mutex<Vec<u8>>,
@@ -67,7 +67,8 @@ struct Reference {
 }
 
 impl Reference {
-    /// Reads the link up to the command `SET the-end 1`.
+    /// Reads a link up to the command `SET the-end 1`, and adds its bytes to the reference. Returns
+    /// the link.
     fn follow(&self, mut link: Link) -> Link {
         let mut last = Vec::new();
         resp::encode_request(&["SET", "the-end", "1"], &mut last);
@@ -87,7 +88,8 @@ impl Reference {
         self.bytes.lock().expect("no panic").len()
     }
 
-    /// Returns true if the stream has these bytes at `from`. Waits until it is that long.
+    /// Returns true if the stream has the bytes `found` at offset `from`. Waits until the stream is
+    /// that long; returns false if that takes too long.
     fn has(&self, from: usize, found: &[u8]) -> bool {
         let bytes = self.bytes.lock().expect("no panic");
         let is_short = |bytes: &mut Vec<u8>| bytes.len() < from + found.len();
@@ -96,7 +98,8 @@ impl Reference {
     }
 }
 
-/// Writes a script, messages, transactions and values of all sizes, and then random commands.
+/// Writes values of all sizes by commands, a script and a transaction, publishes messages, and
+/// sometimes sends random commands.
 fn write_some(primary: &Primary, client: &mut Client, commands: &mut Commands, rng: &mut Rng) {
     let value = "v".repeat(1 + rng.below(VALUE_BYTES));
     let (key, db) = (format!("k{}", rng.below(10)), rng.below(4).to_string());
@@ -123,19 +126,19 @@ fn write_some(primary: &Primary, client: &mut Client, commands: &mut Commands, r
     }
 }
 
-/// The start of a stream that links ask to continue.
+/// A replication stream that links ask to continue, from any of its first bytes.
 #[derive(Clone, Copy)]
 struct Stream<'s> {
     primary: &'s Primary,
     id: &'s str,
-    /// The offset before its first byte.
+    /// The replication offset before the first byte of the stream.
     first: u64,
     reference: &'s Reference,
 }
 
 impl Stream<'_> {
-    /// Continues after the byte `from`, as a replica does whose link ended there, and compares the
-    /// next `len_bytes`. The link ends without notice.
+    /// Connects like a replica whose link ended after the byte `from`, and compares the next
+    /// `len_bytes` bytes with the reference. Then ends the link without notice.
     fn check(self, from: usize, len_bytes: usize, rng: &mut Rng) {
         let mut link = Link::connect(self.primary.port());
         let next = (self.first + from as u64 + 1) as i64;
@@ -151,7 +154,8 @@ impl Stream<'_> {
     }
 }
 
-/// Returns how many bytes the next link takes: mostly few, so that it ends within a command.
+/// Returns a random number of bytes that the next link reads: mostly few, so that the link ends
+/// within a command.
 fn taken(rng: &mut Rng) -> usize {
     match rng.below(20) {
         0..10 => 1,
@@ -223,7 +227,7 @@ fn the_stream_continues_after_each_byte_while_it_is_written() {
     assert!(happens(|| replicas(&mut client) == 1), "{}", info(&mut client, "replication"));
 }
 
-/// The things that a replica may leave behind.
+/// The resources of the primary that a closed link could leave behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Holdings {
     replicas: u64,
@@ -247,7 +251,8 @@ fn open_files(primary: &Primary) -> usize {
     std::fs::read_dir(folder).expect("the process runs").count()
 }
 
-/// Returns what the primary holds after its first full sync, which starts the thread that sends.
+/// Returns the resources that the primary holds after a first full sync and its end. That sync
+/// starts the thread that sends.
 fn after_first_sync(primary: &Primary, client: &mut Client) -> Holdings {
     drop(full_sync(primary));
     let mut now = Holdings::of(primary, client);
@@ -259,8 +264,8 @@ fn after_first_sync(primary: &Primary, client: &mut Client) -> Holdings {
     now
 }
 
-/// Waits until the primary holds what it held before. If `memory` is the memory in use before, it
-/// waits until no more is in use. Returns the memory in use.
+/// Waits until the primary holds only the resources in `before` and, if `memory` is given, until
+/// its used memory is back at that number of bytes. Returns the used memory.
 fn wait_until_released(primary: &Primary, client: &mut Client, before: Holdings, memory: Option<u64>) -> u64 {
     let (mut now, mut used) = (before, 0);
     let is_released = happens(|| {
@@ -290,7 +295,7 @@ fn cut_handshake(primary: &Primary, sent: usize) {
     }
 }
 
-/// Opens a link that ends after `read` bytes of what the primary sends.
+/// Opens a link that ends after it has read `read` bytes of the primary's answer.
 fn cut_snapshot(primary: &Primary, read: usize) {
     let mut link = Link::connect(primary.port());
     let bytes = link.handshake(CAPABILITIES, "?", -1);
@@ -298,7 +303,7 @@ fn cut_snapshot(primary: &Primary, read: usize) {
     link.take(read);
 }
 
-/// Runs `act` with each of the numbers, on several threads.
+/// Calls `act` with each of the numbers, on [`LANES`] threads.
 fn on_lanes(numbers: &[usize], act: impl Fn(usize) + Sync) {
     thread::scope(|scope| {
         for lane in 0..LANES {
@@ -308,8 +313,8 @@ fn on_lanes(numbers: &[usize], act: impl Fn(usize) + Sync) {
     });
 }
 
-/// Returns the number of bytes that a link receives up to the mark of its snapshot, at least: some
-/// numbers in a snapshot may have fewer digits the next time.
+/// Returns a lower bound of the number of bytes that a link receives up to the end of its snapshot.
+/// Some numbers in a snapshot may have fewer digits the next time.
 fn len_of_snapshot(primary: &Primary) -> usize {
     let mut link = Link::connect(primary.port());
     let answer = link.psync_at_once(CAPABILITIES, "?", -1);
@@ -350,7 +355,7 @@ fn cuts_in_the_handshake_and_the_snapshot_leave_nothing_behind() {
     replica.wait_for_data_of(&mut client, "after all cuts");
 }
 
-/// Returns the number of files without names that the primary has open.
+/// Returns the number of unnamed files that the primary has open.
 fn files_without_names(primary: &Primary) -> usize {
     let folder = format!("/proc/{}/fd", primary.process.pid());
     let entries = std::fs::read_dir(folder).expect("the process runs");

@@ -11,20 +11,21 @@ use testkit::{Client, Rng, Value};
 use super::{Primary, is_without_peer, replica_of, replicas, seed};
 use crate::support::signal;
 
-/// Number of writes while the replica is stopped, their size, and the number of keys.
+/// Number of writes while the replica is stopped, the size of each value in bytes, and the number
+/// of keys.
 const OVERWRITES: usize = 300_000;
 const VALUE_BYTES: usize = 100;
 const KEYS: usize = 1000;
-/// Number of writes sent at once.
+/// Number of writes that the client sends at once.
 const PIPELINE: usize = 1000;
 
 const MIB: u64 = 1 << 20;
-/// The limit of the output of a replica, and of the backlog.
+/// The limit of a replica's output buffer, and of the backlog, in bytes.
 const LIMIT_BYTES: u64 = MIB;
-/// Memory for a pipeline: its requests, and its replies.
+/// Upper bound of the memory for one pipeline: its requests and its replies, in bytes.
 const PIPELINE_BYTES: u64 = (PIPELINE * (VALUE_BYTES + 100)) as u64;
 
-/// Overwrites the keys, a pipeline at a time.
+/// Overwrites all keys by one pipeline of [`PIPELINE`] requests.
 fn overwrite(client: &mut Client, round: usize) {
     let value = format!("{round:0VALUE_BYTES$}");
     let keys: Vec<String> = (0..PIPELINE).map(|number| format!("key:{}", number % KEYS)).collect();
@@ -73,7 +74,8 @@ fn a_stopped_replica_costs_bounded_memory_and_holds_nobody_up() {
     assert_eq!(SyncCounts::of(&mut control).since(syncs), (1, 0));
 }
 
-/// Writes commands in transactions until `stop` is set or the server ends. Returns their number.
+/// Writes commands in transactions until `stop` is set or the server ends. Returns the number of
+/// transactions.
 fn write_until(primary_port: u16, client: usize, stop: &AtomicBool) -> usize {
     let Ok(mut connection) = Client::connect(&testkit::Address::port(primary_port)) else { return 0 };
     let (mut written, db) = (0, (client % 3).to_string());
@@ -96,8 +98,8 @@ fn write_until(primary_port: u16, client: usize, stop: &AtomicBool) -> usize {
     written
 }
 
-/// A guard that stops the writers at the end of its scope, also if the test fails there: otherwise
-/// the scope of threads would wait for them for ever.
+/// A guard that stops the writers at the end of its scope, also if the test fails there. Otherwise
+/// the scope would wait for the writers' threads for ever.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -106,7 +108,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Runs `act` while clients write.
+/// Runs `act` while clients write to the primary.
 pub(crate) fn with_load(primary_port: u16, act: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -131,7 +133,8 @@ pub(crate) fn wait_for_commands(client: &mut Client, count: u64) {
     assert!(happens(|| number(client, "stats", "total_commands_processed") >= from + count));
 }
 
-/// Number of writes of big values, and their size: together more than the sockets buffer.
+/// Number of writes of big values, and the size of each in bytes. Together they exceed what the
+/// sockets buffer.
 const BIG_WRITES: usize = 1600;
 const BIG_VALUE_BYTES: usize = 64 << 10;
 

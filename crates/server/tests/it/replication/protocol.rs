@@ -1,4 +1,4 @@
-//! The protocol between a primary and its replicas, spoken by hand.
+//! The protocol between a primary and its replicas; the test itself acts as one of them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,23 +14,23 @@ use testkit::{Client, Rng, ServerProcess, Value, notation, peer};
 
 use super::{Primary, fill, has_field_expiry, is_without_peer, persist_fields, replicas, seed};
 
-/// Time in which a connection must be silent. A correct server sends nothing, so a slow machine
-/// fails no test.
+/// Time for which a connection must receive nothing. A correct server never sends anything then, so
+/// a slow machine does not make the test fail.
 const SILENCE: Duration = Duration::from_millis(150);
 
-/// Number of links that follow at the same time.
+/// Number of links that follow the primary at the same time.
 const LINKS: usize = 40;
 
 /// Number of hexadecimal digits of a replication ID.
 const ID_DIGITS: usize = 40;
 
-/// Returns the end of the stream, as the primary counts it.
+/// Returns the offset of the end of the stream, as INFO of the primary states it.
 pub(super) fn offset(client: &mut Client) -> u64 {
     number(client, "replication", "master_repl_offset")
 }
 
-/// Connects as a replica that knows all forms, and reads the snapshot. Returns the replication ID
-/// and the offset.
+/// Connects as a replica that knows all forms of snapshots, and reads the snapshot. Returns the
+/// link, the replication id and the offset.
 pub(super) fn full_sync(primary: &Primary) -> (Link, String, u64) {
     let mut link = Link::connect(primary.port());
     link.introduce(&["eof", "psync2"]);
@@ -40,15 +40,15 @@ pub(super) fn full_sync(primary: &Primary) -> (Link, String, u64) {
     (link, id, offset)
 }
 
-/// Connects like [`full_sync`], and acknowledges until the stream has begun.
+/// Connects like [`full_sync`], and acknowledges until the primary sends the stream.
 pub(super) fn online(primary: &Primary) -> (Link, String, u64) {
     let (mut link, id, offset) = full_sync(primary);
     begin_stream(primary, &mut link, offset);
     (link, id, offset)
 }
 
-/// Acknowledges until the stream has begun. Redis ignores acknowledgements until it has seen the
-/// end of the process that made the snapshot.
+/// Acknowledges until the primary sends the stream. Redis ignores acknowledgements until it has
+/// noticed the end of the process that wrote the snapshot.
 pub(super) fn begin_stream(primary: &Primary, link: &mut Link, offset: u64) {
     let mut client = primary.connect();
     let own = format!("port={},state=online", link.port());
@@ -61,7 +61,7 @@ pub(super) fn begin_stream(primary: &Primary, link: &mut Link, offset: u64) {
     assert!(is_online, "{text}");
 }
 
-/// Returns the peer with this snapshot as its data.
+/// Starts a peer that loads this snapshot; returns it with its folder.
 fn peer_with(snapshot: &[u8]) -> (tempfile::TempDir, ServerProcess) {
     let folder = tempfile::tempdir().expect("a scratch folder");
     std::fs::write(folder.path().join("dump.rdb"), snapshot).expect("written");
@@ -76,8 +76,8 @@ pub(super) fn peer_in(folder: &Path) -> ServerProcess {
     peer
 }
 
-/// Starts a primary with data that the peer can read. Only to a Redis can fields that expire be
-/// sent without its version.
+/// Starts a primary with data that the peer can read. Hash fields that expire are left out unless
+/// the peer is a Redis that has them: the test's replica does not state a version.
 pub(super) fn filled_primary() -> Primary {
     let primary = Primary::start(&[]);
     let mut client = primary.connect();
@@ -89,7 +89,7 @@ pub(super) fn filled_primary() -> Primary {
     primary
 }
 
-/// Checks that a peer loads the snapshot and then has the data of the primary.
+/// Checks that a peer can load the snapshot, and that it then has the data of the primary.
 pub(super) fn check_snapshot(primary: &Primary, snapshot: &[u8]) {
     let (_folder, peer) = peer_with(snapshot);
     let mut own = peer.connect();
@@ -338,7 +338,7 @@ const REQUESTS: &[&[&str]] = &[
     &["WAIT 1"],
 ];
 
-/// Sends requests and a last one. Returns all replies in one line each.
+/// Sends the requests, and a last one that ends the replies. Returns all replies on one line each.
 fn replies(server: &ServerProcess, requests: &[&str]) -> Vec<String> {
     let mut client = server.connect();
     let mut bytes = Vec::new();
@@ -359,9 +359,9 @@ fn replies(server: &ServerProcess, requests: &[&str]) -> Vec<String> {
     }
 }
 
-/// Returns a reply in the words of Redis. From 9.1 on, a Valkey names the command that a
-/// transaction refuses. If a script may not call a command, it names itself instead of Redis, and
-/// leaves out the script.
+/// Returns a reply in the words of Redis. A Valkey from 9.1 on names the command that a transaction
+/// refuses. If a script may not call a command, Valkey names itself instead of Redis, and leaves
+/// out the script.
 fn as_redis_says(reply: &str) -> String {
     let from_script = "command is not allowed from script";
     if let Some(at) = reply.find(from_script) {
@@ -452,7 +452,8 @@ fn a_replica_only_for_the_snapshot_is_not_in_the_list() {
     assert!(happens(|| replicas(&mut client) == 0));
 }
 
-/// Returns the redis-cli beside the peer, or the one on the PATH.
+/// Returns the path of redis-cli: in the folder of the peer's program, or on the PATH. Returns
+/// `None` if there is none.
 pub(super) fn redis_cli() -> Option<PathBuf> {
     let line = peer::command_line();
     let beside = line.split_whitespace().next().map(|program| Path::new(program).with_file_name("redis-cli"));

@@ -1,5 +1,6 @@
-//! A primary that ends and starts again with its snapshot: replicas that have exactly its data
-//! continue, all others get a snapshot. Afterwards both sides have the same data.
+//! A primary that ends and starts again with its snapshot. Replicas that have exactly the data of
+//! the snapshot continue, all others get a snapshot. Afterwards replicas and primary have the same
+//! data.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,13 +14,13 @@ use super::faults::{wait_for_commands, with_load};
 use super::{Primary, fill, has_field_expiry, is_without_peer, replica_of, seed};
 use crate::support::signal;
 
-/// Maximum time of a shutdown.
+/// Maximum time until a shutdown has ended the process.
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Number of restarts under load.
+/// Number of restarts while clients write.
 const RESTARTS: usize = 5;
 
-/// A primary that can be started again with the same files.
+/// A primary that the test can start again with the same files.
 struct Restarted {
     folder: tempfile::TempDir,
     port: u16,
@@ -52,7 +53,7 @@ impl Restarted {
         self.folder.path().join("dump.rdb")
     }
 
-    /// Requests a shutdown with these words, and waits for the end of the process.
+    /// Sends SHUTDOWN with the words `words`, and waits for the end of the process.
     fn shut_down(&mut self, words: &[&str]) {
         let mut primary = self.primary.take().expect("it runs");
         let mut client = primary.connect();
@@ -63,7 +64,7 @@ impl Restarted {
         assert!(ended.is_ok(), "{ended:?}: {}", primary.process.log());
     }
 
-    /// Saves, ends the server, and starts it again.
+    /// Saves a snapshot, ends the server, and starts it again.
     fn restart(&mut self) {
         self.shut_down(&["SAVE", "NOW"]);
         self.start();
@@ -75,7 +76,7 @@ impl Restarted {
     }
 }
 
-/// The history of a primary, as INFO states it.
+/// The replication history of a primary, as INFO states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct History {
     id: String,
@@ -91,7 +92,7 @@ impl History {
         Self { id, second, second_offset, offset: number(client, "replication", "master_repl_offset") }
     }
 
-    /// Returns true if this is the history of a primary that continues `former`.
+    /// Returns true if this is the history of a primary that continues the history `former`.
     fn continues(&self, former: &Self) -> bool {
         let Self { id, second, second_offset, offset } = self;
         *id != former.id
@@ -101,7 +102,8 @@ impl History {
     }
 }
 
-/// Connects as a replica that has the history `id` up to `offset`.
+/// Connects as a replica that has the history `id` up to `offset`, and asks to continue. Returns
+/// the link and the primary's answer.
 fn ask(primary: &Primary, id: &str, offset: u64) -> (Link, Psync) {
     let mut link = Link::connect(primary.port());
     link.introduce(&["eof", "psync2"]);
@@ -109,13 +111,13 @@ fn ask(primary: &Primary, id: &str, offset: u64) -> (Link, Psync) {
     (link, answer)
 }
 
-/// Makes the primary record its stream: a replica asks for a snapshot and leaves.
+/// Makes the primary record its stream, by a replica that asks for a snapshot and disconnects.
 fn begin_stream(primary: &Primary) {
     let (mut link, _) = ask(primary, "?", 0);
     link.snapshot();
 }
 
-/// Returns the numbers of full and partial syncs since the start.
+/// Returns the numbers of full and partial syncs that the primary has given since its start.
 fn syncs(client: &mut Client) -> (u64, u64) {
     let SyncCounts { full, partial } = SyncCounts::of(client);
     (full, partial)
@@ -385,7 +387,8 @@ fn a_continued_history_ends_with_its_backlog() {
     assert!(matches!(answer, Psync::Full { .. }), "{answer:?}");
 }
 
-/// Returns a snapshot with the facts of a point, and the given records of database 0.
+/// Returns a snapshot file with this replication id and offset, and the given records of database
+/// 0.
 fn file_with(id: &str, offset: &str, records: &[&[u8]]) -> Vec<u8> {
     let mut bytes = b"REDIS0011".to_vec();
     let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
@@ -401,7 +404,7 @@ fn file_with(id: &str, offset: &str, records: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A record of a string, and one of an empty list, which is left out.
+/// A record of a string, and a record of an empty list, which a load leaves out.
 const STRING: &[u8] = b"\x00\x01k\x01v";
 const EMPTY_LIST: &[u8] = b"\x12\x01e\x00";
 

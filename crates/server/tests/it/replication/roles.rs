@@ -1,4 +1,4 @@
-//! REPLICAOF without a primary that answers: replies, ROLE, INFO, options and clients, compared
+//! REPLICAOF of a primary that does not answer: replies, ROLE, INFO, options and clients, compared
 //! with a real server in the same state.
 
 use std::fs;
@@ -17,7 +17,7 @@ struct Pair {
     theirs: ServerProcess,
 }
 
-/// Starts this server.
+/// Starts the server under test.
 fn start(options: &[&str]) -> ServerProcess {
     testkit::saker::start_binary(BINARY, &[OPTIONS, options].concat())
         .unwrap_or_else(|error| panic!("{error}"))
@@ -33,18 +33,19 @@ impl Pair {
         Some(Self { ours: start(options), theirs })
     }
 
-    /// Returns the reply of both servers to a request on connections of their own; checks that they
-    /// are the same.
+    /// Sends a request to both servers, on new connections. Checks that the replies are equal, and
+    /// returns the reply.
     fn both(&self, words: &[&str]) -> String {
         self.both_on(&mut self.connect(), words)
     }
 
-    /// Returns connections to both servers.
+    /// Connects a client to each of the two servers.
     fn connect(&self) -> [Client; 2] {
         [self.ours.connect(), self.theirs.connect()]
     }
 
-    /// Returns the reply of both servers to a request; checks that they are the same.
+    /// Sends a request to both servers on `clients`. Checks that the replies are equal, and returns
+    /// the reply.
     fn both_on(&self, clients: &mut [Client; 2], words: &[&str]) -> String {
         let [ours, theirs] = clients.each_mut().map(|client| notation::one_line(&client.command(words)));
         assert_eq!(ours, theirs, "{words:?}");
@@ -52,13 +53,13 @@ impl Pair {
     }
 }
 
-/// Returns a port on which nobody listens, as text.
+/// Returns a port on which no process listens, as text.
 fn dead_port() -> String {
     free_port().expect("a port is free").to_string()
 }
 
-/// Returns the lines of INFO replication of a replica, from the role up to its number of replicas,
-/// without the fields that only this server has.
+/// Returns the lines of INFO replication on a replica, from the role up to the number of its own
+/// replicas. Leaves out the fields that only this server has.
 fn link_lines(client: &mut Client) -> Vec<String> {
     let text = info(client, "replication");
     let own = ["replicas_repl_buffer", "replica_full_sync_buffer", "master_link_failed", "master_link_last"];
@@ -67,7 +68,8 @@ fn link_lines(client: &mut Client) -> Vec<String> {
     lines.filter(|line| !own.iter().any(|own| line.starts_with(own))).map(str::to_owned).collect()
 }
 
-/// Returns true if a replica's ROLE has this primary and no offset, in a phase before the stream.
+/// Returns true if the reply of ROLE names the primary at `port` without an offset, in a phase
+/// before the stream.
 fn is_unconnected(role: &Value, port: &str) -> bool {
     let line = notation::one_line(role);
     let has = |word: &str| line.contains(word);
@@ -171,7 +173,7 @@ fn a_transaction_may_change_the_role() {
     }
 }
 
-/// Clients that wait on both servers when these become replicas.
+/// Requests that block clients on both servers before these become replicas.
 const WAITING: &[&[&str]] = &[
     &["BLPOP", "none", "0"],
     &["XREAD", "BLOCK", "0", "STREAMS", "none", "$"],

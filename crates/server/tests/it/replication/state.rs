@@ -5,7 +5,7 @@ use testkit::{Client, ServerProcess, Value, notation, peer};
 
 use super::{OPTIONS, Primary, is_without_peer, replica_of, replicas};
 
-/// Replaces what differs from run to run: numbers become `N`, hexadecimal IDs `ID`.
+/// Replaces texts that differ from run to run: numbers become `N`, hexadecimal ids become `ID`.
 fn shape(text: &str) -> String {
     let mut shape = String::new();
     let mut rest = text;
@@ -24,8 +24,9 @@ fn shape(text: &str) -> String {
     shape
 }
 
-/// Returns the lines of INFO replication that `known` accepts, by shape. Other servers have fields
-/// of their own between and after them; Valkey names the kind of each replica.
+/// Returns the lines of INFO replication whose field names `known` accepts, with [`shape`] applied.
+/// Other servers have additional fields; Valkey also states the kind of each replica, which is left
+/// out.
 fn lines(client: &mut Client, known: impl Fn(&str) -> bool) -> Vec<String> {
     let text = info(client, "replication");
     let lines = text.lines().filter(|line| known(line.split(':').next().unwrap_or_default()));
@@ -38,14 +39,15 @@ fn names(client: &mut Client) -> Vec<String> {
     text.lines().filter_map(|line| Some(line.split_once(':')?.0.to_owned())).collect()
 }
 
-/// Starts a real primary with the options of all primaries.
+/// Starts a real primary with [`OPTIONS`].
 fn real_primary() -> ServerProcess {
     let peer = peer::start_with(OPTIONS).expect("the peer starts");
     peer.connect().command(&["CONFIG", "SET", "repl-rdb-channel", "no"]);
     peer
 }
 
-/// Checks that both servers describe their replication alike.
+/// Checks that both servers describe their replication in the same way; `state` names the state in
+/// messages.
 fn compare(primary: &mut Client, peer: &mut Client, state: &str) {
     let (ours, theirs) = (names(primary), names(peer));
     let common: Vec<_> = theirs.iter().filter(|name| ours.contains(name)).collect();
@@ -101,7 +103,7 @@ fn info_and_role_are_those_of_a_real_primary() {
     compare(&mut ours, &mut theirs, "after the replicas");
 }
 
-/// Returns the fields of the line of a replica in CLIENT LIST.
+/// Returns the fields of CLIENT LIST's line for a replica.
 fn replica_line(client: &mut Client) -> Vec<(String, String)> {
     let list = client.command(&["CLIENT", "LIST", "TYPE", "replica"]);
     let list = String::from_utf8_lossy(list.as_bytes().expect("text")).into_owned();

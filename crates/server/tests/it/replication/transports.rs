@@ -21,10 +21,10 @@ const VALUES: usize = 4;
 /// Number of batches of random commands.
 const BATCHES: usize = 8;
 
-/// Number of cuts of an encrypted link.
+/// Number of cuts of an encrypted link in a test.
 const CUTS: u64 = 8;
 
-/// Returns true if the peer was built without TLS, after a note.
+/// Prints a note and returns true if the peer was built without TLS.
 fn is_without_tls(pki: &Pki) -> bool {
     let port = free_port().expect("a port is free").to_string();
     let started = peer::start_with(&[
@@ -50,7 +50,7 @@ struct Encrypted {
 }
 
 impl Encrypted {
-    /// Starts a primary that asks replicas for certificates, or not.
+    /// Starts such a primary; `auth_clients` states if it asks replicas for certificates.
     fn start(pki: &Pki, auth_clients: &str) -> Self {
         let tls_port = free_port().expect("a port is free");
         let primary = Primary::start(&[
@@ -69,7 +69,7 @@ impl Encrypted {
     }
 }
 
-/// Starts a replica that follows over TLS, with a certificate of this name.
+/// Starts a replica that follows a primary over TLS, with the certificate named `certificate`.
 fn encrypted_replica(pki: &Pki, certificate: &str) -> Replica {
     let options = [
         "--tls-replication",
@@ -227,7 +227,7 @@ fn redis_cli_gets_files_over_a_unix_socket() {
     assert!(happens(|| replicas(&mut client) == 0));
 }
 
-/// A `redis-cli --replica` that is killed when its handle is dropped.
+/// A process of `redis-cli --replica`. It is killed when this value is dropped.
 struct PrintingReplica(Child);
 
 impl Drop for PrintingReplica {

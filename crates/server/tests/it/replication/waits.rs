@@ -11,7 +11,7 @@ fn wait(client: &mut Client, replicas: &str, timeout_ms: &str) -> Value {
     client.command(&["WAIT", replicas, timeout_ms])
 }
 
-/// Waits until the primary counts the replica as one that acknowledges.
+/// Waits until the primary counts the replica among those that acknowledge.
 fn wait_until_acknowledging(primary: &Primary, replica: &Replica) {
     let mut client = primary.connect();
     replica.catch_up(&mut client);

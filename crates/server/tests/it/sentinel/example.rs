@@ -1,4 +1,4 @@
-//! The example that starts servers and Sentinels on one machine.
+//! The example script that starts servers and Sentinels on one machine.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,14 +7,15 @@ use super::*;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/high-availability/try.sh");
 
-/// The folder of the servers that the script starts. They end with it.
+/// The folder of the servers that the script starts. The servers are ended when this value is
+/// dropped.
 struct Example {
     folder: TempDir,
     ports: [u16; 2 * COUNT],
 }
 
 impl Example {
-    /// Runs a subcommand of the script.
+    /// Runs a subcommand of the script, and returns its output.
     fn run(&self, subcommand: &str) -> Output {
         let list = |ports: &[u16]| ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ");
         Command::new("sh")
@@ -37,7 +38,7 @@ impl Drop for Example {
     }
 }
 
-/// Returns true if there is a client for the script.
+/// Returns true if a client program that the script needs is installed.
 fn has_client() -> bool {
     let has = std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|folder| Path::new(&folder).join("redis-cli").is_file())

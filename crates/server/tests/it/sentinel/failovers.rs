@@ -1,4 +1,4 @@
-//! The loss of a primary, and failovers that an operator asks for.
+//! The loss of a primary, and failovers that an operator requests.
 
 use super::writers::{count_lost, count_missing, with_writers};
 use super::*;
@@ -75,7 +75,7 @@ fn a_failover_that_an_operator_asks_for_loses_only_what_a_former_primary_acknowl
     println!("{lost} of {} writes were lost", acknowledged.iter().map(Vec::len).sum::<usize>());
 }
 
-/// Returns settings with which the stream has only what clients write.
+/// Returns settings with which the replication stream contains only what clients write.
 pub(super) fn quiet() -> Settings {
     let servers = "repl-ping-replica-period 3600".to_owned();
     Settings { servers, sentinels: PATIENT.to_owned(), ..Settings::default() }
@@ -106,7 +106,7 @@ fn a_failover_during_a_pause_of_writes_loses_nothing() {
     assert_eq!(full, 0, "{}", set.state());
 }
 
-/// Returns true if a Sentinel knows the word COORDINATED.
+/// Returns true if a Sentinel accepts the word COORDINATED.
 fn knows_coordinated_failovers(set: &Watched) -> bool {
     let reply = set.sentinels[0].connect().command(&["SENTINEL", "FAILOVER", "unknown", "COORDINATED"]);
     reply.to_string().contains("No such")
@@ -162,8 +162,8 @@ fn without_writes_every_failover_continues_by_partial_synchronisation() {
     }
 }
 
-/// Checks a failover that a Sentinel gives up after the promotion, as on a busy machine. Later the
-/// Sentinels make the promoted server a replica again.
+/// Checks a failover that a Sentinel gives up after the promotion, as on a busy machine. The
+/// Sentinels then make the promoted server a replica again.
 #[test]
 fn a_replica_whose_promotion_is_taken_back_continues_without_a_snapshot() {
     if is_without_peer() {

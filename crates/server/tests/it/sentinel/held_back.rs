@@ -1,4 +1,4 @@
-//! Requests of Sentinels that no pause, wait or script of clients holds back.
+//! Requests of Sentinels. No pause, wait or script of other clients may delay them.
 
 use testkit::notation;
 

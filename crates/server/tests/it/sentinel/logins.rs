@@ -1,14 +1,15 @@
-//! Sentinels and replicas that log in, as users with the least rights, and over TLS.
+//! Sentinels and replicas that log in as users with the least rights, also over TLS.
 
 use super::writers::{count_lost, with_writers};
 use super::*;
 use crate::tls::Pki;
 
-/// The rights that Redis documents for the user of Sentinels.
+/// The rights that Redis documents for a user of Sentinels.
 const SENTINEL_USER: &str = "user sentinel-user on >watches allchannels +multi +slaveof +ping +exec +subscribe \
                              +config|rewrite +role +publish +info +client|setname +client|kill +script|kill";
 
-/// Kills the primary, and waits until the old one follows the new one.
+/// Kills the primary while clients write, and starts it again. Waits until it follows the new
+/// primary and has its data.
 fn replace(set: &mut Watched) {
     let acknowledged = with_writers(set, |set, load| {
         load.wait_for_writes(set, &[0]);

@@ -10,21 +10,21 @@ use testkit::{Address, Client, ServerProcess, Value};
 
 use super::{COUNT, Watched, happens, named_by, text};
 
-/// Number of clients.
+/// Number of clients that write.
 const WRITERS: usize = 3;
 
-/// The maximum time of a reply, after which a client asks the Sentinels again: a stopped server
-/// does not reply.
+/// The maximum time for a reply. After it, a client asks the Sentinels for the primary again: a
+/// stopped server does not reply.
 const REPLY_WITHIN: Duration = Duration::from_millis(200);
 
-/// Pause before each write and each attempt to connect: the machine is left to the servers.
+/// Pause before each write and each attempt to connect, so that the servers get the processor.
 const PACE: Duration = Duration::from_millis(1);
 
-/// Errors of servers that are no primaries, or too lonely.
+/// The beginnings of errors from a server that is no primary or has too few replicas.
 const EXPECTED: [&str; 5] = ["READONLY", "LOADING", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"];
 
-/// Elements that a client has appended to its list, in this order, and the ports of the servers
-/// that acknowledged them.
+/// The elements that a client has appended to its list, in order, each with the port of the server
+/// that acknowledged it.
 type Acknowledged = Vec<(u16, String)>;
 
 /// The state that the clients of a test share.
@@ -32,12 +32,13 @@ struct Common {
     sentinels: Vec<u16>,
     login: Vec<&'static str>,
     is_stopped: AtomicBool,
-    /// The number of acknowledgements of each server, by its port.
+    /// The number of writes that each server has acknowledged, by its port.
     counts: [(u16, AtomicU64); COUNT],
 }
 
 impl Common {
-    /// Connects to the server that the Sentinel of a writer names.
+    /// Connects to the server that the writer's Sentinel names as the primary, and logs in. Returns
+    /// its port and the client; `None` if that fails.
     fn connect(&self, writer: usize) -> Option<(u16, Client)> {
         let port = named_by(self.sentinels[writer % self.sentinels.len()]);
         let mut client = Client::connect(&Address::port(port)).ok()?;
@@ -48,7 +49,8 @@ impl Common {
         Some((port, client))
     }
 
-    /// Appends numbers to a list until the test stops it.
+    /// Appends numbers to the writer's list until the test stops it. Returns the acknowledged
+    /// numbers.
     fn write(&self, writer: usize) -> Acknowledged {
         let (mut acknowledged, mut connection) = (Acknowledged::new(), None);
         for number in 0_u64.. {
@@ -85,14 +87,14 @@ fn list(writer: usize) -> String {
     format!("list{writer}")
 }
 
-/// Clients that write meanwhile.
+/// A handle of the clients that write while a test acts.
 pub struct Load<'l>(&'l Common);
 
 impl Load<'_> {
-    /// Waits until these servers have acknowledged further writes.
+    /// Waits until the servers with these indexes have together acknowledged 50 further writes.
     ///
     /// # Panics
-    /// Panics when they do not.
+    /// If they do not in time.
     pub fn wait_for_writes(&self, set: &Watched, servers: &[usize]) {
         let count = || servers.iter().map(|&at| self.0.counts[at].1.load(Relaxed)).sum::<u64>();
         let before = count();
@@ -100,7 +102,7 @@ impl Load<'_> {
     }
 }
 
-/// Runs `act` while clients write. Returns the acknowledged writes of each client.
+/// Runs `act` while clients write. Returns the acknowledged writes of each client, in order.
 pub fn with_writers(set: &mut Watched, act: impl FnOnce(&mut Watched, &Load<'_>)) -> Vec<Acknowledged> {
     let common = Common {
         sentinels: set.sentinels.iter().map(ServerProcess::port).collect(),
@@ -122,9 +124,10 @@ pub fn with_writers(set: &mut Watched, act: impl FnOnce(&mut Watched, &Load<'_>)
     })
 }
 
-/// Checks the lists of all clients on the primary: nothing that it has acknowledged is missing, and
-/// of that which another server has acknowledged only the end. Returns the number of lost writes.
-/// Checks nothing if the primary was replaced several times.
+/// Checks the lists of all clients on the primary. No write that this primary has acknowledged may
+/// be missing. Of the writes that other servers have acknowledged, only the last ones of a client
+/// may be missing. Returns the number of missing writes. If the primary was replaced several times,
+/// checks nothing and returns 0.
 pub fn count_lost(set: &Watched, acknowledged: &[Acknowledged]) -> usize {
     if set.times_replaced() != "1" {
         eprintln!("the primary was replaced several times: lost writes are not counted");
@@ -151,8 +154,8 @@ pub fn count_lost(set: &Watched, acknowledged: &[Acknowledged]) -> usize {
     lost
 }
 
-/// Returns the number of acknowledged writes that the primary does not have, whichever servers
-/// have acknowledged them.
+/// Returns the number of acknowledged writes that the primary does not have. It does not matter
+/// which server has acknowledged them.
 pub fn count_missing(set: &Watched, acknowledged: &[Acknowledged]) -> usize {
     let mut client = set.connect(set.primary());
     let missing = acknowledged.iter().enumerate().map(|(writer, of_writer)| {
