@@ -181,7 +181,7 @@ pub struct Worker<'s> {
     /// Clients whose output the last flush may not have sent completely. They are checked after
     /// each flush.
     pending_output: VecDeque<ConnId>,
-    /// The value of the counter `Users::closings` when this thread last checked its sessions.
+    /// The value of `Users::closings` when the sessions were last checked.
     closings_seen: u64,
     /// The listeners of this thread. Only the first I/O thread has any; it accepts for all threads.
     listeners: Vec<(ListenerId, Listening)>,

@@ -26,7 +26,7 @@ pub struct MemoryFigures {
     pub active: u64,
     /// The estimated size of all databases' tables, without keys and values.
     pub tables: u64,
-    /// `used` without `startup`, `clients`, `stream` and `tables`.
+    /// `used` without the memory of the start, of clients, of the replication stream and of tables.
     pub dataset: u64,
     /// The memory of clients except replicas: sessions, buffers, queued commands, watched keys and
     /// subscriptions.
