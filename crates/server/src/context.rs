@@ -45,7 +45,7 @@ pub struct ServerCtx<'a, 'g, 's> {
     pub settings: &'a Settings,
     /// The session of the calling client.
     pub session: &'a mut Session,
-    /// The record of the command.
+    /// The command's record in the command table.
     pub registered: &'static Registered,
     /// The writer of the reply.
     pub reply: Reply<'a>,

@@ -44,7 +44,8 @@ pub struct RunQueue {
 }
 
 impl RunQueue {
-    /// Begins a turn; returns the number of connections in both queues.
+    /// Begins a turn of the thread's loop. Returns the number of connections in the two queues
+    /// together.
     pub fn begin_turn(&mut self) -> usize {
         self.has_unvisited_deferred = !self.deferred.is_empty();
         self.fresh.len() + self.deferred.len()

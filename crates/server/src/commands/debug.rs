@@ -289,9 +289,9 @@ const SLEEP_STEP: Duration = Duration::from_millis(50);
 /// Maximum duration of DEBUG SLEEP, in seconds: a year.
 const SLEEP_S_MAX: f64 = 365.0 * 86_400.0;
 
-/// Handles DEBUG SLEEP seconds. Redis stops as a whole. Here only the thread of this connection
-/// stops, with its other connections. The thread sleeps outside the gate, so others can even get
-/// exclusive access to the keyspace. The sleep ends early when the server stops.
+/// Handles DEBUG SLEEP seconds. In Redis, the whole server stops. Here only the I/O thread of this
+/// connection sleeps, so its other connections wait too. It sleeps outside the gate, so other
+/// threads can get exclusive access to the keyspace. The sleep ends early when the server stops.
 fn sleep(ctx: &mut ServerCtx<'_, '_, '_>, seconds: &[u8]) {
     let seconds = stdx::number::parse_f64(seconds).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
     let end = Instant::now() + Duration::from_secs_f64(seconds.min(SLEEP_S_MAX));

@@ -30,8 +30,8 @@ const FUNCTION_SUB: Command<Runner> = Command {
 };
 /// The ACL categories of subcommands that change libraries.
 const CHANGING: Acl = Acl::SCRIPTING.union(Acl::WRITE);
-/// The servers to which subcommands that change libraries are sent: those before Redis 7 have no
-/// functions.
+/// The versions of servers that know the subcommands which change libraries: servers before Redis 7
+/// have no functions.
 const RECORDED_SINCE: &[RecordedForm] = &[RecordedForm::known_since(KnownSince::REDIS_7)];
 /// The flags of subcommands that change libraries.
 const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::WRITE);

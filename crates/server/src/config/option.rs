@@ -138,7 +138,7 @@ pub enum Names {
 pub struct Opt {
     /// The name, in lower case.
     pub name: &'static str,
-    /// Older names of the same option.
+    /// Older names of the option, which the configuration and CONFIG accept too.
     pub aliases: &'static [&'static str],
     /// The kind of the option's values.
     pub kind: Kind,

@@ -35,7 +35,7 @@ impl Renames {
         Self { list: Vec::new(), is_command }
     }
 
-    /// Returns an empty list with the same `is_command`.
+    /// Returns an empty list of renames that uses the function `is_command` of this list.
     pub fn without_any(&self) -> Self {
         Self::new(self.is_command)
     }

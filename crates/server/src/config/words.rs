@@ -24,8 +24,8 @@ pub struct WordsKind {
     pub parse: ParseWords,
     /// The number of words that CONFIG REWRITE writes on one line; 0 writes all words on one line.
     pub line_words: usize,
-    /// True if the words of further lines in the configuration file are added to those of the
-    /// first.
+    /// True if the words of further lines in the configuration file are added to those of the first
+    /// line. A line with an empty word replaces the value instead.
     pub accumulates: bool,
     /// The text of an empty value in a configuration file.
     pub none: &'static str,
@@ -66,7 +66,7 @@ pub static SHUTDOWN: WordsKind = WordsKind { parse: shutdown, line_words: 0, acc
 /// The maximum number of addresses in `bind` or `metrics-bind`.
 const ADDRESSES_MAX: usize = 16;
 
-/// Returns true for no words and for one empty word: both mean an empty value.
+/// Returns true if there are no words or only one empty word. Either means an empty value.
 fn is_none(words: &[&[u8]]) -> bool {
     matches!(words, [] | [b""])
 }

@@ -229,8 +229,9 @@ fn loading_figures(loading: &LoadFigures, fields: &mut Fields) {
     fields.add("loading_eta_seconds", left_s);
 }
 
-/// Writes the Threads section: the work of each I/O thread. `busy_usec` is its time on a core,
-/// `wait_usec` its time ready to run without a core, both as the kernel counts them.
+/// Writes the Threads section: the work of each I/O thread. `busy_usec` is the time for which it
+/// ran on a core, `wait_usec` the time for which it was ready to run but had no core. The kernel
+/// measures these times.
 pub fn threads(shared: &Shared, fields: &mut Fields) {
     for (index, port) in shared.engine.threads.iter().enumerate() {
         let stats = &port.stats;

@@ -646,7 +646,7 @@ pub const AT_TIMES: &[Field] = &[
     ),
 ];
 
-/// A section of INFO whose fields have named parts: `cmdstat_get:calls=1,usec=2`.
+/// A section of INFO whose fields consist of named parts, such as `cmdstat_get:calls=1,usec=2`.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
     /// The name of the section in INFO.
@@ -817,7 +817,7 @@ pub const MAX_FDS: Metric = metric(
     "Maximum number of open file descriptors (ulimit -n); absent without a limit.",
 );
 
-/// The metrics that are not fields of INFO, and those that combine many fields.
+/// The metrics that have no field of INFO, or combine several fields.
 pub const OTHERS: &[&Metric] = &[
     &INFO,
     &GOOD_REPLICAS_MIN,

@@ -38,7 +38,8 @@ struct Family {
     samples: String,
 }
 
-/// All samples by metric: both formats require the samples of a metric to be adjacent.
+/// A page: all samples, grouped by metric, because the formats require the samples of a metric to
+/// be adjacent.
 #[derive(Default)]
 pub struct Page(BTreeMap<&'static str, Family>);
 

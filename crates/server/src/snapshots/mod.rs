@@ -331,8 +331,8 @@ pub(crate) fn add_library(libraries: &mut Vec<Arc<[u8]>>, source: Arc<[u8]>) -> 
     is_new
 }
 
-/// Returns the index of the library with the same name as the library in `source`; `None` if there
-/// is none.
+/// Returns the index of the library whose text equals `source`, or whose name is that of the
+/// library in `source`; `None` if there is none.
 fn place_of(functions: &[Arc<[u8]>], source: &[u8]) -> Option<usize> {
     let name = library_name(source);
     functions.iter().position(|other| **other == *source || name.is_some() && library_name(other) == name)

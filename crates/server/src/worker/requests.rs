@@ -339,7 +339,7 @@ pub(super) struct Visited<'b> {
     pub(super) conn: ConnId,
     /// The requests of the visit that have not run yet.
     pub(super) requests: Peekable<slice::Iter<'b, ParsedRequest>>,
-    /// The visits of the same batch that come after this one.
+    /// The visits of the batch that come after this one.
     pub(super) next_turns: &'b [ConnTurn<Visit>],
     /// The length in bytes of the connection's output queue before this visit. Output after this
     /// length shows the log position that the client has seen.

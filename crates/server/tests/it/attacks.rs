@@ -8,7 +8,7 @@ use testkit::{Client, Value};
 use crate::busy::{BUSY, BUSY_FUNCTION, ask, expect};
 use crate::support::{connect, info, on_each_back_end_with};
 
-/// One endless script of each kind; the tests of the crate `script` end the others without a
+/// Endless scripts, one of each kind. The tests of the crate `script` run more of them without a
 /// server.
 const ENDLESS: &[&str] = &[
     "while true do end",

@@ -256,8 +256,8 @@ fn words(line: &str) -> Words {
 struct Commands<'s> {
     shared: &'s Shared,
     grammar: Grammar,
-    /// Percentage of the generated commands with several keys, or with none, that are used. The
-    /// others are dropped.
+    /// Percentage of commands with several keys, or with none, that the generator keeps. It drops
+    /// the others.
     of_many_keys_percent: usize,
     stream_clock: u64,
 }

@@ -498,7 +498,7 @@ fn keys_that_clients_of_a_writable_replica_let_expire_are_removed() {
     }
 }
 
-/// Makes the next saves of this server fail, by a folder in place of the file.
+/// Makes the next saves of a server fail: puts a folder in the place of its snapshot file.
 fn block_saves(folder: &std::path::Path) {
     // The received snapshot became the data file. A folder cannot be replaced by a file.
     let _ = std::fs::remove_file(folder.join("dump.rdb"));
