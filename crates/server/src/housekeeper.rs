@@ -18,7 +18,7 @@ use crate::process::{HugePages, set_huge_pages};
 use crate::replicas::good_replicas::update_good_replicas;
 use crate::shared::{Message, Shared};
 
-/// Time between two rounds.
+/// Interval of the housekeeper's rounds of regular work.
 const ROUND: Duration = Duration::from_millis(100);
 /// Rounds per second; some work is done only once per second.
 const ROUNDS_PER_SECOND: u64 = 10;

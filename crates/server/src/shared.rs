@@ -137,9 +137,9 @@ impl ReplyWaits {
 pub struct Samples {
     /// Requests per second, over the last 1.5 seconds.
     pub ops_per_second: AtomicU64,
-    /// Input of clients in bytes per second, over the last 1.5 seconds.
+    /// Bytes per second that clients send to the server, over the last 1.5 seconds.
     pub input_bytes_per_second: AtomicU64,
-    /// Output to clients in bytes per second, over the last 1.5 seconds.
+    /// Bytes per second that the server sends to clients, over the last 1.5 seconds.
     pub output_bytes_per_second: AtomicU64,
     /// Bytes per second that this server receives from replicas and from its primary, over the last
     /// 1.5 seconds.

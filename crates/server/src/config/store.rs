@@ -59,7 +59,7 @@ pub struct Start {
 /// The reason why CONFIG SET changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetError {
-    /// No option has this name.
+    /// The server has no option of this name.
     Unknown(Vec<u8>),
     /// The server refuses the option or its value.
     Refused {
@@ -205,8 +205,8 @@ impl ConfigStore {
         &self.renames
     }
 
-    /// Applies a directive of the configuration file or the command line. Options that cannot
-    /// change at run time can change here.
+    /// Applies a directive of the configuration file or the command line. Unlike CONFIG SET, it can
+    /// also set options that may not change at run time. The error is the reason for a refusal.
     pub fn load(&mut self, name: &[u8], words: &[Vec<u8>]) -> Result<(), Refusal> {
         if name == b"rename-command" {
             return self.renames.add(words);

@@ -314,7 +314,7 @@ struct Blocked {
     for_ever: bool,
 }
 
-/// Pushes elements in several ways, each element once.
+/// Pushes the elements of one writer by several commands, each element once.
 fn push_all(server: &Server, writer: usize, seed: u64) {
     let mut rng = Rng::new(seed * 100 + writer as u64);
     let mut client = connect(server);

@@ -27,7 +27,7 @@ mod swapdb;
 mod trees;
 mod unknown;
 
-/// The options of all servers. A test that runs into a timeout sets its own.
+/// The options with which all servers start. A test that waits for a timeout sets its own.
 const OPTIONS: &[&str] = &[
     "--save",
     "",

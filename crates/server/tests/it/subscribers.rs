@@ -186,7 +186,7 @@ fn a_subscription_has_all_messages_up_to_its_end_and_none_behind() {
     });
 }
 
-/// A guard that stops another thread when it is dropped, even if this thread panics.
+/// A guard that stops another thread when it is dropped, even if its own thread panics.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
