@@ -26,7 +26,8 @@ pub struct MemoryFigures {
     pub active: u64,
     /// The estimated size of all databases' tables, without keys and values.
     pub tables: u64,
-    /// `used` without the memory of the start, of clients, of the replication stream and of tables.
+    /// `used` without the memory of the start, of clients, of the replication stream, of the change
+    /// log and of tables.
     pub dataset: u64,
     /// The memory of clients except replicas: sessions, buffers, queued commands, watched keys and
     /// subscriptions.

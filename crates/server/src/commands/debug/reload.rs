@@ -32,8 +32,8 @@ fn empty(shared: &Shared) {
 }
 
 /// Runs `work` as the exclusive owner of the keyspace, while no save, rewrite or full sync is in
-/// progress; cancels those that are. To a full sync, the removal of all data would look like a
-/// flush, and end its file early. No flush follows in the stream of replicas, though.
+/// progress. Cancels those in progress and waits for their end: the walk of a full sync would keep
+/// the removed data in memory, beside the loaded data.
 fn alone_without_walk<R>(
     shared: &Shared,
     pass: &mut SharedPass<'_>,
