@@ -27,6 +27,7 @@ pub mod rank_tree;
 pub mod ranked_members;
 pub mod size_class;
 pub mod table;
+pub mod vector;
 pub mod walk_state;
 pub mod walked_row;
 pub mod watermark;

@@ -1,0 +1,147 @@
+//! The stored form of vectors, and the distance between two of them.
+//!
+//! ```text
+//!   F32     value f32 LE × dim, zeros up to a multiple of 16 bytes
+//!   Q8      value i8 × dim, zeros up to a multiple of 16 bytes | range f32 LE
+//!   Binary  sign bits, words u64 LE, zeros up to a multiple of 16 bytes
+//! ```
+//! A byte `b` of Q8 stands for `b / 127 * range`, where the range is the largest absolute value.
+
+use super::{Quantization, VectorError};
+
+/// The layout of a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    dim: usize,
+    quantization: Quantization,
+}
+
+/// Returns the similarity for a distance: 1 for the distance 0, 0 for the distance 2.
+pub(super) fn similarity(distance: f32) -> f32 {
+    (2.0 - distance) / 2.0
+}
+
+impl Form {
+    /// Describes rows of `dim` values.
+    pub(super) fn new(dim: usize, quantization: Quantization) -> Self {
+        Self { dim, quantization }
+    }
+
+    /// Returns the length of the values of a row, without the zeros after them.
+    pub(super) fn body_len_bytes(self) -> usize {
+        match self.quantization {
+            Quantization::F32 => self.dim * 4,
+            Quantization::Q8 => self.dim,
+            Quantization::Binary => self.dim.div_ceil(64) * 8,
+        }
+    }
+
+    fn padded_len_bytes(self) -> usize {
+        self.body_len_bytes().next_multiple_of(16)
+    }
+
+    /// Returns the length of a row.
+    pub(super) fn row_len_bytes(self) -> usize {
+        self.padded_len_bytes() + if self.quantization == Quantization::Q8 { 4 } else { 0 }
+    }
+
+    /// Returns the values of a row without zeros and range.
+    pub(super) fn body(self, row: &[u8]) -> &[u8] {
+        &row[..self.body_len_bytes()]
+    }
+
+    /// Returns the range of a row of bytes, `None` for other forms.
+    pub(super) fn range(self, row: &[u8]) -> Option<f32> {
+        (self.quantization == Quantization::Q8).then(|| f32_at(row, self.padded_len_bytes()))
+    }
+
+    /// Returns `vector` with norm 1, and its norm. A vector of zeros stays as it is.
+    pub(super) fn normalise(self, vector: &[f32]) -> Result<(Vec<f32>, f32), VectorError> {
+        if vector.len() != self.dim {
+            return Err(VectorError::Dimension);
+        }
+        let norm = vector.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt() as f32;
+        if !norm.is_finite() {
+            return Err(VectorError::NotFinite);
+        }
+        let divisor = if norm == 0.0 { 1.0 } else { norm };
+        Ok((vector.iter().map(|value| value / divisor).collect(), norm))
+    }
+
+    /// Writes a normalised vector into a row.
+    pub(super) fn encode(self, unit: &[f32], row: &mut [u8]) {
+        row.fill(0);
+        match self.quantization {
+            Quantization::F32 => {
+                for (to, value) in row.chunks_exact_mut(4).zip(unit) {
+                    to.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            Quantization::Q8 => {
+                let range = unit.iter().fold(0.0f32, |range, value| range.max(value.abs()));
+                let scale = if range == 0.0 { 0.0 } else { 127.0 / range };
+                for (to, value) in row.iter_mut().zip(unit) {
+                    *to = (value * scale).round().clamp(-127.0, 127.0) as i8 as u8;
+                }
+                let at = self.padded_len_bytes();
+                row[at..at + 4].copy_from_slice(&range.to_le_bytes());
+            }
+            Quantization::Binary => {
+                for (at, _) in unit.iter().enumerate().filter(|(_, value)| **value > 0.0) {
+                    row[at / 8] |= 1 << (at % 8);
+                }
+            }
+        }
+    }
+
+    /// Writes values and range of a row from a file. `body` has the length of [`Form::body_len_bytes`].
+    pub(super) fn restore(self, body: &[u8], range: f32, row: &mut [u8]) {
+        row.fill(0);
+        row[..body.len()].copy_from_slice(body);
+        if self.quantization == Quantization::Q8 {
+            let at = self.padded_len_bytes();
+            row[at..at + 4].copy_from_slice(&range.to_le_bytes());
+        }
+    }
+
+    /// Reads the vector of a row and multiplies it by its norm. Signs are 1 and -1, without the norm.
+    pub(super) fn decode(self, row: &[u8], norm: f32) -> Vec<f32> {
+        match self.quantization {
+            Quantization::F32 => (0..self.dim).map(|at| f32_at(row, at * 4) * norm).collect(),
+            Quantization::Q8 => {
+                let range = f32_at(row, self.padded_len_bytes());
+                row[..self.dim].iter().map(|byte| f32::from(*byte as i8) * range / 127.0 * norm).collect()
+            }
+            Quantization::Binary => {
+                (0..self.dim).map(|at| if row[at / 8] >> (at % 8) & 1 == 1 { 1.0 } else { -1.0 }).collect()
+            }
+        }
+    }
+
+    /// Returns the distance of two rows, from 0 to 2.
+    pub(super) fn distance(self, a: &[u8], b: &[u8]) -> f32 {
+        match self.quantization {
+            Quantization::F32 => {
+                1.0 - (0..self.dim).map(|at| f32_at(a, at * 4) * f32_at(b, at * 4)).sum::<f32>()
+            }
+            Quantization::Q8 => {
+                let at = self.padded_len_bytes();
+                let dot: i32 = a[..at]
+                    .iter()
+                    .zip(&b[..at])
+                    .map(|(a, b)| i32::from(*a as i8) * i32::from(*b as i8))
+                    .sum();
+                1.0 - dot as f32 * (f32_at(a, at) / 127.0 * (f32_at(b, at) / 127.0))
+            }
+            Quantization::Binary => {
+                let different: u32 = a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum();
+                different as f32 * 2.0 / self.dim as f32
+            }
+        }
+        .clamp(0.0, 2.0)
+    }
+}
+
+fn f32_at(row: &[u8], at: usize) -> f32 {
+    f32::from_le_bytes(row[at..at + 4].try_into().expect("four bytes"))
+}

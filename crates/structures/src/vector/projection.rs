@@ -1,0 +1,69 @@
+//! Projection: vectors with fewer dimensions by a random matrix, VADD's REDUCE.
+
+/// A matrix that maps vectors of `from` dimensions to `to` dimensions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Projection {
+    from: usize,
+    /// One row of `from` values for each of the `to` dimensions.
+    matrix: Box<[f32]>,
+}
+
+impl Projection {
+    /// Creates the matrix for two numbers of dimensions. It is always the same for the same numbers.
+    ///
+    /// # Panics
+    /// If a number is zero.
+    pub fn new(from: usize, to: usize) -> Self {
+        assert!(from > 0 && to > 0, "the caller checks the dimensions");
+        let scale = 1.0 / (from as f32).sqrt();
+        let matrix = (0..(from * to) as u64).map(|at| if mix(at) & 1 == 0 { scale } else { -scale });
+        Self { from, matrix: matrix.collect() }
+    }
+
+    /// Takes over a matrix, `to` rows of `from` values. Returns `None` if its length does not fit, or a value is not
+    /// finite.
+    pub fn from_matrix(from: usize, to: usize, matrix: Box<[f32]>) -> Option<Self> {
+        let fits = from > 0 && to > 0 && from.checked_mul(to) == Some(matrix.len());
+        (fits && matrix.iter().all(|value| value.is_finite())).then_some(Self { from, matrix })
+    }
+
+    /// Returns the number of dimensions of the given vectors.
+    pub fn from(&self) -> usize {
+        self.from
+    }
+
+    /// Returns the number of dimensions of the results.
+    pub fn to(&self) -> usize {
+        self.matrix.len() / self.from
+    }
+
+    /// Returns the matrix: `to` rows of `from` values.
+    pub fn matrix(&self) -> &[f32] {
+        &self.matrix
+    }
+
+    /// Projects a vector. O(from × to).
+    ///
+    /// # Panics
+    /// If the vector has not `from` dimensions.
+    pub fn apply(&self, vector: &[f32]) -> Vec<f32> {
+        assert_eq!(vector.len(), self.from, "the caller checks the dimensions");
+        self.matrix
+            .chunks_exact(self.from)
+            .map(|row| row.iter().zip(vector).map(|(a, b)| a * b).sum())
+            .collect()
+    }
+
+    /// Returns the memory that the matrix owns, in bytes.
+    pub fn memory_usage(&self) -> usize {
+        size_of_val::<[f32]>(&self.matrix)
+    }
+}
+
+/// Mixes the bits of a number (the finalizer of SplitMix64).
+fn mix(number: u64) -> u64 {
+    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
