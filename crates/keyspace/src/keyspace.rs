@@ -481,7 +481,7 @@ impl Keyspace {
 
     /// Computes the correct value of [`KeySizes::counts`] by reading every key. For tests. O(keys).
     pub fn sizes_recounted(&self, db: usize) -> SizeCounts {
-        let mut counts = [[0; BINS]; 6];
+        let mut counts = [[0; BINS]; crate::SizedType::ALL.len()];
         for shard in 0..SHARD_COUNT {
             for entry in self.lock(shard).db(db).into_iter().flat_map(|db| db.table().iter()) {
                 SizeMark::of(&entry).add_to(&mut counts);

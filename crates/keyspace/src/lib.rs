@@ -31,6 +31,7 @@ pub mod snapshot;
 pub mod stream;
 pub mod string;
 pub mod value_size;
+pub mod vector;
 pub mod view;
 pub mod zset;
 
@@ -57,5 +58,6 @@ pub use stream::{
 };
 pub use string::Str;
 pub use value_size::{Measure, SizedType, ValueSize};
+pub use vector::{NewAttributes, VectorSet};
 pub use view::{AccessError, View};
 pub use zset::Zset;

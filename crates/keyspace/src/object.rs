@@ -5,7 +5,7 @@ use std::sync::Arc;
 use structures::entry::{Entry, View};
 
 use crate::value_size::{SizedType, ValueSize};
-use crate::{Hash, List, Set, Stream, Zset};
+use crate::{Hash, List, Set, Stream, VectorSet, Zset};
 
 /// A string too long to be stored after its key. It is reference counted, so that a reply can send
 /// it without a copy. A change while it is being sent copies it first (`Arc::make_mut`).
@@ -30,6 +30,8 @@ pub enum Object {
     Zset(Zset),
     /// A stream.
     Stream(Box<Stream>),
+    /// A vector set.
+    Vector(Box<VectorSet>),
 }
 
 // An object is part of its key's block: at most three words (see the entry's drawing).
@@ -45,6 +47,7 @@ impl Object {
             Object::Hash(_) => "hash",
             Object::Zset(_) => "zset",
             Object::Stream(_) => "stream",
+            Object::Vector(_) => "vectorset",
         }
     }
 
@@ -57,6 +60,7 @@ impl Object {
             Object::Hash(hash) => hash.encoding_name(),
             Object::Zset(zset) => zset.encoding_name(),
             Object::Stream(_) => "stream",
+            Object::Vector(_) => "raw",
         }
     }
 
@@ -68,7 +72,7 @@ impl Object {
             Object::Set(set) => set.prefetch_bucket(member_hash),
             Object::Hash(hash) => hash.prefetch_bucket(member_hash),
             Object::Zset(zset) => zset.prefetch_bucket(member_hash),
-            Object::Blob(_) | Object::List(_) | Object::Stream(_) => {}
+            Object::Blob(_) | Object::List(_) | Object::Stream(_) | Object::Vector(_) => {}
         }
     }
 
@@ -80,7 +84,7 @@ impl Object {
             Object::Set(set) => set.prefetch_member(member_hash, len_bytes),
             Object::Hash(hash) => hash.prefetch_member(member_hash, len_bytes),
             Object::Zset(zset) => zset.prefetch_member(member_hash, len_bytes),
-            Object::Blob(_) | Object::List(_) | Object::Stream(_) => {}
+            Object::Blob(_) | Object::List(_) | Object::Stream(_) | Object::Vector(_) => {}
         }
     }
 
@@ -97,6 +101,7 @@ impl Object {
             Object::Hash(hash) => hash.size(),
             Object::Zset(zset) => zset.size(),
             Object::Stream(stream) => stream.size(),
+            Object::Vector(set) => set.size(),
         }
     }
 
@@ -110,6 +115,7 @@ impl Object {
             Object::Hash(hash) => hash.len(),
             Object::Zset(zset) => zset.len(),
             Object::Stream(stream) => stream.element_count(),
+            Object::Vector(set) => set.len(),
         }
     }
 
@@ -122,6 +128,7 @@ impl Object {
             Object::Hash(hash) => hash.memory_usage(),
             Object::Zset(zset) => zset.memory_usage(),
             Object::Stream(stream) => stream.memory_usage(),
+            Object::Vector(set) => set.len_bytes(),
         }
     }
 }
@@ -250,5 +257,24 @@ impl ObjectType for Stream {
     #[inline(always)]
     fn size(&self) -> ValueSize {
         ValueSize { kind: SizedType::Stream, bytes: self.len_bytes(), elements: self.len() }
+    }
+}
+
+impl ObjectType for VectorSet {
+    fn of(object: &Object) -> Option<&Self> {
+        if let Object::Vector(set) = object { Some(set) } else { None }
+    }
+    fn of_mut(object: &mut Object) -> Option<&mut Self> {
+        if let Object::Vector(set) = object { Some(set) } else { None }
+    }
+    fn into_object(self) -> Object {
+        Object::Vector(Box::new(self))
+    }
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    #[inline(always)]
+    fn size(&self) -> ValueSize {
+        ValueSize { kind: SizedType::Vector, bytes: self.len_bytes(), elements: self.len() }
     }
 }

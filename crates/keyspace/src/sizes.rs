@@ -1,7 +1,7 @@
 //! The distribution of key sizes by type, as INFO keysizes shows it. Every write updates it.
 //!
 //! ```text
-//!  lane of a thread ─ database ─► cells: [none][strings: 64 bins][lists: 64] … [streams: 64]
+//!  lane of a thread ─ database ─► cells: [none][strings: 64 bins][lists: 64] … [vector sets: 64]
 //! ```
 //! A key's size is the length of a string in bytes, or the number of elements of any other value.
 //! Bin 0 is for empty values, bin `i` for sizes from `2^(i-1)` to `2^i - 1`. A [`SizeMark`] names
@@ -17,7 +17,7 @@
 //!
 //! The same mark has the class of a big key; `big_index.rs` has the index of these keys.
 //!
-//! Cost: O(1) per write; 3.5 KiB per lane and database in use; reading adds up the lanes' cells.
+//! Cost: O(1) per write; 4 KiB per lane and database in use; reading adds up the lanes' cells.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -30,9 +30,9 @@ use crate::value_size::{BYTES_MIN, ELEMENTS_MIN, Measure, SizedType, ValueSize, 
 
 /// The number of bins per type: for sizes up to `2^62`.
 pub const BINS: usize = 64;
-/// The number of cells of a database: the bins of [`SizedType`]'s six types, and as many cells
+/// The number of cells of a database: the bins of [`SizedType`]'s seven types, and as many cells
 /// before them, for [`SizeMark::NONE`].
-const CELLS: usize = 7 * BINS;
+const CELLS: usize = 8 * BINS;
 
 impl ValueSize {
     /// Returns the size of a key's value. For a value stored as an integer, it is the least length
@@ -194,7 +194,7 @@ pub fn bin_start(bin: usize) -> u64 {
 }
 
 /// The number of keys of one database in each bin, by type in the order of [`SizedType::ALL`].
-pub type SizeCounts = [[u64; BINS]; 6];
+pub type SizeCounts = [[u64; BINS]; SizedType::ALL.len()];
 
 /// A change of one key's size, to be counted.
 #[derive(Clone, Copy)]

@@ -20,11 +20,14 @@ pub enum SizedType {
     Hash = 5,
     /// Streams, counted by their entries.
     Stream = 6,
+    /// Vector sets, counted by their elements.
+    Vector = 7,
 }
 
 impl SizedType {
     /// All types.
-    pub const ALL: [Self; 6] = [Self::String, Self::List, Self::Set, Self::Zset, Self::Hash, Self::Stream];
+    pub const ALL: [Self; 7] =
+        [Self::String, Self::List, Self::Set, Self::Zset, Self::Hash, Self::Stream, Self::Vector];
 }
 
 /// The size of a value, from which a [`SizeMark`](crate::SizeMark) is computed.
