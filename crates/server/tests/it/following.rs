@@ -21,6 +21,7 @@ mod data;
 mod failover;
 mod faults;
 mod logins;
+mod made_up;
 mod readers;
 mod roles;
 mod swapdb;
