@@ -9,6 +9,7 @@
 //!   timed field HMSET key field value | HPEXPIREAT key ms FIELDS 1 field
 //!   stream      XADD key ID field value … for each entry, or XADD key MAXLEN 0 0-1 x y
 //!               XSETID key last ENTRIESADDED n MAXDELETEDID ID | groups ([`stream`])
+//!   vector set  RESTORE key 0 payload, so that its graph is not built anew
 //!   expiry      PEXPIREAT key ms, after the value
 //! ```
 //! Commands are arrays of bulk strings. A command has at most [`ITEMS_MAX`] items, or fewer if they
@@ -16,7 +17,8 @@
 //!
 //! Redis 7.0 and Valkey support these commands (ENTRIESADDED is the newest argument); HPEXPIREAT
 //! needs Redis 7.4 or Valkey 9.0. Valkey itself writes HSETEX for fields that expire, which Redis
-//! 7.4 does not support. Two things differ from the files of Redis but create the same data. Fields
+//! 7.4 does not support. A vector set needs Redis 8, which itself does not write one as commands: its
+//! rewrite fails. Two things differ from the files of Redis but create the same data. Fields
 //! that do not expire share a command even if other fields of the hash expire. A command gets no
 //! further items once they take 1 MiB.
 //!
@@ -26,6 +28,8 @@
 
 mod stream;
 
+use crate::dump::dump;
+use crate::rdb::Compression;
 use keyspace::parts::ValuePart;
 use keyspace::{HashField, KeyEntry, Object};
 use stdx::number::{F64_TEXT_LEN_MAX, format_f64};
@@ -141,6 +145,10 @@ impl CommandBuffer {
             Object::Hash(hash) => hash.fields().for_each(|field| self.field(key, &field)),
             Object::Zset(zset) => zset.iter().for_each(|(member, score)| self.scored(key, member, score)),
             Object::Stream(stream) => self.stream(key, stream),
+            Object::Vector(_) => {
+                let payload = dump(&View::Object(object), Compression::Lzf);
+                self.command(&[b"RESTORE", key, b"0", &payload]);
+            }
         }
     }
 

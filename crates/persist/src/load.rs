@@ -31,9 +31,10 @@ mod frame;
 mod inspect;
 mod unsupported;
 
+pub use crate::rdb::ModuleId;
 use frame::{ENVELOPE, ENVELOPE_MARK, Frame};
 pub use inspect::{Inspected, Record, inspect_batch, key_name};
-pub use unsupported::{Feature, ModuleId, Skipped, Unsupported};
+pub use unsupported::{Feature, Skipped, Unsupported};
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
@@ -551,7 +552,10 @@ impl<S: ByteSource> Splitter<S> {
     fn feature_of(&self, kind: u8) -> Option<Feature> {
         let of_valkey = self.version >= VALKEY_VERSION;
         match kind {
-            MODULE => Some(Feature::Module(module_id(&self.buffer[self.at..], self.version))),
+            MODULE => {
+                let id = module_id(&self.buffer[self.at..], self.version);
+                (id != ModuleId::VECTOR_SET).then_some(Feature::Module(id))
+            }
             ARRAY if !of_valkey => Some(Feature::Array),
             PATH_HASH if of_valkey => Some(Feature::PathHash),
             _ => None,
@@ -656,6 +660,11 @@ impl<S: ByteSource> Splitter<S> {
             Ok(number)
         })?;
         let (id, len_bytes) = (ModuleId(number), (end - self.start) as u64);
+        if id == ModuleId::VECTOR_SET {
+            // Redis 8.0 writes none; nothing in it could be lost.
+            self.consume(end);
+            return Ok(None);
+        }
         match self.options.unsupported {
             Unsupported::Refused => {
                 return Err(self.error(LoadErrorKind::Unsupported(Feature::ModuleData(id))));

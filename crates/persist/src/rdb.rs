@@ -12,6 +12,7 @@
 //!     list                  count, then for each node: 1 string | 2 listpack-in-a-string
 //!     set, hash, sorted set a packed structure in a string, or count and the elements one by one
 //!     stream                nodes in strings, then its figures and groups ([`stream`])
+//!     vector set            the items of a module ([`vectorset`])
 //! ```
 //! The number of the [`ValueType`] precedes the value, in a file with the key between them. So the
 //! caller reads and writes that number. Types of all versions are read; values are written in one
@@ -28,6 +29,7 @@ mod file_version;
 mod groups;
 mod hash;
 mod list;
+mod module_id;
 mod record;
 mod rules;
 mod set;
@@ -39,12 +41,14 @@ mod stream_id;
 mod templates;
 mod value;
 mod value_type;
+mod vectorset;
 mod ziplist;
 mod zset;
 
 pub use error::{EndOfInput, FormatError, FormatErrorKind};
 pub use file_version::FileVersion;
 pub(crate) use hash::read_shared_names;
+pub use module_id::ModuleId;
 pub(crate) use record::opcode;
 pub use record::{Encoder, Usage};
 pub use rules::Rules;

@@ -27,10 +27,11 @@ use bitflags::bitflags;
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
 use engine::Shared;
 use engine::shared::GateSlot;
+use keyspace::db::DbSize;
 use keyspace::freeing::memory_of;
 use keyspace::gate::ClaimedPass;
 use keyspace::snapshot::{BigValue, Flushed, HandedOver, OnFlush, Part, Snapshot, Stepped, Work};
-use keyspace::{Exclusive, KeyEntry, Object};
+use keyspace::{Exclusive, KeyEntry, Keyspace, Object, SizedType};
 use structures::entry::View;
 use structures::lock::Lock;
 use structures::walk_state::CopiedBytes;
@@ -108,6 +109,13 @@ pub enum Unfit {
         /// The number of the requested version.
         version: u16,
     },
+    /// There are vector sets, which servers that read the version do not have.
+    VectorSets {
+        /// The number of vector sets.
+        sets: u64,
+        /// The number of the requested version.
+        version: u16,
+    },
     /// There are libraries of functions, which the version does not support.
     Functions {
         /// The number of the requested version.
@@ -128,6 +136,12 @@ impl fmt::Display for Unfit {
                 "{hashes} {} fields that expire, which RDB version {version} does not support: set \
                  rdb-version to auto, 12 or 80, or remove the expiry of these fields (HPERSIST)",
                 if *hashes == 1 { "hash has" } else { "hashes have" },
+            ),
+            Unfit::VectorSets { sets, version } => write!(
+                f,
+                "{sets} {}, which servers of RDB version {version} do not have: set rdb-version to auto or \
+                 12 for Redis 8, or delete them",
+                if *sets == 1 { "key is a vector set" } else { "keys are vector sets" },
             ),
             Unfit::Functions { version } => write!(
                 f,
@@ -319,13 +333,13 @@ impl Save {
         }
         let functions = if options.contents.contains(Contents::FUNCTIONS) { functions } else { Vec::new() };
         let keys = snapshot.dbs().iter().map(|(_, size)| size.keys as u64).sum();
-        let timed_hashes = snapshot.dbs().iter().map(|(_, size)| size.field_expires).sum();
-        let version = options.version.unwrap_or(match timed_hashes {
-            0 => FileVersion::Redis7Dot2,
+        let special = SpecialKeys::of(&engine.keyspace, &snapshot.dbs());
+        let version = options.version.unwrap_or(match special {
+            SpecialKeys { timed_hashes: 0, vector_sets: 0 } => FileVersion::Redis7Dot2,
             _ => FileVersion::Redis7Dot4,
         });
         let unfit = match options.format {
-            SaveFormat::Rdb => Self::unfit_at_begin(version, timed_hashes, &functions),
+            SaveFormat::Rdb => Self::unfit_at_begin(version, special, &functions),
             SaveFormat::Commands { .. } => None,
         };
         let stream = Stream { digest: CRC.digest(), db: None, sized: Vec::new(), owner: None };
@@ -344,9 +358,16 @@ impl Save {
         }))
     }
 
-    fn unfit_at_begin(version: FileVersion, timed_hashes: usize, functions: &[Arc<[u8]>]) -> Option<Unfit> {
+    fn unfit_at_begin(
+        version: FileVersion,
+        SpecialKeys { timed_hashes, vector_sets }: SpecialKeys,
+        functions: &[Arc<[u8]>],
+    ) -> Option<Unfit> {
         if timed_hashes > 0 && !version.has_field_deadlines() {
             return Some(Unfit::FieldDeadlines { hashes: timed_hashes, version: version.number() });
+        }
+        if vector_sets > 0 && !version.has_vector_sets() {
+            return Some(Unfit::VectorSets { sets: vector_sets, version: version.number() });
         }
         let lacks_functions = !functions.is_empty() && !version.has_functions();
         lacks_functions.then_some(Unfit::Functions { version: version.number() })
@@ -716,7 +737,27 @@ impl Save {
     }
 }
 
-/// Returns true if the entry is too long to be encoded under a lock.
+/// The numbers of keys that only some versions of the format support, at the point of a save.
+#[derive(Clone, Copy)]
+struct SpecialKeys {
+    /// The number of hashes with fields that expire.
+    timed_hashes: usize,
+    /// The number of vector sets.
+    vector_sets: u64,
+}
+
+impl SpecialKeys {
+    /// Counts the keys of the databases in `dbs`. The caller owns the keyspace. O(databases).
+    fn of(keyspace: &Keyspace, dbs: &[(usize, DbSize)]) -> Self {
+        let vectors = |db| keyspace.sizes().counts(db)[SizedType::Vector as usize - 1].iter().sum::<u64>();
+        Self {
+            timed_hashes: dbs.iter().map(|(_, size)| size.field_expires).sum(),
+            vector_sets: dbs.iter().map(|&(db, _)| vectors(db)).sum(),
+        }
+    }
+}
+
+/// Returns true if encoding the entry under a lock would take too long.
 fn is_long(entry: &KeyEntry) -> bool {
     match entry.view() {
         View::Object(Object::Blob(_)) => true,

@@ -140,6 +140,17 @@ fn describe_object(object: &Object) -> String {
             "zset"
         }
         Object::Stream(stream) => return describe_stream(stream),
+        Object::Vector(set) => {
+            let index = set.index();
+            for slot in index.slots() {
+                let (name, attributes) = (index.name(slot).escape_ascii(), index.attributes(slot));
+                let (raw, level) = (index.raw(slot), index.links(slot).count() - 1);
+                parts
+                    .push(format!("{name} {:?} level {level} {raw:?}", attributes.map(<[u8]>::escape_ascii)));
+            }
+            parts.push(format!("{:?} {:?}", index.config(), set.projection()));
+            "vectorset"
+        }
     };
     parts.sort_unstable();
     format!("{kind} {}", parts.join(" "))

@@ -41,11 +41,13 @@ impl Format {
     }
 
     /// Returns the servers that load a good file of this version. A server accepts or refuses a
-    /// version as a whole, whatever types the file contains. Only Valkey differs: it accepts Redis'
-    /// newer versions as long as the file contains no types that Valkey lacks.
+    /// version as a whole, whatever types the file contains, with two exceptions. Valkey accepts Redis'
+    /// newer versions as long as the file contains no types that Valkey lacks. Vector sets need
+    /// Redis 8.0.
     pub(crate) fn loaded_by(&self, foreign: ForeignTypes) -> Vec<&'static str> {
         let version = self.version;
         let redis = match version {
+            0..=12 if foreign == ForeignTypes::VectorSets => Some("Redis 8.0 and later"),
             0..=6 => Some("Redis 2.6 and later"),
             7 => Some("Redis 3.2 and later"),
             8 => Some("Redis 4.0 and later"),
@@ -59,6 +61,7 @@ impl Format {
             _ => None,
         };
         let valkey = match version {
+            _ if foreign == ForeignTypes::VectorSets => None,
             0..=11 => Some("Valkey 7.2 and later"),
             12..VALKEY_VERSION if foreign == ForeignTypes::None => {
                 Some("Valkey 9.0 and later with rdb-version-check relaxed")
@@ -78,8 +81,10 @@ impl Format {
 pub(crate) enum ForeignTypes {
     /// No foreign types, at least among the good keys.
     None,
-    /// At least one type that newer versions of Redis have but Valkey does not.
+    /// At least one foreign type, but no vector sets.
     Some,
+    /// Vector sets, which no Valkey has.
+    VectorSets,
 }
 
 impl Form {
@@ -94,6 +99,11 @@ impl Form {
         if encoding.is_empty() || encoding == kind { kind.to_owned() } else { format!("{kind}, {encoding}") }
     }
 
+    /// Returns true for vector sets.
+    pub(crate) fn is_vector_set(self) -> bool {
+        self.encoding == VECTORS
+    }
+
     /// Returns true if Valkey refuses this form in a file of Redis.
     pub(crate) fn is_foreign_to_valkey(self) -> bool {
         [FIELDS_EXPIRE, LISTPACK_EXPIRES, NEW_STREAM, NEWEST_STREAM, TEMPLATE].contains(&self.encoding)
@@ -105,6 +115,7 @@ const LISTPACK_EXPIRES: &str = "listpack of fields that expire";
 const NEW_STREAM: &str = "Redis 8.6";
 const NEWEST_STREAM: &str = "Redis 8.8";
 const TEMPLATE: &str = "names ahead of values";
+const VECTORS: &str = "vectorset";
 
 /// Returns the form in which a file stores values of the type `kind`.
 pub(crate) fn form_of(kind: ValueType) -> Form {
@@ -136,6 +147,7 @@ pub(crate) fn form_of(kind: ValueType) -> Form {
         StreamListpacks3 => ("stream", "Redis 7.2"),
         StreamListpacks4 => ("stream", NEW_STREAM),
         StreamListpacks5 => ("stream", NEWEST_STREAM),
+        VectorSet => ("vectorset", VECTORS),
     };
     Form { kind, encoding }
 }
@@ -180,6 +192,8 @@ mod tests {
         let relaxed = "Valkey 9.0 and later with rdb-version-check relaxed";
         check(12, ForeignTypes::None, &["Redis 7.4 and later", relaxed, "Saker"]);
         check(12, ForeignTypes::Some, &["Redis 7.4 and later", "Saker"]);
+        check(12, ForeignTypes::VectorSets, &["Redis 8.0 and later", "Saker"]);
+        check(13, ForeignTypes::VectorSets, &["Redis 8.6 and later", "Saker"]);
         check(80, ForeignTypes::None, &["Valkey 9.0 and later", "Saker"]);
         check(70, ForeignTypes::Some, &[]);
         check(200, ForeignTypes::None, &[]);

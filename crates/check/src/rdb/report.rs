@@ -5,7 +5,7 @@ use std::fmt::Write;
 use persist::load::ModuleId;
 use serde::Serialize;
 
-use super::facts::{BigKey, Count, Facts, Finding, ModuleCount};
+use super::facts::{BigKey, Count, Facts, Finding, Form, ModuleCount};
 use super::format::{ForeignTypes, Format};
 use crate::text::{self, Align, counted, grouped, size, table};
 
@@ -237,9 +237,14 @@ impl Report {
         self.modules = facts.modules.iter().map(Module::from).collect();
         self.empty_count = facts.empty_count;
         if let Some(format) = self.format.as_ref().filter(|_| self.is_good) {
-            let is_foreign = facts.types.keys().any(|form| form.is_foreign_to_valkey());
-            self.loaded_by =
-                format.loaded_by(if is_foreign { ForeignTypes::Some } else { ForeignTypes::None });
+            let has = |is_such: fn(Form) -> bool| facts.types.keys().any(|&form| is_such(form));
+            self.loaded_by = format.loaded_by(if has(Form::is_vector_set) {
+                ForeignTypes::VectorSets
+            } else if has(Form::is_foreign_to_valkey) {
+                ForeignTypes::Some
+            } else {
+                ForeignTypes::None
+            });
             if !self.modules.is_empty() {
                 self.loaded_by.retain(|&server| server != "Saker");
             }

@@ -50,10 +50,10 @@ pub fn broken_set(name: &str) -> Vec<u8> {
     [&[20], &*string(name.as_bytes()), &*string(&pack)].concat()
 }
 
-/// Encodes the ID of the module type `vectorset`, version 0, as a length.
-pub fn vectorset() -> Vec<u8> {
+/// Encodes the ID of a module type `made-up-t`, version 0, as a length.
+pub fn made_up_module() -> Vec<u8> {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let place = |letter| LETTERS.iter().position(|&there| there == letter).unwrap() as u64;
-    let number = b"vectorset".iter().fold(0, |number, &letter| number << 6 | place(letter));
+    let number = b"made-up-t".iter().fold(0, |number, &letter| number << 6 | place(letter));
     [&[0x81], &(number << 10).to_be_bytes()[..]].concat()
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::file::{GOOD, OF_SERVERS, broken_set, key, sealed, select, string, vectorset, with};
+use crate::file::{GOOD, OF_SERVERS, broken_set, key, made_up_module, sealed, select, string, with};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_saker-check");
 
@@ -216,17 +216,17 @@ fn a_key_that_is_there_twice_is_named() {
 #[test]
 fn data_of_modules_is_counted_and_named() {
     let items = [&[2, 7, 5][..], &string(b"x"), &[0]].concat();
-    let value = [&[7, 1, b'v'][..], &vectorset(), &items].concat();
-    let beside = [&[0xF7][..], &vectorset(), &[2, 2], &items].concat();
+    let value = [&[7, 1, b'v'][..], &made_up_module(), &items].concat();
+    let beside = [&[0xF7][..], &made_up_module(), &[2, 2], &items].concat();
     let bytes = with(&[&select(0), &key("a", "1"), &value, &beside]);
     let (text, status) = report(&bytes);
     assert_eq!(status, Some(0), "{text}");
-    assert!(text.contains("module      vectorset, version 0 of its format: 1 key, 36 B\n"), "{text}");
+    assert!(text.contains("module      made-up-t, version 0 of its format: 1 key, 36 B\n"), "{text}");
     assert!(text.contains("NOTE: the data of modules") && !text.contains("; Saker"), "{text}");
     let report = json(&bytes);
     assert_eq!(
         (report["total"]["keys"].as_u64(), &report["modules"][0]["name"]),
-        (Some(2), &"vectorset".into())
+        (Some(2), &"made-up-t".into())
     );
 }
 

@@ -45,7 +45,7 @@ pub fn inspect_batch(batch: &Batch, options: &DecodeOptions<'_>, mut each: impl 
         let bytes = &batch.bytes[start..skipper.position()];
         let file_offset = batch.file_offset + start as u64;
         let mut name = None;
-        let value = if number == MODULE {
+        let value = if number == MODULE && module_id(bytes, batch.version) != ModuleId::VECTOR_SET {
             inspect_module(bytes, batch.version, &mut name)
         } else {
             let mut reader = Reader::new(bytes, file_offset, options.rules.string_len_bytes_max);

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::rdb::ModuleId;
+
 /// The treatment of unsupported content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsupported {
@@ -17,27 +19,7 @@ pub enum Unsupported {
     Kept,
 }
 
-/// The id of a module's data type in a file: a name of nine characters, each one of 64, and a
-/// version number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ModuleId(pub u64);
-
-impl ModuleId {
-    /// Returns the version of the module's own format.
-    pub fn version(self) -> u16 {
-        (self.0 & 0x3FF) as u16
-    }
-}
-
-impl fmt::Display for ModuleId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-        let letters = (0..9).rev().map(|at| LETTERS[(self.0 >> (10 + 6 * at) & 0x3F) as usize]);
-        letters.map(char::from).try_for_each(|letter| write!(f, "{letter}"))
-    }
-}
-
-/// A kind of content of an RDB file that Saker cannot load.
+/// A kind of unsupported content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
     /// A value whose type is defined by a module.

@@ -4,6 +4,9 @@ use std::fmt;
 
 use keyspace::PackDefect;
 use structures::pack_error::PackErrorKind;
+use structures::vector::ImageError;
+
+use super::module_id::ModuleId;
 
 /// The error of a source that has fewer bytes left than required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +74,12 @@ pub enum FormatErrorKind {
     TooManyFieldNames,
     /// A command among the keys is invalid.
     BrokenCommand,
+    /// The items of a vector set are not those of its layout, or out of range.
+    BrokenVectorSet,
+    /// A node of a vector set is invalid.
+    BrokenVector(ImageError),
+    /// The value belongs to a module that is not supported.
+    UnknownModule(ModuleId),
     /// A hash refers to shared field names that do not precede it.
     UnknownFieldNames(u64),
 }
@@ -122,6 +131,16 @@ impl fmt::Display for FormatErrorKind {
             FormatErrorKind::BrokenFieldNames => "shared field names that are invalid, unsorted or duplicate",
             FormatErrorKind::TooManyFieldNames => "shared field names of more than 256 MiB",
             FormatErrorKind::BrokenCommand => "a broken command among the keys",
+            FormatErrorKind::BrokenVectorSet => "a broken vector set",
+            FormatErrorKind::BrokenVector(error) => return write!(f, "a broken vector set: {error}"),
+            FormatErrorKind::UnknownModule(id) => {
+                return write!(
+                    f,
+                    "a value that cannot be loaded (type 7: data of the module type '{id}', version {} of its \
+                     format, which is not supported)",
+                    id.version()
+                );
+            }
             FormatErrorKind::UnknownFieldNames(number) => {
                 return write!(f, "a hash that refers to missing shared field names ({number})");
             }
@@ -133,7 +152,6 @@ impl fmt::Display for FormatErrorKind {
 fn write_unknown_type(f: &mut fmt::Formatter<'_>, kind: u8) -> fmt::Result {
     let what = match kind {
         6 => "data of a module in the format of a Redis 4.0 release candidate",
-        7 => "data of a module, and modules are not supported",
         23 => "a path hash of Valkey 9.2",
         28 => "an array of Redis 8.8",
         30..=32 => "a hash of Redis 8.10 that shares its field names with others",

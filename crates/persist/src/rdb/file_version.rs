@@ -38,6 +38,12 @@ impl FileVersion {
         self >= FileVersion::Redis7Dot4
     }
 
+    /// Returns true if servers that read the version may know vector sets: Redis 8.0 writes version
+    /// 12. Valkey has no vector sets.
+    pub fn has_vector_sets(self) -> bool {
+        self == FileVersion::Redis7Dot4
+    }
+
     /// Returns true if the version has libraries of functions.
     pub fn has_functions(self) -> bool {
         self >= FileVersion::Redis7
@@ -50,7 +56,8 @@ impl FileVersion {
 
     /// Returns the type as which a value is written. A hash whose fields expire gets a type of
     /// Redis 7.4 even if the version does not support such fields
-    /// ([`has_field_deadlines`](Self::has_field_deadlines)). O(1); O(n) for such a hash.
+    /// ([`has_field_deadlines`](Self::has_field_deadlines)). The same holds for vector sets
+    /// ([`has_vector_sets`](Self::has_vector_sets)). O(1); O(n) for such a hash.
     pub fn type_of(self, value: &View<'_, Object>) -> ValueType {
         match value {
             View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => ValueType::String,
@@ -71,6 +78,7 @@ impl FileVersion {
                 kind => kind,
             },
             View::Object(Object::Stream(_)) => self.stream_type(),
+            View::Object(Object::Vector(_)) => ValueType::VectorSet,
         }
     }
 

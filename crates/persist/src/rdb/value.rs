@@ -11,7 +11,7 @@ use super::source::{Reader, Source};
 use super::templates::Templates;
 use super::value_type::ValueType;
 use super::ziplist::TooLong;
-use super::{hash, list, set, stream, zset};
+use super::{hash, list, set, stream, vectorset, zset};
 
 /// A value that was read.
 #[derive(Debug)]
@@ -70,6 +70,7 @@ pub fn read_value<S: Source>(
         ZsetListpack => Object::Zset(zset::read_listpack(reader, rules)?),
         HashTemplateListpack => Object::Hash(hash::read_template_listpack(reader, rules)?),
         HashTemplateArray => Object::Hash(hash::read_template_array(reader, rules)?),
+        VectorSet => Object::Vector(Box::new(vectorset::read(reader, rules)?)),
         // The shared names are only in files.
         HashTemplateListpackRef | HashTemplateArrayRef => {
             return Err(reader.error(FormatErrorKind::UnknownType(kind.number())));
@@ -118,6 +119,7 @@ pub fn write_value<S: Sink>(
         View::Object(Object::Hash(hash)) => hash::write(kind, writer, hash),
         View::Object(Object::Zset(zset)) => zset::write(kind, writer, zset),
         View::Object(Object::Stream(stream)) => stream::write(kind, writer, stream),
+        View::Object(Object::Vector(set)) => vectorset::write(writer, set),
     }
     Ok(())
 }

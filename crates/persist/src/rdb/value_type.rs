@@ -19,6 +19,9 @@ pub enum ValueType {
     Hash = 4,
     /// A sorted set, each member with its score as eight bytes.
     Zset2 = 5,
+    /// A value of a module. The only module type whose values are read and written is the vector
+    /// set of Redis 8.0 and later.
+    VectorSet = 7,
     /// A hash in a zipmap. Before Redis 2.6.
     HashZipmap = 9,
     /// A list in a ziplist. Before Redis 3.2.
@@ -97,16 +100,17 @@ impl ValueType {
     }
 
     /// Returns the type with this number in `version` of the format. `None` if there is none or it
-    /// is not supported (modules' types).
+    /// is not supported.
     pub fn from_number(number: u8, version: u16) -> Option<Self> {
         use ValueType::*;
-        const ALL: [ValueType; 29] = [
+        const ALL: [ValueType; 30] = [
             String,
             List,
             Set,
             Zset,
             Hash,
             Zset2,
+            VectorSet,
             HashZipmap,
             ListZiplist,
             SetIntset,
@@ -142,8 +146,8 @@ impl ValueType {
         self as u8 & 0x7F
     }
 
-    /// Returns the lowest version of the format in which both Redis and Valkey know the type. A
-    /// DUMP payload states this version, so that the largest number of older servers accepts it.
+    /// Returns the lowest version of the format in which both Redis and Valkey know the type, and
+    /// for vector sets the version of Redis 8.0. A DUMP payload has this version, so that as many old servers as possible accept it.
     pub fn version(self) -> u16 {
         use ValueType::*;
         match self {
@@ -151,7 +155,7 @@ impl ValueType {
             HashTemplateListpack | HashTemplateListpackRef | HashTemplateArray | HashTemplateArrayRef => 15,
             StreamListpacks5 => 14,
             StreamListpacks4 => 13,
-            HashMetadataEarly | HashListpackExEarly | HashMetadata | HashListpackEx => 12,
+            VectorSet | HashMetadataEarly | HashListpackExEarly | HashMetadata | HashListpackEx => 12,
             SetListpack | StreamListpacks3 => 11,
             HashListpack | ZsetListpack | ListQuicklist2 | StreamListpacks2 => 10,
             StreamListpacks => 9,

@@ -6,3 +6,4 @@ mod commands;
 mod files;
 mod payloads;
 mod saves;
+mod vectors;

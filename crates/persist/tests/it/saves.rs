@@ -14,10 +14,10 @@ use testkit::replay::{Player, empty_engine};
 
 /// A sink that collects the bytes of a file.
 #[derive(Default)]
-struct Bytes(std::sync::Mutex<Vec<u8>>);
+pub struct Bytes(std::sync::Mutex<Vec<u8>>);
 
 impl Bytes {
-    fn take(&self) -> Vec<u8> {
+    pub fn take(&self) -> Vec<u8> {
         std::mem::take(&mut self.0.lock().expect("nobody panicked"))
     }
 }
