@@ -104,6 +104,7 @@ pub fn is_equal(source: &mut dyn Ask, target: &mut dyn Ask, key: &Key) -> Result
         b"none" => Ok(true),
         b"string" => equal_strings(source, target, name),
         b"stream" => equal_streams(source, target, name),
+        b"vectorset" => equal_vector_sets(source, target, name),
         kind => {
             let Some(kind) = Kind::of(kind) else { return Ok(false) };
             let count = [kind.count_word(), name];
@@ -390,6 +391,32 @@ fn equal_streams(source: &mut dyn Ask, target: &mut dyn Ask, name: &[u8]) -> Res
     Ok(are_equal && groups(source)? == groups(target)?)
 }
 
+/// Compares the stored vectors and the attributes of all elements. Does not compare the links, which
+/// each server chooses itself.
+fn equal_vector_sets(source: &mut dyn Ask, target: &mut dyn Ask, name: &[u8]) -> Result<bool, String> {
+    let facts = |server: &mut dyn Ask| -> Result<[Option<Value>; 4], String> {
+        let info = ask_one(server, &[b"VINFO", name])?;
+        Ok(["size", "quant-type", "vector-dim", "projection-input-dim"].map(|fact| field(&info, fact)))
+    };
+    let of_source = facts(source)?;
+    if of_source != facts(target)? {
+        return Ok(false);
+    }
+    let [size, ..] = of_source;
+    let names = ask_one(source, &[b"VRANDMEMBER", name, &text(size)])?;
+    for part in array(&names).chunks(PART_COUNT) {
+        let elements = part.iter().map(|element| element.as_bytes().unwrap_or_default());
+        let of_element = |element: &[u8]| {
+            [request(&[b"VEMB", name, element, b"RAW"]), request(&[b"VGETATTR", name, element])]
+        };
+        let requests: Vec<Request> = elements.flat_map(of_element).collect();
+        if source.ask(&requests)? != target.ask(&requests)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn array(value: &Value) -> &[Value] {
     if let Value::Array(values) = value { values } else { &[] }
 }
@@ -512,6 +539,30 @@ mod tests {
             Scripted(vec![ok(), Value::Integer(0), Value::Integer(2), Value::Integer(1)], Vec::new());
         assert_eq!(copy(&mut source, &mut target, &Key::new(1, b"z")), Ok(true));
         assert_eq!(target.1, ["SELECT 1", "DEL z", "ZADD z 1 a 2.5 b", "PEXPIRE z 900"]);
+    }
+
+    #[test]
+    fn vector_sets_are_equal_if_their_elements_are() {
+        let info = |size| {
+            let facts = [bulk("quant-type"), bulk("f32"), bulk("size"), Value::Integer(size)];
+            Value::Array(facts.to_vec())
+        };
+        let raw = |text: &str| Value::Array(vec![bulk("f32"), bulk(text), bulk("1")]);
+        let names = Value::Array(vec![bulk("a"), bulk("b")]);
+        let elements = [raw("x"), Value::Null, raw("y"), bulk("{}")];
+        let begin = [ok(), bulk("vectorset"), info(2)];
+        for (other, is_same) in [(elements[2].clone(), true), (raw("z"), false)] {
+            let mut source =
+                Scripted([&begin[..], std::slice::from_ref(&names), &elements].concat(), Vec::new());
+            let mut theirs = elements.to_vec();
+            theirs[2] = other;
+            let mut target = Scripted([&begin[..], &theirs].concat(), Vec::new());
+            assert_eq!(is_equal(&mut source, &mut target, &Key::new(0, b"v")), Ok(is_same));
+            assert_eq!(source.1[3..5], ["VRANDMEMBER v 2", "VEMB v a RAW"]);
+        }
+        let mut source = Scripted(begin.to_vec(), Vec::new());
+        let mut target = Scripted(vec![ok(), bulk("vectorset"), info(3)], Vec::new());
+        assert_eq!(is_equal(&mut source, &mut target, &Key::new(0, b"v")), Ok(false));
     }
 
     #[test]
