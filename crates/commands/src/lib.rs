@@ -23,6 +23,7 @@ pub mod set;
 pub mod stream;
 pub mod string;
 pub mod table;
+pub mod vector;
 pub mod wait;
 pub mod walk;
 pub mod zset;
@@ -48,6 +49,7 @@ pub fn all() -> impl Iterator<Item = &'static Command> {
         geo::COMMANDS,
         bitmap::COMMANDS,
         hyperloglog::COMMANDS,
+        vector::COMMANDS,
     ];
     groups.into_iter().flatten().copied()
 }

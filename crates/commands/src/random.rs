@@ -79,7 +79,7 @@ impl RandomElements for Zset {
 
 /// The number of requested random elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RandomCount {
+pub(crate) enum RandomCount {
     /// This number of different elements, or all if there are fewer.
     Distinct(usize),
     /// Exactly this number of elements, with repetitions.
@@ -92,7 +92,7 @@ const REPEATING_MAX: usize = 1 << 24;
 
 impl RandomCount {
     /// Parses argument `index`. A negative count requests repetitions.
-    fn parse(args: &Args<'_>, index: usize) -> Result<Self, CommandError> {
+    pub(crate) fn parse(args: &Args<'_>, index: usize) -> Result<Self, CommandError> {
         match args.integer(index)? {
             i64::MIN => Err(CommandError::Line(
                 "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",

@@ -342,6 +342,7 @@ pub enum Group {
     Server,
     Scripting,
     Cluster,
+    VectorSet,
 }
 
 impl Group {
@@ -364,6 +365,7 @@ impl Group {
             Group::Server => "server",
             Group::Scripting => "scripting",
             Group::Cluster => "cluster",
+            Group::VectorSet => "vector_set",
         }
     }
 }

@@ -6,8 +6,10 @@
 //! The index is `structures::vector`. A set adds the projection and the running counts of VINFO and
 //! of the key's size. Attributes are bytes for both; only filter expressions read them.
 //!
-//! A set has at least one element, except while a command is creating it.
+//! A set has at least one element, except while a command creates it. A clone is O(1). The first
+//! change of a set whose index is shared with a clone copies the index, O(n).
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -24,18 +26,20 @@ const NODE_LEN_BYTES: usize = 128;
 /// The attributes of an element after VADD or VSETATTR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewAttributes<'a> {
-    /// Those that the element has; none for a new element.
+    /// The attributes that the element has; none for a new element.
     Kept,
     /// No attributes.
     Removed,
-    /// These.
+    /// The given attributes.
     Set(&'a [u8]),
 }
 
 /// A set of named vectors. See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct VectorSet {
-    index: VectorIndex,
+    /// Shared with the copies of the set until one of them changes. A snapshot therefore takes no
+    /// time for a set that does not change while it is written.
+    index: Arc<VectorIndex>,
     /// The matrix that every vector of a client is multiplied by.
     projection: Option<Projection>,
     /// The number of the set in this process, in the order of creation.
@@ -64,6 +68,7 @@ impl VectorSet {
         assert!(fits, "the caller creates the projection for the index");
         // Relaxed: the numbers only have to be different.
         let uid = NEXT_UID.fetch_add(1, Relaxed);
+        let index = Arc::new(index);
         let mut set = Self { index, projection, uid, texts_len_bytes: 0, attributes_count: 0 };
         for slot in set.index.slots() {
             let attributes = set.index.attributes(slot);
@@ -126,7 +131,8 @@ impl VectorSet {
     ) -> Result<Inserted, VectorError> {
         let projected = self.projection.as_ref().map(|projection| projection.apply(vector));
         let old = self.index.find(name).map(|slot| self.text_len_bytes(slot));
-        let inserted = self.index.insert(name, projected.as_deref().unwrap_or(vector), ef, None)?;
+        let inserted =
+            Arc::make_mut(&mut self.index).insert(name, projected.as_deref().unwrap_or(vector), ef, None)?;
         // The index keeps the attributes of an element that it updates, so the counts of old and
         // new are equal here.
         if old.is_none() {
@@ -141,7 +147,7 @@ impl VectorSet {
         let Some(slot) = self.index.find(name) else { return false };
         self.texts_len_bytes -= self.text_len_bytes(slot);
         self.attributes_count -= usize::from(self.index.attributes(slot).is_some());
-        self.index.remove(name)
+        Arc::make_mut(&mut self.index).remove(name)
     }
 
     /// Replaces or removes the attributes of the element `name`. Returns false if there is no such
@@ -155,7 +161,7 @@ impl VectorSet {
         };
         self.texts_len_bytes -= self.text_len_bytes(slot);
         self.attributes_count -= usize::from(self.index.attributes(slot).is_some());
-        self.index.set_attributes(slot, attributes);
+        Arc::make_mut(&mut self.index).set_attributes(slot, attributes);
         self.texts_len_bytes += self.text_len_bytes(slot);
         self.attributes_count += usize::from(attributes.is_some());
         true

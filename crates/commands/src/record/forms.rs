@@ -57,6 +57,10 @@ impl KnownSince {
     /// The versions that have HSETEX.
     pub const HSETEX: Self = Self { redis: ServerVersion::new(8, 0), valkey: ServerVersion::new(9, 0) };
 
+    /// The versions that have vector sets. No Valkey has them.
+    pub const VECTOR_SETS: Self =
+        Self { redis: ServerVersion::new(8, 0), valkey: ServerVersion::new(u8::MAX, u8::MAX) };
+
     /// Returns the first versions that support both forms.
     #[must_use]
     pub fn and(self, other: Self) -> Self {

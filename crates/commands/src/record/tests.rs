@@ -133,6 +133,15 @@ fn content(db: &mut Harness, key: &[u8]) -> String {
                 pairs.chunks(2).zip(times).flat_map(|(pair, time)| [pair[0].clone(), pair[1].clone(), time]);
             sorted(Value::Array(timed.collect()), 3)
         }
+        "vectorset" => {
+            let names = crate::harness::words_of(&db.run_bytes(&[b"VRANGE", key, b"-", b"+"]));
+            let mut elements = vec![ask(db, &[b"VDIM", key])];
+            for name in &names {
+                elements.push(ask(db, &[b"VEMB", key, name, b"RAW"]));
+                elements.push(ask(db, &[b"VGETATTR", key, name]));
+            }
+            Value::Array(elements).to_string()
+        }
         "stream" => {
             let mut info = ask(db, &[b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"]);
             forget_what_is_not_recorded(&mut info);

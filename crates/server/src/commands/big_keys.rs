@@ -15,14 +15,15 @@ const SHOWN: usize = 10;
 /// Maximum number of keys in the reply of BIGKEYS.
 const SHOWN_MAX: i64 = 1000;
 
-/// The types that the option TYPE accepts, by their names in TYPE's replies.
-const TYPES: [(&str, SizedType); 6] = [
+/// The types by their names in TYPE's replies.
+const TYPES: [(&str, SizedType); 7] = [
     ("string", SizedType::String),
     ("list", SizedType::List),
     ("set", SizedType::Set),
     ("zset", SizedType::Zset),
     ("hash", SizedType::Hash),
     ("stream", SizedType::Stream),
+    ("vectorset", SizedType::Vector),
 ];
 
 static BIGKEYS: Command<Runner> = Command {

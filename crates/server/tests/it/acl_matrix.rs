@@ -4,7 +4,7 @@
 //!
 //! A peer older than Redis 8 is not compared, because its texts and categories differ.
 
-use commands::table::{Begin, Find, Flags};
+use commands::table::{Begin, Find, Flags, Group};
 use engine::table::Registered;
 use net::BackendChoice;
 use testkit::{Client, Value, peer};
@@ -149,8 +149,10 @@ fn every_command_under_every_kind_of_rule_is_permitted_as_in_redis() {
     }
     let server = support::start(BackendChoice::Auto);
     let mut own = support::connect(&server);
+    // In Redis, commands of vector sets have no categories, and need write access to read.
+    let is_compared = |it: &Registered| it.command.group != Group::VectorSet;
     let known: Vec<&Registered> =
-        all_commands().into_iter().filter(|it| knows(&mut peer, it.full_name)).collect();
+        all_commands().into_iter().filter(|it| is_compared(it) && knows(&mut peer, it.full_name)).collect();
     // PFMERGE with one key bypasses the rules in Redis 8.0.2, which finds no key then.
     let is_hole = |request: &Words| request[0] == "pfmerge" && request.len() == 2;
     let requests = known.iter().flat_map(|it| requests_of(it)).filter(|request| !is_hole(request));

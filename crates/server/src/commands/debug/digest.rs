@@ -1,8 +1,9 @@
 //! DEBUG DIGEST: a digest of a whole keyspace, so that two servers can be compared.
 //!
-//! The digests are byte for byte those of Redis 8: 20 bytes that start at zero. Two steps with
-//! SHA-1 add data. `add` XORs the hash of the bytes into the digest, so the order of additions does
-//! not matter. `mix` adds the bytes and then hashes the digest itself, so the order matters.
+//! The digests are byte for byte those of Redis 8, except for vector sets, whose contents Redis
+//! leaves out. They are 20 bytes that start at zero. Two steps with SHA-1 add data. `add` XORs the
+//! hash of the bytes into the digest, so the order of additions does not matter. `mix` adds the
+//! bytes and then hashes the digest itself, so the order matters.
 //!
 //! ```text
 //! keyspace = for each database that is not empty: mix its number; for each key: add its digest
@@ -12,6 +13,8 @@
 //!            set            add each member
 //!            hash, zset     add each element's own digest: mix member or field, mix score or value
 //!            stream         for each entry mix `ms.seq`, then each field and its value
+//!            vector set     add each element's own digest: mix name, vector, norm, range and
+//!                           attributes
 //!            hash field with an expiry: its own digest adds the word `!!hexpire!!`
 //!            key with an expiry: add the word `!!expire!!` (the time of expiry does not count)
 //! ```
@@ -27,6 +30,7 @@ use sha1::{Digest as _, Sha1};
 use stdx::number::format_f64_shortest;
 use structures::entry::View;
 use structures::listpack::element::{Element, IntText as ElementText};
+use structures::vector::VectorIndex;
 
 /// A digest of data in 20 bytes; the module describes its computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,6 +132,20 @@ impl Digest {
                 self.add_pair(member, |pair| pair.mix(format_f64_shortest(score).as_bytes()));
             }),
             Object::Stream(stream) => self.mix_stream(stream),
+            Object::Vector(set) => self.mix_vectors(set.index()),
+        }
+    }
+
+    /// Mixes the elements of a vector set in any order. Redis mixes nothing.
+    fn mix_vectors(&mut self, index: &VectorIndex) {
+        for slot in index.slots() {
+            let raw = index.raw(slot);
+            self.add_pair(Element::Bytes(index.name(slot)), |pair| {
+                pair.mix(raw.bytes);
+                pair.mix(&raw.norm.to_le_bytes());
+                pair.mix(&raw.range.unwrap_or_default().to_le_bytes());
+                pair.mix(index.attributes(slot).unwrap_or_default());
+            });
         }
     }
 
@@ -142,8 +160,7 @@ impl Digest {
     }
 }
 
-/// Returns the number that Redis gives to a value's type. Number 5 is not used here: it is for
-/// types of modules.
+/// Returns the number that Redis gives to a value's type. Number 5 is that of the types of modules.
 fn type_number(value: View<'_, Object>) -> u32 {
     match value {
         View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => 0,
@@ -151,6 +168,7 @@ fn type_number(value: View<'_, Object>) -> u32 {
         View::Object(Object::Set(_)) => 2,
         View::Object(Object::Zset(_)) => 3,
         View::Object(Object::Hash(_)) => 4,
+        View::Object(Object::Vector(_)) => 5,
         View::Object(Object::Stream(_)) => 6,
     }
 }

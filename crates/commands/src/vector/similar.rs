@@ -1,0 +1,214 @@
+//! VSIM.
+
+use keyspace::VectorSet;
+use resp::{Protocol, Reply};
+use structures::vector::{Limits, Query, Slot};
+
+use super::filter::Filter;
+use super::input::{INVALID_VECTOR, InputVector, wrong_dimension, wrong_input_dimension};
+use crate::args::Args;
+use crate::ctx::Ctx;
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
+
+/// The number of elements in the reply when the client names none.
+const COUNT_DEFAULT: usize = 10;
+
+/// The least number of candidates of a search when the client names none.
+const EF_DEFAULT: usize = 100;
+
+/// The nodes that a search with a filter inspects for each wanted element when the client names no
+/// limit.
+const FILTER_EFFORT_PER_ELEMENT: usize = 100;
+
+pub(super) static VSIM: Command = Command {
+    name: "VSIM",
+    summary: "Returns the elements of a vector set that are most similar to a vector or an element.",
+    history: History::since("8.0.0").changed(&[("8.2.0", "takes WITHATTRIBS and EPSILON")]),
+    group: Group::VectorSet,
+    complexity: "O(log(N)) with N being the number of elements; O(N) with TRUTH",
+    arity: Arity::AtLeast(4),
+    flags: Flags::READONLY,
+    acl: Acl::READ,
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    args: &[
+        Arg::key("key", 0),
+        Arg::one_of(
+            "query",
+            &[
+                Arg::string("element").token("ELE"),
+                Arg::string("blob").token("FP32"),
+                Arg::block("values", &[Arg::integer("num").token("VALUES"), Arg::double("value").multiple()]),
+            ],
+        ),
+        Arg::word("withscores", "WITHSCORES").optional(),
+        Arg::word("withattribs", "WITHATTRIBS").since("8.2.0").optional(),
+        Arg::integer("count").token("COUNT").optional(),
+        Arg::double("delta").token("EPSILON").since("8.2.0").optional(),
+        Arg::integer("search-exploration-factor").token("EF").optional(),
+        Arg::string("expression").token("FILTER").optional(),
+        Arg::integer("max-filtering-effort").token("FILTER-EF").optional(),
+        Arg::word("truth", "TRUTH").optional(),
+        Arg::word("nothread", "NOTHREAD").optional(),
+    ],
+    run: vsim,
+    ..Command::DEFAULT
+};
+/// Handles VSIM: replies with the elements, the most similar first, with their scores and
+/// attributes if wanted. A missing key gives an empty array. NOTHREAD has no effect, because every
+/// search runs in the thread of its client.
+fn vsim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let Some(set) = ctx.db.read::<VectorSet>(args.key(1))? else {
+        ctx.reply.empty_array();
+        return Ok(());
+    };
+    let (query, next) = query(set, args)?;
+    let options = Options::parse(args, next)?;
+    let found = options.search(set, &query);
+    options.reply(&mut ctx.reply, set, found);
+    Ok(())
+}
+
+/// Parses the query at argument 2. Returns the index of the argument after it, too.
+fn query(set: &VectorSet, args: &Args<'_>) -> Result<(Query, usize), CommandError> {
+    if args.is(2, "ELE") {
+        let slot = set.index().find(args.get(3));
+        let slot = slot.ok_or(CommandError::Line("ERR element not found in set"))?;
+        return Ok((set.index().query_of(slot), 4));
+    }
+    let InputVector { values, next } = InputVector::parse(args, 2)?;
+    let input_dim = set.projection().map(|projection| projection.from());
+    if values.len() != set.dim() && Some(values.len()) != input_dim {
+        return Err(match input_dim {
+            Some(expected) => wrong_input_dimension(values.len(), expected),
+            None => wrong_dimension(values.len(), set.dim()),
+        });
+    }
+    Ok((set.query(&values).map_err(|_| INVALID_VECTOR)?, next))
+}
+
+/// The options of a request.
+struct Options<'a> {
+    count: usize,
+    /// The number of candidates (EF); `None` if the client named none.
+    ef: Option<usize>,
+    /// The largest distance of an element in the reply, as `1 - score`.
+    epsilon: Option<f64>,
+    filter: Option<Filter<'a>>,
+    /// FILTER-EF; `None` if the client named none.
+    filter_effort: Option<usize>,
+    with_scores: bool,
+    with_attributes: bool,
+    /// True if all elements are compared.
+    exact: bool,
+}
+
+impl<'a> Options<'a> {
+    fn parse(args: &Args<'a>, from: usize) -> Result<Self, CommandError> {
+        let mut options = Self {
+            count: COUNT_DEFAULT,
+            ef: None,
+            epsilon: None,
+            filter: None,
+            filter_effort: None,
+            with_scores: false,
+            with_attributes: false,
+            exact: false,
+        };
+        let mut at = from;
+        while at < args.len() {
+            at += options.parse_option(args, at)?;
+        }
+        Ok(options)
+    }
+
+    /// Parses the option at argument `at`. Returns the number of its words.
+    fn parse_option(&mut self, args: &Args<'a>, at: usize) -> Result<usize, CommandError> {
+        if args.is(at, "WITHSCORES") {
+            self.with_scores = true;
+            return Ok(1);
+        } else if args.is(at, "WITHATTRIBS") {
+            self.with_attributes = true;
+            return Ok(1);
+        } else if args.is(at, "TRUTH") {
+            self.exact = true;
+            return Ok(1);
+        } else if args.is(at, "NOTHREAD") {
+            return Ok(1);
+        }
+        let syntax = CommandError::Line("ERR syntax error in VSIM command");
+        if at + 1 >= args.len() {
+            return Err(syntax);
+        }
+        let positive = |error: &'static str| {
+            let number = args.integer(at + 1).ok().filter(|&number| number > 0);
+            number.map(|number| number as usize).ok_or(CommandError::Line(error))
+        };
+        if args.is(at, "COUNT") {
+            self.count = positive("ERR invalid COUNT")?;
+        } else if args.is(at, "EF") {
+            self.ef = Some(positive("ERR invalid EF")?);
+        } else if args.is(at, "FILTER-EF") {
+            self.filter_effort = Some(positive("ERR invalid FILTER-EF")?);
+        } else if args.is(at, "EPSILON") {
+            let delta = args.float(at + 1).ok().filter(|&delta| delta > 0.0);
+            self.epsilon = Some(delta.ok_or(CommandError::Line("ERR invalid EPSILON"))?);
+        } else if args.is(at, "FILTER") {
+            self.filter = Some(Filter::parse(args.get(at + 1))?);
+        } else {
+            return Err(syntax);
+        }
+        Ok(2)
+    }
+
+    /// Returns the elements of the reply with their scores. No list is longer than the set.
+    fn search(&self, set: &VectorSet, query: &Query) -> Vec<(Slot, f32)> {
+        let index = set.index();
+        let accept = |slot: Slot| match &self.filter {
+            None => true,
+            Some(filter) => index.attributes(slot).is_some_and(|attributes| filter.holds(attributes)),
+        };
+        let count = self.count.min(set.len());
+        let mut found = if self.exact {
+            index.scan(query, count, accept)
+        } else {
+            let default = || count.saturating_mul(FILTER_EFFORT_PER_ELEMENT);
+            let effort = self.filter_effort.unwrap_or_else(default);
+            let limits = Limits {
+                count,
+                ef: self.ef.unwrap_or(EF_DEFAULT).max(count).min(set.len()),
+                effort_max: self.filter.is_some().then_some(effort),
+            };
+            index.search(query, limits, accept)
+        };
+        if let Some(epsilon) = self.epsilon {
+            found.retain(|(_, score)| 1.0 - f64::from(*score) <= epsilon);
+        }
+        found
+    }
+
+    fn reply(&self, reply: &mut Reply<'_>, set: &VectorSet, found: Vec<(Slot, f32)>) {
+        let index = set.index();
+        let is_nested = self.with_scores && self.with_attributes && reply.protocol() == Protocol::Resp3;
+        match (self.with_scores, self.with_attributes) {
+            (false, false) => reply.array(found.len()),
+            (true, true) if !is_nested => reply.array(3 * found.len()),
+            _ => reply.map(found.len()),
+        }
+        for (slot, score) in found {
+            reply.bulk(index.name(slot));
+            if is_nested {
+                reply.array(2);
+            }
+            if self.with_scores {
+                reply.double(score.into());
+            }
+            if self.with_attributes {
+                match index.attributes(slot) {
+                    Some(attributes) => reply.bulk(attributes),
+                    None => reply.null(),
+                }
+            }
+        }
+    }
+}
