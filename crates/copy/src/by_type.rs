@@ -391,8 +391,8 @@ fn equal_streams(source: &mut dyn Ask, target: &mut dyn Ask, name: &[u8]) -> Res
     Ok(are_equal && groups(source)? == groups(target)?)
 }
 
-/// Compares the stored vectors and the attributes of all elements. Does not compare the links, which
-/// each server chooses itself.
+/// Compares the stored vectors and the attributes of all elements. Does not compare the links,
+/// which each server chooses itself.
 fn equal_vector_sets(source: &mut dyn Ask, target: &mut dyn Ask, name: &[u8]) -> Result<bool, String> {
     let facts = |server: &mut dyn Ask| -> Result<[Option<Value>; 4], String> {
         let info = ask_one(server, &[b"VINFO", name])?;

@@ -17,8 +17,8 @@
 //!
 //! Redis 7.0 and Valkey support these commands (ENTRIESADDED is the newest argument); HPEXPIREAT
 //! needs Redis 7.4 or Valkey 9.0. Valkey itself writes HSETEX for fields that expire, which Redis
-//! 7.4 does not support. A vector set needs Redis 8, which itself does not write one as commands: its
-//! rewrite fails. Two things differ from the files of Redis but create the same data. Fields
+//! 7.4 does not support. A vector set needs Redis 8, which itself does not write one as commands:
+//! its rewrite fails. Two things differ from the files of Redis but create the same data. Fields
 //! that do not expire share a command even if other fields of the hash expire. A command gets no
 //! further items once they take 1 MiB.
 //!

@@ -41,9 +41,9 @@ impl Format {
     }
 
     /// Returns the servers that load a good file of this version. A server accepts or refuses a
-    /// version as a whole, whatever types the file contains, with two exceptions. Valkey accepts Redis'
-    /// newer versions as long as the file contains no types that Valkey lacks. Vector sets need
-    /// Redis 8.0.
+    /// version as a whole, whatever types the file contains, with two exceptions. Valkey accepts
+    /// Redis' newer versions as long as the file contains no types that Valkey lacks. Vector sets
+    /// need Redis 8.0.
     pub(crate) fn loaded_by(&self, foreign: ForeignTypes) -> Vec<&'static str> {
         let version = self.version;
         let redis = match version {

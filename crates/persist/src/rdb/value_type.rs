@@ -147,7 +147,8 @@ impl ValueType {
     }
 
     /// Returns the lowest version of the format in which both Redis and Valkey know the type, and
-    /// for vector sets the version of Redis 8.0. A DUMP payload has this version, so that as many old servers as possible accept it.
+    /// for vector sets the version of Redis 8.0. A DUMP payload has this version, so that as many
+    /// old servers as possible accept it.
     pub fn version(self) -> u16 {
         use ValueType::*;
         match self {

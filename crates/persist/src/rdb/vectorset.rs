@@ -23,9 +23,10 @@
 //! version 1 and reads both. So version 0 is written. Redis 8.0.6 rejects a value with a link that
 //! only one of its ends has, twice or to its own node, or with more links than the maximum.
 //!
-//! Reading is stricter than Redis 8.0.2: numbers and names of nodes must be unique. Damaged or missing
-//! links are no error; the index then links all nodes anew. Redis stores vectors that are not finite,
-//! which the index cannot: they become zeros. Redis writes arbitrary ranges for floats and signs.
+//! Reading is stricter than Redis 8.0.2: numbers and names of nodes must be unique. Damaged or
+//! missing links are no error; the index then links all nodes anew. Redis stores vectors that are
+//! not finite, which the index cannot: they become zeros. Redis writes arbitrary ranges for floats
+//! and signs.
 //!
 //! Source: dumps of Redis 8.0.2 and 8.0.6, and the answers of both to changed dumps.
 
@@ -71,8 +72,15 @@ pub(super) fn read<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Resu
         _ => Some(read_matrix(&mut items, head.config.dim)?),
     };
     let mut rebuild = Rebuild::new(head.config, seed(rules.hasher));
-    for _ in 0..head.nodes {
-        read_node(&mut items, &head, &mut rebuild)?;
+    let mut has_links = false;
+    for left in (0..head.nodes).rev() {
+        let mut node = Node::read(&mut items, &head)?;
+        has_links |= node.links.first().is_some_and(|links| !links.is_empty());
+        if left == 0 && head.nodes > 1 && !has_links {
+            // Without lists, the index links all nodes anew.
+            node.links.clear();
+        }
+        rebuild.push(&node.image()).map_err(|error| items.reader.error(kind_of(error)))?;
     }
     if items.reader.length()? != END {
         return Err(items.broken());
@@ -148,38 +156,53 @@ fn read_matrix<S: Source>(items: &mut Items<'_, S>, dim: usize) -> Result<Projec
     projection.ok_or_else(|| items.broken())
 }
 
-fn read_node<S: Source>(
-    items: &mut Items<'_, S>,
-    head: &Head,
-    rebuild: &mut Rebuild,
-) -> Result<(), FormatError> {
-    let name = items.string()?;
-    let attributes = if head.flags & HAS_ATTRIBUTES == 0 { Vec::new() } else { items.string()? };
-    let mut vector = items.string()?;
-    let left = items.number()?;
-    let mut parameters = Parameters { items, left };
-    let uid = parameters.next()?;
-    let links = parameters.links()?;
-    let last = parameters.next()?;
-    parameters.pass_rest()?;
-    if head.config.quantization == Quantization::F32 && !are_finite(&vector) {
-        vector.fill(0);
+/// A node as it was read.
+struct Node {
+    name: Vec<u8>,
+    attributes: Vec<u8>,
+    vector: Vec<u8>,
+    uid: u64,
+    /// The numbers of the linked nodes, by level; empty if the level is too high.
+    links: Vec<Vec<u64>>,
+    /// The bits of range and norm.
+    scales: u64,
+}
+
+impl Node {
+    fn read<S: Source>(items: &mut Items<'_, S>, head: &Head) -> Result<Self, FormatError> {
+        let name = items.string()?;
+        let attributes = if head.flags & HAS_ATTRIBUTES == 0 { Vec::new() } else { items.string()? };
+        let mut vector = items.string()?;
+        if head.config.quantization == Quantization::F32 && !are_finite(&vector) {
+            vector.fill(0);
+        }
+        let left = items.number()?;
+        let mut parameters = Parameters { items, left };
+        let uid = parameters.next()?;
+        let links = parameters.links()?;
+        let scales = parameters.next()?;
+        parameters.pass_rest()?;
+        Ok(Self { name, attributes, vector, uid, links, scales })
     }
-    let image = NodeImage {
-        uid,
-        name: &name,
-        attributes: (!attributes.is_empty()).then_some(&attributes),
-        vector: &vector,
-        norm: finite_or(f32::MAX, last as u32),
-        range: finite_or(0.0, (last >> 32) as u32),
-        links,
-    };
-    rebuild.push(&image).map_err(|error| {
-        items.reader.error(match error {
-            ImageError::Name => FormatErrorKind::Duplicate,
-            error => FormatErrorKind::BrokenVector(error),
-        })
-    })
+
+    fn image(&mut self) -> NodeImage<'_> {
+        NodeImage {
+            uid: self.uid,
+            name: &self.name,
+            attributes: (!self.attributes.is_empty()).then_some(&self.attributes),
+            vector: &self.vector,
+            norm: finite_or(f32::MAX, self.scales as u32),
+            range: finite_or(0.0, (self.scales >> 32) as u32),
+            links: std::mem::take(&mut self.links),
+        }
+    }
+}
+
+fn kind_of(error: ImageError) -> FormatErrorKind {
+    match error {
+        ImageError::Name => FormatErrorKind::Duplicate,
+        error => FormatErrorKind::BrokenVector(error),
+    }
 }
 
 fn finite_or(other: f32, bits: u32) -> f32 {
@@ -257,7 +280,9 @@ pub(super) fn write<S: Sink>(writer: &mut Writer<S>, set: &VectorSet) {
         write_string(writer, &values.collect::<Vec<u8>>());
     }
     for slot in index.slots() {
-        let image = index.image(slot);
+        let mut image = index.image(slot);
+        // Links of equal distance would otherwise be in the order of their places in memory.
+        image.links.iter_mut().for_each(|links| links.sort_unstable());
         write_string(writer, image.name);
         if has_attributes {
             write_string(writer, image.attributes.unwrap_or_default());

@@ -1,5 +1,5 @@
-//! Tests of vector sets: payloads of real servers with the expected contents, round trips, and bytes
-//! that must be rejected or repaired.
+//! Tests of vector sets: payloads of real servers with the expected contents, round trips, and
+//! bytes that must be rejected or repaired.
 
 use keyspace::key::shard_of;
 use keyspace::{Object, VectorSet};
@@ -18,8 +18,8 @@ use testkit::replay::empty_engine;
 use crate::payloads::{bytes_of, entry_of, hasher, rules};
 use crate::saves::Bytes;
 
-/// Payloads in hexadecimal digits with their expected contents: form, dimensions, M, the matrix; then
-/// each element with its number, attributes, vector, range, norm, and the linked numbers per level.
+/// Payloads in hexadecimal digits with their expected contents: form, dimensions, M, the matrix.
+/// Then each element: its number, attributes, vector, range, norm, and linked numbers per level.
 const WRITTEN_BY_SERVERS: &[(&str, &str)] = &[
     // Redis 8.0.2.
     (
