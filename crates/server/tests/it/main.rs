@@ -68,5 +68,6 @@ mod support;
 mod tls;
 mod tracking;
 mod tracking_bounds;
+mod vector_files;
 mod waits;
 mod walkers;
