@@ -26,6 +26,7 @@ const RUSTFLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-modul
 /// The initial inputs of targets, as (target, folder, file extension).
 const SEEDS: &[(&str, &str, &str)] = &[
     ("session", "tests/cmd", "resp"),
+    ("dump_payload", "crates/persist/tests/files/payloads", "value"),
     ("rdb_file", "crates/persist/tests/files", "rdb"),
     ("aof_file", "crates/persist/tests/files/aof/redis-8.0.6", "aof"),
     ("aof_file", "crates/persist/tests/files/aof/valkey-9.1.2", "aof"),
