@@ -74,7 +74,11 @@ fn query(set: &VectorSet, args: &Args<'_>) -> Result<(Query, usize), CommandErro
     if args.is(2, "ELE") {
         let slot = set.index().find(args.get(3));
         let slot = slot.ok_or(CommandError::Line("ERR element not found in set"))?;
-        return Ok((set.index().query_of(slot), 4));
+        // As in Redis, the shown vector of the element is the query. The loss of its quantization
+        // counts twice, so an element has not always the score 1 for itself.
+        let index = set.index();
+        let query = index.query(&index.vector(slot)).unwrap_or_else(|_| index.query_of(slot));
+        return Ok((query, 4));
     }
     let InputVector { values, next } = InputVector::parse(args, 2)?;
     let input_dim = set.projection().map(|projection| projection.from());
