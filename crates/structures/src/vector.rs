@@ -1,9 +1,9 @@
 //! Vector index: the elements of a vector set, found by the direction of their vectors.
 //!
-//! The index is a graph of several levels, a hierarchical navigable small world. Level 0 links each
-//! element to close others, in different directions; each higher level does so for a sixteenth or so
-//! of the elements below it. A search walks down from the entry, the node of the highest level: one
-//! best node on the upper levels, then the `ef` best on level 0.
+//! The index is a graph of several levels, a hierarchical navigable small world. Level 0 links
+//! each element to close others, in different directions; each higher level does so for a
+//! sixteenth or so of the elements below it. A search walks down from the entry, the node of the
+//! highest level: one best node on the upper levels, then the `ef` best on level 0.
 //!
 //! ```text
 //!   slot:   0        1        2      …      255     256   …      places of nodes, stable
@@ -11,8 +11,8 @@
 //!   links   [u32 × stride, ends at NONE]   | the same            level 0
 //!   nodes   [uid, name and attributes, norm, level, links of upper levels] …
 //! ```
-//! Vectors are stored with norm 1, as floats, as bytes or as signs (see [`Quantization`]); their norms
-//! are kept beside. The distance of two vectors is `1 - cosine`, from 0 to 2.
+//! Vectors are stored with norm 1, as floats, as bytes or as signs (see [`Quantization`]); their
+//! norms are kept beside. The distance of two vectors is `1 - cosine`, from 0 to 2.
 //!
 //! Invariants, which `check.rs` verifies:
 //! - Links are symmetric, without duplicates and without links to the own node, within the limits
@@ -27,18 +27,32 @@
 //! Hierarchical Navigable Small World graphs* (2016, 2018); replies and snapshots of Redis 8.0.2.
 
 mod arena;
+mod check;
 mod form;
+mod graph;
 mod image;
+mod kernel;
+mod mix;
 mod names;
+mod near;
 mod projection;
 mod scan;
+mod search;
+#[cfg(test)]
+mod tests;
 
 pub use image::{Graph, ImageError, NodeImage, Rebuild};
 pub use projection::Projection;
 
-use arena::{Chunks, Rows};
+use arena::{Items, Lists, Rows};
 use form::Form;
+use mix::mix;
 use names::Names;
+
+/// The highest level of a node.
+const LEVEL_MAX: usize = 16;
+/// The number of random places that are tried for a random element.
+const TRIES_MAX: u64 = 64;
 
 /// The largest number of dimensions of an index. Sums of products of bytes stay within 32 bits.
 pub const DIM_MAX: usize = 1 << 16;
@@ -69,8 +83,8 @@ pub struct Config {
     pub dim: usize,
     /// The stored form of the vectors.
     pub quantization: Quantization,
-    /// The largest number of links of a node on each upper level, from [`M_MIN`] to [`M_MAX`]. Level
-    /// 0 has twice as many.
+    /// The largest number of links of a node on each upper level, from [`M_MIN`] to [`M_MAX`].
+    /// Level 0 has twice as many.
     pub m: usize,
 }
 
@@ -113,8 +127,8 @@ pub enum VectorError {
 pub struct Limits {
     /// The largest number of elements in the result.
     pub count: usize,
-    /// The number of best candidates that the search keeps, at least `count` in effect. More candidates
-    /// find more of the true neighbours and take more time.
+    /// The number of best candidates that the search keeps, at least `count` in effect. More
+    /// candidates find more of the true neighbours and take more time.
     pub ef: usize,
     /// The largest number of nodes of level 0 to inspect, FILTER-EF; `None` for no limit.
     pub effort_max: Option<usize>,
@@ -129,8 +143,9 @@ pub struct Query {
 /// A view of the stored form of an element's vector.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Raw<'a> {
-    /// The stored form of the normalised vector. Floats are little-endian; Q8 has a signed byte per dimension;
-    /// signs are little-endian 64-bit words, the first dimension in the lowest bit.
+    /// The stored form of the normalised vector. Floats are little-endian; Q8 has a signed byte
+    /// per dimension; signs are little-endian 64-bit words, the first dimension in the lowest
+    /// bit.
     pub bytes: &'a [u8],
     /// The norm of the vector before it was normalised.
     pub norm: f32,
@@ -151,10 +166,52 @@ struct Node {
     before: u32,
     after: u32,
     has_attributes: bool,
-    is_live: bool,
+    /// The links of the levels above 0; `None` for most nodes.
+    upper: Option<Box<Upper>>,
+}
+
+/// The links of a node on the levels above 0.
+#[derive(Debug)]
+struct Upper {
+    levels: Vec<Vec<u32>>,
+}
+
+impl Clone for Upper {
+    /// Keeps the capacities, which [`VectorIndex::memory_usage`] counts.
+    fn clone(&self) -> Self {
+        let copy = |links: &Vec<u32>| {
+            let mut copy = Vec::with_capacity(links.capacity());
+            copy.extend_from_slice(links);
+            copy
+        };
+        Self { levels: self.levels.iter().map(copy).collect() }
+    }
+}
+
+impl Upper {
+    fn new(levels: Vec<Vec<u32>>) -> Option<Box<Self>> {
+        (!levels.is_empty()).then(|| Box::new(Self { levels }))
+    }
+
+    fn memory_usage(&self) -> usize {
+        let lists: usize = self.levels.iter().map(|links| links.capacity() * size_of::<u32>()).sum();
+        size_of::<Self>() + self.levels.capacity() * size_of::<Vec<u32>>() + lists
+    }
 }
 
 impl Node {
+    fn level(&self) -> usize {
+        self.upper().len()
+    }
+
+    fn upper(&self) -> &[Vec<u32>] {
+        self.upper.as_ref().map_or(&[], |upper| &upper.levels)
+    }
+
+    fn upper_mut(&mut self) -> &mut [Vec<u32>] {
+        self.upper.as_mut().map_or(&mut [], |upper| &mut upper.levels)
+    }
+
     fn name(&self) -> &[u8] {
         &self.text[..self.name_len_bytes as usize]
     }
@@ -172,17 +229,32 @@ pub struct VectorIndex {
     config: Config,
     form: Form,
     rows: Rows,
-    nodes: Chunks<Node>,
+    /// The links of level 0.
+    lists: Lists,
+    nodes: Items<Node>,
     names: Names,
+    /// Places without a node.
     free: Vec<u32>,
+    /// The first and the last node in the order of insertion.
     first: u32,
     last: u32,
-    uid_next: u64,
+    /// A node of the highest level.
+    entry: u32,
+    /// The number of nodes by their highest level.
+    level_counts: [usize; LEVEL_MAX + 1],
     len: usize,
+    uid_next: u64,
+    seed: u64,
+    attributes_count: usize,
+    /// The memory of names and attributes.
+    texts_len_bytes: usize,
+    /// The memory of the links above level 0.
+    upper_len_bytes: usize,
 }
 
 impl VectorIndex {
-    /// Creates an empty index. `seed` is random: it keys the hash of the names and draws the levels.
+    /// Creates an empty index. `seed` is random: it keys the hash of the names and draws the
+    /// levels.
     ///
     /// # Panics
     /// If `config` is not valid.
@@ -193,13 +265,20 @@ impl VectorIndex {
             config,
             form,
             rows: Rows::new(form.row_len_bytes()),
-            nodes: Chunks::default(),
+            lists: Lists::new(config.m * 2),
+            nodes: Items::new(),
             names: Names::new(seed),
             free: Vec::new(),
             first: NONE,
             last: NONE,
-            uid_next: 1,
+            entry: NONE,
+            level_counts: [0; LEVEL_MAX + 1],
             len: 0,
+            uid_next: 1,
+            seed,
+            attributes_count: 0,
+            texts_len_bytes: 0,
+            upper_len_bytes: 0,
         }
     }
 
@@ -220,12 +299,17 @@ impl VectorIndex {
 
     /// Returns the highest level of the graph, 0 for an empty one. VINFO's `max-level`.
     pub fn max_level(&self) -> usize {
-        0
+        self.nodes.get(self.entry).map_or(0, Node::level)
     }
 
     /// Returns the highest uid ever given to a node, 0 if none was. VINFO's `hnsw-max-node-uid`.
     pub fn uid_max(&self) -> u64 {
         self.uid_next - 1
+    }
+
+    /// Returns the number of elements with attributes. VINFO's `attributes-count`.
+    pub fn attributes_count(&self) -> usize {
+        self.attributes_count
     }
 
     /// Finds the element called `name`. O(1).
@@ -237,32 +321,40 @@ impl VectorIndex {
     ///
     /// This and all other functions with a [`Slot`] panic if the slot has no element.
     pub fn name(&self, slot: Slot) -> &[u8] {
-        self.node(slot).name()
+        self.live(slot.0).name()
     }
 
-    /// Returns the number of an element, unique in the index and ascending with the time of insertion. An update gives a
-    /// new number.
+    /// Returns the number of an element, unique in the index and ascending with the time of
+    /// insertion. An update gives a new number.
     pub fn uid(&self, slot: Slot) -> u64 {
-        self.node(slot).uid
+        self.live(slot.0).uid
     }
 
     /// Returns the attributes of an element, JSON text that the index does not read.
     pub fn attributes(&self, slot: Slot) -> Option<&[u8]> {
-        self.node(slot).attributes()
+        self.live(slot.0).attributes()
     }
 
     /// Replaces or removes the attributes of an element. O(length of name and attributes).
     pub fn set_attributes(&mut self, slot: Slot, attributes: Option<&[u8]>) {
-        self.node(slot);
+        self.live(slot.0);
         let node = self.nodes.get_mut(slot.0);
-        node.text = [node.name(), attributes.unwrap_or_default()].concat().into();
+        let text: Box<[u8]> = [node.name(), attributes.unwrap_or_default()].concat().into();
+        self.texts_len_bytes = self.texts_len_bytes - node.text.len() + text.len();
+        self.attributes_count -= usize::from(node.has_attributes);
+        self.attributes_count += usize::from(attributes.is_some());
+        node.text = text;
         node.has_attributes = attributes.is_some();
     }
 
-    /// Inserts `vector` as the element `name`, or replaces the element's vector. An update keeps the
-    /// attributes unless new ones are given, and gives the element a new slot and uid.
+    /// Inserts `vector` as the element `name`, or replaces the element's vector. An update keeps
+    /// the attributes unless new ones are given, and gives the element a new slot and uid.
     ///
-    /// `ef` is the number of candidates for its links; more of them make better links and take more time.
+    /// `ef` is the number of candidates for its links; more of them make better links and take
+    /// more time.
+    ///
+    /// # Panics
+    /// If the name has 4 GiB or more.
     pub fn insert(
         &mut self,
         name: &[u8],
@@ -270,41 +362,52 @@ impl VectorIndex {
         ef: usize,
         attributes: Option<&[u8]>,
     ) -> Result<Inserted, VectorError> {
-        let _ = ef;
         let (unit, norm) = self.form.normalise(vector)?;
         let replaced = self.find(name);
-        if replaced.is_none() && self.len >= NONE as usize - 1 {
+        if replaced.is_none() && self.is_full() {
             return Err(VectorError::Full);
         }
         let kept = replaced.and_then(|slot| self.attributes(slot).map(<[u8]>::to_vec));
-        if replaced.is_some() {
-            self.remove(name);
+        if let Some(slot) = replaced {
+            self.remove_at(slot);
         }
-        let attributes = attributes.or(kept.as_deref());
-        let slot = self.place(name, attributes, norm);
+        let slot = self.place(name, attributes.or(kept.as_deref()), norm);
         self.form.encode(&unit, self.rows.get_mut(slot));
+        let upper = self.draw_levels(self.live(slot).uid);
+        self.upper_len_bytes += upper.as_ref().map_or(0, |upper| upper.memory_usage());
+        self.nodes.get_mut(slot).upper = upper;
+        self.link(slot, ef);
         Ok(if replaced.is_some() { Inserted::Updated } else { Inserted::Added })
     }
 
-    /// Removes the element called `name` and relinks its neighbours. Returns false if there is none.
+    /// Removes the element called `name` and links its neighbours with each other. Returns false
+    /// if there is none.
     pub fn remove(&mut self, name: &[u8]) -> bool {
-        let Some(slot) = self.find(name) else { return false };
-        self.names.remove(slot.0, &mut self.nodes);
-        let Node { before, after, .. } = *self.node(slot);
-        match before {
-            NONE => self.first = after,
-            _ => self.nodes.get_mut(before).after = after,
+        let slot = self.find(name);
+        slot.inspect(|slot| self.remove_at(*slot)).is_some()
+    }
+
+    fn remove_at(&mut self, slot: Slot) {
+        let slot = slot.0;
+        self.unlink(slot);
+        self.names.remove(slot, &mut self.nodes);
+        let node = self.nodes.take(slot);
+        match node.before {
+            NONE => self.first = node.after,
+            before => self.nodes.get_mut(before).after = node.after,
         }
-        match after {
-            NONE => self.last = before,
-            _ => self.nodes.get_mut(after).before = before,
+        match node.after {
+            NONE => self.last = node.before,
+            after => self.nodes.get_mut(after).before = node.before,
         }
-        let node = self.nodes.get_mut(slot.0);
-        node.is_live = false;
-        node.text = Box::default();
-        self.free.push(slot.0);
+        self.free.push(slot);
         self.len -= 1;
-        true
+        self.texts_len_bytes -= node.text.len();
+        self.attributes_count -= usize::from(node.has_attributes);
+        if self.len == 0 {
+            // Returns the memory.
+            *self = Self { uid_next: self.uid_next, ..Self::new(self.config, self.seed) };
+        }
     }
 
     /// Prepares `vector` for searches. Errors as for [`VectorIndex::insert`].
@@ -317,121 +420,134 @@ impl VectorIndex {
 
     /// Returns the stored vector of an element as a query.
     pub fn query_of(&self, slot: Slot) -> Query {
-        self.node(slot);
+        self.live(slot.0);
         Query { row: self.rows.get(slot.0).into() }
-    }
-
-    /// Finds the accepted elements that are most similar to `query`, best first, with their similarities. The result is
-    /// approximate: it may miss some elements.
-    ///
-    /// `accept` is called at most once for an element, and only for those that would enter the result.
-    pub fn search(
-        &self,
-        query: &Query,
-        limits: Limits,
-        accept: impl FnMut(Slot) -> bool,
-    ) -> Vec<(Slot, f32)> {
-        self.scan(query, limits.count, accept)
     }
 
     /// Returns the similarity of two elements: from 0 for opposite directions to 1 for equal ones.
     pub fn similarity(&self, a: Slot, b: Slot) -> f32 {
-        self.node(a);
-        self.node(b);
+        self.live(a.0);
+        self.live(b.0);
         form::similarity(self.form.distance(self.rows.get(a.0), self.rows.get(b.0)))
     }
 
     /// Returns the similarity of an element to `query`, as [`VectorIndex::similarity`].
     pub fn similarity_to(&self, query: &Query, slot: Slot) -> f32 {
-        self.node(slot);
+        self.live(slot.0);
         form::similarity(self.form.distance(&query.row, self.rows.get(slot.0)))
     }
 
-    /// Returns the vector of an element as VEMB shows it: decoded and multiplied by its norm. Signs are
-    /// 1 and -1, without the norm.
+    /// Returns the vector of an element as VEMB shows it: decoded and multiplied by its norm.
+    /// Signs are 1 and -1, without the norm.
     pub fn vector(&self, slot: Slot) -> Vec<f32> {
-        let norm = self.node(slot).norm;
+        let norm = self.live(slot.0).norm;
         self.form.decode(self.rows.get(slot.0), norm)
     }
 
     /// Returns the stored form of an element's vector, as VEMB RAW shows it.
     pub fn raw(&self, slot: Slot) -> Raw<'_> {
+        let norm = self.live(slot.0).norm;
         let row = self.rows.get(slot.0);
-        Raw { bytes: self.form.body(row), norm: self.node(slot).norm, range: self.form.range(row) }
+        Raw { bytes: self.form.body(row), norm, range: self.form.range(row) }
     }
 
-    /// Returns the links of an element with their similarities: a list for each of its levels, level 0
-    /// first, the most similar first.
+    /// Returns the links of an element with their similarities: a list for each of its levels,
+    /// level 0 first. In a list, the most similar come first.
     pub fn links(&self, slot: Slot) -> impl Iterator<Item = Vec<(Slot, f32)>> + '_ {
-        self.node(slot);
-        std::iter::once(Vec::new())
+        let row = self.rows.get(slot.0);
+        (0..=self.live(slot.0).level()).map(move |level| {
+            let mut links: Vec<_> =
+                self.links_at(level, slot.0).iter().map(|link| self.near(row, *link)).collect();
+            links.sort_unstable();
+            links.into_iter().map(|near| (Slot(near.slot()), form::similarity(near.distance()))).collect()
+        })
     }
 
     /// Returns an element at random, each with nearly the same chance; `None` if there are none.
+    /// O(1) unless nearly all elements were removed.
     pub fn random(&self, random: u64) -> Option<Slot> {
-        let nth = (!self.is_empty()).then(|| random as usize % self.len)?;
-        self.slots().nth(nth)
+        let places = self.nodes.len() as u64;
+        if self.is_empty() {
+            return None;
+        }
+        let is_live = |slot: &u32| self.nodes.get(*slot).is_some();
+        let tries = (0..TRIES_MAX).map(|turn| (mix(random.wrapping_add(turn)) % places) as u32);
+        let first = (random % places) as u32;
+        tries.chain(first..places as u32).chain(0..first).find(is_live).map(Slot)
     }
 
     /// Iterates over all elements in the order of insertion.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         let some = |slot: u32| (slot != NONE).then_some(Slot(slot));
-        std::iter::successors(some(self.first), move |slot| some(self.nodes.get(slot.0).after))
+        std::iter::successors(some(self.first), move |slot| some(self.live(slot.0).after))
     }
 
-    /// Returns the number of elements with attributes. VINFO's `attributes-count`. O(n).
-    pub fn attributes_count(&self) -> usize {
-        self.slots().filter(|slot| self.node(*slot).has_attributes).count()
-    }
-
-    /// Returns the memory that the index owns, in bytes. O(n).
+    /// Returns the memory that the index owns, in bytes, without the allocator's overhead.
     pub fn memory_usage(&self) -> usize {
-        let texts: usize = self.slots().map(|slot| self.node(slot).text.len()).sum();
         size_of::<Self>()
             + self.rows.memory_usage()
+            + self.lists.memory_usage()
             + self.nodes.memory_usage()
             + self.names.memory_usage()
             + self.free.capacity() * size_of::<u32>()
-            + texts
+            + self.texts_len_bytes
+            + self.upper_len_bytes
     }
 
-    fn node(&self, slot: Slot) -> &Node {
-        let node = self.nodes.get(slot.0);
-        assert!(node.is_live, "a slot names an element until it is removed");
-        node
+    fn is_full(&self) -> bool {
+        self.len >= NONE as usize - 1
     }
 
-    /// Creates a node with an empty row and enters its name.
+    #[inline]
+    fn live(&self, slot: u32) -> &Node {
+        self.nodes.get(slot).expect("a slot names an element until it is removed")
+    }
+
+    /// Creates a node with an empty row and without links, and enters its name.
     fn place(&mut self, name: &[u8], attributes: Option<&[u8]>, norm: f32) -> u32 {
+        let text: Box<[u8]> = [name, attributes.unwrap_or_default()].concat().into();
+        self.texts_len_bytes += text.len();
+        self.attributes_count += usize::from(attributes.is_some());
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.rows.push();
+            self.lists.push();
+            self.nodes.push()
+        });
         let node = Node {
             uid: self.uid_next,
-            text: [name, attributes.unwrap_or_default()].concat().into(),
+            text,
             norm,
-            name_len_bytes: name.len() as u32,
+            name_len_bytes: u32::try_from(name.len()).expect("the caller limits the length of names"),
             chain: NONE,
-            before: self.last,
+            before: NONE,
             after: NONE,
             has_attributes: attributes.is_some(),
-            is_live: true,
+            upper: None,
         };
         self.uid_next += 1;
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                *self.nodes.get_mut(slot) = node;
-                slot
-            }
-            None => {
-                self.rows.push();
-                self.nodes.push(node)
-            }
-        };
+        self.nodes.set(slot, node);
+        self.append(slot);
+        self.len += 1;
+        self.names.insert(slot, self.len, &mut self.nodes);
+        slot
+    }
+
+    /// Makes a node the last one in the order of insertion.
+    fn append(&mut self, slot: u32) {
+        let node = self.nodes.get_mut(slot);
+        (node.before, node.after) = (self.last, NONE);
         match self.last {
             NONE => self.first = slot,
             last => self.nodes.get_mut(last).after = slot,
         }
         self.last = slot;
-        self.len += 1;
-        self.names.insert(slot, self.len, &mut self.nodes);
-        slot
+    }
+
+    /// Draws the levels above 0 of a new node. Each level has a part of `1 / m` of the nodes of
+    /// the one below.
+    fn draw_levels(&self, uid: u64) -> Option<Box<Upper>> {
+        let uniform = ((mix(self.seed ^ mix(uid)) >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        let level = (-uniform.ln() / (self.config.m as f64).ln()) as usize;
+        Upper::new(vec![Vec::new(); level.min(LEVEL_MAX)])
     }
 }

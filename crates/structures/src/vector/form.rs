@@ -7,6 +7,7 @@
 //! ```
 //! A byte `b` of Q8 stands for `b / 127 * range`, where the range is the largest absolute value.
 
+use super::kernel::Simd;
 use super::{Quantization, VectorError};
 
 /// The layout of a row.
@@ -14,6 +15,7 @@ use super::{Quantization, VectorError};
 pub(super) struct Form {
     dim: usize,
     quantization: Quantization,
+    simd: Simd,
 }
 
 /// Returns the similarity for a distance: 1 for the distance 0, 0 for the distance 2.
@@ -24,7 +26,7 @@ pub(super) fn similarity(distance: f32) -> f32 {
 impl Form {
     /// Describes rows of `dim` values.
     pub(super) fn new(dim: usize, quantization: Quantization) -> Self {
-        Self { dim, quantization }
+        Self { dim, quantization, simd: Simd::detect() }
     }
 
     /// Returns the length of the values of a row, without the zeros after them.
@@ -55,7 +57,8 @@ impl Form {
         (self.quantization == Quantization::Q8).then(|| f32_at(row, self.padded_len_bytes()))
     }
 
-    /// Returns `vector` with norm 1, and its norm. A vector of zeros stays as it is.
+    /// Returns `vector` with norm 1, and its norm. A vector of zeros stays as it is and has the
+    /// norm 1, as in Redis.
     pub(super) fn normalise(self, vector: &[f32]) -> Result<(Vec<f32>, f32), VectorError> {
         if vector.len() != self.dim {
             return Err(VectorError::Dimension);
@@ -64,8 +67,8 @@ impl Form {
         if !norm.is_finite() {
             return Err(VectorError::NotFinite);
         }
-        let divisor = if norm == 0.0 { 1.0 } else { norm };
-        Ok((vector.iter().map(|value| value / divisor).collect(), norm))
+        let norm = if norm == 0.0 { 1.0 } else { norm };
+        Ok((vector.iter().map(|value| value / norm).collect(), norm))
     }
 
     /// Writes a normalised vector into a row.
@@ -94,7 +97,14 @@ impl Form {
         }
     }
 
-    /// Writes values and range of a row from a file. `body` has the length of [`Form::body_len_bytes`].
+    /// Returns true if all values of a body are finite.
+    pub(super) fn is_finite(self, body: &[u8]) -> bool {
+        self.quantization != Quantization::F32
+            || body.as_chunks::<4>().0.iter().all(|value| f32::from_le_bytes(*value).is_finite())
+    }
+
+    /// Writes values and range of a row from a file. `body` has the length of
+    /// [`Form::body_len_bytes`].
     pub(super) fn restore(self, body: &[u8], range: f32, row: &mut [u8]) {
         row.fill(0);
         row[..body.len()].copy_from_slice(body);
@@ -104,7 +114,8 @@ impl Form {
         }
     }
 
-    /// Reads the vector of a row and multiplies it by its norm. Signs are 1 and -1, without the norm.
+    /// Reads the vector of a row and multiplies it by its norm. Signs are 1 and -1, without the
+    /// norm.
     pub(super) fn decode(self, row: &[u8], norm: f32) -> Vec<f32> {
         match self.quantization {
             Quantization::F32 => (0..self.dim).map(|at| f32_at(row, at * 4) * norm).collect(),
@@ -119,26 +130,19 @@ impl Form {
     }
 
     /// Returns the distance of two rows, from 0 to 2.
+    #[inline]
     pub(super) fn distance(self, a: &[u8], b: &[u8]) -> f32 {
-        match self.quantization {
-            Quantization::F32 => {
-                1.0 - (0..self.dim).map(|at| f32_at(a, at * 4) * f32_at(b, at * 4)).sum::<f32>()
-            }
+        let distance = match self.quantization {
+            Quantization::F32 => 1.0 - self.simd.dot_f32(a, b),
             Quantization::Q8 => {
-                let at = self.padded_len_bytes();
-                let dot: i32 = a[..at]
-                    .iter()
-                    .zip(&b[..at])
-                    .map(|(a, b)| i32::from(*a as i8) * i32::from(*b as i8))
-                    .sum();
-                1.0 - dot as f32 * (f32_at(a, at) / 127.0 * (f32_at(b, at) / 127.0))
+                let (a, a_range) = a.split_at(self.padded_len_bytes());
+                let (b, b_range) = b.split_at(self.padded_len_bytes());
+                let ranges = f32_at(a_range, 0) * f32_at(b_range, 0);
+                1.0 - self.simd.dot_i8(a, b) as f32 * ranges / (127.0 * 127.0)
             }
-            Quantization::Binary => {
-                let different: u32 = a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum();
-                different as f32 * 2.0 / self.dim as f32
-            }
-        }
-        .clamp(0.0, 2.0)
+            Quantization::Binary => self.simd.different_bits(a, b) as f32 * 2.0 / self.dim as f32,
+        };
+        distance.clamp(0.0, 2.0)
     }
 }
 

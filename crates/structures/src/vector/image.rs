@@ -1,6 +1,6 @@
 //! Nodes as files store them, and the index rebuilt from them.
 
-use super::{Config, Slot, VectorIndex};
+use super::{Config, LEVEL_MAX, NONE, Slot, Upper, VectorIndex};
 use std::fmt;
 
 /// A node as files store it.
@@ -18,8 +18,8 @@ pub struct NodeImage<'a> {
     pub norm: f32,
     /// The value of a byte of 127 of [`super::Quantization::Q8`]; other forms do not read it.
     pub range: f32,
-    /// The uids of the linked nodes, a list for each level, level 0 first. The level of the node is the number of lists
-    /// minus one; without lists, the links of all nodes are built anew.
+    /// The uids of the linked nodes, a list for each level, level 0 first. The level of the node
+    /// is the number of lists minus one; without lists, the links of all nodes are built anew.
     pub links: Vec<Vec<u64>>,
 }
 
@@ -69,12 +69,29 @@ impl VectorIndex {
     }
 }
 
+/// The fate of the links of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Graph {
+    /// All links were valid.
+    Kept,
+    /// Links were damaged or absent, and were built anew.
+    Rebuilt,
+}
+
 /// An index that is being loaded from images of its nodes, in any order.
 ///
 /// Memory is proportional to the bytes of the images. Images may be hostile: no input panics.
 #[derive(Debug)]
 pub struct Rebuild {
     index: VectorIndex,
+    /// The number of levels of each node, by its slot.
+    levels: Vec<u8>,
+    /// The number of links of each level of each node.
+    lens: Vec<u32>,
+    /// All links, as uids.
+    links: Vec<u64>,
+    /// True if some links cannot be valid, so that none are kept.
+    is_damaged: bool,
 }
 
 impl Rebuild {
@@ -83,7 +100,8 @@ impl Rebuild {
     /// # Panics
     /// If `config` is not valid.
     pub fn new(config: Config, seed: u64) -> Self {
-        Self { index: VectorIndex::new(config, seed) }
+        let index = VectorIndex::new(config, seed);
+        Self { index, levels: Vec::new(), lens: Vec::new(), links: Vec::new(), is_damaged: false }
     }
 
     /// Adds a node. An error leaves the nodes that were added before it.
@@ -92,7 +110,7 @@ impl Rebuild {
         if image.vector.len() != index.form.body_len_bytes() {
             return Err(ImageError::VectorLength);
         }
-        if !image.norm.is_finite() || !image.range.is_finite() {
+        if !image.norm.is_finite() || !image.range.is_finite() || !index.form.is_finite(image.vector) {
             return Err(ImageError::NotFinite);
         }
         if image.uid == 0 || image.uid == u64::MAX {
@@ -101,12 +119,31 @@ impl Rebuild {
         if index.find(image.name).is_some() {
             return Err(ImageError::Name);
         }
+        if index.is_full() || u32::try_from(image.name.len()).is_err() {
+            return Err(ImageError::Full);
+        }
         let uid_next = index.uid_next.max(image.uid + 1);
         index.uid_next = image.uid;
         let slot = index.place(image.name, image.attributes, image.norm);
         index.uid_next = uid_next;
         index.form.restore(image.vector, image.range, index.rows.get_mut(slot));
+        self.note_links(&image.links);
         Ok(())
+    }
+
+    fn note_links(&mut self, lists: &[Vec<u64>]) {
+        let fits = |(level, list): (usize, &Vec<u64>)| list.len() <= self.index.limit(level);
+        if !(1..=LEVEL_MAX + 1).contains(&lists.len()) || !lists.iter().enumerate().all(fits) {
+            self.is_damaged = true;
+        }
+        if self.is_damaged {
+            return;
+        }
+        self.levels.push(lists.len() as u8);
+        for list in lists {
+            self.lens.push(list.len() as u32);
+            self.links.extend_from_slice(list);
+        }
     }
 
     /// Sets the largest uid ever given, if it is larger than those of the nodes.
@@ -114,19 +151,85 @@ impl Rebuild {
         self.index.uid_next = self.index.uid_next.max(uid_max.saturating_add(1));
     }
 
-    /// Returns the index. If all links are valid, they are kept: both ends exist and know each other, on levels that both
-    /// have, within the limits. Otherwise the graph is built anew, with `ef` candidates per node.
-    pub fn finish(self, ef: usize) -> (VectorIndex, Graph) {
-        let _ = ef;
-        (self.index, Graph::Kept)
+    /// Returns the index. If all links are valid, they are kept: both ends exist and know each
+    /// other, on levels that both have, within the limits. Otherwise the graph is built anew,
+    /// with `ef` candidates per node.
+    ///
+    /// Fails if two nodes have the same uid.
+    pub fn finish(mut self, ef: usize) -> Result<(VectorIndex, Graph), ImageError> {
+        let slots = 0..self.index.nodes.len() as u32;
+        let mut by_uid: Vec<(u64, u32)> = slots.map(|slot| (self.index.live(slot).uid, slot)).collect();
+        by_uid.sort_unstable();
+        if by_uid.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err(ImageError::Uid);
+        }
+        self.index.chain_in_order(by_uid.iter().map(|(_, slot)| *slot));
+        if !self.is_damaged && self.restore_links(&by_uid).is_some() && self.index.has_valid_links() {
+            self.index.enter_levels();
+            return Ok((self.index, Graph::Kept));
+        }
+        self.index.rebuild(ef);
+        Ok((self.index, Graph::Rebuilt))
+    }
+
+    /// Writes all links into the nodes, each list in ascending order. `None` if a node does not
+    /// exist.
+    fn restore_links(&mut self, by_uid: &[(u64, u32)]) -> Option<()> {
+        let mut lens = self.lens.iter().map(|len| *len as usize);
+        let mut links = self.links.as_slice();
+        for (slot, levels) in (0u32..).zip(&self.levels) {
+            let mut upper = Vec::with_capacity(usize::from(*levels) - 1);
+            for level in 0..*levels {
+                let (list, rest) = links.split_at(lens.next()?);
+                links = rest;
+                let find =
+                    |uid: &u64| by_uid.binary_search_by_key(uid, |(uid, _)| *uid).map(|at| by_uid[at].1);
+                let mut list: Vec<u32> = list.iter().map(find).collect::<Result<_, _>>().ok()?;
+                list.sort_unstable();
+                match level {
+                    0 => list.iter().for_each(|link| self.index.lists.add(slot, *link)),
+                    _ => upper.push(list),
+                }
+            }
+            self.index.nodes.get_mut(slot).upper = Upper::new(upper);
+        }
+        Some(())
     }
 }
 
-/// The fate of the links of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Graph {
-    /// All links were valid.
-    Kept,
-    /// Links were damaged or absent, and were built anew.
-    Rebuilt,
+impl VectorIndex {
+    /// Returns true if all links, which are in ascending order, keep the invariants.
+    fn has_valid_links(&self) -> bool {
+        (0..self.nodes.len() as u32).all(|slot| {
+            (0..=self.live(slot).level()).all(|level| {
+                let links = self.links_at(level, slot);
+                let knows = |link: &u32| self.links_at(level, *link).binary_search(&slot).is_ok();
+                links.windows(2).all(|pair| pair[0] < pair[1])
+                    && links
+                        .iter()
+                        .all(|link| *link != slot && self.live(*link).level() >= level && knows(link))
+            })
+        })
+    }
+
+    /// Counts the levels of all nodes and chooses the entry.
+    fn enter_levels(&mut self) {
+        for slot in 0..self.nodes.len() as u32 {
+            let node = self.live(slot);
+            let level = node.level();
+            self.upper_len_bytes += node.upper.as_ref().map_or(0, |upper| upper.memory_usage());
+            self.level_counts[level] += 1;
+            if self.entry == NONE || level > self.live(self.entry).level() {
+                self.entry = slot;
+            }
+        }
+    }
+
+    /// Puts all nodes into the order of `slots`.
+    fn chain_in_order(&mut self, slots: impl Iterator<Item = u32>) {
+        (self.first, self.last) = (NONE, NONE);
+        for slot in slots {
+            self.append(slot);
+        }
+    }
 }

@@ -1,11 +1,17 @@
 //! Names of nodes: buckets of chains, by linear hashing.
 //!
-//! A growing table splits one bucket at each insertion, so no insertion rehashes all names. A chain goes through the
-//! nodes themselves. Memory: 4 bytes per bucket, about one bucket per name, and 4 in the node.
+//! A growing table splits one bucket at each insertion, so no insertion rehashes all names. A
+//! chain goes through the nodes themselves. Memory: 4 bytes per bucket, about one bucket per
+//! name, and 4 in the node.
 
-use super::arena::Chunks;
+use super::arena::Items;
 use super::{NONE, Node};
 use ahash::RandomState;
+
+/// Returns the node at `slot`, which is in a chain.
+fn node(nodes: &Items<Node>, slot: u32) -> &Node {
+    nodes.get(slot).expect("a chain has only nodes")
+}
 
 /// The buckets of all names.
 #[derive(Clone, Debug)]
@@ -22,7 +28,8 @@ impl Names {
         Self { buckets: Vec::new(), state }
     }
 
-    /// Returns the bucket of a name. The buckets behind the last power of two are halves of earlier ones.
+    /// Returns the bucket of a name. The buckets behind the last power of two are halves of
+    /// earlier ones.
     fn bucket(&self, name: &[u8]) -> usize {
         let whole = self.buckets.len().next_power_of_two();
         let bucket = self.state.hash_one(name) as usize & (whole - 1);
@@ -30,13 +37,13 @@ impl Names {
     }
 
     /// Finds the node called `name`.
-    pub(super) fn find(&self, name: &[u8], nodes: &Chunks<Node>) -> Option<u32> {
+    pub(super) fn find(&self, name: &[u8], nodes: &Items<Node>) -> Option<u32> {
         if self.buckets.is_empty() {
             return None;
         }
         let mut slot = self.buckets[self.bucket(name)];
         while slot != NONE {
-            let node = nodes.get(slot);
+            let node = node(nodes, slot);
             if node.name() == name {
                 return Some(slot);
             }
@@ -45,33 +52,34 @@ impl Names {
         None
     }
 
-    /// Enters the node at `slot`, whose name no other node has. `len` is the number of names with it.
-    pub(super) fn insert(&mut self, slot: u32, len: usize, nodes: &mut Chunks<Node>) {
+    /// Enters the node at `slot`, whose name no other node has. `len` is the number of names with
+    /// it.
+    pub(super) fn insert(&mut self, slot: u32, len: usize, nodes: &mut Items<Node>) {
         if self.buckets.len() < len {
             self.grow(nodes);
         }
-        let bucket = self.bucket(nodes.get(slot).name());
+        let bucket = self.bucket(node(nodes, slot).name());
         nodes.get_mut(slot).chain = self.buckets[bucket];
         self.buckets[bucket] = slot;
     }
 
     /// Removes the node at `slot`.
-    pub(super) fn remove(&mut self, slot: u32, nodes: &mut Chunks<Node>) {
-        let after = nodes.get(slot).chain;
-        let bucket = self.bucket(nodes.get(slot).name());
+    pub(super) fn remove(&mut self, slot: u32, nodes: &mut Items<Node>) {
+        let after = node(nodes, slot).chain;
+        let bucket = self.bucket(node(nodes, slot).name());
         if self.buckets[bucket] == slot {
             self.buckets[bucket] = after;
             return;
         }
         let mut before = self.buckets[bucket];
-        while nodes.get(before).chain != slot {
-            before = nodes.get(before).chain;
+        while node(nodes, before).chain != slot {
+            before = node(nodes, before).chain;
         }
         nodes.get_mut(before).chain = after;
     }
 
     /// Adds a bucket and moves to it the names of its lower half that belong there.
-    fn grow(&mut self, nodes: &mut Chunks<Node>) {
+    fn grow(&mut self, nodes: &mut Items<Node>) {
         let added = self.buckets.len();
         self.buckets.push(NONE);
         if added == 0 {
@@ -80,8 +88,8 @@ impl Names {
         let split = added - (added + 1).next_power_of_two() / 2;
         let mut slot = std::mem::replace(&mut self.buckets[split], NONE);
         while slot != NONE {
-            let next = nodes.get(slot).chain;
-            let bucket = self.bucket(nodes.get(slot).name());
+            let next = node(nodes, slot).chain;
+            let bucket = self.bucket(node(nodes, slot).name());
             nodes.get_mut(slot).chain = self.buckets[bucket];
             self.buckets[bucket] = slot;
             slot = next;

@@ -1,5 +1,7 @@
 //! Projection: vectors with fewer dimensions by a random matrix, VADD's REDUCE.
 
+use super::mix::mix;
+
 /// A matrix that maps vectors of `from` dimensions to `to` dimensions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Projection {
@@ -9,7 +11,8 @@ pub struct Projection {
 }
 
 impl Projection {
-    /// Creates the matrix for two numbers of dimensions. It is always the same for the same numbers.
+    /// Creates the matrix for two numbers of dimensions. It is always the same for the same
+    /// numbers.
     ///
     /// # Panics
     /// If a number is zero.
@@ -20,8 +23,8 @@ impl Projection {
         Self { from, matrix: matrix.collect() }
     }
 
-    /// Takes over a matrix, `to` rows of `from` values. Returns `None` if its length does not fit, or a value is not
-    /// finite.
+    /// Takes over a matrix, `to` rows of `from` values. Returns `None` if its length does not
+    /// fit, or a value is not finite.
     pub fn from_matrix(from: usize, to: usize, matrix: Box<[f32]>) -> Option<Self> {
         let fits = from > 0 && to > 0 && from.checked_mul(to) == Some(matrix.len());
         (fits && matrix.iter().all(|value| value.is_finite())).then_some(Self { from, matrix })
@@ -58,12 +61,4 @@ impl Projection {
     pub fn memory_usage(&self) -> usize {
         size_of_val::<[f32]>(&self.matrix)
     }
-}
-
-/// Mixes the bits of a number (the finalizer of SplitMix64).
-fn mix(number: u64) -> u64 {
-    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
