@@ -6,9 +6,11 @@
 
 mod packs;
 mod tables;
+mod vectors;
 
 pub use packs::{fuzz_intset, fuzz_listpack, fuzz_quicklist};
 pub use tables::{fuzz_entry, fuzz_ranked_members, fuzz_table};
+pub use vectors::fuzz_vectors;
 
 /// Operations read from arbitrary bytes. After the end, all values read as zero.
 struct Script<'a>(&'a [u8]);
@@ -69,6 +71,7 @@ mod tests {
         fuzz_table(data);
         fuzz_ranked_members(data);
         fuzz_entry(data);
+        fuzz_vectors(data);
     }
 
     proptest! {
