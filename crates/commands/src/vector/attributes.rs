@@ -310,11 +310,7 @@ impl<'a> Scan<'a> {
             b't' => self.word(b"true"),
             b'f' => self.word(b"false"),
             b'n' => self.word(b"null"),
-            b'0'..=b'9' | b'+' | b'-' | b'.' => {
-                self.run(is_of_number);
-                Some(())
-            }
-            _ => None,
+            _ => (!self.run(is_of_number).is_empty()).then_some(()),
         }
     }
 

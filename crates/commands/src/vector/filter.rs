@@ -267,6 +267,7 @@ impl<'e> Parser<'e> {
                 self.filter.steps.push(step);
                 self.values += 1;
             }
+            Token::Null => {}
             Token::Word(Word::Open) => self.waiting.push(Word::Open),
             Token::Word(Word::Close) => loop {
                 match self.waiting.pop().ok_or(Defect::Operands)? {
@@ -382,13 +383,20 @@ impl<'e> Parser<'e> {
             self.at += text.len();
             return Ok(Token::Word(*word));
         }
-        self.run_of(|byte| byte.is_ascii_alphabetic() || b"+-*%/!()<>=|&".contains(&byte));
-        Err(Defect::AtToken)
+        match self.run_of(|byte| byte.is_ascii_alphabetic() || b"+-*%/!()<>=|&".contains(&byte)) {
+            b"null" => Ok(Token::Null),
+            _ => Err(Defect::AtToken),
+        }
     }
 }
 
+/// A part of an expression.
 enum Token<'e> {
+    /// A value.
     Operand(Step<'e>),
+    /// The word `null`. As in Redis, it is no value: an operator lacks this operand.
+    Null,
+    /// An operator or a bracket.
     Word(Word),
 }
 
