@@ -85,7 +85,8 @@ pub(super) fn read<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Resu
     if items.reader.length()? != END {
         return Err(items.broken());
     }
-    let (index, _) = rebuild.finish(EF_CONSTRUCTION_DEFAULT);
+    let index = rebuild.finish(EF_CONSTRUCTION_DEFAULT);
+    let (index, _) = index.map_err(|error| items.reader.error(kind_of(error)))?;
     Ok(VectorSet::from_parts(index, projection))
 }
 
