@@ -1,7 +1,7 @@
 //! A made-up primary: one snapshot, then a stream that the test writes. It can send what no real
 //! server sends.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -33,8 +33,8 @@ impl MadeUpPrimary {
     /// Starts a primary with an RDB file that has these records in database 0.
     pub fn start(records: &[u8]) -> Self {
         let snapshot = [b"REDIS0012\xfe\0", records, b"\xff\0\0\0\0\0\0\0\0"].concat();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("no thread panicked");
+        let port = listener.local_addr().expect("no thread panicked").port();
         let written = Mutex::default();
         let shared = Arc::new(Shared { snapshot, written, grows: Condvar::new() });
         let serving = Arc::clone(&shared);
@@ -55,7 +55,7 @@ impl MadeUpPrimary {
 
     /// Appends commands to the stream.
     pub fn send(&self, lines: &[&str]) {
-        let mut written = self.shared.written.lock().unwrap();
+        let mut written = self.shared.written.lock().expect("no thread panicked");
         for line in lines {
             let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
             resp::encode_request(&words, &mut written.stream);
@@ -65,7 +65,7 @@ impl MadeUpPrimary {
 
     /// Returns the number of snapshots that were requested.
     pub fn full_syncs(&self) -> u64 {
-        self.shared.written.lock().unwrap().full_syncs
+        self.shared.written.lock().expect("no thread panicked").full_syncs
     }
 }
 
@@ -91,7 +91,7 @@ impl Shared {
                 offset - 1
             }
             _ => {
-                self.written.lock().unwrap().full_syncs += 1;
+                self.written.lock().expect("no thread panicked").full_syncs += 1;
                 let head = format!("+FULLRESYNC {ID} 0\r\n${}\r\n", self.snapshot.len());
                 connection.write_all(head.as_bytes()).ok()?;
                 connection.write_all(&self.snapshot).ok()?;
@@ -99,8 +99,11 @@ impl Shared {
             }
         };
         loop {
-            let written = self.written.lock().unwrap();
-            let written = self.grows.wait_while(written, |written| written.stream.len() == at).unwrap();
+            let written = self.written.lock().expect("no thread panicked");
+            let written = self
+                .grows
+                .wait_while(written, |written| written.stream.len() == at)
+                .expect("no thread panicked");
             let bytes = written.stream[at..].to_vec();
             drop(written);
             at += bytes.len();
@@ -111,7 +114,7 @@ impl Shared {
 
 /// Reads the words of a request; `None` at the end of the connection.
 fn request(from: &mut impl BufRead) -> Option<Vec<String>> {
-    let mut number = |from: &mut dyn BufRead| {
+    let number = |from: &mut dyn BufRead| {
         let mut line = String::new();
         from.read_line(&mut line).ok()?;
         line.trim().get(1..)?.parse::<usize>().ok()
