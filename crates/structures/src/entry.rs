@@ -13,8 +13,8 @@
 //! value that changes its length within the class stays where it is. The block's size follows from
 //! its content.
 //!
-//! A string that grows in small steps is *growing*: its block is of `growing_class`, which has room for
-//! further steps. It is settled in a block of `size_class` when it is replaced or moved.
+//! A string that grows in small steps is *growing*: its block is of `growing_class`, which has room
+//! for further steps. It is settled in a block of `size_class` when it is replaced or moved.
 //!
 //! Invariants: the shape given by `meta` and the two lengths is the shape of the memory after them.
 //! The block was allocated with `shape.block_len_bytes()` bytes, aligned to 16.
@@ -435,8 +435,9 @@ impl<V> Entry<V> {
     }
 
     /// Appends zeros until the inline bytes are `len_bytes` long; does nothing if they are as long
-    /// already. The block stays in place if it has room, else O(block). A step of less than a quarter
-    /// makes the string a growing one, so many small steps to a length cost O(length) together.
+    /// already. The block stays in place if it has room, else O(block). A step of less than a
+    /// quarter makes the string a growing one, so many small steps to a length cost O(length)
+    /// together.
     ///
     /// # Panics
     /// If the value is not inline bytes, or would be longer than [`INLINE_BYTES_MAX`].
@@ -555,8 +556,8 @@ impl<V> Entry<V> {
         self.block.addr().get()
     }
 
-    /// Moves the entry to a new block of the same size, or settles a growing string in a smaller one.
-    /// O(block).
+    /// Moves the entry to a new block of the same size, or settles a growing string in a smaller
+    /// one. O(block).
     pub fn relocate(&mut self) {
         let shape = self.shape();
         let layout = Shape { is_growing: false, ..shape }.layout();
@@ -794,7 +795,8 @@ mod tests {
             moves += usize::from(entry.address() != address);
             address = entry.address();
         }
-        assert!(moves <= 7 + 5 * 4, "{moves}"); // 16 bytes a step up to 128, then four for each doubling.
+        // 16 bytes a step up to 128, then four steps for each doubling.
+        assert!(moves <= 7 + 5 * 4, "{moves}");
         assert_eq!(entry.block_len_bytes(), 3072);
         entry.grow_bytes(3060);
         assert_eq!(entry.block_len_bytes(), 3072);

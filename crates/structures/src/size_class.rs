@@ -1,9 +1,9 @@
 //! The allocator's size classes, so that a block can be laid out to fill its actual size.
 //!
-//! There are steps of 16 bytes up to 512 bytes, then sixteen steps per doubling up to 8 KiB, and four
-//! steps per doubling above. Up to 8 KiB the steps are those of our patches of mimalloc
-//! (`alloc/mimalloc`). A block that always requests its whole class can grow within it without being
-//! moved. Its allocation size follows from its content alone, so it need not be stored.
+//! There are steps of 16 bytes up to 512 bytes, then sixteen steps per doubling up to 8 KiB, and
+//! four steps per doubling above. Up to 8 KiB the steps are those of our patches of mimalloc
+//! (`alloc/mimalloc`). A block that always requests its whole class can grow within it without
+//! being moved. Its allocation size follows from its content alone, so it need not be stored.
 
 /// The size in bytes up to which classes are multiples of 16.
 const EVEN_MAX_BYTES: usize = 512;

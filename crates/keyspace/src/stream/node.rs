@@ -25,8 +25,8 @@
 //! is their number. Bytes are written only here, so a malformed one is our bug and panics.
 //!
 //! Complexity: append is O(its bytes), walking is O(1) an entry in either direction, seeking an ID
-//! is O(entries after it). The block of the last node grows in four steps per doubling, so at most a
-//! fifth of it is unused. That of the others is of the smallest size class for its bytes.
+//! is O(entries after it). The block of the last node grows in four steps per doubling, so at most
+//! a fifth of it is unused. That of the others is of the smallest size class for its bytes.
 
 use structures::listpack::element::{Element, parse_canonical_int};
 use structures::size_class::{growing_class, size_class};

@@ -16,8 +16,8 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use super::bucket::{Bucket, OVERFLOW, POINTER_MASK, SLOTS, TAG_SHIFT};
 use super::deadlines::{DueCounts, StoredDeadlines};
 
-/// The possible bucket counts of a segment, a line of 64 bytes each. Above seven there are four steps
-/// per doubling.
+/// The possible bucket counts of a segment, a line of 64 bytes each. Above seven there are four
+/// steps per doubling.
 pub(super) const BUCKET_COUNTS: [u8; 19] =
     [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 19, 23, 27, 31, 39, 47, 55, 63];
 
