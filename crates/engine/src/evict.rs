@@ -277,9 +277,9 @@ pub fn is_exceeded(shared: &Shared) -> bool {
     used > limit + uncounted.max(uncounted_bytes(shared))
 }
 
-/// Returns the bytes of used memory that do not count towards the limit. This is memory that waits
-/// to be freed, and memory of messages, of the change log, of the replication stream beyond the
-/// backlog, and of a save or a full sync. In Redis, another process takes the memory of a save.
+/// Returns the bytes of used memory that do not count towards the limit: memory that waits to be
+/// freed, that of messages, of the change log and of a save or a full sync. The replication stream
+/// does not count beyond the backlog. In Redis, another process takes the memory of a save.
 pub fn uncounted_bytes(shared: &Shared) -> u64 {
     shared.freeing.pending_bytes()
         + shared.pubsub.push_bytes().load(Relaxed)

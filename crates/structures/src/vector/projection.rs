@@ -68,7 +68,7 @@ impl Projection {
 mod tests {
     use super::*;
 
-    /// From a DUMP of Redis 8.0.2 after VADD with REDUCE 2 and three values.
+    // The bits are from a DUMP of Redis 8.0.2 after VADD with REDUCE 2 and three values.
     #[test]
     fn the_matrix_is_that_of_redis() {
         let bits: Vec<u32> = Projection::new(3, 2).matrix().iter().map(|value| value.to_bits()).collect();
