@@ -216,7 +216,7 @@ fn vlinks(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         for (neighbour, similarity) in links {
             ctx.reply.bulk(index.name(neighbour));
             if with_scores {
-                ctx.reply.double(similarity.into());
+                ctx.reply.double(similarity);
             }
         }
     }

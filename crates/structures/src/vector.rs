@@ -425,14 +425,14 @@ impl VectorIndex {
     }
 
     /// Returns the similarity of two elements: from 0 for opposite directions to 1 for equal ones.
-    pub fn similarity(&self, a: Slot, b: Slot) -> f32 {
+    pub fn similarity(&self, a: Slot, b: Slot) -> f64 {
         self.live(a.0);
         self.live(b.0);
         form::similarity(self.form.distance(self.rows.get(a.0), self.rows.get(b.0)))
     }
 
     /// Returns the similarity of an element to `query`, as [`VectorIndex::similarity`].
-    pub fn similarity_to(&self, query: &Query, slot: Slot) -> f32 {
+    pub fn similarity_to(&self, query: &Query, slot: Slot) -> f64 {
         self.live(slot.0);
         form::similarity(self.form.distance(&query.row, self.rows.get(slot.0)))
     }
@@ -453,7 +453,7 @@ impl VectorIndex {
 
     /// Returns the links of an element with their similarities: a list for each of its levels,
     /// level 0 first. In a list, the most similar come first.
-    pub fn links(&self, slot: Slot) -> impl Iterator<Item = Vec<(Slot, f32)>> + '_ {
+    pub fn links(&self, slot: Slot) -> impl Iterator<Item = Vec<(Slot, f64)>> + '_ {
         let row = self.rows.get(slot.0);
         (0..=self.live(slot.0).level()).map(move |level| {
             let mut links: Vec<_> =

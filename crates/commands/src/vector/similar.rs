@@ -166,7 +166,7 @@ impl<'a> Options<'a> {
     }
 
     /// Returns the elements of the reply with their scores. No list is longer than the set.
-    fn search(&self, set: &VectorSet, query: &Query) -> Vec<(Slot, f32)> {
+    fn search(&self, set: &VectorSet, query: &Query) -> Vec<(Slot, f64)> {
         let index = set.index();
         let accept = |slot: Slot| match &self.filter {
             None => true,
@@ -186,12 +186,12 @@ impl<'a> Options<'a> {
             index.search(query, limits, accept)
         };
         if let Some(epsilon) = self.epsilon {
-            found.retain(|(_, score)| 1.0 - f64::from(*score) <= epsilon);
+            found.retain(|(_, score)| 1.0 - score <= epsilon);
         }
         found
     }
 
-    fn reply(&self, reply: &mut Reply<'_>, set: &VectorSet, found: Vec<(Slot, f32)>) {
+    fn reply(&self, reply: &mut Reply<'_>, set: &VectorSet, found: Vec<(Slot, f64)>) {
         let index = set.index();
         let is_nested = self.with_scores && self.with_attributes && reply.protocol() == Protocol::Resp3;
         match (self.with_scores, self.with_attributes) {
@@ -205,7 +205,7 @@ impl<'a> Options<'a> {
                 reply.array(2);
             }
             if self.with_scores {
-                reply.double(score.into());
+                reply.double(score);
             }
             if self.with_attributes {
                 match index.attributes(slot) {

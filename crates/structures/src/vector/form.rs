@@ -19,8 +19,8 @@ pub(super) struct Form {
 }
 
 /// Returns the similarity for a distance: 1 for the distance 0, 0 for the distance 2.
-pub(super) fn similarity(distance: f32) -> f32 {
-    (2.0 - distance) / 2.0
+pub(super) fn similarity(distance: f32) -> f64 {
+    1.0 - f64::from(distance) / 2.0
 }
 
 impl Form {

@@ -15,7 +15,7 @@ impl VectorIndex {
         query: &Query,
         count: usize,
         mut accept: impl FnMut(Slot) -> bool,
-    ) -> Vec<(Slot, f32)> {
+    ) -> Vec<(Slot, f64)> {
         let mut best: BinaryHeap<Near> = BinaryHeap::new();
         if count == 0 {
             return Vec::new();

@@ -101,7 +101,7 @@ impl VectorIndex {
         query: &Query,
         limits: Limits,
         mut accept: impl FnMut(Slot) -> bool,
-    ) -> Vec<(Slot, f32)> {
+    ) -> Vec<(Slot, f64)> {
         let Limits { count, ef, effort_max } = limits;
         let ef = ef.max(count);
         if count == 0 || self.is_empty() {

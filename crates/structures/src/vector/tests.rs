@@ -165,12 +165,12 @@ fn stored_forms_and_similarities_are_those_of_redis() {
         index.vector(a).iter().zip(vector).for_each(|(a, b)| close(*a, b));
         close(index.raw(a).norm, 5.852_35);
         close(index.raw(z).norm, 1.0);
-        close(index.similarity(a, b), similarity);
+        close(index.similarity(a, b) as f32, similarity);
         let query = index.query(&[1.0, 2.0, 3.0, 4.0]).unwrap();
         [b, z, a]
             .into_iter()
             .zip(similarities)
-            .for_each(|(slot, expected)| close(index.similarity_to(&query, slot), expected));
+            .for_each(|(slot, expected)| close(index.similarity_to(&query, slot) as f32, expected));
         match quantization {
             Quantization::F32 => assert_eq!(index.raw(a).bytes.len(), 16),
             Quantization::Q8 => {
@@ -259,7 +259,7 @@ fn images_give_the_same_index() {
         loaded.check();
         assert_eq!(graph, Graph::Kept);
         let query = index.query(&source.vector(20)).unwrap();
-        let similarities = |index: &VectorIndex| -> Vec<f32> {
+        let similarities = |index: &VectorIndex| -> Vec<f64> {
             let found = index.search(&query, Limits { count: 10, ef: 300, effort_max: None }, |_| true);
             found.iter().map(|(_, similarity)| *similarity).collect()
         };
