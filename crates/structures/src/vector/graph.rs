@@ -246,7 +246,7 @@ impl VectorIndex {
     }
 
     /// Searches for links of a node that has too few on a level.
-    fn relink(&mut self, level: usize, slot: u32) {
+    pub(super) fn relink(&mut self, level: usize, slot: u32) {
         with_scratch(|scratch| {
             let row = self.rows.get(slot).to_vec();
             scratch.found.clear();

@@ -3,6 +3,11 @@
 use super::{Config, LEVEL_MAX, NONE, Slot, Upper, VectorIndex};
 use std::fmt;
 
+/// The end of the numbers that nodes of files may have. It leaves room for those of later nodes.
+const UID_END: u64 = 1 << 62;
+/// The part of nodes without links, as a divisor, above which the whole graph is built anew.
+const LINKLESS_PART: usize = 8;
+
 /// A node as files store it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeImage<'a> {
@@ -30,7 +35,7 @@ pub enum ImageError {
     VectorLength,
     /// A norm or range that is infinite or not a number, or a value that cannot be.
     NotFinite,
-    /// A uid that is zero, the largest number or that of an earlier node.
+    /// A uid that is zero, or 2⁶² or more.
     Uid,
     /// A name of an earlier node.
     Name,
@@ -43,7 +48,7 @@ impl fmt::Display for ImageError {
         f.write_str(match self {
             ImageError::VectorLength => "the vector of a node has a wrong length",
             ImageError::NotFinite => "a number of a node is not finite",
-            ImageError::Uid => "the number of a node is not valid or not unique",
+            ImageError::Uid => "the number of a node is not valid",
             ImageError::Name => "two nodes have the same name",
             ImageError::Full => "there are too many nodes",
         })
@@ -113,7 +118,7 @@ impl Rebuild {
         if !image.norm.is_finite() || !image.range.is_finite() || !index.form.is_finite(image.vector) {
             return Err(ImageError::NotFinite);
         }
-        if image.uid == 0 || image.uid == u64::MAX {
+        if !(1..UID_END).contains(&image.uid) {
             return Err(ImageError::Uid);
         }
         if index.find(image.name).is_some() {
@@ -148,28 +153,34 @@ impl Rebuild {
 
     /// Sets the largest uid ever given, if it is larger than those of the nodes.
     pub fn set_uid_max(&mut self, uid_max: u64) {
-        self.index.uid_next = self.index.uid_next.max(uid_max.saturating_add(1));
+        self.index.uid_next = self.index.uid_next.max(uid_max.min(UID_END) + 1);
     }
 
     /// Returns the index. If all links are valid, they are kept: both ends exist and know each
     /// other, on levels that both have, within the limits. Otherwise the graph is built anew,
-    /// with `ef` candidates per node.
-    ///
-    /// Fails if two nodes have the same uid.
-    pub fn finish(mut self, ef: usize) -> Result<(VectorIndex, Graph), ImageError> {
+    /// with `ef` candidates per node. The same happens if many nodes have no links; a few get new
+    /// ones. Nodes with the uid of another node get new uids.
+    pub fn finish(mut self, ef: usize) -> (VectorIndex, Graph) {
         let slots = 0..self.index.nodes.len() as u32;
         let mut by_uid: Vec<(u64, u32)> = slots.map(|slot| (self.index.live(slot).uid, slot)).collect();
         by_uid.sort_unstable();
-        if by_uid.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            return Err(ImageError::Uid);
-        }
+        self.is_damaged |= self.index.renumber(&mut by_uid);
         self.index.chain_in_order(by_uid.iter().map(|(_, slot)| *slot));
-        if !self.is_damaged && self.restore_links(&by_uid).is_some() && self.index.has_valid_links() {
+        let is_valid =
+            !self.is_damaged && self.restore_links(&by_uid).is_some() && self.index.has_valid_links();
+        if is_valid {
             self.index.enter_levels();
-            return Ok((self.index, Graph::Kept));
         }
-        self.index.rebuild(ef);
-        Ok((self.index, Graph::Rebuilt))
+        let linkless = self.index.linkless();
+        let few = self.index.len / LINKLESS_PART;
+        if !is_valid || linkless.len() > few || linkless.contains(&self.index.entry) {
+            self.index.rebuild(ef);
+            return (self.index, Graph::Rebuilt);
+        }
+        for slot in linkless {
+            self.index.relink(0, slot);
+        }
+        (self.index, Graph::Kept)
     }
 
     /// Writes all links into the nodes, each list in ascending order. `None` if a node does not
@@ -198,6 +209,31 @@ impl Rebuild {
 }
 
 impl VectorIndex {
+    /// Gives new uids to nodes that have the uid of the node before them in the sorted list, and
+    /// sorts it again. Returns true if there were any.
+    fn renumber(&mut self, by_uid: &mut [(u64, u32)]) -> bool {
+        let mut uid_before = 0;
+        let mut is_changed = false;
+        for (uid, slot) in by_uid.iter_mut() {
+            if *uid == uid_before {
+                *uid = self.uid_next;
+                self.nodes.get_mut(*slot).uid = *uid;
+                self.uid_next += 1;
+                is_changed = true;
+            } else {
+                uid_before = *uid;
+            }
+        }
+        by_uid.sort_unstable();
+        is_changed
+    }
+
+    /// Returns the nodes without links on level 0, if there is more than one node.
+    fn linkless(&self) -> Vec<u32> {
+        let slots = 0..self.nodes.len() as u32;
+        slots.filter(|slot| self.len > 1 && self.lists.get(*slot).is_empty()).collect()
+    }
+
     /// Returns true if all links, which are in ascending order, keep the invariants.
     fn has_valid_links(&self) -> bool {
         (0..self.nodes.len() as u32).all(|slot| {

@@ -243,7 +243,7 @@ fn images(index: &VectorIndex) -> Vec<NodeImage<'_>> {
 fn rebuilt(config: Config, images: &[NodeImage<'_>]) -> Result<(VectorIndex, Graph), ImageError> {
     let mut rebuild = Rebuild::new(config, 9);
     images.iter().try_for_each(|image| rebuild.push(image))?;
-    rebuild.finish(50)
+    Ok(rebuild.finish(50))
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn images_give_the_same_index() {
 fn damaged_links_are_built_anew() {
     let index = filled(config(8, Quantization::Q8, 4), &Source(7).vectors(200, 8, 0));
     let whole = images(&index);
-    let damages: [fn(&mut Vec<NodeImage<'_>>); 8] = [
+    let damages: [fn(&mut Vec<NodeImage<'_>>); 10] = [
         |images| images[3].links.clear(),
         |images| images[3].links[0][0] = 5000,
         |images| images[3].links[0][0] = images[3].uid,
@@ -286,6 +286,8 @@ fn damaged_links_are_built_anew() {
         |images| images[3].links[0].extend(1..100),
         |images| images[3].links.resize(40, Vec::new()),
         |images| drop(images.pop()),
+        |images| images[3].uid = 1,
+        |images| images.iter_mut().for_each(|image| image.links = vec![Vec::new()]),
     ];
     for damage in damages {
         let mut damaged = whole.clone();
@@ -300,7 +302,7 @@ fn damaged_links_are_built_anew() {
         (|image| image.norm = f32::NAN, ImageError::NotFinite),
         (|image| image.range = f32::INFINITY, ImageError::NotFinite),
         (|image| image.uid = 0, ImageError::Uid),
-        (|image| image.uid = 1, ImageError::Uid),
+        (|image| image.uid = u64::MAX - 1, ImageError::Uid),
         (|image| image.name = b"0", ImageError::Name),
     ];
     for (damage, expected) in refused {
@@ -308,6 +310,18 @@ fn damaged_links_are_built_anew() {
         damage(&mut damaged[3]);
         assert_eq!(rebuilt(index.config(), &damaged).err(), Some(expected));
     }
+}
+
+#[test]
+fn a_node_without_links_gets_some() {
+    let index = filled(config(8, Quantization::Q8, 4), &Source(7).vectors(200, 8, 0));
+    let mut damaged = images(&index);
+    let uid = damaged[3].uid;
+    damaged.iter_mut().flat_map(|image| &mut image.links).for_each(|links| links.retain(|link| *link != uid));
+    damaged[3].links = vec![Vec::new()];
+    let (loaded, graph) = rebuilt(index.config(), &damaged).unwrap();
+    loaded.check();
+    assert_eq!((graph, loaded.reachable()), (Graph::Kept, 200));
 }
 
 #[test]
