@@ -117,8 +117,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     }
 
     /// Evicts keys and removes tracked keys if this turn's requests have exceeded a limit. Returns
-    /// true if another turn must continue this. Must be called before [`Commit::broadcast`], so
-    /// that the invalidations of the removed keys are sent in the same turn.
+    /// true if another turn must continue this. Must be called before
+    /// [`Commit::broadcast`](crate::commit::Commit::broadcast), so that the invalidations of the
+    /// removed keys are sent in the same turn.
     pub fn keep_limits(&mut self) -> bool {
         let executor = &mut self.executor;
         let evicts = executor.settings.maxmemory_bytes > 0
