@@ -16,6 +16,8 @@ pub(super) struct Form {
     dim: usize,
     quantization: Quantization,
     simd: Simd,
+    /// The length of the values of a row with the zeros after them.
+    padded_len_bytes: usize,
 }
 
 /// Returns the similarity for a distance: 1 for the distance 0, 0 for the distance 2.
@@ -26,7 +28,8 @@ pub(super) fn similarity(distance: f32) -> f64 {
 impl Form {
     /// Describes rows of `dim` values.
     pub(super) fn new(dim: usize, quantization: Quantization) -> Self {
-        Self { dim, quantization, simd: Simd::detect() }
+        let form = Self { dim, quantization, simd: Simd::detect(), padded_len_bytes: 0 };
+        Self { padded_len_bytes: form.body_len_bytes().next_multiple_of(16), ..form }
     }
 
     /// Returns the length of the values of a row, without the zeros after them.
@@ -38,13 +41,9 @@ impl Form {
         }
     }
 
-    fn padded_len_bytes(self) -> usize {
-        self.body_len_bytes().next_multiple_of(16)
-    }
-
     /// Returns the length of a row.
     pub(super) fn row_len_bytes(self) -> usize {
-        self.padded_len_bytes() + if self.quantization == Quantization::Q8 { 4 } else { 0 }
+        self.padded_len_bytes + if self.quantization == Quantization::Q8 { 4 } else { 0 }
     }
 
     /// Returns the values of a row without zeros and range.
@@ -54,7 +53,7 @@ impl Form {
 
     /// Returns the range of a row of bytes, `None` for other forms.
     pub(super) fn range(self, row: &[u8]) -> Option<f32> {
-        (self.quantization == Quantization::Q8).then(|| f32_at(row, self.padded_len_bytes()))
+        (self.quantization == Quantization::Q8).then(|| f32_at(row, self.padded_len_bytes))
     }
 
     /// Returns `vector` with norm 1, and its norm. A vector of zeros stays as it is and has the
@@ -86,7 +85,7 @@ impl Form {
                 for (to, value) in row.iter_mut().zip(unit) {
                     *to = (value * scale).round().clamp(-127.0, 127.0) as i8 as u8;
                 }
-                let at = self.padded_len_bytes();
+                let at = self.padded_len_bytes;
                 row[at..at + 4].copy_from_slice(&range.to_le_bytes());
             }
             Quantization::Binary => {
@@ -109,7 +108,7 @@ impl Form {
         row.fill(0);
         row[..body.len()].copy_from_slice(body);
         if self.quantization == Quantization::Q8 {
-            let at = self.padded_len_bytes();
+            let at = self.padded_len_bytes;
             row[at..at + 4].copy_from_slice(&range.to_le_bytes());
         }
     }
@@ -120,7 +119,7 @@ impl Form {
         match self.quantization {
             Quantization::F32 => (0..self.dim).map(|at| f32_at(row, at * 4) * norm).collect(),
             Quantization::Q8 => {
-                let range = f32_at(row, self.padded_len_bytes());
+                let range = f32_at(row, self.padded_len_bytes);
                 row[..self.dim].iter().map(|byte| f32::from(*byte as i8) * range / 127.0 * norm).collect()
             }
             Quantization::Binary => {
@@ -130,13 +129,13 @@ impl Form {
     }
 
     /// Returns the distance of two rows, from 0 to 2.
-    #[inline]
+    #[inline(always)]
     pub(super) fn distance(self, a: &[u8], b: &[u8]) -> f32 {
         let distance = match self.quantization {
             Quantization::F32 => 1.0 - self.simd.dot_f32(a, b),
             Quantization::Q8 => {
-                let (a, a_range) = a.split_at(self.padded_len_bytes());
-                let (b, b_range) = b.split_at(self.padded_len_bytes());
+                let (a, a_range) = a.split_at(self.padded_len_bytes);
+                let (b, b_range) = b.split_at(self.padded_len_bytes);
                 let ranges = f32_at(a_range, 0) * f32_at(b_range, 0);
                 1.0 - self.simd.dot_i8(a, b) as f32 * ranges / (127.0 * 127.0)
             }
