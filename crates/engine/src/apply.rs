@@ -111,7 +111,7 @@ impl std::error::Error for ApplyError {}
 /// The treatment of commands that this server does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownCommands {
-    /// The stream ends with an error at such a command.
+    /// The stream ends with an error at a command that this server does not have.
     #[default]
     Refuse,
     /// Such a command is skipped, and reported as failed.

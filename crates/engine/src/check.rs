@@ -144,7 +144,8 @@ pub fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// The maximum number of bytes of an unknown command's name and arguments that its error quotes.
+/// The maximum number of bytes that the error for an unknown command quotes of its name. The same
+/// limit applies to all its arguments together.
 const QUOTED_LEN_MAX: usize = 128;
 
 /// Returns the error for a request whose first word is not the name of a command.

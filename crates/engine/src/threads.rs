@@ -56,7 +56,7 @@ pub struct Delivery {
     pub conn: ConnId,
     /// The client's id.
     pub client: u64,
-    /// The ticket of the client's wait.
+    /// The id of the client's wait ([`BlockedClient::ticket`](crate::wait::BlockedClient::ticket)).
     pub ticket: u64,
     /// The reply; empty if it was sent before, among the messages to a client with subscriptions or
     /// tracking.

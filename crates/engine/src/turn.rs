@@ -53,7 +53,7 @@ pub struct DelayedReply {
     /// The id of the client.
     pub client: u64,
     ticket: Ticket,
-    /// The reply.
+    /// The encoded reply, which is sent when the values are freed.
     pub reply: ByteQueue,
 }
 

@@ -96,7 +96,7 @@ impl RetainedBytes {
         self.0.store(len_bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Returns the number of bytes, as it was last set.
+    /// Returns the number of bytes that the reader retains, as last passed to [`set`](Self::set).
     #[inline]
     pub fn get(&self) -> usize {
         self.0.load(std::sync::atomic::Ordering::Relaxed)

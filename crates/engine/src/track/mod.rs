@@ -658,7 +658,7 @@ impl Tracking {
         }
     }
 
-    /// Removes a key of a locked shard, and notifies its readers.
+    /// Stops tracking a key of a locked shard, and sends invalidations to its readers.
     fn forget(&self, sender: Sender<'_>, shard: &mut Shard, key: Key<'_>) {
         let readers = self.take_readers(shard, key);
         let mut own = OwnMessages::default();

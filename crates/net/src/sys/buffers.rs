@@ -100,7 +100,8 @@ pub(crate) struct ProvidedBuffers {
     /// The buffers that the kernel does not have. The last one used is on top of this stack,
     /// because its memory is most likely still in the cache.
     idle: Vec<u16>,
-    /// The number of buffers that the kernel has.
+    /// The number of buffers that are published at present. Buffers in `done` count until the turn
+    /// ends.
     published: u16,
     /// The number of buffers to publish. It is small at first, so that a quiet loop always reuses
     /// the same little memory. It doubles each time the kernel found no free buffer.

@@ -1,4 +1,4 @@
-//! The names of modules' types.
+//! The names of the value types that Redis modules define, as RDB files encode them in 64 bits.
 
 use std::fmt;
 

@@ -145,8 +145,9 @@ pub(super) fn type_of(zset: &Zset) -> ValueType {
     if zset.as_listpack().is_some() { ValueType::ZsetListpack } else { ValueType::Zset2 }
 }
 
-/// Writes a sorted set as `kind`: the type of [`type_of`], or [`ValueType::Zset2`]. As in Redis,
-/// the members are written from last to first, so that a reader always inserts at the front.
+/// Writes a sorted set as `kind`: the type of [`type_of`], or [`ValueType::Zset2`]. A listpack is
+/// written unchanged. In `Zset2` the members go from last to first, as in Redis, so that a reader
+/// always inserts at the front.
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, zset: &Zset) {
     if let (ValueType::ZsetListpack, Some(pack)) = (kind, zset.as_listpack()) {
         return writer.blob(pack.as_bytes());

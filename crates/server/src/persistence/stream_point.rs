@@ -132,8 +132,8 @@ pub struct StreamDuringLoad<'s> {
     facts: Mutex<ReadFacts>,
     /// True after the stream was continued from the point of the file.
     is_continued: AtomicBool,
-    /// The number of keys and other parts of the file that were left out for another reason than
-    /// expiry.
+    /// The number of empty keys and of kinds of other parts that were left out of the load. Expired
+    /// keys do not count.
     left_out: AtomicU64,
 }
 

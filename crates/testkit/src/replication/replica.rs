@@ -20,7 +20,7 @@ pub struct SyncCounts {
 }
 
 impl SyncCounts {
-    /// Reads these numbers from INFO of `primary`.
+    /// Reads the numbers of full and partial syncs from INFO of `primary`.
     pub fn of(primary: &mut Client) -> Self {
         Self {
             full: number(primary, "stats", "sync_full"),

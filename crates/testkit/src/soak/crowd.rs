@@ -45,7 +45,8 @@ pub const PASSWORD: &str = "of-the-good-half";
 
 /// Number of threads that run the well-behaved clients.
 const GOOD_THREADS: usize = 4;
-/// Pause between two requests of one of these threads, so that the server is not fully loaded.
+/// Pause of a thread of well-behaved clients between two requests, so that the server is not fully
+/// loaded.
 const GOOD_PAUSE: Duration = Duration::from_micros(300);
 /// Maximum time until a reply.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);

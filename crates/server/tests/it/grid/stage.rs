@@ -11,7 +11,8 @@ use crate::support::BINARY;
 const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Number of other keys that exist while a snapshot is saved.
 const FILLER_KEYS: &str = "100";
-/// Number of elements, fields or bytes with which a value is big enough for the index of big keys.
+/// Number of elements or fields that make a list, hash or sorted set big enough for the index of
+/// big keys.
 const LARGE_COUNT: usize = 1_100;
 
 /// A running server and its files.

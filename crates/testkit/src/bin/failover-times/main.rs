@@ -182,8 +182,8 @@ fn measure(mut set: Set, loss: Loss) -> Result<Times, Box<dyn Error>> {
     })
 }
 
-/// Waits until a replica states in INFO that it is a primary. Returns this moment; `None` if
-/// `is_over` is set before.
+/// Waits until a replica replies to ROLE that it is a primary. Returns the time of that reply;
+/// `None` if `is_over` is set before.
 fn promotion(set: &Set, is_over: &AtomicBool) -> Option<Instant> {
     while !is_over.load(Relaxed) {
         for port in set.replica_ports() {
