@@ -35,7 +35,7 @@ pub enum ImageError {
     VectorLength,
     /// A norm or range that is infinite or not a number, or a value that cannot be.
     NotFinite,
-    /// A uid that is zero, or 2⁶² or more.
+    /// A uid that is zero, 2⁶² or more, or that of another node.
     Uid,
     /// A name of an earlier node.
     Name,
@@ -48,7 +48,7 @@ impl fmt::Display for ImageError {
         f.write_str(match self {
             ImageError::VectorLength => "the vector of a node has a wrong length",
             ImageError::NotFinite => "a number of a node is not finite",
-            ImageError::Uid => "the number of a node is not valid",
+            ImageError::Uid => "the number of a node is not valid or not unique",
             ImageError::Name => "two nodes have the same name",
             ImageError::Full => "there are too many nodes",
         })
@@ -159,12 +159,16 @@ impl Rebuild {
     /// Returns the index. If all links are valid, they are kept: both ends exist and know each
     /// other, on levels that both have, within the limits. Otherwise the graph is built anew,
     /// with `ef` candidates per node. The same happens if many nodes have no links; a few get new
-    /// ones. Nodes with the uid of another node get new uids.
-    pub fn finish(mut self, ef: usize) -> (VectorIndex, Graph) {
+    /// ones.
+    ///
+    /// Fails if two nodes have the same uid.
+    pub fn finish(mut self, ef: usize) -> Result<(VectorIndex, Graph), ImageError> {
         let slots = 0..self.index.nodes.len() as u32;
         let mut by_uid: Vec<(u64, u32)> = slots.map(|slot| (self.index.live(slot).uid, slot)).collect();
         by_uid.sort_unstable();
-        self.is_damaged |= self.index.renumber(&mut by_uid);
+        if by_uid.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err(ImageError::Uid);
+        }
         self.index.chain_in_order(by_uid.iter().map(|(_, slot)| *slot));
         let is_valid =
             !self.is_damaged && self.restore_links(&by_uid).is_some() && self.index.has_valid_links();
@@ -175,12 +179,12 @@ impl Rebuild {
         let few = self.index.len / LINKLESS_PART;
         if !is_valid || linkless.len() > few || linkless.contains(&self.index.entry) {
             self.index.rebuild(ef);
-            return (self.index, Graph::Rebuilt);
+            return Ok((self.index, Graph::Rebuilt));
         }
         for slot in linkless {
             self.index.relink(0, slot);
         }
-        (self.index, Graph::Kept)
+        Ok((self.index, Graph::Kept))
     }
 
     /// Writes all links into the nodes, each list in ascending order. `None` if a node does not
@@ -209,25 +213,6 @@ impl Rebuild {
 }
 
 impl VectorIndex {
-    /// Gives new uids to nodes that have the uid of the node before them in the sorted list, and
-    /// sorts it again. Returns true if there were any.
-    fn renumber(&mut self, by_uid: &mut [(u64, u32)]) -> bool {
-        let mut uid_before = 0;
-        let mut is_changed = false;
-        for (uid, slot) in by_uid.iter_mut() {
-            if *uid == uid_before {
-                *uid = self.uid_next;
-                self.nodes.get_mut(*slot).uid = *uid;
-                self.uid_next += 1;
-                is_changed = true;
-            } else {
-                uid_before = *uid;
-            }
-        }
-        by_uid.sort_unstable();
-        is_changed
-    }
-
     /// Returns the nodes without links on level 0, if there is more than one node.
     fn linkless(&self) -> Vec<u32> {
         let slots = 0..self.nodes.len() as u32;
