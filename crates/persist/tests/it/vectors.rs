@@ -2,12 +2,13 @@
 //! bytes that must be rejected or repaired.
 
 use keyspace::key::shard_of;
+use keyspace::snapshot::OnFlush;
 use keyspace::{Object, VectorSet};
 use persist::commands::CommandEncoder;
 use persist::dump::{PayloadError, dump, dump_oldest, restore, sealed};
 use persist::fuzz::fuzz_dump_payload;
 use persist::rdb::{Compression, FileVersion, FormatErrorKind, ModuleId, Usage, Value};
-use persist::save::{Contents, OnFlush, Save, SaveFormat, SaveOptions, Step, Unfit, Way};
+use persist::save::{Contents, Save, SaveFormat, SaveOptions, Step, Unfit, Way};
 use proptest::prelude::*;
 use structures::entry::View;
 use structures::vector::Quantization;
