@@ -48,14 +48,14 @@ fn add(client: &mut Client, key: &str, form: &[&str], name: &str, rng: &mut Rng)
     const DIM: usize = 70;
     let mut words: Vec<String> = vec!["VADD".into(), key.into()];
     if form.contains(&"REDUCE") {
-        words.extend(["REDUCE".into(), "20".into()]);
+        words.extend(["REDUCE".to_owned(), "20".to_owned()]);
     }
-    words.extend(["VALUES".into(), DIM.to_string()]);
+    words.extend(["VALUES".to_owned(), DIM.to_string()]);
     words.extend((0..DIM).map(|_| format!("{:.2}", rng.below(201) as f64 / 100.0 - 1.0)));
     words.push(name.into());
     words.extend(form.iter().filter(|word| **word != "REDUCE").map(|word| (*word).to_owned()));
     if rng.percent(30) {
-        words.extend(["SETATTR".into(), format!("{{\"n\":{}}}", rng.below(9))]);
+        words.extend(["SETATTR".to_owned(), format!("{{\"n\":{}}}", rng.below(9))]);
     }
     run(client, &words.iter().map(String::as_str).collect::<Vec<_>>());
 }
@@ -68,14 +68,15 @@ fn told(client: &mut Client) -> BTreeMap<String, Vec<String>> {
     let Value::Array(keys) = run(client, &["KEYS", "*"]) else { panic!("no list") };
     let mut sets = BTreeMap::new();
     for key in keys.iter().map(text) {
-        if run(client, &["TYPE", &key]).to_string() != "+vectorset" {
+        if text(&run(client, &["TYPE", &key])) != "vectorset" {
             continue;
         }
         let Value::Array(info) = run(client, &["VINFO", &key]) else { panic!("no list") };
         let facts = info.chunks(2).filter(|pair| FACTS.contains(&&*text(&pair[0])));
         let mut lines: Vec<String> = facts.map(|pair| format!("{} {}", text(&pair[0]), pair[1])).collect();
         lines.push(run(client, &["PEXPIRETIME", &key]).to_string());
-        for name in (0..ELEMENTS).map(|number| format!("e{number}")).chain(["origin".into(), "12345".into()])
+        for name in
+            (0..ELEMENTS).map(|number| format!("e{number}")).chain(["origin".to_owned(), "12345".to_owned()])
         {
             let raw = run(client, &["VEMB", &key, &name, "RAW"]);
             if raw == Value::Null {
@@ -118,10 +119,9 @@ const DIRECTIONS: [[Kind; 2]; 2] = [[Kind::Own, Kind::Peer], [Kind::Peer, Kind::
 fn start(kind: Kind, folder: &Path) -> ServerProcess {
     let dir = folder.to_str().expect("a name of text");
     let options = ["--dir", dir, "--repl-diskless-sync-delay", "0"];
+    let own = ["--save", "", "--io-threads", "2"];
     let server = match kind {
-        Kind::Own => {
-            saker::start_binary(BINARY, &[&["--save", "", "--io-threads", "2"], &options[..]].concat())
-        }
+        Kind::Own => saker::start_binary(BINARY, &[own, options].concat()),
         Kind::Peer => peer::start_with(&options),
     };
     let server = server.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
@@ -147,10 +147,10 @@ fn payloads_of_vector_sets_go_both_ways() {
         let expected = told(&mut giver);
         for key in expected.keys() {
             let payload = run(&mut giver, &["DUMP", key]);
-            let at_ms = run(&mut giver, &["PEXPIRETIME", key]).to_string();
-            let at_ms = at_ms.trim_start_matches(':').replace("-1", "0");
+            let Value::Integer(at_ms) = run(&mut giver, &["PEXPIRETIME", key]) else { panic!("no time") };
+            let at_ms = at_ms.max(0).to_string();
             let payload = payload.as_bytes().expect("a payload");
-            let words = [b"RESTORE", key.as_bytes(), at_ms.as_bytes(), payload, b"ABSTTL"];
+            let words = [&b"RESTORE"[..], key.as_bytes(), at_ms.as_bytes(), payload, b"ABSTTL"];
             let reply = taker.command(&words);
             assert!(!reply.is_error(), "{kinds:?} {key}: {reply}");
         }

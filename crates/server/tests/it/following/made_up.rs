@@ -1,7 +1,7 @@
 //! A made-up primary: one snapshot, then a stream that the test writes. It can send what no real
 //! server sends.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -100,10 +100,7 @@ impl Shared {
         };
         loop {
             let written = self.written.lock().expect("no thread panicked");
-            let written = self
-                .grows
-                .wait_while(written, |written| written.stream.len() == at)
-                .expect("no thread panicked");
+            let written = self.grows.wait_while(written, |written| written.stream.len() == at).expect("no thread panicked");
             let bytes = written.stream[at..].to_vec();
             drop(written);
             at += bytes.len();
@@ -114,11 +111,6 @@ impl Shared {
 
 /// Reads the words of a request; `None` at the end of the connection.
 fn request(from: &mut impl BufRead) -> Option<Vec<String>> {
-    let number = |from: &mut dyn BufRead| {
-        let mut line = String::new();
-        from.read_line(&mut line).ok()?;
-        line.trim().get(1..)?.parse::<usize>().ok()
-    };
     let count = number(from)?;
     (0..count)
         .map(|_| {
@@ -127,4 +119,11 @@ fn request(from: &mut impl BufRead) -> Option<Vec<String>> {
             String::from_utf8(word[..word.len() - 2].to_vec()).ok()
         })
         .collect()
+}
+
+/// Reads a line with a mark and a number.
+fn number(from: &mut impl BufRead) -> Option<usize> {
+    let mut line = String::new();
+    from.read_line(&mut line).ok()?;
+    line.trim().get(1..)?.parse().ok()
 }
