@@ -1,7 +1,7 @@
 //! A made-up primary: one snapshot, then a stream that the test writes. It can send what no real
 //! server sends.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -100,7 +100,10 @@ impl Shared {
         };
         loop {
             let written = self.written.lock().expect("no thread panicked");
-            let written = self.grows.wait_while(written, |written| written.stream.len() == at).expect("no thread panicked");
+            let written = self
+                .grows
+                .wait_while(written, |written| written.stream.len() == at)
+                .expect("no thread panicked");
             let bytes = written.stream[at..].to_vec();
             drop(written);
             at += bytes.len();
