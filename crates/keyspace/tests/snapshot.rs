@@ -151,6 +151,12 @@ fn content_of(view: &EntryView<'_, Object>) -> String {
                 stream_rest(stream)
             ));
         }
+        EntryView::Object(Object::Vector(set)) => {
+            let index = set.index();
+            let element =
+                |slot| format!("{:?} {:?} {:?}", index.name(slot), index.raw(slot), index.attributes(slot));
+            parts.ordered.extend(index.slots().map(element));
+        }
     }
     parts.content()
 }
