@@ -177,8 +177,8 @@ pub struct ServerState {
     pub log_failed: AtomicBool,
     /// The system's error text while `log_failed` is true.
     pub log_error: Lock<String>,
-    /// True if there are fewer good replicas than `min-replicas-to-write` demands. A replica is good
-    /// if its last acknowledgement is not older than `min-replicas-max-lag`.
+    /// True if there are fewer good replicas than `min-replicas-to-write` demands. A replica is
+    /// good if its last acknowledgement is not older than `min-replicas-max-lag`.
     pub lacks_replicas: AtomicBool,
     /// The role of the server. Changed by exclusive owners of the keyspace only.
     pub role: Role,
