@@ -463,6 +463,8 @@ fn a_snapshot_with_a_flush_meanwhile_has_all_data_of_its_point() {
     }
     let primary = Primary::start(&[]);
     let mut client = primary.connect();
+    // Only a Saker reads the snapshot, whatever version the peer can read.
+    run(&mut client, &["CONFIG", "SET", "rdb-version", "auto"]);
     fill(&mut client, seed(), 2);
     run(&mut client, &["DEBUG", "POPULATE", "5000", "key", "100"]);
     // The walk stays where it is until it is told to go on.
