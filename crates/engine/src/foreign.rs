@@ -44,9 +44,7 @@ pub const COMMANDS: &[&str] = &[
     "topk.incrby", "topk.info", "topk.list", "topk.query", "topk.reserve", "trimslots", "ts.add", "ts.alter",
     "ts.create", "ts.createrule", "ts.decrby", "ts.del", "ts.deleterule", "ts.get", "ts.incrby", "ts.info",
     "ts.madd", "ts.mget", "ts.mrange", "ts.mrevrange", "ts.nrange", "ts.nrevrange", "ts.queryindex",
-    "ts.querylabels", "ts.range", "ts.read", "ts.revrange", "vadd", "vcard", "vdim", "vemb", "vgetattr",
-    "vinfo", "vismember", "vlinks", "vrandmember", "vrange", "vrem", "vsetattr", "vsim", "xcfgset",
-    "xidmprecord", "xnack",
+    "ts.querylabels", "ts.range", "ts.read", "ts.revrange", "xcfgset", "xidmprecord", "xnack",
 ];
 
 /// The categories that modules add.
@@ -104,7 +102,7 @@ mod tests {
 
     #[test]
     fn rules_name_commands_subcommands_and_first_arguments() {
-        for rule in ["clusterscan", "lmovem", "cluster|slot-stats", "ft.config|get", "json.get", "vadd"] {
+        for rule in ["clusterscan", "lmovem", "cluster|slot-stats", "ft.config|get", "json.get", "xcfgset"] {
             assert!(is_rule(rule, FirstArgs::Refused), "{rule}");
         }
         assert!(is_rule("clusterscan|x", FirstArgs::Taken) && !is_rule("clusterscan|x", FirstArgs::Refused));
