@@ -522,36 +522,39 @@ fn tls_can_be_turned_on_moved_and_off() {
     assert_eq!(failed, "Failed to configure TLS: No tls-cert-file configured!");
 }
 
-/// Runs `openssl s_client` with `options` and `input`, and returns its output; `None` if openssl is
-/// not installed.
-fn s_client(server: &Server, options: &[&str], input: &str) -> Option<String> {
+/// Runs `openssl s_client` with `options` and returns its output; `None` if openssl is not
+/// installed. Each line of `dialogue` is sent when the output since the line before contains the
+/// text in front of it. The input ends when the output contains `last`, or with the connection.
+fn s_client(server: &Server, options: &[&str], dialogue: &[(&str, &str)], last: &str) -> Option<String> {
     let connect = format!("127.0.0.1:{}", server.tls_port());
+    let (mut output, writer) = std::io::pipe().expect("a pipe");
     let mut child = Command::new("openssl")
         .args(["s_client", "-connect", &connect])
         .args(options)
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdout(writer.try_clone().expect("copied"))
+        .stderr(writer)
         .spawn()
         .ok()?;
-    let mut stdin = child.stdin.take().expect("piped");
-    // A line that s_client interprets as a command must arrive alone.
-    for line in input.split_inclusive('\n') {
-        std::thread::sleep(Duration::from_millis(200));
-        let _ = stdin.write_all(line.as_bytes());
-    }
-    let (mut stdout, mut said, mut chunk) = (child.stdout.take().expect("piped"), Vec::new(), [0; 4096]);
-    // Until the reply to the PING that ends the input, or the end of the connection.
-    while !input.is_empty() && !String::from_utf8_lossy(&said).contains("+PONG") {
-        match stdout.read(&mut chunk) {
-            Ok(len @ 1..) => said.extend_from_slice(&chunk[..len]),
-            _ => break,
+    let mut stdin = child.stdin.take();
+    let (mut said, mut from, mut chunk) = (String::new(), 0, [0; 4096]);
+    // A line that s_client interprets as a command must arrive alone, so each line waits.
+    for (expected, line) in dialogue.iter().copied().chain([(last, "")]) {
+        while !said[from..].contains(expected) {
+            match output.read(&mut chunk) {
+                Ok(len @ 1..) => said += &String::from_utf8_lossy(&chunk[..len]),
+                _ => break,
+            }
         }
+        from = said.len();
+        // If the connection has ended, openssl no longer reads.
+        let _ = stdin.as_mut().expect("piped").write_all(line.as_bytes());
     }
-    drop(stdin);
-    stdout.read_to_end(&mut said).expect("its output");
-    let output = child.wait_with_output().expect("ends");
-    Some(String::from_utf8_lossy(&[said, output.stderr].concat()).into_owned())
+    drop(stdin.take());
+    let mut rest = Vec::new();
+    output.read_to_end(&mut rest).expect("its output");
+    child.wait().expect("ends");
+    Some(said + &String::from_utf8_lossy(&rest))
 }
 
 #[test]
@@ -562,7 +565,7 @@ fn openssl_finds_no_weakness() {
         |server| {
             let level = ["-cipher", "ALL:@SECLEVEL=0"];
             for version in ["-tls1", "-tls1_1"] {
-                let Some(said) = s_client(server, &[&[version], &level[..]].concat(), "") else {
+                let Some(said) = s_client(server, &[&[version], &level[..]].concat(), &[], "") else {
                     println!("skipped: there is no openssl");
                     return;
                 };
@@ -571,7 +574,8 @@ fn openssl_finds_no_weakness() {
             for (version, cipher) in
                 [("-tls1_2", "ECDHE-ECDSA-AES256-GCM-SHA384"), ("-tls1_3", "TLS_AES_256_GCM_SHA384")]
             {
-                let said = s_client(server, &[version], "PING\r\n").unwrap_or_default();
+                let ping = [("", "PING\r\n")];
+                let said = s_client(server, &[version], &ping, "+PONG").unwrap_or_default();
                 assert!(said.contains("+PONG"), "{version}: {said}");
                 assert!(said.contains("Compression: NONE"), "{version}: {said}");
                 assert!(said.contains(cipher), "{version}: {said}");
@@ -584,14 +588,17 @@ fn openssl_finds_no_weakness() {
                 "aNULL",
             ] {
                 let cipher = format!("{weak}:@SECLEVEL=0");
-                let said = s_client(server, &["-tls1_2", "-cipher", &cipher], "").unwrap_or_default();
+                let said = s_client(server, &["-tls1_2", "-cipher", &cipher], &[], "").unwrap_or_default();
                 assert!(!said.contains("BEGIN CERTIFICATE"), "{weak}: {said}");
             }
             // A line with R requests a new handshake.
-            let said = s_client(server, &["-tls1_2"], "R\nPING\r\n").unwrap_or_default();
+            let ready = "Verify return code";
+            let dialogue = [(ready, "R\n"), ("RENEGOTIATING", "PING\r\n")];
+            let said = s_client(server, &["-tls1_2"], &dialogue, "+PONG").unwrap_or_default();
             assert!(said.contains("RENEGOTIATING") && !said.contains("+PONG"), "{said}");
             // A line with K requests that both sides change their keys.
-            let said = s_client(server, &["-tls1_3"], "K\nPING\r\n").unwrap_or_default();
+            let dialogue = [(ready, "K\n"), ("KEYUPDATE", "PING\r\n")];
+            let said = s_client(server, &["-tls1_3"], &dialogue, "+PONG").unwrap_or_default();
             assert!(said.contains("KEYUPDATE") && said.contains("+PONG"), "{said}");
         },
     );
