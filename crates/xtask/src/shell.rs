@@ -3,10 +3,12 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -20,6 +22,17 @@ const TAIL_LINES_MAX: usize = 60;
 const SHOWN_CHARS_MAX: usize = 160;
 /// The interval between two checks whether a running command has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The end of a watched command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It reported success.
+    Succeeded,
+    /// It reported failure.
+    Failed,
+    /// It ran longer than its limit and was killed.
+    Killed,
+}
 
 /// Returns the path of program `name` if it is on PATH.
 pub fn find(name: &str) -> Option<PathBuf> {
@@ -41,20 +54,44 @@ pub fn run_shown(command: &mut Command) -> Result<()> {
 }
 
 /// Runs `command` with its output on the terminal and passes each line of its standard output to
-/// `look`.
-pub fn run_watched(command: &mut Command, mut look: impl FnMut(&str)) -> Result<()> {
+/// `look`. After `limit`, kills it and returns [`Ended::Killed`].
+pub fn run_watched(command: &mut Command, limit: Duration, mut look: impl FnMut(&str)) -> Result<Ended> {
     let mut child =
         command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {}", shown(command)))?;
     let output = child.stdout.take().context("its standard output")?;
-    for line in BufReader::new(output).lines() {
+    let (sender, lines) = mpsc::channel();
+    // A process that the child left behind may keep the pipe open: nobody waits for this thread.
+    thread::spawn(move || {
         // A test may print any bytes. A line that is not UTF-8 is skipped: the rest of the output
         // matters more.
-        let Ok(line) = line else { continue };
-        println!("{line}");
-        look(&line);
+        for line in BufReader::new(output).lines().filter(|line| !invalid(line)) {
+            let Ok(line) = line else { return };
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let deadline = Instant::now() + limit;
+    loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                println!("{line}");
+                look(&line);
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                child.kill()?;
+                child.wait()?;
+                return Ok(Ended::Killed);
+            }
+        }
     }
-    let status = child.wait()?;
-    check(command, status)
+    Ok(if child.wait()?.success() { Ended::Succeeded } else { Ended::Failed })
+}
+
+/// Returns true if `line` could not be read because it is not UTF-8.
+fn invalid(line: &io::Result<String>) -> bool {
+    line.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidData)
 }
 
 /// Runs `command` with its output appended to the log of step `name`. Returns all that the step has
@@ -165,7 +202,7 @@ fn wait(command: &mut Command, limit: Duration) -> Result<ExitStatus> {
             child.wait()?;
             bail!("{} was still running after {} s", shown(command), limit.as_secs());
         }
-        std::thread::sleep(POLL_INTERVAL);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -211,6 +248,22 @@ mod tests {
         let line = shown(Command::new("run").args(vec!["word"; 1_000]).arg("last"));
         assert!(line.starts_with("run word") && line.ends_with("last") && line.contains('…'), "{line}");
         assert!(line.chars().count() < 200);
+    }
+
+    #[test]
+    fn a_watched_command_reports_its_lines_and_its_end() {
+        let run = |script: &str, limit: Duration| {
+            let mut lines = Vec::new();
+            let look = |line: &str| lines.push(line.to_owned());
+            let ended = run_watched(Command::new("sh").args(["-c", script]), limit, look).unwrap();
+            (ended, lines.join(" "))
+        };
+        let long = Duration::from_secs(100);
+        assert_eq!(run("echo a; printf '\\377\\n'; echo b", long), (Ended::Succeeded, "a b".into()));
+        assert_eq!(run("echo a; exit 3", long), (Ended::Failed, "a".into()));
+        // The process in the background keeps the pipe open.
+        let stuck = run("echo a; sleep 100 & wait", Duration::from_secs(1));
+        assert_eq!(stuck, (Ended::Killed, "a".into()));
     }
 
     #[test]

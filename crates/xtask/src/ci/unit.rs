@@ -1,23 +1,27 @@
 //! A step of CI: the tests of the workspace. One command builds them. Each test program then runs
 //! by itself, as `cargo test` would run it, so that a failed test can be repeated alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use crate::peer;
 use crate::progress::{Outcome, Repeat, Session};
-use crate::shell;
+use crate::shell::{self, Ended};
 
 /// The number of tests that run at the same time for each core. Tests of servers mostly wait for
 /// replies, deadlines and other processes.
 const TESTS_PER_CORE: usize = 3;
+
+/// The time limit of a test program, many times its usual time. A program that exceeds it is stuck.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(1500);
 
 /// The environment variables of all test programs.
 type Environment = Arc<BTreeMap<&'static str, OsString>>;
@@ -41,22 +45,31 @@ pub fn step(session: &Session) -> Result<Outcome> {
     for program in programs(session)? {
         println!("     Running {}", program.name());
         let mut failed = Vec::new();
-        let ended = shell::run_watched(program.command(&environment).arg(&threads), |line| {
+        let mut slow = BTreeSet::new();
+        let ended = shell::run_watched(program.command(&environment).arg(&threads), PROGRAM_LIMIT, |line| {
             counts.add(line);
             failed.extend(failed_test(line).map(str::to_owned));
-        });
-        if ended.is_err() {
-            repeats.extend(program.repeats(failed, &environment));
+            note_slow_test(line, &mut slow);
+        })?;
+        match ended {
+            Ended::Succeeded => {}
+            Ended::Failed => repeats.extend(program.repeats(failed, &environment)),
+            // Tests that had not begun are unknown, so the whole program is repeated.
+            Ended::Killed => {
+                let slow: Vec<_> = slow.into_iter().collect();
+                session.report(format!("{} was stuck in {}", program.name(), slow.join(", ")));
+                repeats.extend(program.repeats(Vec::new(), &environment));
+            }
         }
     }
     let mut documented = shell::cargo(session);
     documented.args(["test", "--workspace", "--locked", "--no-fail-fast", "--doc"]);
-    let ended = shell::run_watched(&mut documented, |line| counts.add(line));
+    let ended = shell::run_watched(&mut documented, PROGRAM_LIMIT, |line| counts.add(line))?;
     session.report(format!(
         "tests: {} passed, {} failed, {} ignored",
         counts.passed, counts.failed, counts.ignored
     ));
-    ended?;
+    ensure!(ended == Ended::Succeeded, "the examples in the documentation: {ended:?}");
     if !repeats.is_empty() {
         return Ok(Outcome::Failed(repeats));
     }
@@ -96,7 +109,11 @@ impl Program {
         let repeat = |name: String, arguments: Vec<String>| {
             let (program, environment) = (self.clone(), Arc::clone(environment));
             let run = Box::new(move |_: &Session| {
-                shell::run_shown(program.command(&environment).args(arguments).arg("--test-threads=1"))
+                let mut command = program.command(&environment);
+                command.args(arguments).arg("--test-threads=1");
+                let ended = shell::run_watched(&mut command, PROGRAM_LIMIT, |_| {})?;
+                ensure!(ended == Ended::Succeeded, "it ended again: {ended:?}");
+                Ok(())
             });
             Repeat { name, run }
         };
@@ -168,6 +185,17 @@ fn failed_test(line: &str) -> Option<&str> {
     Some(name.strip_suffix(" - should panic").unwrap_or(name))
 }
 
+/// Adds to `slow` the test that `line` reports as slow, and removes a test that `line` reports as
+/// ended.
+fn note_slow_test(line: &str, slow: &mut BTreeSet<String>) {
+    let Some(line) = line.strip_prefix("test ") else { return };
+    if let Some(name) = line.strip_suffix(" has been running for over 60 seconds") {
+        slow.insert(name.to_owned());
+    } else if let Some((name, _)) = line.split_once(" ... ") {
+        slow.remove(name);
+    }
+}
+
 /// The sums of the `test result:` lines of all test programs.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct TestCounts {
@@ -217,6 +245,20 @@ mod tests {
         assert_eq!(failed_test("test a::b - should panic ... FAILED"), Some("a::b"));
         assert_eq!(failed_test("test a::b ... ok"), None);
         assert_eq!(failed_test("test result: FAILED. 2 passed; 3 failed"), None);
+    }
+
+    #[test]
+    fn slow_tests_are_remembered_until_they_end() {
+        let mut slow = BTreeSet::new();
+        for line in [
+            "test a::b has been running for over 60 seconds",
+            "test c has been running for over 60 seconds",
+            "test a::b ... ok",
+            "test d ... ok",
+        ] {
+            note_slow_test(line, &mut slow);
+        }
+        assert_eq!(slow, BTreeSet::from(["c".to_owned()]));
     }
 
     #[test]
