@@ -27,8 +27,9 @@ const BLOCK_BYTES_MIN: usize = 1 << 10;
 /// The maximum number of stored pairs of log position and offset. Beyond it, every second pair of
 /// the older half is dropped.
 const PAIRS_MAX: usize = 1 << 14;
-/// The memory of a full block besides its bytes: the counters of the `Arc`, and the vector in it.
-const BLOCK_OVERHEAD_BYTES: usize = 2 * size_of::<usize>() + size_of::<Vec<u8>>();
+/// The memory of a full block besides its bytes: the counters of the `Arc` and the vector in it,
+/// rounded up to the allocator's next size class.
+const BLOCK_OVERHEAD_BYTES: usize = (2 * size_of::<usize>() + size_of::<Vec<u8>>()).next_multiple_of(16);
 /// The capacity up to which a queue is never shrunk, in elements.
 const QUEUE_CAPACITY_MIN: usize = 64;
 /// The minimum length in bytes of a part of a full block that [`Backlog::read`] returns by
