@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
 const COUNTERS_MAX: usize = 256;
 /// The number of counters that belong to one thread each; the others are shared.
 const OWNED_MAX: usize = 248;
-/// The index of a thread that has not taken one yet.
+/// The value of `INDEX` in a thread that has not taken a counter index yet.
 const UNASSIGNED: usize = usize::MAX;
 /// The alignment that mimalloc gives to every block of at least this size in bytes.
 const PLAIN_ALIGN: usize = 16;
@@ -62,8 +62,8 @@ const APART_LEN_BYTES: usize = CLASSES_MAX_BYTES + 1;
 /// The unit in bytes to which the counted size of a block above [`CLASSES_MAX_BYTES`] is rounded
 /// up.
 const PAGE_BYTES: usize = 4096;
-/// The unit in which the allocator gives memory to blocks of one size class, in bytes. Blocks of up
-/// to 8 KiB are in pages of that length, aligned to it.
+/// The length in bytes of an allocator page, to which it is also aligned. All blocks in a page have
+/// the same size class. Blocks above 8 KiB are in larger pages.
 pub const PAGE_LEN_BYTES: usize = 64 * 1024;
 /// The most bytes of `stats_text`; the rest is cut off.
 const STATS_TEXT_MAX_BYTES: usize = 64 * 1024;
@@ -90,7 +90,7 @@ fn is_plain(layout: Layout) -> bool {
     layout.align() <= PLAIN_ALIGN && layout.align() <= layout.size() && layout.size() <= SHARED_PAGE_MAX_BYTES
 }
 
-/// Returns true if a block of this layout gets memory pages of its own when it is allocated now.
+/// Returns true if a block of this layout gets memory pages of its own under the present setting.
 #[inline]
 fn goes_apart(layout: Layout) -> bool {
     (SHARED_PAGE_MAX_BYTES + 1..=CLASSES_MAX_BYTES).contains(&layout.size())
@@ -119,7 +119,7 @@ fn allocate_large(layout: Layout) -> *mut c_void {
         // SAFETY: any size is allowed; a block is aligned to `PLAIN_ALIGN` at least.
         return unsafe { mi::mi_malloc(APART_LEN_BYTES) };
     }
-    // SAFETY: a layout's alignment is a power of two, all that is asked.
+    // SAFETY: a layout's alignment is a power of two, which is the only precondition.
     unsafe { mi::mi_malloc_aligned(layout.size(), layout.align()) }
 }
 
@@ -146,8 +146,9 @@ pub fn keep_resident_close(block_cache_bytes_max: Option<usize>) {
     let candidates = if close { PAGE_CANDIDATES_CLOSE } else { PAGE_CANDIDATES };
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_PAGE_MAX_CANDIDATES, candidates) }
-    // At once: a range that waits may be used again for a smaller block. The rest of the range
-    // would then stay resident as long as that block lives.
+    // Free ranges return to the system without delay. During a delay a smaller block could be
+    // allocated in such a range. The rest of the range would then stay resident as long as that
+    // block lives.
     let delay_ms = if close { 0 } else { PURGE_DELAY_MS };
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_PURGE_DELAY, delay_ms) }
@@ -164,7 +165,7 @@ pub fn counted_bytes(len_bytes: usize) -> usize {
     }
 }
 
-/// Returns the number of the page at an address, see [`PAGE_LEN_BYTES`].
+/// Returns the number of the allocator page that contains `address`, see [`PAGE_LEN_BYTES`].
 #[inline]
 pub fn page_of(address: usize) -> usize {
     address / PAGE_LEN_BYTES
@@ -201,8 +202,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let block = if is_plain(layout) {
-            // SAFETY: any size is allowed. A block of at least its alignment,
-            // up to 16, is so aligned.
+            // SAFETY: any size is allowed. The alignment is at most 16 and at most the size;
+            // mimalloc aligns every block of such a size to it.
             unsafe { mi::mi_malloc(layout.size()) }
         } else {
             allocate_large(layout)
@@ -221,13 +222,12 @@ unsafe impl GlobalAlloc for CountingAllocator {
         } else if goes_apart(layout) {
             let block = allocate_large(layout);
             if !block.is_null() {
-                // SAFETY: the block has at least the layout's size. All of it
-                // would be more than is used.
+                // SAFETY: the block has at least the layout's size. Its other bytes are never used.
                 unsafe { block.cast::<u8>().write_bytes(0, layout.size()) }
             }
             block
         } else {
-            // SAFETY: a layout's alignment is a power of two, all that is asked.
+            // SAFETY: a layout's alignment is a power of two, which is the only precondition.
             unsafe { mi::mi_zalloc_aligned(layout.size(), layout.align()) }
         };
         if !block.is_null() {
@@ -305,9 +305,9 @@ unsafe fn reallocate_large(block: *mut u8, layout: Layout, size_new: usize) -> *
     moved
 }
 
-/// Returns the bytes allocated and not yet freed, by all threads together. Costs O(threads ever
-/// started, at most 256) cache misses: call it once a loop turn or once a batch, not once a
-/// request.
+/// Returns the bytes allocated and not yet freed, by all threads together. Costs one cache miss for
+/// each thread ever started, at most 256. Call it once in a turn of a thread's loop or once a
+/// batch, not once a request.
 pub fn used_memory_bytes() -> usize {
     let threads = THREADS_SEEN.load(Relaxed);
     let owned = COUNTERS.iter().take(threads.min(OWNED_MAX));
@@ -387,15 +387,15 @@ pub fn configure() {
     split_huge_pages();
 }
 
-/// Lets free ranges return to the operating system only from the size of a huge page on. A huge
-/// page then stays whole.
+/// Returns to the operating system only free ranges of at least one huge page (2 MiB). Huge pages
+/// then stay whole. Applies until [`split_huge_pages`] is called.
 pub fn keep_huge_pages_whole() {
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_MINIMAL_PURGE_SIZE, PURGED_KIB_MIN_HUGE) }
 }
 
-/// Lets all free ranges return to the operating system. Those that were too small before return at
-/// the next [`purge`].
+/// Returns free ranges of 64 KiB and more to the operating system, whether or not that splits huge
+/// pages. Ranges that were too small before are returned by the next [`purge`].
 pub fn split_huge_pages() {
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_MINIMAL_PURGE_SIZE, PURGED_KIB_MIN) }
@@ -409,9 +409,9 @@ pub fn purge() {
     unsafe { mi::mi_collect(true) }
 }
 
-/// Returns ranges of the shared arenas to the operating system that have been free for some
-/// milliseconds. Without this call they would stay until some thread allocates. Costs a few loads
-/// if nothing is due.
+/// Returns ranges of the shared arenas to the operating system that have been free for at least the
+/// configured delay (milliseconds). Without this call they would stay until some thread allocates.
+/// Costs a few loads if there is no such range.
 pub fn purge_expired() {
     // SAFETY: no precondition.
     unsafe { mi::mi_collect(false) }
@@ -433,8 +433,8 @@ pub fn stats_text() -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Appends a message of mimalloc's to the text, as far as it fits without growing: mimalloc must
-/// not be entered again from inside its own call.
+/// Appends a message of mimalloc's to the text, cut at the text's capacity. The text must not grow:
+/// mimalloc must not be asked for memory inside its own call.
 unsafe extern "C" fn append_text(message: *const c_char, text: *mut c_void) {
     // SAFETY: `stats_text` passes its vector and touches it only after the last call.
     let text: &mut Vec<u8> = unsafe { &mut *text.cast::<Vec<u8>>() };

@@ -1,8 +1,9 @@
 //! A heap block of a whole size class behind one thin pointer: the storage of table elements.
 //!
-//! A block stores neither its length nor its type: both follow from the bytes that its owner wrote
-//! at its start. The owner frees it explicitly, with the requested length or any other length of
-//! the same class. It is aligned to 16, so that a table word has four bits to spare.
+//! A block stores neither its length nor its type. The owner derives both from the bytes that it
+//! wrote at the block's start. It frees the block explicitly, with the requested length or any
+//! other length of the same class. Blocks are aligned to 16, so four bits of their address in a
+//! table are free for flags.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;

@@ -2,15 +2,15 @@
 //! blocked client: a writer serves it, its own thread ends the wait on timeout, or another thread
 //! cancels the wait.
 //!
-//! It is one lock around one bool. A thread ends the claim under the lock. The work that belongs to
-//! the end (taking the element, sending the reply) is therefore done only once. It is finished when
-//! other threads find the claim ended. Invariant: an ended claim stays ended. O(1); the longest
-//! work under the lock is the closure of [`Claim::end_if`]. Proven under loom together with the
-//! inbox that carries the reply: tests/loom_waiting.rs.
+//! It is one lock around one bool. The thread that ends the claim does so under the lock, together
+//! with the work that may be done only once (taking the element, sending the reply). That work is
+//! therefore finished when another thread finds the claim ended. Invariant: an ended claim stays
+//! ended. O(1); the longest work under the lock is the closure of [`Claim::end_if`]. Checked with
+//! loom, together with the inbox that carries the reply: tests/loom_waiting.rs.
 
 use crate::lock::Lock;
 
-/// A claim that ends once, by one of several threads.
+/// A claim that ends once, by one of several threads. See the module's comment.
 pub struct Claim(Lock<bool>);
 
 impl Default for Claim {
@@ -20,7 +20,7 @@ impl Default for Claim {
 }
 
 impl Claim {
-    /// Returns true if the claim has ended. Otherwise it may end at any moment.
+    /// Returns true if the claim has ended. If false, another thread may end it at any moment.
     pub fn is_over(&self) -> bool {
         *self.0.lock()
     }

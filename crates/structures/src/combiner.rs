@@ -19,7 +19,8 @@ use crate::lock::Lock;
 use stdx::sync::Ordering::{AcqRel, Relaxed, SeqCst};
 use stdx::sync::{AtomicBool, fence};
 
-/// A combiner. See the module. `T` is the state that the work needs, owned by one thread at a time.
+/// A combiner, see the module's comment. `T` is the state that the work needs; only the thread that
+/// does the work uses it.
 pub struct Combiner<T> {
     requested: AtomicBool,
     state: Lock<T>,

@@ -13,8 +13,9 @@
 //! value that changes its length within the class stays where it is. The block's size follows from
 //! its content.
 //!
-//! A string that grows in small steps is *growing*: its block is of `growing_class`, which has room
-//! for further steps. It is settled in a block of `size_class` when it is replaced or moved.
+//! A string that grows in small steps is *growing*: its block has the size `growing_class`, with
+//! room for further steps. The string moves to a block of size `size_class` when it is replaced or
+//! relocated.
 //!
 //! Invariants: the shape given by `meta` and the two lengths is the shape of the memory after them.
 //! The block was allocated with `shape.block_len_bytes()` bytes, aligned to 16.
@@ -192,8 +193,8 @@ impl<V> Entry<V> {
         entry
     }
 
-    /// Allocates a block of this shape with header and key. The value is not initialized: the
-    /// caller writes it before anything can panic.
+    /// Allocates a block of this shape and writes its header and key. The value stays
+    /// uninitialized: the caller writes it before anything can panic.
     #[inline]
     fn allocate(key: &[u8], shape: Shape, expiry_ms: Option<i64>, access: u32) -> Self {
         let layout = shape.layout();
@@ -271,7 +272,7 @@ impl<V> Entry<V> {
         debug_assert!(at.is_multiple_of(align_of::<T>()));
         // SAFETY: callers pass places of the block's own shape, which holds a `T` there.
         let place = unsafe { self.field_at(at) };
-        // SAFETY: as above; the place is aligned, and what was there is plain or uninitialised.
+        // SAFETY: as above; the place is aligned, and the overwritten bytes need no drop.
         unsafe { place.cast::<T>().write(value) };
     }
 
@@ -332,8 +333,8 @@ impl<V> Entry<V> {
         Some(unsafe { place.cast::<V>().as_mut() })
     }
 
-    /// Borrows the inline bytes of a small string mutably, for changes that keep their length;
-    /// `None` for another value.
+    /// Borrows the inline bytes of a small string mutably. Their length cannot change. Returns
+    /// `None` if the value is an integer or an object.
     #[inline]
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let shape = self.shape();
@@ -372,8 +373,8 @@ impl<V> Entry<V> {
         header.meta = (header.meta & !ACCESS_MASK) | (access & ACCESS_MASK);
     }
 
-    /// Returns true if the value is marked. The mark is one bit whose meaning belongs to the
-    /// caller. A new value starts without it.
+    /// Returns true if the value is marked. The mark is one bit whose meaning the caller defines. A
+    /// new value is not marked.
     #[inline]
     pub fn is_marked(&self) -> bool {
         self.mark_bit() != 0
@@ -407,8 +408,8 @@ impl<V> Entry<V> {
     }
 
     /// Replaces a small value by a value of the same kind, if the block stays in its size class.
-    /// Returns false without a change otherwise; [`Entry::set`] then moves the block. A growing
-    /// string stays only if its length does. O(value bytes).
+    /// Otherwise returns false and changes nothing; [`Entry::set`] then moves the block. A growing
+    /// string can be replaced in place only by one of the same length. O(value bytes).
     ///
     /// # Panics
     /// If inline bytes are longer than [`INLINE_BYTES_MAX`].
@@ -434,10 +435,10 @@ impl<V> Entry<V> {
         true
     }
 
-    /// Appends zeros until the inline bytes are `len_bytes` long; does nothing if they are as long
-    /// already. The block stays in place if it has room, else O(block). A step of less than a
-    /// quarter makes the string a growing one, so many small steps to a length cost O(length)
-    /// together.
+    /// Appends zeros until the inline bytes are `len_bytes` long. Does nothing if they are not
+    /// shorter. The block stays in place if it has room, else O(block). A string that grows by less
+    /// than a quarter of its length becomes a growing one. Many small steps to a length thus cost
+    /// O(length) together.
     ///
     /// # Panics
     /// If the value is not inline bytes, or would be longer than [`INLINE_BYTES_MAX`].
@@ -483,8 +484,8 @@ impl<V> Entry<V> {
         }
     }
 
-    /// Moves the object out of the entry and leaves the integer zero as the value; `None` if the
-    /// value is no object. The block is replaced.
+    /// Moves the object out of the entry, whose value becomes the integer zero in a new block.
+    /// Returns `None` and changes nothing if the value is not an object.
     fn take_value(&mut self) -> Option<V> {
         let shape = self.shape();
         if shape.kind != Kind::Object {
@@ -508,7 +509,7 @@ impl<V> Entry<V> {
     }
 
     /// Moves the object out of the entry and drops the rest. Returns `None` if the value is a small
-    /// string.
+    /// string or an integer.
     pub fn into_object(mut self) -> Option<V> {
         self.take_value()
     }
@@ -601,7 +602,7 @@ impl<V> Drop for Entry<V> {
         if shape.kind == Kind::Object {
             // SAFETY: an object entry holds a `V` at the payload.
             let place = unsafe { self.field_at(shape.payload_at()) };
-            // SAFETY: as above; dropped once, the block goes next.
+            // SAFETY: as above; the object is dropped only here, and the block is freed next.
             unsafe { place.cast::<V>().drop_in_place() };
         }
         self.release(shape);
@@ -617,7 +618,7 @@ unsafe impl<V: Held> crate::table::Thin for Entry<V> {
     }
     #[inline]
     unsafe fn from_raw(raw: NonNull<u8>) -> Self {
-        // SAFETY: the caller passes what `into_raw` gave.
+        // SAFETY: the caller passes a pointer from `into_raw`.
         unsafe { Entry::from_raw(raw) }
     }
     #[inline]
@@ -671,21 +672,21 @@ impl<'a, V: Held> Occupied<'a, Entry<V>> {
     pub fn into_object_mut(mut self) -> Option<&'a mut V> {
         let mut entry = self.as_owned();
         let object: *mut V = entry.object_mut()?;
-        // SAFETY: the object lies in the entry's block, which the table goes on owning and which
-        // nobody else can reach while the table is borrowed mutably, that is for `'a`.
+        // SAFETY: the object lies in the entry's block, which the table continues to own. Nobody
+        // else can reach it while the table is borrowed mutably, that is for `'a`.
         Some(unsafe { &mut *object })
     }
 }
 
 impl<V: Held> Occupied<'_, Entry<V>> {
     /// Replaces a small value by a value of the same kind, if the block stays in its size class.
-    /// The table does not change then. Returns false without a change otherwise. O(value bytes).
+    /// The table needs no update. Otherwise returns false and changes nothing. O(value bytes).
     #[inline]
     pub fn set_in_place(&mut self, value: &NewValue<'_, V>) -> bool {
         self.as_owned().set_in_place(value)
     }
 
-    /// Sets the access clock; the table does not depend on it. O(1).
+    /// Sets the access clock. The table needs no update. O(1).
     #[inline]
     pub fn set_access(&mut self, access: u32) {
         self.as_owned().set_access(access);

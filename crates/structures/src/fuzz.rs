@@ -1,8 +1,8 @@
 //! Properties that hold for any bytes, as functions that a fuzzer or a plain loop of random inputs
 //! calls. Each function panics if its property does not hold.
 //!
-//! The bytes are used twice. If they are valid, they are a structure from an untrusted source. They
-//! are also a [`Script`] of operations, which are applied to the structure and to a naive twin.
+//! The bytes are used twice: as a structure from an untrusted source, if they are a valid one, and
+//! as a [`Script`] of operations. The operations are applied to the structure and to a naive twin.
 
 mod packs;
 mod tables;
@@ -12,15 +12,17 @@ pub use packs::{fuzz_intset, fuzz_listpack, fuzz_quicklist};
 pub use tables::{fuzz_entry, fuzz_ranked_members, fuzz_table};
 pub use vectors::fuzz_vectors;
 
-/// Operations read from arbitrary bytes. After the end, all values read as zero.
+/// A script of operations that are read from arbitrary bytes. After the last byte, all reads return
+/// zero.
 struct Script<'a>(&'a [u8]);
 
-/// The most operations of one script. A shorter script finds the same bugs as a longer one.
+/// The maximum number of operations of one script. Longer scripts find no additional bugs.
 const OPS_MAX: usize = 100;
 
 impl Script<'_> {
-    /// Returns the code of the next operation and counts it in `done`; `None` at the end of the
-    /// script. The bytes that follow belong to the operation.
+    /// Returns the code of the next operation and adds one to `done`. Returns `None` at the end of
+    /// the script or after [`OPS_MAX`] operations. The operation reads its arguments from the next
+    /// bytes.
     fn next_op(&mut self, done: &mut usize) -> Option<u8> {
         *done += 1;
         (!self.0.is_empty() && *done <= OPS_MAX).then(|| self.byte())
@@ -46,7 +48,8 @@ impl Script<'_> {
         usize::from(u16::from_le_bytes([self.byte(), self.byte()])) % end
     }
 
-    /// Reads a text: often a small number or short, sometimes any number or thousands of bytes.
+    /// Reads a text: often a small number or a few bytes, sometimes any 64-bit number or thousands
+    /// of bytes.
     fn text(&mut self) -> Vec<u8> {
         match self.byte() {
             kind @ 0..=99 => kind.to_string().into_bytes(),

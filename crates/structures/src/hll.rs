@@ -58,7 +58,7 @@ const STALE: u64 = 1 << 63;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotHll;
 
-/// The error for runs that do not describe all registers, behind a valid header.
+/// The error for a valid header whose runs do not describe exactly all registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupted;
 
@@ -77,7 +77,7 @@ impl fmt::Display for Corrupted {
 impl std::error::Error for NotHll {}
 impl std::error::Error for Corrupted {}
 
-/// The layouts of registers. The numbers are those in the header.
+/// The layouts of registers. Each discriminant is the number in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Encoding {
@@ -111,7 +111,7 @@ impl Observation {
     #[inline]
     pub fn of(element: &[u8]) -> Self {
         let hash = murmur::murmur64a(element, HASH_SEED);
-        // The bit above the rest of the hash ends a run of zeros that covers all of it.
+        // The added bit limits the count of trailing zeros to 50, if the rest of the hash is zero.
         let rest = (hash >> REGISTER_BITS) | 1 << RANK_BITS;
         Observation { register: hash as usize % REGISTERS, rank: rest.trailing_zeros() as u8 + 1 }
     }
@@ -297,7 +297,7 @@ impl<'a> HllMut<'a> {
         Ok(dense::raise(&mut self.bytes[HEADER_LEN_BYTES..], observation))
     }
 
-    /// Makes a sparse HyperLogLog dense. Returns true if it was sparse. The cached count stays.
+    /// Makes a sparse HyperLogLog dense. Returns true if it was sparse. The cached count is kept.
     /// O(registers).
     pub fn make_dense(&mut self) -> Result<bool, Corrupted> {
         if self.encoding == Encoding::Dense {
@@ -332,14 +332,15 @@ impl<'a> HllMut<'a> {
     }
 }
 
-/// The most elements for which the self-test compares estimates. It compares at each power of ten.
+/// The highest number of elements at which the self-test compares estimates. It compares at each
+/// power of ten.
 const SELF_TEST_ELEMENTS_MAX: u64 = 100_000;
-/// The most standard errors by which an estimate of the self-test may be off.
+/// The greatest allowed difference of an estimate in the self-test, in standard errors.
 const SELF_TEST_ERRORS_MAX: f64 = 6.0;
 
-/// Makes the checks of PFSELFTEST: neighbouring registers keep their values, and the estimates of
-/// sparse and dense HyperLogLogs agree and are close to the truth. `draw` returns random numbers.
-/// Takes milliseconds.
+/// Performs the checks of PFSELFTEST. Neighbouring registers must keep their values; the estimates
+/// of sparse and dense HyperLogLogs must agree and be close to the true count. `draw` returns
+/// random numbers. Takes milliseconds.
 ///
 /// # Errors
 /// A description of the failed check.
@@ -386,7 +387,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Creates a HyperLogLog of the numbers `from..to` as text, with Redis' default limit.
+    /// Creates a HyperLogLog of the decimal texts of the numbers `from..to`.
     fn of_numbers(from: u64, to: u64, sparse_len_bytes_max: usize) -> Vec<u8> {
         let mut bytes = empty();
         for number in from..to {
@@ -524,7 +525,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checks adding against the naive twin, a byte per register, in both encodings.
+        /// Checks adding against the naive twin (one byte per register), in both encodings.
         #[test]
         fn adding_raises_one_register(
             steps in prop::collection::vec((0..40_usize, 0..4_usize, 1..40_u8), 0..200),

@@ -23,8 +23,8 @@ use crossbeam_utils::CachePadded;
 use stdx::sync::AtomicBool;
 use stdx::sync::Ordering::{Acquire, SeqCst};
 
-/// A list to which many threads append and from which one thread, the owner, takes. `C` holds the
-/// items.
+/// A list to which many threads append and from which one thread, the owner, takes. `C` is the
+/// collection of items.
 pub struct Inbox<C> {
     items: Lock<C>,
     is_filled: CachePadded<AtomicBool>,
@@ -43,14 +43,14 @@ impl<C: Default> Inbox<C> {
     pub fn leave(&self, put: impl FnOnce(&mut C)) -> bool {
         put(&mut self.items.lock());
         // SeqCst: its release pairs with the owner's swap. It also orders the flag before the
-        // sender's check whether the owner sleeps.
+        // sender's check of the state "the owner sleeps".
         !self.is_filled.swap(true, SeqCst)
     }
 
     /// Takes all items. Returns `None` if no sender has raised the flag since the last call. Only
     /// the owner may call it.
     pub fn take(&self) -> Option<C> {
-        // The plain load comes first: while nothing arrives, the cache line stays shared.
+        // The plain load comes first: while nothing arrives, it leaves the cache line shared.
         if !self.is_filled.load(Acquire) || !self.is_filled.swap(false, SeqCst) {
             return None;
         }

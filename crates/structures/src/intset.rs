@@ -4,8 +4,8 @@
 //!   width of an integer (2, 4 or 8) u32 LE | integers u32 LE | integer LE … in ascending order
 //! ```
 //! The width is the widest that any member has ever needed. Inserting a wider integer rewrites the
-//! block. Finding is a binary search, O(log n). Inserting and removing move the bytes after the
-//! member, O(n). The bytes in memory *are* the format, so writing one to a dump is a copy.
+//! block. A look-up is a binary search, O(log n). Inserting and removing move the bytes after the
+//! member, O(n). The bytes in memory *are* the format, so writing an intset to a dump is a copy.
 //!
 //! Invariant: the block is exactly as long as the header says and strictly ascending;
 //! [`Intset::from_bytes`] rejects all other bytes.
@@ -19,7 +19,7 @@ use crate::size_class::size_class;
 use std::cmp::Ordering;
 
 const HEADER_LEN_BYTES: usize = 8;
-/// The length in bytes that no insertion exceeds.
+/// The greatest length of the block in bytes. An insertion beyond it fails.
 const LEN_BYTES_MAX: usize = 1 << 30;
 
 /// The width of all integers of an intset: 2, 4 or 8 bytes.
@@ -57,7 +57,7 @@ impl Width {
         }
     }
 
-    /// Writes `value` over the whole of `to`.
+    /// Writes `value` to `to`, whose length is that of this width.
     #[inline]
     fn write(self, value: i64, to: &mut [u8]) {
         to.copy_from_slice(&value.to_le_bytes()[..self.bytes()]);
@@ -145,19 +145,19 @@ impl Intset {
         self.bytes.len() == HEADER_LEN_BYTES
     }
 
-    /// Returns the member at `index` in ascending order. With a random index this is a random
-    /// member. O(1).
+    /// Returns the member at `index` in ascending order; `None` beyond the last. A random index
+    /// gives a random member. O(1).
     #[inline]
     pub fn get(&self, index: usize) -> Option<i64> {
         (index < self.len()).then(|| self.at(self.width(), index))
     }
 
-    /// Returns the smallest member. O(1).
+    /// Returns the smallest member; `None` if the set is empty. O(1).
     pub fn min(&self) -> Option<i64> {
         self.get(0)
     }
 
-    /// Returns the greatest member. O(1).
+    /// Returns the greatest member; `None` if the set is empty. O(1).
     pub fn max(&self) -> Option<i64> {
         self.get(self.len().checked_sub(1)?)
     }
@@ -190,16 +190,16 @@ impl Intset {
         Err(low)
     }
 
-    /// Returns the members in ascending order, from either end.
+    /// Returns a double-ended iterator over the members in ascending order.
     pub fn iter(&self) -> Iter<'_> {
         let width = self.width();
         Iter { width, chunks: self.bytes[HEADER_LEN_BYTES..].chunks_exact(width.bytes()) }
     }
 
-    /// Adds `value`. Returns false if it was a member. O(n), one reallocation.
+    /// Adds `value`. Returns false if it was already a member. O(n), one reallocation.
     ///
     /// # Errors
-    /// [`PackFull`] beyond 1 GiB.
+    /// [`PackFull`] if the block would exceed 1 GiB.
     pub fn insert(&mut self, value: i64) -> Result<bool, PackFull> {
         let width = self.width();
         if Width::of(value) > width {
@@ -229,7 +229,7 @@ impl Intset {
         true
     }
 
-    /// Removes and returns the member at `index` in ascending order. O(n).
+    /// Removes and returns the member at `index` in ascending order; `None` beyond the last. O(n).
     pub fn remove_at(&mut self, index: usize) -> Option<i64> {
         let value = self.get(index)?;
         let width = self.width().bytes();
@@ -242,8 +242,8 @@ impl Intset {
         Some(value)
     }
 
-    /// Rewrites the set with the width that `value` needs. `value` is wider than all members, so it
-    /// comes before or after all of them.
+    /// Rewrites the set with the width that `value` needs, and adds `value`. Since `value` is wider
+    /// than all members, it comes before or after all of them.
     fn widen_with(&mut self, value: i64) -> Result<(), PackFull> {
         let (old, new) = (self.width(), Width::of(value));
         let len = self.len();
@@ -290,7 +290,7 @@ impl Intset {
     }
 }
 
-/// Returns `len_bytes + added` if that is within the limit.
+/// Returns `len_bytes + added`, or an error if the sum exceeds [`LEN_BYTES_MAX`].
 fn grown(len_bytes: usize, added: usize) -> Result<usize, PackFull> {
     Some(len_bytes + added).filter(|&len| len <= LEN_BYTES_MAX).ok_or(PackFull)
 }
@@ -304,7 +304,7 @@ impl<'a> IntoIterator for &'a Intset {
     }
 }
 
-/// The members of an intset in ascending order, from either end.
+/// A double-ended iterator over the members of an intset in ascending order.
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     width: Width,

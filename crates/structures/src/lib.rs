@@ -1,4 +1,4 @@
-//! Data structures with memory layouts of our own: the table of keys, its entries, the compact
+//! Data structures with memory layouts of our own: the table of keys and its entries, compact
 //! encodings, the ranked tree, the shard lock and the counting allocator.
 //!
 //! Unsafe code is allowed only here, in `net`'s system layer and in `script`'s interface to Lua:

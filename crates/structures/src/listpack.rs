@@ -3,8 +3,8 @@
 //! ```text
 //!   total bytes u32 LE | elements u16 LE | element … element | FF
 //! ```
-//! An element ([`element`]) can be walked over in both directions. The bytes in memory *are* the
-//! format, so writing one to a dump is a copy. The element count is exact up to 65,534. A count of
+//! Elements (see [`element`]) can be read in both directions. The bytes in memory *are* the format,
+//! so writing a listpack to a dump is a copy. The element count is exact up to 65,534. A count of
 //! 65,535 means that the elements must be counted.
 //!
 //! The block is always exactly as long as its content. An edit is one reallocation, which the
@@ -30,11 +30,11 @@ use element::{Element, Encoded, Needle, parse_canonical_int};
 pub const HEADER_LEN_BYTES: usize = 6;
 /// The bytes of a listpack besides its elements: header and terminator.
 pub const OVERHEAD_LEN_BYTES: usize = HEADER_LEN_BYTES + 1;
-/// The length in bytes that no edit exceeds.
+/// The greatest length of the block in bytes. An edit beyond it fails.
 pub const LEN_BYTES_MAX: usize = 1 << 30;
 
 const TERMINATOR: u8 = 0xFF;
-/// The count in the header that means "count the elements".
+/// The count in the header for 65,535 and more elements: they must be counted.
 const COUNT_UNKNOWN: u16 = u16::MAX;
 
 /// The place of an element in a listpack, or the end. Valid until the listpack is edited before
@@ -165,9 +165,10 @@ impl Listpack {
         self.bytes.len() == OVERHEAD_LEN_BYTES
     }
 
-    /// Returns true if an edit that adds `text_len_bytes` of strings is sure to succeed. O(1).
+    /// Returns true if an edit that adds strings of `text_len_bytes` in total is sure to succeed.
+    /// Valid for up to 100 strings. O(1).
     pub fn fits(&self, text_len_bytes: usize) -> bool {
-        // No head and back length together take more than 10 bytes; the caller adds few elements.
+        // The head and back length of an element take at most 10 bytes together.
         self.bytes.len().saturating_add(text_len_bytes).saturating_add(1024) <= LEN_BYTES_MAX
     }
 
@@ -189,7 +190,7 @@ impl Listpack {
         (!self.is_empty()).then_some(Cursor(0))
     }
 
-    /// Returns the last element's place. O(1).
+    /// Returns the last element's place; `None` if the listpack is empty. O(1).
     #[inline]
     pub fn last(&self) -> Option<Cursor> {
         element::last_start(self.run()).map(Cursor::new)
@@ -201,7 +202,7 @@ impl Listpack {
         Cursor::new(self.run().len())
     }
 
-    /// Returns the place of the element after the one at `cursor`. O(1).
+    /// Returns the place of the element after the one at `cursor`; `None` if there is none. O(1).
     #[inline]
     pub fn next(&self, cursor: Cursor) -> Option<Cursor> {
         let run = self.run();
@@ -210,13 +211,15 @@ impl Listpack {
         (at < run.len()).then(|| Cursor::new(at))
     }
 
-    /// Returns the place of the element before `cursor`, which may be the end. O(1).
+    /// Returns the place of the element before `cursor`, which may be the end. `None` at the start.
+    /// O(1).
     #[inline]
     pub fn prev(&self, cursor: Cursor) -> Option<Cursor> {
         element::last_start(self.run().get(..cursor.at())?).map(Cursor::new)
     }
 
-    /// Returns the place of the element at `index`, walking from the nearer end. O(distance).
+    /// Returns the place of the element at `index`; `None` beyond the last. Starts at the nearer
+    /// end: O(distance).
     pub fn seek(&self, index: usize) -> Option<Cursor> {
         let count = self.len();
         (index < count).then(|| Cursor::new(element::seek(self.run(), count, index)))
@@ -229,45 +232,48 @@ impl Listpack {
         Some(element)
     }
 
-    /// Returns the element at `cursor` and the place after it, which may be the end. O(1).
+    /// Returns the element at `cursor` and the place after it, which may be the end. `None` at the
+    /// end. O(1).
     #[inline]
     pub fn get_and_next(&self, cursor: Cursor) -> Option<(Element<'_>, Cursor)> {
         let (element, len) = element::decode(self.run().get(cursor.at()..)?)?;
         Some((element, Cursor::new(cursor.at() + len)))
     }
 
-    /// Returns the element at `index`, walking from the nearer end. O(distance).
+    /// Returns the element at `index`; `None` beyond the last. Starts at the nearer end:
+    /// O(distance).
     pub fn at_index(&self, index: usize) -> Option<Element<'_>> {
         self.get(self.seek(index)?)
     }
 
-    /// Returns all elements, from either end.
+    /// Returns a double-ended iterator over all elements.
     #[inline]
     pub fn iter(&self) -> Iter<'_> {
         Iter { run: self.run() }
     }
 
-    /// Returns the elements from `cursor` on, from either end.
+    /// Returns a double-ended iterator over the element at `cursor` and those after it.
     #[inline]
     pub fn iter_from(&self, cursor: Cursor) -> Iter<'_> {
         Iter { run: self.run().get(cursor.at()..).unwrap_or_default() }
     }
 
-    /// Returns the elements before `cursor`, from either end. With `rev`, the walk goes back from
-    /// `cursor`.
+    /// Returns a double-ended iterator over the elements before `cursor`. With `rev`, it starts at
+    /// the element next to `cursor`.
     #[inline]
     pub fn iter_before(&self, cursor: Cursor) -> Iter<'_> {
         Iter { run: self.run().get(..cursor.at()).unwrap_or_default() }
     }
 
-    /// Returns the elements from `start` up to before `end`, from either end.
+    /// Returns a double-ended iterator over the elements from `start` up to, but not including,
+    /// `end`.
     #[inline]
     pub fn iter_between(&self, start: Cursor, end: Cursor) -> Iter<'_> {
         Iter { run: self.run().get(start.at()..end.at()).unwrap_or_default() }
     }
 
-    /// Finds the first element equal to `bytes`. Compares the element at `from`, then those after
-    /// it, and skips `skipped` elements after each comparison. With 1, only the fields of
+    /// Finds the first element equal to `bytes`. Compares the element at `from` and later ones, and
+    /// skips `skipped` elements after each comparison. With `skipped` 1, only the fields of
     /// field-value pairs are compared. O(n).
     pub fn find(&self, from: Cursor, bytes: &[u8], skipped: usize) -> Option<Cursor> {
         let run = self.run();
@@ -278,9 +284,9 @@ impl Listpack {
     }
 
     /// Returns true if no two of the compared elements have the same text. Compares the first
-    /// element, then those after it, and skips `skipped` elements after each: with 1, only the
-    /// fields of field-value pairs. For a listpack from outside. O(n log n) time and 24 bytes an
-    /// element.
+    /// element and later ones, and skips `skipped` elements after each. With `skipped` 1, only the
+    /// fields of field-value pairs are compared. Needed for a listpack from an untrusted source.
+    /// O(n log n) time and 24 bytes an element.
     pub fn are_distinct(&self, skipped: usize) -> bool {
         let mut texts: Vec<Result<i64, &[u8]>> = Vec::new();
         texts.extend(self.iter().step_by(skipped + 1).map(|element| match element {
@@ -297,7 +303,7 @@ impl Listpack {
     /// Appends an element. O(its bytes).
     ///
     /// # Errors
-    /// [`PackFull`] beyond 1 GiB, as in every method that inserts.
+    /// [`PackFull`] if the listpack would exceed 1 GiB, as in every method that inserts.
     #[inline]
     pub fn push_back<'e>(&mut self, element: impl Into<Element<'e>>) -> Result<(), PackFull> {
         self.insert(self.end(), element)
@@ -306,7 +312,7 @@ impl Listpack {
     /// Inserts an element before all others. O(bytes).
     ///
     /// # Errors
-    /// [`PackFull`] beyond 1 GiB.
+    /// [`PackFull`] if the listpack would exceed 1 GiB.
     pub fn push_front<'e>(&mut self, element: impl Into<Element<'e>>) -> Result<(), PackFull> {
         self.insert(Cursor(0), element)
     }
@@ -314,7 +320,7 @@ impl Listpack {
     /// Appends `elements` in order, in one reallocation. O(their bytes).
     ///
     /// # Errors
-    /// [`PackFull`] beyond 1 GiB; then none is appended.
+    /// [`PackFull`] if the listpack would exceed 1 GiB; then nothing is appended.
     pub fn extend_back(&mut self, elements: &[Element<'_>]) -> Result<(), PackFull> {
         self.insert_many(self.end(), elements)
     }
@@ -323,7 +329,7 @@ impl Listpack {
     /// O(bytes after it).
     ///
     /// # Errors
-    /// [`PackFull`] beyond 1 GiB.
+    /// [`PackFull`] if the listpack would exceed 1 GiB.
     pub fn insert<'e>(&mut self, cursor: Cursor, element: impl Into<Element<'e>>) -> Result<(), PackFull> {
         self.insert_one(cursor, element.into())
     }
@@ -340,7 +346,7 @@ impl Listpack {
     /// first of them. One reallocation, O(bytes after it).
     ///
     /// # Errors
-    /// [`PackFull`] beyond 1 GiB; then none is inserted.
+    /// [`PackFull`] if the listpack would exceed 1 GiB; then nothing is inserted.
     pub fn insert_many(&mut self, cursor: Cursor, elements: &[Element<'_>]) -> Result<(), PackFull> {
         self.insert_iter(cursor, elements.iter().copied())
     }
@@ -349,7 +355,7 @@ impl Listpack {
     /// times.
     ///
     /// # Errors
-    /// [`PackFull`] beyond 1 GiB; then none is inserted.
+    /// [`PackFull`] if the listpack would exceed 1 GiB; then nothing is inserted.
     pub fn insert_iter<'e>(
         &mut self,
         cursor: Cursor,
@@ -365,11 +371,11 @@ impl Listpack {
         Ok(())
     }
 
-    /// Replaces the element at `cursor`; at the end, appends. `cursor` is then the new element's
-    /// place. In place if the lengths are equal, else O(bytes after it).
+    /// Replaces the element at `cursor`; appends if `cursor` is the end. `cursor` is then the new
+    /// element's place. In place if the encoded lengths are equal, else O(bytes after it).
     ///
     /// # Errors
-    /// [`PackFull`] beyond 1 GiB.
+    /// [`PackFull`] if the listpack would exceed 1 GiB.
     pub fn replace<'e>(&mut self, cursor: Cursor, element: impl Into<Element<'e>>) -> Result<(), PackFull> {
         let element = element_fits(element.into())?;
         match element::decode(&self.run()[cursor.at()..]) {
@@ -384,8 +390,9 @@ impl Listpack {
         self.delete_many(cursor, 1);
     }
 
-    /// Removes up to `n` elements from `cursor` on. `cursor` is then the place of the next element,
-    /// or the end. Returns the number removed. O(n + bytes after them).
+    /// Removes up to `n` elements: the one at `cursor` and the next ones. `cursor` is then the
+    /// place of the element after them, or the end. Returns the number removed. O(n + bytes after
+    /// them).
     pub fn delete_many(&mut self, cursor: Cursor, n: usize) -> usize {
         let run = self.run();
         let (mut end, mut removed) = (cursor.at(), 0);
@@ -400,14 +407,14 @@ impl Listpack {
         removed
     }
 
-    /// Removes up to `n` elements from `index` on. Returns the number removed. O(n + bytes after
-    /// them).
+    /// Removes up to `n` elements: the one at `index` and the next ones. Returns the number
+    /// removed. O(n + bytes after them).
     pub fn delete_range(&mut self, index: usize, n: usize) -> usize {
         self.seek(index).map_or(0, |cursor| self.delete_many(cursor, n))
     }
 
-    /// Removes elements equal to `bytes`, except the first `passed` of them, and at most
-    /// `removed_max`. Returns the number removed. One pass, O(bytes).
+    /// Removes at most `removed_max` of the elements equal to `bytes`, but keeps the first `passed`
+    /// of them. Returns the number removed. One pass, O(bytes).
     pub fn delete_matches(&mut self, bytes: &[u8], passed: usize, removed_max: usize) -> usize {
         let end = self.bytes.len() - 1;
         let run = &mut self.bytes[HEADER_LEN_BYTES..end];
@@ -418,11 +425,12 @@ impl Listpack {
         removed
     }
 
-    /// Replaces the `removed` bytes at offset `at` of the elements by the elements `inserted`: one
-    /// move, one reallocation. Updates the length in the header; the caller updates the count.
+    /// Replaces `removed` bytes at offset `at` of the elements by the elements `inserted`. One move
+    /// of the bytes after them, one reallocation. Updates the length in the header; the caller
+    /// updates the count.
     ///
     /// # Errors
-    /// [`PackFull`] beyond 1 GiB; then nothing has changed.
+    /// [`PackFull`] if the listpack would exceed 1 GiB; then nothing has changed.
     fn splice<'e>(
         &mut self,
         at: usize,
@@ -495,15 +503,15 @@ impl<'a> IntoIterator for &'a Listpack {
     }
 }
 
-/// The elements of a listpack, from either end.
+/// A double-ended iterator over the elements of a listpack.
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     run: &'a [u8],
 }
 
 impl<'a> Iter<'a> {
-    /// Calls `visit` with the next `count` elements, or with all if there are fewer. Long ranges
-    /// are read with it: it costs less than `next` (docs/performance.md). O(count).
+    /// Calls `visit` with the next `count` elements, or with all if there are fewer. For long
+    /// ranges it is faster than `next` (docs/performance.md). O(count).
     #[inline]
     pub fn visit(self, count: usize, mut visit: impl FnMut(Element<'a>)) {
         element::visit(self.run, count, &mut visit);
@@ -537,7 +545,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns the texts of all elements, as users see them.
+    /// Returns the texts of all elements.
     fn texts(listpack: &Listpack) -> Vec<Vec<u8>> {
         listpack.iter().map(text).collect()
     }
@@ -671,7 +679,7 @@ mod tests {
         ]
     }
 
-    /// Does `op` to the listpack and to its twin; indices are taken modulo the length.
+    /// Applies `op` to the listpack and to its twin. Indices are taken modulo the length.
     fn apply(op: Op, listpack: &mut Listpack, twin: &mut Vec<Vec<u8>>) -> Result<(), PackFull> {
         let place = |at: usize, twin: &Vec<Vec<u8>>| at % (twin.len() + 1);
         let cursor = |at: usize, listpack: &Listpack| listpack.seek(at).unwrap_or(listpack.end());

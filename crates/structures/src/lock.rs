@@ -71,7 +71,7 @@ enum WaitPolicy {
     UntilBusy,
 }
 
-/// A value with exclusive access by one thread at a time. See the module for cost, fairness and
+/// A value that one thread at a time can access. See the module's comment for cost, fairness and
 /// orderings.
 pub struct Lock<T> {
     state: FutexWord,
@@ -146,14 +146,15 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Takes the lock if it is free; never waits.
+    /// Takes the lock if it is free. Returns `None` otherwise; never waits.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         // Acquire: pairs with the Release swap in `Guard::drop`.
         self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok().then(|| self.guard())
     }
 
-    /// Borrows the value without locking: holding the lock mutably proves that there is no guard.
+    /// Borrows the value without locking: the mutable borrow of the lock proves that no guard
+    /// exists.
     #[cfg(not(loom))]
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
@@ -165,14 +166,15 @@ impl<T> Lock<T> {
         self.value.into_inner()
     }
 
-    /// Returns true if some thread held the lock a moment ago. For assertions and statistics only.
+    /// Returns true if some thread held the lock when its state was read. For assertions and
+    /// statistics only.
     #[inline]
     pub fn is_locked(&self) -> bool {
         self.state.load(Relaxed) != FREE
     }
 
     /// Returns true if a thread may be sleeping until the lock is free. Returns false for a lock
-    /// that is marked busy. A hint, for the lock's holder.
+    /// that is marked busy. Only a hint, for the thread that holds the lock.
     #[inline]
     pub fn is_awaited(&self) -> bool {
         self.state.load(Relaxed) == WAITED
@@ -255,14 +257,15 @@ impl<T> Drop for Guard<'_, T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// Marks this guard as held for long: see [`Lock::mark_busy`].
+    /// Marks the guard's lock as held for long, see [`Lock::mark_busy`].
     pub fn mark_busy(guard: &Self) {
         guard.lock.mark_busy();
     }
 }
 
 impl<T> Lock<T> {
-    /// Wakes one waiter. Out of line, so that the common unlock stays a swap and a branch.
+    /// Wakes one thread that sleeps until the lock is free. Out of line, so that the common unlock
+    /// stays a swap and a branch.
     #[cold]
     fn wake_one(&self) {
         self.state.wake_one();

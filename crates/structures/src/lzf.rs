@@ -6,12 +6,13 @@
 //!   lllddddd d                  l + 2 bytes from d + 1 bytes back, for l from 1 to 6
 //!   111ddddd l d                l + 9 bytes from d + 1 bytes back
 //! ```
-//! Three bytes stand for 264 at most, so a claimed length can be checked before memory is allocated
-//! for it. Compressing looks up each three bytes in a table that maps their hash to its last
-//! position: O(bytes). The table's size depends on the string, and its memory is reused for the
-//! next string. Most strings are short, and existing libraries clear 256 KiB for each.
+//! Three compressed bytes expand to at most 264. A claimed length can therefore be checked before
+//! memory is allocated for it. The compressor looks up each three bytes in a table that maps their
+//! hash to its last position: O(bytes). The table's size depends on the string, and its memory is
+//! reused for the next string. Most strings are short, and existing libraries clear 256 KiB for
+//! each.
 
-/// The most bytes that a compressed byte stands for.
+/// The greatest number of bytes to which one compressed byte can expand.
 const EXPANSION_MAX: u64 = 88;
 /// The most literal bytes after one control byte.
 const LITERALS_MAX: usize = 32;
@@ -21,19 +22,20 @@ const MATCH_LEN_MAX: usize = 264;
 const MATCH_LEN_MIN: usize = 3;
 /// The greatest distance in bytes between a repetition and the bytes that it repeats.
 const DISTANCE_MAX: usize = 8192;
-/// The least and the greatest size of the compressor's hash table, as base-2 logarithms of its
+/// The smallest and the greatest size of the compressor's hash table, as base-2 logarithms of its
 /// number of slots.
 const TABLE_BITS: std::ops::RangeInclusive<u32> = 6..=14;
 
-/// Decompresses to `len` bytes. Returns `None` if `compressed` stands for more or fewer bytes, or
-/// is invalid. O(len).
+/// Decompresses to exactly `len` bytes. Returns `None` if `compressed` has more or fewer bytes
+/// decompressed, or is invalid. O(len).
 pub fn decompress(compressed: &[u8], len: u64) -> Option<Vec<u8>> {
     let (len, mut out) = (usize::try_from(len).ok()?, Vec::new());
     decompress_into(compressed, len, &mut out).then_some(out)
 }
 
-/// Decompresses `compressed` to `len` bytes in `out`. Returns false if it stands for more or fewer
-/// bytes, or is invalid. Allocates no memory for a length that is only claimed. O(len).
+/// Decompresses `compressed` to exactly `len` bytes in `out`. Returns false if it has more or fewer
+/// bytes decompressed, or is invalid. Allocates nothing if `compressed` is too short for `len`.
+/// O(len).
 pub fn decompress_into(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
     out.clear();
     if len as u64 > EXPANSION_MAX * compressed.len() as u64 {
@@ -83,11 +85,11 @@ fn expand(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// A compressor of strings, used for one after the other. It takes at most 64 KiB plus the longest
-/// compressed string.
+/// A compressor that reuses its memory for one string after the other. It takes at most 64 KiB plus
+/// the length of the longest compressed string.
 #[derive(Debug, Default)]
 pub struct Compressor {
-    /// By hash of three bytes: their last position in the string plus one; 0 for none.
+    /// The last position of each hash of three bytes, plus one; 0 if the hash has not occurred.
     seen: Vec<u32>,
     out: Vec<u8>,
 }
@@ -98,7 +100,7 @@ impl Compressor {
         Self::default()
     }
 
-    /// Returns the bytes of the tables and buffers. O(1).
+    /// Returns the capacity of the table and the output buffer in bytes. O(1).
     pub fn memory_usage(&self) -> usize {
         self.seen.capacity() * size_of::<u32>() + self.out.capacity()
     }
@@ -153,8 +155,8 @@ impl Compressor {
     }
 }
 
-/// Returns the number of bytes at `at` that repeat the bytes at `before`, or `None` if they are not
-/// worth encoding as a repetition.
+/// Returns the number of bytes at `at` that repeat the bytes at `before`. Returns `None` if they
+/// are too few or too distant for a back reference.
 fn match_len(bytes: &[u8], before: usize, at: usize) -> Option<usize> {
     if at - before > DISTANCE_MAX {
         return None;

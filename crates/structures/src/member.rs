@@ -19,7 +19,7 @@ use crate::table::{Borrowed, Thin};
 /// The length byte that means that the length follows in eight bytes.
 const LEN_LONG: u8 = u8::MAX;
 
-/// The offset and the length of the member's bytes in a block.
+/// The position of the member's bytes in a block: offset and length.
 #[derive(Clone, Copy)]
 struct Shape {
     at: usize,
@@ -75,7 +75,7 @@ impl<P: Copy> Member<P> {
     /// `block` was written by [`Member::new`] of the same `P` and not freed.
     #[inline]
     unsafe fn shape(block: Block) -> Shape {
-        // SAFETY: every member has its length byte behind the payload.
+        // SAFETY: every member has its length byte after the payload.
         let short = unsafe { block.read::<u8>(size_of::<P>()) };
         if short < LEN_LONG {
             return Shape::of::<P>(short.into());

@@ -1,9 +1,9 @@
-//! The errors of untrusted listpack and intset bytes, and the error of a listpack or intset at its
-//! limit.
+//! The errors of listpacks and intsets: of untrusted bytes that are not valid, and of an edit
+//! beyond the length limit.
 
 use std::fmt;
 
-/// The first fault of bytes that are not the structure they claim to be, and its place.
+/// The first fault in bytes that are not a valid listpack or intset, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackError {
     /// The offset of the fault in the bytes.

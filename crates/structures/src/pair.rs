@@ -95,8 +95,8 @@ impl Pair {
         pair
     }
 
-    /// Writes the header of a shape for which the block has room. Private: every read relies on the
-    /// lengths in the header, so the caller must write the bytes at once.
+    /// Writes the header of a shape for which the block has room. Every read relies on the lengths
+    /// in the header, so the caller must write the field and value at once.
     #[inline]
     fn write_header(&self, shape: Shape) {
         let meta = if shape.is_long() { LONG } else { 0 } | if shape.has_deadline { DEADLINE } else { 0 };
@@ -141,7 +141,7 @@ impl Pair {
     #[inline]
     unsafe fn field_for<'a>(&self) -> &'a [u8] {
         let shape = self.shape();
-        // SAFETY: the shape has the field there; the caller keeps it as it is.
+        // SAFETY: the shape has the field there; the caller keeps it unchanged.
         unsafe { self.block.bytes(shape.field_at(), shape.field_len) }
     }
 
@@ -152,25 +152,25 @@ impl Pair {
     #[inline]
     unsafe fn value_for<'a>(&self) -> &'a [u8] {
         let shape = self.shape();
-        // SAFETY: the shape has the value there; the caller keeps it as it is.
+        // SAFETY: the shape has the value there; the caller keeps it unchanged.
         unsafe { self.block.bytes(shape.value_at(), shape.value_len) }
     }
 
     /// Borrows the field. O(1).
     #[inline]
     pub fn field(&self) -> &[u8] {
-        // SAFETY: the borrow of `self` keeps the pair as it is.
+        // SAFETY: the borrow of `self` keeps the pair unchanged.
         unsafe { self.field_for() }
     }
 
     /// Borrows the value. O(1).
     #[inline]
     pub fn value(&self) -> &[u8] {
-        // SAFETY: the borrow of `self` keeps the pair as it is.
+        // SAFETY: the borrow of `self` keeps the pair unchanged.
         unsafe { self.value_for() }
     }
 
-    /// Returns the deadline of the field, in Unix milliseconds. O(1).
+    /// Returns the deadline of the field, in Unix milliseconds; `None` if it has none. O(1).
     #[inline]
     pub fn deadline_ms(&self) -> Option<i64> {
         let shape = self.shape();
@@ -270,8 +270,8 @@ unsafe impl Thin for Pair {
     }
 }
 
-// A big hash has a table of pairs in its block. A shard has a table of keys, of the same size, in
-// one cache line with its lock.
+// Each big hash contains a table of pairs. A shard's table of keys has the same size and shares a
+// cache line with the shard's lock.
 const _: () = assert!(size_of::<Table<Pair>>() <= 48);
 
 impl crate::walk_state::MemorySize for Pair {

@@ -1,13 +1,13 @@
-//! Quicklist: a long list of strings and integers, kept as a row of packed nodes.
+//! Quicklist: a long list of strings and integers, stored as a sequence of packed nodes.
 //!
 //! ```text
 //!   nodes (a ring of 32-byte handles):   [head][…][…][tail]
 //!   each: a buffer with a run of listpack elements inside, slack before and behind ([`node`])
 //! ```
 //! Pushing and popping at either end is O(1) amortised and moves no other element. The handles are
-//! in one ring and not linked. Finding an index adds up the counts of at most half of them in
-//! memory order, then walks half a node. Inserting or removing a node in the middle moves handles:
-//! 32 bytes for 8 KiB of list, so microseconds for tens of millions of elements.
+//! in one ring and not linked. Finding an index adds up the counts of at most half of the handles,
+//! in memory order, then reads half a node. Inserting or removing a node in the middle moves
+//! handles: 32 bytes for 8 KiB of list. That takes microseconds for tens of millions of elements.
 //!
 //! A node holds as many elements as `list-max-listpack-size` allows. A string above a node's size
 //! is a *plain* node of its own. The place of an edit, and the splits and joins of nodes, are those
@@ -15,9 +15,10 @@
 //! encoding. A replacement may therefore take a node beyond its limit, here up to
 //! [`REPLACED_LEN_BYTES_MAX`].
 //!
-//! Only the nodes at the ends have notable slack, and in a short list it grows with the list. A
-//! node that is no longer at an end is cut to the allocator's size class. Interior memory is
-//! therefore the elements (text + 2 bytes for short strings) plus 32 bytes a node.
+//! *Slack* is the unused memory of a node's buffer. Only the nodes at the ends have notable slack,
+//! and in a short list it grows with the list. The buffer of a node that is no longer at an end is
+//! cut to the allocator's size class. Interior memory is therefore the elements (text + 2 bytes for
+//! short strings) plus 32 bytes a node.
 //!
 //! With a compress depth of n, the nodes further than n from either end are *compressed* by LZF, as
 //! in Redis ([`settle`]). Reading decompresses a copy of such a node ([`read`]); an edit
@@ -80,7 +81,7 @@ impl<'a> NodeView<'a> {
 /// The greatest distance, in nodes, between an edited node and a node that the edit joins.
 const EDITED_NODES: usize = 4;
 
-/// The most nodes for which a list's memory is summed rather than estimated.
+/// The number of nodes up to which a list's memory is summed. Beyond it, the memory is estimated.
 const MEASURED_NODES_MAX: usize = 1024;
 
 /// A long list of strings and integers. See the module's documentation.
@@ -132,18 +133,18 @@ impl Quicklist {
         self.limit
     }
 
-    /// Returns the value of `list-max-listpack-size` of the nodes' limit. O(1).
+    /// Returns the limit of the nodes as a value of `list-max-listpack-size`. O(1).
     pub fn node_limit_option(&self) -> i64 {
         self.limit.to_option()
     }
 
-    /// Returns the sum of the lengths that the listpacks and big strings would have without
-    /// compression. O(nodes).
+    /// Returns the bytes that the nodes' listpacks and big strings would have without compression.
+    /// O(nodes).
     pub fn uncompressed_len_bytes(&self) -> usize {
         self.nodes.iter().map(Node::uncompressed_len_bytes).sum()
     }
 
-    /// Converts the list to an iterator that frees one node a step.
+    /// Converts the list to an iterator that frees one node in each step.
     pub fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         self.nodes.into_nodes().into_iter().map(drop)
     }
@@ -187,18 +188,21 @@ impl Quicklist {
         self.len += count;
     }
 
-    /// Appends a string that a dump stores as a node of its own, without copying. O(1).
+    /// Appends a string that a dump stores as a node of its own. A string above a node's size is
+    /// not copied. O(1), or O(bytes) if copied.
     pub fn push_plain(&mut self, bytes: Box<[u8]>) {
         if self.limit.is_big(Element::Bytes(&bytes)) {
             self.add_node(End::Back, Node::plain(bytes));
             self.len += 1;
         } else {
-            // The string was written under another limit: here it is an ordinary element.
+            // The string was written under another limit. Under this limit it is an ordinary
+            // element.
             self.push_back(&*bytes);
         }
     }
 
-    /// Calls `with` with the first element, then removes it. O(1) amortised.
+    /// Calls `with` with the first element, then removes it. Returns the result of `with`; `None`
+    /// if the list is empty. O(1) amortised.
     #[inline]
     pub fn pop_front_with<R>(&mut self, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let node = self.nodes.front_mut()?;
@@ -215,7 +219,8 @@ impl Quicklist {
         Some(result)
     }
 
-    /// Calls `with` with the last element, then removes it. O(1) amortised.
+    /// Calls `with` with the last element, then removes it. Returns the result of `with`; `None` if
+    /// the list is empty. O(1) amortised.
     #[inline]
     pub fn pop_back_with<R>(&mut self, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let node = self.nodes.back_mut()?;
@@ -255,8 +260,8 @@ impl Quicklist {
     }
 
     /// Adds a node at `end` for one element. Its buffer has an eighth of a full node's size for
-    /// each node that the list has, so that a short list is not mostly slack. The buffer is no
-    /// larger than the allowed number of such elements needs.
+    /// each node of the list, up to eight, so that a short list is not mostly slack. The buffer is
+    /// no larger than the allowed number of such elements needs.
     #[cold]
     fn add_packed_node(&mut self, end: End, encoded: &Encoded<'_>) {
         let len = encoded.len_bytes();
@@ -266,7 +271,7 @@ impl Quicklist {
         self.add_node(end, Node::packed(encoded, end, capacity));
     }
 
-    /// Adds `node` at `end`. The node that was at this end gives its slack back.
+    /// Adds `node` at `end`. Frees the slack of the node that was at this end.
     fn add_node(&mut self, end: End, node: Node) {
         self.reserve_node();
         self.buffers_len_bytes += node.buffer_len_bytes();
@@ -289,8 +294,8 @@ impl Quicklist {
         }
     }
 
-    /// Grows a full ring by an eighth; the ring itself would double. Moving the handles costs
-    /// little, compared with the cost of filling their nodes.
+    /// Grows the ring of handles by an eighth if it is full, not by doubling. Moving the handles
+    /// costs little, compared with the cost of filling their nodes.
     fn reserve_node(&mut self) {
         if self.nodes.len() == self.nodes.capacity() {
             self.nodes.reserve_exact((self.nodes.len() / 8).max(4));
@@ -299,7 +304,8 @@ impl Quicklist {
 
     // Reading.
 
-    /// Returns the length of the listpack of all elements, if they are in one packed node. O(1).
+    /// Returns the length in bytes of the listpack of all elements, if they are in one packed node.
+    /// Else returns `None`. O(1).
     pub fn single_node_len_bytes(&self) -> Option<usize> {
         match self.nodes.front() {
             Some(node) if self.nodes.len() == 1 && node.as_plain().is_none() => {
@@ -309,7 +315,8 @@ impl Quicklist {
         }
     }
 
-    /// Returns the listpack of all elements, if they are in one packed node. O(bytes).
+    /// Returns the listpack of all elements, if they are in one packed node. Else returns `None`.
+    /// O(bytes).
     pub fn to_single_listpack(&self) -> Option<Listpack> {
         self.single_node_len_bytes()?;
         let node = self.nodes.front()?;
@@ -317,7 +324,7 @@ impl Quicklist {
     }
 
     /// Returns the index of the node that holds element `index`, and the element's index within the
-    /// node. O(nodes), from the nearer end.
+    /// node. Returns `None` beyond the last element. O(nodes), from the nearer end.
     fn locate(&self, index: usize) -> Option<(usize, usize)> {
         if index >= self.len {
             return None;
@@ -356,8 +363,8 @@ impl Quicklist {
         }
     }
 
-    /// Inserts an element after the one at `index`; appends if there is none. O(nodes + bytes of
-    /// one node).
+    /// Inserts an element after the one at `index`. Appends if `index` is the last or beyond it.
+    /// O(nodes + bytes of one node).
     pub fn insert_after<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) {
         match self.locate(index) {
             Some((at, inner)) if index + 1 < self.len => {
@@ -399,7 +406,8 @@ impl Quicklist {
             };
         }
         self.split(at, before_it);
-        // The part without the pivot gets the element, even if that part is long.
+        // The new element goes into the part that does not hold element `inner`, even if that part
+        // is long.
         match side {
             Side::Before => self.nodes.node_mut(at).insert_at_end(End::Back, &encoded, limit),
             Side::After => self.nodes.node_mut(at + 1).insert_at_end(End::Front, &encoded, limit),
@@ -407,8 +415,8 @@ impl Quicklist {
         self.join_around(beside_pivot(at, side));
     }
 
-    /// Replaces the element at `index`. Returns false if there is none. O(nodes + bytes of one
-    /// node).
+    /// Replaces the element at `index`. Returns false if there is no such element. O(nodes + bytes
+    /// of one node).
     pub fn replace<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) -> bool {
         let element = element.into();
         let Some((at, inner)) = self.locate(index) else { return false };
@@ -416,9 +424,9 @@ impl Quicklist {
         true
     }
 
-    /// Calls `edit`, which changes node `at`, may split it, and may join nodes around it.
-    /// Afterwards updates the sum of the buffers' lengths for these nodes, and their compression.
-    /// O(1) besides `edit` and compression.
+    /// Calls `edit`, which may change and split node `at` and join nodes around it. Then updates
+    /// the sum of the buffers' lengths for these nodes, and their compression. O(1) besides `edit`
+    /// and compression.
     fn edit_around(&mut self, at: usize, edit: impl FnOnce(&mut Self)) {
         let (low, high) = (at.saturating_sub(EDITED_NODES), (at + 1 + EDITED_NODES).min(self.nodes.len()));
         let behind = self.nodes.len() - high;

@@ -1,4 +1,4 @@
-//! A B+ tree of items ordered by (score, member) that also finds ranks: an item's rank, the item at
+//! A B+ tree of items ordered by (score, member). It also finds the rank of an item and the item at
 //! a rank.
 //!
 //! ```text
@@ -7,12 +7,12 @@
 //!    the score of the first item below it
 //!    that first item itself
 //! ```
-//! On the way down, an inner node decides by its stored scores. It reads an item's own memory only
-//! if scores are equal. In a leaf the items are pointers. A search halves the leaf, and prefetches
-//! the next candidates while it waits for the item that it compares. Ranks come from the counts:
-//! the rank of an item is the sum of the counts left of its path. The item at a rank is found by
-//! subtracting counts. A range is a pair of ranks. Every kind of range (by rank, score or member,
-//! from either end) is therefore two descents and a walk over leaves.
+//! A search chooses the child of an inner node by the stored scores. It reads an item's own memory
+//! only if scores are equal. In a leaf the items are pointers. A search halves the leaf, and
+//! prefetches the next candidates while it waits for the item that it compares. Ranks come from the
+//! counts: the rank of an item is the sum of the counts left of its path. The item at a rank is
+//! found by subtracting counts. A range is a pair of ranks. Every kind of range (by rank, score or
+//! member, from either end) is therefore two descents, and then reads one leaf after the other.
 //!
 //! Invariants: items are strictly ascending; all leaves have the same depth; a node's counts and
 //! first items are those of its children; no node but an empty tree's root is empty.
@@ -22,9 +22,9 @@
 //! some 80 %, ascending or descending order entirely. A node less than half full is joined with a
 //! neighbour, or takes entries from it.
 //!
-//! Complexity: O(log n) for all operations except walks. Memory: 512 bytes a leaf, 1,280 an inner
-//! node: 9 to 13 bytes per item. Items are `Copy`: the caller manages the ownership of the objects
-//! they point to.
+//! Complexity: O(log n) for all operations except the iteration of a range. Memory: 512 bytes a
+//! leaf, 1,280 an inner node: 9 to 13 bytes per item. Items are `Copy`: the caller manages the
+//! ownership of the objects they point to.
 //!
 //! Sources: Comer, "The Ubiquitous B-Tree" (1979); counted B-trees are folklore.
 
@@ -101,8 +101,8 @@ struct Leaf<I> {
     items: [I; LEAF_LEN_MAX],
 }
 
-/// An inner node. Its entries are spread over arrays by use: a search reads the scores, ranks read
-/// the counts.
+/// An inner node. Each part of its entries has an array of its own, because a search reads only the
+/// scores, and a search by rank only the counts.
 struct Inner<I> {
     len: usize,
     scores: [f64; INNER_LEN_MAX],
@@ -554,8 +554,8 @@ impl<I: Item> Node<I> {
         }
     }
 
-    /// Returns the bytes of this node and those below, estimated from [`MEASURED_CHILDREN`] of each
-    /// node's children.
+    /// Returns the bytes of this node and those below. Estimated from [`MEASURED_CHILDREN`]
+    /// children of each node.
     fn memory_usage(&self) -> usize {
         match self {
             Node::Leaf(_) => size_of::<Leaf<I>>(),
@@ -570,8 +570,8 @@ impl<I: Item> Node<I> {
     }
 }
 
-/// The number of a node's children from which the size of all is estimated. A tree of ten million
-/// items has some five levels, so a few thousand nodes are read.
+/// The number of a node's children that are measured; the size of the others is extrapolated. A
+/// tree of ten million items has some five levels, so a few thousand nodes are read.
 const MEASURED_CHILDREN: usize = 8;
 
 /// An iterator that frees the nodes of a tree; each call of `next` frees one. See
@@ -635,12 +635,12 @@ impl<I: Item> RankTree<I> {
         }
     }
 
-    /// Removes the item with this score and member, if there is one. O(log n).
+    /// Removes and returns the item with this score and member; `None` if there is none. O(log n).
     pub fn remove(&mut self, score: f64, member: &[u8]) -> Option<I> {
         self.remove_target(Target::Member(score, member))
     }
 
-    /// Removes the item at `rank`, if there is one. O(log n).
+    /// Removes and returns the item at `rank`; `None` beyond the last. O(log n).
     pub fn remove_at(&mut self, rank: usize) -> Option<I> {
         if rank < self.len { self.remove_target(Target::Rank(rank)) } else { None }
     }
@@ -664,8 +664,9 @@ impl<I: Item> RankTree<I> {
         })
     }
 
-    /// Returns the items before and after the one with this score and member, if its leaf has both.
-    /// A new score between theirs does not change the item's place. O(log n).
+    /// Returns the items before and after the one with this score and member; `None` unless its
+    /// leaf has both. If the item gets a new score between theirs, its place does not change. O(log
+    /// n).
     pub fn neighbours(&self, score: f64, member: &[u8]) -> Option<(I, I)> {
         let mut node = &self.root;
         loop {
@@ -722,16 +723,16 @@ impl<I: Item> RankTree<I> {
         }
     }
 
-    /// Returns the items of a range of ranks, from either end. O(log n) to begin, then O(1) an
-    /// item.
+    /// Returns a double-ended iterator over the items of a range of ranks. O(log n) to begin, then
+    /// O(1) an item.
     pub fn range(&self, ranks: Range<usize>) -> Items<'_, I> {
         let end = ranks.end.min(self.len);
         Items { tree: self, ranks: ranks.start.min(end)..end, front: (&[], 0), back: (&[], 0) }
     }
 }
 
-/// An iterator over the items of a range of ranks, from either end. Each end stores its present
-/// leaf; the next leaf is found from the root.
+/// A double-ended iterator over the items of a range of ranks. Each end stores its present leaf;
+/// the next leaf is found from the root.
 pub struct Items<'a, I> {
     tree: &'a RankTree<I>,
     ranks: Range<usize>,
@@ -789,7 +790,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// A test item of eight bytes; it is ordered by its number's tens.
+    /// A test item of eight bytes. Its member is the number, its score a tenth of the number,
+    /// rounded down.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     struct Number([u8; 8]);
 

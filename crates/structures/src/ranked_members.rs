@@ -4,17 +4,18 @@
 //! ```text
 //!   Table<Member<f64>>  ──►  [score f64][len][bytes]  ◄──  RankTree of addresses
 //! ```
-//! A member is one allocation; the table holds it as its owner, the tree as a plain address.
-//! Finding a score is one table lookup; the tree does all operations on the order. Neither
-//! structure copies names or scores, except that inner nodes of the tree store the score of each
-//! child's first member.
+//! A member is one allocation. The table owns it, and the tree stores only its address. Finding a
+//! score is one table lookup; the tree does all operations on the order. Neither structure copies
+//! names or scores, except that inner nodes of the tree store the score of each child's first
+//! member.
 //!
 //! Invariant: table and tree hold the same members. An address leaves the tree before its member is
 //! freed or changes its place in the order. It enters the tree after the member has its final
 //! score. The addresses in the tree can therefore always be read. Only this file must uphold this.
 //!
-//! The caller computes the positions, as for [`Table`]. Memory: the members (a block of 32 bytes
-//! for a name of up to 23), 10 to 13 bytes each for the table, 9 to 13 for the tree.
+//! The caller computes the positions (hashes of names), as for [`Table`]. Memory: the members (a
+//! block of 32 bytes for a name of up to 23), 10 to 13 bytes each for the table, 9 to 13 for the
+//! tree.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -60,7 +61,7 @@ impl Item for Address {
     }
 }
 
-/// A member with its score, as passed to walks and searches.
+/// A member with its score, as passed to the closure of a search.
 #[derive(Clone, Copy)]
 pub struct Ranked<'a> {
     score: f64,
@@ -68,7 +69,7 @@ pub struct Ranked<'a> {
 }
 
 impl<'a> Ranked<'a> {
-    /// Returns the score. O(1), without reading the member's memory.
+    /// Returns the score, without reading the member's memory. O(1).
     #[inline]
     pub fn score(&self) -> f64 {
         self.score
@@ -110,8 +111,8 @@ impl RankedMembers {
         self.table.is_empty()
     }
 
-    /// Converts the set to an iterator that frees one node of the tree or one member a step. O(1).
-    /// The tree comes first, because its addresses point into the members.
+    /// Converts the set to an iterator that frees one node of the tree or one member in each step.
+    /// O(1). The tree comes first, because its addresses point into the members.
     pub fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         self.tree.into_freed().chain(self.table.into_table().into_drain().map(drop))
     }
@@ -122,7 +123,7 @@ impl RankedMembers {
         self.table.begin(walk_state);
     }
 
-    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
     /// O(1).
     pub fn ticket(&self) -> Option<u32> {
         self.table.ticket()
@@ -134,7 +135,7 @@ impl RankedMembers {
         self.table.walk_next(members_max, |member| visit(member.bytes(), member.payload()))
     }
 
-    /// Returns the bytes of members, table and tree, with averages for table and tree. O(1).
+    /// Returns the bytes of members, table and tree. Uses mean sizes for table and tree. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.members_len_bytes + self.table.len_bytes_mean() + self.len() * TREE_LEN_BYTES_MEAN
@@ -146,7 +147,7 @@ impl RankedMembers {
         self.members_len_bytes + self.table.memory_usage() + self.tree.memory_usage()
     }
 
-    /// Starts loading the table's bucket of `position` into the cache. O(1).
+    /// Starts loading the table's bucket for `position` (the hash of a name) into the cache. O(1).
     #[inline]
     pub fn prefetch_bucket(&self, position: u64) {
         self.table.prefetch_bucket(position);
@@ -185,7 +186,7 @@ impl RankedMembers {
                 && order((score, bytes), (behind.score(), behind.member())).is_lt()
         });
         if stays {
-            // The tree stores scores only for the first items of leaves, and this is not one of
+            // Inner nodes store scores only for the first items of leaves, and this is not one of
             // them.
             self.table.at_mut(place).set_payload(score);
             return;
@@ -222,8 +223,8 @@ impl RankedMembers {
         Some(self.take(place.expect("the table holds what the tree holds")))
     }
 
-    /// Removes the member at `place` from the table and returns it. It must have left the tree
-    /// already.
+    /// Removes the member at `place` from the table and returns it. The caller has removed it from
+    /// the tree before.
     fn take(&mut self, place: Place) -> Member<f64> {
         let member = self.table.remove(place);
         self.members_len_bytes -= member.block_len_bytes();
@@ -247,20 +248,21 @@ impl RankedMembers {
         self.tree.partition_point(|score, address| before(Ranked { score, address }))
     }
 
-    /// Returns the members and scores of a range of ranks, from either end. O(log n) to begin, O(1)
-    /// each.
+    /// Returns a double-ended iterator over the members and scores of a range of ranks. O(log n) to
+    /// begin, O(1) each.
     pub fn range(&self, ranks: Range<usize>) -> RankedRange<'_> {
         RankedRange { items: self.tree.range(ranks) }
     }
 
-    /// Draws a member uniformly, with random numbers from `draw`. Expected O(1).
+    /// Draws a member uniformly, with random numbers from `draw`; `None` if the set is empty.
+    /// Expected O(1).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(&[u8], f64)> {
         let member = self.table.at(self.table.random(draw)?);
         Some((member.bytes(), member.payload()))
     }
 
-    /// Visits the members of one bucket of the table with their scores, at `cursor`. Returns the
-    /// next cursor, 0 at the end: see [`Table::scan`]. O(bucket).
+    /// Visits the members, with their scores, of the table's bucket at `cursor`. Returns the next
+    /// cursor, 0 at the end: see [`Table::scan`]. O(bucket).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64)) -> u64 {
         self.table.scan(cursor, |member| visit(member.bytes(), member.payload()))
     }
@@ -278,7 +280,7 @@ impl Clone for RankedMembers {
     }
 }
 
-/// An iterator over the members and scores of a range of ranks, from either end.
+/// A double-ended iterator over the members and scores of a range of ranks.
 pub struct RankedRange<'a> {
     items: Items<'a, Address>,
 }
@@ -312,7 +314,7 @@ impl DoubleEndedIterator for RankedRange<'_> {
 
 impl ExactSizeIterator for RankedRange<'_> {}
 
-/// Compares members, for naive twins and for small sets: by score, then by name.
+/// Compares two members by score, then by name. For naive twins and for small sets.
 #[inline]
 pub fn order(a: (f64, &[u8]), b: (f64, &[u8])) -> Ordering {
     a.0.partial_cmp(&b.0).expect("a score is a number").then_with(|| a.1.cmp(b.1))

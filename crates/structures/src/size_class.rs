@@ -25,9 +25,9 @@ pub const fn size_class(len_bytes: usize) -> usize {
     len_bytes.next_multiple_of(step)
 }
 
-/// Returns the size class for a block of `len_bytes` that is about to grow further: that of four
-/// steps per doubling. A block that grows in many small steps is then moved every fifth to eighth
-/// of its length, and not at each step. O(1).
+/// Returns the size class for a block of `len_bytes` that will grow further. Above 128 bytes these
+/// classes have four steps per doubling. A block that grows in many small steps is then moved after
+/// each fifth to eighth of its length, and not at each step. O(1).
 #[inline]
 pub const fn growing_class(len_bytes: usize) -> usize {
     if len_bytes <= GROWN_EVENLY_MAX_BYTES {

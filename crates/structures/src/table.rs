@@ -74,10 +74,10 @@ pub struct Place {
     slot: Slot,
 }
 
-/// A hash table that owns elements of type `E`. See the module's essay.
+/// A hash table that owns elements of type `E`. See the module's comment.
 ///
 /// The caller computes positions: 64 well-mixed bits derived from the element's key, always the
-/// same for the same key. Thread: the holder of the lock around the table.
+/// same for the same key. Only the thread that holds the lock around the table uses it.
 pub struct Table<E: Thin> {
     directory: Box<[Segment]>,
     /// The base-2 logarithm of the number of directory places.
@@ -109,13 +109,15 @@ impl<E: Thin> Table<E> {
         Self::default()
     }
 
-    /// Creates empty table `number` of many that fill at the same pace. Their segments split at
-    /// different sizes, so that not all outgrow a block size at once and leave pages half empty.
+    /// Creates table number `number` of many that fill at the same pace. Their segments split at
+    /// different sizes. Otherwise all would outgrow a block size at once and leave memory pages
+    /// half empty.
     pub fn staggered(number: usize) -> Self {
         Self::splitting_at(SPLIT_COUNTS[number % SPLIT_COUNTS.len()])
     }
 
-    /// Moves all elements to a new table of the same kind. O(1).
+    /// Moves all elements to a new table of the same kind and returns it. This table is then empty.
+    /// O(1).
     pub fn take(&mut self) -> Self {
         let empty = Self::splitting_at(self.buckets_max);
         std::mem::replace(self, empty)
@@ -157,8 +159,8 @@ impl<E: Thin> Table<E> {
         self.due_counts.parts
     }
 
-    /// Returns a lower bound of all deadlines in the table, in milliseconds; `None` if there are
-    /// none. O(segments).
+    /// Returns a lower bound of all deadlines in the table, in milliseconds; `None` if no element
+    /// or part has one. O(segments).
     pub fn deadline_min_ms(&self) -> Option<i64> {
         let segments = self.first_places().map(|at| self.directory[at]);
         let min_s = segments.filter(|segment| segment.deadlines > 0).map(|segment| segment.deadline_min_s);
@@ -222,9 +224,9 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Returns the first element in the home bucket of `position` that has the same tag. The chance
-    /// that it is another element is one in thousands. For prefetching when the key is not at hand.
-    /// O(1).
+    /// Returns the first element in the home bucket of `position` that has the same tag; `None` if
+    /// there is none. The chance that it is another element is one in thousands. For prefetching
+    /// when the key is not at hand. O(1).
     #[inline]
     pub fn likely(&self, position: u64) -> Option<Borrowed<'_, E>> {
         let segment = self.directory.get(self.place_of(position))?;
@@ -241,20 +243,22 @@ impl<E: Thin> Table<E> {
         self.search(position, key).map(|(place, _)| place)
     }
 
-    /// Finds an element by position and key. Returns its place and what `look` returns. O(1).
+    /// Finds an element by position and key. Returns its place and the result of `look`; `None` if
+    /// it is absent. O(1).
     #[inline]
     pub fn find_and<R>(&self, position: u64, key: &[u8], look: impl FnOnce(&E) -> R) -> Option<(Place, R)> {
         self.search(position, key).map(|(place, word)| (place, look(&Borrowed::<E>::new(word))))
     }
 
-    /// Returns a handle of the element at `place`, to read, change or remove it. O(1).
+    /// Returns a handle to read, change or remove the element at `place`. O(1).
     #[inline]
     pub fn occupied(&mut self, place: Place) -> Occupied<'_, E> {
         let word = self.word(place);
         Occupied { table: self, place, word }
     }
 
-    /// Finds the element with this position and key. Returns its place and the word stored there.
+    /// Finds the element with this position and key. Returns its place and the word stored there;
+    /// `None` if it is absent.
     #[inline]
     fn search(&self, position: u64, key: &[u8]) -> Option<(Place, u64)> {
         let at = self.place_of(position);
@@ -294,7 +298,8 @@ impl<E: Thin> Table<E> {
         Borrowed::new(self.word(place))
     }
 
-    /// Borrows the element at `place` mutably. The end of the borrow stores deadlines. O(1).
+    /// Borrows the element at `place` mutably. When the borrow ends, the table stores the element's
+    /// deadlines. O(1).
     #[inline]
     pub fn at_mut(&mut self, place: Place) -> BorrowedMut<'_, E> {
         let word = self.word(place);
@@ -422,7 +427,7 @@ impl<E: Thin> Table<E> {
         }
         let middle = first + (1 << (self.depth - depth));
         self.deepest += if depth == self.depth { 2 } else { 0 };
-        // The lower half first: `places` reads the depth that `publish` stores.
+        // The lower half is published first: `places` reads the depth that `publish` stores.
         self.publish(first, halves[0]);
         self.publish(middle, halves[1]);
         old.free();
@@ -441,7 +446,8 @@ impl<E: Thin> Table<E> {
         first * 2
     }
 
-    /// Shrinks a segment that became sparse: takes fewer buckets, or merges it with its buddy.
+    /// Gives a sparse segment fewer buckets, or merges it with its buddy: the segment whose prefix
+    /// of position bits differs only in the last bit.
     fn shrink(&mut self, first: usize) {
         if self.len == 0 {
             return self.reset();
@@ -456,8 +462,9 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Merges a sparse segment with its equally deep buddy; returns true if it did. No element is
-    /// read: the bit that distinguished the segments moves from the directory into the tag.
+    /// Merges a sparse segment with its equally deep buddy. Returns true if it has merged them. No
+    /// element is read: the bit that distinguished the segments moves from the directory into the
+    /// tag.
     fn merge(&mut self, first: usize) -> bool {
         let segment = self.directory[first];
         let width = 1 << (self.depth - segment.depth());
@@ -503,10 +510,11 @@ impl<E: Thin> Table<E> {
         (self.directory, self.depth, self.deepest) = (Box::default(), 0, 0);
     }
 
-    /// Visits all elements whose home bucket is at the point `cursor` of the hash space; some may
-    /// be just below the point. Returns the next cursor, 0 at the end. Cursors are points of a
-    /// 48-bit hash space.
-    /// Elements in the table from the first call to the last are visited, some twice. O(bucket).
+    /// Visits all elements whose home bucket is at the point `cursor` of a 48-bit hash space, of
+    /// which some may be just below the point. Returns the next cursor, 0 at the end.
+    ///
+    /// Elements that are in the table from the first call to the last are visited, some twice.
+    /// O(bucket).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&E)) -> u64 {
         if self.directory.is_empty() {
             return 0;
@@ -535,7 +543,7 @@ impl<E: Thin> Table<E> {
         if next >= 1 << 48 { 0 } else { next }
     }
 
-    /// Returns all elements, in hash order except for overflow. O(n).
+    /// Returns an iterator over all elements, in hash order except for those that overflowed. O(n).
     pub fn iter(&self) -> impl Iterator<Item = Borrowed<'_, E>> + '_ {
         self.first_places().flat_map(|first| words(&self.directory[first])).map(Borrowed::new)
     }
@@ -551,8 +559,9 @@ impl<E: Thin> Table<E> {
         if self.due_counts.own == 0 { None } else { self.random_where(draw, DEADLINE) }
     }
 
-    /// Draws a slot whose word has a bit of `mask`: draws slots of the hash space until one has it.
-    /// After a bounded number of misses it takes the next such slot in order.
+    /// Draws slots of the hash space until a slot's word has a bit of `mask`. After a bounded
+    /// number of misses takes the next such slot in order. Returns its place; `None` if there is no
+    /// such slot.
     fn random_where(&self, mut draw: impl FnMut() -> u64, mask: u64) -> Option<Place> {
         if self.len == 0 {
             return None;
@@ -587,7 +596,7 @@ impl<E: Thin> Table<E> {
 
 /// The usual number of bytes before the key in an element's block: a header and a number.
 const AHEAD_OF_KEY_LEN_BYTES: usize = 15;
-/// The number of elements by which a splitting segment prefetches ahead.
+/// The number of elements by which the split of a segment prefetches ahead.
 const PREFETCH_AHEAD: usize = 8;
 /// The number of misses after which a random choice searches in order.
 const RANDOM_TRIES_MAX: usize = 128;
@@ -596,7 +605,7 @@ impl<E: Thin + Clone> Clone for Table<E> {
     /// Copies the elements into buckets of the same layout, without marks and without computing
     /// positions. O(n).
     fn clone(&self) -> Self {
-        // Until all segments belong to the copy, it must not be dropped: a panic leaks it.
+        // The copy must not be dropped until all segments belong to it: a panic leaks it.
         let mut copy =
             ManuallyDrop::new(Self { directory: self.directory.clone(), owns: PhantomData, ..*self });
         for first in self.first_places() {
@@ -622,7 +631,7 @@ impl<E: Thin> Drop for Table<E> {
         for first in self.first_places().collect::<Vec<_>>() {
             let segment = self.directory[first];
             for word in words(&segment) {
-                // SAFETY: the table goes, so nobody else owns or uses its elements.
+                // SAFETY: the table is being dropped, so nobody else owns or uses its elements.
                 drop(unsafe { E::from_raw(pointer_of(word)) });
             }
             segment.free();
@@ -657,7 +666,7 @@ mod tests {
             NonNull::from(Box::leak(self.0)).cast()
         }
         unsafe fn from_raw(raw: NonNull<u8>) -> Self {
-            // SAFETY: the caller passes what `into_raw` gave.
+            // SAFETY: the caller passes a pointer from `into_raw`.
             Item(unsafe { Box::from_raw(raw.cast().as_ptr()) })
         }
         fn key(&self) -> &[u8] {
@@ -682,7 +691,7 @@ mod tests {
         mix(u64::from_be_bytes(key.try_into().unwrap()))
     }
 
-    /// Returns positions that all share their first bits: the worst case for the depth.
+    /// Returns positions whose first nine bits are zero: the worst case for the directory's depth.
     fn crowded(key: &[u8]) -> u64 {
         position_of(key) >> 9
     }
@@ -867,7 +876,7 @@ mod tests {
         assert_eq!(table.len(), 20_000 - expected.len());
     }
 
-    /// Removes two parts of an element at a time.
+    /// A sweep that removes up to two due parts of an element at a time.
     #[derive(Default)]
     struct Swept {
         now_ms: i64,

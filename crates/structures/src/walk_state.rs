@@ -1,6 +1,6 @@
-//! Walks of one structure. A walk visits all parts of one structure in many steps, while the
-//! structure continues to change. It visits them in their state at its start. Snapshots use walks
-//! for big values. This module has the code that the walks of tables (`table::walked`) and of rows
+//! Walks: visits of one structure in many steps, while the structure continues to change. A walk
+//! visits all parts of the structure in their state at its start. Snapshots use walks for big
+//! values. This module has the code that the walks of tables (`table::walked`) and of rows of nodes
 //! (`walked_row`) share.
 
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub struct WalkState {
     /// The function that computes positions in a table: the same as for all other operations on the
     /// table. Not used by rows.
     pub position_of: PositionOf,
-    /// The number of bytes of copies that were made and not visited yet. All walks of a snapshot
-    /// share this count.
+    /// The total size in bytes of the copies that were made and not visited yet. All walks of a
+    /// snapshot share this count.
     pub copied_len_bytes: Arc<AtomicUsize>,
 }
 

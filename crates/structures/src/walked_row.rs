@@ -1,5 +1,5 @@
-//! A row of nodes with walks (see `walk_state`), which visit the nodes in order. Quicklists and
-//! streams consist of such a row.
+//! A row: a sequence of nodes that can be walked, in order, while it changes (see `walk_state`).
+//! Quicklists and streams consist of such a row.
 //!
 //! ```text
 //!   numbers at the start      0 1 2 3 4 5 6 7 8         visited up to 2
@@ -14,8 +14,8 @@
 //! does not need it. The next node to visit is always the first node of the first stretch or the
 //! first kept node. Neither the start nor the end of a walk does work for each node of the row.
 //!
-//! Without a walk, a change pays one check of a field beside the ring. With one, it pays
-//! O(stretches). There are at most hundreds of stretches: each new one comes with the copy of a
+//! Without a walk, a change pays one check of a field beside the ring. With a walk, it pays
+//! O(stretches). There are at most hundreds of stretches: each new stretch comes with the copy of a
 //! node, and ends when the walk has visited its nodes.
 
 use std::collections::{BTreeMap, VecDeque, vec_deque};
@@ -23,8 +23,8 @@ use std::ops::{Deref, Range};
 
 use crate::walk_state::{CopiedBytes, MemorySize, WalkState};
 
-/// A row of nodes that can be walked while it changes. See the module. `X` is data that the owner
-/// stores until a walk ends.
+/// A row of nodes that can be walked while it changes. See the module's comment. `X` is data that
+/// the owner stores until a walk ends.
 #[derive(Debug)]
 pub struct WalkedRow<N, X = ()> {
     nodes: VecDeque<N>,
@@ -44,11 +44,12 @@ struct Walk<N, X> {
     extra: X,
 }
 
-/// A node in its state at the start of the walk, put aside because the row has changed or lost it.
+/// A node in its state at the start of the walk, kept because the row has changed or lost it.
 #[derive(Debug)]
 struct PreservedNode<N> {
     node: N,
-    /// The bytes by which the node was counted as a copy; 0 if it was moved out of the row.
+    /// The bytes by which the node was counted as a copy; 0 if the node itself was moved out of the
+    /// row.
     copied_len_bytes: usize,
 }
 
@@ -95,14 +96,14 @@ impl<N, X> WalkedRow<N, X> {
         self.nodes
     }
 
-    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
     /// O(1).
     #[inline]
     pub fn ticket(&self) -> Option<u32> {
         Some(self.walk.as_ref()?.ticket)
     }
 
-    /// Makes room for `additional` more nodes, and no more.
+    /// Reserves room for exactly `additional` more nodes.
     pub fn reserve_exact(&mut self, additional: usize) {
         self.nodes.reserve_exact(additional);
     }
@@ -130,7 +131,8 @@ impl<N, X> WalkedRow<N, X> {
         }
     }
 
-    /// Borrows the node at `at` for changes of its form only: its content must stay the same.
+    /// Borrows the node at `at` to change its form (slack, compression). Its content must stay the
+    /// same.
     #[inline]
     pub fn reshape_mut(&mut self, at: usize) -> &mut N {
         &mut self.nodes[at]
@@ -142,7 +144,7 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
     /// is kept for the walk first.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no node at `at`.
     #[inline]
     pub fn node_mut(&mut self, at: usize) -> &mut N {
         if self.walk.is_some() {
@@ -187,7 +189,7 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
     /// Removes the node at `at` and returns it. O(nodes on the shorter side).
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no node at `at`.
     pub fn remove(&mut self, at: usize) -> N {
         if self.walk.is_some() {
             self.keep_copy(at);
@@ -214,11 +216,11 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         }
     }
 
-    /// Moves the node at `at` out and leaves an empty node. Returns `None` if the node was moved to
-    /// the walk instead, without a copy.
+    /// Moves the node at `at` out of the row and leaves an empty node in its place. Returns `None`
+    /// if a walk in progress needs the node, which is then moved to the walk.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no node at `at`.
     pub fn release(&mut self, at: usize) -> Option<N>
     where
         N: Default,
@@ -254,11 +256,11 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         self.nodes.drain(preserved..range.end).for_each(removed);
     }
 
-    /// Removes the first `count` nodes. Returns those that were not moved to the walk. O(count),
-    /// or without a walk O(remaining nodes) if that is less.
+    /// Removes the first `count` nodes. Returns them, except those that were moved to a walk in
+    /// progress. O(count), or without a walk O(remaining nodes) if that is less.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If there are fewer nodes.
     pub fn take_front(&mut self, count: usize) -> VecDeque<N>
     where
         N: Default,
@@ -287,8 +289,8 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         }));
     }
 
-    /// Calls `visit` with the next node of the walk, in order. Returns false if all were
-    /// visited. O(1), or O(log kept nodes).
+    /// Calls `visit` with the next node of the walk, in order. Returns false if all were visited or
+    /// there is no walk. O(1), or O(log kept nodes).
     pub fn walk_next(&mut self, visit: impl FnOnce(&N)) -> bool {
         let Some(walk) = &mut self.walk else { return false };
         let number = walk.next;
@@ -309,7 +311,7 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
     }
 
     /// Ends the walk in progress, even if nodes are left. Returns the owner's data, which
-    /// [`begin`](Self::begin) stored.
+    /// [`begin`](Self::begin) stored; `None` if there was no walk.
     pub fn end(&mut self) -> Option<X> {
         self.walk.take().map(|walk| walk.extra)
     }
@@ -322,7 +324,7 @@ struct Stretches {
     all: VecDeque<Stretch>,
 }
 
-/// A stretch of consecutive nodes.
+/// A sequence of consecutive nodes that are unchanged since the start of the walk and not visited.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     /// The present index of the first node.
@@ -357,7 +359,8 @@ impl Stretches {
         place + 1
     }
 
-    /// Removes the node at `index` from its stretch, if it is in one. Returns the node's number.
+    /// Removes the node at `index` from its stretch. Returns the node's number; `None` if it is in
+    /// no stretch.
     fn exclude(&mut self, index: usize) -> Option<usize> {
         let place = self.reaching(index);
         self.all.get(place).filter(|stretch| stretch.index <= index)?;
@@ -493,7 +496,7 @@ mod tests {
                 let released = range.clone().filter_map(|at| row.release(at)).count();
                 let moved = row.walk.as_ref().map_or(0, |walk| walk.preserved.len()) - before;
                 assert_eq!(released + moved, range.len());
-                // Removes around empty nodes and around others, like a caller.
+                // Also offers nodes around the emptied ones, as callers do.
                 let around = range.start.saturating_sub(2)..(range.end + 2).min(len);
                 let mut removed = 0;
                 row.remove_empty(around, |it| it.0.is_empty(), |_| removed += 1);

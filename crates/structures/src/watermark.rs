@@ -16,10 +16,10 @@
 use stdx::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use stdx::sync::{AtomicU64, fence};
 
-/// The awaited number of a thread that does not wait: no value reaches it.
+/// The awaited number of a thread that does not wait: a number that no value reaches.
 const NOTHING: u64 = u64::MAX;
 
-/// A watermark. See the module.
+/// A watermark, see the module's comment.
 pub struct Watermark {
     value: AtomicU64,
     awaited: Box<[AtomicU64]>,

@@ -12,7 +12,7 @@ use structures::combiner::Combiner;
 use structures::lock::Lock;
 use structures::watermark::Watermark;
 
-/// Checks that the items of two threads that publish and collect are all collected.
+/// Checks that all items are collected if two threads each publish one and run the combiner.
 #[test]
 fn nothing_is_left_undone() {
     let mut model = loom::model::Builder::new();
@@ -31,7 +31,7 @@ fn nothing_is_left_undone() {
     });
 }
 
-/// Checks that requested work is done by a thread that meanwhile holds the state for other work.
+/// Checks that work requested by one thread is done by another that holds the state for other work.
 #[test]
 fn nothing_is_left_undone_beside_other_work() {
     let mut model = loom::model::Builder::new();

@@ -10,14 +10,15 @@ use std::sync::Arc;
 use structures::lock::{Guard, Lock};
 
 /// Adds one in two steps, so that a second owner between them would be noticed. loom also checks
-/// the access.
+/// the accesses to the value.
 fn add_one(value: &mut u32) {
     let seen = *value;
     thread::yield_now();
     *value = seen + 1;
 }
 
-/// Runs `model` under loom without schedules of more than `preemptions_max` forced switches.
+/// Explores the schedules of `model` with loom: all, or those with at most `preemptions_max`
+/// preemptions.
 fn check(preemptions_max: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions_max;
@@ -83,7 +84,7 @@ fn trying_never_waits_and_never_shares() {
     });
 }
 
-/// Checks that no wake is lost if the thread that gives up was woken in place of the other one.
+/// Checks that no wake-up is lost if the thread that gives up was woken in place of the other one.
 #[test]
 fn a_busy_holder_is_given_up_and_nobody_sleeps_for_ever() {
     check(Some(3), || {

@@ -94,7 +94,8 @@ impl BlockCache {
         if place.load(Relaxed).is_null() {
             return None;
         }
-        // Acquire: pairs with the Release in `put`, so that the last owner's writes are finished.
+        // Acquire: pairs with the Release in `put`. The writes of the block's last owner are
+        // finished.
         let block = place.swap(ptr::null_mut(), Acquire);
         if block.is_null() {
             return None;

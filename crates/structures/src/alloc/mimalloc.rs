@@ -3,9 +3,10 @@
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 
-/// The number of an option.
+/// The number of an option, as in `mi_option_t` of `mimalloc.h`.
 pub(super) type OptionNumber = c_int;
-/// A function that receives a text of mimalloc's, which ends in zero, and the caller's argument.
+/// A function that receives a zero-terminated text of mimalloc's and the argument of its
+/// registration.
 pub(super) type Output = unsafe extern "C" fn(message: *const c_char, argument: *mut c_void);
 
 unsafe extern "C" {

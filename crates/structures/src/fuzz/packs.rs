@@ -1,5 +1,5 @@
-//! Checks of listpacks, intsets and quicklists against naive twins: a vector, a tree set and a
-//! vector.
+//! Checks of listpacks, intsets and quicklists against naive twins: the twin of an intset is a tree
+//! set, the others' is a vector.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -23,8 +23,8 @@ fn check_listpack(pack: &Listpack, twin: &[Vec<u8>]) {
     assert!(pack.iter().rev().map(text).eq(twin.iter().rev().cloned()));
 }
 
-/// Checks a listpack that is edited as `data` says. It starts from `data` if these bytes are a
-/// valid listpack, else empty.
+/// Edits a listpack by the script `data` and compares it with its twin after each operation. The
+/// listpack is initially `data` itself if these bytes are a valid listpack, else empty.
 pub fn fuzz_listpack(data: &[u8]) {
     let mut pack = Listpack::from_bytes(data.into()).unwrap_or_default();
     let mut twin: Vec<Vec<u8>> = pack.iter().map(text).collect();
@@ -85,8 +85,8 @@ pub fn fuzz_listpack(data: &[u8]) {
     }
 }
 
-/// Checks an intset that is edited as `data` says. It starts from `data` if these bytes are a valid
-/// intset, else empty.
+/// Edits an intset by the script `data` and compares it with its twin after each operation. The
+/// intset is initially `data` itself if these bytes are a valid intset, else empty.
 pub fn fuzz_intset(data: &[u8]) {
     let mut set = Intset::from_bytes(data.into()).unwrap_or_default();
     let mut twin: BTreeSet<i64> = set.iter().collect();
@@ -117,7 +117,7 @@ pub fn fuzz_intset(data: &[u8]) {
     }
 }
 
-/// The tested values of `list-max-listpack-size`.
+/// The values of `list-max-listpack-size` that the checks choose from.
 const LIMITS: [i64; 8] = [-2, -5, -1, 0, 1, 2, 3, 128];
 
 fn check_quicklist(list: &Quicklist, twin: &[Vec<u8>], index: usize) {
@@ -143,8 +143,8 @@ fn check_quicklist(list: &Quicklist, twin: &[Vec<u8>], index: usize) {
     assert_eq!(counts.iter().sum::<usize>(), twin.len());
 }
 
-/// Checks a quicklist that is edited as `data` says. It gets `data` as a node if these bytes are a
-/// valid listpack.
+/// Edits a quicklist by the script `data` and compares it with its twin after each operation. If
+/// `data` is also a valid listpack, it is the quicklist's first node.
 pub fn fuzz_quicklist(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let limit = NodeLimit::from_option(LIMITS[script.below(LIMITS.len())]);

@@ -9,7 +9,7 @@ use crate::pair::Pair;
 use crate::ranked_members::{RankedMembers, order};
 use crate::table::{Relocate, SweepBudget, Table, TableBlock};
 
-/// Computes a well mixed position, as tables need it.
+/// Computes a hash of `key` whose bits are well mixed, as tables require.
 fn mixed(key: &[u8]) -> u64 {
     let mut hash = key.iter().fold(key.len() as u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31)
@@ -18,7 +18,7 @@ fn mixed(key: &[u8]) -> u64 {
     hash ^ hash >> 31
 }
 
-/// Computes positions that share their leading bits, which makes directories deep.
+/// Computes hashes that share their leading nine bits, which makes a table's directories deep.
 fn crowded(key: &[u8]) -> u64 {
     mixed(key) >> 9
 }
@@ -48,7 +48,8 @@ fn check_table(table: &Table<Pair>, twin: &BTreeMap<Vec<u8>, Value>, hash: fn(&[
     assert!(seen.iter().eq(twin.keys()));
 }
 
-/// A visitor that moves the blocks at some addresses.
+/// A relocating visitor that moves the blocks whose address, divided by 16, shares a bit with this
+/// mask.
 struct MoveSome(u8);
 
 impl MoveSome {
@@ -74,7 +75,8 @@ impl Relocate<Pair> for MoveSome {
     }
 }
 
-/// Checks a table of fields with values and deadlines, changed as `data` says.
+/// Changes a table of fields with values and deadlines by the script `data` and compares it with
+/// its twin.
 pub fn fuzz_table(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let hash = if script.byte() < 128 { mixed } else { crowded };
@@ -155,7 +157,7 @@ fn put(
     twin.insert(field, (value, deadline_ms));
 }
 
-/// Checks members with scores, changed as `data` says.
+/// Changes members with scores by the script `data` and compares them with their twin.
 pub fn fuzz_ranked_members(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let mut members = RankedMembers::new();
@@ -214,7 +216,7 @@ fn set(members: &mut RankedMembers, twin: &mut BTreeMap<Vec<u8>, f64>, member: V
     twin.insert(member, score);
 }
 
-/// The value of an entry in its plain form.
+/// The value of the twin of an entry.
 #[derive(Clone, PartialEq, Debug)]
 enum Held {
     Bytes(Vec<u8>),
@@ -244,7 +246,7 @@ impl Held {
     }
 }
 
-/// Makes the value longer, if it is no integer.
+/// Makes the value of the entry and of its twin `held` longer, unless it is an integer.
 fn grow(entry: &mut Entry<Vec<u8>>, held: &mut Held, script: &mut Script<'_>) {
     match held {
         Held::Bytes(bytes) => {
@@ -261,7 +263,7 @@ fn grow(entry: &mut Entry<Vec<u8>>, held: &mut Held, script: &mut Script<'_>) {
     }
 }
 
-/// Checks an entry whose objects own memory, changed as `data` says.
+/// Changes an entry, whose objects own memory, by the script `data` and compares it with its twin.
 pub fn fuzz_entry(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let (mut key, mut held, mut expiry_ms) = (script.text(), Held::read(&mut script), None);

@@ -1,10 +1,11 @@
-//! The vector index: operations beside a twin of names, and images of nodes from arbitrary bytes.
+//! Checks of the vector index against a set of names, and of loading nodes from arbitrary bytes.
 
 use super::Script;
 use crate::vector::{Config, Limits, NodeImage, Quantization, Rebuild, VectorIndex};
 use std::collections::BTreeSet;
 
-/// Applies a script to an index, and loads another one from the images of nodes in it.
+/// Applies the script `data` to an index. Loads a second index from node images that the script
+/// contains.
 pub fn fuzz_vectors(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let quantization = [Quantization::F32, Quantization::Q8, Quantization::Binary][script.below(3)];
@@ -46,7 +47,7 @@ fn values(script: &mut Script<'_>, dim: usize) -> Vec<f32> {
     script.bytes(dim).into_iter().map(|byte| f32::from(byte as i8)).collect()
 }
 
-/// Adds the image of a node, whose links are often those of other nodes.
+/// Adds the image of a node to `rebuild`. Its links often name nodes of other images.
 fn push(rebuild: &mut Rebuild, script: &mut Script<'_>, config: Config) {
     let uid = match script.byte() {
         255 => script.int() as u64,

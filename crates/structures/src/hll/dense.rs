@@ -58,7 +58,7 @@ pub(super) fn merge_into(packed: &[u8], values: &mut [u8]) {
     }
 }
 
-/// Returns the number of registers of each value.
+/// Counts the registers that hold each value.
 pub(super) fn histogram(packed: &[u8]) -> Histogram {
     let mut histogram = Histogram::default();
     for group in packed.as_chunks().0 {

@@ -3,8 +3,8 @@
 
 use super::{RANK_BITS, REGISTERS};
 
-/// The number of registers for each value. Hashes give values up to 51; only untrusted bytes have
-/// greater ones.
+/// The number of registers that hold each value, indexed by value. Hashes give values up to 51;
+/// only untrusted bytes have greater ones.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: [u32; 64],
@@ -22,7 +22,7 @@ const ALPHA_INF: f64 = 0.721_347_520_444_481_7;
 const VALUE_MAX: usize = RANK_BITS as usize + 1;
 
 impl Histogram {
-    /// Adds `registers` to the number of registers with this value, which is below 64.
+    /// Adds `registers` to the count of registers that hold `value`, which is below 64.
     #[inline]
     pub fn add(&mut self, value: u8, registers: usize) {
         self.counts[usize::from(value)] += registers as u32;

@@ -1,14 +1,14 @@
-//! Properties that hold for any bytes that claim to be a HyperLogLog, as a function that a fuzzer
-//! or a plain loop calls. It panics if a property does not hold.
+//! A check of arbitrary bytes that claim to be a HyperLogLog. A fuzzer or a plain loop calls it; it
+//! panics if a property does not hold.
 
 use super::{Encoding, Hll, HllMut, Observation, REGISTERS, Registers, empty};
 
-/// The most bytes of a sparse HyperLogLog to which fuzzed elements are added.
+/// The length limit in bytes of a sparse HyperLogLog to which fuzzed elements are added.
 const SPARSE_LEN_BYTES_MAX: usize = 512;
 
-/// Uses `data` as a HyperLogLog, as the runs of one, and as elements. Each use must end in a result
-/// or an error. Valid bytes also merge, become dense and grow, and all forms must agree on the
-/// registers.
+/// Uses `data` as a HyperLogLog, as the runs of one, and as elements to add. Each use must give a
+/// result or an error. A valid HyperLogLog is also merged, made dense and extended; all these forms
+/// must have the same registers.
 pub fn fuzz_hll(data: &[u8]) {
     check(data, data);
     let mut with_header = empty()[..16].to_vec();
@@ -16,7 +16,7 @@ pub fn fuzz_hll(data: &[u8]) {
     check(&with_header, data);
     let mut followed = empty()[..16].to_vec();
     followed.extend_from_slice(data);
-    // The number of registers that the runs do not cover, if any.
+    // The number of registers that the runs in `data` cover.
     let covered: usize = Hll::of(&followed).map_or(0, |hll| hll.runs().flatten().map(|run| run.len).sum());
     if covered < REGISTERS {
         followed.extend_from_slice(&super::sparse::zeros(REGISTERS - covered));

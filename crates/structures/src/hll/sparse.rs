@@ -60,7 +60,8 @@ fn val(value: u8, len: usize) -> u8 {
     VAL | (value - 1) << 2 | (len - 1) as u8
 }
 
-/// An iterator over all runs. It checks that they cover the expected number of registers.
+/// An iterator over all runs, which checks that they cover the expected number of registers. If
+/// not, the last item is an error.
 pub(super) struct Runs<'a> {
     rest: &'a [u8],
     registers_left: usize,
@@ -99,7 +100,7 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// A run that was found, with its position.
+/// A run of a HyperLogLog and its position.
 pub(super) struct Located {
     pub(super) run: Run,
     /// The byte offset of the run.
@@ -110,7 +111,7 @@ pub(super) struct Located {
     first: usize,
 }
 
-/// Finds the run that covers `register`. O(bytes).
+/// Finds the run that covers `register`. Returns an error if no run does. O(bytes).
 pub(super) fn locate(bytes: &[u8], register: usize) -> Result<Located, Corrupted> {
     let (mut at, mut before, mut first) = (0, None, 0);
     while at < bytes.len() {
@@ -131,12 +132,12 @@ pub(super) enum Raised {
     /// The register was already as high as requested.
     No,
     Yes,
-    /// Runs cannot hold the value, or would become longer than allowed. Nothing was changed.
+    /// Runs cannot hold the value, or would become longer than the limit. Nothing was changed.
     OutOfRoom,
 }
 
-/// Raises a register of the runs that begin at `start` to the observation's rank. The runs do not
-/// grow beyond `room` bytes. O(bytes).
+/// Raises a register to the observation's rank. The runs begin at offset `start` of `bytes` and may
+/// take up to `room` bytes. O(bytes).
 pub(super) fn raise(
     bytes: &mut Vec<u8>,
     start: usize,
@@ -161,15 +162,15 @@ pub(super) fn raise(
     Ok(Raised::Yes)
 }
 
-/// The runs that replace one run.
+/// The encoded runs that replace one run when one of its registers is raised.
 struct Split {
     bytes: [u8; SPLIT_LEN_BYTES_MAX],
     len: usize,
 }
 
 impl Split {
-    /// Returns the runs that replace the located run when the observation's register, which is
-    /// within it, is raised.
+    /// Returns the runs that replace the located run when one of its registers, the observation's,
+    /// is raised.
     fn of(located: &Located, observation: Observation) -> Self {
         let Located { run, first, .. } = located;
         let before = observation.register - first;

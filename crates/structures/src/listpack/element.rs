@@ -1,4 +1,4 @@
-//! One element of a listpack: its value, its bytes, and walking over a run of elements.
+//! One element of a listpack: its value, its encoding, and functions over a run of elements.
 //!
 //! An element is stored as `head payload backlen`, all integers little-endian unless drawn as bits:
 //!
@@ -10,10 +10,10 @@
 //!   F0 l l l l payload           longer string, 32-bit length
 //!   F1 x x   F2 x x x   F3 x*4   F4 x*8        integers of 16, 24, 32 and 64 bits
 //! ```
-//! `backlen` is the length of the bytes before it in the element, seven bits a byte, most
-//! significant first. Every byte but the first has its top bit set. It can be read from its end, so
-//! a run can be walked backwards. A *run* is a slice of whole elements without header and
-//! terminator; listpacks and quicklist nodes both hold one.
+//! `backlen` (the back length) is the length of the element's bytes before it. It has seven bits a
+//! byte, most significant first. Every byte but the first has its top bit set. It can be read from
+//! its end, so a run can be read backwards. A *run* is a slice of whole elements without header and
+//! terminator. Listpacks and quicklist nodes both hold a run.
 //!
 //! Reading never trusts a length: a malformed element decodes to `None`, never to a panic.
 //!
@@ -66,7 +66,8 @@ impl<'a> Element<'a> {
         self.text(&mut IntText::new()).len()
     }
 
-    /// Returns the integer if the element is one, or is a string in an integer's canonical form.
+    /// Returns the integer if the element is one, or is a string in an integer's canonical form
+    /// ([`parse_canonical_int`]).
     pub fn as_int(&self) -> Option<i64> {
         match *self {
             Element::Bytes(bytes) => parse_canonical_int(bytes),
@@ -135,8 +136,8 @@ pub fn append_encoded(element: Element<'_>, out: &mut Vec<u8>) {
     encoded.write(&mut out[at..]);
 }
 
-/// Parses an integer in its canonical form: no sign but `-`, no leading zero, within `i64`. Such
-/// strings are stored as integers. O(digits).
+/// Parses an integer in its canonical form: no sign but `-`, no leading zero, within `i64`. Returns
+/// `None` for all other texts. A listpack stores such strings as integers. O(digits).
 #[inline]
 pub fn parse_canonical_int(text: &[u8]) -> Option<i64> {
     // Most strings return here.
@@ -231,14 +232,14 @@ impl<'a> Encoded<'a> {
         Self { head, head_len: head_len as u8, payload: &[] }
     }
 
-    /// Returns the bytes that the element takes, back length included.
+    /// Returns the length of the encoded element in bytes, back length included.
     #[inline]
     pub(crate) fn len_bytes(&self) -> usize {
         let len = usize::from(self.head_len) + self.payload.len();
         len + backlen_size(len)
     }
 
-    /// Writes the element over the whole of `to`, which is `len_bytes` long.
+    /// Writes the element to `to`, which must be [`len_bytes`](Self::len_bytes) long.
     #[inline]
     pub(crate) fn write(&self, to: &mut [u8]) {
         let head_len = usize::from(self.head_len);
@@ -253,8 +254,8 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// Returns the bytes that the back length of an element of `len` bytes takes. The odd limits are
-/// those of the format.
+/// Returns the number of bytes of the back length of an element of `len` bytes. The format defines
+/// the unusual limits.
 #[inline]
 fn backlen_size(len: usize) -> usize {
     match len {
@@ -266,7 +267,7 @@ fn backlen_size(len: usize) -> usize {
     }
 }
 
-/// Writes the back length of an element of `len` bytes over the whole of `to`.
+/// Writes the back length of an element of `len` bytes to `to`, which must have its exact length.
 #[inline]
 fn write_backlen(len: usize, to: &mut [u8]) {
     if let [only] = to {
@@ -281,7 +282,8 @@ fn write_backlen(len: usize, to: &mut [u8]) {
     to[0] &= 0x7F;
 }
 
-/// Reads the back length that ends `run`: the length of the last element without its back length.
+/// Reads the back length at the end of `run`: the length of the last element without its back
+/// length. Returns `None` if it is invalid.
 #[inline]
 fn read_backlen(run: &[u8]) -> Option<usize> {
     let mut len = 0_usize;
@@ -373,8 +375,8 @@ pub(crate) fn last_start(run: &[u8]) -> Option<usize> {
     run.len().checked_sub(len + backlen_size(len))
 }
 
-/// Decodes the last element of `run`, and returns its start, too; `None` if the run is empty.
-/// O(1).
+/// Decodes the last element of `run`. Returns the element and its start; `None` if the run is
+/// empty. O(1).
 #[inline]
 pub(crate) fn decode_last(run: &[u8]) -> Option<(Element<'_>, usize)> {
     let start = last_start(run)?;
@@ -382,8 +384,8 @@ pub(crate) fn decode_last(run: &[u8]) -> Option<(Element<'_>, usize)> {
     Some((element, start))
 }
 
-/// Checks that `run` consists of whole elements with correct back lengths, for untrusted bytes.
-/// Returns the number of elements, or the offset of the first broken one. O(bytes of heads).
+/// Checks that `run`, which may be untrusted, consists of whole elements with correct back lengths.
+/// Returns the number of elements, or as an error the offset of the first broken one. O(elements).
 pub(crate) fn validate(run: &[u8]) -> Result<usize, usize> {
     let mut at = 0;
     let mut count = 0;
@@ -411,8 +413,8 @@ pub(crate) fn count(run: &[u8]) -> usize {
     count
 }
 
-/// Returns the start of element `index` in `run`, which has `count` elements; the end of the run if
-/// there is no such element. Walks from the nearer end: O(distance).
+/// Returns the start of element `index` in `run`, which has `count` elements. Returns the end of
+/// the run if there is no such element. Starts at the nearer end: O(distance).
 pub(crate) fn seek(run: &[u8], count: usize, index: usize) -> usize {
     if index >= count {
         return run.len();
@@ -440,8 +442,8 @@ pub(crate) fn skip(run: &[u8], mut at: usize, n: usize) -> usize {
     at
 }
 
-/// Finds the start of the first element equal to `needle`. Compares the element at `at` and then
-/// those after it, and skips `skipped` elements after each comparison. O(n).
+/// Finds the start of the first element equal to `needle`. Compares the element at `at` and later
+/// ones, and skips `skipped` elements after each comparison. O(n).
 pub(crate) fn find(run: &[u8], mut at: usize, needle: Needle<'_>, skipped: usize) -> Option<usize> {
     while let Some((element, len)) = decode(&run[at..]) {
         if needle.matches(element) {
@@ -452,9 +454,9 @@ pub(crate) fn find(run: &[u8], mut at: usize, needle: Needle<'_>, skipped: usize
     None
 }
 
-/// Removes elements equal to `needle` from `run`, except the first `passed` of them, and at most
-/// `removed_max`. Moves the remaining elements to the front, without gaps. Returns their length in
-/// bytes and the number removed. One pass, O(bytes).
+/// Removes at most `removed_max` of the elements equal to `needle` from `run`, but keeps the first
+/// `passed` of them. Moves the remaining elements to the front, without gaps. Returns their length
+/// in bytes and the number removed. One pass, O(bytes).
 pub(crate) fn remove_matches(
     run: &mut [u8],
     needle: Needle<'_>,

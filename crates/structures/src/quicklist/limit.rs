@@ -3,7 +3,7 @@
 use crate::listpack::OVERHEAD_LEN_BYTES;
 use crate::listpack::element::Element;
 
-/// The longest listpack in bytes of a node whose limit is a number of elements.
+/// The length limit in bytes of a node's listpack when the option limits the number of elements.
 const COUNTED_LEN_BYTES_MAX: u32 = 8 * 1024;
 
 /// The limit of a node and the depth of compression: the options `list-max-listpack-size` and
@@ -13,7 +13,7 @@ pub struct NodeLimit {
     /// The most bytes of a node's elements, without header and terminator.
     pub(super) run_len_max: u32,
     pub(super) count_max: u32,
-    /// The most bytes of a whole listpack, as the option counts them.
+    /// The most bytes of a whole listpack, header and terminator included.
     pub(super) listpack_len_max: u32,
     /// The length in bytes from which strings are plain nodes.
     plain_len_min: u32,
@@ -62,7 +62,7 @@ impl NodeLimit {
     }
 
     /// Sets the option `list-compress-depth`: nodes further than `depth` nodes from either end are
-    /// compressed. 0, the default, compresses none, and [`u16::MAX`] is the deepest.
+    /// compressed. 0, the default, compresses none. Greater depths than [`u16::MAX`] count as it.
     pub const fn with_compress_depth(self, depth: i64) -> Self {
         let compress_depth = match depth {
             ..=0 => 0,

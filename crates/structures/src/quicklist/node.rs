@@ -36,10 +36,10 @@ pub(super) enum End {
     Back,
 }
 
-/// The ends of a node that get slack for more elements.
+/// The ends of a node's buffer that get slack for more elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slack {
-    /// Only the end of the node that is also an end of the list.
+    /// Only one end: that of the node which is also an end of the list.
     OneSide,
     /// Both ends of the node, which is the list's only one.
     BothSides,
@@ -143,7 +143,8 @@ impl Node {
         &mut self.buffer[self.start as usize..self.end as usize]
     }
 
-    /// Borrows the string of a plain node, or its LZF if the node is compressed.
+    /// Borrows the string of a plain node, or its LZF if the node is compressed. Returns `None` for
+    /// a packed node.
     #[inline]
     pub(super) fn as_plain(&self) -> Option<&[u8]> {
         self.plain.then_some(&*self.buffer)
@@ -177,7 +178,7 @@ impl Node {
         self.compressed
     }
 
-    /// Returns the length that its listpack or its string has without compression. O(1).
+    /// Returns the length in bytes of the node's listpack or string without compression. O(1).
     pub(super) fn uncompressed_len_bytes(&self) -> usize {
         match (self.plain, self.compressed) {
             (false, _) => self.run_len() + OVERHEAD_LEN_BYTES,
@@ -204,8 +205,8 @@ impl Node {
         self.compressed = true;
     }
 
-    /// Undoes [`Node::compress`]. Must precede every edit of a node that is not at an end.
-    /// O(bytes).
+    /// Undoes [`Node::compress`]. Must be called before every edit of a node that may be
+    /// compressed. O(bytes).
     #[inline]
     pub(super) fn decompress(&mut self) {
         self.incompressible = false;
@@ -299,7 +300,7 @@ impl Node {
         self.count += 1;
     }
 
-    /// Makes slack for `len` bytes at `end` by moving the run.
+    /// Moves the run so that there is slack for `len` bytes at `end`.
     #[cold]
     fn make_room(&mut self, end: End, len: usize, slack: Slack, limit: NodeLimit) {
         let old = self.buffer.len();
@@ -310,8 +311,8 @@ impl Node {
         } else if old < full {
             size_class((2 * old).min(full).max(need))
         } else {
-            // A queue in a nearly full node: with a fifth of the buffer free, it moves rarely
-            // enough.
+            // A queue stays in its nearly full node. With a fifth of the buffer free, the run moves
+            // rarely enough.
             size_class(full + full / 4).max(old)
         };
         let free = capacity - self.run_len();
@@ -470,8 +471,8 @@ impl Node {
         true
     }
 
-    /// Removes elements equal to `needle`, except the first `passed` of them; at most `max`
-    /// elements. Returns the number removed. O(bytes).
+    /// Removes at most `max` of the elements equal to `needle`, but keeps the first `passed` of
+    /// them. Returns the number removed. O(bytes).
     pub(super) fn remove_matches(&mut self, needle: Needle<'_>, passed: usize, max: usize) -> usize {
         if self.plain {
             let gone = passed == 0 && max > 0 && needle.matches(Element::Bytes(&self.buffer));

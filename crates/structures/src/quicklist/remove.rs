@@ -6,15 +6,15 @@ use crate::listpack::element::Needle;
 use crate::lzf::Compressor;
 
 impl Quicklist {
-    /// Removes up to `n` elements from `index` on. Returns the number removed. O(nodes + bytes of
-    /// the two nodes at the borders), plus freeing the nodes between.
+    /// Removes up to `n` elements: the one at `index` and the next ones. Returns the number
+    /// removed. O(nodes + bytes of the two nodes at the borders), plus freeing the nodes between.
     pub fn remove_range(&mut self, index: usize, n: usize) -> usize {
         self.remove_range_into(index, n, &mut Self::new(NodeLimit::default()))
     }
 
-    /// Removes like [`Quicklist::remove_range`], but frees no whole node. It appends them to
-    /// `leftovers`, which the caller can drop at a suitable time. `leftovers` must be a list
-    /// without compression.
+    /// Removes like [`Quicklist::remove_range`], but does not free the nodes of which it removes
+    /// all elements. It appends these nodes to `leftovers`, which the caller can drop at a suitable
+    /// time. `leftovers` must be a list without compression.
     pub fn remove_range_into(&mut self, index: usize, n: usize, leftovers: &mut Self) -> usize {
         let Some((first, mut inner)) = self.locate(index) else { return 0 };
         let removed = n.min(self.len - index);
@@ -25,8 +25,8 @@ impl Quicklist {
             let from_this = left.min(count - inner);
             self.buffers_len_bytes -= self.nodes[at].buffer_len_bytes();
             if from_this == count {
-                // The empty handle is removed below. A node that a walk has taken is not a
-                // leftover.
+                // The empty handle is removed below. `None` means that the node was moved to a walk
+                // in progress, which still needs it.
                 if let Some(node) = self.nodes.release(at) {
                     leftovers.add_node(End::Back, node);
                     leftovers.len += count;
@@ -87,7 +87,7 @@ impl Quicklist {
             }
             let node = &self.nodes[at];
             let (had, compressed) = (node.buffer_len_bytes(), node.is_compressed());
-            // Only for a change is a compressed node decompressed, or a node copied for a walk.
+            // Only a node with a match is decompressed or, for a walk in progress, copied.
             if (compressed || self.nodes.ticket().is_some()) && !node.holds(needle, &mut scratch) {
                 continue;
             }

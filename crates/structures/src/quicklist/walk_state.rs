@@ -1,4 +1,5 @@
-//! Walks of a quicklist, node by node, for snapshots: see `walk_state`.
+//! Walks of a quicklist for snapshots (see `walk_state`): a walk visits the nodes in order, in
+//! their state at its start.
 
 use super::{NodeView, Quicklist};
 use crate::walk_state::WalkState;
@@ -9,7 +10,7 @@ impl Quicklist {
         self.nodes.begin(walk_state, ());
     }
 
-    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
     /// O(1).
     #[inline]
     pub fn ticket(&self) -> Option<u32> {

@@ -34,13 +34,13 @@ impl<E> Deref for Borrowed<'_, E> {
     }
 }
 
-/// An element that was found in a table, and that can be read, changed or removed. It borrows its
-/// table, so that its place stays valid. It holds the bucket's word, so that no access searches for
-/// the element again.
+/// A handle of an element that was found in a table. The element can be read, changed or removed.
+/// The handle borrows the table, so that the element's place stays valid. It holds the bucket's
+/// word, so that no access searches for the element again.
 pub struct Occupied<'a, E: Thin> {
     pub(super) table: &'a mut Table<E>,
     pub(super) place: Place,
-    /// The bucket's word at `place`, which has the element's address.
+    /// The bucket's word at `place`, which contains the element's address.
     pub(super) word: u64,
 }
 
@@ -83,8 +83,8 @@ impl<'a, E: Thin> Occupied<'a, E> {
     }
 }
 
-/// An exclusive borrow of an element in a table. The element may be replaced by one of the same
-/// key. The table stores a new address or deadline when the borrow ends.
+/// An exclusive borrow of an element in a table. The element may be replaced by one with the same
+/// key. When the borrow ends, the table stores the element's new address and deadlines.
 pub struct BorrowedMut<'a, E: Thin> {
     pub(super) element: ManuallyDrop<E>,
     pub(super) word: &'a mut u64,

@@ -14,12 +14,12 @@ pub(super) const TAG_SHIFT: u32 = 48;
 pub(super) const POINTER_MASK: u64 = 0x0000_FFFF_FFFF_FFF0;
 /// The flag of an element with a deadline of its own.
 pub(super) const DEADLINE: u64 = 1;
-/// The flag, only in slot 0, of a bucket that an element overflowed: the element's probe passed the
-/// bucket, and the element is in a later one.
+/// The flag of a full bucket past which an element is stored: the element's search begins at or
+/// before the bucket and ends after it. Stored only in slot 0.
 pub(super) const OVERFLOW: u64 = 2;
 /// The flag of an element of which a part has a deadline.
 pub(super) const PARTS: u64 = 4;
-/// The flag of an element that a walk skips: see `walk`.
+/// The flag of an element that a walk skips, see `walk`.
 pub(super) const MARK: u64 = 8;
 /// The flags of elements that have a deadline of their own or of a part.
 pub(super) const DUE_FLAGS: u64 = DEADLINE | PARTS;
@@ -43,8 +43,8 @@ impl Bucket {
         return self.matches_one_by_one(tag);
     }
 
-    /// Computes the mask slot by slot: the safe twin of the vector code, and the only code for
-    /// processors without vectors.
+    /// Computes the mask of `matches` slot by slot: the safe twin of the vector code, and the only
+    /// code for processors without vectors.
     #[inline]
     #[cfg_attr(all(target_arch = "x86_64", not(test)), allow(dead_code, reason = "x86-64 has vectors"))]
     fn matches_one_by_one(&self, tag: u64) -> u32 {
@@ -55,7 +55,8 @@ impl Bucket {
         mask
     }
 
-    /// Gathers the eight tags in one vector and compares them with eight copies of `tag`.
+    /// Computes the mask of `matches` with vectors: gathers the eight tags in one vector and
+    /// compares them with eight copies of `tag`.
     #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
     #[target_feature(enable = "sse2")]
     #[inline]
@@ -94,13 +95,13 @@ impl Bucket {
         self.words.iter().position(|word| word & POINTER_MASK == 0)
     }
 
-    /// Stores an element's word; keeps the bucket's own flag.
+    /// Stores an element's word in a slot; keeps the bucket's overflow flag.
     #[inline]
     pub(super) fn put(&mut self, slot: usize, word: u64) {
         self.words[slot] = word | (self.words[slot] & OVERFLOW);
     }
 
-    /// Empties a slot; keeps the bucket's own flag. Returns the word without that flag.
+    /// Empties a slot; keeps the bucket's overflow flag. Returns the word without that flag.
     #[inline]
     pub(super) fn take(&mut self, slot: usize) -> u64 {
         let word = self.words[slot];

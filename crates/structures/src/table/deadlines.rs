@@ -9,7 +9,7 @@ use super::bucket::{DEADLINE, PARTS};
 pub(super) struct StoredDeadlines {
     /// The flags of the element's word: [`DEADLINE`], [`PARTS`], both or none.
     pub(super) flags: u64,
-    /// The second before which neither the element nor a part of it is due; `u32::MAX` without
+    /// A lower bound of the deadlines of the element and its parts, in seconds; `u32::MAX` without
     /// deadlines.
     pub(super) min_s: u32,
 }
@@ -46,8 +46,7 @@ impl DueCounts {
     }
 }
 
-/// Returns the second of a deadline, rounded down and clamped to the range that a segment can
-/// store.
+/// Converts a deadline to seconds, rounded down and clamped to the range that a segment can store.
 #[inline]
 pub(super) fn deadline_s(at_ms: i64) -> u32 {
     u32::try_from(at_ms.max(0) / 1000).unwrap_or(u32::MAX)

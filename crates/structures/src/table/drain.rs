@@ -1,5 +1,5 @@
-//! An iterator that takes a table apart element by element, so that the freeing thread can stop in
-//! between.
+//! An iterator that removes a table's elements one by one, so that a thread can free a big table in
+//! steps.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -9,8 +9,8 @@ use super::segment::Segment;
 use super::{Table, Thin};
 use crate::prefetch::prefetch_read;
 
-/// The elements of a dissolved table, in the order of its segments. A segment is freed when its
-/// last element was returned; dropping the drain frees the rest. Each step is O(1). The first step
+/// The elements of a dissolved table, in the order of its segments. A segment is freed after its
+/// last element was returned. Dropping the drain frees the rest. Each step is O(1). The first step
 /// in a bucket prefetches the memory of all its elements.
 pub struct Drain<E: Thin> {
     directory: Box<[Segment]>,

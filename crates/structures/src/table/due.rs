@@ -15,7 +15,7 @@ use super::{Table, Thin};
 /// The budget of one step of [`Table::sweep_due`].
 #[derive(Clone, Copy, Debug)]
 pub struct SweepBudget {
-    /// The most segments to check, due or not.
+    /// The most segments to check, with or without due elements.
     pub segments_max: usize,
     /// The most elements and parts to remove. The segment in which this number is reached is
     /// finished.
@@ -27,8 +27,8 @@ pub struct SweepBudget {
 pub trait Sweep<E> {
     /// Receives the number of elements with deadlines, due or not, that a sweep is about to check.
     fn on_segment(&mut self, _elements: usize) {}
-    /// Offers an unmarked element before it is removed or loses parts, so that a copy can be put
-    /// aside for a walk (`walk`). Returns true if the element must be marked.
+    /// Receives an unmarked element before it is removed or loses parts, so that a copy can be kept
+    /// for a walk (`walk`). Returns true if the element must be marked.
     fn claims(&mut self, _element: &mut E) -> bool {
         false
     }
@@ -36,8 +36,8 @@ pub trait Sweep<E> {
     fn due(&mut self, element: E);
     /// Removes a bounded number of due parts from an element that stays in the table.
     fn parts_due(&mut self, element: &mut E) -> SweptParts;
-    /// Receives an element that is to leave the table because [`Sweep::parts_due`] left nothing of
-    /// it.
+    /// Receives an element that is removed from the table because [`Sweep::parts_due`] has removed
+    /// all its parts.
     fn emptied(&mut self, element: E);
 }
 
@@ -58,15 +58,14 @@ impl<E, F: FnMut(E)> Sweep<E> for F {
 pub struct SweptParts {
     /// The number of parts removed.
     pub removed: usize,
-    /// True if nothing is left of the element: it leaves the table.
+    /// True if the element has no parts left; it is then removed from the table.
     pub emptied: bool,
 }
 
 impl<E: Thin> Table<E> {
-    /// Passes elements that are due at `now_ms` to `sweep`, from the segment at `cursor` on, as far
-    /// as `budget` permits. Returns the next cursor, or `None` after the last segment. If an
-    /// element still has due parts, because only some were removed, the next step continues with
-    /// its segment.
+    /// Passes elements that are due at `now_ms` to `sweep`, as far as `budget` permits. Starts with
+    /// the segment at `cursor`. Returns the next cursor, or `None` after the last segment. If only
+    /// some due parts of an element were removed, the next step continues with the same segment.
     pub fn sweep_due(
         &mut self,
         cursor: u64,

@@ -1,4 +1,4 @@
-//! Steps through a table that may move its blocks to other memory.
+//! Visits of all blocks of a table in steps, which may move the blocks to other memory.
 
 use std::mem::ManuallyDrop;
 
@@ -22,20 +22,20 @@ pub trait Relocate<E> {
     fn element(&mut self, element: &mut E);
     /// Returns true if the table must move this block of its own.
     fn moves(&mut self, block: TableBlock) -> bool;
-    /// Receives the new place of a block that was moved.
+    /// Receives the new address and length of a block that was moved.
     fn moved(&mut self, block: TableBlock);
-    /// Returns true if this step has done enough. It then ends after the present bucket.
+    /// Returns true if this step has done enough. It then ends after the bucket in progress.
     fn is_spent(&self) -> bool {
         false
     }
 }
 
-/// The number of low bits of a cursor that hold a position without its last bits. The bits above
-/// hold the next bucket of its segment.
+/// The number of low bits of a cursor. They hold the first 48 bits of a position. The bits above
+/// hold the index of the next bucket in the position's segment.
 const POSITION_BITS: u32 = 48;
 
 impl<E: Thin> Table<E> {
-    /// Passes the blocks of a segment, the one at `cursor`, to `relocate` until it has done enough.
+    /// Passes the blocks of the segment at `cursor` to `relocate`, until it has done enough.
     /// Returns the next cursor, or `None` after the last segment. 0 is the first cursor.
     /// O(segment).
     ///
@@ -86,7 +86,7 @@ impl<E: Thin> Table<E> {
     }
 }
 
-/// A visitor that moves a random half of all blocks.
+/// A test visitor that moves a random half of all blocks.
 #[cfg(test)]
 struct MoveHalf<F> {
     draw: u64,

@@ -45,7 +45,7 @@ impl<E: Thin> Table<E> {
         self.len * ELEMENT_LEN_BYTES_MEAN
     }
 
-    /// Returns the element at a position whose key satisfies `is`; `None` if there is none. For
+    /// Returns the element at this position whose key satisfies `is`; `None` if there is none. For
     /// callers that know the hashes of keys, but not the keys. O(1).
     pub fn find_where(&self, position: u64, is: impl Fn(&[u8]) -> bool) -> Option<Borrowed<'_, E>> {
         let segment = self.directory.get(self.place_of(position))?;
@@ -72,9 +72,9 @@ impl<E: Thin> Table<E> {
 
     /// Calls `visit` with a sample: at least `count` elements that follow the point `start` of the
     /// hash space. `count` is limited to [`SAMPLE_MAX`] and to the number of elements of the kind
-    /// `of`; only these are visited. With a random `start` the choice is close to random, since
-    /// hashes are. Returns the number visited. O(count), plus a load per segment without such
-    /// elements. The elements' memory is prefetched together.
+    /// `of`; only these are visited. With a random `start` the choice is close to random, because
+    /// hashes are spread randomly. Returns the number visited. O(count), plus a load per segment
+    /// without such elements. The elements' memory is prefetched together.
     ///
     /// It visits whole buckets, up to [`SLOTS`] - 1 elements more than requested. If it stopped
     /// within a bucket, elements in the last slots would hardly ever be chosen.
@@ -97,7 +97,7 @@ impl<E: Thin> Table<E> {
         let mut len = 0;
         let mut first = self.first_place(self.place_of(start));
         let mut buckets_from = self.directory[first].home(self.directory[first].tag(start));
-        // The segment of the start comes twice: from the start on, and at the end up to the start.
+        // The segment of the start is read twice: first from the start, and last up to the start.
         let (start_first, start_bucket) = (first, buckets_from);
         for round in 0..=self.directory.len() {
             let segment = &self.directory[first];

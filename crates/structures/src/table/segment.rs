@@ -1,12 +1,12 @@
-//! A segment of a table: up to 63 buckets in one block, and its directory place.
+//! A segment of a table: up to 63 buckets in one block. The table's directory stores its address.
 //!
 //! ```text
 //!   place: [pointer 48 | buckets 6 | depth 6] [len 16] [deadlines 16] [earliest deadline 32]
 //! ```
-//! The tag of an element gives its home bucket. If that is full, the element is in the first bucket
-//! after it with a free slot; the first bucket follows the last. Invariant: a bucket's overflow
-//! flag is set exactly when the search for some element passes the bucket: it begins at or before
-//! the bucket and ends after it.
+//! The tag of an element gives its home bucket. If that is full, the element is in the next bucket
+//! with a free slot; the first bucket follows the last. Invariant: a bucket's overflow flag is set
+//! exactly when the search for some element passes the bucket: it begins at or before the bucket
+//! and ends after it.
 //!
 //! No function here reads elements: words are moved by their tags alone. A `Segment` is a plain
 //! value that several directory places hold; the table frees its block once.
@@ -16,13 +16,12 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use super::bucket::{Bucket, OVERFLOW, POINTER_MASK, SLOTS, TAG_SHIFT};
 use super::deadlines::{DueCounts, StoredDeadlines};
 
-/// The possible bucket counts of a segment, a line of 64 bytes each. Above seven there are four
-/// steps per doubling.
+/// The possible numbers of buckets of a segment. Above seven there are four steps per doubling.
 pub(super) const BUCKET_COUNTS: [u8; 19] =
     [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 19, 23, 27, 31, 39, 47, 55, 63];
 
 /// Returns the number of elements that a segment of `buckets` may hold before it grows: 13/16 of
-/// its slots.
+/// its slots, or 7 of 8 in a single bucket.
 pub(super) const fn capacity(buckets: usize) -> usize {
     if buckets == 1 { 7 } else { buckets * SLOTS * 13 / 16 }
 }
@@ -42,10 +41,9 @@ pub(super) struct Segment {
     /// depth in bits 54 to 59.
     pub(super) word: u64,
     pub(super) len: u16,
-    /// The number of elements that are due at some time, because they or parts of them have a
-    /// deadline.
+    /// The number of elements that have a deadline, or parts with deadlines.
     pub(super) deadlines: u16,
-    /// The second (Unix time) before which nothing in the segment is due.
+    /// A lower bound of all deadlines in the segment, in seconds (Unix time).
     pub(super) deadline_min_s: u32,
 }
 
@@ -127,8 +125,8 @@ impl Segment {
         (tag as usize * self.bucket_count()) >> 16
     }
 
-    /// Stores a word in its home bucket or in the first bucket after it with room. Returns the
-    /// slot. The segment must have room.
+    /// Stores a word in its home bucket, or in the next bucket with room. Returns the slot. The
+    /// segment must have room.
     pub(super) fn place(&mut self, word: u64) -> Slot {
         let mut bucket = self.home(word >> TAG_SHIFT);
         let count = self.bucket_count();
@@ -144,7 +142,7 @@ impl Segment {
     }
 
     /// Returns the slot of the first element, in probe order, that overflowed past `bucket`: its
-    /// home is at or before that bucket, and it is stored after it.
+    /// home is at or before that bucket, and it is stored after it. `None` if there is none.
     fn overflowed_past(&self, bucket: usize) -> Option<Slot> {
         let count = self.bucket_count();
         let buckets = self.buckets();
@@ -199,7 +197,7 @@ pub(super) struct Slot {
     pub(super) slot: usize,
 }
 
-/// Returns the occupied words of a segment, without bucket flags.
+/// Returns the words of a segment's occupied slots, without overflow flags.
 pub(super) fn words(segment: &Segment) -> impl Iterator<Item = u64> + '_ {
     let all = segment.buckets().iter().flat_map(|bucket| bucket.words);
     all.filter(|word| word & POINTER_MASK != 0).map(|word| word & !OVERFLOW)

@@ -1,4 +1,4 @@
-//! The elements of a table.
+//! The trait of a table's elements.
 
 use std::ptr::NonNull;
 
@@ -17,7 +17,7 @@ pub unsafe trait Thin: Sized {
     unsafe fn from_raw(raw: NonNull<u8>) -> Self;
     /// Returns the bytes by which the element is found.
     fn key(&self) -> &[u8];
-    /// Returns the deadline of the element, in milliseconds; `None` for never.
+    /// Returns the deadline of the element, in milliseconds; `None` if it has none.
     fn deadline_ms(&self) -> Option<i64> {
         None
     }

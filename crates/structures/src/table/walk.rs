@@ -21,7 +21,8 @@ use super::bucket::{ELEMENT, MARK, OVERFLOW, POINTER_MASK, SLOTS, TAG_SHIFT, add
 use super::{Borrowed, Occupied, Place, Table, Thin};
 use crate::prefetch::prefetch_read;
 
-/// The progress of a walk: the walk has passed the elements at lower positions.
+/// A point in the order of positions that a walk has reached. Elements at lower positions have been
+/// visited or skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WalkPoint(u64);
 
@@ -31,7 +32,7 @@ impl WalkPoint {
     /// The point after all elements.
     pub const END: Self = Self(1 << POINT_BITS);
 
-    /// Returns true if the element at this position is still ahead of the walk.
+    /// Returns true if the walk has not reached the element at this position yet.
     #[inline]
     pub fn is_before(self, position: u64) -> bool {
         position >> (64 - POINT_BITS) >= self.0
@@ -55,9 +56,9 @@ const POINT_BITS: u32 = 48;
 const FETCHED_AHEAD_BUCKETS: usize = 2;
 
 impl<E: Thin> Table<E> {
-    /// Marks the element at `place` if it is ahead of the walk and not marked yet. Returns true if
-    /// this call marked it: the caller must then put a copy aside before it changes the element.
-    /// O(1).
+    /// Marks the element at `place` if it is ahead of the walk at `point` and not marked yet.
+    /// Returns true if this call marked it: the caller must then keep a copy for the walk before it
+    /// changes the element. O(1).
     #[inline]
     pub fn claim(&mut self, place: Place, position: u64, point: WalkPoint) -> bool {
         point.is_before(position) && !self.is_marked(place) && {
@@ -86,9 +87,9 @@ impl<E: Thin> Table<E> {
         segment.buckets_mut()[place.slot.bucket].words[place.slot.slot] |= MARK;
     }
 
-    /// Continues from `point` to the edge of the next bucket. Calls `visit` with the unmarked
-    /// elements, and clears the marks of the others. Returns the next point, [`WalkPoint::END`]
-    /// after the last element. `visit` must not change deadlines. O(bucket).
+    /// Continues the walk from `point` to the edge of the next bucket. Calls `visit` with the
+    /// unmarked elements, and clears the marks of the others. Returns the next point,
+    /// [`WalkPoint::END`] after the last element. `visit` must not change deadlines. O(bucket).
     pub fn walk(
         &mut self,
         point: WalkPoint,
@@ -103,7 +104,7 @@ impl<E: Thin> Table<E> {
         let depth = u32::from(segment.depth());
         let prefix = if depth == 0 { 0 } else { position >> (64 - depth) };
         let (home, count) = (segment.home(segment.tag(position)), segment.bucket_count());
-        // The logarithm of a tag's share of the space of points.
+        // The base-2 logarithm of the number of points per tag.
         let tag_bits = POINT_BITS - 16 - depth;
         let is_ahead = |word: u64| {
             let start = (prefix << 16 | word >> TAG_SHIFT) << tag_bits;
@@ -145,8 +146,8 @@ impl<E: Thin> Table<E> {
 }
 
 impl<E: Thin> Occupied<'_, E> {
-    /// Claims like [`Table::claim`], but calls `keep` with the element if a copy must be put aside.
-    /// `keep` must not change the deadlines.
+    /// Claims like [`Table::claim`], but calls `keep` with the element if a copy must be kept for
+    /// the walk. `keep` must not change the deadlines.
     pub fn claim_with(&mut self, position: u64, point: WalkPoint, keep: impl FnOnce(&mut E)) {
         if !self.table.claim(self.place, position, point) {
             return;
@@ -181,7 +182,8 @@ mod tests {
         mixed(key.iter().fold(7, |hash, &byte| mixed(hash ^ u64::from(byte))))
     }
 
-    /// Returns positions that begin alike: segments as deep as possible.
+    /// Returns positions whose first eleven bits are zero, which makes segments as deep as
+    /// possible.
     fn crowded(key: &[u8]) -> u64 {
         position(key) >> 11
     }
@@ -189,7 +191,7 @@ mod tests {
     type Hash = fn(&[u8]) -> u64;
     type Twin = BTreeMap<Vec<u8>, Vec<u8>>;
 
-    /// A table with a walk in progress, with the visited elements and the copies put aside.
+    /// A table with a walk in progress, with the visited elements and the kept copies.
     struct Walked {
         table: Table<Pair>,
         hash: Hash,

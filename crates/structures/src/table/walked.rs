@@ -1,4 +1,4 @@
-//! A table with walks: see `walk_state`.
+//! A table that can be walked while it changes (see `walk_state`).
 //!
 //! It is a [`Table`] whose changes all go through this module. During a walk, an element that is
 //! not visited yet is copied before it is changed or removed (`walk` explains why that is
@@ -12,8 +12,8 @@ use crate::walk_state::{CopiedBytes, MemorySize, PositionOf, WalkState};
 
 use super::{BorrowedMut, Place, Sweep, SweepBudget, SweptParts, Table, Thin, WalkPoint};
 
-/// A table that can be walked while it changes. `X` is data that the owner stores beside it. See
-/// the module.
+/// A table that can be walked while it changes. `X` is data that the owner stores with the table.
+/// See the module's comment.
 pub struct WalkedTable<E: Thin, X = ()> {
     table: Table<E>,
     rare: Option<Box<Rare<E, X>>>,
@@ -72,20 +72,19 @@ impl<E: Thin + Clone, X: Clone> Clone for WalkedTable<E, X> {
 }
 
 impl<E: Thin, X> WalkedTable<E, X> {
-    /// Borrows the owner's data beside the table, if it has any. O(1).
+    /// Borrows the owner's data; `None` if there is none. O(1).
     #[inline]
     pub fn extra(&self) -> Option<&X> {
         self.rare.as_ref()?.extra.as_ref()
     }
 
-    /// Borrows the owner's data beside the table mutably, if it has any. O(1).
+    /// Borrows the owner's data mutably; `None` if there is none. O(1).
     #[inline]
     pub fn extra_mut(&mut self) -> Option<&mut X> {
         self.rare.as_mut()?.extra.as_mut()
     }
 
-    /// Borrows the owner's data beside the table mutably; stores the result of `extra` first if
-    /// there is none. O(1).
+    /// Borrows the owner's data mutably; first stores the result of `extra` if there is none. O(1).
     pub fn extra_or_insert_with(&mut self, extra: impl FnOnce() -> X) -> &mut X {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
         rare.extra.get_or_insert_with(extra)
@@ -101,7 +100,7 @@ impl<E: Thin, X> WalkedTable<E, X> {
         Some((&mut self.table, self.rare.as_mut()?.walk.as_mut()?))
     }
 
-    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
     /// O(1).
     pub fn ticket(&self) -> Option<u32> {
         Some(self.rare.as_ref()?.walk.as_ref()?.ticket)
@@ -198,7 +197,8 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
                 return false;
             } else {
                 let position_of = Arc::clone(&walk.position_of);
-                // An empty bucket counts as work, too.
+                // An empty bucket counts as one element, so that a step over empty buckets is
+                // bounded, too.
                 shown += 1;
                 walk.point = table.walk(walk.point, &|key: &[u8]| position_of(key), |element| {
                     visit(element);
@@ -210,7 +210,7 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
     }
 }
 
-/// A sweep during a walk: it copies the elements that it removes.
+/// A sweep during a walk: keeps copies of the elements that it removes, for the walk.
 struct PreservedSweep<'w, E, F> {
     walk: Option<&'w mut Walk<E>>,
     due: F,
