@@ -1,6 +1,6 @@
-//! The rules by which the access clocks of keys count, for eviction by LRU and LFU.
+//! The two meanings of a key's access clock, for eviction by LRU and by LFU.
 
-/// The rule by which accesses are recorded in a key's 24-bit access clock.
+/// The rule by which accesses are recorded in a key's 24-bit access clock, with the present time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The time of the last access: 24 bits of seconds.
@@ -25,7 +25,7 @@ pub enum Access {
 pub(crate) const LFU_INITIAL: u32 = 5;
 
 impl Access {
-    /// Returns the access clock of a key created now.
+    /// Returns the access clock of a new key.
     #[inline]
     pub fn fresh(self) -> u32 {
         match self {
@@ -34,8 +34,8 @@ impl Access {
         }
     }
 
-    /// Returns the access counter of an LFU clock, less the decay since the last access; 0 under
-    /// LRU.
+    /// Returns the access counter in the access clock `access` under LFU, less the decay since the
+    /// last access. Returns 0 under LRU.
     pub fn lfu_counter(self, access: u32) -> u32 {
         let Access::Lfu { clock_minutes, decay_minutes, .. } = self else { return 0 };
         let elapsed = clock_minutes.wrapping_sub(access >> 8) & 0xFFFF;
@@ -43,8 +43,8 @@ impl Access {
         (access & 0xFF).saturating_sub(periods)
     }
 
-    /// Returns the access clock after one more access at the present time. `draw` returns a uniform
-    /// random number.
+    /// Returns the access clock after one more access at the present time. `access` is the clock
+    /// before it; `draw` returns a uniform random number.
     #[inline]
     pub(crate) fn touched(self, access: u32, draw: impl FnOnce() -> u32) -> u32 {
         match self {

@@ -17,13 +17,12 @@
 use crate::access::{Access, LFU_INITIAL};
 use crate::keyspace::Keyspace;
 
-/// The number of seconds since the change of the policy within which an LRU clock counts as newly
-/// set.
+/// The age in seconds up to which an LRU clock is assumed to have been set after the change of
+/// policy.
 const NEW_SECONDS: u32 = 5;
 
-/// Converts the access clocks of a shard's keys to the rule of `to` (LRU or LFU). The keys were
-/// counted by the other rule until now. Skips a shard that a busy script holds. O(keys of the
-/// shard).
+/// Converts the access clocks of a shard's keys from the other rule to that of `to` (LRU or LFU).
+/// Skips a shard that a busy script holds. O(keys of the shard).
 pub fn convert_shard(keyspace: &Keyspace, shard: usize, to: Access) {
     let Some(mut guard) = keyspace.lock_unless_busy(shard) else { return };
     for db in 0..keyspace.db_count() {
@@ -39,7 +38,7 @@ pub fn convert_shard(keyspace: &Keyspace, shard: usize, to: Access) {
 }
 
 /// Converts a key's access clock to the rule of `to`, which contains the present time. Returns it
-/// unchanged if another thread seems to have set it by that rule a moment ago.
+/// unchanged if another thread seems to have set it by that rule just before.
 fn converted(access: u32, to: Access) -> u32 {
     match to {
         Access::Lru { clock_s } => {

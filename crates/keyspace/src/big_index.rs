@@ -1,4 +1,4 @@
-//! The big keys of one database in one shard, by type and size class; see `big_keys.rs`.
+//! The big keys of one database in one shard, grouped by type and size class (see `big_keys.rs`).
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher as StdHasher};
@@ -22,15 +22,15 @@ impl Group {
         usize::from(self.0 & 0xFF)
     }
 
-    /// Returns true if the group's keys are big by `measure` and of type `kind`; `None` stands for
-    /// any type.
+    /// Returns true if the group has keys of type `kind` that are big by `measure`. `None` stands
+    /// for any type.
     pub(crate) fn is_of(self, measure: Measure, kind: Option<SizedType>) -> bool {
         self.0 >> 12 == measure as u16 && kind.is_none_or(|kind| self.0 >> 8 & 0xF == kind as u16)
     }
 }
 
-/// A hasher for hashes of keys, which are mixed well. It rotates them, because their top bits,
-/// which select the shard, are the same for all keys of the index.
+/// A hasher of the sets of key hashes. It rotates these well-mixed hashes. Their top bits select
+/// the shard and are therefore the same for all keys of the index.
 #[derive(Default)]
 pub(crate) struct Rotated(u64);
 

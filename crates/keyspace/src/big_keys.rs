@@ -6,8 +6,8 @@
 //! ```
 //! A key of at least [`BYTES_MIN`] bytes or [`ELEMENTS_MIN`] elements is *big*. Sizes above that
 //! fall into classes, four to a power of two. Each class of a type has a set of its keys' hashes. A
-//! write that leaves a key in its class does nothing here. Other writes move a hash from one set to
-//! another, O(1) amortised.
+//! write that leaves a key in its class changes nothing in the index. Other writes move a hash from
+//! one set to another, O(1) amortised.
 //!
 //! Big keys are rare. A key costs 10 to 20 bytes here for each measure by which it is big. This is
 //! less than one percent of its value, so the size of the index is bounded by the data. The sets
@@ -35,7 +35,7 @@ pub const CUT_CLASS_MAX: usize = 4096;
 /// The most keys that a query reads from one set of the cut class: of one type, database and shard.
 const CUT_CLASS_PER_SHARD_MAX: usize = 64;
 
-/// A key in the result of a query for the biggest keys.
+/// A key and its size in the result of a query for the biggest keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BigKey {
     /// The number of the key's database.
@@ -54,15 +54,15 @@ pub struct BigKeys {
     /// True if `keys` are exactly the biggest keys. Otherwise each has at least four fifths of the
     /// size of the key that should be in its place.
     pub exact: bool,
-    /// The number of keys of the requested type that are big by the requested measure, also beyond
-    /// `count`. Expired keys that are not removed yet are included.
+    /// The number of all keys of the requested type that are big by the requested measure. Expired
+    /// keys that are not removed yet are included.
     pub known: usize,
 }
 
 impl Keyspace {
-    /// Returns the `count` biggest keys of all databases by a measure, of one type, or of all types
-    /// for `None`. Only keys of at least [`BYTES_MIN`] or [`ELEMENTS_MIN`] are considered. The
-    /// result is exact only if no thread writes meanwhile.
+    /// Returns the `count` biggest keys of all databases by `measure`: of the type `kind`, or of
+    /// any type if it is `None`. Only keys of at least [`BYTES_MIN`] or [`ELEMENTS_MIN`] are
+    /// considered. The result is exact only if no thread writes meanwhile.
     ///
     /// Locks one shard at a time. O(shards + `count` log `count`), plus reading up to
     /// [`CUT_CLASS_MAX`] more keys.
@@ -130,7 +130,7 @@ impl Shard {
 }
 
 impl Keyspace {
-    /// Returns all big keys by a measure, in no particular order. Reads every key instead of the
+    /// Returns all big keys by a measure, in no particular order. Reads every key and not the
     /// index. For tests. O(keys).
     pub fn big_keys_recomputed(&self, measure: Measure) -> Vec<BigKey> {
         let mut found = Vec::new();
@@ -162,7 +162,7 @@ mod tests {
 
     const PACK: PackLimits = PackLimits { entries_max: 128, value_len_bytes_max: 64 };
 
-    /// A keyspace on which a test does random work, in two databases.
+    /// A keyspace on which a test does random work in two databases, and a second keyspace.
     struct Work {
         keyspace: Keyspace,
         beside: Keyspace,
@@ -178,7 +178,7 @@ mod tests {
             Self { keyspace, beside, access_results, rng: fastrand::Rng::with_seed(seed) }
         }
 
-        /// Calls `work` with both keys in a database.
+        /// Calls `work` with a view of database `db` in which the two keys of `names` are locked.
         fn with(
             &mut self,
             names: [&str; 2],

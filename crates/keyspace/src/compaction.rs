@@ -5,9 +5,10 @@
 //!   count  all blocks: the bytes in use of each page of the allocator
 //!   move   the blocks in sparse pages, to blocks that the allocator hands out densely
 //! ```
-//! After many keys were deleted, every page holds some of the others. The allocator cannot move
-//! them. But a table owns its segments and its entries, so it can. The values of collections do not
-//! move, and are not counted: a page that holds some may seem sparse, and its entries move in vain.
+//! After many keys were deleted, every page still holds some keys. The allocator cannot move them.
+//! But a table owns its segments and its entries, so it can. The values of collections do not move,
+//! and are not counted. A page with such values may therefore seem sparse, and its entries move in
+//! vain.
 
 use std::collections::HashMap;
 
@@ -18,40 +19,41 @@ use crate::db::Shard;
 use crate::keyspace::SweepPoint;
 use crate::object::KeyEntry;
 
-/// The use of a page, in percent, up to which it is sparse. Entries in pages that are no sparser
-/// take a quarter more memory at most.
+/// The use of a page, in percent, up to which the page is sparse. Entries in pages with more use
+/// occupy at most a quarter more memory than their own length.
 const SPARSE_PERCENT: usize = 80;
-/// The length of the longest block that moves, in bytes. Longer ones share a page with few others.
+/// The length of the longest block that moves, in bytes. Few longer blocks share a page.
 const MOVED_LEN_BYTES_MAX: usize = 8 << 10;
 
-/// The moved bytes after which a step ends. A segment of long strings has more than a mebibyte.
+/// The number of moved bytes after which a step ends. A segment of long strings has more than 1
+/// MiB.
 const STEP_BYTES_MAX: usize = 64 << 10;
 
-/// The most blocks of a segment, rounded up.
+/// The greatest number of blocks of a segment: its own and its elements', rounded up.
 const SEGMENT_BLOCKS_MAX: usize = 512;
 
-/// The bytes that tables and entries use in each page of the allocator.
+/// The number of bytes that tables and entries use in each page of the allocator.
 #[derive(Default)]
 pub struct PageUse {
     used_bytes: HashMap<usize, u32>,
 }
 
 impl PageUse {
-    /// Makes room for the pages of one step. To be called before the shard is locked: with millions
+    /// Reserves memory for the pages of one step. Called before the shard is locked: with millions
     /// of pages, it may take tens of milliseconds.
     pub fn reserve_step(&mut self) {
         self.used_bytes.reserve(SEGMENT_BLOCKS_MAX);
     }
 
-    /// Counts a block.
+    /// Adds a block to the use of its page, unless the block is too long to move.
     fn add(&mut self, block: TableBlock) {
         if block.len_bytes <= MOVED_LEN_BYTES_MAX {
             *self.used_bytes.entry(alloc::page_of(block.address)).or_default() += block.len_bytes as u32;
         }
     }
 
-    /// Returns true if the block was counted and its page is sparse. The page then counts as if the
-    /// block had left it.
+    /// Returns true if the block must move: its page is sparse, and it is not too long. The block's
+    /// bytes are then subtracted from the use of its page.
     fn takes_out(&mut self, block: TableBlock) -> bool {
         let Some(used_bytes) = self.used_bytes.get_mut(&alloc::page_of(block.address)) else { return false };
         let is_sparse = *used_bytes as usize <= PAGE_LEN_BYTES * SPARSE_PERCENT / 100;
@@ -63,7 +65,7 @@ impl PageUse {
     }
 }
 
-/// The counts of moved and kept blocks.
+/// The numbers of entries that a compaction has moved and kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// The number of entries that were moved.
@@ -72,14 +74,14 @@ pub struct Moved {
     pub kept: u64,
 }
 
-/// Counts the blocks of one segment of a locked shard, the one at `at`. Returns the point of the
-/// next step; `None` if the shard is finished. O(segment).
+/// Counts the blocks of the segment at `at` in a locked shard. Returns the point of the next step;
+/// `None` if the shard is finished. O(segment).
 pub fn count_pages(shard: &mut Shard, at: SweepPoint, pages: &mut PageUse) -> Option<SweepPoint> {
     visit(shard, at, &mut Counting(pages))
 }
 
-/// Moves blocks of one segment that are in sparse pages, some tens of kilobytes. Returns the point
-/// of the next step; `None` if the shard is finished. O(segment).
+/// Moves blocks that are in sparse pages, up to some tens of kilobytes, of the segment at `at`.
+/// Returns the point of the next step; `None` if the shard is finished. O(segment).
 pub fn move_sparse(
     shard: &mut Shard,
     at: SweepPoint,
@@ -89,7 +91,8 @@ pub fn move_sparse(
     visit(shard, at, &mut Moving { pages, moved, step_bytes: 0 })
 }
 
-/// Passes the blocks of a segment to `relocate`. Returns the point of the next step in the shard.
+/// Passes the blocks of the segment at `at` to `relocate`. Returns the point of the next step;
+/// `None` if the shard is finished.
 fn visit(shard: &mut Shard, at: SweepPoint, relocate: &mut impl Relocate<KeyEntry>) -> Option<SweepPoint> {
     let used = shard.dbs().skip(at.db).position(|db| !db.table.is_empty())?;
     let db = at.db + used;
@@ -99,12 +102,12 @@ fn visit(shard: &mut Shard, at: SweepPoint, relocate: &mut impl Relocate<KeyEntr
     Some(SweepPoint { shard: at.shard, db: next_db, cursor: next.unwrap_or(0) })
 }
 
-/// Returns the block of an entry.
+/// Returns the address and length of an entry's block.
 fn block_of(entry: &KeyEntry) -> TableBlock {
     TableBlock { address: entry.address(), len_bytes: entry.block_len_bytes() }
 }
 
-/// A visitor that counts blocks.
+/// A relocating visitor that moves nothing and counts the blocks.
 struct Counting<'a>(&'a mut PageUse);
 
 impl Relocate<KeyEntry> for Counting<'_> {
@@ -118,7 +121,7 @@ impl Relocate<KeyEntry> for Counting<'_> {
     fn moved(&mut self, _block: TableBlock) {}
 }
 
-/// A visitor that moves the blocks in sparse pages.
+/// A relocating visitor that moves the blocks in sparse pages.
 struct Moving<'a> {
     pages: &'a mut PageUse,
     moved: &'a mut Moved,
@@ -140,7 +143,7 @@ impl Relocate<KeyEntry> for Moving<'_> {
         self.pages.takes_out(block)
     }
     fn moved(&mut self, block: TableBlock) {
-        // A page that fills up is no longer sparse, so the other blocks in it stay.
+        // A page that fills up is no longer sparse, so its other blocks stay.
         self.pages.add(block);
         self.step_bytes += block.len_bytes;
     }

@@ -8,10 +8,11 @@ use crate::key::{Hasher, Key, KeyHash, position_of};
 use crate::object::{KeyEntry, Object};
 use crate::sizes::SizeMark;
 
-/// The part of a database in one shard. Thread: the holder of the shard's lock.
+/// The part of a database in one shard. Only the thread that holds the shard's lock uses it.
 #[derive(Default)]
 pub struct Db {
-    /// The table of the keys. Only this crate changes it, because it counts the sizes of keys.
+    /// The table of the keys. Only this crate changes it, because each change must update the size
+    /// counts.
     pub(crate) table: Table<KeyEntry>,
 }
 
@@ -34,8 +35,8 @@ impl Db {
         self.table.insert(position_of(hash), entry, &|key: &[u8]| position_of(hasher.hash_key(key)))
     }
 
-    /// Calls `with` with the object that the key of this hash most likely holds; does not compare
-    /// the key. For prefetching before a command. O(1).
+    /// Calls `with` with the object that the key of this hash most likely holds. Does not compare
+    /// the key. Does nothing if the value is not an object. For prefetching before a command. O(1).
     #[inline]
     pub fn with_likely_object(&self, hash: KeyHash, with: impl FnOnce(&Object)) {
         if let Some(entry) = self.table.likely(position_of(hash))
@@ -46,7 +47,7 @@ impl Db {
     }
 }
 
-/// The number of keys in a database, as INFO shows it.
+/// The numbers of keys in a database, as INFO shows them.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct DbSize {
     /// The number of all keys.
@@ -68,14 +69,15 @@ impl DbSize {
     }
 }
 
-/// A shard: its part of every database. Each shard has a lock; several locks are taken in ascending
-/// order of shards. The longest work under a lock is one command on the shard's keys.
+/// A shard: its part of every database. Each shard has a lock. A thread that takes several locks
+/// takes them in ascending order of shards. The longest work under a lock is one command on the
+/// shard's keys.
 ///
 /// Database 0, which is the most used, is stored in the shard itself: together with its lock it is
 /// one cache line.
 pub struct Shard {
     first: Db,
-    /// The state that most shards do not need; created on first use.
+    /// The state that most shards do not need; `None` until its first use.
     rare: Option<Box<RareState>>,
 }
 
@@ -86,16 +88,17 @@ struct RareState {
     others: Vec<Db>,
     /// The big keys of each database, up to the last one that had a big key.
     big: Vec<BigIndex>,
-    /// The number of followers of this shard's keys: blocked, watching and tracking clients.
+    /// The number of registrations for this shard's keys by blocked, watching and tracking clients.
     followers: u32,
 }
 
-// The lock's word and the shard are one line: a request's first memory access fetches both.
+// The lock's word and the shard share a cache line: a request's first memory access loads both.
 const _: () = assert!(size_of::<Shard>() <= 60 || cfg!(shuttle));
 
 impl Shard {
-    /// Returns true if a key of this shard exists and has not expired. `due_ms` is the latest
-    /// deadline that counts as passed. The key is not removed or changed. O(1).
+    /// Returns true if a key of this shard exists and has not expired. A key has expired if its
+    /// deadline is at or before `due_ms` (Unix milliseconds). Does not remove or change the key.
+    /// O(1).
     pub fn is_live(&self, db: usize, key: Key<'_>, due_ms: i64) -> bool {
         let entry = self.db(db).map(Db::table).and_then(|table| table.get(key.position(), key.bytes));
         entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at_ms| at_ms > due_ms))
@@ -127,8 +130,8 @@ impl Shard {
         &mut others[index - 1]
     }
 
-    /// Removes all keys of database `index` from this shard, also from its index of big keys, and
-    /// returns them. O(1); dropping them may cost more.
+    /// Removes all keys of database `index` from this shard and from its index of big keys, and
+    /// returns them. O(1); dropping the returned table is O(keys).
     pub(crate) fn take_keys(&mut self, index: usize) -> Table<KeyEntry> {
         if let Some(big) = self.rare.as_mut().and_then(|rare| rare.big.get_mut(index)) {
             *big = BigIndex::default();
@@ -159,8 +162,8 @@ impl Shard {
         }
     }
 
-    /// Exchanges the keys of database `index` with those that `other`, the shard of the same number
-    /// in another keyspace, has in it. O(1).
+    /// Exchanges the keys of database `index` in this shard with those in `other`, the shard of the
+    /// same number in another keyspace. O(1).
     pub(crate) fn exchange_keys(&mut self, other: &mut Self, index: usize) {
         let take_big = |shard: &mut Self| {
             let big = shard.rare.as_mut().and_then(|rare| rare.big.get_mut(index));
@@ -178,8 +181,8 @@ impl Shard {
         }
     }
 
-    /// Updates the index of big keys after a key's size mark has changed from `old` to `new`, for
-    /// instance because a big key was added or removed. O(1) amortised.
+    /// Updates the index of big keys after a key's size mark has changed from `old` to `new`.
+    /// Adding or removing a big key is such a change. O(1) amortised.
     #[cold]
     pub(crate) fn note_big(&mut self, db: usize, hash: KeyHash, old: SizeMark, new: SizeMark) {
         self.big_mut(db).note(hash, old, new);
@@ -193,25 +196,25 @@ impl Shard {
         &mut big[db]
     }
 
-    /// Returns this shard's index of big keys for each database, from database 0 to the last that
-    /// had a big key.
+    /// Returns this shard's indexes of big keys, one for each database, from database 0 to the last
+    /// that had a big key.
     pub(crate) fn big_indexes(&self) -> impl Iterator<Item = &BigIndex> {
         self.rare.iter().flat_map(|rare| rare.big.iter())
     }
 
     /// Returns true if clients are blocked on keys of this shard, or watch or track them. Changes
-    /// of its keys must then be reported to them.
+    /// of its keys must then be reported to these clients.
     #[inline]
     pub fn has_registrations(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| rare.followers > 0)
     }
 
-    /// Counts one more follower of a key of this shard.
+    /// Adds a registration of a blocked, watching or tracking client for a key of this shard.
     pub fn add_registration(&mut self) {
         self.rare.get_or_insert_default().followers += 1;
     }
 
-    /// Removes one follower of a key of this shard.
+    /// Removes a registration that [`add_registration`](Self::add_registration) added.
     pub fn remove_registration(&mut self) {
         let rare = self.rare.as_mut().expect("whoever leaves was added");
         rare.followers -= 1;

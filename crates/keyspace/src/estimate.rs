@@ -21,11 +21,12 @@ impl Keyspace {
         sampled_shards().map(of_shard).sum::<usize>() * (SHARD_COUNT / SHARDS_SAMPLED)
     }
 
-    /// Returns the mean time to live in milliseconds of those keys of a database that have an
-    /// expiry. It is estimated from about 128 of these keys; 0 if none was found.
+    /// Returns the mean time to live in milliseconds of the keys of a database that have an expiry.
+    /// Estimated from about 128 of these keys; 0 if none was found.
     pub fn average_ttl_ms(&self, db: usize, now_ms: i64) -> u64 {
         let (mut sum_ms, mut seen) = (0, 0);
-        // If few keys expire, the chosen shards may have none.
+        // If few keys have an expiry, the sampled shards may have none of them: then continues with
+        // the others.
         for shard in sampled_shards()
             .chain((0..SHARD_COUNT).filter(|shard| shard % (SHARD_COUNT / SHARDS_SAMPLED) != 0))
         {

@@ -1,8 +1,9 @@
 //! Eviction: the choice of the keys to remove when memory is short.
 //!
-//! Like Redis' approximation: a few keys are sampled, the best candidates so far are in a small
-//! pool, and the best of the pool is evicted. Each I/O thread has an [`Evictor`] of its own, and a
-//! step locks one shard at a time. Threads can therefore evict in parallel without the gate.
+//! As in Redis, it is approximate: a few keys are sampled, the best candidates so far are kept in a
+//! small pool, and the best of the pool is evicted. Each I/O thread has an [`Evictor`] of its own,
+//! and a step locks one shard at a time. Threads can therefore evict in parallel, without exclusive
+//! ownership of the keyspace.
 //!
 //! ```text
 //!   a random shard ─sample─▶ pool: 16 candidates, best last ─▶ found again, as good? ─▶ removed
@@ -10,13 +11,13 @@
 //!                                └──────────── new score ────────────┘
 //! ```
 //! There are two differences from Redis, both in favour of the hit rate. A candidate that was used
-//! after it entered the pool is scored again and not evicted. A sample that comes from few cache
-//! lines may be larger for the same cost (`SAMPLES_PER_OPTION`).
+//! after it entered the pool gets a new rank and is not evicted. A sample is taken from few cache
+//! lines, so that a larger one costs the same (`SAMPLES_PER_OPTION`).
 //!
 //! The key with the highest rank is evicted first. Under LRU the rank is its idle time in seconds.
 //! Under LFU it is the distance of its counter from 255, then the minutes since its last use. Under
-//! TTL, an earlier expiry has a higher rank. Source: "Key eviction", redis.io/docs; the names of
-//! policies and options are Redis'.
+//! TTL, an earlier expiry has a higher rank. Source: "Key eviction", redis.io/docs. The names of
+//! policies and options are those of Redis.
 
 use structures::table::Sampled;
 
@@ -26,14 +27,14 @@ use crate::key::{Key, KeyHash, SHARD_COUNT};
 use crate::keyspace::Keyspace;
 use crate::object::KeyEntry;
 
-/// The rank by which a policy chooses keys.
+/// The criterion by which a policy orders keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rank {
     /// Least recently used first.
     Lru,
     /// Least frequently used first.
     Lfu,
-    /// In random order.
+    /// In random order, without a rank.
     Random,
     /// Nearest expiry first.
     Ttl,
@@ -75,11 +76,10 @@ pub struct Evicted {
 
 /// The most candidates in a thread's pool.
 const POOL_LEN_MAX: usize = 16;
-/// The number of keys sampled for each unit of the option `maxmemory-samples`, except under LFU:
-/// there it is 1.
+/// The number of keys sampled for each unit of the option `maxmemory-samples`. Under LFU it is 1.
 const SAMPLES_PER_OPTION: usize = 2;
-/// The most samples drawn for one eviction. A sample fails to find a key only if other threads take
-/// its candidates at the same moment.
+/// The most samples drawn for one eviction. A sample leads to no evicted key only if other threads
+/// take its candidates at the same time.
 const DRAWS_MAX: usize = 8;
 
 struct Candidate {
@@ -89,12 +89,12 @@ struct Candidate {
     key: Box<[u8]>,
 }
 
-/// The criteria that are the same for all evictions of one loop turn of a thread.
+/// The criteria of all evictions in one turn of a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Criteria {
     /// The policy: the keys that may be evicted, and their order.
     pub policy: Policy,
-    /// The present time, in the rule of the access clocks (LRU or LFU).
+    /// The rule of the access clocks (LRU or LFU), with the present time.
     pub access: Access,
     /// The value of the option `maxmemory-samples`.
     pub samples: usize,
@@ -118,7 +118,7 @@ impl Criteria {
     }
 }
 
-/// The state of a thread's evictions. See the module's essay.
+/// The state of a thread's evictions. See the module's comment.
 #[derive(Default)]
 pub struct Evictor {
     /// The candidates, sorted by rank, the best one last.
@@ -128,7 +128,7 @@ pub struct Evictor {
 }
 
 impl Evictor {
-    /// Removes the key that should be evicted next and returns it. Calls `settle` with it while its
+    /// Removes and returns the key that should be evicted next. Calls `settle` with it while its
     /// shard is locked. Returns `None` if no key may be evicted, or if other threads took all
     /// candidates of `DRAWS_MAX` samples.
     ///
@@ -162,12 +162,12 @@ impl Evictor {
         None
     }
 
-    /// Draws a sample of the keyspace and adds those of its keys to the pool that are better than
+    /// Draws a sample of the keyspace and adds its keys to the pool, as far as they are better than
     /// the pool's candidates. Returns the number of keys in the sample.
     fn refill(&mut self, keyspace: &Keyspace, criteria: &Criteria, draw: &mut impl FnMut() -> u64) -> usize {
         let wanted = match criteria.policy.rank {
-            // New keys all have the lowest counter. A larger sample finds them sooner, before a
-            // second use can show which of them matter.
+            // All new keys have the same low counter. A larger sample would find them sooner,
+            // before a second use can show which of them are needed.
             Rank::Lfu => criteria.samples,
             Rank::Lru | Rank::Ttl | Rank::Random => criteria.samples * SAMPLES_PER_OPTION,
         };
@@ -206,15 +206,15 @@ impl Evictor {
     }
 
     fn insert(&mut self, candidate: Candidate) {
-        // Of equal candidates the oldest is evicted first: a use of it is noticed more likely,
-        // because it has been in the pool for longer.
+        // Of candidates with equal rank the oldest is evicted first. It has been in the pool for
+        // longest, so a use of it is most likely to have been noticed.
         let at = self.pool.partition_point(|other| other.rank < candidate.rank);
         self.pool.insert(at, candidate);
     }
 
-    /// Removes the key of `best` from the keyspace and returns it, if it exists and no candidate is
-    /// better now. A candidate that was used since it was ranked returns to the pool with its new,
-    /// lower rank. The loop of [`Evictor::evict`] therefore ends.
+    /// Removes the key of `best` from the keyspace and returns it, if it exists and no other
+    /// candidate has a higher rank now. A candidate that was used since it was ranked returns to
+    /// the pool with its new, lower rank. The loop of [`Evictor::evict`] therefore ends.
     fn remove(
         &mut self,
         keyspace: &Keyspace,
@@ -244,8 +244,9 @@ impl Evictor {
     }
 }
 
-/// Removes any key that the policy allows and returns it. It is from a random shard, or the next
-/// shard that has such keys, and there from a random database.
+/// Removes and returns a random key that the policy allows. The key is from a random shard, or from
+/// the next shard that has such keys, and there from a random database. Returns `None` if there is
+/// none.
 fn evict_any(
     keyspace: &Keyspace,
     policy: Policy,
@@ -326,7 +327,7 @@ mod tests {
         .collect()
     }
 
-    /// Checks the exact order of a few keys, all of which are in the pool.
+    /// Checks the exact order of eviction of a few keys, all of which fit the pool.
     fn check(policy: &str, expected: &[&str]) {
         let keyspace = keyspace();
         for (key, expiry_ms, access) in [

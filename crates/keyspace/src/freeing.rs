@@ -1,23 +1,24 @@
 //! Freeing big values piece by piece, so that the freeing thread can stop at any time.
 //!
-//! Freeing a set of ten million members takes most of a second. It is done in the background. But a
-//! thread that is short of memory must be able to help, and the background thread must stay ready
-//! for other work. A value is therefore converted to an iterator whose every step frees a bounded
-//! piece: a member, a node of a list, a node of a tree.
+//! Freeing a set of ten million members takes most of a second. It is done by a background thread.
+//! But a thread that is short of memory must be able to help, and the background thread must stay
+//! ready for other work. A value is therefore converted to an iterator. Each step of it frees a
+//! bounded part: a member, a node of a list, a node of a tree.
 
 use structures::entry::View;
 use structures::table::{SAMPLE_MAX, Sampled, Table};
 
 use crate::object::{KeyEntry, Object};
 
-/// An iterator that frees a removed value. Each step frees one piece of it; dropping the iterator
+/// An iterator that frees a removed value. Each step frees one part of it; dropping the iterator
 /// frees the rest.
 pub type FreeingSteps = Box<dyn Iterator<Item = ()> + Send>;
 
-/// The number of elements from which a value is freed piece by piece. A smaller value is one piece.
+/// The number of elements from which a value is freed in several steps. Smaller values take one
+/// step.
 const PIECEWISE_ELEMENTS_MIN: usize = 64;
 
-/// Converts an object to an iterator that frees it in pieces. O(1).
+/// Converts an object to an iterator that frees it in steps. O(1).
 pub fn freeing_steps_of(object: Object) -> FreeingSteps {
     match object {
         Object::Set(set) => set.into_freed(),
@@ -30,7 +31,7 @@ pub fn freeing_steps_of(object: Object) -> FreeingSteps {
     }
 }
 
-/// Converts a key's entry to an iterator that frees its value in pieces. O(1).
+/// Converts a key's entry to an iterator that frees its value in steps. O(1).
 pub fn freeing_steps_of_entry(entry: KeyEntry) -> FreeingSteps {
     match entry.into_object() {
         Some(object) => freeing_steps_of(object),
@@ -38,8 +39,8 @@ pub fn freeing_steps_of_entry(entry: KeyEntry) -> FreeingSteps {
     }
 }
 
-/// Converts a table of keys to an iterator that frees it. Each key is a piece, and a big value
-/// becomes the pieces of [`freeing_steps_of`]. O(1).
+/// Converts a table of keys to an iterator that frees it. Each key takes a step; a big value takes
+/// the steps of [`freeing_steps_of`] before it. O(1).
 pub fn freeing_steps_of_keys(table: Table<KeyEntry>) -> FreeingSteps {
     Box::new(table.into_drain().flat_map(|entry| {
         let big = match entry.view() {
@@ -47,13 +48,13 @@ pub fn freeing_steps_of_keys(table: Table<KeyEntry>) -> FreeingSteps {
             View::Bytes(_) | View::Int(_) => false,
         };
         let object = if big { entry.into_object() } else { None };
-        // The key itself is the last piece, so a table of small values has a piece per key.
+        // The key itself is the last step, so a table of small values takes one step per key.
         object.map(freeing_steps_of).into_iter().flatten().chain(std::iter::once(()))
     }))
 }
 
-/// Returns the bytes of a key with its value: the key's block and the memory that its object owns
-/// elsewhere. An estimate for a big value. The work is bounded, except for a stream: O(its nodes).
+/// Returns the bytes of a key with its value: the key's block, and the memory that its object owns
+/// elsewhere. Estimated for a big value. The work is bounded, except for a stream: O(its nodes).
 pub fn memory_of(entry: &KeyEntry) -> usize {
     let object = match entry.view() {
         View::Object(object) => object.memory_usage(),
@@ -62,8 +63,8 @@ pub fn memory_of(entry: &KeyEntry) -> usize {
     entry.block_len_bytes() + object
 }
 
-/// Returns the bytes of a table and its keys with their values. The keys are estimated from a
-/// sample of up to 64.
+/// Returns the bytes of a table and its keys with their values. The bytes of keys and values are
+/// estimated from a sample of up to 64 keys.
 pub fn memory_of_keys(table: &Table<KeyEntry>) -> usize {
     let mut sampled = 0;
     let seen = table.sample(0, SAMPLE_MAX, Sampled::All, |entry| sampled += memory_of(&entry));

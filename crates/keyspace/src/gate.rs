@@ -1,12 +1,12 @@
 //! The gate: many threads work on the keyspace in parallel, or one thread owns all of it.
 //!
-//! Every loop turn of an I/O thread runs inside a shared pass, and so does each step of any other
-//! thread that locks a shard. Work that cannot name its keys runs with exclusive ownership: KEYS,
+//! Every turn of an I/O thread runs inside a shared pass, and so does each step of any other thread
+//! that locks a shard. Work that cannot name its keys runs with exclusive ownership: KEYS,
 //! FLUSHALL, the start of a snapshot, a script that uses undeclared keys. Entering costs a store to
 //! the thread's own cache line, a fence, and a read of a line that is rarely written: threads do
 //! not disturb each other. Exclusive ownership is expensive: it waits for the longest command in
-//! progress. Threads check between two requests whether an owner waits (`is_wanted`), and then
-//! leave the gate.
+//! progress. Threads check between two requests whether another thread wants to be the owner
+//! (`is_wanted`), and then leave the gate.
 //!
 //! ```text
 //!   inside[0] inside[1] …   one padded flag a thread: outside, in a turn, or busy in one
@@ -57,8 +57,8 @@
 //! between. This ends with the turn, or when `is_wanted` finds that another thread waits. It pays
 //! only if other threads rarely enter.
 //!
-//! Lock order: `turn` comes before every shard lock. The longest work under it is that of the
-//! exclusive owner, short by contract.
+//! Lock order: `turn` comes before every shard lock. The longest work under `turn` is that of the
+//! exclusive owner, which is required to be short.
 //!
 //! Fairness: a caller waits for one owner at most. `rejected` counts the waiting callers, and the
 //! next owner closes the gate only when all callers that waited for the last owner are inside.
@@ -67,7 +67,7 @@
 //! A thread must be outside while it sleeps in its event loop: the owner waits for all threads
 //! inside.
 //!
-//! Proven under loom: tests/loom_gate.rs.
+//! Checked with loom: tests/loom_gate.rs.
 
 use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;
@@ -84,11 +84,11 @@ const CLOSED: u32 = 1;
 /// The value of `closed` while the exclusive owner is busy, or waits for a busy thread.
 const CLOSED_BUSY: u32 = 2;
 
-/// The flag of a thread that is in no turn.
+/// The flag of a thread that is outside the gate.
 const OUTSIDE: u32 = 0;
-/// The flag of a thread during a turn.
+/// The flag of a thread that is inside the gate, in a turn.
 const INSIDE: u32 = 1;
-/// The flag of a thread while a script keeps it in its turn for too long.
+/// The flag of a thread inside the gate whose script has run for too long.
 const INSIDE_BUSY: u32 = 2;
 
 /// The condition that ends a thread's wait to enter the gate or to become its exclusive owner.
@@ -96,27 +96,27 @@ const INSIDE_BUSY: u32 = 2;
 enum WaitPolicy {
     /// The wait ends only when the thread may enter, or is the owner.
     Endless,
-    /// The wait also ends when the thread that is waited for is busy.
+    /// The wait also ends when the owner, or the thread for which a future owner waits, is busy.
     UntilBusy,
 }
 
-/// The position of a pass's thread relative to the gate.
+/// The position of a pass's thread: inside the gate, its owner, or outside.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GatePosition {
     /// Inside the gate, in parallel with other threads.
     Inside,
     /// Inside the gate, working as the exclusive owner.
     Owning,
-    /// Inside the gate and still its exclusive owner, between two pieces of exclusive work.
+    /// Inside the gate and still its exclusive owner, after exclusive work and before the next.
     Staying,
     /// Outside the gate, because the thread gave up waiting for a busy one.
     Outside,
-    /// Outside the gate as long as the pass exists: the thread's other pass is in use by a busy
-    /// script.
+    /// Outside the gate as long as the pass exists, because a busy script uses another pass of the
+    /// same thread.
     Barred,
 }
 
-/// The occupancy of the gate, as seen by a thread that waits to be the owner.
+/// The occupancy of the gate, as read by a thread that waits to be the owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Occupancy {
     Empty,
@@ -125,8 +125,8 @@ enum Occupancy {
     Busy,
 }
 
-/// The gate: shared passes for many threads, or exclusive ownership for one. See the module for the
-/// protocol.
+/// The gate: shared passes for many threads, or exclusive ownership for one. See the module's
+/// comment for the protocol.
 pub struct Gate {
     inside: Box<[CachePadded<AtomicU32>]>,
     /// True for each index that a thread has claimed ([`Gate::shared_claimed`]).
@@ -141,20 +141,20 @@ pub struct Gate {
 }
 
 /// A thread's presence inside the gate: while it exists, no other thread works as the exclusive
-/// owner. It cannot be sent to another thread. After an `unless_busy` function, the thread may be
-/// outside: [`SharedPass::is_inside`] returns false then.
+/// owner. It cannot be sent to another thread. A pass from an `unless_busy` function may be outside
+/// the gate: then [`SharedPass::is_inside`] returns false.
 #[must_use = "the pass ends as soon as it is dropped"]
 pub struct SharedPass<'g> {
     gate: &'g Gate,
     thread_index: usize,
     position: GatePosition,
-    /// True if the thread had to wait before it entered.
+    /// True if the thread waited for an exclusive owner before it entered.
     waited: bool,
     /// True if the pass stays the exclusive owner after its first exclusive work, until it ends or
     /// yields.
     keeps_ownership: bool,
-    /// `Some` while this pass itself is the owner; `None` for a pass that works for another
-    /// thread's ownership (`for_owner`).
+    /// `Some` while this pass itself is the owner. `None` for a pass that works on behalf of
+    /// another thread that is the owner (`for_owner`).
     ownership: Option<Ownership<'g>>,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
@@ -186,7 +186,7 @@ impl DerefMut for ClaimedPass<'_> {
     }
 }
 
-/// A thread's claim of an index.
+/// A thread's claim of a thread index. Dropping it ends the claim.
 struct Claim<'g> {
     gate: &'g Gate,
     thread_index: usize,
@@ -222,7 +222,7 @@ impl Gate {
     /// while there is an exclusive owner.
     ///
     /// # Panics
-    /// If the index is not below `threads_max`, or already inside.
+    /// If the index is not below `threads_max`, or a thread with it is already inside.
     #[inline]
     pub fn shared(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
@@ -232,11 +232,11 @@ impl Gate {
         pass
     }
 
-    /// Enters like [`shared`](Self::shared), but gives up while a busy owner has the gate: the pass
+    /// Enters like [`shared`](Self::shared), but does not wait for a busy owner: the returned pass
     /// is then outside.
     ///
     /// # Panics
-    /// If the index is not below `threads_max`, or already inside.
+    /// If the index is not below `threads_max`, or a thread with it is already inside.
     #[inline]
     pub fn shared_unless_busy(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
@@ -251,9 +251,9 @@ impl Gate {
         pass
     }
 
-    /// Enters like [`shared`](Self::shared), as a thread that does not have its index for its whole
-    /// life. While the pass exists, no other thread can claim the index, also while this thread is
-    /// outside. Two threads with one flag would let an exclusive owner in when one of them leaves.
+    /// Enters like [`shared`](Self::shared), for threads that use one index in turn. While the pass
+    /// exists, no other thread can claim the index, also while this thread is outside. Two threads
+    /// with one flag would let an exclusive owner in when one of them leaves.
     ///
     /// # Panics
     /// If the index is not below `threads_max`, or another thread has claimed it.
@@ -262,8 +262,8 @@ impl Gate {
         pass.unwrap_or_else(|| panic!("two threads use index {thread_index} of the gate"))
     }
 
-    /// Enters like [`shared_claimed`](Self::shared_claimed), but gives up while a busy owner has
-    /// the gate: the pass is then outside.
+    /// Enters like [`shared_claimed`](Self::shared_claimed), but does not wait for a busy owner:
+    /// the returned pass is then outside.
     ///
     /// # Panics
     /// If the index is not below `threads_max`, or another thread has claimed it.
@@ -273,8 +273,8 @@ impl Gate {
         ClaimedPass { pass: self.shared_unless_busy(thread_index), _claim: claim }
     }
 
-    /// Enters like [`shared_claimed`](Self::shared_claimed); `None` if another thread has claimed
-    /// the index.
+    /// Enters like [`shared_claimed`](Self::shared_claimed). Returns `None` if another thread has
+    /// claimed the index.
     ///
     /// # Panics
     /// If the index is not below `threads_max`.
@@ -285,17 +285,17 @@ impl Gate {
 
     /// Claims an index; `None` if another thread has claimed it.
     fn claim(&self, thread_index: usize) -> Option<Claim<'_>> {
-        // Acquire: the last claimer's flag is lowered. Pairs with the Release of its drop.
+        // Acquire: the flag of the previous claimer is lowered. Pairs with the Release of its drop.
         let was_claimed = self.claimed[thread_index].swap(true, Acquire);
         (!was_claimed).then_some(Claim { gate: self, thread_index })
     }
 
-    /// Returns a pass for a thread that helps the exclusive owner while the owner waits for it. The
-    /// pass counts as owner. Of several such threads, only one at a time may do work that needs the
-    /// ownership.
+    /// Returns a pass for a thread that helps the exclusive owner, which waits for that thread. The
+    /// pass counts as the owner. Of several such threads, only one at a time may do work that needs
+    /// the ownership.
     ///
     /// # Panics
-    /// If the index is not below `threads_max`, or claimed, or inside, or if there is no owner.
+    /// If the index is not below `threads_max`, or is claimed or inside, or if there is no owner.
     pub fn for_owner(&self, thread_index: usize) -> ClaimedPass<'_> {
         self.assert_outside(thread_index);
         assert!(self.closed.load(Relaxed) != OPEN, "nobody owns the keyspace");
@@ -329,8 +329,8 @@ impl Gate {
     }
 
     /// Runs `work` with exclusive ownership: waits for every thread to leave, and keeps new ones
-    /// out. For threads without a pass. Inside a turn use `SharedPass::exclusive`: this function
-    /// would wait for its own thread.
+    /// out. Only for threads without a pass: a thread inside would wait for itself, and must use
+    /// `SharedPass::exclusive`.
     pub fn exclusive<R>(&self, work: impl FnOnce(&Exclusive) -> R) -> R {
         let _ownership = self.own(WaitPolicy::Endless);
         work(&Exclusive { _stays_on_its_thread: PhantomData })
@@ -358,8 +358,8 @@ impl Gate {
         self.closed.load(Acquire) == OPEN
     }
 
-    /// Lowers the thread's flag, waits until the gate opens, and enters, as far as `patience`
-    /// permits. Counts the thread as waiting meanwhile. Returns the thread's new position.
+    /// Lowers the thread's flag, waits until the gate opens, and enters. `patience` limits the
+    /// wait. Meanwhile the thread counts as waiting. Returns the thread's new position.
     #[cold]
     fn enter_when_open(&self, thread_index: usize, patience: WaitPolicy) -> GatePosition {
         // Relaxed, here and below: only a count that owners wait for. The flags and fences make the
@@ -372,8 +372,8 @@ impl Gate {
         position
     }
 
-    /// Lowers the thread's flag, waits until the gate opens, and enters, as far as `patience`
-    /// permits. Returns the thread's new position.
+    /// Lowers the thread's flag, waits until the gate opens, and enters. `patience` limits the
+    /// wait. Returns the thread's new position.
     fn wait_for_opening(&self, thread_index: usize, patience: WaitPolicy) -> GatePosition {
         loop {
             self.leave(thread_index);
@@ -383,7 +383,8 @@ impl Gate {
                 match self.closed.load(Relaxed) {
                     OPEN => break,
                     CLOSED_BUSY if patience == WaitPolicy::UntilBusy => return GatePosition::Outside,
-                    // Sleeps with the value seen: a change of it ends the sleep, or prevents it.
+                    // Sleeps with the value that was read: a change of it ends the sleep, or
+                    // prevents it.
                     closed if spins_left == 0 => self.closed.wait(closed),
                     _ => {
                         spins_left -= 1;
@@ -397,14 +398,15 @@ impl Gate {
         }
     }
 
-    /// Lowers the flag of a thread, and wakes an owner that may wait for that.
+    /// Lowers the flag of a thread, and wakes an owner that may be waiting for that.
     #[inline]
     fn leave(&self, thread_index: usize) {
         // Release: the work inside is visible to the owner. Pairs with the Acquire in `occupancy`.
         self.set_flag(thread_index, OUTSIDE);
     }
 
-    /// Changes the flag of a thread that is inside, and wakes an owner that may wait for that.
+    /// Changes the flag of a thread that is inside, and wakes an owner that may be waiting for
+    /// that.
     #[inline]
     fn set_flag(&self, thread_index: usize, flag: u32) {
         // Release: the work inside is visible to the owner. Pairs with the Acquire in `occupancy`.
@@ -484,8 +486,8 @@ impl Gate {
         occupancy
     }
 
-    /// Marks the gate as closed for long, and wakes the threads that wait for it to open: those
-    /// that may give up do so. Only the thread that has closed the gate may call it.
+    /// Marks the gate as closed for long, and wakes the threads that wait for it to open, so that
+    /// some of them give up. Only the thread that has closed the gate may call it.
     #[cold]
     fn close_for_busy(&self) {
         // Relaxed: a thread that reads it does not access the data.
@@ -496,8 +498,8 @@ impl Gate {
 }
 
 impl Gate {
-    /// Waits until the threads that waited for the last owner are inside. The caller has not closed
-    /// the gate yet, so nothing else delays them.
+    /// Waits until the threads that waited for the previous owner are inside. The caller has not
+    /// closed the gate yet, so nothing else delays these threads.
     fn admit_waiting_threads(&self) {
         let mut spins_left = spins_max();
         loop {
@@ -518,7 +520,8 @@ impl Gate {
 impl SharedPass<'_> {
     /// Runs `work` with exclusive ownership from inside a turn: leaves, becomes the owner, and
     /// enters again before it returns. Other threads may have been exclusive owners in between (see
-    /// the module). The caller must hold no shard's lock and must not rely on earlier reads.
+    /// the module's comment). The caller must hold no shard's lock and must not rely on earlier
+    /// reads.
     pub fn exclusive<R>(&mut self, work: impl FnOnce(&Exclusive) -> R) -> R {
         self.alone(|_| work(&Exclusive { _stays_on_its_thread: PhantomData }))
     }
@@ -529,9 +532,9 @@ impl SharedPass<'_> {
         self.alone_with(WaitPolicy::Endless, work).expect("endless patience ends with the ownership")
     }
 
-    /// Runs `work` like [`alone`](Self::alone), but never waits for a busy thread: in that case it
-    /// returns `None` and does not run `work`. The pass may be outside the gate afterwards in
-    /// either case: see [`is_inside`](Self::is_inside).
+    /// Runs `work` like [`alone`](Self::alone), but does not wait for a busy thread: returns `None`
+    /// without running `work`. In both cases the pass may be outside the gate afterwards: see
+    /// [`is_inside`](Self::is_inside).
     pub fn alone_unless_busy<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
         self.alone_with(WaitPolicy::UntilBusy, work)
     }
@@ -542,7 +545,7 @@ impl SharedPass<'_> {
             GatePosition::Outside | GatePosition::Barred if patience == WaitPolicy::UntilBusy => return None,
             GatePosition::Barred => panic!("a thread with a busy script waits for its own end"),
             GatePosition::Inside | GatePosition::Outside => {
-                // Dropped last: enters again, also if no ownership is possible now.
+                // Its drop enters the gate again, also if this thread cannot become the owner now.
                 let back = ReenterGuard::leave(self, patience);
                 back.pass.ownership = Some(back.pass.gate.own(patience)?);
                 back.forget();
@@ -554,21 +557,21 @@ impl SharedPass<'_> {
         Some(work(owner.pass))
     }
 
-    /// Keeps this thread the exclusive owner after exclusive work, until the pass ends or yields
-    /// ([`yield_to_owner`](Self::yield_to_owner)).
+    /// Lets this pass remain the exclusive owner after its next exclusive work, until the pass ends
+    /// or yields ([`yield_to_owner`](Self::yield_to_owner)).
     pub fn keep_ownership(&mut self) {
         self.keeps_ownership = true;
     }
 
-    /// Opens the gate that this pass owns and enters again like any other thread, as far as
-    /// `patience` permits.
+    /// Opens the gate, which this pass owns, and enters again like any other thread. `patience`
+    /// limits the wait.
     fn give_up_ownership(&mut self, patience: WaitPolicy) {
         drop(ReenterGuard::open(self, patience));
     }
 
-    /// Runs `work` outside the gate from inside a turn, so that no waiting owner is delayed by it.
-    /// Enters again before it returns. As for `exclusive`, the caller must hold no shard's lock and
-    /// must not rely on earlier reads. A pass that is the exclusive owner stays inside.
+    /// Leaves the gate during a turn, runs `work` outside, so that it delays no future owner, and
+    /// enters again. As for `exclusive`, the caller must hold no shard's lock and must not rely on
+    /// earlier reads. A pass that works as the exclusive owner stays inside.
     pub fn outside<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let _back_inside = match self.position {
             GatePosition::Inside => ReenterGuard::leave(self, WaitPolicy::Endless),
@@ -578,10 +581,9 @@ impl SharedPass<'_> {
         work()
     }
 
-    /// Returns true if the turn should call [`yield_to_owner`](Self::yield_to_owner). That is so if
-    /// a thread waits for the ownership, or for this pass as the staying owner, or if this pass is
-    /// outside. Inside in parallel with others, the call costs one load of a cache line that only
-    /// owners write.
+    /// Returns true if the turn should call [`yield_to_owner`](Self::yield_to_owner): another
+    /// thread waits for the ownership or for this owner, or this pass is outside. For a pass in
+    /// parallel with others, it costs one load of a cache line that only owners write.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         match self.position {
@@ -593,7 +595,8 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Returns true if the pass stays the exclusive owner between two pieces of exclusive work.
+    /// Returns true if the pass is still the exclusive owner after exclusive work and before the
+    /// next.
     #[inline]
     pub fn is_staying(&self) -> bool {
         self.position == GatePosition::Staying
@@ -601,8 +604,8 @@ impl SharedPass<'_> {
 
     /// Leaves the gate for a waiting exclusive owner and enters again afterwards; stays outside
     /// while the owner is busy. A pass that was outside enters if it can. Returns true if the pass
-    /// is inside. As for `exclusive`, the caller must hold no shard's lock and must not rely on
-    /// earlier reads.
+    /// is then inside. As for `exclusive`, the caller must hold no shard's lock and must not rely
+    /// on earlier reads.
     #[cold]
     pub fn yield_to_owner(&mut self) -> bool {
         match self.position {
@@ -621,8 +624,8 @@ impl SharedPass<'_> {
         matches!(self.position, GatePosition::Inside | GatePosition::Owning | GatePosition::Staying)
     }
 
-    /// Marks this turn as long, because of a script. Callers of an `unless_busy` function that wait
-    /// for its end give up. The mark lasts until [`end_busy`](Self::end_busy) or the end of the
+    /// Marks this turn as busy: its script has run for too long. Callers of `unless_busy` functions
+    /// then do not wait for it. The mark lasts until [`end_busy`](Self::end_busy) or the end of the
     /// turn; for the exclusive owner, until the end of the ownership.
     #[cold]
     pub fn mark_busy(&mut self) {
@@ -636,8 +639,8 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Ends the mark that [`mark_busy`](Self::mark_busy) set inside. Ownership stays busy until its
-    /// end.
+    /// Ends the mark that [`mark_busy`](Self::mark_busy) set on a pass inside. A pass that is still
+    /// the owner gives up the ownership; during exclusive work the mark stays.
     #[cold]
     pub fn end_busy(&mut self) {
         match self.position {
@@ -647,7 +650,7 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Enters with a pass that is outside, if `patience` permits.
+    /// Enters with a pass that is outside. `patience` limits the wait.
     fn come_in(&mut self, patience: WaitPolicy) {
         let (gate, thread_index) = (self.gate, self.thread_index);
         self.position = if gate.try_enter(thread_index) {
@@ -657,7 +660,7 @@ impl SharedPass<'_> {
         };
     }
 
-    /// Returns true if the pass waited for the end of an exclusive owner when it was created.
+    /// Returns true if the thread waited for an exclusive owner when it created the pass.
     pub fn has_waited(&self) -> bool {
         self.waited
     }
@@ -668,8 +671,8 @@ impl SharedPass<'_> {
     }
 }
 
-/// A pass that is outside the gate for a while. Dropping the guard enters again, as far as
-/// `patience` permits.
+/// A pass that is outside the gate for a while. Dropping the guard enters again; `patience` limits
+/// the wait.
 struct ReenterGuard<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
     patience: WaitPolicy,
@@ -682,7 +685,7 @@ impl<'p, 'g> ReenterGuard<'p, 'g> {
         Self { pass, patience }
     }
 
-    /// Opens the gate whose owner `pass` has stayed; the pass is then outside.
+    /// Opens the gate, of which `pass` has stayed the owner. The pass is then outside.
     fn open(pass: &'p mut SharedPass<'g>, patience: WaitPolicy) -> Self {
         pass.position = GatePosition::Outside;
         pass.ownership = None;
@@ -701,8 +704,8 @@ impl Drop for ReenterGuard<'_, '_> {
     }
 }
 
-/// A pass whose thread works as the exclusive owner until this value is dropped. The gate then
-/// opens, unless the pass stays the owner.
+/// A pass whose thread works as the exclusive owner until this value is dropped. Then the gate
+/// opens, unless the pass remains the owner.
 struct Owner<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
     patience: WaitPolicy,
@@ -711,8 +714,8 @@ struct Owner<'p, 'g> {
 impl Drop for Owner<'_, '_> {
     fn drop(&mut self) {
         let Self { pass, patience } = self;
-        // A busy owner opens the gate; otherwise other threads would continue to give up. Relaxed:
-        // only owners write it.
+        // A busy owner opens the gate in any case; otherwise other threads would continue to give
+        // up. Relaxed: only owners write `closed`.
         if pass.keeps_ownership && pass.gate.closed.load(Relaxed) == CLOSED {
             pass.position = GatePosition::Staying;
         } else {
@@ -741,7 +744,7 @@ impl Drop for Ownership<'_> {
         if self.gate.rejected.load(Relaxed) > 0 {
             self.gate.closed.wake_all();
         }
-        // The lock of `turn` is released after this: the next owner finds the gate open.
+        // The lock `turn` is released after this: the next owner finds the gate open.
     }
 }
 
@@ -865,7 +868,7 @@ mod tests {
         gate.exclusive(|_| ());
     }
 
-    /// Waits until some thread sleeps until the gate opens.
+    /// Waits until a thread waits for the gate to open.
     fn await_rejected(gate: &Gate) {
         while gate.rejected.load(Relaxed) == 0 {
             std::thread::yield_now();
@@ -928,8 +931,9 @@ mod tests {
         });
     }
 
-    /// Checks turns, upgrades and background owners at once, with real threads and real parking. An
-    /// owner's read-modify-write in two steps must not be disturbed, and all threads must finish.
+    /// Checks turns, upgrades and background owners at once, with real threads that really sleep.
+    /// An owner's read-modify-write in two steps must not be disturbed, and all threads must
+    /// finish.
     #[test]
     fn owners_are_alone() {
         const TURNS: u64 = 3_000;

@@ -7,10 +7,10 @@
 //! not become packed again.
 //!
 //! Fields may have deadlines. A packed hash then becomes a listpack of triples (`timed_pack`), and
-//! stays one; in a table each pair may have its own deadline (`pairs`). A hash knows a lower bound
-//! of its nearest deadline in O(1). A hash without deadlines uses no memory for them. A due field
-//! stays until it is explicitly removed. The methods of [`Hash`] include due fields; those of
-//! [`Hash::live`] do not.
+//! remains one. In a table each pair may have its own deadline (`pairs`). A lower bound of the
+//! nearest deadline of a hash can be read in O(1). A hash without deadlines uses no memory for
+//! them. A field is *due* when its deadline has passed. It stays until it is explicitly removed.
+//! The methods of [`Hash`] include due fields; those of [`Hash::live`] do not.
 
 use crate::freeing::FreeingSteps;
 use structures::listpack::element::{Element, IntText};
@@ -39,7 +39,7 @@ pub struct Hash {
 
 #[derive(Clone)]
 enum Repr {
-    /// Few short fields, none with a deadline.
+    /// A listpack of few short fields, none with a deadline.
     Pack(Listpack),
     /// All other hashes, behind a pointer so that an object stays three words.
     Boxed(Box<Boxed>),
@@ -48,11 +48,11 @@ enum Repr {
 #[derive(Clone)]
 enum Boxed {
     Table(Pairs),
-    /// Few short fields of a hash that has, or has had, deadlines.
+    /// A listpack of few short fields of a hash that has, or has had, deadlines.
     Timed(TimedPack),
 }
 
-// A whole size class: deadlines must not cost memory in hashes without any.
+// A whole size class. Deadlines must not cost memory in hashes without any.
 const _: () = assert!(size_of::<Boxed>() <= 64);
 
 /// A field of a hash, borrowed from it.
@@ -82,7 +82,7 @@ pub struct FieldWrite<'a> {
 pub enum Lookup<'a> {
     /// The value of a field that has not expired.
     Live(Element<'a>),
-    /// The field is due: for clients it is absent.
+    /// The field is due, but not yet removed: for clients it is absent.
     Due,
     /// There is no such field.
     Absent,
@@ -113,13 +113,13 @@ impl std::fmt::Debug for Hash {
     }
 }
 
-/// Returns the cursor at the name of `field` in a packed hash without deadlines.
+/// Returns the cursor at the name of `field` in a packed hash without deadlines; `None` if absent.
 #[inline]
 fn find_field(pack: &Listpack, field: &[u8]) -> Option<Cursor> {
     pack.find(pack.first()?, field, 1)
 }
 
-/// The number of elements that a packed hash has for each field.
+/// The form of a packed hash: the listpack elements of each field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// Name and value.
@@ -179,8 +179,8 @@ impl Hash {
         }
     }
 
-    /// Creates a hash of the fields and values in `pack`, which is not trusted. It is packed if it
-    /// has no more fields than `limits` allow. O(n log n).
+    /// Creates a hash of the fields and values in `pack`, which is not trusted. The hash is packed
+    /// unless `pack` has more fields than `limits` allow. O(n log n).
     ///
     /// # Errors
     /// If a field has no value, or occurs twice.
@@ -199,12 +199,12 @@ impl Hash {
     }
 
     /// Creates a hash of the fields, values and deadlines (0 for none) in `pack`, which is not
-    /// trusted. The form is that of [`Hash::as_timed_listpack`]. It is packed if it has no more
-    /// fields than `limits` allow. O(n log n).
+    /// trusted. The form is that of [`Hash::as_timed_listpack`]. The hash is packed unless `pack`
+    /// has more fields than `limits` allow. O(n log n).
     ///
     /// # Errors
-    /// If a field has no value or deadline, or occurs twice; for invalid deadlines or a wrong
-    /// order.
+    /// If a field has no value or deadline, or occurs twice; if a deadline is invalid, or deadlines
+    /// are not in ascending order.
     pub fn from_timed_listpack(
         pack: Listpack,
         limits: &PackLimits,
@@ -217,15 +217,15 @@ impl Hash {
         Ok(hash)
     }
 
-    /// Borrows the listpack of a packed hash that never had deadlines, fields before their values.
-    /// O(1).
+    /// Borrows the listpack of a packed hash that never had deadlines: each field before its value.
+    /// Returns `None` for other hashes. O(1).
     pub fn as_listpack(&self) -> Option<&Listpack> {
         if let Repr::Pack(pack) = &self.repr { Some(pack) } else { None }
     }
 
     /// Borrows the listpack of a packed hash that has or had deadlines: fields, values and
     /// deadlines in Unix milliseconds (0 for none). The earliest deadline comes first; fields
-    /// without one come last. O(1).
+    /// without one come last. Returns `None` for other hashes. O(1).
     pub fn as_timed_listpack(&self) -> Option<&Listpack> {
         if let Parts::Packed(pack, Form::Triples) = self.parts() { Some(pack) } else { None }
     }
@@ -246,8 +246,8 @@ impl Hash {
         self.len() == 0
     }
 
-    /// Starts loading the memory that a search for a field with this hash reads first: its bucket
-    /// of a table. Does nothing for a packed hash. O(1).
+    /// Starts loading the bucket that a search for a field with this hash reads first. Does nothing
+    /// for a packed hash. O(1).
     #[inline]
     pub fn prefetch_bucket(&self, member_hash: u64) {
         if let Some(table) = self.table() {
@@ -255,7 +255,7 @@ impl Hash {
         }
     }
 
-    /// Starts loading the field with this hash and length, after
+    /// Starts loading the field with this hash and name length. For use after
     /// [`prefetch_bucket`](Self::prefetch_bucket) has loaded its bucket. O(1).
     #[inline]
     pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
@@ -283,7 +283,8 @@ impl Hash {
         }
     }
 
-    /// Returns the bytes that the hash owns outside its key's block. O(n / 60) up to a bound.
+    /// Returns the bytes that the hash owns outside its key's block. Estimated for a big table. O(n
+    /// / 60) up to a bound.
     pub fn memory_usage(&self) -> usize {
         match self.parts() {
             Parts::Packed(pack, Form::Pairs) => pack.memory_usage(),
@@ -292,8 +293,8 @@ impl Hash {
         }
     }
 
-    /// Converts the hash to an iterator that frees one field a step; a packed hash takes one step.
-    /// O(1).
+    /// Converts the hash to an iterator that frees one field in each step; a packed hash takes one
+    /// step. O(1).
     pub fn into_freed(self) -> FreeingSteps {
         match self.repr {
             Repr::Boxed(boxed) => match *boxed {
@@ -304,7 +305,8 @@ impl Hash {
         }
     }
 
-    /// Returns the value and deadline of `field`, expired or not. O(1); packed, O(bytes).
+    /// Returns the value and deadline (Unix milliseconds) of `field`, due or not; `None` if absent.
+    /// O(1); packed, O(bytes).
     #[inline]
     pub fn find(&self, field: &[u8], hasher: &Hasher) -> Option<(Element<'_>, Option<i64>)> {
         match &self.repr {
@@ -319,13 +321,14 @@ impl Hash {
         }
     }
 
-    /// Returns the value of `field`, expired or not. O(1); packed, O(bytes).
+    /// Returns the value of `field`, due or not; `None` if absent. O(1); packed, O(bytes).
     #[inline]
     pub fn get(&self, field: &[u8], hasher: &Hasher) -> Option<Element<'_>> {
         self.find(field, hasher).map(|(value, _)| value)
     }
 
-    /// Returns the value of `field` unless it has expired at `now_ms`. O(1); packed, O(bytes).
+    /// Looks up `field`; returns its value unless the field is due at `now_ms`. O(1); packed,
+    /// O(bytes).
     #[inline]
     pub fn look_up(&self, field: &[u8], now_ms: i64, hasher: &Hasher) -> Lookup<'_> {
         match self.find(field, hasher) {
@@ -335,7 +338,7 @@ impl Hash {
         }
     }
 
-    /// Returns a view of the fields that have not expired at `now_ms`.
+    /// Returns a view of the fields that are not due at `now_ms`.
     #[inline]
     pub fn live(&self, now_ms: i64) -> LiveFields<'_> {
         // If the nearest deadline is in the future, no field needs a check.
@@ -343,16 +346,16 @@ impl Hash {
         LiveFields { hash: self, due_until_ms: has_due.then_some(now_ms) }
     }
 
-    /// Prepares for a write of `count` fields: converts a packed hash to a table at once if `count`
-    /// alone exceeds the limit. O(n) then.
+    /// Prepares for a write of `count` fields. Converts a packed hash to a table if `count` alone
+    /// exceeds the limit; then O(n).
     pub fn expect(&mut self, count: usize, limits: &PackLimits, hasher: &Hasher) {
         if !limits.admit_count(count) {
             self.spread(hasher);
         }
     }
 
-    /// Prepares for deadlines: converts a listpack of pairs to one of triples. O(bytes) the first
-    /// time.
+    /// Prepares for deadlines: converts a listpack of pairs to one of triples. O(bytes) on the
+    /// first call for a hash, then O(1).
     pub fn expect_deadlines(&mut self) {
         if let Repr::Pack(pack) = &self.repr {
             self.repr = Self::boxed(Boxed::Timed(TimedPack::of_pairs(pack)));
@@ -366,8 +369,8 @@ impl Hash {
         self.set_with_expiry(FieldWrite { name: field, value, expiry: Expiry::Clear }, limits, hasher)
     }
 
-    /// Sets a field and its deadline. Returns true if the field is new. O(1) amortised; packed,
-    /// O(bytes).
+    /// Sets a field's value and changes its deadline as `write` says. Returns true if the field is
+    /// new. O(1) amortised; packed, O(bytes).
     #[inline]
     pub fn set_with_expiry(&mut self, write: FieldWrite<'_>, limits: &PackLimits, hasher: &Hasher) -> bool {
         let FieldWrite { name, value, expiry } = write;
@@ -441,8 +444,8 @@ impl Hash {
         }
     }
 
-    /// Returns a Unix time in milliseconds before which no field expires; `None` if no field has a
-    /// deadline. O(1).
+    /// Returns a Unix time in milliseconds before which no field becomes due; `None` if no field
+    /// has a deadline. O(1).
     #[inline]
     pub fn next_deadline_ms(&self) -> Option<i64> {
         match &self.repr {
@@ -455,8 +458,8 @@ impl Hash {
     }
 
     /// Removes fields that are due at `now_ms`, at most about `fields_max`, and calls `each` with
-    /// their names. Returns the number removed. If it removed all due fields,
-    /// [`Hash::next_deadline_ms`] is later than `now_ms`. O(fields removed + n / 400).
+    /// their names. Returns the number removed. Afterwards [`Hash::next_deadline_ms`] is later than
+    /// `now_ms` exactly if no due field is left. O(fields removed + n / 400).
     pub fn remove_due(&mut self, now_ms: i64, fields_max: usize, each: impl FnMut(Element<'_>)) -> usize {
         match &mut self.repr {
             Repr::Pack(_) => 0,
@@ -477,7 +480,8 @@ impl Hash {
         removed
     }
 
-    /// Removes `field` if it is due at `now_ms`. Returns true if it was. O(1); packed, O(bytes).
+    /// Removes `field` if it is due at `now_ms`. Returns true if it has removed it. O(1); packed,
+    /// O(bytes).
     pub fn remove_if_due(&mut self, field: &[u8], now_ms: i64, hasher: &Hasher) -> bool {
         matches!(self.look_up(field, now_ms, hasher), Lookup::Due) && self.remove(field, hasher)
     }
@@ -503,9 +507,9 @@ impl Hash {
         true
     }
 
-    /// Returns all fields with their values and deadlines, expired ones too. Fields of a packed
-    /// hash come in the order of their deadlines; of equal deadlines, the one set last comes first.
-    /// Fields without a deadline come last, in the order of insertion. Fields of a table have no
+    /// Returns all fields with their values and deadlines, due ones too. A packed hash returns them
+    /// in the order of their deadlines; of equal deadlines, the one set last comes first. Fields
+    /// without a deadline come last, in the order of insertion. A table returns fields in no
     /// particular order.
     pub fn fields(&self) -> impl Iterator<Item = HashField<'_>> {
         match self.parts() {
@@ -518,13 +522,13 @@ impl Hash {
         }
     }
 
-    /// Returns all fields and values, expired ones too, in the order of [`Hash::fields`].
+    /// Returns all fields and values, due ones too, in the order of [`Hash::fields`].
     pub fn iter(&self) -> impl Iterator<Item = (Element<'_>, Element<'_>)> {
         self.fields().map(|field| (field.name, field.value))
     }
 
-    /// Draws a field uniformly, expired or not. Returns the field and its value. Expected O(1);
-    /// packed, O(n).
+    /// Draws a field uniformly, due or not. Returns the field and its value; `None` if the hash is
+    /// empty. Expected O(1); packed, O(n).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Element<'_>)> {
         if self.is_empty() {
             return None;
@@ -577,21 +581,22 @@ impl Hash {
         }
     }
 
-    /// Starts a walk of a table's present state, whose fields [`Hash::walk_next`] visits. O(1).
+    /// Starts a walk of the present state of a table, whose fields [`Hash::walk_next`] visits. Does
+    /// nothing for a packed hash. O(1).
     pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Some(pairs) = self.pairs_mut() {
             pairs.table.begin(walk_state);
         }
     }
 
-    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
     /// O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Parts::Table(pairs) = self.parts() { pairs.table.ticket() } else { None }
     }
 
-    /// Returns a lower bound of the deadlines of a table's fields, in Unix milliseconds; `None` if
-    /// no field has one. O(1) without deadlines, else O(n / 400).
+    /// Returns a lower bound of the deadlines of a table's fields, in Unix milliseconds. Returns
+    /// `None` if no field has one or the hash is packed. O(1) without deadlines, else O(n / 400).
     pub(crate) fn deadline_bound_ms(&self) -> Option<i64> {
         if let Parts::Table(pairs) = self.parts() { pairs.deadline_bound_ms() } else { None }
     }
@@ -609,7 +614,7 @@ impl Hash {
         })
     }
 
-    /// Returns the table of a hash; `None` if the hash is packed.
+    /// Borrows the table of fields; `None` if the hash is packed.
     fn table(&self) -> Option<&Table<structures::pair::Pair>> {
         if let Parts::Table(pairs) = self.parts() { Some(&*pairs.table) } else { None }
     }
@@ -643,7 +648,7 @@ impl<'a> LiveFields<'a> {
         live.map(|field| (field.name, field.value))
     }
 
-    /// Visits some fields that are not due, at `cursor`. Returns the next cursor, 0 at the end. A
+    /// Visits the fields at `cursor` that are not due. Returns the next cursor, 0 at the end. A
     /// packed hash is visited in one call. Fields that exist from the first call to the last are
     /// visited. O(1); packed, O(n).
     pub fn scan(self, cursor: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {

@@ -1,4 +1,4 @@
-//! Keys of a command: bytes with their hash, which is computed once.
+//! Keys of commands: their bytes with their hash, which is computed once.
 
 use ahash::RandomState;
 
@@ -18,12 +18,12 @@ pub const SHARD_COUNT: usize = 1 << SHARD_BITS;
 /// within each shard. SCAN's cursors rely on that. Two keys may have the same hash, so a search
 /// also compares the bytes.
 ///
-/// Cluster mode does not exist yet. There, a slot will be a contiguous range of this order: the
+/// The slots of a cluster, which is not supported yet, will be contiguous ranges of this order: the
 /// slot's 14 bits are the top bits, and `slot >> 4` is the shard. Only this type and
 /// [`Hasher::hash_key`] define that.
 ///
-/// The hash of a member is a plain number, see [`Hasher::hash_member`], so the two cannot be
-/// confused.
+/// The hash of a member of a collection is a plain number, see [`Hasher::hash_member`]. It cannot
+/// be confused with the hash of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(u64);
 
@@ -80,7 +80,8 @@ pub fn position_of(hash: KeyHash) -> u64 {
     hash.0 << SHARD_BITS
 }
 
-/// The keyed hash function of one process. Without its seed nobody can choose keys that collide.
+/// The keyed hash function of one process. Only with its secret seed can keys that collide be
+/// chosen.
 #[derive(Clone, Debug)]
 pub struct Hasher {
     state: RandomState,

@@ -1,4 +1,4 @@
-//! The keyspace: all shards behind their locks, and the locked sets of shards on which commands
+//! The keyspace: all shards behind their locks, and the sets of locked shards on which commands
 //! run.
 
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ use crate::parts::ValuePart;
 use crate::sizes::{BINS, KeySizes, Resize, SizeCounts, SizeLane, SizeMark};
 use crate::snapshot::{BigValue, OnFlush, Part, Snapshot, Stepped};
 
-/// All databases of a process, sharded by key hash. All threads share it.
+/// All databases of a process, sharded by key hash. All threads use the same one.
 pub struct Keyspace {
     shards: Box<[PaddedLock]>,
     hasher: Hasher,
@@ -49,7 +49,7 @@ impl Keyspace {
         }
     }
 
-    /// Creates an empty keyspace beside this one, with the same databases and hashes, so that
+    /// Creates a second, empty keyspace with the same databases and hashes, so that
     /// [`exchange`](Self::exchange) can exchange the keys of both. O(shards).
     pub fn beside(&self) -> Self {
         Self::with_hasher(self.db_count, self.hasher.clone())
@@ -93,8 +93,8 @@ impl Keyspace {
         true
     }
 
-    /// Starts a snapshot walk that visits no key, for a save without data. Returns false if another
-    /// walk is in progress. O(shards).
+    /// Starts a snapshot walk that visits no key, for a snapshot without data. Returns false if
+    /// another walk is in progress. O(shards).
     pub fn fix_empty_snapshot(&self, _alone: &Exclusive, on_flush: OnFlush) -> bool {
         if self.snapshot.is_under_way() {
             return false;
@@ -104,7 +104,7 @@ impl Keyspace {
     }
 
     /// Calls `visit` with the next keys of `part` (a database's keys in one shard) in the snapshot
-    /// walk, about `entries_max`. Big values are not visited here, but queued for
+    /// walk, about `entries_max`. Does not visit big values, but queues them for
     /// [`Keyspace::walk_big`]. The caller must be inside the gate. O(entries), with the shard
     /// locked.
     pub fn walk_part(&self, part: Part, entries_max: usize, visit: impl FnMut(&KeyEntry)) -> Stepped {
@@ -116,7 +116,7 @@ impl Keyspace {
 
     /// Calls `visit` with the next pieces of a big value in the snapshot walk, about `elements_max`
     /// elements. The caller must be inside the gate. O(elements), with the shard locked unless the
-    /// value has left the keyspace.
+    /// value was removed from the keyspace.
     pub fn walk_big(
         &self,
         big: &BigValue,
@@ -126,8 +126,8 @@ impl Keyspace {
         self.snapshot.walk_big(|shard| self.lock_unless_busy(shard), big, elements_max, visit)
     }
 
-    /// Adds a key to a locked shard, which must not have it. Returns its place. The caller adds its
-    /// size to the size counts. All new keys are added by this function. O(1) amortised.
+    /// Adds a key to a locked shard, which must not have it. Returns its place. The caller adds the
+    /// key's size to the size counts. All new keys are added by this function. O(1) amortised.
     #[inline]
     pub(crate) fn insert(&self, shard: &mut Shard, db: usize, hash: KeyHash, entry: KeyEntry) -> Place {
         let place = shard.db_mut(db).insert(hash, entry, &self.hasher);
@@ -137,9 +137,9 @@ impl Keyspace {
         place
     }
 
-    /// Removes the key at `place` from a locked shard for good, and returns its entry. Subtracts
-    /// its size from the size counts: in the caller's `lane`, or for `None` in the shared lane.
-    /// O(1) amortised.
+    /// Removes the key at `place` from a locked shard and returns its entry. Subtracts its size
+    /// from the size counts: in the caller's `lane`, or for `None` in the shared lane. O(1)
+    /// amortised.
     #[inline]
     pub(crate) fn remove_at(
         &self,
@@ -153,13 +153,13 @@ impl Keyspace {
             self.snapshot.keep(&mut occupied, db, hash);
         }
         let entry = occupied.remove();
-        // Before a snapshot takes the big value out of the entry.
+        // The size is computed before the snapshot takes a big value out of the entry.
         self.resized(lane, shard, Resize { db, hash, old: SizeMark::of(&entry), new: SizeMark::NONE });
         self.left(entry)
     }
 
-    /// Moves the value of `entry`, which has left the keyspace, to the snapshot walk if the walk
-    /// still needs it. Returns the entry: without its value if that was moved, else unchanged.
+    /// Moves the value of `entry`, which was removed from the keyspace, to the snapshot walk if the
+    /// walk still needs it. Returns the entry, without its value if that was moved.
     #[inline]
     pub(crate) fn left(&self, mut entry: KeyEntry) -> KeyEntry {
         if self.snapshot.is_under_way() {
@@ -169,8 +169,8 @@ impl Keyspace {
     }
 
     /// Informs the snapshot walk of an entry that is about to replace another one in a locked
-    /// shard. The new entry may hold a big value that the walk is reading: its stored place
-    /// changes.
+    /// shard. If the walk is reading a big value that the new entry holds, it updates the stored
+    /// place of that value.
     #[inline]
     pub(crate) fn on_replaced(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if self.snapshot.is_under_way() {
@@ -178,15 +178,15 @@ impl Keyspace {
         }
     }
 
-    /// Adds a key to a locked shard unless it exists, for code that fills a database without a
-    /// command on keys. Returns true if it was added. O(1) amortised.
+    /// Adds a key to a locked shard unless it exists. Returns true if it was added. For code that
+    /// fills a database without running commands. O(1) amortised.
     pub fn insert_absent(&self, shard: &mut Shard, db: usize, entry: KeyEntry) -> bool {
         let hash = self.hasher.hash_key(entry.key());
         self.insert_hashed(shard, db, (hash, entry)).is_ok()
     }
 
-    /// Adds a key with its hash to a locked shard. Returns the entry as an error if the key exists
-    /// already.
+    /// Adds a key with its hash to a locked shard. Returns the entry as an error if the key already
+    /// exists.
     fn insert_hashed(
         &self,
         shard: &mut Shard,
@@ -206,7 +206,7 @@ impl Keyspace {
     /// shard once, and prefetches the table buckets of all its keys together. O(n log n).
     ///
     /// # Errors
-    /// The entry of a key that exists already. Other keys may not have been added then.
+    /// The entry of a key that already exists. Not all other keys may have been added then.
     pub fn insert_all_absent(
         &self,
         db: usize,
@@ -229,8 +229,8 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Removes a key of a locked shard, if it exists, for code that fills a database without a
-    /// command on keys. O(1) amortised.
+    /// Removes a key from a locked shard, if it exists. For code that fills a database without
+    /// running commands. O(1) amortised.
     pub fn remove(&self, shard: &mut Shard, db: usize, key: &[u8]) {
         let hash = self.hasher.hash_key(key);
         if let Some(place) = shard.db(db).and_then(|db| db.table.find(position_of(hash), key)) {
@@ -259,8 +259,8 @@ impl Keyspace {
         }
     }
 
-    /// Calls `again` with every key of database `db` in a locked shard and replaces the key by the
-    /// result; `None` removes it. O(keys).
+    /// Calls `again` with every key of database `db` in a locked shard. Replaces the key by the
+    /// result, or removes it if that is `None`. O(keys).
     pub fn map_keys(
         &self,
         shard: &mut Shard,
@@ -276,7 +276,8 @@ impl Keyspace {
     }
 
     /// Removes all keys from these databases. Calls `taken` with the table of each shard that had
-    /// some. The caller must be the gate's exclusive owner. O(shards), for any number of keys.
+    /// keys in one of them. The caller must be the gate's exclusive owner. O(shards), for any
+    /// number of keys.
     pub fn empty_dbs(&self, dbs: std::ops::Range<usize>, mut taken: impl FnMut(Table<KeyEntry>)) {
         if dbs == (0..self.db_count) {
             self.snapshot.note_flushed_all();
@@ -313,8 +314,8 @@ impl Keyspace {
     }
 
     /// Exchanges all keys with those of `other`, which [`beside`](Self::beside) has created. The
-    /// clients that follow keys stay with this keyspace. The caller owns both keyspaces. O(shards ×
-    /// databases), for any number of keys.
+    /// registrations of blocked, watching and tracking clients stay with this keyspace. The caller
+    /// owns both keyspaces. O(shards × databases), for any number of keys.
     ///
     /// # Panics
     /// If a snapshot walk over one of the keyspaces is in progress.
@@ -342,8 +343,8 @@ impl Keyspace {
         }
     }
 
-    /// Locks one shard. The caller must hold no other: [`Keyspace::lock_all_of`] locks several in
-    /// order.
+    /// Locks one shard. The caller must hold no other shard's lock; [`Keyspace::lock_all_of`] locks
+    /// several shards in order.
     #[inline]
     pub fn lock(&self, shard: usize) -> Guard<'_, Shard> {
         self.shards[shard].0.lock()
@@ -356,7 +357,7 @@ impl Keyspace {
         self.shards[shard].0.lock_unless_busy()
     }
 
-    /// Locks one shard if its lock is free; never waits.
+    /// Locks one shard if its lock is free. Returns `None` otherwise; never waits.
     #[inline]
     pub fn try_lock(&self, shard: usize) -> Option<Guard<'_, Shard>> {
         self.shards[shard].0.try_lock()
@@ -373,7 +374,8 @@ impl Keyspace {
         Locked(Held::One((shard, self.lock(shard))))
     }
 
-    /// Locks like [`lock_shard`](Self::lock_shard), unless a busy script holds the shard.
+    /// Locks like [`lock_shard`](Self::lock_shard). Returns `None` if a busy script holds the
+    /// shard.
     pub fn lock_shard_unless_busy(&self, shard: usize) -> Option<Locked<'_>> {
         Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
     }
@@ -474,12 +476,14 @@ impl Keyspace {
         size
     }
 
-    /// Calls `look` with one shard, locked. Returns `None` if a busy script holds the shard.
+    /// Calls `look` with one shard, locked, and returns its result. Returns `None` if a busy script
+    /// holds the shard.
     pub(crate) fn look_at<T>(&self, shard: usize, look: impl FnOnce(&Shard) -> T) -> Option<T> {
         self.lock_unless_busy(shard).map(|guard| look(&guard))
     }
 
-    /// Computes the correct value of [`KeySizes::counts`] by reading every key. For tests. O(keys).
+    /// Computes the counts that [`KeySizes::counts`] should return, by reading every key. For
+    /// tests. O(keys).
     pub fn sizes_recounted(&self, db: usize) -> SizeCounts {
         let mut counts = [[0; BINS]; crate::SizedType::ALL.len()];
         for shard in 0..SHARD_COUNT {
@@ -490,8 +494,8 @@ impl Keyspace {
         counts
     }
 
-    /// Removes due keys and due fields of one locked shard, from `at` on, in a step bounded by
-    /// `budget`. Puts the removed keys in `swept`; they should be dropped after the shard is
+    /// Removes due keys and due fields of one locked shard in a step bounded by `budget`, beginning
+    /// at `at`. Puts the removed keys in `swept`; they should be dropped after the shard is
     /// unlocked. Returns the point at which the next step starts, `None` when the shard is
     /// finished. A shard in which nothing ever expires costs its lock and a load per database.
     pub fn sweep_due(
@@ -523,21 +527,21 @@ impl Keyspace {
 /// The most due fields that a sweep removes from one hash before it unlocks the shard.
 const SWEPT_FIELDS_MAX: usize = 32;
 
-/// Expired keys and fields that sweeps removed.
+/// The expired keys and fields that sweeps have removed.
 pub struct SweepResult {
     due_ms: i64,
     /// The database of the last step.
     pub db: usize,
     /// The removed keys that were due, with their values.
     pub expired: Vec<KeyEntry>,
-    /// The removed hashes, which had lost their last field.
+    /// The removed hashes, of which a sweep had removed the last field.
     pub emptied: Vec<KeyEntry>,
-    /// The keys of hashes that lost fields, if `names_shrunk` is set.
+    /// The keys of hashes that lost fields but still exist, if `names_shrunk` is set.
     pub shrunk: Vec<Box<[u8]>>,
     /// True if `shrunk` is to be filled.
     pub names_shrunk: bool,
-    /// The fields that hashes lost, in the order of their removal, if `names_fields` is set. The
-    /// fields of a hash that lost its last field are included.
+    /// The fields that hashes lost, in the order of their removal, if `names_fields` is set. This
+    /// includes the fields of hashes that lost their last field.
     pub removed_fields: Vec<SweptFields>,
     /// True if `removed_fields` is to be filled.
     pub names_fields: bool,
@@ -569,7 +573,7 @@ impl SweepResult {
         }
     }
 
-    /// Sets `names_fields`: the result then has the name of each removed field, for the change log.
+    /// Sets `names_fields`: the result will name each removed field, for the change log.
     pub fn naming_fields(mut self) -> Self {
         self.names_fields = true;
         self
@@ -582,7 +586,7 @@ impl SweepResult {
         keys && self.shrunk.is_empty() && self.removed_fields.is_empty()
     }
 
-    /// Frees the removed keys and the names of fields and hashes. The counts stay.
+    /// Frees the removed keys and the names of fields and hashes. Keeps the counts.
     pub fn clear(&mut self) {
         self.expired.clear();
         self.emptied.clear();
@@ -670,8 +674,8 @@ pub struct SweepPoint {
     pub cursor: u64,
 }
 
-/// One value for each of some shards, in ascending order of the shards' numbers. Most commands have
-/// one shard, so a single value needs no vector.
+/// A map from the numbers of some shards to values, in ascending order of the numbers. Most
+/// commands have one shard, so a single value needs no vector.
 enum Held<T> {
     /// The value of one shard.
     One((usize, T)),
@@ -688,7 +692,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// Returns the value of a shard, if there is one. O(log shards).
+    /// Returns the value of a shard; `None` if it has none. O(log shards).
     #[inline]
     fn get(&self, shard: usize) -> Option<&T> {
         match self {
@@ -708,7 +712,7 @@ impl<T> Held<T> {
         *self = Self::Many(many);
     }
 
-    /// Borrows like [`Held::get`], but mutably.
+    /// Borrows the value of a shard mutably; `None` if it has none. O(log shards).
     #[inline]
     fn get_mut(&mut self, shard: usize) -> Option<&mut T> {
         match self {
@@ -721,7 +725,7 @@ impl<T> Held<T> {
     }
 }
 
-/// Returns the index of a shard's value in `many`. O(log shards).
+/// Returns the index of a shard's value in `many`; `None` if it has none. O(log shards).
 fn place_of<T>(many: &[(usize, T)], shard: usize) -> Option<usize> {
     many.binary_search_by_key(&shard, |(number, _)| *number).ok()
 }
@@ -730,8 +734,8 @@ fn place_of<T>(many: &[(usize, T)], shard: usize) -> Option<usize> {
 pub struct Locked<'k>(Held<Guard<'k, Shard>>);
 
 impl<'k> Locked<'k> {
-    /// Adds the shard of this hash to the locked ones if its lock is free. It never waits for the
-    /// lock, so there is no deadlock. Returns true if the shard is locked now. O(locked).
+    /// Adds the shard of this hash to the locked ones if its lock is free. Never waits for the
+    /// lock, so there is no deadlock. Returns true if the shard is then locked. O(locked).
     pub fn try_add(&mut self, keyspace: &'k Keyspace, hash: KeyHash) -> bool {
         let shard = shard_of(hash);
         if self.0.get(shard).is_some() {
@@ -744,29 +748,30 @@ impl<'k> Locked<'k> {
 }
 
 impl Locked<'_> {
-    /// Borrows the shard of this hash mutably, if it is locked. O(log locked).
+    /// Borrows the shard of this hash mutably; `None` if it is not locked. O(log locked).
     pub fn shard_of_mut(&mut self, hash: KeyHash) -> Option<&mut Shard> {
         self.0.get_mut(shard_of(hash)).map(|guard| &mut **guard)
     }
 
-    /// Borrows like [`Locked::shard_of_mut`], but for reading.
+    /// Borrows the shard of this hash; `None` if it is not locked. O(log locked).
     pub fn shard_of(&self, hash: KeyHash) -> Option<&Shard> {
         self.0.get(shard_of(hash)).map(|guard| &**guard)
     }
 
-    /// Borrows a shard mutably by its number, if it is locked. O(log locked).
+    /// Borrows a shard mutably by its number; `None` if it is not locked. O(log locked).
     pub fn shard_mut(&mut self, shard: usize) -> Option<&mut Shard> {
         self.0.get_mut(shard).map(|guard| &mut **guard)
     }
 
-    /// Marks the shards as locked for long, because of a script. Callers of an `unless_busy`
-    /// function that wait for one of them give up. O(locked).
+    /// Marks the shards as locked for long, because of a script. Callers of `unless_busy` functions
+    /// then do not wait for these shards. O(locked).
     #[cold]
     pub fn mark_busy(&self) {
         self.0.as_slice().iter().for_each(|(_, guard)| Guard::mark_busy(guard));
     }
 
-    /// Returns true if one of the locked shards has followers. O(locked).
+    /// Returns true if clients are blocked on keys of a locked shard, or watch or track them.
+    /// O(locked).
     #[inline]
     pub fn has_registrations(&self) -> bool {
         self.0.as_slice().iter().any(|(_, shard)| shard.has_registrations())
@@ -793,17 +798,17 @@ impl Locked<'_> {
     }
 }
 
-/// The shards that a command may use.
+/// The locked shards that a command may use.
 pub struct ShardsMut<'l>(Lent<'l>);
 
-/// The content of [`Held`] without the lifetime of the locks.
+/// The content of [`Held`], borrowed without the lifetime of the locks.
 enum Lent<'l> {
     One(usize, &'l mut Shard),
     Many(&'l mut (dyn ShardsByNumber + 'l)),
 }
 
 impl ShardsMut<'_> {
-    /// Borrows a shard mutably, if it is locked.
+    /// Borrows a shard mutably; `None` if it is not locked.
     #[inline]
     pub fn get_mut(&mut self, shard: usize) -> Option<&mut Shard> {
         match &mut self.0 {
@@ -812,7 +817,7 @@ impl ShardsMut<'_> {
         }
     }
 
-    /// Borrows a shard, if it is locked.
+    /// Borrows a shard; `None` if it is not locked.
     #[inline]
     pub fn get(&self, shard: usize) -> Option<&Shard> {
         match &self.0 {
@@ -895,7 +900,7 @@ mod tests {
                 assert_eq!(keyspace.sizes().counts(db), keyspace.sizes_recounted(db));
             }
         }
-        // The followers of keys stay.
+        // The registrations of clients stay.
         assert!(keyspace.lock(7).has_registrations() && !beside.lock(7).has_registrations());
         let more = add(&keyspace, 1, "more", 10);
         exchange();

@@ -5,7 +5,8 @@
 //! rest is in one node of at most half that limit. A list around the limit therefore does not
 //! change back and forth. Both conditions are those of Redis 7.2 and later (compared with 8.0.2).
 //!
-//! Users' indices count from the end if they are negative; `usize` indices here are resolved ones.
+//! Users' indices count from the end if they are negative. A `usize` index counts from the first
+//! element.
 //!
 //! Invariants: only those of the listpack and the quicklist. This module allows empty lists; the
 //! keyspace ensures that no key has one.
@@ -42,7 +43,7 @@ impl ListLimits {
         Self { node: self.node.with_compress_depth(depth) }
     }
 
-    /// Returns the limit of one node of a list.
+    /// Returns the limit of one node of a quicklist.
     pub const fn node(self) -> NodeLimit {
         self.node
     }
@@ -71,8 +72,8 @@ pub enum Beside {
 pub struct PositionQuery<'a> {
     /// The element to find.
     pub value: &'a [u8],
-    /// The first match to return, from 1. A negative rank counts matches from the back. The caller
-    /// rejects 0, which here means -1.
+    /// The number of the first match to return, from 1. A negative rank counts matches from the
+    /// back. The caller rejects 0, which this module treats as -1.
     pub rank: i64,
     /// The most matches to return; 0 means all.
     pub count_max: usize,
@@ -80,17 +81,17 @@ pub struct PositionQuery<'a> {
     pub compared_max: usize,
 }
 
-/// The result of [`List::trim`].
+/// The effect of [`List::trim`].
 #[derive(Debug)]
 pub struct Trimmed {
     /// The number of elements removed.
     pub removed: usize,
-    /// Most of the removed elements, if they are so many that the caller should drop them in the
-    /// background.
+    /// Most of the removed elements, if they are so many that the caller should free them in the
+    /// background. Else `None`.
     pub leftovers: Option<List>,
 }
 
-/// The most nodes that a trim frees itself: some microseconds of work.
+/// The most nodes that a trim frees itself, which takes some microseconds.
 const FREED_NODES_MAX: usize = 16;
 
 /// The structure of a list, for code that writes lists to files or peers.
@@ -116,8 +117,8 @@ enum Elements {
 
 const _: () = assert!(size_of::<List>() <= 16);
 
-/// The panic message for an edit of a listpack that is refused. It cannot be: a list's limits are
-/// far below a listpack's own limit.
+/// The panic message for an edit that a listpack refuses. A list's limits are far below a
+/// listpack's own limit, so it cannot happen.
 const WITHIN_LIMIT: &str = "a listpack within a node's limit is far below its own";
 
 impl Default for List {
@@ -188,8 +189,8 @@ impl List {
         }
     }
 
-    /// Converts the list to an iterator that frees one node a step; a listpack takes one step.
-    /// O(1).
+    /// Converts the list to an iterator that frees one node in each step; a listpack takes one
+    /// step. O(1).
     pub fn into_freed(self) -> FreeingSteps {
         match self.elements {
             Elements::Quick(quick) => Box::new(quick.into_freed()),
@@ -197,7 +198,8 @@ impl List {
         }
     }
 
-    /// Returns the bytes owned outside the key's block, from running counts. O(1).
+    /// Returns the bytes that the list owns outside its key's block, without the allocator's
+    /// rounding. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         match &self.elements {
@@ -206,7 +208,7 @@ impl List {
         }
     }
 
-    /// Returns the bytes owned outside the key's block. O(nodes).
+    /// Returns the bytes that the list owns outside its key's block. O(nodes).
     pub fn memory_usage(&self) -> usize {
         match &self.elements {
             Elements::Pack(pack) => pack.memory_usage(),
@@ -216,7 +218,8 @@ impl List {
 
     // Reading.
 
-    /// Converts a user's index to an index in the list, if it is in range. O(1).
+    /// Converts a user's index to an index from the first element; `None` if it is out of range.
+    /// O(1).
     #[inline]
     pub fn resolve_index(&self, index: i64) -> Option<usize> {
         let len = self.len();
@@ -235,8 +238,8 @@ impl List {
         start as usize..end as usize
     }
 
-    /// Calls `with` with the element at a user's index. Returns `None` if there is none. O(nodes +
-    /// elements of one node).
+    /// Calls `with` with the element at a user's index, and returns its result. Returns `None` if
+    /// there is no such element. O(nodes + elements of one node).
     pub fn with<R>(&self, index: i64, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let index = self.resolve_index(index)?;
         match &self.elements {
@@ -251,7 +254,7 @@ impl List {
     }
 
     /// Calls `visit` with the elements in `range` (see [`List::resolve_range`]), which must be
-    /// within the list. The start is O(nodes + elements of one node), each step O(1).
+    /// within the list. O(nodes + elements of one node) to begin, then O(1) for each element.
     #[inline]
     pub fn visit_range(&self, range: Range<usize>, visit: impl FnMut(Element<'_>)) {
         match &self.elements {
@@ -266,7 +269,8 @@ impl List {
     /// Visits like [`List::visit_range`], last to first.
     pub fn visit_range_rev(&self, range: Range<usize>, mut visit: impl FnMut(Element<'_>)) {
         let mut left = range.len();
-        // The visit breaks only when all elements in the range were visited.
+        // The result is not needed: the visit ends early only if all elements in the range were
+        // visited.
         let _ = self.try_visit_rev(range.end, |element| {
             if left == 0 {
                 return ControlFlow::Break(());
@@ -277,7 +281,7 @@ impl List {
         });
     }
 
-    /// Calls `visit` with all elements, first to last, until it breaks. O(n).
+    /// Calls `visit` with all elements, first to last, until it returns `Break`. O(n).
     fn try_visit<B>(&self, visit: impl FnMut(Element<'_>) -> ControlFlow<B>) -> ControlFlow<B> {
         match &self.elements {
             Elements::Pack(pack) => pack.iter().try_for_each(visit),
@@ -285,8 +289,8 @@ impl List {
         }
     }
 
-    /// Calls `visit` with the elements before the one at `end`, last to first,
-    /// until it breaks. O(n).
+    /// Calls `visit` with the elements before index `end`, last to first, until it returns `Break`.
+    /// O(n).
     fn try_visit_rev<B>(
         &self,
         end: usize,
@@ -361,8 +365,8 @@ impl List {
         }
     }
 
-    /// Pops up to `count` elements at `end`, and calls `popped` with each before it is removed.
-    /// Returns the number popped. Amortised O(count) for a quicklist, O(bytes of the list) for a
+    /// Removes up to `count` elements at `end`, and calls `popped` with each before its removal.
+    /// Returns the number removed. Amortised O(count) for a quicklist, O(bytes of the list) for a
     /// listpack.
     #[inline]
     pub fn pop(
@@ -377,13 +381,14 @@ impl List {
         done
     }
 
-    /// Moves the element at the end `from`, if there is one, to the end `to`. Returns its text.
-    /// Amortised O(bytes of the element) for a quicklist, O(bytes of the list) for a listpack.
+    /// Moves the element at the end `from` to the end `to`. Returns its text; `None` if the list is
+    /// empty. Amortised O(bytes of the element) for a quicklist, O(bytes of the list) for a
+    /// listpack.
     pub fn rotate(&mut self, from: ListEnd, to: ListEnd, limits: ListLimits) -> Option<Vec<u8>> {
         let mut moved = None;
         self.take(from, 1, |element| element.append_to(moved.insert(Vec::new())));
-        // As in Redis, the encoding depends on the list before and after, not on the list in
-        // between.
+        // As in Redis, the encoding depends on the list before and after the move, not on the list
+        // without the element.
         if let Some(moved) = &moved {
             self.push(to, std::iter::once(moved.as_slice()), limits);
             self.shrink(limits);
@@ -391,7 +396,7 @@ impl List {
         moved
     }
 
-    /// Pops like [`List::pop`], but without a change of the list's encoding.
+    /// Removes elements like [`List::pop`], but does not change the list's encoding.
     #[inline]
     fn take(&mut self, end: ListEnd, count: usize, mut popped: impl FnMut(Element<'_>)) -> usize {
         match &mut self.elements {
@@ -425,8 +430,8 @@ impl List {
 
     // The middle.
 
-    /// Replaces the element at a user's index. Returns false if there is none. O(nodes + bytes of
-    /// one node).
+    /// Replaces the element at a user's index. Returns false if there is no such element. O(nodes +
+    /// bytes of one node).
     pub fn set(&mut self, index: i64, value: &[u8], limits: ListLimits) -> bool {
         self.grow(std::iter::once(value), limits);
         let Some(index) = self.resolve_index(index) else { return false };
@@ -443,10 +448,10 @@ impl List {
         true
     }
 
-    /// Inserts `value` before or after the first element equal to `pivot`. Returns false if there
-    /// is none. O(n).
+    /// Inserts `value` before or after the first element equal to `pivot`. Returns false if no
+    /// element equals it. O(n).
     pub fn insert_beside(&mut self, beside: Beside, pivot: &[u8], value: &[u8], limits: ListLimits) -> bool {
-        // As in Redis, this comes before the search for the pivot.
+        // As in Redis, the encoding may change even if the pivot is not found.
         self.grow(std::iter::once(value), limits);
         let needle = Needle::new(pivot);
         let mut at = 0;
@@ -497,8 +502,8 @@ impl List {
         removed
     }
 
-    /// Keeps the elements from a user's index `start` to `stop`, inclusive. O(nodes + bytes of two
-    /// nodes), plus freeing the removed elements if they are few.
+    /// Keeps the elements from a user's index `start` to `stop`, inclusive, and removes the others.
+    /// O(nodes + bytes of two nodes), plus freeing the removed elements if they are few.
     pub fn trim(&mut self, start: i64, stop: i64, limits: ListLimits) -> Trimmed {
         let kept = self.resolve_range(start, stop);
         let len = self.len();
@@ -521,22 +526,22 @@ impl List {
         trimmed
     }
 
-    // Walks, which snapshots use.
+    // Walks, for snapshots.
 
-    /// Returns true if the list is a quicklist, which can have a walk. O(1).
+    /// Returns true if the list is a quicklist. Only a quicklist can have a walk. O(1).
     pub fn has_nodes(&self) -> bool {
         matches!(self.elements, Elements::Quick(_))
     }
 
     /// Starts a walk of the present state, whose nodes [`List::walk_next`] visits. Returns the
-    /// number of nodes; 0 for a listpack, which has no walk. O(1).
+    /// number of nodes. Does nothing for a listpack and returns 0. O(1).
     pub fn begin_walk(&mut self, walk_state: &WalkState) -> usize {
         let Elements::Quick(quick) = &mut self.elements else { return 0 };
         quick.begin_walk(walk_state);
         quick.node_count()
     }
 
-    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
     /// O(1).
     pub fn ticket(&self) -> Option<u32> {
         match &self.elements {
@@ -545,8 +550,8 @@ impl List {
         }
     }
 
-    /// Visits the next nodes of the walk until they hold at least `elements_min` elements.
-    /// Returns true if there are more. O(bytes of the visited nodes).
+    /// Visits the next nodes of the walk until they hold at least `elements_min` elements. Returns
+    /// true if there are more nodes. O(bytes of the visited nodes).
     pub fn walk_next(&mut self, elements_min: usize, visit: impl FnMut(NodeView<'_>)) -> bool {
         let Elements::Quick(quick) = &mut self.elements else { return false };
         let more = quick.walk_next(elements_min, visit);
@@ -557,10 +562,10 @@ impl List {
         more
     }
 
-    // Between the encodings.
+    // Conversions between the encodings.
 
-    /// Converts the list to a quicklist if `values` could make its listpack too long. As in Redis,
-    /// the length of their text counts, not that of their encoding.
+    /// Converts the list to a quicklist if adding `values` could make its listpack too long. As in
+    /// Redis, the estimate uses the length of their texts, not of their encoded form.
     #[inline]
     fn grow<'v>(&mut self, values: impl Iterator<Item = &'v [u8]>, limits: ListLimits) {
         let Elements::Pack(pack) = &self.elements else { return };

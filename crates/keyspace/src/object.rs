@@ -7,8 +7,9 @@ use structures::entry::{Entry, View};
 use crate::value_size::{SizedType, ValueSize};
 use crate::{Hash, List, Set, Stream, VectorSet, Zset};
 
-/// A string too long to be stored after its key. It is reference counted, so that a reply can send
-/// it without a copy. A change while it is being sent copies it first (`Arc::make_mut`).
+/// A string too long to be stored after its key. It is reference counted, so that a reply can be
+/// sent without copying the string. A change during that time copies the string first
+/// (`Arc::make_mut`).
 pub type Blob = Arc<Vec<u8>>;
 
 /// A key with its value.
@@ -34,7 +35,8 @@ pub enum Object {
     Vector(Box<VectorSet>),
 }
 
-// An object is part of its key's block: at most three words (see the entry's drawing).
+// An object is stored in its key's block and takes at most three words (see the drawing in
+// `entry`).
 const _: () = assert!(size_of::<Object>() <= 24);
 
 impl Object {
@@ -76,7 +78,7 @@ impl Object {
         }
     }
 
-    /// Starts loading the member with this hash and length, after
+    /// Starts loading the member with this hash and length. For use after
     /// [`Object::prefetch_member_bucket`] has loaded its bucket. O(1).
     #[inline]
     pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
@@ -119,7 +121,8 @@ impl Object {
         }
     }
 
-    /// Returns the bytes that the object owns outside its key's block. O(nodes).
+    /// Returns the bytes that the object owns outside its key's block. Estimated for big values.
+    /// O(nodes).
     pub fn memory_usage(&self) -> usize {
         match self {
             Object::Blob(blob) => blob.capacity() + size_of::<Vec<u8>>() + 2 * size_of::<usize>(),
@@ -148,16 +151,16 @@ pub fn type_name(entry: &KeyEntry) -> &'static str {
     }
 }
 
-/// A type of object. Commands read and write a key as one of these types; the typed accessors of
-/// [`View`](crate::View) return WRONGTYPE if the key has another one.
+/// A type of object. Commands read and write a key as one of these types. The typed accessors of
+/// [`View`](crate::View) return WRONGTYPE if the key's value has another type.
 pub trait ObjectType: Sized {
-    /// Borrows the object as this type, if it is one.
+    /// Borrows the object as this type; `None` if it has another type.
     fn of(object: &Object) -> Option<&Self>;
-    /// Borrows the object mutably as this type, if it is one.
+    /// Borrows the object mutably as this type; `None` if it has another type.
     fn of_mut(object: &mut Object) -> Option<&mut Self>;
     /// Converts this value to an object.
     fn into_object(self) -> Object;
-    /// Returns true if the value is empty: empty collections do not exist as keys. O(1).
+    /// Returns true if the value is empty, so that its key must be removed. O(1).
     fn is_empty(&self) -> bool;
     /// Returns the size of the value. O(1), or O(n) for a listpack of more than 65,534 elements,
     /// which does not store their number.
@@ -250,7 +253,7 @@ impl ObjectType for Stream {
     fn into_object(self) -> Object {
         Object::Stream(Box::new(self))
     }
-    /// Returns false: a stream continues to exist when its last entry is removed.
+    /// Returns false: the key of a stream continues to exist when the last entry is removed.
     fn is_empty(&self) -> bool {
         false
     }

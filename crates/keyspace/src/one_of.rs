@@ -1,5 +1,5 @@
-//! An iterator that is one of several. A collection's encodings have different iterators, and its
-//! users need only one type.
+//! An iterator that is one of several iterators over the same items. Each encoding of a collection
+//! has its own iterator, and users of the collection need a single type.
 
 /// One of three iterators over the same items.
 pub(crate) enum OneOf<A, B, C> {

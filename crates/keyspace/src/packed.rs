@@ -1,9 +1,9 @@
-//! The validity of packed collections from outside, beyond that of their bytes.
+//! The defects of packed collections from untrusted sources.
 //!
 //! [`Listpack::from_bytes`](structures::listpack::Listpack::from_bytes) and
 //! [`Intset::from_bytes`](structures::intset::Intset::from_bytes) check the bytes. `from_listpack`
-//! of each type then checks the properties that its commands rely on. It returns one of these
-//! errors if one does not hold.
+//! of each type then checks the properties on which the type's commands rely, and returns one of
+//! these errors if a property does not hold.
 
 use std::fmt;
 

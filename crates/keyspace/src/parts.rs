@@ -1,5 +1,5 @@
-//! Walks of big values (`structures::walk_state`): a snapshot reads a value in pieces, in its state
-//! at the start, while other threads continue to change it.
+//! Walks of big values (`structures::walk_state`). A snapshot reads a value in *pieces* (members,
+//! fields or nodes), in its state at the start, while other threads continue to change it.
 //!
 //! ```text
 //!   begin_parts    starts a walk of the present state; returns the value's head, to be
@@ -9,9 +9,9 @@
 //!                  `structures::walked_row` for the nodes of lists and streams)
 //! ```
 //! Values up to [`WHOLE_LEN_BYTES_MAX`], and all values packed in one block, have no walks: a
-//! snapshot copies them. It also copies the data of a stream's groups.
+//! snapshot copies them as a whole. It also copies the data of a stream's groups.
 //!
-//! A clone of a value that has a walk in progress has none itself.
+//! The clone of a value does not inherit a walk in progress.
 
 use structures::listpack::element::Element;
 use structures::quicklist::NodeView;
@@ -25,7 +25,8 @@ use crate::{Hash, List, Set, VectorSet, Zset};
 /// The size in bytes up to which a value is copied as a whole.
 pub const WHOLE_LEN_BYTES_MAX: usize = 64 * 1024;
 
-/// The description of a big value that is known at the start of its walk and precedes its pieces.
+/// The description of a big value that is known when its walk starts and is visited before its
+/// pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     /// The head of a list.
@@ -58,7 +59,7 @@ pub enum Head {
     },
 }
 
-/// A piece of a big value, as a walk visits it.
+/// A piece of a big value that a walk visits.
 pub enum ValuePart<'a> {
     /// A node of a list. The nodes come in order.
     Node(NodeView<'a>),
@@ -70,7 +71,7 @@ pub enum ValuePart<'a> {
     Scored(&'a [u8], f64),
     /// The entries of a node of a stream, at least one, in order. The nodes come in order.
     Entries(&'a [StreamEntry<'a>]),
-    /// The state of a stream besides its entries: the last piece.
+    /// The state of a stream besides its entries. It is the last piece.
     StreamEnd(&'a StreamRest),
 }
 
@@ -114,7 +115,7 @@ impl Object {
         })
     }
 
-    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
     /// O(1).
     pub fn parts_ticket(&self) -> Option<u32> {
         match self {
@@ -127,8 +128,8 @@ impl Object {
         }
     }
 
-    /// Calls `visit` with the next pieces of the walk, about `elements_max` elements. Returns
-    /// true if there are more; otherwise the walk has ended. O(elements).
+    /// Calls `visit` with the next pieces of the walk, about `elements_max` elements. Returns true
+    /// if there are more pieces; otherwise the walk has ended. O(elements).
     pub fn next_parts(&mut self, elements_max: usize, visit: &mut dyn FnMut(ValuePart<'_>)) -> bool {
         match self {
             Object::Set(set) => set.walk_next(elements_max, |member| visit(ValuePart::Member(member))),
@@ -148,7 +149,7 @@ impl Object {
         }
     }
 
-    /// Returns an empty value of the same type, to leave in the place of this one.
+    /// Returns an empty value of the same type, which takes the place of a value that is moved out.
     pub(crate) fn empty_of_type(&self) -> Object {
         match self {
             Object::Blob(_) => Object::Blob(crate::object::Blob::default()),

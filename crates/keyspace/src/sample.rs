@@ -12,7 +12,7 @@ pub(crate) fn index_below(len: usize, mut draw: impl FnMut() -> u64) -> usize {
     ((u128::from(draw()) * len as u128) >> 64) as usize
 }
 
-/// A uniform choice of `wanted` of `total` items, decided item by item.
+/// A uniform choice of `wanted` of `total` items, which decides for one item after the other.
 pub(crate) struct Selection {
     total: usize,
     wanted: usize,

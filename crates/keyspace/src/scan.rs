@@ -1,4 +1,4 @@
-//! Walking over a database without stopping it, and drawing a random key.
+//! SCAN: steps through the keys of a database while they change. Also the choice of a random key.
 //!
 //! A scan cursor is a point of the hash space:
 //!
@@ -16,7 +16,7 @@
 //! some 10^12 keys. Beyond that the cursor is rounded down, and the step continues until the cursor
 //! has moved. This is still correct; some keys are returned again.
 //!
-//! Thread: any. One shard is locked at a time, for one bucket.
+//! Any thread can scan. It locks one shard at a time, for one bucket.
 
 use structures::table::Table;
 
@@ -24,26 +24,26 @@ use crate::key::{SHARD_BITS, SHARD_COUNT};
 use crate::keyspace::{Keyspace, ShardBusy};
 use crate::object::KeyEntry;
 
-/// The number of bits of a scan cursor that are a point in a table.
+/// The number of bits of a scan cursor that denote a point in a shard's table.
 const POINT_BITS: u32 = 38;
-/// The number of bits of a table's own cursor.
+/// The number of bits of the cursors of [`Table::scan`].
 const TABLE_BITS: u32 = 48;
 const ROUNDED_BITS: u32 = TABLE_BITS - POINT_BITS;
-/// The least number of keys that a randomly drawn shard must have so that a random key is taken
-/// from it. With fewer keys, the shards' sizes differ too much: a shard is then drawn in proportion
-/// to its size.
+/// The least number of keys with which a randomly drawn shard is used for a random key. If the
+/// drawn shard has fewer keys, the shards' sizes differ too much. A second shard is then drawn with
+/// a probability proportional to its size.
 const DENSE_SHARD_LEN_MIN: usize = 64;
 
-/// A point of a scan. See the module's essay.
+/// A point of a scan. See the module's comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanCursor(u64);
 
 impl ScanCursor {
-    /// The start of a scan, and the cursor after its last step.
+    /// The start of a scan. It is also the cursor after the last step.
     pub const START: Self = Self(0);
 
-    /// Converts the number of a client's cursor to a point. A number that no scan has returned is
-    /// accepted, too: it means some point of the scan.
+    /// Converts the number of a client's cursor to a point. Accepts every number, also one that no
+    /// scan has returned.
     pub fn from_number(number: u64) -> Self {
         Self(number & ((1 << (SHARD_BITS + POINT_BITS)) - 1))
     }
@@ -106,7 +106,8 @@ impl Keyspace {
         let len_of =
             |shard| self.look_at(shard, |shard| shard.db(db).map_or(0, |db| db.table.len())).unwrap_or(0);
         if len_of(shard) < DENSE_SHARD_LEN_MIN {
-            // With few keys, a shard's probability is proportional to its number of keys.
+            // With few keys, a shard is drawn with a probability proportional to its number of
+            // keys.
             let total: usize = (0..SHARD_COUNT).map(len_of).sum();
             if total == 0 {
                 return None;
@@ -118,8 +119,8 @@ impl Keyspace {
                 left = left.saturating_sub(len);
                 here
             };
-            // If keys were removed meanwhile, none may be found. The drawn shard is then used, even
-            // if it is empty.
+            // If keys were removed meanwhile, no shard may be found. The first drawn shard is then
+            // used, even if it is empty.
             shard = (0..SHARD_COUNT).find(holds).unwrap_or(shard);
         }
         let guard = self.lock_unless_busy(shard)?;

@@ -92,8 +92,8 @@ impl Set {
         Self::default()
     }
 
-    /// Creates a set of the members in `pack`, which is not trusted. It is packed if it has no more
-    /// members than `limits` allow. O(n log n).
+    /// Creates a set of the members in `pack`, which is not trusted. The set is packed unless
+    /// `pack` has more members than `limits` allow. O(n log n).
     ///
     /// # Errors
     /// If a member occurs twice.
@@ -108,8 +108,8 @@ impl Set {
         Ok(set)
     }
 
-    /// Creates a set of the members in `ints`. It is a table if there are more than `limits` allow.
-    /// O(1), or O(n).
+    /// Creates a set of the members in `ints`. The set is a table if there are more members than
+    /// `limits` allow. O(1), or O(n) for a table.
     pub fn from_intset(ints: Intset, limits: &SetLimits, hasher: &Hasher) -> Self {
         let mut set = Self { repr: Repr::Ints(ints) };
         if set.len() > limits.intset_entries_max {
@@ -143,8 +143,8 @@ impl Set {
         self.len() == 0
     }
 
-    /// Starts loading the memory that a search for a member with this hash reads first: its bucket
-    /// of a table. Does nothing for a packed set. O(1).
+    /// Starts loading the bucket that a search for a member with this hash reads first. Does
+    /// nothing for a packed set. O(1).
     #[inline]
     pub fn prefetch_bucket(&self, member_hash: u64) {
         if let Repr::Table(members) = &self.repr {
@@ -152,7 +152,7 @@ impl Set {
         }
     }
 
-    /// Starts loading the member with this hash and length, after
+    /// Starts loading the member with this hash and length. For use after
     /// [`prefetch_bucket`](Self::prefetch_bucket) has loaded its bucket. O(1).
     #[inline]
     pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
@@ -181,7 +181,8 @@ impl Set {
         }
     }
 
-    /// Returns the bytes that the set owns outside its key's block. O(n / 60) up to a bound.
+    /// Returns the bytes that the set owns outside its key's block. Estimated for a big table. O(n
+    /// / 60) up to a bound.
     pub fn memory_usage(&self) -> usize {
         match &self.repr {
             Repr::Ints(ints) => ints.memory_usage(),
@@ -192,8 +193,8 @@ impl Set {
         }
     }
 
-    /// Converts the set to an iterator that frees one member a step; a packed set takes one step.
-    /// O(1).
+    /// Converts the set to an iterator that frees one member in each step; a packed set takes one
+    /// step. O(1).
     pub fn into_freed(self) -> FreeingSteps {
         match self.repr {
             Repr::Table(members) => Box::new(members.table.into_table().into_drain().map(drop)),
@@ -206,14 +207,15 @@ impl Set {
         matches!(self.repr, Repr::Table(_))
     }
 
-    /// Starts a walk of a table's present state, whose members [`Set::walk_next`] visits. O(1).
+    /// Starts a walk of the present state of a table, whose members [`Set::walk_next`] visits. Does
+    /// nothing for a packed set. O(1).
     pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Repr::Table(members) = &mut self.repr {
             members.table.begin(walk_state);
         }
     }
 
-    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
     /// O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Repr::Table(members) = &self.repr { members.table.ticket() } else { None }
@@ -236,8 +238,8 @@ impl Set {
     }
 
     /// Prepares for adding `count` members, the first of which is `first`. Chooses the encoding of
-    /// an empty set, and converts a packed set to a table at once if `count` alone exceeds the
-    /// limit. O(n) if the encoding changes.
+    /// an empty set. Converts a packed set to a table if `count` alone exceeds the limit. O(n) if
+    /// the encoding changes.
     pub fn expect(&mut self, count: usize, first: &[u8], limits: &SetLimits, hasher: &Hasher) {
         let spread = match &self.repr {
             Repr::Ints(ints) if ints.is_empty() => {
@@ -256,7 +258,7 @@ impl Set {
         }
     }
 
-    /// Adds `member`. Returns false if it was in the set. O(1) amortised; packed, O(bytes).
+    /// Adds `member`. Returns false if it was already in the set. O(1) amortised; packed, O(bytes).
     #[inline]
     pub fn add(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) -> bool {
         match &mut self.repr {
@@ -360,8 +362,8 @@ impl Set {
         self.iter().filter(|_| selection.next(&mut draw)).for_each(visit);
     }
 
-    /// Removes a member chosen uniformly. Returns the result of `visit`, called with the member;
-    /// `None` if the set is empty. Expected O(1); packed, O(n).
+    /// Removes a member chosen uniformly, after calling `visit` with it. Returns the result of
+    /// `visit`; `None` if the set is empty. Expected O(1); packed, O(n).
     pub fn take_random<T>(
         &mut self,
         draw: impl FnMut() -> u64,
@@ -390,7 +392,7 @@ impl Set {
         }
     }
 
-    /// Visits some members at `cursor`. Returns the next cursor, 0 at the end. A packed set is
+    /// Visits the members at `cursor`. Returns the next cursor, 0 at the end. A packed set is
     /// visited in one call. Members that exist from the first call to the last are visited. O(1);
     /// packed, O(n).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>)) -> u64 {

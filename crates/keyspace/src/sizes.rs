@@ -8,16 +8,16 @@
 //! the cell of a key. Code that changes a key compares its mark before and after, and moves it to
 //! another cell if they differ. Most writes leave a key in its cell and count nothing.
 //!
-//! Each thread that runs commands counts in a lane of its own, so counting accesses no line that
+//! Each thread that runs commands counts in its own *lane*, so counting accesses no cache line that
 //! another thread writes. A cell of one lane may be below zero: a key created in one lane may be
 //! removed in another. The sum over the lanes is right. Code without a lane (active expiry,
 //! eviction) counts in one shared lane. All counting is done under the lock of the key's shard. A
 //! thread that holds all these locks therefore sees consistent sums. So does an exclusive owner of
 //! the gate that has taken and released each of them.
 //!
-//! The same mark has the class of a big key; `big_index.rs` has the index of these keys.
+//! A mark also contains the size classes of a big key; `big_index.rs` has the index of these keys.
 //!
-//! Cost: O(1) per write; 4 KiB per lane and database in use; reading adds up the lanes' cells.
+//! Cost: O(1) per write; 4 KiB per lane and database in use. Reading adds up the lanes' cells.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -36,7 +36,7 @@ const CELLS: usize = 8 * BINS;
 
 impl ValueSize {
     /// Returns the size of a key's value. For a value stored as an integer, it is the least length
-    /// in the bin of its text. O(1), or O(n) for a listpack of more than 65,534 elements.
+    /// in the bin of its decimal text. O(1), or O(n) for a listpack of more than 65,534 elements.
     #[inline(always)]
     pub fn of_entry(entry: &KeyEntry) -> Self {
         let text = |len: usize| Self { kind: SizedType::String, bytes: len, elements: len };
@@ -60,9 +60,9 @@ impl ValueSize {
         SizeMark(mark.0 | (u32::from(by_elements) << 8 | u32::from(by_bytes)) << CELL_BITS)
     }
 
-    /// Returns true if keys of both sizes have certainly the same mark; does not compute the marks.
-    /// It is true for nearly all writes: the type stays the same, and the size stays in its power
-    /// of two (small values) or in its class.
+    /// Returns true if keys of both sizes certainly have the same mark. Does not compute the marks,
+    /// and may return false for the same mark. It is true for nearly all writes: the type stays the
+    /// same, and the size stays in its power of two (small values) or in its class.
     #[inline]
     pub(crate) fn is_marked_alike(self, other: Self) -> bool {
         let small =
@@ -147,8 +147,7 @@ impl SizeMark {
         self.0 >> CELL_BITS != 0
     }
 
-    /// Returns true if the index of big keys must be updated for a change from this mark to
-    /// another.
+    /// Returns true if a change from this mark to `other` changes the index of big keys.
     #[inline]
     pub(crate) fn differs_in_class(self, other: Self) -> bool {
         (self.0 >> CELL_BITS != other.0 >> CELL_BITS)
@@ -175,7 +174,7 @@ fn bin_of(size: usize) -> u32 {
     (usize::BITS - size.leading_zeros()).min(BINS as u32 - 1)
 }
 
-/// Returns the bin of the length of a number's text, without formatting it.
+/// Returns the bin of the length of a number's decimal text, without formatting it.
 #[inline]
 fn bin_of_text(number: i64) -> u32 {
     let magnitude = number.unsigned_abs();
@@ -273,7 +272,7 @@ impl KeySizes {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let is_left = |lane: &mut Arc<SizeLane>| Arc::get_mut(lane).is_some();
         if let Some(index) = lanes.iter_mut().position(is_left) {
-            // The lane's counts stay: only the sums over all lanes are meaningful.
+            // The lane keeps its counts: only the sums over all lanes are meaningful.
             return Arc::clone(&lanes[index]);
         }
         let lane = Arc::new(SizeLane::new(self.db_count));
@@ -332,8 +331,8 @@ impl KeySizes {
         });
     }
 
-    /// Exchanges the counts of database `db` with those that `other` has of it. The caller owns
-    /// both keyspaces. O(lanes).
+    /// Exchanges the counts of database `db` with those of the same database in `other`. The caller
+    /// owns both keyspaces. O(lanes).
     pub(crate) fn exchange(&self, other: &Self, db: usize) {
         let (own, others) = (self.sums(db), other.sums(db));
         for (sizes, sums) in [(self, others), (other, own)] {

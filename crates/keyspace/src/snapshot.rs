@@ -1,5 +1,6 @@
-//! The snapshot: a walk over the keyspace in its state at one moment, in small steps while it
-//! continues to change. RDB files and the bases of append-only files are written with it.
+//! The snapshot: a walk over the keyspace in its state at one moment. It takes small steps, while
+//! the keyspace continues to change. RDB files and the bases of append-only files are written with
+//! it.
 //!
 //! ```text
 //!   exclusive owner        starts a walk from the present state: one walk at a time
@@ -9,18 +10,18 @@
 //!                            over to the walk ([`Snapshot::keep`]); new entries ahead get a mark
 //! ```
 //! The marks are those of `structures::table::walk`, which explains why they are sufficient. Each
-//! shard has a cursor, which is read and moved only under the shard's lock. It is the progress of
-//! the walk in the shard: the slot of a database, above the point within its table. A slot is a
-//! small number in the order in which databases are walked. It belongs to the table: SWAPDB moves
-//! it with the table. The snapshot therefore has each database under its number at the start, even
-//! if SWAPDB has moved it since.
+//! shard has a cursor, which is read and moved only under the shard's lock. The cursor is the
+//! progress of the walk in the shard: its high bits are the *slot* of a database, its low bits the
+//! point within the database's table. Slots number the databases with keys in the order in which
+//! they are walked. A slot belongs to the tables: SWAPDB moves it with them. The snapshot therefore
+//! has each database under its number at the start, even if SWAPDB has moved it since.
 //!
 //! **Big values** are not copied. At the first change of such a value, or when the walk reaches it,
-//! a walk of its state is started. From then on walkers read the value in pieces
-//! (`crate::parts`), even if it moves to another key or database. A value that leaves the keyspace
-//! becomes an object that the walk owns. FLUSHDB passes its tables to the walk, which frees each of
-//! them (the keys of a database in one shard) after it has visited its keys. FLUSHALL does the same
-//! or abandons the walk ([`OnFlush`]).
+//! a walk of its state is started. From then on walkers read the value in pieces (`crate::parts`),
+//! even if it moves to another key or database. If the value is removed from the keyspace, the walk
+//! becomes its owner. FLUSHDB passes its tables to the walk, which frees each of them (the keys of
+//! a database in one shard) after it has visited its keys. FLUSHALL does the same or abandons the
+//! walk ([`OnFlush`]).
 //!
 //! **Bounds.** Copies that were handed over and not yet visited are counted
 //! ([`Snapshot::handed_over_len_bytes`]). Above half of [`HANDED_OVER_BYTES_MAX`], walkers visit
@@ -48,7 +49,7 @@ use crate::key::{Hasher, KeyHash, SHARD_COUNT, position_of, shard_of};
 use crate::object::{KeyEntry, Object};
 use crate::parts::{Head, ValuePart};
 
-/// The bytes of handed-over copies from which writers must wait.
+/// The bytes of handed-over copies at which writers must wait until walkers have visited some.
 pub const HANDED_OVER_BYTES_MAX: usize = 64 << 20;
 /// The bytes of handed-over copies above which walkers visit these copies first.
 const HANDED_OVER_BYTES_MUCH: usize = HANDED_OVER_BYTES_MAX / 2;
@@ -60,11 +61,12 @@ const KEEPING: u32 = 1;
 /// The phase of an abandoned walk, which only clears marks.
 const CLEARING: u32 = 2;
 
-/// The slot of a database that had no key at the start of the walk, or that was flushed since.
+/// The slot of a database that had no key at the start of the walk, or that was flushed after it.
 const NO_SLOT: u32 = u32::MAX;
-/// The number of bits of a shard's cursor below the slot: they are the point in a table.
+/// The number of low bits of a shard's cursor that are the point in a table. The bits above are the
+/// slot.
 const POINT_BITS: u32 = 48;
-/// The number of locked lists among which the handed-over copies are distributed.
+/// The number of lists for handed-over copies. Each has a lock, so that writers rarely contend.
 const HAND_OVER_LANES: usize = 16;
 /// The most buckets that one locked step visits: some ten microseconds if they are empty.
 const STEP_BUCKETS_MAX: usize = 256;
@@ -74,39 +76,40 @@ const STEP_BUCKETS_MAX: usize = 256;
 pub enum OnFlush {
     /// The walk is abandoned: as in Redis, a flush of all data ends a save.
     Abandon,
-    /// The walk takes over the flushed keys and visits all of them. Their memory is freed behind
-    /// the walk.
+    /// The walk takes over the flushed keys and visits all of them. Then it frees their memory.
     Continue,
 }
 
 /// A walk over the keyspace in its state at one moment, or the state without a walk. See the
-/// module.
+/// module's comment.
 pub struct Snapshot {
-    /// The phase: [`IDLE`], [`KEEPING`] or [`CLEARING`]. The exclusive owner writes it at the
-    /// start; later [`abandon`](Self::abandon), a flush and [`end`](Self::end) do.
+    /// The phase: [`IDLE`], [`KEEPING`] or [`CLEARING`]. The exclusive owner sets it at the start
+    /// of a walk. Later [`abandon`](Self::abandon), a flush and [`end`](Self::end) change it.
     phase: CachePadded<AtomicU32>,
     /// True if the walk continues after a flush of all data. Only the gate's exclusive owner writes
     /// and reads it.
     continues_after_flush: AtomicBool,
-    /// By shard, under its lock: the progress of the walk in the shard.
+    /// The progress of the walk in each shard. Changed under the shard's lock.
     cursors: Box<[AtomicU64]>,
-    /// By database, under its present number: the slot. Only the gate's exclusive owner writes it.
+    /// The slot of each database, by its present number. Only the gate's exclusive owner writes it.
     slot_of_db: Box<[AtomicU32]>,
-    /// By slot: the number under which the database with the slot's tables is known now.
+    /// The present number of the database that has the tables of each slot.
     db_of_slot: Box<[AtomicU32]>,
-    /// By slot: the number and size of the database at the start of the walk.
+    /// The number and size, at the start of the walk, of the database of each slot.
     dbs: Lock<Vec<(usize, DbSize)>>,
     next_part: AtomicUsize,
     finished_parts: AtomicUsize,
-    /// The number of items of [`Work`], except parts, that walkers have taken and not finished.
+    /// The number of [`Work`] items, except parts, that walkers have taken and not finished.
     works: AtomicUsize,
     lanes: Box<[CachePadded<Lock<Vec<HandedOver>>>]>,
-    /// The bytes of copies not yet visited. The copies made by walks of big values are included.
+    /// The bytes of handed-over copies, and of the copies made by walks of big values, that are not
+    /// visited yet.
     handed_over_len_bytes: Arc<AtomicUsize>,
     handed_over_len_bytes_peak: AtomicUsize,
-    /// The bytes of values and tables that have left the keyspace and are stored only for the walk.
+    /// The bytes of values and tables that were removed from the keyspace and are stored only for
+    /// the walk.
     left_len_bytes: AtomicUsize,
-    /// The bytes of copies and encoded records that walkers hold.
+    /// The bytes of the copies and encoded records that walkers hold.
     walker_len_bytes: Arc<AtomicUsize>,
     bigs: Lock<Bigs>,
     hasher: Hasher,
@@ -153,7 +156,7 @@ pub struct Flushed {
 struct Bigs {
     next_ticket: u32,
     waiting: Vec<BigValue>,
-    /// The place of each value that waits or is being read, with the ticket that identifies the
+    /// The tickets and places of all values that wait or are being read. A ticket identifies a
     /// value.
     places: Vec<(u32, BigPlace)>,
 }
@@ -179,10 +182,10 @@ pub struct BigValue {
     pub head: Head,
 }
 
-/// The database's number, the hash and the name of a key.
+/// The place of a key: the number of its database, its hash and its name.
 type KeyPlace = (usize, KeyHash, Box<[u8]>);
 
-/// A big value that has left the keyspace and is stored only for the walk.
+/// A big value that was removed from the keyspace and is stored only for the walk.
 struct RemovedObject {
     object: Object,
     /// The bytes that the value contributes to [`Snapshot::left_len_bytes`].
@@ -201,12 +204,12 @@ enum BigPlace {
 
 /// The result of a walker's search for a big value.
 enum Sought {
-    /// The value was at this place in the keyspace. It may leave the place before its shard is
-    /// locked, so the caller checks again.
+    /// The place in the keyspace where the value was when it was searched. It may be moved before
+    /// the shard is locked, so the caller checks again.
     Key(KeyPlace),
     /// The value is outside the keyspace.
     Owned(RemovedObject),
-    /// The place of the value is not known, or another walker has taken it.
+    /// The place of the value is not known, or another walker is using the value.
     Gone,
 }
 
@@ -220,7 +223,7 @@ pub enum Work {
     Flushed(Flushed),
     /// A part of the walk (a database's keys in one shard) to visit.
     Part(Part),
-    /// No work now: other walkers are doing the rest.
+    /// No work at present: other walkers are doing the rest.
     Wait,
     /// No work: everything was visited.
     Done,
@@ -265,8 +268,8 @@ impl Snapshot {
         }
     }
 
-    /// Starts a walk. `sizes` are the present sizes of all databases, by number. The caller must be
-    /// the gate's exclusive owner.
+    /// Starts a walk. `sizes` are the present sizes of all databases, in the order of their
+    /// numbers. The caller must be the gate's exclusive owner.
     pub(crate) fn fix(&self, sizes: Vec<DbSize>, on_flush: OnFlush) {
         let mut dbs = self.dbs.lock();
         dbs.clear();
@@ -284,8 +287,8 @@ impl Snapshot {
             counter.store(0, Relaxed);
         }
         self.continues_after_flush.store(on_flush == OnFlush::Continue, Relaxed);
-        // Relaxed: the end of the gate's ownership publishes it to every thread that locks a shard
-        // from now on.
+        // Relaxed: the end of the exclusive ownership publishes the phase to every thread that
+        // locks a shard later.
         self.phase.store(KEEPING, Relaxed);
     }
 
@@ -297,15 +300,15 @@ impl Snapshot {
         self.phase.load(Relaxed) != IDLE
     }
 
-    /// Returns true while a walk is in progress and not abandoned: writers must then keep the state
-    /// of entries before they change them.
+    /// Returns true while a walk is in progress and not abandoned. Writers must then keep the state
+    /// of entries for the walk before they change them.
     #[inline]
     pub fn is_preserved_for(&self) -> bool {
         self.phase.load(Relaxed) == KEEPING
     }
 
-    /// Returns the databases that had keys at the start, in the order of the walk, with their
-    /// sizes.
+    /// Returns the numbers and sizes of the databases that had keys at the start, in the order of
+    /// the walk.
     pub fn dbs(&self) -> Vec<(usize, DbSize)> {
         self.dbs.lock().clone()
     }
@@ -313,8 +316,8 @@ impl Snapshot {
     /// Abandons the walk, so that its result will be incomplete. From now on writers hand over no
     /// copies, and walkers only clear the marks of entries.
     pub fn abandon(&self) {
-        // Relaxed: it does no harm if a writer still keeps a copy. The exchange fails if the walk
-        // ends at the same time, so that no phase is left over for the time without a walk.
+        // Relaxed: it does no harm if a writer still keeps a copy. If the walk ends at the same
+        // time, the exchange fails and the phase remains `IDLE`.
         let _ = self.phase.compare_exchange(KEEPING, CLEARING, Relaxed, Relaxed);
     }
 
@@ -338,8 +341,8 @@ impl Snapshot {
         self.handed_over_len_bytes.load(Relaxed)
     }
 
-    /// Returns the approximate bytes of copies and encoded records, and of values and tables that
-    /// have left the keyspace and that only the walk needs. They do not count towards `maxmemory`.
+    /// Returns the approximate bytes held for the walk: copies, encoded records, and values and
+    /// tables that were removed from the keyspace. They do not count towards `maxmemory`.
     ///
     /// Memory is included from before its allocation until after its release. Otherwise other
     /// threads could evict keys for it.
@@ -360,16 +363,17 @@ impl Snapshot {
         self.handed_over_len_bytes_peak.load(Relaxed)
     }
 
-    /// Returns true if writers must wait until fewer copies are handed over.
+    /// Returns true if so many copies are handed over that writers must wait.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.is_preserved_for() && self.handed_over_len_bytes() >= HANDED_OVER_BYTES_MAX
     }
 
-    // The writers' part. All of it runs under the lock of the key's shard.
+    // Functions for writers. They run under the lock of the key's shard.
 
     /// Keeps the present state of an entry for the walk, before the entry is changed or removed.
-    /// Does nothing if the walk does not need it any more. O(1), or O(bytes) up to a fixed size.
+    /// Does nothing if the walk has passed the entry or its state is kept already. O(1), or
+    /// O(bytes) up to a fixed size.
     #[cold]
     pub(crate) fn keep(&self, occupied: &mut Occupied<'_, KeyEntry>, db: usize, hash: KeyHash) {
         let Some((slot, point)) = self.point_at(db, shard_of(hash)) else { return };
@@ -377,8 +381,8 @@ impl Snapshot {
     }
 
     /// Keeps the state of an entry like [`keep`](Self::keep), for a caller that knows that the
-    /// entry has no mark. Returns true if the entry is still ahead of the walk: the caller must
-    /// then mark it.
+    /// entry has no mark. Returns true if the entry is ahead of the walk: the caller must then mark
+    /// it.
     #[cold]
     pub(crate) fn keep_unmarked(&self, entry: &mut KeyEntry, db: usize, hash: KeyHash) -> bool {
         let Some((slot, point)) = self.point_at(db, shard_of(hash)) else { return false };
@@ -419,7 +423,7 @@ impl Snapshot {
     }
 
     /// Starts a walk of an entry's value, if the value is big enough to be read in pieces. Returns
-    /// the ticket that identifies the value, and its head.
+    /// the ticket that identifies the value, and its head. Else returns `None`.
     fn begin_big(&self, entry: &mut KeyEntry) -> Option<(u32, Head)> {
         let object = entry.object_mut().filter(|object| object.is_piecewise())?;
         let ticket = {
@@ -456,8 +460,8 @@ impl Snapshot {
         self.on_replaced(db, hash, &table.at(place));
     }
 
-    /// Updates the stored place of a big value of the walk, if `entry` holds one. `entry` is about
-    /// to be stored under the key with this hash in database `db`.
+    /// Updates the stored place of a big value of the walk, if `entry` holds one. The entry is
+    /// about to be stored under the key with this hash in database `db`.
     #[cold]
     pub(crate) fn on_replaced(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if let Some(ticket) = ticket_of(entry) {
@@ -468,7 +472,7 @@ impl Snapshot {
         }
     }
 
-    /// Moves the object of an entry that has left the keyspace to the walk, if the object is one of
+    /// Moves the object of an entry that was removed from the keyspace to the walk, if it is one of
     /// the walk's big values. The entry gets an empty value of the same type.
     #[cold]
     pub(crate) fn left(&self, entry: &mut KeyEntry) {
@@ -506,8 +510,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the keys of the walk's big values in these databases: FLUSHDB removes them first.
-    /// The caller must be the gate's exclusive owner.
+    /// Returns the places of the walk's big values in these databases, so that FLUSHDB can remove
+    /// them first. The caller must be the gate's exclusive owner.
     pub(crate) fn bigs_within(&self, dbs: &std::ops::Range<usize>) -> Vec<KeyPlace> {
         let bigs = self.bigs.lock();
         let here = bigs.places.iter().filter_map(|(_, place)| match place {
@@ -517,8 +521,8 @@ impl Snapshot {
         here.collect()
     }
 
-    /// Takes over the keys that a flush removed from a database in one shard. Returns them if the
-    /// walk needs none of them. The caller must be the gate's exclusive owner.
+    /// Takes over the keys that a flush removed from a database in one shard. Returns the table if
+    /// the walk needs none of its keys. The caller must be the gate's exclusive owner.
     pub(crate) fn take_flushed(
         &self,
         db: usize,
@@ -536,8 +540,8 @@ impl Snapshot {
         }
     }
 
-    /// Takes away the slot of a database that was flushed, so that the walk visits no later keys of
-    /// it. The caller must be the gate's exclusive owner.
+    /// Removes the slot of a database that was flushed, so that the walk does not visit keys that
+    /// are added later. The caller must be the gate's exclusive owner.
     pub(crate) fn forget(&self, db: usize) {
         let slot = self.slot_of_db[db].swap(NO_SLOT, Relaxed);
         if slot != NO_SLOT {
@@ -545,9 +549,9 @@ impl Snapshot {
         }
     }
 
-    // The walkers' part.
+    // Functions for walkers.
 
-    /// Returns the number that the database of this slot had at the start.
+    /// Returns the number that the database of `slot` had at the start of the walk.
     fn db_at_point(&self, slot: u32) -> usize {
         self.dbs.lock()[slot as usize].0
     }
@@ -566,10 +570,10 @@ impl Snapshot {
         if matches!(work, Work::Wait) && all_walked && others == 0 { Work::Done } else { work }
     }
 
-    /// Takes the next work. Also returns true if all parts had been walked already.
+    /// Takes the next work. The second result is true if all parts had been walked before.
     fn take_work(&self) -> (Work, bool) {
         let parts = self.dbs.lock().len() * SHARD_COUNT;
-        // Acquire: copies that were handed over before the parts were finished are seen below.
+        // Acquire: makes copies that were handed over before the parts were finished visible below.
         let finished = self.finished_parts.load(Acquire);
         let all_walked = finished == parts;
         if all_walked || self.handed_over_len_bytes() > HANDED_OVER_BYTES_MUCH {
@@ -586,7 +590,8 @@ impl Snapshot {
         }
         loop {
             let next = self.next_part.load(Relaxed);
-            // A slot is started when all slots before it are finished: a shard has one cursor.
+            // The parts of a slot start when all earlier slots are finished, because a shard has
+            // one cursor.
             if next >= parts || finished < next / SHARD_COUNT * SHARD_COUNT {
                 return (Work::Wait, all_walked);
             }
@@ -609,7 +614,7 @@ impl Snapshot {
         self.phase.store(IDLE, Relaxed);
     }
 
-    /// Takes the copies of all lanes, with the memory of their lists.
+    /// Takes the copies of all lanes, and frees the lanes' lists.
     fn take_handed_over(&self) -> Vec<HandedOver> {
         let mut all = Vec::new();
         for lane in &self.lanes {
@@ -637,10 +642,10 @@ impl Snapshot {
         let position = |key: &[u8]| position_of(hasher.hash_key(key));
         flushed.point = flushed.keys.walk(flushed.point, &position, |entry| {
             match kept.then(|| self.begin_big(entry)).flatten() {
-                // The walk owns the object at once: another walker may search for it from now on.
+                // The walk owns the object before another walker may search for it.
                 Some(begun) => {
                     let object = take_object(entry).expect("what begins to be shown is an object");
-                    // The object's bytes are counted with the flushed table.
+                    // The object's bytes are already counted with the flushed table.
                     self.add_big(begun, slot, entry, BigPlace::Owned(RemovedObject { object, len_bytes: 0 }));
                 }
                 None if kept => visit(db, entry),
@@ -693,7 +698,8 @@ impl Snapshot {
         if point != WalkPoint::END {
             return Stepped::More;
         }
-        // Release: a thread that reads this count also sees the copies handed over before.
+        // Release: a thread that reads this count also sees the copies that were handed over
+        // before.
         self.finished_parts.fetch_add(1, Release);
         Stepped::Finished
     }
@@ -741,7 +747,7 @@ impl Snapshot {
                 Sought::Gone => return self.miss(big.ticket),
             };
             let Some(mut shard) = lock(shard_of(at.1)) else { return Stepped::Busy };
-            // The value may have moved or left the keyspace before the shard was locked.
+            // The value may have been moved or removed before the shard was locked.
             if !self.is_at(big.ticket, &at) {
                 continue;
             }
@@ -765,8 +771,8 @@ impl Snapshot {
         }
     }
 
-    /// Handles a big value that is not at its place. In an abandoned walk its tables were freed.
-    /// Otherwise its elements are missing, so the result is incomplete and the walk is abandoned.
+    /// Handles a big value that is not at its place. In an abandoned walk its tables may have been
+    /// freed. Otherwise its elements are missing from the result, so the walk is abandoned.
     #[cold]
     fn miss(&self, ticket: u32) -> Stepped {
         debug_assert!(!self.is_preserved_for(), "a big value does not get lost");
@@ -774,8 +780,8 @@ impl Snapshot {
         self.put_back(ticket, None)
     }
 
-    /// Finds the place of a big value. If the value has left the keyspace, the caller owns it from
-    /// now on.
+    /// Finds the place of a big value. If the value is outside the keyspace, passes its ownership
+    /// to the caller.
     fn seek(&self, ticket: u32) -> Sought {
         let mut bigs = self.bigs.lock();
         let Some((_, place)) = bigs.place_mut(ticket) else { return Sought::Gone };
@@ -811,7 +817,7 @@ impl Snapshot {
     }
 }
 
-/// Returns the point of the walk in a table of this slot from the cursor of its shard.
+/// Returns the point of the walk in the table of `slot`, from the cursor of the table's shard.
 fn point_of(slot: u32, cursor: u64) -> WalkPoint {
     WalkPoint::from_bits(cursor.saturating_sub(u64::from(slot) << POINT_BITS))
 }
@@ -823,7 +829,8 @@ fn take_object(entry: &mut KeyEntry) -> Option<Object> {
     Some(std::mem::replace(object, empty))
 }
 
-/// Returns the ticket of the walk's big value that an entry holds, if it holds one.
+/// Returns the ticket of the big value that an entry holds; `None` if no walk of its value is in
+/// progress.
 fn ticket_of(entry: &KeyEntry) -> Option<u32> {
     match entry.view() {
         View::Object(object) => object.parts_ticket(),

@@ -5,7 +5,7 @@
 //! ```
 //! Entries are in nodes (`node`), each limited in bytes and entries. IDs only ascend, so a new
 //! entry goes to the last node, and trimming removes nodes from the front. An ID is found by binary
-//! search over the nodes and a walk within one.
+//! search over the nodes and a linear search within one node.
 //!
 //! The limits count as in Redis. An entry starts a new node when the last node has `entries_max`
 //! entries, deleted ones included, or would exceed `bytes_max` with the entry's strings. A node has
@@ -113,21 +113,21 @@ pub enum References {
 pub struct StreamTrimmed {
     /// The number of entries removed.
     pub removed: usize,
-    /// Most of the removed entries, if they are so many that the caller should drop them in the
-    /// background.
+    /// Most of the removed entries, if they are so many that the caller should free them in the
+    /// background. Else `None`.
     pub leftovers: Option<Box<Stream>>,
-    /// The pending entries that [`References::Delete`] acknowledged, each with the index of its
-    /// group, in the order of their IDs.
+    /// The entries that were pending and are not any more, because of [`References::Delete`]. Each
+    /// has the index of its group. In the order of their IDs.
     pub acknowledged: Vec<(usize, StreamId)>,
-    /// The removed entries behind an entry that [`References::Acknowledged`] kept, in order. The
-    /// other removed entries were at the front of the stream.
+    /// The IDs of the removed entries that come after an entry that [`References::Acknowledged`]
+    /// kept, in order. The other removed entries were at the front of the stream.
     pub removed_behind_kept: Vec<StreamId>,
 }
 
-/// The highest number of entries ever added: clients read it as a signed number.
+/// The upper limit of the number of entries ever added: clients read it as a signed number.
 const ENTRIES_ADDED_MAX: u64 = i64::MAX as u64;
 
-/// The most nodes that a trim frees itself: some microseconds of work.
+/// The most nodes that a trim frees itself, which takes some microseconds.
 const FREED_NODES_MAX: usize = 16;
 
 /// A log of entries. See the module's documentation.
@@ -197,7 +197,7 @@ impl Stream {
         self.nodes.len()
     }
 
-    /// Returns the highest ID that an entry ever had (or XSETID set). O(1).
+    /// Returns the highest ID that an entry ever had, or the last ID that XSETID set. O(1).
     #[inline]
     pub fn last_id(&self) -> StreamId {
         self.last_id
@@ -213,17 +213,17 @@ impl Stream {
         self.entries_added
     }
 
-    /// Returns the ID of the first present entry; `0-0` without entries. O(entries of one node).
+    /// Returns the ID of the first entry; `0-0` if there is none. O(entries of one node).
     pub fn first_entry_id(&self) -> StreamId {
         self.range(StreamId::MIN, StreamId::MAX).next().map_or(StreamId::MIN, |entry| entry.id)
     }
 
-    /// Returns the ID of the last present entry; `0-0` without entries. O(entries of one node).
+    /// Returns the ID of the last entry; `0-0` if there is none. O(entries of one node).
     pub fn last_entry_id(&self) -> StreamId {
         self.range_rev(StreamId::MIN, StreamId::MAX).next().map_or(StreamId::MIN, |entry| entry.id)
     }
 
-    /// Sets the last ID. The caller must not set it below an entry's ID.
+    /// Sets the last ID. Panics if an entry has a higher ID.
     pub fn set_last_id(&mut self, id: StreamId) {
         assert!(self.last_entry_id() <= id, "an entry has a higher ID");
         self.last_id = id;
@@ -234,30 +234,30 @@ impl Stream {
         self.max_deleted_id = id;
     }
 
-    /// Sets the number of entries ever appended, or the nearest possible number: at least the
-    /// number of present entries, at most 2^63 - 1. Lowers the counts of entries read by groups to
-    /// it. O(groups).
+    /// Sets the number of entries ever appended. The number is clamped to at least the number of
+    /// present entries and at most 2^63 - 1. Limits the counts of entries read by groups to it.
+    /// O(groups).
     pub fn set_entries_added(&mut self, count: u64) {
         self.entries_added = count.clamp(self.len as u64, ENTRIES_ADDED_MAX);
         let added = self.entries_added as i64;
         self.groups.iter_mut().for_each(|group| group.cap_entries_read(added));
     }
 
-    /// Converts the stream to an iterator that frees one piece a step: a node, or a run of pending
-    /// entries. O(groups).
+    /// Converts the stream to an iterator that frees one node, or one run of pending entries, in
+    /// each step. O(groups).
     pub fn into_freed(self) -> FreeingSteps {
         let groups = self.groups.into_iter().flat_map(Group::into_freed);
         Box::new(self.nodes.into_nodes().into_iter().map(drop).chain(groups))
     }
 
-    /// Returns the number of entries, pending entries and consumers: the cost of freeing the
-    /// stream. O(groups).
+    /// Returns the number of entries, pending entries and consumers, an estimate of the cost of
+    /// freeing the stream. O(groups).
     pub fn element_count(&self) -> usize {
         self.len + self.groups().map(|group| group.pending_len() + group.consumer_count()).sum::<usize>()
     }
 
-    /// Returns the bytes owned outside the key's block. O(nodes + runs of pending entries +
-    /// consumers).
+    /// Returns the bytes that the stream owns outside its key's block. O(nodes + runs of pending
+    /// entries + consumers).
     pub fn memory_usage(&self) -> usize {
         let block = |bytes: usize| if bytes == 0 { 0 } else { size_class(bytes) };
         size_class(size_of::<Self>())
@@ -348,7 +348,8 @@ impl Stream {
     ///
     /// If the stream has groups and `references` is not [`References::Keep`], the entries are
     /// checked and removed one by one, for either effort. This costs O(checked entries × groups log
-    /// n). Entries removed behind a kept one count as deleted, as if by their IDs.
+    /// n). An entry that is removed after a kept one counts as deleted by its ID: it may raise the
+    /// highest deleted ID.
     pub fn trim(&mut self, keep: Keep, effort: TrimEffort, references: References) -> StreamTrimmed {
         let limit = match effort {
             TrimEffort::Exact | TrimEffort::WholeNodes { entries_max: 0 } => usize::MAX,
@@ -377,8 +378,8 @@ impl Stream {
         StreamTrimmed { removed: before - self.len, leftovers, ..StreamTrimmed::default() }
     }
 
-    /// Removes `count` nodes from the front. Frees up to `FREED_NODES_MAX` nodes itself; more are
-    /// returned, for freeing in the background.
+    /// Removes `count` nodes from the front. Frees up to `FREED_NODES_MAX` nodes itself. Returns
+    /// more nodes as a stream, for freeing in the background; else `None`.
     fn take_nodes(&mut self, count: usize) -> Option<Box<Self>> {
         if count <= FREED_NODES_MAX {
             for _ in 0..count {
@@ -387,7 +388,7 @@ impl Stream {
             return None;
         }
         self.nodes_len_bytes -= self.nodes.range(..count).map(Node::len_bytes).sum::<usize>();
-        // Without the nodes that were moved to a walk.
+        // Does not contain the nodes that were moved to a walk in progress.
         let nodes = self.nodes.take_front(count);
         let len = nodes.iter().map(Node::live).sum();
         let nodes_len_bytes = nodes.iter().map(Node::len_bytes).sum();
@@ -420,9 +421,9 @@ impl Stream {
         }
     }
 
-    /// Removes entries from the front one by one. `references` determines the entries that stay
-    /// because a group needs them. Removes at most `limit`. Stops before a node
-    /// with more entries than may still be removed.
+    /// Removes entries from the front one by one, at most `limit`. `references` determines the
+    /// entries that are kept because a group needs them. Stops before a node that has more entries
+    /// than may still be removed.
     fn trim_entries(&mut self, keep: Keep, limit: usize, references: References) -> StreamTrimmed {
         let read_up_to = match references {
             References::Acknowledged => self.read_by_all(),
@@ -477,10 +478,10 @@ impl Stream {
         trimmed
     }
 
-    // Walks, which snapshots use.
+    // Walks, for snapshots.
 
     /// Starts a walk of the present state, which [`Stream::walk_next`] visits. Returns the number
-    /// of nodes. Copies the data of the groups; O(1) besides that copy.
+    /// of nodes. O(1), plus a copy of the groups' data.
     pub fn begin_walk(&mut self, walk_state: &WalkState) -> usize {
         let rest = Self {
             last_id: self.last_id,
@@ -494,15 +495,15 @@ impl Stream {
         self.nodes.len()
     }
 
-    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
     /// O(1).
     pub fn ticket(&self) -> Option<u32> {
         self.nodes.ticket()
     }
 
     /// Calls `visit` with the entries of each of the next nodes of the walk, in order, until these
-    /// are at least `entries_min` entries. At the end of the walk, returns the rest of the stream's
-    /// state. O(bytes of the visited entries).
+    /// are at least `entries_min` entries. Returns `None`, or at the end of the walk the rest of
+    /// the stream's state. O(bytes of the visited entries).
     pub fn walk_next(
         &mut self,
         entries_min: usize,
@@ -523,13 +524,13 @@ impl Stream {
 
     // Reading.
 
-    /// Returns the entries from `start` to `end`, both included, in ascending order. The start is
-    /// O(log nodes + entries of one node), each step O(1).
+    /// Returns an iterator over the entries from `start` to `end`, both included, in ascending
+    /// order. O(log nodes + entries of one node) to begin, then O(1) for each entry.
     pub fn range(&self, start: StreamId, end: StreamId) -> Range<'_> {
         range_of(&self.nodes, start, end)
     }
 
-    /// Returns the entries from `end` down to `start`, both included. Costs as for
+    /// Returns an iterator over the entries from `end` down to `start`, both included. Costs as for
     /// [`Stream::range`].
     pub fn range_rev(&self, start: StreamId, end: StreamId) -> RangeRev<'_> {
         let behind = node_of(&self.nodes, end).map_or(0, |last| last + 1);
@@ -553,8 +554,8 @@ fn entries_of(node: &Node) -> Vec<StreamEntry<'_>> {
     entries
 }
 
-/// Returns the index of the node that has the entry `id` if that exists: the last node whose first
-/// ID is not above `id`.
+/// Returns the index of the only node that can have the entry `id`: the last node whose first ID is
+/// not above `id`. Returns `None` if there is no such node.
 fn node_of(nodes: &VecDeque<Node>, id: StreamId) -> Option<usize> {
     // New entries and their readers are at the end.
     if nodes.back().is_some_and(|last| last.base() <= id) {
@@ -563,7 +564,7 @@ fn node_of(nodes: &VecDeque<Node>, id: StreamId) -> Option<usize> {
     nodes.partition_point(|node| node.base() <= id).checked_sub(1)
 }
 
-/// Returns the entries from `start` to `end`, both included.
+/// Returns an iterator over the entries from `start` to `end`, both included.
 fn range_of(nodes: &VecDeque<Node>, start: StreamId, end: StreamId) -> Range<'_> {
     let first = node_of(nodes, start).unwrap_or(0);
     let mut nodes = nodes.range(first..);
@@ -590,7 +591,7 @@ impl StreamLimits {
     }
 }
 
-/// The entries of a range in ascending order. See [`Stream::range`].
+/// An iterator over the entries of a range in ascending order. See [`Stream::range`].
 #[derive(Clone, Debug)]
 pub struct Range<'a> {
     node: Option<&'a Node>,
@@ -623,7 +624,7 @@ impl<'a> Iterator for Range<'a> {
     }
 }
 
-/// The entries of a range in descending order. See [`Stream::range_rev`].
+/// An iterator over the entries of a range in descending order. See [`Stream::range_rev`].
 #[derive(Clone, Debug)]
 pub struct RangeRev<'a> {
     node: Option<&'a Node>,
@@ -952,7 +953,7 @@ mod tests {
                 prop_assert_eq!(&contents(stream.range(StreamId::MIN, StreamId::MAX)), &twin);
                 prop_assert_eq!(stream.first_entry_id(), twin.first().map_or(StreamId::MIN, |entry| entry.0));
                 prop_assert_eq!(stream.last_entry_id(), twin.last().map_or(StreamId::MIN, |entry| entry.0));
-                // Bounds that are equal to IDs of entries, and some between them.
+                // Bounds that are equal to IDs of entries, and others.
                 let exact = |at: u64| twin.get(at as usize % (twin.len() + 1)).map_or(id(at, 0), |entry| entry.0);
                 for (start, end) in [
                     (id(bounds.0, 1), id(bounds.1, 1)),

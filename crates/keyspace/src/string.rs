@@ -1,4 +1,4 @@
-//! String values as commands see them, for all stored forms.
+//! String values, in all the forms in which they are stored.
 
 use structures::entry::{INLINE_BYTES_MAX, NewValue, View as EntryView};
 
@@ -57,8 +57,8 @@ impl<'a> Str<'a> {
     }
 }
 
-/// Returns the name for OBJECT ENCODING of an entry's value. A short string with a mark is `raw`:
-/// it was changed in place.
+/// Returns the name for OBJECT ENCODING of an entry's value. A marked short string is `raw`,
+/// because it was changed in place.
 pub fn encoding_name(entry: &KeyEntry) -> &'static str {
     match entry.view() {
         EntryView::Int(_) => "int",
@@ -97,7 +97,7 @@ pub fn stored(bytes: &[u8]) -> NewValue<'_, Object> {
     if let Some(number) = canonical_int(bytes) { NewValue::Int(number) } else { stored_as_text(bytes) }
 }
 
-/// Returns the form in which a string is stored that must stay text even if it looks like a number.
+/// Returns the stored form of a string that must remain text, even if it looks like a number.
 /// O(bytes).
 #[inline]
 pub fn stored_as_text(bytes: &[u8]) -> NewValue<'_, Object> {
@@ -108,9 +108,9 @@ pub fn stored_as_text(bytes: &[u8]) -> NewValue<'_, Object> {
     }
 }
 
-/// Borrows at least `len_bytes` bytes of an entry's string for changes in place; added bytes are
-/// zero. The value is not a number from now on, and OBJECT ENCODING calls it raw. Amortised O(bytes
-/// added). If the string is being sent to a client, it also costs a copy of the string.
+/// Borrows an entry's string for changes in place, first extended with zeros to at least
+/// `len_bytes` bytes. A number becomes text. OBJECT ENCODING then calls the value raw. Amortised
+/// O(bytes added). If the string is being sent to a client, it also costs a copy of the string.
 ///
 /// # Panics
 /// If the entry does not hold a string.
@@ -139,8 +139,8 @@ pub fn bytes_to_change(entry: &mut KeyEntry, len_bytes: usize) -> &mut [u8] {
 }
 
 /// Changes an entry's string with `work`, which may change its length. OBJECT ENCODING then calls
-/// it raw. A long string is changed in place, as by [`bytes_to_change`]; a short one is copied out
-/// and back.
+/// the value raw. A long string is changed in place, as by [`bytes_to_change`]; a short one is
+/// copied out and back. Returns the result of `work`.
 ///
 /// # Panics
 /// If the entry does not hold a string.
@@ -163,8 +163,8 @@ pub fn edit<R>(entry: &mut KeyEntry, work: impl FnOnce(&mut Vec<u8>) -> R) -> R 
     result
 }
 
-/// Returns the form in which bytes that a command has composed are stored. If they are short enough
-/// to be stored after their key, `short` holds them until then.
+/// Returns the stored form of bytes that a command has composed. If they are short enough to be
+/// stored after their key, they are moved to `short`, from which the result borrows.
 pub(crate) fn raw(bytes: Vec<u8>, short: &mut Vec<u8>) -> NewValue<'_, Object> {
     if bytes.len() > INLINE_BYTES_MAX {
         return NewValue::Object(Object::Blob(Blob::new(bytes)));
@@ -173,8 +173,8 @@ pub(crate) fn raw(bytes: Vec<u8>, short: &mut Vec<u8>) -> NewValue<'_, Object> {
     NewValue::Bytes(short)
 }
 
-/// Returns the number whose canonical text `bytes` are: decimal, no sign but `-`, no leading zeros,
-/// within 64 bits. Returns `None` for other bytes. O(1).
+/// Parses the canonical text of a number: decimal, no sign but `-`, no leading zeros, within 64
+/// bits. Returns `None` for other bytes. O(1).
 #[inline]
 pub fn canonical_int(bytes: &[u8]) -> Option<i64> {
     match bytes.first() {

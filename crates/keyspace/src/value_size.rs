@@ -44,7 +44,7 @@ pub struct ValueSize {
 }
 
 impl ValueSize {
-    /// Returns the number of elements that decides if the value is big; 0 for a string.
+    /// Returns the number of elements by which the value may be big; 0 for a string.
     #[inline]
     pub fn counted(self) -> usize {
         if self.kind == SizedType::String { 0 } else { self.elements }
@@ -60,8 +60,8 @@ pub enum Measure {
     Elements,
 }
 
-/// Returns the size class of `size`; 0 if it is below `min` and thus not big. There are four
-/// classes to a power of two.
+/// Returns the size class of `size`, four classes to a power of two. Returns 0 if `size` is below
+/// `min`, so that the value is not big.
 #[inline]
 pub(crate) fn class_of(size: usize, min: usize) -> u8 {
     if size < min {
@@ -71,8 +71,8 @@ pub(crate) fn class_of(size: usize, min: usize) -> u8 {
     (power << 2 | (size >> (power - 2)) as u32 & 3) as u8
 }
 
-/// Returns true if two sizes are in one class, or would be if they were big: their highest bit and
-/// the two bits below it are equal.
+/// Returns true if the highest bit and the two bits below it are equal in both sizes. Two big sizes
+/// are then in one class.
 #[inline]
 pub(crate) fn is_of_class(a: usize, b: usize) -> bool {
     (a ^ b) >> ((a | 0b111).ilog2() - 2) == 0

@@ -1,16 +1,16 @@
 //! A command's view of one database: only the keys whose shards are locked are accessible.
 //!
 //! Access to another key is a defect of the command's record, which did not declare the key. It
-//! ends the request, not the server. Typed accessors return [`AccessError::Undeclared`]. For all
-//! other methods the key is absent, and they store nothing. [`View::has_missed_lock`] then returns
-//! true: the reply is invalid.
+//! ends the request, not the server. Typed accessors return [`AccessError::Undeclared`]. The other
+//! methods treat the key as absent, and store nothing. [`View::has_missed_lock`] then returns true:
+//! the reply is invalid.
 //!
 //! Reading removes expired keys, updates the access clock, and counts hits and misses. The typed
-//! accessors return WRONGTYPE in one place for all commands.
+//! accessors return WRONGTYPE, so commands need not check types.
 //!
 //! A view also counts the sizes of keys (`sizes.rs`). Values that are stored or removed are counted
-//! at once. A value that is borrowed for changes is opened: its size is stored before. It is
-//! compared with the new size when the view next accesses any key, or ends. The stored place is
+//! at once. When a value is borrowed for changes, the view stores its place and its size. It
+//! compares that size with the new one when it next accesses any key, or ends. The stored place is
 //! still valid then, because a table changes only through its view.
 
 use std::sync::Arc;
@@ -40,9 +40,9 @@ pub enum AccessError {
 
 use AccessError::WrongType;
 
-/// The counts and results that a thread collects while commands access keys. Entries that left the
-/// keyspace are collected rather than dropped: freeing a big value takes time, and the shard is
-/// locked. The record of the command's changes takes them over when the command is done.
+/// The counts and results that a thread collects while commands access keys. Removed entries are
+/// collected and not dropped: freeing a big value takes time, and the shard is locked. The record
+/// of the command's changes takes them over when the command is done.
 #[derive(Default)]
 pub struct AccessResults {
     /// The number of reads that found their key.
@@ -61,7 +61,7 @@ pub struct AccessResults {
     pub wants_created: bool,
     /// The objects that a write replaced, each with a copy of its key.
     pub displaced: Vec<KeyEntry>,
-    /// The state of the random numbers for LFU's counter.
+    /// The state of the random number generator for LFU's counter.
     seed: u64,
     /// The lane in which this thread counts sizes of keys; `None` for the shared one.
     lane: Option<Arc<SizeLane>>,
@@ -98,31 +98,34 @@ pub struct Expired {
     pub db: usize,
     /// The key's hash.
     pub hash: KeyHash,
-    /// True if the key may have followers: watching, blocked or tracking clients.
+    /// True if clients may be blocked on the key, or watch or track it.
     pub followed: bool,
     /// The key's entry with its value.
     pub entry: KeyEntry,
 }
 
-/// The treatment of expired keys and hash fields on access.
+/// The treatment of expired keys and expired hash fields on access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiredAccess {
-    /// Removal on access. A key that gets an expiry in the past is removed at once.
+    /// Expired keys are removed on access. A key that gets an expiry in the past is removed at
+    /// once.
     Remove,
-    /// Removal on access, but an expiry in the past is stored like any other: for writes while data
-    /// is imported (`import-mode`).
+    /// Expired keys are removed on access, but an expiry in the past is stored like any other. For
+    /// writes on a replica, or while data is imported (`import-mode`).
     RemoveOnAccess,
-    /// No removal, but they count as missing: for reads while data is imported.
+    /// Expired keys are not removed, but count as missing. For reads on a replica, during a pause
+    /// of clients, or while data is imported.
     Hide,
-    /// No removal, and they are visible: for the importing client.
+    /// Expired keys are not removed, and are visible. For the importing client, and for the stream
+    /// of a replica's primary.
     Show,
 }
 
-/// The settings with which one command accesses keys. They depend on the loop turn, the client and
-/// the command.
+/// The settings with which one command accesses keys. They depend on the turn, the client and the
+/// command.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessContext {
-    /// The present Unix time in milliseconds, the same for all commands of a loop turn.
+    /// The present Unix time in milliseconds, the same for all commands of a turn.
     pub now_ms: i64,
     /// True if reads update the access clocks of keys; false under CLIENT NO-TOUCH.
     pub touch: bool,
@@ -133,17 +136,17 @@ pub struct AccessContext {
 }
 
 impl AccessContext {
-    /// Returns the latest deadline that has passed: a key or field with this time or an earlier one
+    /// Returns the latest deadline that has passed: a key or field with this or an earlier deadline
     /// counts as absent. It is the millisecond before [`now_ms`](Self::now_ms), as in Redis. A key
     /// that gets its lifetime in the last microsecond of a millisecond therefore lives at least as
-    /// long as requested. For a client that imports data no deadline has passed.
+    /// long as requested. Under [`ExpiredAccess::Show`] no deadline has passed.
     #[inline]
     pub fn due_ms(&self) -> i64 {
         if self.expired_access == ExpiredAccess::Show { i64::MIN } else { self.now_ms.saturating_sub(1) }
     }
 
-    /// Returns true if an expired key is removed when a command finds it; otherwise it stays,
-    /// hidden or visible.
+    /// Returns true if an expired key is removed when a command finds it. Otherwise the key is
+    /// kept, hidden or visible.
     #[inline]
     pub fn removes_due(&self) -> bool {
         matches!(self.expired_access, ExpiredAccess::Remove | ExpiredAccess::RemoveOnAccess)
@@ -168,7 +171,7 @@ pub struct View<'k> {
     index: usize,
     access_context: AccessContext,
     access_results: &'k mut AccessResults,
-    /// The last value that was borrowed for changes, if its new size is not counted yet.
+    /// The last value that was borrowed for changes; `None` if its new size is counted already.
     opened: Option<Opened>,
     /// True after an access to a key whose shard is not locked.
     missed_lock: MissedLock,
@@ -203,7 +206,7 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Returns true if the shard of `key` has followers.
+    /// Returns true if clients are blocked on keys of the shard of `key`, or watch or track them.
     #[inline]
     pub fn has_registrations(&self, key: Key<'_>) -> bool {
         self.locked.get(key.shard()).is_some_and(Shard::has_registrations)
@@ -227,7 +230,7 @@ impl<'k> View<'k> {
     }
 
     /// Selects another database of the same locked shards (COPY, MOVE). Returns the number of the
-    /// former one, which the caller must select again afterwards.
+    /// database selected before, which the caller must select again afterwards.
     pub fn select(&mut self, index: usize) -> usize {
         std::mem::replace(&mut self.index, index)
     }
@@ -239,7 +242,7 @@ impl<'k> View<'k> {
         self.found(key, Count::No);
     }
 
-    /// Returns the present time in Unix milliseconds: the same for all of a turn's commands.
+    /// Returns the present time in Unix milliseconds, the same for all commands of a turn.
     #[inline]
     pub fn now_ms(&self) -> i64 {
         self.access_context.now_ms
@@ -251,15 +254,16 @@ impl<'k> View<'k> {
         self.access_context.due_ms()
     }
 
-    /// Returns true if an expired key is removed when a command finds it; otherwise it stays,
-    /// hidden or visible.
+    /// Returns true if an expired key is removed when a command finds it. Otherwise the key is
+    /// kept, hidden or visible.
     #[inline]
     pub fn removes_due(&self) -> bool {
         self.access_context.removes_due()
     }
 
     /// Returns the Unix time in milliseconds up to which a new expiry removes its key at once. It
-    /// is the present time, or while data is imported `i64::MIN`, which stands for no time at all.
+    /// is the present time under [`ExpiredAccess::Remove`], else `i64::MIN`: then no expiry is in
+    /// the past.
     #[inline]
     pub fn past_ms(&self) -> i64 {
         if self.access_context.expired_access == ExpiredAccess::Remove {
@@ -276,8 +280,8 @@ impl<'k> View<'k> {
         at_ms <= self.past_ms()
     }
 
-    /// Borrows what the thread has counted and collected in its accesses to keys: hits, misses,
-    /// expired keys, events and replaced objects.
+    /// Borrows the counts and results of the thread's accesses to keys: hits, misses, expired keys,
+    /// events and replaced objects.
     pub fn access_results(&mut self) -> &mut AccessResults {
         self.access_results
     }
@@ -303,7 +307,8 @@ impl<'k> View<'k> {
         self.keyspace.resized(self.access_results.lane.as_deref(), shard, resize);
     }
 
-    /// Counts the new size of the opened value, if there is one; it is then no longer open.
+    /// Counts the new size of the value that was last borrowed for changes, unless it is counted
+    /// already.
     #[inline]
     fn settle(&mut self) {
         if self.opened.is_some() {
@@ -311,8 +316,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Does the work of [`View::settle`] for an opened value. Out of line: most accesses have no
-    /// opened value before them, and this code would be inlined in all of them.
+    /// Does the work of [`View::settle`] for a borrowed value. Out of line: before most accesses no
+    /// value was borrowed, and this code would be inlined in all of them.
     #[inline(never)]
     fn settle_opened(&mut self) {
         let Some(Opened { db, hash, place, size: old }) = self.opened.take() else { return };
@@ -324,8 +329,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Finds a key that has not expired, and counts a hit or miss as `count` says.
-    /// [`ExpiredAccess`] determines the treatment of an expired key.
+    /// Finds a key that has not expired, and counts a hit or miss as `count` says. Treats an
+    /// expired key as [`ExpiredAccess`] says. Returns `None` if the key is absent.
     #[inline]
     fn find(&mut self, key: Key<'_>, count: Count) -> Result<Option<Found<'_>>, AccessError> {
         self.settle();
@@ -364,39 +369,41 @@ impl<'k> View<'k> {
         }))
     }
 
-    /// Finds like [`View::find`]. A key whose shard is not locked counts as absent.
+    /// Finds a key like [`View::find`], but treats a key whose shard is not locked as absent.
     #[inline]
     fn found(&mut self, key: Key<'_>, count: Count) -> Option<Found<'_>> {
         self.find(key, count).unwrap_or(None)
     }
 
-    /// Borrows the key's entry for reading. Counts a hit or miss, and updates the key's access
-    /// clock. O(1).
+    /// Borrows the key's entry for reading; `None` if the key is absent. Counts a hit or miss, and
+    /// updates the key's access clock. O(1).
     #[inline]
     pub fn get(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Yes).map(Found::touched).map(Found::entry)
     }
 
-    /// Borrows the key's entry and counts a hit or miss, but does not update its access clock. For
-    /// commands about a key that do not use its value. O(1).
+    /// Borrows the key's entry; `None` if the key is absent. Counts a hit or miss, but does not
+    /// update the access clock. For commands about a key that do not use its value. O(1).
     #[inline]
     pub fn look(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Yes).map(Found::entry)
     }
 
-    /// Borrows like [`View::look`], but a miss causes no keymiss event. For commands about the
-    /// stored form of a value. O(1).
+    /// Borrows like [`View::look`], but records no event (keymiss) for an absent key. For commands
+    /// about the stored form of a value. O(1).
     pub fn peek_quietly(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Quietly).map(Found::entry)
     }
 
-    /// Borrows the key's entry. Counts no hit or miss, and does not update its access clock. O(1).
+    /// Borrows the key's entry; `None` if the key is absent. Counts no hit or miss, and does not
+    /// update the access clock. O(1).
     #[inline]
     pub fn peek(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::No).map(Found::entry)
     }
 
-    /// Borrows the key's entry mutably, and updates its access clock. Counts no hit or miss. O(1).
+    /// Borrows the key's entry mutably, and updates its access clock; `None` if the key is absent.
+    /// Counts no hit or miss. O(1).
     #[inline]
     pub fn entry_mut(&mut self, key: Key<'_>) -> Option<BorrowedMut<'_, KeyEntry>> {
         let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.touched().preserved();
@@ -406,8 +413,8 @@ impl<'k> View<'k> {
     }
 
     /// Replaces the key's value by the integer that `number` computes from its entry. Returns the
-    /// integer, or the error of `number`, after which the value is unchanged; `None` if the key is
-    /// absent. O(1).
+    /// integer, or the error of `number`, after which the value is unchanged. Returns `None` if the
+    /// key is absent. O(1).
     ///
     /// Counts the new size at once, which costs less than in [`View::entry_mut`], where it is not
     /// known yet.
@@ -438,7 +445,7 @@ impl<'k> View<'k> {
     }
 
     /// Updates the key's access clock and counts a hit or miss (TOUCH), also for clients whose
-    /// reads do not update clocks. Returns true if the key exists.
+    /// reads do not update clocks (CLIENT NO-TOUCH). Returns true if the key exists.
     pub fn touch(&mut self, key: Key<'_>) -> bool {
         self.found(key, Count::Yes).map(Found::touched_always).is_some()
     }
@@ -463,9 +470,9 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Borrows the string at `key` that an earlier [`View::string`] found, without a second hit or
-    /// access. Strings of several keys can thus be borrowed together, each after a `string` of its
-    /// own.
+    /// Borrows the string at `key` that an earlier [`View::string`] found. Counts no second hit and
+    /// does not update the access clock. Strings of several keys can thus be borrowed together,
+    /// after a call of `string` for each.
     pub fn reread_string(&self, key: Key<'_>) -> Option<Str<'_>> {
         Str::of(self.live_entry(key)?)
     }
@@ -483,9 +490,9 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Borrows the object of type `T` at `key` that an earlier [`View::read`] found, without a
-    /// second hit or access. Objects of several keys can thus be borrowed together, each after a
-    /// `read` of its own.
+    /// Borrows the object of type `T` at `key` that an earlier [`View::read`] found. Counts no
+    /// second hit and does not update the access clock. Objects of several keys can thus be
+    /// borrowed together, after a call of `read` for each.
     pub fn reread<T: ObjectType>(&self, key: Key<'_>) -> Option<&T> {
         match self.live_entry(key)? {
             EntryView::Object(object) => T::of(object),
@@ -493,8 +500,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Borrows the value at `key` unless the key has expired: an earlier access may have left an
-    /// expired key in place ([`ExpiredAccess::Hide`]).
+    /// Borrows the value at `key`; `None` if the key is absent or expired. An earlier access may
+    /// have kept an expired key ([`ExpiredAccess::Hide`]).
     #[inline]
     fn live_entry(&self, key: Key<'_>) -> Option<EntryView<'_, Object>> {
         let table = &self.locked.get(key.shard())?.db(self.index)?.table;
@@ -542,7 +549,7 @@ impl<'k> View<'k> {
         Ok(value)
     }
 
-    /// Returns true if the hash at `key` may have expired fields that are to be removed. Counts no
+    /// Returns true if the hash at `key` may have expired fields that must be removed. Counts no
     /// hit or miss, and does not update the access clock. O(1).
     #[inline]
     pub fn may_have_due_fields(&mut self, key: Key<'_>) -> bool {
@@ -553,7 +560,8 @@ impl<'k> View<'k> {
                 .is_some_and(|entry| entry.part_deadline_ms().is_some_and(|at_ms| at_ms <= due_ms))
     }
 
-    /// Updates the table's record of the hash at `key` after its fields got other deadlines. O(1).
+    /// Updates the deadlines that the table stores for the hash at `key`, after deadlines of its
+    /// fields have changed. O(1).
     pub fn note_field_deadlines(&mut self, key: Key<'_>) {
         if let Some(found) = self.found(key, Count::No) {
             // The table updates its deadlines when the borrow ends.
@@ -599,7 +607,7 @@ impl<'k> View<'k> {
         self.set_value(key, NewValue::Object(object), expiry);
     }
 
-    /// Stores a value at `key`; replaces a value of any type. A replaced object goes to
+    /// Stores a value at `key`; replaces a value of any type. Moves a replaced object to
     /// [`AccessResults::displaced`]. O(bytes stored inline).
     #[inline]
     pub fn set_value(&mut self, key: Key<'_>, value: NewValue<'_, Object>, expiry: Expiry) {
@@ -643,8 +651,8 @@ impl<'k> View<'k> {
         self.resized(key.hash, old, new);
     }
 
-    /// Adds `entry` under its key, or replaces the present entry, which goes to
-    /// [`AccessResults::displaced`]. In both cases the creation of the key is recorded. O(1).
+    /// Adds `entry` under its key, or replaces the present entry, which is moved to
+    /// [`AccessResults::displaced`]. In both cases records the creation of the key. O(1).
     pub fn replace(&mut self, key: Key<'_>, entry: KeyEntry) {
         if let Some(at_ms) = entry.expiry_ms() {
             self.note_deadline(key, at_ms);
@@ -667,8 +675,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Records the creation of a key, if [`AccessResults::wants_created`] is set. For a command
-    /// that puts one key in the place of another.
+    /// Records the creation of a key, if [`AccessResults::wants_created`] is set. For commands that
+    /// replace one key by another.
     #[inline]
     pub fn record_created(&mut self, key: Key<'_>) {
         if self.access_results.wants_created {
@@ -703,15 +711,15 @@ impl<'k> View<'k> {
         Some(self.keyspace.insert(shard, self.index, key.hash, entry))
     }
 
-    /// Removes the key from the database for good. Returns its entry, if it existed. O(1); dropping
-    /// the entry may cost more.
+    /// Removes the key from the keyspace. Returns its entry; `None` if the key is absent. O(1);
+    /// dropping the entry may cost more.
     pub fn remove(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         let keyspace = self.keyspace;
         self.take(key).map(|entry| keyspace.left(entry))
     }
 
-    /// Removes the key from the database and returns its entry, which the caller stores elsewhere
-    /// in the keyspace. O(1).
+    /// Removes the key from the database and returns its entry; `None` if the key is absent. The
+    /// caller must store the entry elsewhere in the keyspace. O(1).
     pub fn take(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         let found = self.found(key, Count::No)?.preserved();
         let entry = found.occupied.remove();
@@ -720,7 +728,7 @@ impl<'k> View<'k> {
     }
 
     /// Removes like [`View::remove`], but also removes an expired key, without an event. For
-    /// commands whose empty result deletes the destination, expired or not. O(1).
+    /// commands whose empty result deletes the destination key, expired or not. O(1).
     pub fn remove_even_expired(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         self.settle();
         let Some(shard) = self.locked.get_mut(key.shard()) else {
@@ -754,8 +762,8 @@ impl<'k> View<'k> {
         true
     }
 
-    /// Records that a key got a deadline, if expired keys are not removed by themselves: a replica
-    /// removes those keys whose deadlines its own clients have set.
+    /// Records that a key got a deadline under [`ExpiredAccess::RemoveOnAccess`]. A replica removes
+    /// only those expired keys itself whose deadlines its own clients have set.
     #[inline]
     fn note_deadline(&mut self, key: Key<'_>, at_ms: i64) {
         if self.access_context.expired_access == ExpiredAccess::RemoveOnAccess {
@@ -777,7 +785,7 @@ impl Drop for View<'_> {
     }
 }
 
-/// A flag that is true after a command accessed a key whose shard is not locked.
+/// A flag that becomes true when a command accesses a key whose shard is not locked.
 #[derive(Default)]
 struct MissedLock(bool);
 
@@ -790,7 +798,7 @@ impl MissedLock {
     }
 }
 
-/// The choice if an access to a key counts as a hit or miss.
+/// The way in which an access to a key is counted.
 #[derive(Clone, Copy)]
 enum Count {
     /// The access is not counted, and a miss causes no event.
@@ -808,7 +816,7 @@ impl Count {
     }
 }
 
-/// A live key that was found, with the data for accesses to it.
+/// A key that was found and has not expired, with the data for accesses to it.
 struct Found<'a> {
     keyspace: &'a Keyspace,
     occupied: Occupied<'a, KeyEntry>,
@@ -820,8 +828,8 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// Prepares the entry for a change or removal: a snapshot that has not read the entry yet keeps
-    /// its present state.
+    /// Prepares the entry for a change or removal: keeps its present state for a snapshot walk that
+    /// has not visited it yet.
     #[inline(always)]
     fn preserved(mut self) -> Self {
         if self.keyspace.snapshot().is_preserved_for() {
@@ -830,13 +838,13 @@ impl<'a> Found<'a> {
         self
     }
 
-    /// Updates the key's access clock, unless the client's reads must not (CLIENT NO-TOUCH).
+    /// Updates the key's access clock, unless the client has set CLIENT NO-TOUCH.
     #[inline(always)]
     fn touched(self) -> Self {
         if self.access_context.touch { self.touched_always() } else { self }
     }
 
-    /// Updates the key's access clock in any case.
+    /// Updates the key's access clock, even under CLIENT NO-TOUCH.
     #[inline(always)]
     fn touched_always(mut self) -> Self {
         let old = self.occupied.get().access();
@@ -847,8 +855,8 @@ impl<'a> Found<'a> {
         self
     }
 
-    /// Borrows the value mutably, if it is of type `T`. Stores its present size as that of the
-    /// view's opened value.
+    /// Borrows the value mutably; `None` if it is not of type `T`. Stores its place and present
+    /// size in the view, which later counts the new size.
     #[inline]
     fn open<T: ObjectType>(self) -> Option<&'a mut T> {
         let place = self.occupied.place();
@@ -870,8 +878,8 @@ impl AccessResults {
         Self { seed, lane: Some(keyspace.sizes().add_lane()), ..Self::default() }
     }
 
-    /// Takes the counts and results so far. In this struct, counts start again from zero, and
-    /// random numbers continue.
+    /// Takes the counts and results so far. The counts in `self` start again from zero; its random
+    /// numbers continue.
     pub fn take(&mut self) -> Self {
         let (seed, lane) = (self.seed, self.lane.take());
         let (wants_missed, wants_created) = (self.wants_missed, self.wants_created);
@@ -886,7 +894,7 @@ impl AccessResults {
     }
 
     /// Counts a read of a key that does not exist, and records an event if that is wanted. `count`
-    /// permits or forbids both.
+    /// can forbid either.
     #[inline]
     fn miss(&mut self, db: usize, key: Key<'_>, count: Count) {
         self.misses += count.as_number();

@@ -46,7 +46,7 @@ pub struct ScoreBound {
     pub exclusive: bool,
 }
 
-/// An end of a range of members, meant for sets whose scores are all equal.
+/// An end of a range of members in lexical order. Meaningful for sets whose scores are all equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LexBound<'a> {
     /// The bound before every member: `-`.
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Zset {
 /// A member with its score.
 type Pair<'a> = (Element<'a>, f64);
 
-/// An iterator over the members and scores of a packed sorted set, from either end.
+/// A double-ended iterator over the members and scores of a packed sorted set.
 #[derive(Clone)]
 struct PackedPairs<'a> {
     elements: Iter<'a>,
@@ -139,14 +139,14 @@ fn pairs(pack: &Listpack) -> PackedPairs<'_> {
     PackedPairs { elements: pack.iter() }
 }
 
-/// Returns the cursor at `member` in a packed sorted set.
+/// Returns the cursor at `member` in a packed sorted set; `None` if it is absent.
 #[inline]
 fn find_member(pack: &Listpack, member: &[u8]) -> Option<Cursor> {
     pack.find(pack.first()?, member, 1)
 }
 
 /// Inserts a member with its score into a packed sorted set, in order. The caller has checked that
-/// it fits.
+/// the set may be packed with it.
 fn insert_packed(pack: &mut Listpack, member: &[u8], score: f64) {
     let mut at = pack.end();
     let mut next = pack.first();
@@ -203,11 +203,11 @@ impl Zset {
         Self::default()
     }
 
-    /// Creates a sorted set of the members and scores in `pack`, which is not trusted. It is packed
-    /// if it has no more members than `limits` allow. O(n log n).
+    /// Creates a sorted set of the members and scores in `pack`, which is not trusted. The set is
+    /// packed unless `pack` has more members than `limits` allow. O(n log n).
     ///
     /// # Errors
-    /// If a member has no score or occurs twice, a score is not a number, or members are out of
+    /// If a member has no score or occurs twice, a score is not a number, or members are not in
     /// order.
     pub fn from_listpack(pack: Listpack, limits: &PackLimits, hasher: &Hasher) -> Result<Self, PackDefect> {
         if !pack.len().is_multiple_of(2) {
@@ -233,7 +233,8 @@ impl Zset {
         Ok(zset)
     }
 
-    /// Borrows the listpack of a packed sorted set, members before their scores, in order. O(1).
+    /// Borrows the listpack of a packed sorted set: each member before its score, in order. Returns
+    /// `None` if the set is not packed. O(1).
     pub fn as_listpack(&self) -> Option<&Listpack> {
         if let Repr::Pack(pack) = &self.repr { Some(pack) } else { None }
     }
@@ -253,8 +254,8 @@ impl Zset {
         self.len() == 0
     }
 
-    /// Starts loading the memory that a search for a member with this hash reads first: its bucket
-    /// of a table. Does nothing for a packed set. O(1).
+    /// Starts loading the bucket that a search for a member with this hash reads first. Does
+    /// nothing for a packed set. O(1).
     #[inline]
     pub fn prefetch_bucket(&self, member_hash: u64) {
         if let Repr::Ranked(members) = &self.repr {
@@ -262,7 +263,7 @@ impl Zset {
         }
     }
 
-    /// Starts loading the member with this hash and length, after
+    /// Starts loading the member with this hash and length. For use after
     /// [`prefetch_bucket`](Self::prefetch_bucket) has loaded its bucket. O(1).
     #[inline]
     pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
@@ -284,15 +285,15 @@ impl Zset {
         }
     }
 
-    /// Starts a walk of the present state of a set that is not packed. [`Zset::walk_next`]
-    /// visits its members. O(1).
+    /// Starts a walk of the present state, whose members [`Zset::walk_next`] visits. Does nothing
+    /// for a packed set. O(1).
     pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Repr::Ranked(ranked) = &mut self.repr {
             ranked.begin_walk(walk_state);
         }
     }
 
-    /// Returns the number of the walk in progress ([`WalkState::ticket`]); `None` if there is none.
+    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
     /// O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Repr::Ranked(ranked) = &self.repr { ranked.ticket() } else { None }
@@ -304,8 +305,8 @@ impl Zset {
         if let Repr::Ranked(ranked) = &mut self.repr { ranked.walk_next(members_max, visit) } else { false }
     }
 
-    /// Converts the set to an iterator that frees one piece a step: a node of the tree or a member.
-    /// A packed set takes one step. O(1).
+    /// Converts the set to an iterator that frees one node of the tree, or one member, in each
+    /// step. A packed set takes one step. O(1).
     pub fn into_freed(self) -> FreeingSteps {
         match self.repr {
             Repr::Ranked(members) => Box::new(members.into_freed()),
@@ -323,7 +324,8 @@ impl Zset {
         }
     }
 
-    /// Returns the bytes that the set owns outside its key's block. O(n / 60) up to a bound.
+    /// Returns the bytes that the set owns outside its key's block. Estimated if there are many
+    /// members. O(n / 60) up to a bound.
     pub fn memory_usage(&self) -> usize {
         match &self.repr {
             Repr::Pack(pack) => pack.memory_usage(),
@@ -342,8 +344,8 @@ impl Zset {
     }
 
     /// Prepares for a write of `count` members, the longest of which has `len_bytes_max` bytes.
-    /// Converts a packed set to ranked members at once if `count` alone exceeds the limit, or if it
-    /// is empty and the longest member is too long.
+    /// Converts a packed set to ranked members if `count` alone exceeds the limit, or if the set is
+    /// empty and that member is too long.
     pub fn expect(&mut self, count: usize, len_bytes_max: usize, limits: &PackLimits, hasher: &Hasher) {
         let too_long = self.is_empty() && len_bytes_max > limits.value_len_bytes_max;
         if too_long || !limits.admit_count(count) {
@@ -497,8 +499,8 @@ impl Zset {
         start.min(end)..end
     }
 
-    /// Returns the ranks of the members between the bounds, if all scores are equal. O(log n);
-    /// packed, O(n).
+    /// Returns the ranks of the members between the bounds. Meaningful only if all scores are
+    /// equal. O(log n); packed, O(n).
     pub fn lex_ranks(&self, min: LexBound<'_>, max: LexBound<'_>) -> Range<usize> {
         let (start, end) = match &self.repr {
             Repr::Pack(pack) => {
@@ -516,8 +518,8 @@ impl Zset {
         start.min(end)..end
     }
 
-    /// Returns the members and scores of a range of ranks, from either end. O(log n) to begin;
-    /// packed, O(n).
+    /// Returns a double-ended iterator over the members and scores of a range of ranks. O(log n) to
+    /// begin; packed, O(n).
     pub fn range(&self, ranks: Range<usize>) -> impl DoubleEndedIterator<Item = (Element<'_>, f64)> {
         match &self.repr {
             Repr::Pack(pack) => {
@@ -531,13 +533,13 @@ impl Zset {
         }
     }
 
-    /// Returns all members and scores in order, from either end.
+    /// Returns a double-ended iterator over all members and scores, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Element<'_>, f64)> {
         self.range(0..self.len())
     }
 
-    /// Removes the member at `rank`. Returns the result of `visit`, called with the member and its
-    /// score; `None` if there is no such rank. O(log n); packed, O(bytes).
+    /// Removes the member at `rank`, after calling `visit` with the member and its score. Returns
+    /// the result of `visit`; `None` if there is no such rank. O(log n); packed, O(bytes).
     pub fn take_at<T>(
         &mut self,
         rank: usize,
@@ -572,7 +574,8 @@ impl Zset {
         ranks.len()
     }
 
-    /// Draws a member uniformly. Returns the member and its score. Expected O(1); packed, O(n).
+    /// Draws a member uniformly. Returns the member and its score; `None` if the set is empty.
+    /// Expected O(1); packed, O(n).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, f64)> {
         if self.is_empty() {
             return None;
@@ -597,7 +600,8 @@ impl Zset {
         if let Repr::Ranked(members) = &self.repr
             && count < self.len() / 3
         {
-            // With few of many members, each further rank is drawn among those not chosen yet.
+            // If few of many members are requested, ranks are drawn until enough different ones
+            // were drawn.
             let mut chosen = std::collections::BTreeSet::new();
             while left > 0 {
                 let rank = index_below(members.len(), &mut draw);
@@ -620,7 +624,7 @@ impl Zset {
         matches!(self.repr, Repr::Pack(_))
     }
 
-    /// Visits some members at `cursor`. Returns the next cursor, 0 at the end. A packed set is
+    /// Visits the members at `cursor`. Returns the next cursor, 0 at the end. A packed set is
     /// visited in one call. Members that exist from the first call to the last are visited. O(1);
     /// packed, O(n).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>, f64)) -> u64 {

@@ -84,7 +84,8 @@ impl Guarded {
     }
 }
 
-/// Runs `model` under loom without schedules of more than `preemptions_max` forced switches.
+/// Explores the schedules of `model` with loom: all, or those with at most `preemptions_max`
+/// preemptions.
 fn check(preemptions_max: Option<usize>, model: impl Fn(&Arc<Guarded>) + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions_max;
@@ -106,7 +107,7 @@ fn an_owner_and_a_turn_exclude_each_other() {
     });
 }
 
-/// Checks a walker, a lane and an owner: threads of several kinds, each with its own index.
+/// Checks that two threads that have claimed different indexes exclude an owner.
 #[test]
 fn claimed_passes_exclude_an_owner() {
     check(Some(2), |guarded| {
@@ -118,7 +119,7 @@ fn claimed_passes_exclude_an_owner() {
     });
 }
 
-/// Checks that two threads that claim one index have it one at a time: no change is lost.
+/// Checks that two threads that claim one index have it one after the other: no change is lost.
 #[test]
 fn an_index_is_claimed_by_one_thread_at_a_time() {
     check(Some(3), |guarded| {
@@ -173,7 +174,7 @@ fn an_upgrader_beside_a_turn_and_an_owner() {
     });
 }
 
-/// Runs a turn of thread `index` that gives up waiting for a busy owner. Returns true if it was
+/// Runs a turn of thread `index` that does not wait for a busy owner. Returns true if it was
 /// inside.
 fn turn_unless_busy(guarded: &Guarded, index: usize) -> bool {
     let pass = guarded.gate.shared_unless_busy(index);
@@ -258,8 +259,8 @@ fn a_turn_gives_up_behind_an_owner_that_waits_for_a_busy_turn() {
     });
 }
 
-/// Runs a turn that stays the owner. It changes the words of owners during exclusive work and,
-/// while it is still the owner, between two runs of such work.
+/// Runs a turn that stays the owner. It changes the owners' pair during exclusive work. It also
+/// does so between two runs of such work, while it is still the owner.
 fn stay(guarded: &Guarded, index: usize) {
     let mut pass = guarded.gate.shared(index);
     pass.keep_ownership();
@@ -286,7 +287,7 @@ fn check_staying(preemptions_max: usize, other: fn(&Guarded), owned: u32, turns:
         let other = spawn(guarded, other);
         stay(guarded, 0);
         other.join().expect("no panic");
-        // A turn that yielded changed the owners' words once, one that did not three times.
+        // A turn that yielded has changed the owners' pair once, one that did not three times.
         assert!([owned + 1, owned + 3].contains(&guarded.owners.read()));
         assert_eq!(guarded.turns.each_ref().map(Pair::read), turns);
     });

@@ -202,7 +202,7 @@ impl Walked {
         assert!(!fix(), "one at a time");
     }
 
-    /// Takes one step of a walker. Returns true if the walk has ended.
+    /// Takes one step as a walker. Returns true if the walk has ended.
     fn step(&mut self) -> bool {
         let (snapshot, keyspace, shown) = (self.keyspace.snapshot(), &self.keyspace, &mut self.shown);
         if let Some((big, parts)) = &mut self.big {
@@ -249,7 +249,7 @@ impl Walked {
         format!("key{}", self.rng.u32(0..400)).into_bytes()
     }
 
-    /// Makes one change of any kind.
+    /// Makes one random change of a random kind.
     fn change(&mut self) {
         let (db, kind) = (self.rng.usize(0..DBS - 1), self.rng.u32(0..100));
         match kind {
@@ -460,7 +460,8 @@ impl Walked {
         drop(self.results.take());
     }
 
-    /// Checks that the walk has visited exactly these keys, each of them once.
+    /// Checks that the walk has visited exactly the keys of `at_point`, each once and with the same
+    /// value.
     fn check(&mut self, at_point: &Contents, seed: u64) {
         assert_eq!(self.shown.len(), at_point.len(), "seed {seed}: each key once");
         let names: std::collections::BTreeSet<_> = self.shown.iter().map(|(key, _)| key).collect();
@@ -529,7 +530,7 @@ fn a_walk_shows_the_keyspace_of_its_point_whatever_happens_meanwhile() {
                 if abandoned && steps == 700 {
                     walked.keyspace.snapshot().abandon();
                 }
-                // In the middle of a big value, if one comes soon.
+                // Flushes while a big value is being read in pieces, if one is read soon.
                 if flush_due && (steps == 600 || steps >= 500 && walked.big.is_some()) {
                     flush_due = false;
                     let was_whole = walked.keyspace.snapshot().is_preserved_for();
@@ -627,7 +628,7 @@ fn keys_written_after_a_flush_do_not_belong_to_the_walk() {
     walked.check_sizes(2);
 }
 
-/// Checks that an abandoned walk leaves flushed keys to the flush.
+/// Checks that an abandoned walk does not take over flushed keys: the flush frees them.
 #[test]
 fn an_abandoned_walk_takes_over_no_keys() {
     for (abandon_first, on_flush) in [(true, OnFlush::Continue), (false, OnFlush::Abandon)] {

@@ -26,7 +26,7 @@ pub(super) struct Pairs {
 /// The state of the sweep of a table's due fields.
 #[derive(Clone)]
 pub(super) struct Due {
-    /// The time in Unix milliseconds before which no field is due, as far as the sweep knows.
+    /// A lower bound in Unix milliseconds of the deadlines that the sweep has not passed.
     min_ms: i64,
     /// The table cursor at which the sweep of due fields continues.
     cursor: u64,
@@ -91,10 +91,10 @@ impl Pairs {
     }
 
     /// Returns a lower bound of the deadlines of all stored fields, in Unix milliseconds; `None` if
-    /// there is none. O(1) without deadlines, else O(segments).
+    /// no field has one. O(1) without deadlines, else O(segments).
     ///
-    /// [`Pairs::next_deadline_ms`] is no such bound: a sweep may raise it above the deadline of an
-    /// expired field that is still stored.
+    /// [`Pairs::next_deadline_ms`] is not such a bound: a sweep may raise it above the deadline of
+    /// a due field that is still stored.
     pub(super) fn deadline_bound_ms(&self) -> Option<i64> {
         if self.table.deadline_count() == 0 { None } else { self.table.deadline_min_ms() }
     }
@@ -106,9 +106,9 @@ impl Pairs {
         if self.table.deadline_count() == 0 { None } else { self.table.extra().map(|due| due.min_ms) }
     }
 
-    /// Removes due fields, at most about `fields_max`, and calls `each` with their names. Returns
-    /// the number removed. If it removed all due fields, [`Pairs::next_deadline_ms`] is later than
-    /// `now_ms`.
+    /// Removes fields that are due at `now_ms`, at most about `fields_max`, and calls `each` with
+    /// their names. Returns the number removed. Afterwards [`Pairs::next_deadline_ms`] is later
+    /// than `now_ms` if all due fields were removed.
     pub(super) fn remove_due(
         &mut self,
         now_ms: i64,
@@ -127,7 +127,8 @@ impl Pairs {
         if let Some(due) = self.table.extra_mut() {
             due.cursor = next.unwrap_or(0);
             if let Some(min_ms) = min_ms {
-                // Segments store seconds: their bound may be before now, although no field is due.
+                // Segments store seconds: their bound may be before `now_ms`, although no field is
+                // due.
                 due.min_ms = min_ms.max(now_ms.saturating_add(1));
             }
         }
@@ -141,7 +142,7 @@ impl Pairs {
         self.pairs_len_bytes + self.table.len_bytes_mean()
     }
 
-    /// Returns the bytes allocated besides this struct.
+    /// Returns the bytes allocated besides this struct. Estimated for a big table.
     pub(super) fn memory_usage(&self) -> usize {
         let due = if self.table.extra().is_some() { size_of::<Due>() } else { 0 };
         self.pairs_len_bytes + self.table.memory_usage() + due

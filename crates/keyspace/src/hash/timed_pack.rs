@@ -5,8 +5,8 @@
 //!  [field][value][deadline ms] [field][value][deadline ms] …  [field][value][0] [field][value][0]
 //!   └ the nearest deadline first ──────────────────────────►   └ then those without
 //! ```
-//! The nearest deadline is the first, and due fields are at the front. The format is Redis'
-//! `listpackex`, byte for byte, so it can be written to and read from an RDB unchanged.
+//! Due fields are therefore at the front. The format is Redis' `listpackex`, byte for byte, so it
+//! can be written to and read from an RDB file unchanged.
 
 use structures::listpack::element::{Element, IntText};
 use structures::listpack::{Cursor, Listpack};
@@ -14,10 +14,10 @@ use structures::listpack::{Cursor, Listpack};
 use crate::expiry::Expiry;
 use crate::packed::PackDefect;
 
-/// The number of elements of a field: its name, value and deadline.
+/// The number of listpack elements of a field: its name, value and deadline.
 pub(super) const STRIDE: usize = 3;
 
-/// The stored deadline of a field without one.
+/// The stored form of "no deadline".
 const NO_DEADLINE: i64 = 0;
 
 /// A listpack of fields, values and deadlines. See the module's comment.
@@ -34,7 +34,7 @@ pub(super) fn deadline_of(element: Element<'_>) -> Option<i64> {
 }
 
 impl TimedPack {
-    /// Creates triples of the fields and values of `pack`, without deadlines. O(n).
+    /// Converts a listpack of fields and values to triples without deadlines. O(n).
     pub(super) fn of_pairs(pack: &Listpack) -> Self {
         let mut timed = TimedPack { pack: Listpack::new() };
         let mut elements = pack.iter();
@@ -45,11 +45,11 @@ impl TimedPack {
         timed
     }
 
-    /// Checks and takes over the triples in `pack`, which is not trusted. O(n log n).
+    /// Checks the triples in `pack`, which is not trusted, and takes them over. O(n log n).
     ///
     /// # Errors
-    /// If a field has no value or deadline, or occurs twice; for invalid deadlines or a wrong
-    /// order.
+    /// If a field has no value or deadline, or occurs twice; if a deadline is invalid, or deadlines
+    /// are not in ascending order.
     pub(super) fn from_listpack(pack: Listpack) -> Result<Self, PackDefect> {
         if !pack.len().is_multiple_of(STRIDE) {
             return Err(PackDefect::HalfPair);
@@ -81,8 +81,8 @@ impl TimedPack {
         Some((value, deadline_of(self.pack.get(behind)?)))
     }
 
-    /// Returns the cursor at which a field with this deadline is to be inserted: before all fields
-    /// that do not expire earlier.
+    /// Returns the cursor at which a field with this deadline must be inserted: before the first
+    /// field that expires at the same time, later or never.
     fn place_for(&self, deadline_ms: Option<i64>) -> Cursor {
         let (Some(new_ms), mut next) = (deadline_ms, self.pack.first()) else { return self.pack.end() };
         while let Some(at) = next {
@@ -102,8 +102,8 @@ impl TimedPack {
         inserted.expect("the callers asked whether it fits");
     }
 
-    /// Sets a field and its expiry; the listpack must have room for it. Returns true if the field
-    /// is new. O(bytes).
+    /// Sets a field's value and changes its deadline as `expiry` says. The listpack must have room
+    /// for it. Returns true if the field is new. O(bytes).
     pub(super) fn set(&mut self, field: &[u8], value: &[u8], expiry: Expiry) -> bool {
         let Some(at) = self.find(field) else {
             let deadline_ms = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };

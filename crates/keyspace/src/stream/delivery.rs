@@ -1,19 +1,20 @@
 //! The operations of consumer groups on a stream: reading new entries, reading pending ones again,
 //! claiming, and the groups' lag.
 //!
-//! A group stores its last delivered ID. It also counts the entries ever appended up to that ID
-//! (`entries_read`), as far as that is possible. Such a count is known only for the ends of a
-//! stream. Up to the last ID it is the number of entries ever added. Below the first ID it is that
-//! number less the present entries. Between the ends a group counts as it reads. That is right as
-//! long as no entry ahead of it was deleted.
+//! A group stores its last delivered ID and `entries_read`, the number of entries ever appended up
+//! to that ID, if it is known. From the stream alone, such a number can be computed only at the
+//! ends. Up to the last ID it is the number of entries ever added. Below the first ID it is that
+//! number less the present entries. Between the ends a group counts the entries that it reads. The
+//! result is right if no entry ahead of the group was deleted.
 //!
-//! XDEL leaves a *tombstone*, but only the highest deleted ID is stored. If a group passes it, its
-//! count is unknown until the group reaches an end again. The lag is the number of entries added
-//! less the number read; it is unknown while the count is unknown. Source: XINFO GROUPS of Redis
-//! 8.0.2.
+//! XDEL leaves a *tombstone*, but only the highest deleted ID is stored. If that ID is ahead of a
+//! group, the group's count becomes unknown until the group reaches an end of the stream. The lag
+//! is the number of entries added less the number read. It is unknown while the count is unknown.
+//! Source: XINFO GROUPS of Redis 8.0.2.
 //!
-//! Invariant: a group has read at most `entries_added`, even if commands set one of the two. No lag
-//! is therefore negative. Source: XGROUP and XSETID of later versions of Redis.
+//! Invariant: a group has read at most `entries_added`, even if commands set one of the two
+//! numbers. A lag is therefore never negative. Source: XGROUP and XSETID of later versions of
+//! Redis.
 
 use super::group::{ConsumerIndex, Group, Pending};
 use super::{References, Stream, StreamEntry, StreamId, range_of};
@@ -47,8 +48,8 @@ pub struct Claim {
     pub consumer: ConsumerIndex,
     /// The present time in Unix milliseconds.
     pub now_ms: i64,
-    /// The least number of milliseconds since an entry's last delivery for which it is claimed.
-    /// Entries delivered more recently keep their owner.
+    /// The minimum time in milliseconds since an entry's last delivery. Entries that were delivered
+    /// later keep their owner.
     pub min_idle_ms: i64,
     /// The time to store as the entry's last delivery, in Unix milliseconds.
     pub delivered_ms: i64,
@@ -72,7 +73,7 @@ pub enum Deliveries {
 /// The outcome of [`Stream::claim`] for one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    /// The entry belongs to the consumer now.
+    /// The entry now belongs to the consumer.
     Yes,
     /// The entry was not claimed, and nothing changed.
     No,
@@ -85,7 +86,7 @@ pub enum Claimed {
 pub struct Autoclaimed {
     /// The ID at which the next call starts; `0-0` after the last pending entry.
     pub cursor: StreamId,
-    /// The IDs of the entries that belong to the consumer now.
+    /// The IDs of the entries that now belong to the consumer.
     pub claimed: Vec<StreamId>,
     /// The IDs of pending entries that were deleted from the stream. They are no longer pending.
     pub gone: Vec<StreamId>,
@@ -105,7 +106,7 @@ pub enum Removal {
 /// The number of pending entries that XAUTOCLAIM checks for each one that it may claim.
 const ATTEMPTS_PER_CLAIM: usize = 10;
 
-/// The counters of a stream from which lags are computed.
+/// The numbers of a stream from which lags are computed.
 #[derive(Clone, Copy)]
 struct Counters {
     entries_added: u64,
@@ -138,8 +139,8 @@ impl Counters {
         at >= self.first_id && !self.has_tombstone_from(at)
     }
 
-    /// Returns the number of entries ever added at or below `id`, if the ends of the stream
-    /// determine it.
+    /// Returns the number of entries ever added with IDs up to `id`; `None` if the ends of the
+    /// stream do not determine it.
     fn added_up_to(&self, id: StreamId) -> Option<i64> {
         let added = self.entries_added as i64;
         if added == 0 {
@@ -186,8 +187,8 @@ impl Counters {
         }
         let read = group.entries_read().filter(|_| !self.has_tombstone_from(at));
         let read = read.or_else(|| self.added_up_to(at))?;
-        // Users and files set both counts, so a group may have read more than was added: that is no
-        // lag.
+        // Commands and files set both counts, so a group may have read more than was added. The lag
+        // is then 0.
         Some((self.entries_added as i64).saturating_sub(read).max(0))
     }
 }
@@ -200,12 +201,12 @@ impl Stream {
         self.groups.iter()
     }
 
-    /// Borrows the group with this name. O(log groups).
+    /// Borrows the group with this name; `None` if there is none. O(log groups).
     pub fn group(&self, name: &[u8]) -> Option<&Group> {
         self.place_of_group(name).ok().map(|at| &self.groups[at])
     }
 
-    /// Borrows the group with this name mutably. O(log groups).
+    /// Borrows the group with this name mutably; `None` if there is none. O(log groups).
     pub fn group_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
         self.place_of_group(name).ok().map(|at| &mut self.groups[at])
     }
@@ -238,8 +239,8 @@ impl Stream {
         true
     }
 
-    /// Returns the number nearest to `count` that can be the number of entries read by a group:
-    /// from 0 to the number of entries ever added.
+    /// Limits `count` to the possible numbers of entries read by a group: from 0 to the number of
+    /// entries ever added.
     fn possible_count(&self, count: i64) -> i64 {
         count.clamp(0, self.entries_added as i64)
     }
@@ -258,8 +259,8 @@ impl Stream {
         Counters::of(self).lag(group)
     }
 
-    /// Returns the number of entries ever added at or below `id`, if the ends of the stream
-    /// determine it. O(entries of one node).
+    /// Returns the number of entries ever added with IDs up to `id`; `None` if the ends of the
+    /// stream do not determine it. O(entries of one node).
     pub fn entries_up_to(&self, id: StreamId) -> Option<i64> {
         Counters::of(self).added_up_to(id)
     }
@@ -270,19 +271,20 @@ impl Stream {
 
     // Reading.
 
-    /// Returns true if there is an entry above `id`: a client blocked with this ID can be served.
-    /// O(entries of one node).
+    /// Returns true if there is an entry above `id`. A client that is blocked waiting for one can
+    /// then be served. O(entries of one node).
     pub fn has_entries_after(&self, id: StreamId) -> bool {
         self.last_entry_id() > id
     }
 
-    /// Returns the entry with this ID. O(log nodes + entries of one node).
+    /// Returns the entry with this ID; `None` if there is none. O(log nodes + entries of one node).
     pub fn entry(&self, id: StreamId) -> Option<StreamEntry<'_>> {
         self.range(id, id).next()
     }
 
     /// Delivers entries that the group has not read yet to a consumer, in order, and calls `each`
-    /// with each of them. Returns the number of entries delivered. O(log n) an entry.
+    /// with each of them. Returns the number of entries delivered; 0 if there is no such group.
+    /// O(log n) an entry.
     pub fn deliver(
         &mut self,
         group: &[u8],
@@ -307,9 +309,9 @@ impl Stream {
         count
     }
 
-    /// Delivers a consumer's pending entries above `after` again. Calls `each` with each ID and its
-    /// entry, `None` if the entry was deleted. Increments the number of deliveries of the others.
-    /// Returns the number of IDs. O(log n) an entry.
+    /// Delivers those of a consumer's pending entries again whose IDs are above `after`. Calls
+    /// `each` with each ID and its entry, or `None` if the entry was deleted. Increments the number
+    /// of deliveries of the existing entries. Returns the number of IDs. O(log n) an entry.
     pub fn deliver_again(
         &mut self,
         group: &[u8],
@@ -364,9 +366,9 @@ impl Stream {
         Claimed::Yes
     }
 
-    /// Claims pending entries with IDs from `start` on, like [`Stream::claim`]. Checks at most ten
-    /// times `count_max` entries, and ends after `count_max` claimed or deleted ones. O(log n +
-    /// entries of one node) for each checked entry.
+    /// Claims pending entries in the order of their IDs, beginning at `start`, like
+    /// [`Stream::claim`]. Checks at most ten times `count_max` entries, and ends after `count_max`
+    /// claimed or deleted ones. O(log n + entries of one node) for each checked entry.
     pub fn autoclaim(
         &mut self,
         group: &[u8],
@@ -395,10 +397,10 @@ impl Stream {
         result
     }
 
-    // References of groups to entries.
+    // The entries that groups still need.
 
-    /// Returns the highest ID up to which every group has read: the lowest of their last delivered
-    /// IDs. Without groups, returns the greatest ID. O(groups).
+    /// Returns the lowest of the groups' last delivered IDs: every group has read the entries up to
+    /// it. Without groups, returns the greatest ID. O(groups).
     pub(super) fn read_by_all(&self) -> StreamId {
         self.groups().map(Group::last_delivered).min().unwrap_or(StreamId::MAX)
     }
@@ -483,7 +485,8 @@ mod tests {
     struct Twin {
         entries: Vec<u64>,
         delivered_to: u64,
-        /// Consumer, time and number of deliveries.
+        /// The consumer, the delivery time and the number of deliveries of each pending entry, by
+        /// ID.
         pending: BTreeMap<u64, (usize, i64, u64)>,
     }
 

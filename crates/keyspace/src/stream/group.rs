@@ -68,7 +68,7 @@ impl Consumer {
     }
 
     /// Returns the time at which the consumer last got an entry, in Unix milliseconds; `None` if it
-    /// never got one.
+    /// never got an entry.
     pub fn active_ms(&self) -> Option<i64> {
         self.active_ms
     }
@@ -78,8 +78,8 @@ impl Consumer {
         self.pending.len()
     }
 
-    /// Returns the IDs of the consumer's pending entries from `start` on. The start is O(log n),
-    /// each step O(1).
+    /// Returns the IDs of the consumer's pending entries at or above `start`, ascending. O(log n)
+    /// to begin, then O(1) for each ID.
     pub fn pending_from(&self, start: StreamId) -> impl Iterator<Item = StreamId> + Clone {
         self.pending.from(start).map(|(id, ())| id)
     }
@@ -129,7 +129,7 @@ impl Group {
         self.entries_read
     }
 
-    /// Sets the last delivered ID; the count of entries read stays.
+    /// Sets the last delivered ID; keeps the number of entries read.
     pub fn set_last_delivered(&mut self, last_delivered: StreamId) {
         self.last_delivered = last_delivered;
     }
@@ -157,8 +157,8 @@ impl Group {
             + self.consumers().map(Consumer::memory_usage).sum::<usize>()
     }
 
-    /// Converts the group to an iterator that frees one run of pending entries a step: the group's
-    /// runs, then those of its consumers. O(1).
+    /// Converts the group to an iterator that frees one run of pending entries in each step: first
+    /// the group's runs, then those of its consumers. O(1).
     pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         let consumers = self.consumers.into_iter().flatten();
         self.pending.into_freed().chain(consumers.flat_map(|consumer| consumer.pending.into_freed()))
@@ -176,7 +176,7 @@ impl Group {
         self.by_name.iter().map(|&index| self.consumer(index))
     }
 
-    /// Finds the consumer with this name. O(log consumers).
+    /// Finds the consumer with this name; `None` if there is none. O(log consumers).
     pub fn find_consumer(&self, name: &[u8]) -> Option<ConsumerIndex> {
         self.place_of(name).ok().map(|at| self.by_name[at])
     }
@@ -189,8 +189,8 @@ impl Group {
         self.consumers[index.0 as usize].as_deref().expect("a consumer in use has an index")
     }
 
-    /// Adds a consumer, last seen at `seen_ms`. Returns `None` if there is already one with this
-    /// name. O(consumers).
+    /// Adds a consumer, last seen at `seen_ms` (Unix milliseconds). Returns `None` if there is
+    /// already one with this name. O(consumers).
     pub fn create_consumer(&mut self, name: &[u8], seen_ms: i64) -> Option<ConsumerIndex> {
         let place = self.place_of(name).err()?;
         let consumer = Consumer { name: name.into(), seen_ms, active_ms: None, pending: IdMap::default() };
@@ -251,12 +251,13 @@ impl Group {
         self.pending.len()
     }
 
-    /// Returns the lowest and the highest ID of the pending entries. O(1).
+    /// Returns the lowest and the highest ID of the pending entries; `None` if there are none.
+    /// O(1).
     pub fn pending_bounds(&self) -> Option<(StreamId, StreamId)> {
         Some((self.pending.first()?, self.pending.last()?))
     }
 
-    /// Returns the record of a pending entry. O(log n).
+    /// Returns the record of a pending entry; `None` if the entry is not pending. O(log n).
     pub fn pending(&self, id: StreamId) -> Option<&Pending> {
         self.pending.get(id)
     }
@@ -266,8 +267,8 @@ impl Group {
         self.pending.contains(id)
     }
 
-    /// Returns the pending entries with IDs from `start` on, with their records, in ascending
-    /// order. The start is O(log n), each step O(1).
+    /// Returns the pending entries with IDs at or above `start` and their records, in ascending
+    /// order. O(log n) to begin, then O(1) for each entry.
     pub fn pending_from(&self, start: StreamId) -> impl Iterator<Item = (StreamId, &Pending)> + Clone {
         self.pending.from(start)
     }
@@ -350,7 +351,7 @@ mod tests {
         ]
     }
 
-    /// The naive twin: consumers by name, and pending entries with the owner's name.
+    /// The naive twin of a group: consumers by name, and pending entries with the owner's name.
     #[derive(Default)]
     struct Twin {
         consumers: Vec<u8>,

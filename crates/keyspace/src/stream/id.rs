@@ -9,7 +9,7 @@ pub struct StreamId {
     pub seq: u64,
 }
 
-/// A buffer into which the text of an ID is written.
+/// A buffer into which the text of a stream ID is written.
 pub struct IdText([u8; IdText::LEN_MAX]);
 
 impl IdText {

@@ -49,7 +49,8 @@ struct Run<V> {
     values: Vec<V>,
 }
 
-/// The run and the index in it at which an ID is (`Ok`), or at which it is to be inserted (`Err`).
+/// The position of an ID: the index of a run, and the index in the run of the ID (`Ok`) or at which
+/// the ID must be inserted (`Err`).
 struct Place {
     run: usize,
     at: Result<usize, usize>,
@@ -67,7 +68,7 @@ impl<V> IdMap<V> {
         self.len
     }
 
-    /// Returns the bytes owned by the map. O(runs).
+    /// Returns the bytes that the map owns. O(runs).
     pub(super) fn memory_usage(&self) -> usize {
         let block = |bytes: usize| if bytes == 0 { 0 } else { size_class(bytes) };
         let run = |run: &Run<V>| {
@@ -76,7 +77,7 @@ impl<V> IdMap<V> {
         block(self.runs.capacity() * size_of::<Run<V>>()) + self.runs.iter().map(run).sum::<usize>()
     }
 
-    /// Converts the map to an iterator that frees one run a step. O(1).
+    /// Converts the map to an iterator that frees one run in each step. O(1).
     pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send
     where
         V: Send,
@@ -95,25 +96,25 @@ impl<V> IdMap<V> {
         Some(&self.runs[place.run].values[place.at.ok()?])
     }
 
-    /// Returns the lowest ID. O(1).
+    /// Returns the lowest ID; `None` if the map is empty. O(1).
     pub(super) fn first(&self) -> Option<StreamId> {
         self.runs.front()?.ids.first().copied()
     }
 
-    /// Returns the highest ID. O(1).
+    /// Returns the highest ID; `None` if the map is empty. O(1).
     pub(super) fn last(&self) -> Option<StreamId> {
         self.runs.back()?.ids.last().copied()
     }
 
-    /// Returns the IDs from `start` on with their values, ascending. The start is O(log n + a run),
-    /// each step O(1).
+    /// Returns the IDs at or above `start` with their values, ascending. O(log n + a run) to begin,
+    /// then O(1) for each ID.
     pub(super) fn from(&self, start: StreamId) -> impl Iterator<Item = (StreamId, &V)> + Clone {
         let first = self.run_of(start).unwrap_or(0);
         let all = self.runs.range(first..).flat_map(|run| run.ids.iter().copied().zip(&run.values));
         all.skip_while(move |(id, _)| *id < start)
     }
 
-    /// Sets the ID's value. Returns the former value, if any.
+    /// Sets the ID's value. Returns the former value; `None` if the ID is new.
     pub(super) fn insert(&mut self, id: StreamId, value: V) -> Option<V> {
         let Some(place) = self.find(id) else {
             self.runs.push_back(Run::of(id, value));
@@ -141,7 +142,7 @@ impl<V> IdMap<V> {
         None
     }
 
-    /// Removes the ID and returns its value, if it was in the map.
+    /// Removes the ID and returns its value; `None` if the ID was not in the map.
     pub(super) fn remove(&mut self, id: StreamId) -> Option<V> {
         let place = self.find(id)?;
         let at = place.at.ok()?;
@@ -198,15 +199,14 @@ impl<V> Run<V> {
         self.base = self.base.min(id);
     }
 
-    /// Removes the upper half of the run's IDs with their values, and returns it as a run of its
-    /// own.
+    /// Removes the upper half of the run's IDs with their values, and returns them as a new run.
     fn split(&mut self) -> Self {
         let half = self.ids.len() / 2;
         let (ids, values) = (self.ids.split_off(half), self.values.split_off(half));
         Self { base: ids[0], ids, values }
     }
 
-    /// Frees memory once three quarters of it are unused.
+    /// Frees unused memory of the run if at most a quarter of it is used.
     fn shrink(&mut self) {
         if self.ids.len() * 4 <= self.ids.capacity() {
             self.ids.shrink_to(self.ids.len() * 2);

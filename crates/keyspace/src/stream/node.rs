@@ -17,16 +17,17 @@
 //! ```
 //! The master fields are those of the first entry. Most streams hold records with the same fields,
 //! so most entries cost their values and some five bytes. The base ID is that of the first entry.
-//! Both stay when that entry is deleted. A deleted entry is only marked; the node is removed with
-//! its last live entry. The head is written after the body, in a width chosen before the body's
-//! exact length was known. It may therefore end in bytes without bits of the number.
+//! Master fields and base ID remain when that entry is deleted. A deleted entry is only marked; the
+//! node is removed with its last live entry. The width of a head is chosen before the exact length
+//! of its body is known. Its varint may therefore end in bytes that add no bits to the number.
 //!
 //! Invariants: entries are in ascending order of their IDs, none below the base; `live + deleted`
 //! is their number. Bytes are written only here, so a malformed one is our bug and panics.
 //!
-//! Complexity: append is O(its bytes), walking is O(1) an entry in either direction, seeking an ID
-//! is O(entries after it). The block of the last node grows in four steps per doubling, so at most
-//! a fifth of it is unused. That of the others is of the smallest size class for its bytes.
+//! Complexity: appending is O(bytes of the entry), stepping to the next or previous entry O(1),
+//! finding an ID O(entries after it). The block of the last node grows in four steps per doubling,
+//! so at most a fifth of it is unused. Other nodes have blocks of the smallest size class for their
+//! bytes.
 
 use structures::listpack::element::{Element, parse_canonical_int};
 use structures::size_class::{growing_class, size_class};
@@ -55,8 +56,7 @@ pub(super) struct Node {
     deleted: u32,
 }
 
-/// An entry found in a node. Its head and ID are decoded; its fields and values are decoded when
-/// they are read.
+/// A decoded entry of a node. Its fields and values are decoded when they are read.
 pub(super) struct Located<'a> {
     pub(super) id: StreamId,
     pub(super) deleted: bool,
@@ -65,7 +65,7 @@ pub(super) struct Located<'a> {
     pub(super) pairs: Pairs<'a>,
 }
 
-/// The measures of an entry, computed before it is written.
+/// The form and the size of an entry, computed before it is written.
 struct Measure {
     same_fields: bool,
     /// An upper bound of the length of the entry's body in bytes.
@@ -172,7 +172,7 @@ impl Node {
         Measure { same_fields, body_len_max: id_len + fields_len + values_len }
     }
 
-    /// Makes room for `more` bytes. A new block has room for further entries.
+    /// Reserves room for `more` bytes. A new block also has room for further entries.
     #[inline]
     fn reserve(&mut self, more: usize) {
         let needed = self.bytes.len() + more;
@@ -181,7 +181,7 @@ impl Node {
         }
     }
 
-    /// Gives up room for further entries, if the bytes fit into a smaller size class. O(bytes).
+    /// Frees the room for further entries, if the bytes fit a smaller size class. O(bytes).
     pub(super) fn settle(&mut self) {
         let settled = size_class(self.bytes.len().max(1));
         if settled < self.bytes.capacity() {
@@ -230,8 +230,7 @@ impl Node {
         Some(Located { id: StreamId { ms, seq }, deleted: head & DELETED != 0, end, pairs })
     }
 
-    /// Returns the byte offset of the entry that ends at offset `end`; `None` if there is none
-    /// before it.
+    /// Returns the byte offset of the entry that ends at offset `end`; `None` if that is the start.
     #[inline]
     pub(super) fn before(&self, end: usize) -> Option<usize> {
         if end == self.start() {
@@ -249,8 +248,8 @@ impl Node {
         Some(end - back_len - len)
     }
 
-    /// Returns the byte offset of the first entry with an ID at or above `id`, or the end if there
-    /// is none. Deleted entries count. O(entries after it).
+    /// Returns the byte offset of the first entry, deleted or not, with an ID at or above `id`.
+    /// Returns the end if there is none. O(entries after it).
     pub(super) fn seek(&self, id: StreamId) -> usize {
         if id <= self.base {
             return self.start();
@@ -279,7 +278,7 @@ impl Node {
     }
 }
 
-/// An iterator over the fields of an entry with their values.
+/// An iterator over the fields of an entry, each with its value.
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
     /// The node's master fields, if the entry has no fields of its own.
@@ -308,7 +307,7 @@ impl<'a> Iterator for Pairs<'a> {
 
 impl ExactSizeIterator for Pairs<'_> {}
 
-/// Returns the number of bytes that `value` takes as a varint.
+/// Returns the length in bytes of `value` as a varint.
 #[inline]
 fn varint_len(value: u64) -> usize {
     if value < 0x80 { 1 } else { (u64::BITS - value.leading_zeros()).div_ceil(7) as usize }
@@ -323,7 +322,7 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Writes `value` as a varint that fills the whole of `to`, even if fewer bytes were enough.
+/// Writes `value` as a varint of the length of `to`, even if fewer bytes would be enough.
 #[inline]
 fn write_padded_varint(to: &mut [u8], mut value: u64) {
     let last = to.len() - 1;
