@@ -120,7 +120,7 @@ impl Keyspace {
 }
 
 impl Shard {
-    /// Returns the groups of all databases that have keys in this shard, each with its database's
+    /// Returns the groups of big keys of this shard in all databases. Each has its database's
     /// number and the hashes of its keys.
     fn big_groups(&self) -> impl Iterator<Item = (usize, Group, &Hashes)> {
         self.big_indexes()

@@ -25,8 +25,8 @@ const SPARSE_PERCENT: usize = 80;
 /// The length of the longest block that moves, in bytes. Few longer blocks share a page.
 const MOVED_LEN_BYTES_MAX: usize = 8 << 10;
 
-/// The number of moved bytes after which a step ends. A segment of long strings has more than 1
-/// MiB.
+/// The number of moved bytes after which a step ends. Without this limit, a step could move a
+/// segment of long strings, which has more than 1 MiB.
 const STEP_BYTES_MAX: usize = 64 << 10;
 
 /// The greatest number of blocks of a segment: its own and its elements', rounded up.

@@ -45,7 +45,7 @@ pub enum Rank {
 pub struct Policy {
     /// True if only keys with an expiry may be evicted.
     pub volatile_only: bool,
-    /// The order in which these keys are evicted.
+    /// The order in which the policy evicts keys.
     pub rank: Rank,
 }
 
@@ -68,7 +68,7 @@ impl Policy {
 pub struct Evicted {
     /// The number of the key's database.
     pub db: usize,
-    /// True if the key may have followers: watching, blocked or tracking clients.
+    /// True if clients may be blocked on the key, or watch or track it.
     pub followed: bool,
     /// The key's entry with its value, which the caller drops.
     pub entry: KeyEntry,

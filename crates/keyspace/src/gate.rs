@@ -109,7 +109,7 @@ enum GatePosition {
     Owning,
     /// Inside the gate and still its exclusive owner, after exclusive work and before the next.
     Staying,
-    /// Outside the gate, because the thread gave up waiting for a busy one.
+    /// Outside the gate, because the thread gave up waiting for a busy thread.
     Outside,
     /// Outside the gate as long as the pass exists, because a busy script uses another pass of the
     /// same thread.

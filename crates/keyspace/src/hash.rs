@@ -459,7 +459,7 @@ impl Hash {
 
     /// Removes fields that are due at `now_ms`, at most about `fields_max`, and calls `each` with
     /// their names. Returns the number removed. Afterwards [`Hash::next_deadline_ms`] is later than
-    /// `now_ms` exactly if no due field is left. O(fields removed + n / 400).
+    /// `now_ms` if all due fields were removed. O(fields removed + n / 400).
     pub fn remove_due(&mut self, now_ms: i64, fields_max: usize, each: impl FnMut(Element<'_>)) -> usize {
         match &mut self.repr {
             Repr::Pack(_) => 0,

@@ -331,8 +331,8 @@ impl Keyspace {
         (0..self.db_count).for_each(|db| self.sizes.exchange(&other.sizes, db));
     }
 
-    /// Removes the big values of these databases that the snapshot walk is reading from the
-    /// keyspace: the walk becomes their owner. The caller must be the gate's exclusive owner.
+    /// Moves the big values of these databases that the snapshot walk is reading out of the
+    /// keyspace. The walk becomes their owner. The caller must be the gate's exclusive owner.
     #[cold]
     fn take_out_bigs(&self, dbs: &std::ops::Range<usize>) {
         for (db, hash, key) in self.snapshot.bigs_within(dbs) {

@@ -37,8 +37,8 @@ impl ListLimits {
         Self { node: self.node.with_plain_from(len_bytes) }
     }
 
-    /// Sets `list-compress-depth`: nodes of long lists further than this from both ends are
-    /// compressed.
+    /// Sets `list-compress-depth`: nodes of long lists further than `depth` nodes from both ends
+    /// are compressed.
     pub const fn with_compress_depth(self, depth: i64) -> Self {
         Self { node: self.node.with_compress_depth(depth) }
     }
@@ -81,7 +81,7 @@ pub struct PositionQuery<'a> {
     pub compared_max: usize,
 }
 
-/// The effect of [`List::trim`].
+/// The elements that [`List::trim`] removed: their number, and those that it did not free.
 #[derive(Debug)]
 pub struct Trimmed {
     /// The number of elements removed.
@@ -336,7 +336,7 @@ impl List {
         let _ = if from_front { self.try_visit(look) } else { self.try_visit_rev(len, look) };
     }
 
-    // The ends.
+    // Operations at the ends.
 
     /// Pushes `values` one after the other at `end`. At the front, the last value becomes the first
     /// element. Amortised O(bytes of `values`) for a quicklist, O(bytes of the list) for a
@@ -428,7 +428,7 @@ impl List {
         }
     }
 
-    // The middle.
+    // Operations in the middle.
 
     /// Replaces the element at a user's index. Returns false if there is no such element. O(nodes +
     /// bytes of one node).
@@ -638,8 +638,9 @@ mod tests {
 
     #[test]
     fn becomes_a_quicklist_and_a_listpack_again_where_redis_does() {
-        // Redis 8.0.2: 481 elements of 15 bytes are a listpack, 482 a quicklist of two nodes.
-        // Popped from the front, it is one node, and a listpack, when one element is left.
+        // Redis 8.0.2: 481 elements of 15 bytes are a listpack, 482 a quicklist of two nodes. If
+        // they are popped from the front, the list becomes one node, and a listpack, when one
+        // element is left.
         let mut list = List::new();
         (0..481).for_each(|_| push_back(&mut list, b"fifteen bytes!!", DEFAULT));
         assert_eq!(list.encoding_name(), "listpack");

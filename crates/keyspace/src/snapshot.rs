@@ -704,22 +704,22 @@ impl Snapshot {
         Stepped::Finished
     }
 
-    /// Returns the number that the database of a part's keys had at the start.
+    /// Returns the number that the database of a part's keys had at the start of the walk.
     pub fn db_of(&self, part: Part) -> usize {
         self.db_at_point(part.slot as u32)
     }
 
-    /// Returns the number that the database of flushed keys had at the start.
+    /// Returns the number that the database of flushed keys had at the start of the walk.
     pub fn db_of_flushed(&self, flushed: &Flushed) -> usize {
         self.db_at_point(flushed.slot)
     }
 
-    /// Returns the number that the database of an entry had at the start.
+    /// Returns the number that the database of a handed-over entry had at the start of the walk.
     pub fn db_of_handed_over(&self, handed_over: &HandedOver) -> usize {
         self.db_at_point(handed_over.slot)
     }
 
-    /// Returns the number that the database of a big value had at the start.
+    /// Returns the number that the database of a big value had at the start of the walk.
     pub fn db_of_big(&self, big: &BigValue) -> usize {
         self.db_at_point(big.slot)
     }

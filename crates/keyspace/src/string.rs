@@ -41,7 +41,7 @@ impl<'a> Str<'a> {
         }
     }
 
-    /// Returns true for the empty string.
+    /// Returns true if the string is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -574,7 +574,7 @@ impl<'k> View<'k> {
         let empty = matches!(self.write::<T>(key), Ok(Some(collection)) if collection.is_empty());
         if empty {
             drop(self.remove(key));
-            // The same command created the key and added nothing to it.
+            // The same command created the key and removes it, so the creation is not reported.
             let never_seen = |access_events: &mut AccessEvent| matches!(access_events, AccessEvent::Created(created) if *created.key == *key.bytes);
             self.access_results.access_events.pop_if(never_seen);
         }
@@ -632,7 +632,7 @@ impl<'k> View<'k> {
         let access = access_context.overwritten(old_access, || access_results.draw());
         let new = SizeMark::of_new(&value);
         if had == expiry_ms && occupied.set_in_place(&value) {
-            // Most writes of an existing key: only its bytes change.
+            // Most writes of existing keys end here: only the value's bytes change.
             occupied.set_access(access);
             return self.resized(key.hash, old, new);
         }

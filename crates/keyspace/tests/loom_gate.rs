@@ -281,7 +281,7 @@ fn stay(guarded: &Guarded, index: usize) {
 }
 
 /// Runs [`stay`] in parallel with `other`, which works `owned` times as the exclusive owner.
-/// `turns` are the expected steps of all turns.
+/// `turns` are the expected numbers of changes of the threads' pairs.
 fn check_staying(preemptions_max: usize, other: fn(&Guarded), owned: u32, turns: [u32; 2]) {
     check(Some(preemptions_max), move |guarded| {
         let other = spawn(guarded, other);

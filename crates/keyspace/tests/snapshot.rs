@@ -271,7 +271,7 @@ impl Walked {
         }
     }
 
-    /// Checks that the counted sizes of keys agree with the sizes of all of them.
+    /// Checks the size counts and the index of big keys against the sizes of all keys.
     fn check_sizes(&self, seed: u64) {
         for db in 0..DBS {
             let (counted, found) = (self.keyspace.sizes().counts(db), self.keyspace.sizes_recounted(db));
@@ -577,7 +577,7 @@ fn fill(walked: &mut Walked) {
     }
 }
 
-/// Checks that a walk holds flushed keys only until it has visited them: table by table.
+/// Checks that a walk frees each flushed table as soon as it has visited the table's keys.
 #[test]
 fn flushed_keys_are_freed_behind_the_walk() {
     let mut walked = Walked::new(1);

@@ -329,7 +329,8 @@ pub fn thread_memory_bytes() -> i64 {
 }
 
 /// Reads `used_memory_bytes`, raises the recorded peak to that value if it is higher, and returns
-/// the value. The peak covers only sampled values, so it must be sampled at least once a tick.
+/// the value. The peak covers only the values that this function has read: call it at least once a
+/// tick.
 pub fn sample_peak() -> usize {
     let used = used_memory_bytes();
     PEAK_BYTES.fetch_max(used, Relaxed);

@@ -1,5 +1,6 @@
-//! Work that one thread at a time does for all threads. A thread that wants the work done does it
-//! itself, unless another thread is doing it; that thread then does it again. No thread waits.
+//! Work that any thread may request, and that one thread at a time does for all. The requesting
+//! thread does the work itself. If another thread is working, that thread repeats the work
+//! instead. No thread waits.
 //!
 //! ```text
 //!   requesting thread                  working thread

@@ -10,8 +10,8 @@
 //! register keeps the greatest number of trailing zeros, plus one, in the other 50 bits. The
 //! estimate is computed from the number of registers that hold each value (`estimate`). Encoding 0
 //! is dense, 6 bits a register (`dense`). Encoding 1 is sparse, runs of equal registers (`sparse`).
-//! It grows with the elements up to a configured length and then becomes dense; a dense one never
-//! becomes sparse.
+//! A sparse HyperLogLog grows with the elements up to a configured length and then becomes dense.
+//! It never becomes sparse again.
 //!
 //! GET returns these bytes and SET accepts any bytes, so they are not trusted. [`Hll::of`] checks
 //! the header and the length. Runs that do not describe 16,384 registers give [`Corrupted`] when
@@ -58,7 +58,8 @@ const STALE: u64 = 1 << 63;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotHll;
 
-/// The error for a valid header whose runs do not describe exactly all registers.
+/// The error for a HyperLogLog with a valid header, whose runs do not describe exactly all
+/// registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupted;
 

@@ -182,7 +182,7 @@ impl Listpack {
         u16::from_le_bytes([self.bytes[4], self.bytes[5]])
     }
 
-    // Walking.
+    // Cursors and iterators.
 
     /// Returns the first element's place; `None` if the listpack is empty. O(1).
     #[inline]

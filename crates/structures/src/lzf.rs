@@ -26,15 +26,15 @@ const DISTANCE_MAX: usize = 8192;
 /// number of slots.
 const TABLE_BITS: std::ops::RangeInclusive<u32> = 6..=14;
 
-/// Decompresses to exactly `len` bytes. Returns `None` if `compressed` has more or fewer bytes
-/// decompressed, or is invalid. O(len).
+/// Decompresses `compressed` to `len` bytes. Returns `None` if `compressed` is invalid or
+/// decompresses to another length. O(len).
 pub fn decompress(compressed: &[u8], len: u64) -> Option<Vec<u8>> {
     let (len, mut out) = (usize::try_from(len).ok()?, Vec::new());
     decompress_into(compressed, len, &mut out).then_some(out)
 }
 
-/// Decompresses `compressed` to exactly `len` bytes in `out`. Returns false if it has more or fewer
-/// bytes decompressed, or is invalid. Allocates nothing if `compressed` is too short for `len`.
+/// Decompresses `compressed` to `len` bytes in `out`. Returns false if `compressed` is invalid or
+/// decompresses to another length. Allocates nothing if `compressed` is too short for `len`.
 /// O(len).
 pub fn decompress_into(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
     out.clear();

@@ -162,7 +162,7 @@ impl Quicklist {
         ring + (sum as u128 * self.nodes.len() as u128 / measured as u128) as usize
     }
 
-    // The ends.
+    // Operations at the ends.
 
     /// Inserts an element before all others. O(its bytes), amortised.
     #[inline]
@@ -509,9 +509,9 @@ impl Quicklist {
         self.nodes.insert(at, node);
     }
 
-    /// Joins nodes around `center` after a split by an edit, if two are within the limit together.
-    /// First it joins the two nodes before `center` and the two after it, then `center` with either
-    /// side. O(bytes joined + handles after them).
+    /// Joins neighbouring nodes around `center` that are within the limit together, after an edit
+    /// has split a node. Tries the two nodes before `center`, the two after it, and `center` with
+    /// each neighbour. O(bytes joined + handles after them).
     fn join_around(&mut self, mut center: usize) {
         if center >= 2 && self.join(center - 2) {
             center -= 1;
@@ -523,7 +523,8 @@ impl Quicklist {
         self.join(center);
     }
 
-    /// Joins node `at` with the next one if both exist and fit together. Returns true if it did.
+    /// Joins node `at` with the next one if both exist and fit together. Returns true if it joined
+    /// them.
     fn join(&mut self, at: usize) -> bool {
         let Some(next) = self.nodes.get(at + 1) else { return false };
         if !self.nodes[at].may_join(next, self.limit) {
@@ -538,8 +539,8 @@ impl Quicklist {
     }
 }
 
-/// Returns the index of the node with the pivot, after node `at` was split to insert an element on
-/// this side of the pivot.
+/// Returns the index of the node that holds the pivot, the element beside which an element is
+/// inserted. Node `at` was split next to the pivot; `side` is the side of the insertion.
 fn beside_pivot(at: usize, side: Side) -> usize {
     match side {
         Side::Before => at + 1,
@@ -598,7 +599,8 @@ mod tests {
         assert!(texts(list) == twin);
     }
 
-    /// Checks that the nodes beyond the depth are compressed if that pays, and no others.
+    /// Checks that the nodes beyond the depth are compressed if that saves enough bytes, and no
+    /// others.
     fn check_compressed(list: &Quicklist) {
         let (depth, len, mut compressor) = (list.depth(), list.node_count(), Compressor::new());
         for (at, node) in list.nodes.iter().enumerate() {
@@ -676,7 +678,7 @@ mod tests {
         ]
     }
 
-    /// Does `op` to the list and to its twin; indices are taken modulo the length.
+    /// Applies `op` to the list and to its twin. Indices are taken modulo the length.
     fn apply(op: Op, list: &mut Quicklist, twin: &mut Vec<Vec<u8>>) {
         let place = |at: usize, twin: &[Vec<u8>]| at % (twin.len() + 1);
         match op {
@@ -889,7 +891,7 @@ mod tests {
         assert!(list.replace(45, b"another value in the place of one"));
         list.with(45, |element| assert_eq!(text(element), b"another value in the place of one"));
         assert_eq!(shape(&list), "..ccccc..");
-        // Strings that are short, or save less than nine bytes, stay as they are.
+        // Strings that are short, or save less than nine bytes, are not compressed.
         let noise: Vec<u8> = (0..100_u8).map(|at| at.wrapping_mul(97)).collect();
         list.replace(40, &noise);
         assert!(list.remove_range(31, 9) == 9 && list.remove_range(32, 9) == 9);

@@ -144,8 +144,8 @@ impl<I: Item> Leaf<I> {
         low
     }
 
-    /// Inserts an item at index `at`. A full leaf is split: the items on the right side move to a
-    /// new leaf, which is returned.
+    /// Inserts an item at index `at`. If the leaf is full, splits it: the items on the right side
+    /// move to a new leaf, which is returned. Otherwise returns `None`.
     fn insert(&mut self, at: usize, item: I, edge: Edge) -> Option<Box<Self>> {
         if self.len < LEAF_LEN_MAX {
             self.items.copy_within(at..self.len, at + 1);

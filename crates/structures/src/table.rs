@@ -64,7 +64,7 @@ use segment::{BUCKET_COUNTS, Segment, Slot, buckets_for, capacity, roomier, word
 pub use thin::Thin;
 pub use walk::WalkPoint;
 
-/// The bucket counts at which segments of staggered tables split.
+/// The numbers of buckets at which segments of staggered tables split.
 const SPLIT_COUNTS: [u8; 5] = [31, 39, 47, 55, 63];
 
 /// The place of an element in a table; valid until the table next changes.
@@ -538,7 +538,8 @@ impl<E: Thin> Table<E> {
         }
         let next_tag = ((home as u64 + 1) << 16).div_ceil(segment.bucket_count() as u64);
         let prefix = if segment.depth() == 0 { 0 } else { position >> (64 - segment.depth()) };
-        // In units of the 48-bit space. One past its end is the end of the scan.
+        // The cursor is in units of the 48-bit space. If it is past the end of the space, the scan
+        // has ended.
         let next = ((prefix << 16) + next_tag) << (32 - segment.depth());
         if next >= 1 << 48 { 0 } else { next }
     }
@@ -913,7 +914,7 @@ mod tests {
         let mut table = Table::new();
         for number in 0..3_000 {
             let mut item = Item::new(number, (number % 5 == 0).then_some(number as i64 * 10));
-            // The parts are `number` up to 9; number 0 has none.
+            // An element has as many parts as its number says, at most 9.
             item.0.parts_ms = (0..number.min(9)).map(|part| part as i64 * 1_000).collect();
             table.insert(hash(&number.to_be_bytes()), item, &hash);
         }

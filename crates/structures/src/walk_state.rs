@@ -35,9 +35,10 @@ impl std::fmt::Debug for WalkState {
     }
 }
 
-/// The number of bytes held for one walk, which are also contained in a count that several walks
-/// share. Dropping this value subtracts them from the shared count. Memory that is counted before
-/// it is allocated and until it is freed never counts towards `maxmemory`.
+/// The number of bytes held for one walk. A count that several walks share includes it; dropping
+/// this value subtracts it from the shared count. The server excludes the shared count from the
+/// memory that `maxmemory` limits. Bytes must be added before they are allocated, and subtracted
+/// after they are freed.
 #[derive(Debug)]
 pub struct CopiedBytes {
     common: Arc<AtomicUsize>,

@@ -26,7 +26,7 @@ pub(super) struct Pairs {
 /// The state of the sweep of a table's due fields.
 #[derive(Clone)]
 pub(super) struct Due {
-    /// A lower bound in Unix milliseconds of the deadlines that the sweep has not passed.
+    /// The time in Unix milliseconds before which no sweep is needed.
     min_ms: i64,
     /// The table cursor at which the sweep of due fields continues.
     cursor: u64,

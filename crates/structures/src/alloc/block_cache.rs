@@ -104,7 +104,7 @@ impl BlockCache {
         Some(block)
     }
 
-    /// Takes a block of this class out of the cache, if there is one. O(1).
+    /// Takes a block of this class out of the cache; `None` if there is none. O(1).
     pub fn take(&self, class_len_bytes: usize) -> Option<*mut u8> {
         places_of(class_len_bytes).find_map(|at| self.take_at(at, class_len_bytes))
     }

@@ -283,7 +283,7 @@ fn write_backlen(len: usize, to: &mut [u8]) {
 }
 
 /// Reads the back length at the end of `run`: the length of the last element without its back
-/// length. Returns `None` if it is invalid.
+/// length. Returns `None` if the run is empty or the back length is invalid.
 #[inline]
 fn read_backlen(run: &[u8]) -> Option<usize> {
     let mut len = 0_usize;

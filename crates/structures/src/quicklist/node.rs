@@ -39,7 +39,7 @@ pub(super) enum End {
 /// The ends of a node's buffer that get slack for more elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slack {
-    /// Only one end: that of the node which is also an end of the list.
+    /// Only the end of the node that is also an end of the list.
     OneSide,
     /// Both ends of the node, which is the list's only one.
     BothSides,
@@ -437,7 +437,7 @@ impl Node {
         self.seal_if_sparse();
     }
 
-    /// Closes the gap between offsets `from` and `to` of the run.
+    /// Removes the bytes between offsets `from` and `to` of the run. Moves the shorter side.
     fn remove_bytes(&mut self, from: usize, to: usize) {
         let run_len = self.run_len();
         let run = self.run_mut();

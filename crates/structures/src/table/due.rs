@@ -12,7 +12,7 @@ use super::deadlines::{StoredDeadlines, deadline_s};
 use super::segment::buckets_for;
 use super::{Table, Thin};
 
-/// The budget of one step of [`Table::sweep_due`].
+/// The limits of the work of one step of [`Table::sweep_due`].
 #[derive(Clone, Copy, Debug)]
 pub struct SweepBudget {
     /// The most segments to check, with or without due elements.

@@ -7,7 +7,7 @@ use super::{Table, Thin};
 use crate::alloc::counted_bytes;
 use crate::prefetch::prefetch_read;
 
-/// A block of the table itself.
+/// The address and length of a block: of a segment or of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableBlock {
     /// The address of the block.
