@@ -107,7 +107,7 @@ enum GatePosition {
     Inside,
     /// Inside the gate, working as the exclusive owner.
     Owning,
-    /// Inside the gate and still its exclusive owner, after exclusive work and before the next.
+    /// Inside the gate and still its exclusive owner, between two runs of exclusive work.
     Staying,
     /// Outside the gate, because the thread gave up waiting for a busy thread.
     Outside,
@@ -595,8 +595,7 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Returns true if the pass is still the exclusive owner after exclusive work and before the
-    /// next.
+    /// Returns true if the pass remains the exclusive owner between two runs of exclusive work.
     #[inline]
     pub fn is_staying(&self) -> bool {
         self.position == GatePosition::Staying

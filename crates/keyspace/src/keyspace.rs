@@ -547,8 +547,8 @@ pub struct SweepResult {
     pub names_fields: bool,
     /// The number of fields removed from hashes.
     pub fields: u64,
-    /// The number of keys with an expiry, due or not, in all tables (of one database in one shard)
-    /// whose sweep was started.
+    /// The number of keys with an expiry, due or not, in all tables of which a sweep was started. A
+    /// table has the keys of one database in one shard.
     pub expiring: u64,
     /// The number of elements that sweeps have checked: keys with an expiry, due or not, and hashes
     /// that have fields with one.

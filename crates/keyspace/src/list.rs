@@ -27,7 +27,7 @@ pub struct ListLimits {
 }
 
 impl ListLimits {
-    /// Converts the value of `list-max-listpack-size`.
+    /// Converts a value of the option `list-max-listpack-size` to limits, without compression.
     pub const fn from_option(list_max_listpack_size: i64) -> Self {
         Self { node: NodeLimit::from_option(list_max_listpack_size) }
     }

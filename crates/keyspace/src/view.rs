@@ -261,9 +261,9 @@ impl<'k> View<'k> {
         self.access_context.removes_due()
     }
 
-    /// Returns the Unix time in milliseconds up to which a new expiry removes its key at once. It
-    /// is the present time under [`ExpiredAccess::Remove`], else `i64::MIN`: then no expiry is in
-    /// the past.
+    /// Returns the latest Unix time in milliseconds that counts as past for a new expiry. A key
+    /// that gets such an expiry is removed at once. It is the present time under
+    /// [`ExpiredAccess::Remove`], else `i64::MIN`: then no expiry is in the past.
     #[inline]
     pub fn past_ms(&self) -> i64 {
         if self.access_context.expired_access == ExpiredAccess::Remove {

@@ -33,8 +33,8 @@ impl Pair {
     }
 }
 
-/// A gate, the pair of words that exclusive owners change, and a pair of words for each thread,
-/// which it changes in its turns.
+/// A gate and three pairs of words. Exclusive owners change one pair; each of two threads changes a
+/// pair of its own in its turns.
 struct Guarded {
     gate: Gate,
     owners: Pair,

@@ -388,15 +388,15 @@ pub fn configure() {
     split_huge_pages();
 }
 
-/// Returns to the operating system only free ranges of at least one huge page (2 MiB). Huge pages
-/// then stay whole. Applies until [`split_huge_pages`] is called.
+/// Makes the allocator return only free ranges of at least one huge page (2 MiB) to the operating
+/// system. Huge pages then stay whole. Applies until [`split_huge_pages`] is called.
 pub fn keep_huge_pages_whole() {
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_MINIMAL_PURGE_SIZE, PURGED_KIB_MIN_HUGE) }
 }
 
-/// Returns free ranges of 64 KiB and more to the operating system, whether or not that splits huge
-/// pages. Ranges that were too small before are returned by the next [`purge`].
+/// Makes the allocator return free ranges of 64 KiB and more to the operating system, even if that
+/// splits huge pages. Ranges that were too small before are returned by the next [`purge`].
 pub fn split_huge_pages() {
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_MINIMAL_PURGE_SIZE, PURGED_KIB_MIN) }

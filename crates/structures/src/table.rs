@@ -510,8 +510,8 @@ impl<E: Thin> Table<E> {
         (self.directory, self.depth, self.deepest) = (Box::default(), 0, 0);
     }
 
-    /// Visits all elements whose home bucket is at the point `cursor` of a 48-bit hash space, of
-    /// which some may be just below the point. Returns the next cursor, 0 at the end.
+    /// Visits all elements of one home bucket: the bucket at the point `cursor` of a 48-bit hash
+    /// space. Some of them may be just below the point. Returns the next cursor, 0 at the end.
     ///
     /// Elements that are in the table from the first call to the last are visited, some twice.
     /// O(bucket).

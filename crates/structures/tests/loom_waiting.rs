@@ -43,7 +43,7 @@ impl Signal {
     }
 }
 
-/// A model of a server thread's port.
+/// A model of a server thread's port: the mailbox and the inbox through which others reach it.
 struct Port {
     mailbox: Mailbox<()>,
     inbox: Inbox<Vec<u32>>,

@@ -339,7 +339,8 @@ pub(crate) fn visit<'a>(mut run: &'a [u8], count_max: usize, visit: &mut impl Fn
     count_max
 }
 
-/// Decodes the encodings with a head of more than one byte.
+/// Decodes the first element of `run`, whose head has several bytes of which `first` is the first.
+/// Returns `None` if the run is cut short.
 fn decode_wide(run: &[u8], first: u8) -> Option<(Element<'_>, usize)> {
     if first & 0xE0 == 0xC0 {
         let bits = u16::from(first & 0x1F) << 8 | u16::from(*run.get(1)?);

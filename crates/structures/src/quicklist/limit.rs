@@ -32,8 +32,9 @@ enum Unit {
 }
 
 impl NodeLimit {
-    /// Converts the option's value. The values -1 to -5 are 4, 8, 16, 32 and 64 KiB; lower values
-    /// count as -5. A positive value is a number of elements (in at most 8 KiB); 0 counts as 1.
+    /// Converts a value of `list-max-listpack-size` to a limit. The values -1 to -5 mean 4, 8, 16,
+    /// 32 and 64 KiB; lower values count as -5. A positive value is a number of elements (in at
+    /// most 8 KiB); 0 counts as 1.
     pub const fn from_option(list_max_listpack_size: i64) -> Self {
         if list_max_listpack_size < 0 {
             let step = if list_max_listpack_size < -5 { 4 } else { -list_max_listpack_size - 1 };
