@@ -64,7 +64,7 @@ pub(crate) struct State {
     /// The writer; `None` if changes are not written to a file.
     pub active: Option<Active>,
     /// The writer of a file whose first base (the file with the data at its start) is not complete
-    /// yet; `None` if there is no such writer.
+    /// yet; `None` if each written file has its base.
     pub baseless: Option<Active>,
     /// The manifest and the files that it names; `None` if they were not read yet, or while a
     /// thread rewrites them or removes history files.

@@ -49,7 +49,7 @@ use crate::worker::scripts::ThreadScripts;
 #[derive(Debug)]
 pub struct Builder {
     store: ConfigStore,
-    /// The meanings of port 0 in `port` and `tls-port`.
+    /// The meanings of 0 in `port` and `tls-port`: a free port, or no listener.
     zeros: PortZeros,
     /// The error for the first invalid option, which `start` returns; `None` if all are valid.
     problem: Option<StartError>,

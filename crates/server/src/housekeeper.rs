@@ -34,8 +34,8 @@ const FREED_PIECES_PER_STEP: usize = 4096;
 /// it, reading a million random keys takes about 10 % less CPU (docs/performance.md).
 const HUGE_PAGES_BYTES_MIN: usize = 64 << 20;
 
-/// Runs the housekeeper until the server stops. A slice is a short piece of active expiry or
-/// compaction; slices and steps of freeing alternate. `seed` is for random numbers.
+/// Runs the housekeeper until the server stops. Short slices of active expiry and compaction
+/// alternate with steps that free big values. `seed` is for random numbers.
 pub fn run(host: &ServerHost, seed: u64) {
     let shared = host.shared();
     let mut executor = Executor::new(&shared.engine, None, seed, (SystemClock, host.clone()));

@@ -148,8 +148,8 @@ fn convert_access_clocks(ctx: &mut ServerCtx<'_, '_, '_>) {
     (0..SHARD_COUNT).for_each(|shard| access_clock::convert_shard(&ctx.shared.engine.keyspace, shard, to));
 }
 
-/// Returns the permission of a client with the address `peer`: that for protected options if
-/// `enable-protected-configs` includes the address.
+/// Returns the permission of a client with the address `peer` to change options. It includes
+/// protected options if `enable-protected-configs` includes the address.
 fn permission(config: &ConfigStore, peer: &Address) -> Permission {
     match security::ENABLE_PROTECTED_CONFIGS.of(config).includes(peer) {
         true => Permission::Protected,
@@ -189,8 +189,9 @@ fn prepare(
     steps.into_iter().try_for_each(|(step, name)| take_step(shared, step, new).map_err(|why| (name, why)))
 }
 
-/// Loads the TLS certificates of the options in `config` again, the values before a failed CONFIG
-/// SET. Does nothing unless one of the options `changed` may have replaced the certificates.
+/// Loads the TLS certificates that `config` names again, after a failed CONFIG SET. `config` has
+/// the values from before the command. Does nothing unless one of the options `changed` may have
+/// replaced the certificates.
 fn restore_tls(shared: &Shared, changed: &[&'static Opt], config: &ConfigStore) {
     let is_read = |option: &&Opt| option.on_change == OnChange::Prepare(Prepare::Tls);
     if changed.iter().any(is_read)

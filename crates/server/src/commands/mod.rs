@@ -151,8 +151,8 @@ mod tests {
         args.iter().flat_map(of).collect()
     }
 
-    /// Returns true if `since` is newer than Redis 6.2 or Valkey 7.2. `None` means that a first
-    /// version had the feature.
+    /// Returns true if `since` is newer than Redis 6.2 or Valkey 7.2. `None` stands for a feature
+    /// of the first version.
     fn is_newer(since: Option<&str>) -> bool {
         let since = since.map(|text| ServerVersion::parse(text).expect("it is a version"));
         since.is_some_and(|since| since > KnownSince::ALL.redis)

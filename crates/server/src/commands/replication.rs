@@ -93,8 +93,8 @@ fn sync(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Command
     Ok(())
 }
 
-/// Returns an error during a failover, and on a replica without a synchronized link to its primary:
-/// it has no stream to send to others.
+/// Returns an error during a failover, and on a replica whose link to its primary is not
+/// synchronized: such a replica has no stream to send to others.
 fn require_primary(ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     require_no_failover_for_sync(ctx.shared)?;
     match ctx.shared.replication.upstream.is_up() {
@@ -103,8 +103,8 @@ fn require_primary(ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     }
 }
 
-/// Returns an error during a failover, because another server will write the replication stream
-/// after it.
+/// Returns an error if a failover is in progress: after it, another server writes the replication
+/// stream.
 fn require_no_failover_for_sync(shared: &Shared) -> Result<(), CommandError> {
     match shared.replication.failover.is_on() {
         true => Err(CommandError::Line("NOMASTERLINK Can't SYNC while failing over")),
@@ -217,7 +217,7 @@ fn replicaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Com
     Ok(())
 }
 
-/// Returns an error during a failover, for REPLICAOF.
+/// Returns the error of REPLICAOF if a failover is in progress.
 fn require_no_failover(shared: &Shared) -> Result<(), CommandError> {
     match shared.replication.failover.is_on() {
         true => Err(CommandError::Line("ERR REPLICAOF not allowed while failing over.")),

@@ -65,7 +65,8 @@ impl Wanted {
     }
 
     /// Returns the log position up to which a client waits for copies. With WAIT it is the position
-    /// of the client's last change, with WAITAOF that of the last change it has seen.
+    /// of the client's last change. With WAITAOF it is that of the last change that the client has
+    /// made or may have read.
     fn position(self, session: &Session) -> u64 {
         match self {
             Self::Replicas(_) => session.written_position(),
@@ -178,7 +179,7 @@ static WAITAOF: Command<Runner> = Command {
 };
 /// Handles WAITAOF numlocal numreplicas timeout. The reply has two numbers: 1 if this server has
 /// synced the client's writes, else 0; and the number of replicas that have synced them. All
-/// changes that the client has seen count as its writes.
+/// changes that the client may have read count as its writes.
 fn waitaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let local = args.integer(1)?;
     if !(0..=1).contains(&local) {

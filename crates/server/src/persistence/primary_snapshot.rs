@@ -40,8 +40,8 @@ use crate::context::unix_ms;
 use crate::shared::Shared;
 use crate::snapshots::{DataFolder, folder_path, save_rules};
 
-/// Number of pieces of the old data that the freeing thread frees before it checks again if the
-/// server ends.
+/// Number of allocations of the old data that the freeing thread frees between two checks whether
+/// the server stops.
 const FREED_PIECES: usize = 256;
 /// Number of received bytes after which the file of a received snapshot is synced, as in Redis.
 const SYNC_STEP_BYTES: usize = 8 << 20;

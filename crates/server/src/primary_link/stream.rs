@@ -136,8 +136,8 @@ struct Stream<'c, 't, 's> {
     applier: Applier<'s, SystemClock, ServerHost>,
     receiver: Receiver<'s>,
     next_ack: Instant,
-    /// True if, since a promotion was requested, a poll has received all bytes that had arrived
-    /// before.
+    /// True if all bytes that had arrived before the requested promotion have been received since
+    /// the request.
     has_looked: bool,
     courtesy: Courtesy,
 }

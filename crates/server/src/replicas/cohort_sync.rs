@@ -1,5 +1,5 @@
-//! The begin of the snapshot for a cohort, the replicas that share it: its point in the stream, its
-//! RDB version, its spool.
+//! The beginning of the snapshot for a cohort, the replicas that share it: its point in the stream,
+//! its RDB version, its spool.
 
 use std::sync::Arc;
 

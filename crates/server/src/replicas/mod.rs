@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`thread`] | the thread: pings, timeouts, acknowledgements, snapshots that begin |
 //! | [`link`] | one connection of a replica |
-//! | `cohort_sync` | the begin of a snapshot for a cohort of replicas |
+//! | `cohort_sync` | the beginning of a snapshot for a cohort of replicas |
 //! | [`good_replicas`] | the replicas that `min-replicas-to-write` counts |
 
 mod cohort_sync;

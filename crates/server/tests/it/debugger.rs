@@ -1,9 +1,9 @@
 //! SCRIPT DEBUG: the replies of the debugger, and its effects on other clients.
 //!
-//! `debugger.txt` has sessions of Redis 8.0.2, the same with SYNC and YES. A session begins
-//! with the command that runs the script with its keys (`@`), and the script's lines (`|`).
-//! Then come the client's commands (`>`), and the lines of each reply (`<`). The script's own
-//! reply follows the last one (`=`); then the connection is closed. Bytes are in the form of
+//! `debugger.txt` has sessions of Redis 8.0.2, the same with SYNC and YES. A session begins with
+//! the command that runs the script with its keys (`@`), and the script's lines (`|`). Then come
+//! the client's commands (`>`), and the lines of each reply (`<`). The script's own reply (`=`)
+//! follows the debugger's last reply; then the connection is closed. Bytes are in the form of
 //! `escape_ascii`.
 
 use std::time::{Duration, Instant};
@@ -17,7 +17,8 @@ fn ask(client: &mut Client, words: &str) -> Value {
     client.command(&words.split(' ').collect::<Vec<_>>())
 }
 
-/// Starts a client that debugs a script. The script stops at its first line.
+/// Starts a client that debugs a script with the mode `mode` of SCRIPT DEBUG. The script stops at
+/// its first line.
 fn debug(server: &Server, mode: &str, script: &str, keys: &[&str]) -> Client {
     let mut client = connect(server);
     assert_eq!(ask(&mut client, &format!("SCRIPT DEBUG {mode}")), Value::Simple("OK".into()));

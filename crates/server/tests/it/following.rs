@@ -75,7 +75,8 @@ struct Node {
 }
 
 impl Node {
-    /// Starts a server with further `options`. It follows nobody, unless an option says so.
+    /// Starts a server with further `options`. The server is a primary, unless an option makes it a
+    /// replica.
     fn start(kind: Kind, options: &[&str]) -> Self {
         Self::start_on(kind, free_port().expect("a port is free"), options)
     }
@@ -178,7 +179,7 @@ impl Node {
         self.syncs().since(before)
     }
 
-    /// Waits until the link is up and this server has reached the offset of `primary`.
+    /// Waits until this replica's link is up and the replica has reached the offset of `primary`.
     fn catch_up(&self, primary: &Self) {
         let (mut own, mut theirs) = (self.connect(), primary.connect());
         let caught_up = happens(|| {

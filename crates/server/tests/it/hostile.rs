@@ -162,7 +162,7 @@ fn a_browser_is_cut_off_before_the_commands_it_smuggles() {
 }
 
 /// Queues commands in a transaction until the server closes the connection, and returns their
-/// number. Each has one argument of `word_len` bytes.
+/// number. Each command has one argument of `word_len` bytes.
 fn queued_before_the_end(server: &Server, word_len: usize) -> usize {
     let mut client = connect(server);
     client.command(&["MULTI"]);

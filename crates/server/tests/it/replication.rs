@@ -1,9 +1,9 @@
 //! Real servers that follow this one: the same data after a full sync, after random commands and
 //! after cuts, and the protocol between both sides.
 //!
-//! The replicas are peers (`SAKER_PEER`). `SAKER_PRIMARY`, a command line, names another primary:
-//! with a real server there, the tests check themselves. The seed of all random choices is
-//! `PROPTEST_RNG_SEED`, or 1; messages of failures name it.
+//! The replicas are peers (`SAKER_PEER`). `SAKER_PRIMARY`, a command line, names another primary.
+//! With a real server as the primary, a failure is an error of the tests. The seed of all random
+//! choices is `PROPTEST_RNG_SEED`, or 1; messages of failures name it.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -117,7 +117,8 @@ pub(crate) fn peer_version() -> String {
     text.split_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or_default().to_owned()
 }
 
-/// Starts a replica with further `options` that follows the primary, and waits until it is up.
+/// Starts a replica with further `options` that follows the primary, and waits until its link is
+/// up.
 fn replica_of(primary: &Primary, options: &[&str]) -> Replica {
     let replica = Replica::start(options).unwrap_or_else(|error| panic!("the replica: {error}"));
     replica.follow(primary.port());

@@ -68,8 +68,8 @@ fn add(client: &mut Client, key: &str, form: &[&str], name: &str, rng: &mut Rng)
     run(client, &words.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// Describes all vector sets of a server: facts, then for each element its stored vector,
-/// attributes and links.
+/// Describes all vector sets of a server. For each set returns its parameters and size, then for
+/// each element its stored vector, attributes and links.
 fn told(client: &mut Client) -> BTreeMap<String, Vec<String>> {
     const FACTS: [&str; 6] =
         ["quant-type", "hnsw-m", "vector-dim", "projection-input-dim", "size", "max-level"];
@@ -120,7 +120,8 @@ enum Kind {
     Peer,
 }
 
-/// The two directions of an exchange: who gives, and who takes.
+/// The two directions of an exchange: the server that has the vector sets, and the server that
+/// receives them.
 const DIRECTIONS: [[Kind; 2]; 2] = [[Kind::Own, Kind::Peer], [Kind::Peer, Kind::Own]];
 
 /// Starts a server whose files are in `folder`, and waits until it has loaded them.

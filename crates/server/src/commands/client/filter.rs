@@ -158,8 +158,8 @@ impl<'a> Filter<'a> {
 }
 
 impl<'a> What<'a> {
-    /// Parses the value of the filter `name`, given without its NOT-; `form` states if it was
-    /// there. The caller parses the filters ID, SKIPME, MAXAGE and IDLE itself.
+    /// Parses the value of the filter `name`, given without its NOT-; `form` states whether the
+    /// name had a NOT-. The caller parses the filters ID, SKIPME, MAXAGE and IDLE itself.
     fn parse(
         ctx: &ServerCtx<'_, '_, '_>,
         name: &[u8],

@@ -4,13 +4,14 @@ use stdx::memory_size::format_memory;
 
 use crate::info::{MemoryFigures, ratio};
 
-/// Minimum number of bytes in use from which a report has findings at all. It is also the minimum
-/// of client buffers, and of memory that waits to be freed, for a finding.
+/// Minimum memory in use, in bytes, for a report with findings. It is also the minimum size of
+/// client buffers, and of memory that waits to be freed, for a finding about them.
 const WORTH_BYTES_MIN: u64 = 5 << 20;
 /// Minimum size, in bytes, of resident memory without data for a finding: free space of the heap,
 /// or file-backed pages.
 const WASTE_BYTES_MIN: u64 = 10 << 20;
-/// Average size of a client's buffers, in bytes, above which they are a finding.
+/// Average size of a client's buffers, in bytes, above which the report has a finding about the
+/// buffers.
 const CLIENT_BYTES_MAX: u64 = 200 << 10;
 
 /// The input of the report in addition to [`MemoryFigures`].

@@ -126,7 +126,7 @@ fn write_some(primary: &Primary, client: &mut Client, commands: &mut Commands, r
     }
 }
 
-/// A replication stream that links ask to continue, from any of its first bytes.
+/// A replication stream that links ask to continue after any of its bytes.
 #[derive(Clone, Copy)]
 struct Stream<'s> {
     primary: &'s Primary,
@@ -227,7 +227,7 @@ fn the_stream_continues_after_each_byte_while_it_is_written() {
     assert!(happens(|| replicas(&mut client) == 1), "{}", info(&mut client, "replication"));
 }
 
-/// The resources of the primary that a closed link could leave behind.
+/// The resources that the primary uses for a link, and must release when the link is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Holdings {
     replicas: u64,
@@ -251,8 +251,8 @@ fn open_files(primary: &Primary) -> usize {
     std::fs::read_dir(folder).expect("the process runs").count()
 }
 
-/// Returns the resources that the primary holds after a first full sync and its end. That sync
-/// starts the thread that sends.
+/// Makes a first full sync and closes its link. Returns the resources that the primary then still
+/// holds, such as the thread `repl`, which the sync has started.
 fn after_first_sync(primary: &Primary, client: &mut Client) -> Holdings {
     drop(full_sync(primary));
     let mut now = Holdings::of(primary, client);

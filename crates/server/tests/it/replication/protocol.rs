@@ -291,7 +291,8 @@ fn an_id_is_given_up_together_with_the_backlog() {
     assert!(!link.snapshot().bytes.is_empty());
 }
 
-/// Requests that a replica could send, each alone on a new connection, or several of them.
+/// Requests that a replica could send. Each list, of one or more requests, is sent on a new
+/// connection.
 const REQUESTS: &[&[&str]] = &[
     &["REPLCONF"],
     &["REPLCONF one"],

@@ -454,8 +454,9 @@ fn a_reload_never_cuts_the_snapshot_of_a_replica_short() {
     }
 }
 
-/// Checks the snapshot of a full sync during which all data is flushed. A replica that loses its
-/// link right behind it has the data of its point, serves it, and continues from there.
+/// Checks the snapshot of a full sync during which all data is flushed. If a replica loses its link
+/// right after the snapshot, it has and serves the data of the snapshot's point. It then continues
+/// the stream from there.
 #[test]
 fn a_snapshot_with_a_flush_meanwhile_has_all_data_of_its_point() {
     if is_without_peer() || std::env::var_os("SAKER_PRIMARY").is_some() {

@@ -50,7 +50,7 @@ struct Encrypted {
 }
 
 impl Encrypted {
-    /// Starts such a primary; `auth_clients` states if it asks replicas for certificates.
+    /// Starts a primary that also listens for TLS. `auth_clients` is its option `tls-auth-clients`.
     fn start(pki: &Pki, auth_clients: &str) -> Self {
         let tls_port = free_port().expect("a port is free");
         let primary = Primary::start(&[
