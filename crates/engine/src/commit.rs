@@ -346,8 +346,8 @@ impl<'s> Commit<'s> {
     }
 
     /// Marks the watchers of the keys that a script changed since [`Commit::begin_script`], under
-    /// the locks of these keys. O(changes of keys in shards in which
-    /// clients watch, track or wait for any key).
+    /// the locks of these keys. O(changes of keys in shards in which clients watch, track or wait
+    /// for any key).
     #[inline]
     pub fn mark_watchers(&mut self, locked: &mut Locked<'_>) {
         for ReadyKey { db, hash, key } in self.unmarked.take().into_iter().flatten() {

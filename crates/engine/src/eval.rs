@@ -571,10 +571,10 @@ impl FurtherKey {
     }
 }
 
-/// The reason for which a script must run again.
+/// The reason for which a script must run again with other locks.
 enum Needs {
-    /// The script cannot run under locks. The lesson is kept with the script, so that later calls
-    /// know it.
+    /// The script cannot run under locks, for the reason in the lesson. The lesson is stored with
+    /// the script, so that its later calls run as the exclusive owner at once.
     Lesson(Lesson),
     /// Another thread holds a shard that the script needs.
     Locks,

@@ -47,8 +47,8 @@ use crate::stats::latency_events::Event;
 
 /// The number of keys evicted between two readings of the clock.
 const EVICTED_PER_LOOK: u64 = 16;
-/// The number of pieces of values that a thread frees at a time when memory is over its limit. This
-/// takes tens of microseconds.
+/// The number of pieces of lazy freed values, such as members, that a thread frees at a time when
+/// memory is over its limit. This takes tens of microseconds.
 const HELP_STEPS: usize = 256;
 
 /// The minimum length, in bytes, of a request that is certainly in its client's input buffer, which

@@ -48,7 +48,8 @@ const SAME_PLACE_PAUSE: Duration = Duration::from_micros(50);
 /// The maximum number of keys that one call removes on a writable replica, of those with a deadline
 /// set by its clients ([`crate::local_deadlines`]).
 const LOCAL_KEYS_MAX: usize = 256;
-/// The time in milliseconds after which such a key is tried again, if a busy script had locked it.
+/// The time in milliseconds after which a key with a deadline set by clients of the replica is
+/// tried again, if a busy script had locked the key.
 const LOCKED_KEY_RETRY_MS: i64 = 100;
 /// The weight of one round in the running mean of the fraction of overdue keys.
 const STALE_WEIGHT: f64 = 0.05;

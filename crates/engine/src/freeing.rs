@@ -4,9 +4,10 @@
 //!   I/O threads ──push──▶ tasks, oldest first ──free_some──▶ housekeeper, a step at a time
 //!                                             └────────────▶ an I/O thread that is short of memory
 //! ```
-//! A task frees its value in small pieces, so any thread can continue it at any time. The memory of
-//! a task is estimated when the task is added. Each step subtracts the memory that the allocator
-//! reports as freed. `maxmemory` can therefore count the memory of waiting tasks as free.
+//! A task frees its value in small pieces (a member, or a node of a list or tree), so any thread
+//! can continue it at any time. The memory of a task is estimated when the task is added. Each step
+//! subtracts the memory that the allocator reports as freed. `maxmemory` can therefore count the
+//! memory of waiting tasks as free.
 //!
 //! The threads that add tasks limit the queue. If more than `PENDING_BYTES_MAX` bytes wait, a
 //! thread that adds a task must itself free the same number of bytes: it *owes* them. After each

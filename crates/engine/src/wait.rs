@@ -2,9 +2,9 @@
 //!
 //! Beside the keyspace there is one table per shard. Each has a lock of its own, which is taken
 //! under the shard's lock; only the shard's lock comes before it. The longest work under it is one
-//! look-up. The shard counts the followers of its keys (`Shard::has_registrations`), so a write to
-//! a shard without followers pays one load for watchers, blocked clients and tracking together. A
-//! function that reads or changes a queue takes the shard of the key as proof of the shard's lock.
+//! look-up. The shard counts the registrations of its keys: watchers, blocked clients and tracked
+//! keys (`Shard::has_registrations`). So a write to a shard without any pays one load. A function
+//! that reads or changes a queue takes the shard of the key as proof of the shard's lock.
 //!
 //! **A blocked client** is one [`BlockedClient`], shared by the queues of all its keys. A thread
 //! that serves the client, or ends its wait, first claims the end of the wait: it sets `over` under

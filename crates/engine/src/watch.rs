@@ -1,10 +1,10 @@
 //! The tables of watchers for WATCH: the clients that watch each key.
 //!
 //! There is one table per shard, beside the keyspace. Its lock is taken under the shard's lock, is
-//! otherwise a leaf, and is held for one look-up. A shard counts the followers of its keys
-//! (`Shard::has_registrations`). A write to a shard without followers therefore costs one load for
-//! watchers, blocked clients and tracking together. A function that adds, removes or marks watchers
-//! takes the shard of the key as proof of the shard's lock.
+//! otherwise a leaf, and is held for one look-up. A shard counts the registrations of its keys:
+//! watchers, blocked clients and tracked keys (`Shard::has_registrations`). A write to a shard
+//! without any therefore costs one load. A function that adds, removes or marks watchers takes the
+//! shard of the key as proof of the shard's lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -76,8 +76,8 @@ pub struct Chunk {
     pub(super) text: Text,
 }
 
-/// The most headers for which an emptied chunk keeps its memory: as many as small records in the
-/// text that it keeps.
+/// The maximum number of headers for which an emptied chunk keeps its memory: about the number of
+/// small records that the kept text can contain.
 const KEPT_HEADERS_MAX: usize = 1 << 13;
 
 impl Chunk {
@@ -148,9 +148,9 @@ impl Buffer {
         self.published_bytes.store(self.published_bytes.load(Relaxed) + len_bytes, Relaxed);
     }
 
-    /// Returns true if the buffer has records. Only for the merging thread, after it has merged all
-    /// records that it took from this buffer. Sees all records that a thread published before it
-    /// requested a merge.
+    /// Returns true if the buffer has records, including all that a thread published before it
+    /// requested a merge. Only for the merging thread, after it has merged all records that it took
+    /// from this buffer.
     #[inline]
     pub fn has_records(&self) -> bool {
         self.published_bytes.load(Relaxed) != self.merged_bytes.load(Relaxed)

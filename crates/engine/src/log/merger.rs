@@ -16,8 +16,8 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderId(pub(super) usize);
 
-/// The most marks for which the merger keeps memory between batches: about as many as small records
-/// in a batch.
+/// The maximum number of marks for which the merger keeps memory between batches: about the number
+/// of small records in a batch.
 const KEPT_MARKS_MAX: usize = 1 << 13;
 
 /// The end of a piece of the stream. A piece is a segment of a thread's record, or a command that

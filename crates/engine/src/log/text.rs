@@ -19,7 +19,7 @@ pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 
 /// The maximum memory in bytes that an emptied text keeps for reuse.
 const KEPT_BYTES_MAX: usize = 1 << 20;
-/// The most shared values for which an emptied text keeps memory.
+/// The maximum number of shared values for which an emptied text keeps memory.
 const KEPT_VALUES_MAX: usize = 256;
 
 /// A part of the stream: bytes, and references to shared values between them.

@@ -496,9 +496,10 @@ impl PubSub {
         table.entry(name.into()).or_default().insert(client.id, subscriber);
     }
 
-    /// Copies the messages of a transaction that wait for its client, so that they are not lost.
-    /// Called before the client unsubscribes from `names` within the transaction. O(waiting
-    /// messages × log names).
+    /// Converts the messages of channels or patterns `names` that wait for a client into messages
+    /// for this client alone. Called before the client unsubscribes within a transaction: otherwise
+    /// it would not receive the messages that the transaction published. O(waiting messages × log
+    /// names).
     pub(crate) fn keep(&self, kind: Kind, names: &BTreeSet<&[u8]>, client: &Arc<ClientInfo>) {
         let inbox = &self.inboxes[client.thread];
         let table = inbox.tables[kind as usize].lock();

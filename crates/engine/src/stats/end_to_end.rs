@@ -125,7 +125,7 @@ mod tests {
     use crate::stats::histogram::Times;
     use crate::table::CommandTable;
 
-    /// A turn: its begin and end in microseconds, and the number of GET calls by connection.
+    /// A turn: its beginning and end in microseconds, and the number of GET calls by connection.
     type Turn<'a> = (u64, u64, &'a [(usize, u64)]);
 
     /// Checks that these turns of a thread record these times. Each expected item is a time in

@@ -3,9 +3,9 @@
 //! **Default mode.** The keys that a tracking client reads are stored in tables beside the
 //! keyspace, one per shard (`readers`). This is done under the lock of that shard, after the
 //! handler ran. A change therefore either precedes the read or finds the reader in the table. The
-//! shard counts a follower for each stored key, so that writers check the table. A change removes
-//! the key from the table and notifies its readers once. Keys are stored by name: keys of the same
-//! name in other databases count as the same, as in Redis. Storing a key is O(1).
+//! shard counts a registration for each stored key, so that writers check the table. A change
+//! removes the key from the table and notifies its readers once. Keys are stored by name: keys of
+//! the same name in other databases count as the same, as in Redis. Storing a key is O(1).
 //!
 //! **Departure.** A client that disconnects or stops tracking leaves the tables: the first few
 //! items at once, the rest in locked steps by the housekeeper. First it marks its
@@ -19,11 +19,11 @@
 //! removes its keys. A client's prefixes count as its memory.
 //!
 //! **Broadcasting mode.** A client names prefixes and is notified of all changes of keys that begin
-//! with them. While there is such a client, all shards are followed. A changed key is looked up
-//! once for each length that prefixes have. The thread that changes keys collects them, per prefix
-//! and once per key. It sends them at the end of the turn in which they changed, before its replies
-//! are sent. The keys of a transaction are sent together, after its events. Only more than
-//! `CHANGED_BYTES_MAX` are sent earlier.
+//! with them. While there is such a client, every shard counts a registration for it. A changed key
+//! is looked up once for each length that prefixes have. The thread that changes keys collects
+//! them, per prefix and once per key. It sends them at the end of the turn in which they changed,
+//! before its replies are sent. The keys of a transaction are sent together, after its events. Only
+//! more than `CHANGED_BYTES_MAX` are sent earlier.
 //!
 //! A client is notified of its own change after the reply of the command that made it. Other
 //! clients are notified through the inbox of their thread (`crate::publish::send`).
@@ -231,8 +231,8 @@ impl Prefixes {
 pub struct Tracking {
     tables: Box<[Lock<Option<Box<Table>>>]>,
     prefixes: Lock<Prefixes>,
-    /// The number of clients in broadcasting mode. While it is above 0, each shard counts a
-    /// follower.
+    /// The number of clients in broadcasting mode. While it is above 0, each shard counts one
+    /// registration for all of them, so that writers check for tracking.
     broadcast_clients: Mutex<usize>,
     departing: Lock<VecDeque<DepartingClient>>,
     /// The tables that a flush has emptied, which the housekeeper drops.
@@ -378,8 +378,8 @@ impl Tracking {
         self.depart(keyspace, reader);
     }
 
-    /// Counts a client in broadcasting mode. For the first one, counts a follower in every shard,
-    /// so that all writes check for tracking.
+    /// Counts a client in broadcasting mode. For the first one, counts a registration in every
+    /// shard, so that all writes check for tracking.
     fn follow_shards(&self, keyspace: &Keyspace) {
         let mut clients = self.broadcast_clients.lock().expect("nothing panics while it is locked");
         *clients += 1;

@@ -1,5 +1,5 @@
-//! Tests of the applier of a primary's stream: what it applies and reports, and what clients of the
-//! replica see of it.
+//! Tests of the applier of a primary's stream: its changes and reports, and their effects on
+//! clients of the replica.
 
 mod busy;
 mod clients;
