@@ -24,7 +24,7 @@ const RESERVE_LEN_BYTES_MIN: usize = 256 * 1024;
 /// doubling: its unused part counts towards `maxmemory`.
 const LARGE_LEN_BYTES_MIN: usize = 4 << 20;
 
-/// The minimum size of an empty buffer that is kept for reuse. Smaller ones are quickly allocated.
+/// The minimum size of an empty buffer that is kept for reuse. A smaller one is cheap to allocate.
 const SPARE_LEN_BYTES_MIN: usize = 8 * 1024;
 /// The maximum size of an empty buffer that is kept for reuse.
 const SPARE_LEN_BYTES_MAX: usize = 256 * 1024;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   appendonlydir/NAME.manifest          manifest::Manifest
-//!                 NAME.2.base.rdb        load::Splitter, where reader::starts_with_rdb says so
+//!                 NAME.2.base.rdb        load::Splitter, if reader::starts_with_rdb returns true
 //!                 NAME.2.incr.aof        reader::Reader
 //! ```
 //! Up to Redis 6 it is one file, which may begin with an RDB part. [`load::Splitter`] reads that

@@ -86,7 +86,7 @@ pub fn sealed(mut value: Vec<u8>, version: u16) -> Vec<u8> {
 /// version. O(bytes).
 ///
 /// # Errors
-/// [`PayloadError::Footer`]
+/// [`PayloadError::Footer`] if the payload is too short, or its version or checksum is wrong.
 pub fn verify<'p>(payload: &'p [u8], rules: &Rules<'_>) -> Result<(&'p [u8], u16), PayloadError> {
     let (rest, crc) = payload.split_last_chunk::<8>().ok_or(PayloadError::Footer)?;
     let (value, version) = rest.split_last_chunk::<2>().ok_or(PayloadError::Footer)?;

@@ -210,8 +210,8 @@ fn read_aof(mut reader: AofReader<Pieces<'_>>) -> (Vec<u8>, Result<End, AofError
 }
 
 /// Returns the elements of a value that cannot be compared by its bytes; `None` for other values.
-/// Such values are tables, whose order depends on the order of insertion. Sorted sets are the other
-/// kind, because a zero score may lose its sign.
+/// Such values are tables, whose order depends on the order of insertion, and sorted sets, in which
+/// a zero score may lose its sign.
 fn elements(entry: &KeyEntry) -> Option<Vec<String>> {
     let View::Object(object) = entry.view() else { return None };
     let mut elements: Vec<String> = match object {

@@ -307,8 +307,8 @@ impl Failover {
     }
 }
 
-/// The begin of the error reply of Redis and Valkey if a server that is asked to become the primary
-/// is already one.
+/// The beginning of the error reply of Redis and Valkey if a server that is asked to become the
+/// primary is already one.
 const IS_PRIMARY: &str = "PSYNC FAILOVER can't be sent to a ";
 
 /// Returns the target with this host and port. Fails if no replica has this address, or if none

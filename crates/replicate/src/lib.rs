@@ -15,7 +15,7 @@
 //! |---|---|
 //! | [`history`] | replication IDs, and the offsets up to which they are valid |
 //! | [`backlog`] | the last bytes of the stream, shared by all replicas |
-//! | [`cohort`] | the replicas that share a snapshot, and the time of its begin |
+//! | [`cohort`] | the replicas that share a snapshot, and the time at which it begins |
 //! | [`failover`] | the change of the primary that an operator requests |
 //! | [`framing`] | the two ways in which a replica finds the end of a snapshot |
 //! | [`link`] | a replica's link to its primary: handshake, snapshot, offsets |

@@ -55,7 +55,8 @@ pub struct Part {
     pub replaced_s: Option<i64>,
     /// The time to which the data of a base was last restored, in Unix seconds.
     pub restored_until_s: Option<i64>,
-    /// The Unix time in seconds to which a restore that replaced this history file brought data.
+    /// The Unix time in seconds to which the data was restored by the restore that replaced this
+    /// file of the history.
     pub left_out_s: Option<i64>,
 }
 
@@ -468,7 +469,8 @@ impl Manifest {
         self.base_seq = (self.base_seq.max(0)..).find(|seq| !is_there(seq + 1)).expect("one is free");
     }
 
-    /// Skips the numbers of unnamed incremental files whose files exist by `has`. O(skipped files).
+    /// Skips the numbers of incremental files that exist according to `has`, although the manifest
+    /// does not name them. O(skipped files).
     pub fn skip_unnamed_incrs(&mut self, appendfilename: &str, has: impl Fn(&str) -> bool) {
         let is_taken = |file: String| has(&file) || self.names(&file);
         let is_there = |seq: i64| is_taken(format!("{appendfilename}.{seq}.incr.aof"));

@@ -607,7 +607,7 @@ impl State {
         self.old_files_end();
     }
 
-    /// Updates the positions after the last file before the current one was dropped.
+    /// Updates the positions after the files before the current one were completed or dropped.
     fn old_files_end(&mut self) {
         self.pass_over_others();
         if self.kept_bytes() == 0 {

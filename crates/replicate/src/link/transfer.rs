@@ -56,7 +56,7 @@ impl SnapshotHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts<'a> {
     /// Bytes of the payload from earlier chunks. They were held back because they could have been
-    /// the begin of the end mark, but are not. They precede `payload`.
+    /// the beginning of the end mark, but are not. They precede `payload`.
     pub held_back: &'a [u8],
     /// The bytes of the payload in this chunk.
     pub payload: &'a [u8],
