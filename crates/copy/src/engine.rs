@@ -62,7 +62,7 @@ const LANES: usize = 3;
 /// The settings of the engine.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The number of lanes.
+    /// The number of lanes, each of which handles a share of the keys.
     pub lanes: usize,
     /// The databases whose keyspace events are used; empty for all.
     pub databases: Vec<u32>,
@@ -111,7 +111,7 @@ pub struct Engine {
     /// The differing keys that are watched for changes during a comparison. The value is true if
     /// the key has changed.
     pub suspects: std::collections::HashMap<Key, bool>,
-    /// The counts.
+    /// The counts for the summary of the copy.
     pub tally: Tally,
 }
 
@@ -165,7 +165,7 @@ impl Engine {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// Begins to scan the source for `task`.
+    /// Begins to scan the source, and queues each key for `task`.
     pub fn scan_source(&mut self, databases: &[u32], task: Task) {
         self.source_scan = Scan::over(databases);
         self.source_task = task;

@@ -1,5 +1,6 @@
-//! Ctrl-C: the first one ends the copy in an orderly way, the second one without a comparison, and
-//! a third one ends the process at once. SIGTERM and SIGHUP count as Ctrl-C.
+//! Ctrl-C: the first one ends the copy in an orderly way. A copy that follows changes compares the
+//! keys then. The second one ends this comparison, and a third one ends the process at once.
+//! SIGTERM and SIGHUP count as Ctrl-C.
 
 use std::io;
 use std::sync::Arc;

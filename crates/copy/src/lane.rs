@@ -143,7 +143,7 @@ impl Lane {
         }
     }
 
-    /// Queues a key of a scan.
+    /// Queues a key that a scan has returned, for `task`.
     pub fn push(&mut self, task: Task, key: Key) {
         self.queued.push_back((task, key));
     }

@@ -9,8 +9,8 @@
 //!                   │           └─► rate
 //!                   └─► by_type ─► client        keys that need more than DUMP and RESTORE
 //! ```
-//! `engine`, `client` and `server` do I/O. What decides has none: `lane`, `scan`, `changes`,
-//! `rate`, `verdict`, `event`, `by_type`, `report`.
+//! `engine`, `client` and `server` do I/O. The modules that make decisions do none: `lane`, `scan`,
+//! `changes`, `rate`, `verdict`, `event`, `by_type`, `report`.
 #![forbid(unsafe_code)]
 
 mod by_type;

@@ -57,13 +57,13 @@ pub enum State {
 /// A connection and its state.
 #[derive(Debug)]
 pub struct Link {
-    /// The server.
+    /// The server to which the link connects.
     pub end: End,
-    /// The purpose.
+    /// The purpose of the connection.
     pub role: Role,
     /// The connection; `None` while it is down.
     pub conn: Option<ConnId>,
-    /// The state.
+    /// The state of the connection.
     pub state: State,
     /// The selected database; used only by links that scan.
     pub db: u32,

@@ -11,7 +11,7 @@ const DRAWS_PER_SECOND: u8 = 4;
 const LINE_EVERY: Duration = Duration::from_secs(10);
 const STYLE: &str = "{prefix} [{bar:30}] {percent:>3} %  {pos} of {len} keys  {per_sec}  {eta} left  {msg}";
 
-/// The progress of one phase after the other.
+/// The progress display of a copy, which shows one phase after the other.
 pub struct Progress {
     bar: ProgressBar,
     /// The time of the next line; `None` on a terminal, and if no progress is shown.
@@ -19,7 +19,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Creates a progress that is hidden if `quiet`.
+    /// Creates a progress display, which is hidden if `quiet` is set.
     pub fn new(quiet: Quiet) -> Self {
         let is_terminal = stderr().is_terminal();
         let target = if quiet.0 || !is_terminal {

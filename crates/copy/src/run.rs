@@ -60,29 +60,29 @@ pub struct Options {
     pub databases: Vec<u32>,
     /// The treatment of data that the target has already.
     pub existing: Existing,
-    /// The end of the copy.
+    /// The moment at which the copy ends.
     pub until: Until,
     /// True if keys for which DUMP or RESTORE is refused are copied by the commands of their types.
     pub rewrites: bool,
-    /// True if keys are compared.
+    /// True if the keys are compared at the end.
     pub compares: bool,
     /// True if keyspace events are used.
     pub has_events: bool,
-    /// The number of lanes.
+    /// The number of lanes, each of which handles a share of the keys.
     pub lanes: usize,
     /// The maximum number of keys read per second.
     pub keys_per_second: Option<f64>,
     /// The maximum number of payload bytes read per second.
     pub bytes_per_second: Option<f64>,
-    /// The memory of the queues of changed keys.
+    /// The maximum memory of the queues of changed keys, in bytes.
     pub changed_len_bytes_max: usize,
-    /// The time for which a server may be unreachable.
+    /// The time for which a server may be unreachable before the copy fails.
     pub retry_for: Duration,
 }
 
 /// The result of a copy that was not interrupted.
 pub struct Done {
-    /// The counts.
+    /// The counts for the summary of the copy.
     pub tally: Tally,
     /// The comparison, if there was one.
     pub comparison: Option<Comparison>,
@@ -242,7 +242,7 @@ impl<'a> Copy<'a> {
         Ok((found.into_iter().map(|(db, _)| db).collect(), keys))
     }
 
-    /// Runs the engine until `is_done`.
+    /// Runs turns of the engine until `is_done` returns true.
     fn drive(&mut self, is_done: impl Fn(&Engine) -> bool) -> Result<(), Stop> {
         while !is_done(&self.engine) {
             if self.interrupt.count() > self.signals_allowed {

@@ -12,7 +12,7 @@ use crate::verdict::{ExpiryForm, Method};
 /// The maximum number of databases that the search for their number tries.
 const DATABASES_MAX: u32 = 1 << 20;
 
-/// Returns the error text of `reply`, or nothing for another reply.
+/// Returns the error text of `reply`, or `None` if it is not an error.
 fn error(reply: &Value) -> Option<String> {
     reply.is_error().then(|| reply.as_bytes().unwrap_or_default().escape_ascii().to_string())
 }

@@ -8,7 +8,7 @@ use persist::save::Save;
 use crate::contents::Contents;
 use crate::disk::{Plan, SimulatedFolder};
 
-/// The number of disk operations of 1,000 that fail, in a run whose disk fails.
+/// The number of disk operations per 1,000 that fail, in a run whose disk fails.
 const FAILING: usize = 30;
 
 /// The required content of a save.

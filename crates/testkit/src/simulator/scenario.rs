@@ -70,7 +70,8 @@ pub enum Step {
     /// Runs these commands as a transaction: MULTI, the commands, EXEC. [`Sending`] decides when
     /// EXEC is sent.
     Transaction(Vec<Args>, Sending),
-    /// Runs a blocking command, which the model treats as two operations: its begin and its end.
+    /// Runs a blocking command, which the model treats as two operations: its beginning and its
+    /// end.
     Wait(Args),
     /// Closes the connection and opens another, on any thread.
     Reconnect,
