@@ -49,7 +49,7 @@ pub fn begin_part<'s>(
     let (replication, log) = (&shared.replication, &shared.engine.log);
     let mut reader = replication.reader();
     if replication.upstream.is_replica() {
-        // The stream is that of the primary, and the snapshot tells the selected database.
+        // The stream is that of the primary, and the snapshot states the selected database.
         let primary = replication.primary();
         return primary.backlog().is_some().then_some(primary);
     }
@@ -89,7 +89,7 @@ pub fn attach_again(shared: &Shared, alone: &Exclusive, outbox: &Outbox) {
     let mut primary = replication.primary();
     match *reader {
         Some(_) => primary.note_position(log.drawn()),
-        // Changes are not counted, so nobody may continue this history.
+        // Changes do not advance the offset, so no replica may continue this history.
         None => primary.close_backlog(random_repl_id()),
     }
 }
@@ -199,7 +199,7 @@ pub fn end_if_due(shared: &Shared, alone: &Exclusive, ttl_ms: u64, outbox: &Outb
         && replication.primary().begin_close(ttl_ms, shared.uptime_ms(), random_repl_id())
         && let Some(id) = reader.take()
     {
-        // The reader takes what was appended so far; nothing is counted afterwards.
+        // The reader receives all changes appended so far. Later changes do not advance the offset.
         shared.engine.log.detach(alone, id, outbox);
         replication.primary().close_backlog(random_repl_id());
         tracing::info!(

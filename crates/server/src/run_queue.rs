@@ -21,7 +21,7 @@ use net::ConnId;
 /// A connection whose requests are to be run now, and the queue from which it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
-    /// The connection.
+    /// The connection whose requests are to be run.
     pub conn: ConnId,
     queue: Queue,
 }

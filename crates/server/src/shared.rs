@@ -197,9 +197,9 @@ pub struct Shared {
     pub persistence: Persistence,
     /// The state of the append-only file.
     pub append_only: Arc<AppendOnly>,
-    /// The script cache.
+    /// The cache of scripts of EVAL and SCRIPT LOAD.
     pub script_cache: ScriptCache,
-    /// Function libraries.
+    /// The libraries of FUNCTION LOAD.
     pub functions: Functions,
     /// Clients that debug their scripts.
     pub debuggers: Debuggers,

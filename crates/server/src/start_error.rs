@@ -23,16 +23,16 @@ pub enum StartError {
     Thread(io::Error),
     /// An option is unknown or has an invalid value.
     Option {
-        /// The option.
+        /// The name of the option, as given.
         name: String,
         /// The reason, as a text for the user.
         reason: String,
     },
     /// A word of `bind` or `metrics-bind` is neither an address nor a known host name.
     InvalidAddress {
-        /// The option.
+        /// The option that has the word.
         option: &'static str,
-        /// The word.
+        /// The word that is not an address.
         address: String,
     },
     /// The TLS options contradict each other, or name files that cannot be read.

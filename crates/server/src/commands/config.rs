@@ -378,7 +378,7 @@ static TOLD_OF_NO_FILE: Once = Once::new();
 pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_, '_>, added: Added) -> Result<(), CommandError> {
     let config = ctx.shared.config().clone();
     let Some(path) = config.file() else {
-        // A Sentinel ignores this error, so that the log has to tell it.
+        // A Sentinel ignores this error, so the log must report it.
         TOLD_OF_NO_FILE.call_once(|| {
             tracing::warn!(
                 "CONFIG REWRITE failed: the server has no configuration file. After a restart, it has the role \

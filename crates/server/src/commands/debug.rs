@@ -449,7 +449,8 @@ fn populate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
     let keyspace = &ctx.shared.engine.keyspace;
     for number in 0..count {
         if number % POPULATE_STEP == 0 {
-            // The keys are not in the stream. The role may have changed during the last pause.
+            // The stream does not contain these keys, so the server must not return to the former
+            // history. This is repeated because the role may have changed during the last pause.
             ctx.shared.replication.primary().forbid_return();
         }
         let name = [prefix, format!(":{number}").as_bytes()].concat();

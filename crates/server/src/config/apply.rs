@@ -52,7 +52,7 @@ pub struct StartOptions {
 /// An address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindAddress {
-    /// The address.
+    /// The IP address to listen on.
     pub ip: IpAddr,
     /// True if the server starts without this address when the machine does not have it.
     pub optional: bool,

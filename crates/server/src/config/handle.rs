@@ -38,9 +38,9 @@ pub enum ValueRange {
     /// Whole numbers from `min` to `max`, both included. The range from 0 to `i64::MAX` also holds
     /// amounts of memory.
     Numbers {
-        /// The smallest number.
+        /// The smallest permitted number.
         min: i64,
-        /// The largest number.
+        /// The largest permitted number.
         max: i64,
     },
     /// Permission bits of a file.

@@ -38,9 +38,9 @@ pub enum LoadError {
     Config(ConfigError),
     /// A file cannot be read.
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The reason why the file cannot be read.
         error: io::Error,
     },
     /// Standard input cannot be read.

@@ -16,7 +16,7 @@ use super::parse::{Directive, parse_config};
 /// A file that every user of the machine may read, and the position of the first password in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadableSecret {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
     /// The number of the line, from 1.
     pub line_number: usize,

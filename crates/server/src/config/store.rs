@@ -65,7 +65,7 @@ pub enum SetError {
     Refused {
         /// The option's name, as the client wrote it or as in the table.
         name: Vec<u8>,
-        /// The reason.
+        /// The reason for the refusal.
         reason: Refusal,
     },
 }

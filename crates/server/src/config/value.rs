@@ -39,17 +39,17 @@ pub enum Kind {
     Flag,
     /// A whole number from `min` to `max`.
     Integer {
-        /// The smallest number.
+        /// The smallest permitted number.
         min: i64,
-        /// The largest number.
+        /// The largest permitted number.
         max: i64,
     },
     /// A whole number. A number outside the range from `min` to `max` is replaced by the nearer
     /// bound.
     Clamped {
-        /// The smallest number.
+        /// The number that replaces smaller ones.
         min: i64,
-        /// The largest number.
+        /// The number that replaces larger ones.
         max: i64,
     },
     /// Permission bits, in octal.

@@ -110,7 +110,7 @@ pub struct Excess {
     pub stats: [&'static str; 2],
     /// The statistic that is usually larger, in bytes.
     pub more: u64,
-    /// The other statistic, in bytes.
+    /// The statistic that is usually smaller, in bytes.
     pub less: u64,
 }
 

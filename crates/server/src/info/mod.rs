@@ -70,7 +70,7 @@ pub static SECTIONS: &[Section] = &[
 pub struct Fields(String);
 
 impl Fields {
-    /// Adds a field.
+    /// Appends a line with the field `name` and its value.
     pub fn add(&mut self, name: &str, value: impl std::fmt::Display) {
         // Writing to a String cannot fail.
         let _ = write!(self.0, "{name}:{value}\r\n");

@@ -35,7 +35,7 @@ impl Kind {
     }
 }
 
-/// A metric.
+/// A metric that the server exports: its name, type, labels and help text.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     /// The name without `saker_` and `_total`; empty for `saker_info`.
@@ -677,7 +677,7 @@ pub const COMMANDS: Parts = Parts {
     ],
 };
 
-/// The other sections of INFO whose fields have named parts.
+/// All sections of INFO whose fields have named parts, except Commandstats ([`COMMANDS`]).
 pub const PARTS: &[Parts] = &[
     Parts {
         section: "errorstats",

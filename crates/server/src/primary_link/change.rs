@@ -84,7 +84,7 @@ fn has_changed(shared: &Arc<Shared>) {
 fn disconnect_blocked(shared: &Shared, outbox: &Outbox) {
     let engine::Shared { clients, blocked, threads, .. } = &shared.engine;
     for waiter in clients.all().iter().filter_map(|client| blocked.of(client)) {
-        // Otherwise the client has just been served, and goes on.
+        // Otherwise the client has just been served, and continues.
         if blocked.end(&waiter) {
             shared.engine.count_failure(waiter.thread, waiter.registered, UNBLOCKED.as_bytes());
             let mut reply = ByteQueue::new();

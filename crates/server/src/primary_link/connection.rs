@@ -253,8 +253,8 @@ impl<'t> Connection<'t> {
 
     /// Counts the received bytes, and returns an error if the link must end.
     fn check(&mut self) -> Result<(), LinkEnd> {
-        // What has arrived counts also if the link is over: a caller may use it before it looks
-        // again.
+        // Bytes that have arrived count even if the link must end: a caller may use them before its
+        // next check.
         if self.closed.is_none() {
             self.note_arrived();
         }

@@ -74,7 +74,7 @@ pub fn before_end(shared: &Arc<Shared>, is_wanted: impl Fn() -> bool) {
         if !is_wanted() {
             match begun {
                 Some(number) => abort_from_outside(shared, number),
-                // A client asked for it.
+                // A client requested the failover.
                 None => tracing::info!("The shutdown is aborted, the failover goes on."),
             }
             return;
@@ -109,7 +109,8 @@ fn await_sync(shared: &Arc<Shared>, number: u64) -> bool {
     if shared.stopping.load(Acquire) {
         return false;
     }
-    // Replicas acknowledge once a second otherwise. Nothing is sent if they were asked already.
+    // Without a request, replicas acknowledge once a second. Nothing is sent if a request is
+    // already pending.
     replication.request_ack(shared.engine.log.drawn());
     let failover = replication.failover.lock_to_wait();
     let step = failover.next(number, &replication.primary(), shared.uptime_ms());

@@ -57,7 +57,7 @@ impl History<'_> {
         primary.adopt(self.id, self.offset, limit_bytes);
         primary.set_stream_db(stream_db);
         drop(primary);
-        // Replicas of this server follow the old data.
+        // Replicas of this server have the old data, and must be disconnected.
         replication.notify();
     }
 }

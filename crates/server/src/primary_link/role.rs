@@ -21,7 +21,7 @@ use crate::shared::Shared;
 /// continue its present history, or the one before if the present one is empty. The caller owns the
 /// keyspace. The thread `primary-link`, if it runs, opens the link afterwards.
 pub fn follow(shared: &Arc<Shared>, alone: &Exclusive, address: PrimaryAddress, outbox: &Outbox) {
-    // The reader takes what was changed so far; later changes are not of this server's history.
+    // The reader receives all changes so far. Later changes do not belong to this server's history.
     stream::detach(shared, alone, outbox);
     let mut primary = shared.replication.primary();
     let own = primary.history().id;

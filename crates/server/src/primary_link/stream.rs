@@ -98,7 +98,7 @@ pub(super) fn follow(
     scripts: Box<dyn ScriptEngine>,
 ) -> LinkEnd {
     let shared = Arc::clone(connection.shared);
-    // The role does not change meanwhile, so all of this is of one moment.
+    // The role does not change meanwhile, so all these values are of one moment.
     let begin = shared.engine.gate.exclusive(|_alone| {
         let primary = shared.replication.primary();
         let db = primary.stream_db().unwrap_or(0) as usize;
@@ -245,7 +245,7 @@ impl Stream<'_, '_, '_> {
         }
     }
 
-    /// Waits as the step `next` requires.
+    /// Waits for the time or the event that the step `next` requires.
     fn wait(&mut self, next: NextStep) -> Result<(), LinkEnd> {
         self.connection.refresh_timeout();
         if next == NextStep::Retry {

@@ -55,7 +55,7 @@ pub fn prepare(host: &ServerHost, make_scripts: MakeScripts) {
 pub fn join(shared: &Shared) {
     let upstream = &shared.replication.upstream;
     upstream.wake();
-    // The function holds the state of the server.
+    // The function is dropped, because it keeps the state of the server alive.
     drop(upstream.starter.lock().expect("nothing panics while it is locked").take());
     let thread = upstream.thread.lock().expect("nothing panics while it is locked").take();
     if let Some(thread) = thread
@@ -278,7 +278,7 @@ fn shake_hands(
     epoch: u64,
 ) -> Result<Next, LinkEnd> {
     let mut handshake = LinkHandshake::new(options);
-    // A target that refuses the login, and was never asked, is still a replica.
+    // A target that refuses the login before a request to take over is still a replica.
     let mut refusable = (ask == Ask::Failover(Asked::Once)).then_some(Asked::Once);
     connection.send(&handshake.begin());
     loop {

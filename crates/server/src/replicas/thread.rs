@@ -463,7 +463,7 @@ impl<'s> ReplicationThread<'s> {
         }
         match queued {
             Ok(Queued::Part) => {}
-            // The replica has all that there is, so its silence is not its fault.
+            // All available bytes are queued, so a lack of progress is not the replica's fault.
             Ok(Queued::All) => link.progress_ms = now_ms,
             Ok(Queued::Whole(framing)) => self.snapshot_sent(client, framing),
             Err(error) => {

@@ -34,8 +34,8 @@ impl SharedFailover {
     /// Locks the state of the failover, for a caller that then checks the replicas and may
     /// [`wait`](Self::wait).
     pub fn lock_to_wait(&self) -> MutexGuard<'_, Failover> {
-        // Relaxed: the lock of the table of replicas orders it. Who acknowledges after the caller's
-        // look at the table sees it.
+        // Relaxed: the lock of the table of replicas orders it. A thread that records an
+        // acknowledgement after the caller's check of the table sees the flag.
         self.is_awaited.store(true, Relaxed);
         self.lock()
     }
@@ -51,10 +51,10 @@ impl SharedFailover {
     /// Wakes the thread `failover`, which then checks the replicas. Costs one load if it does not
     /// wait.
     pub fn notify(&self) {
-        // Relaxed: see `lock_to_wait`. If another thread has just stopped to wait, the next one
-        // looks again after its time.
+        // Relaxed: see `lock_to_wait`. A thread that ends its wait clears the flag. Another waiting
+        // thread may then miss this call; it checks again after its time limit.
         if self.is_awaited.load(Relaxed) {
-            // The waiter has the lock from its look at the replicas until it sleeps.
+            // The waiting thread holds the lock from its check of the replicas until it sleeps.
             drop(self.lock());
             self.news.notify_all();
         }

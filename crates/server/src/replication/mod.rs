@@ -143,12 +143,12 @@ impl Replication {
     /// Notifies the thread `repl` that there are bytes to send or replicas to disconnect. Costs
     /// little if the thread is already notified.
     pub fn notify(&self) {
-        // AcqRel: pairs with the swap in `replicas::thread`, which comes before the look at kills
-        // and backlog.
+        // AcqRel: pairs with the swap in `replicas::thread`, which precedes its check of killed
+        // replicas and of the backlog.
         if !self.notified.swap(true, AcqRel)
             && let Some(mailbox) = self.mailbox.get()
         {
-            // If the mailbox is full, the thread is awake and looks at everything.
+            // If the mailbox is full, the thread is awake and checks all replicas.
             let _ = mailbox.send(Message::Feed);
         }
     }

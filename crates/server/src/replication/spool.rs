@@ -386,7 +386,7 @@ pub struct SpoolResources {
     pub folder: PathBuf,
     /// The size in memory of the data that the file will have, in bytes.
     pub data_bytes: usize,
-    /// The count of the memory of spools.
+    /// The counter to which the spool adds the memory of its blocks.
     pub memory: SpoolMemory,
 }
 

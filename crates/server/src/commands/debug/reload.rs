@@ -49,7 +49,7 @@ fn alone_without_walk<R>(
         let done = pass.exclusive(|alone| {
             let is_free = shared.persistence.state().current.is_none();
             is_free.then(|| {
-                // The stream is not told of what the load changes.
+                // The stream does not contain the changes of the load.
                 shared.replication.primary().forbid_return();
                 work(alone)
             })

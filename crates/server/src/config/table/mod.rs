@@ -74,7 +74,7 @@ impl OptId {
 /// An option's own name or alias, with the index of the option.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
-    /// The option.
+    /// The option with this name.
     pub id: OptId,
     /// The name as in the table: the option's own name or an alias.
     pub name: &'static str,

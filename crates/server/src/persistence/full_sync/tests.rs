@@ -242,7 +242,7 @@ fn it_ends_when_no_replica_is_left_or_the_server_stops() {
     tested.fill();
     tested.hold();
     let (_, reader, _) = tested.begin_all();
-    // The walk waits between two keys, so it does not learn by its next bytes.
+    // The walk waits between two keys, so it cannot notice the missing reader at its next write.
     drop(reader);
     wait_for_end(tested.server.shared());
     let (begun, reader, _) = tested.begin_all();

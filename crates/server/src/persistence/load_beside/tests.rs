@@ -142,7 +142,7 @@ fn a_failure_costs_nothing() {
         assert_eq!(info(&mut tested.client, "aof_enabled"), "1");
         check_counts(&tested);
     }
-    // No watcher is marked, and no cache is told.
+    // No watcher is marked, and no caching client is notified.
     run(&mut watching, "MULTI");
     run(&mut watching, "PING");
     assert_eq!(run(&mut watching, "EXEC"), "1) PONG");

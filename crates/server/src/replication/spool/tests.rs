@@ -129,7 +129,7 @@ fn a_slow_reader_gets_from_files_what_a_fast_one_gets_from_memory() {
     assert!(!drain(&mut readers[1], &mut slow));
     assert!(fast == all && slow == all);
     assert_eq!((spool.memory_bytes(), disk.open.load(Relaxed)), (0, 0), "nothing is needed any more");
-    // The spool goes on after that.
+    // The spool can be used further.
     spool.append(b"more").expect("no failure");
     spool.end(Ok(()));
     for reader in &mut readers {
@@ -259,7 +259,7 @@ fn a_full_disk_ends_the_spool_for_all_readers() {
     assert!(!drain(&mut readers[0], &mut Vec::new()));
     assert_eq!(spool.append(&[1; 5000]), Err(Failed));
     assert!(calls.load(Relaxed) > 0);
-    // The save then ends with an error that knows no reason.
+    // The save then ends with an error that states no reason.
     spool.end(Err(Unsaved::Cancelled));
     let expected = "cannot write the temporary file of a full sync, in 'dir': no storage space";
     for reader in &mut readers {

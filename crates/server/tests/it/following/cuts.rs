@@ -66,7 +66,8 @@ fn follow_with_cut(primary: &Node, replica: &Node, cut: u64, what: &str) {
     let syncs = primary.syncs_since(before);
     let expected: &[(u64, u64)] = match in_stream {
         true => &[(1, 1)],
-        // The cut may be before the primary knew, and just behind the snapshot.
+        // The cut may precede the primary's record that the sync is complete, or directly follow
+        // the snapshot.
         false => &[(1, 0), (2, 0), (1, 1)],
     };
     assert!(expected.contains(&syncs), "{what}: {syncs:?}, in the stream: {in_stream}");

@@ -88,7 +88,7 @@ fn a_killed_replica_continues_with_its_snapshot_and_starts_anew_without() {
                 if is_saved {
                     run(&mut replica.node().connect(), &["SAVE"]);
                 } else {
-                    // Without its file it has no offset to go on from.
+                    // Without its file, the replica has no offset at which it can continue.
                     let _ = std::fs::remove_file(file);
                 }
                 wait_for_commands(&mut control, 100 + rng.below(1000) as u64);

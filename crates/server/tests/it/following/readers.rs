@@ -181,7 +181,7 @@ fn run_readers(kind: Kind, seed: u64) {
         let mut applied = 0;
         let goes_on = (0..cuts).all(|cut| {
             proxy.cut_after(proxy.passed_bytes() + 1 + rng.below(100_000) as u64);
-            // All servers go on behind the cut.
+            // All servers apply changes after the cut.
             happens(|| proxy.cuts() > cut && last.offset() > applied && replica.is_up()) && {
                 applied = replica.offset();
                 happens(|| last.offset() > applied) || readers.iter().any(|reader| reader.is_finished())

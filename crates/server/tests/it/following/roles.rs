@@ -42,12 +42,13 @@ fn promote_in(programs: Programs) {
     assert_eq!(promoted.syncs_since(before), (0, 3), "{what}: {}\n{}", promoted.state(), former.state());
     let refused = notation::one_line(&former.connect().command(&["SET", "k", "1"]));
     assert!(refused.contains("READONLY"), "{what}: {refused}");
-    // Back again.
+    // The former primary is promoted, and becomes the primary again.
     let before = former.syncs();
     former.promote();
     send_lines(&mut former.connect(), ["SET back 1"]);
     promoted.follow(former.port());
-    // The last server and the other one follow it as before, and continue when its ID changes.
+    // `last` and `other` follow `promoted` as before, and continue when the ID of its history
+    // changes.
     for node in [&promoted, &last, &other] {
         node.wait_for_data_of(&former, &format!("{what}, back"));
     }

@@ -292,7 +292,7 @@ fn after_a_failed_load_from_another_primary_the_first_one_continues() {
         replica.follow(first.port());
         replica.wait_for_data_of(&first, &format!("{kind:?}, back at the first primary"));
         assert_eq!(first.syncs_since(before), (0, 1), "{kind:?}: {}", replica.state());
-        // From the other one again.
+        // The replica follows the other primary again.
         proxy.throttle(None);
         proxy.resume();
         replica.follow(proxy.port());
@@ -341,7 +341,7 @@ fn a_server_that_ends_during_the_load_saves_the_old_data() {
     let old = Value::Array(vec![Value::Bulk(b"1".to_vec()), Value::Null]);
     assert_eq!(own.command(&["MGET", "a", "new"]), old);
     drop(replica);
-    // It knows the history of its data.
+    // The server, restarted with the file, continues the history of its data.
     let followed = format!("127.0.0.1 {}", proxy.port());
     let options = ["--dir", dir, "--repl-diskless-load", "swapdb", "--replicaof", &followed];
     let replica = Node::start(Kind::Own, &options);

@@ -37,7 +37,7 @@ struct Tree {
 impl Tree {
     /// Starts servers of random kinds in a random tree, and waits until all links are up.
     fn start(mut rng: Rng) -> Self {
-        // The own server is there twice at least.
+        // At least two nodes are the server under test.
         let choices = kinds();
         let kind = |index| if index % 3 == 0 { Kind::Own } else { *rng.pick(&choices) };
         let kinds: Vec<Kind> = (0..NODES).map(kind).collect();

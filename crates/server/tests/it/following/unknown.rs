@@ -21,7 +21,7 @@ fn a_command_that_is_missing_here_stops_the_link_with_its_name_or_is_skipped() {
     replica.wait_until_down();
     let mut own = replica.connect();
     assert_eq!(own.command(&["GET", "after"]), Value::Null);
-    // The stream goes on behind the command.
+    // The replica skips the command, and applies the stream after it.
     run(&mut own, &["CONFIG", "SET", "repl-unsupported-commands", "skip"]);
     wait_for(&replica, &["GET", "after"], "1");
     assert_eq!(primary.full_syncs(), 1, "{}", replica.state());

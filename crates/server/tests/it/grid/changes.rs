@@ -88,7 +88,7 @@ macro_rules! rows {
             /// All rows of the grid.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
-            /// Returns the facts about the row.
+            /// Returns the facts about this row of the grid.
             pub fn row(self) -> Row {
                 match self {
                     $(Self::$name => Row { holds: $holds, since: $since, before: $before, how: $how },)+

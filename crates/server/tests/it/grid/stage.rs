@@ -286,7 +286,7 @@ impl<'a> Stage<'a> {
         wait_until("the expiry passes", || admin.now_ms() > *expires_at_ms);
     }
 
-    /// Adds other keys than the one that changes.
+    /// Adds keys besides the key that changes.
     pub fn fill(&mut self) {
         self.admin.ask_all(&[&format!("DEBUG POPULATE {FILLER_KEYS} filler")]);
     }

@@ -99,7 +99,8 @@ fn follow_with_cut(primary: &Primary, replica: &Replica, client: &mut Client, cu
     let syncs = SyncCounts::of(client).since(before);
     let expected: &[(u64, u64)] = match in_stream {
         true => &[(1, 1)],
-        // The cut may be before the primary knew, and just behind the snapshot.
+        // The cut may precede the primary's record that the sync is complete, or directly follow
+        // the snapshot.
         false => &[(1, 0), (2, 0), (1, 1)],
     };
     assert!(

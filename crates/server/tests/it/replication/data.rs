@@ -149,7 +149,7 @@ fn a_flush_during_a_full_sync_leaves_what_is_written_after_it() {
         proxy.throttle(None);
         replica.wait_for_data_of(&mut client, &format!("diskless {diskless}, a flush during the sync"));
         assert_eq!(replica.connect().command(&["DBSIZE"]), Value::Integer(1));
-        // The snapshot of before the flush is good: the flush follows it.
+        // No further sync is needed: the flush is in the stream after the snapshot.
         let syncs = SyncCounts::of(&mut client).since(before);
         assert!(syncs.0 <= 2 && syncs.1 == 0, "{syncs:?}");
         replica.leave();

@@ -198,7 +198,8 @@ fn the_stream_continues_after_each_byte_while_it_is_written() {
                 })
             })
             .collect();
-        // The writes go on ahead of the links, so that most end near the end of the stream.
+        // Writes continue slightly ahead of the links, so that most links are cut near the end of
+        // the stream.
         let mut rng = Rng::new(seed);
         let is_behind = || {
             let asked = next.load(Relaxed);
@@ -214,7 +215,7 @@ fn the_stream_continues_after_each_byte_while_it_is_written() {
         run(&mut client, &["SET", "the-end", "1"]);
         link.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
-    // The same far behind the end.
+    // The same check, with links that begin far before the end of the stream.
     let (all, mut rng) = (reference.len_bytes(), Rng::new(seed));
     assert!(all >= CUT_MAX, "only {all} bytes were written");
     for number in 0..WHOLE {
@@ -289,7 +290,7 @@ fn cut_handshake(primary: &Primary, sent: usize) {
     let bytes = link.handshake(CAPABILITIES, "?", -1);
     assert!(bytes.len() < HANDSHAKE_BYTES);
     link.send_bytes(&bytes[..sent.min(bytes.len())]);
-    // With half of the links, the primary has read this for sure: it has answered.
+    // Half of the links wait for an answer, which shows that the primary has read these bytes.
     if sent.is_multiple_of(2) && sent > bytes.len() / 4 {
         link.line();
     }

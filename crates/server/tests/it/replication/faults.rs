@@ -193,7 +193,7 @@ fn a_killed_replica_comes_back_with_its_file_by_a_partial_sync() {
             if is_saved {
                 run(&mut replica.connect(), &["SAVE"]);
             } else {
-                // Without its file it has no offset to go on from.
+                // Without its file, the replica has no offset at which it can continue.
                 let _ = std::fs::remove_file(folder.path().join("dump.rdb"));
             }
             wait_for_commands(&mut control, 100 + rng.below(2000) as u64);
@@ -233,7 +233,7 @@ fn a_killed_primary_comes_back_with_its_log_and_is_followed_again() {
         let mut control = primary.connect();
         send_lines(&mut control, ["SET after-the-kill 1"]);
         replica.wait_for_data_of(&mut control, &format!("seed {seed}, kill {kill}"));
-        // Its numbers begin anew, and the replica's old offset means nothing.
+        // A killed primary has a new history, in which the replica's old offset is not valid.
         assert_eq!(number(&mut control, "stats", "sync_full"), 1, "seed {seed}, kill {kill}");
         assert_eq!(replica.connect().command(&["GET", "after-the-kill"]), Value::Bulk(b"1".to_vec()));
         send_lines(&mut control, ["DEL after-the-kill"]);

@@ -259,7 +259,7 @@ fn a_replica_that_acknowledges_nothing_is_dropped() {
     let mut client = primary.connect();
     link.rest();
     assert!(happens(|| replicas(&mut client) == 0));
-    // It may come back.
+    // The replica may reconnect and continue.
     let next = offset(&mut client) + 1;
     let mut link = Link::connect(primary.port());
     link.introduce(&["eof", "psync2"]);
@@ -279,7 +279,8 @@ fn an_id_is_given_up_together_with_the_backlog() {
     let next = first + link.streamed().len() as u64 + 1;
     drop(link);
     assert!(happens(|| field(&mut client, "replication", "repl_backlog_active") == "0"));
-    // Nobody counts this write, so that the offset does not tell it from its absence.
+    // Without a backlog, this write does not advance the offset. So the offset does not show
+    // whether a replica has the write.
     run(&mut client, &["SET", "k", "2"]);
     let told = ["master_replid", "master_replid2"].map(|name| field(&mut client, "replication", name));
     assert!(told[0] != id && told[1] != id, "{told:?}");
@@ -287,7 +288,7 @@ fn an_id_is_given_up_together_with_the_backlog() {
     link.introduce(&["eof", "psync2"]);
     let answer = link.psync(&id, next as i64);
     assert!(matches!(&answer, Psync::Full { id: other, .. } if *other != id), "{answer:?}");
-    // The ID of a backlog that is in use stays.
+    // While a backlog is in use, the replication ID does not change.
     assert!(!link.snapshot().bytes.is_empty());
 }
 

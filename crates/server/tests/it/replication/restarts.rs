@@ -171,7 +171,7 @@ fn only_the_end_of_the_former_stream_continues() {
         let (_, answer) = ask(server.primary(), &former.id, offset);
         assert!(matches!(&answer, Psync::Full { id, .. } if *id == own.id), "{offset}: {answer:?}");
     }
-    // Replicas that were there at the restart may come later.
+    // Replicas of the time before the restart may reconnect later.
     let (mut late, answer) = ask(server.primary(), &former.id, former.offset);
     assert_eq!(answer, Psync::Continues(Some(own.id)));
     assert_eq!(late.commands_up_to(&["SET", "k", "3"]), ["SELECT 0", "SET k 3"]);
@@ -373,7 +373,7 @@ fn a_continued_history_ends_with_its_backlog() {
     server.restart();
     let mut client = server.connect();
     assert!(happens(|| field(&mut client, "replication", "repl_backlog_active") == "0"));
-    // Nobody counts this write.
+    // Without a backlog, this write does not advance the offset.
     send_lines(&mut client, ["SET k 2"]);
     let (_, answer) = ask(server.primary(), &former.id, former.offset);
     assert!(matches!(answer, Psync::Full { .. }), "{answer:?}");
@@ -468,7 +468,7 @@ fn a_snapshot_with_a_flush_meanwhile_has_all_data_of_its_point() {
     run(&mut client, &["CONFIG", "SET", "rdb-version", "auto"]);
     fill(&mut client, seed(), 2);
     run(&mut client, &["DEBUG", "POPULATE", "5000", "key", "100"]);
-    // The walk stays where it is until it is told to go on.
+    // The walk over the data stops at a key until the delay is set to 0.
     run(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "100000000"]);
     let at_point = run(&mut client, &["DEBUG", "DIGEST"]);
     let (mut link, answer) = ask(&primary, "?", 0);

@@ -24,7 +24,7 @@ fn start(options: &[&str]) -> ServerProcess {
 }
 
 impl Pair {
-    /// Starts both servers; `None` without a peer.
+    /// Starts the server under test and a real server; returns `None` if there is no real server.
     fn start(options: &[&str]) -> Option<Self> {
         if is_without_peer() {
             return None;

@@ -150,7 +150,7 @@ fn a_primary_that_asks_for_certificates_is_followed_with_one() {
     let stranger = encrypted_replica(&pki, "stranger");
     let proxy = Proxy::start(tls_port).expect("a port is free");
     stranger.follow(proxy.port());
-    // It tries again.
+    // The replica whose certificate is refused tries again.
     assert!(happens(|| proxy.connections() > 1), "{}", stranger.log());
     assert_eq!(SyncCounts::of(&mut client), SyncCounts { full: 0, partial: 0 });
     let replica = encrypted_replica(&pki, "client");

@@ -154,9 +154,9 @@ fn without_writes_every_failover_continues_by_partial_synchronisation() {
         set.wait_until_equal();
         old = new;
     }
-    // The Sentinels' own messages are not in the stream: the former primary has not gone on alone.
-    // A failover that a Sentinel gives up half way may leave two primaries with replicas of their
-    // own, which needs a snapshot later.
+    // The Sentinels' messages are not in the stream, so the former primary has added nothing to its
+    // history. A failover that a Sentinel gives up half way may leave two primaries with replicas
+    // of their own, which needs a snapshot later.
     if set.times_replaced() == "2" {
         assert_eq!((0..COUNT).map(full).collect::<Vec<_>>(), before, "{}", set.state());
     }
