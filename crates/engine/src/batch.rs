@@ -61,7 +61,7 @@ impl AsRef<Lookup> for ParsedRequest {
 pub struct Incoming<'a> {
     /// The command; `None` if it does not exist.
     pub registered: Option<&'static Registered>,
-    /// The arguments.
+    /// The words of the request: the command's name and its arguments.
     pub args: Args<'a>,
 }
 

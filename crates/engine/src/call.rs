@@ -52,7 +52,7 @@ pub struct RefusedRequest<'a> {
     pub client: &'a ClientInfo,
     /// The name of the client's user.
     pub user: &'a [u8],
-    /// The command.
+    /// The command that the client may not run.
     pub registered: &'static Registered,
     /// The arguments of the request.
     pub args: &'a Args<'a>,

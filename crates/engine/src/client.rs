@@ -44,7 +44,7 @@ pub struct TrackingState {
 }
 
 impl TrackingState {
-    /// Returns the mode.
+    /// Returns the mode of the client's tracking.
     pub fn mode(&self) -> Mode {
         Mode::from_bits_retain(self.mode.load(Relaxed))
     }

@@ -91,11 +91,11 @@ enum Notice {
 /// A key that changed while clients are blocked on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadyKey {
-    /// The database.
+    /// The number of the key's database.
     pub db: usize,
     /// The hash of the key.
     pub hash: KeyHash,
-    /// The key.
+    /// The name of the key.
     pub key: Box<[u8]>,
 }
 

@@ -93,9 +93,9 @@ impl Lookup {
 /// The kinds of lookups that several requests need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sought {
-    /// Keys.
+    /// Lookups of keys.
     Keys,
-    /// Keys, and members of some of their values.
+    /// Lookups of keys, and of members of some of their values.
     Members,
 }
 

@@ -47,7 +47,7 @@ impl Images {
         self.names.clear();
     }
 
-    /// Removes all images.
+    /// Removes all images, and leaves the keys as they are.
     pub(crate) fn clear(&mut self) {
         self.list.clear();
         self.names.clear();

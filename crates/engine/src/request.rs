@@ -118,11 +118,11 @@ pub fn keys_of_request(registered: &'static Registered, args: &Args<'_>) -> Vec<
 
 /// A request that is ready to run.
 pub struct Request<'a> {
-    /// The command.
+    /// The table record of the command.
     pub registered: &'static Registered,
-    /// The arguments.
+    /// The words of the request: the command's name and its arguments.
     pub args: Args<'a>,
-    /// The keys.
+    /// The indexes of the words that are keys, with the hashes of the keys.
     pub keys: RequestKeys,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the keys with their names.
+    /// Returns the name and the hash of each key of the request.
     pub fn named_keys(&self) -> impl Iterator<Item = Key<'a>> {
         self.keys.as_slice().iter().map(|key| Key { bytes: self.args.get(key.at as usize), hash: key.hash })
     }

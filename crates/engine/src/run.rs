@@ -72,7 +72,7 @@ pub struct Executor<'s, C, H> {
     pub commit: Commit<'s>,
     /// The host, which runs the commands that the engine does not implement.
     pub host: H,
-    /// The clock.
+    /// The source of the current time.
     pub clock: C,
     /// The times and rules that are the same for all requests of the turn.
     pub now: Now,

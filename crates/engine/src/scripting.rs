@@ -43,11 +43,11 @@ bitflags! {
 /// A script that was found and compiled.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// Script or function.
+    /// The kind: a script or a function.
     pub kind: ScriptKind,
     /// The digest of the script, or the name of the function.
     pub name: Rc<[u8]>,
-    /// The declared traits.
+    /// The traits that the script declares by its flags.
     pub traits: ScriptTraits,
     /// The kind of run that the script needs, as far as its earlier runs have shown.
     pub known: Known,
@@ -121,7 +121,7 @@ impl Learned {
 pub struct ScriptCall<'a> {
     /// The declared keys, `KEYS` in Lua.
     pub keys: &'a [&'a [u8]],
-    /// The other arguments, `ARGV` in Lua.
+    /// The arguments that are not keys, `ARGV` in Lua.
     pub args: &'a [&'a [u8]],
     /// The protocol of the client that receives the reply.
     pub protocol: Protocol,

@@ -196,7 +196,7 @@ pub struct KeylessWait {
 
 /// One key that a client is blocked on.
 pub struct BlockedKey {
-    /// The key.
+    /// The name of the key.
     pub key: Box<[u8]>,
     /// The hash of the key.
     pub hash: KeyHash,
@@ -221,7 +221,7 @@ impl BlockedKey {
 pub struct DestinationKey {
     /// The hash of the key.
     pub hash: KeyHash,
-    /// The key.
+    /// The name of the key.
     pub key: Box<[u8]>,
 }
 

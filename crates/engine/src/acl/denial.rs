@@ -49,7 +49,7 @@ impl Reason {
     }
 }
 
-/// The context of a refused request.
+/// The origin of a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
     /// A client, outside a transaction.

@@ -56,7 +56,7 @@ impl User {
         Self { is_on: true, needs_no_password: true, selectors, ..Self::new(name) }
     }
 
-    /// Returns the name.
+    /// Returns the name of the user.
     pub fn name(&self) -> &[u8] {
         &self.name
     }

@@ -73,7 +73,7 @@ impl Text {
         self.bytes.capacity() + self.values.capacity() * size_of::<(usize, Blob)>()
     }
 
-    /// Returns the end of the text.
+    /// Returns the position at the end of the text.
     #[inline]
     pub fn end(&self) -> TextEnd {
         TextEnd { bytes: self.bytes.len(), values: self.values.len() }

@@ -25,7 +25,7 @@ pub struct MonitoredCommand<'a> {
     pub client: &'a ClientInfo,
     /// The origin of the command: the client itself or one of its scripts.
     pub origin: Origin,
-    /// The command.
+    /// The table record of the command.
     pub registered: &'a Registered,
     /// The command's arguments.
     pub args: &'a Args<'a>,
@@ -47,7 +47,7 @@ impl Monitors {
         self.count.load(Relaxed) > 0
     }
 
-    /// Adds a monitor.
+    /// Makes a client a monitor.
     pub fn add(&self, client: &Arc<ClientInfo>) {
         client.state.monitoring.store(true, Relaxed);
         let mut clients = self.clients.lock();

@@ -265,9 +265,9 @@ impl Default for Thresholds {
 
 /// A command that has run, with the data for logs and counters.
 pub struct Ran<'a> {
-    /// The command.
+    /// The table record of the command.
     pub registered: &'static Registered,
-    /// The arguments.
+    /// The words of the command, with its name.
     pub args: &'a Args<'a>,
     /// The number of bytes of the command's request and of its reply.
     pub bytes: [usize; 2],

@@ -318,7 +318,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns all pairs, found by both lists.
+    /// Returns all pairs of a tracked key and a reader twice: as found by the list of each key, and
+    /// by the list of each reader.
     fn pairs(readers: &TrackingTable<u64>) -> [BTreeSet<(Box<[u8]>, u64)>; 2] {
         let walk = |list: usize, first: u32| {
             let mut item = first;

@@ -25,14 +25,14 @@ fn stray(name: &'static str, run: Handler) -> Command<Runner> {
     record.map(Runner::Data)
 }
 
-/// Reads the other key by a typed accessor, which returns an error.
+/// Reads the second key, which is not declared, by a typed accessor, which returns an error.
 fn read(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let found = ctx.db.string(args.key(2))?.is_some();
     ctx.reply.integer(found.into());
     Ok(())
 }
 
-/// Sets and removes the other key, and replies without an error.
+/// Sets and removes the second key, which is not declared, and replies without an error.
 fn write(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.db.set_string(args.key(2), b"stray", Expiry::Clear);
     ctx.db.remove(args.key(2));
