@@ -65,8 +65,8 @@ fn turn(event_loop: &mut EventLoop) -> Vec<Event> {
     events
 }
 
-/// Reads from the peer's socket until the stream ends. Then the kernel has closed the other socket,
-/// so it has no request for it.
+/// Reads from the peer's socket until the stream ends. At its end, the kernel has closed the loop's
+/// socket and completed all requests for it.
 fn await_end(mut far: UnixStream) {
     let _ = std::io::copy(&mut far, &mut std::io::sink());
     assert_eq!(far.read(&mut [0]).unwrap_or(0), 0);

@@ -141,7 +141,7 @@ pub struct Unwritten {
 pub struct Stamp {
     /// The number of the device.
     pub device: u64,
-    /// The inode.
+    /// The inode number of the file.
     pub inode: u64,
     /// The length in bytes.
     pub len_bytes: u64,
@@ -274,7 +274,7 @@ pub enum Syncing {
 
 /// The destination of a save.
 pub struct Target<'f> {
-    /// The folder.
+    /// The folder in which the file is written.
     pub folder: &'f dyn Folder,
     /// The name of the file until it is complete.
     pub temporary: String,

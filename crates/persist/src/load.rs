@@ -75,7 +75,7 @@ impl ByteSource for &[u8] {
 /// The options for reading a file.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
-    /// The accepted versions.
+    /// The file versions that are accepted.
     pub versions: VersionCheck,
     /// True to compare the checksum at the end of the file.
     pub checksum: bool,

@@ -178,7 +178,7 @@ pub(crate) fn next(stack: &mut Stack) -> Returns {
     delegate(stack)
 }
 
-/// Handles `pairs`; the upvalues are Lua's own `next` and the `next` above.
+/// Handles `pairs`; the upvalues are Lua's own `next`, and [`next`] for shells.
 pub(crate) fn pairs(stack: &mut Stack) -> Returns {
     stack.check_table(1)?;
     stack.push_upvalue(if shell::is_shell(stack, 1) { 2 } else { 1 });

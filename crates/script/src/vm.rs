@@ -24,7 +24,7 @@ use crate::sha::{Sha, ShaMap};
 pub struct Call<'a> {
     /// The keys of the call (`KEYS`).
     pub keys: &'a [&'a [u8]],
-    /// The other arguments of the call (`ARGV`).
+    /// The arguments of the call that are not keys (`ARGV`).
     pub args: &'a [&'a [u8]],
     /// The protocol of the client that gets the reply.
     pub protocol: Protocol,
@@ -74,9 +74,9 @@ pub struct Library {
 /// A function and its library.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionName<'a> {
-    /// The library.
+    /// The name of the library.
     pub library: &'a [u8],
-    /// The function.
+    /// The name of the function.
     pub function: &'a [u8],
 }
 
@@ -354,7 +354,7 @@ impl Vm {
     }
 }
 
-/// The end of a run.
+/// The way in which a run has ended.
 enum RunEnd {
     /// A reply, already written.
     Replied,

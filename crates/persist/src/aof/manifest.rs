@@ -195,7 +195,7 @@ pub enum Chosen<'m> {
 /// A file to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToLoad<'m> {
-    /// The file.
+    /// The manifest's line about the file.
     pub part: &'m Part,
     /// True if the file is the base.
     pub is_base: bool,
@@ -901,7 +901,7 @@ mod tests {
         assert!(!manifest.has_expired(1000, 10));
         assert!(manifest.take_expired(1000, 0, |_| true).is_empty());
         assert_eq!(stories(&manifest), ["5: 5", "3: 3 left out", "2: 2 3 left out"]);
-        // Somebody removes the files, one of the older base last.
+        // The files are removed one by one, a file of the older base last.
         let middle = |name: &str| !name.contains(".3.");
         manifest.take_expired(1000, 0, middle);
         assert_eq!(stories(&manifest), ["5: 5", "3: 3 left out", "2: 2 3 left out"], "no gap");

@@ -607,7 +607,8 @@ impl State {
         self.old_files_end();
     }
 
-    /// Updates the positions after the files before the current one were completed or dropped.
+    /// Updates the positions. Called after the files before the current one were completed or
+    /// dropped.
     fn old_files_end(&mut self) {
         self.pass_over_others();
         if self.kept_bytes() == 0 {

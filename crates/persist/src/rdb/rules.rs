@@ -21,7 +21,7 @@ pub struct Rules<'a> {
     pub stream: StreamLimits,
     /// The maximum length of a string, in bytes.
     pub string_len_bytes_max: u64,
-    /// The accepted versions.
+    /// The payload versions that are accepted.
     pub versions: VersionCheck,
     /// True if checksums of payloads are ignored, for tests with damaged data.
     pub skips_checksums: bool,

@@ -121,7 +121,7 @@ impl<S: Source> Items<'_, S> {
     }
 }
 
-/// The numbers before the nodes.
+/// The numbers of a vector set's payload that precede its nodes.
 struct Head {
     config: Config,
     nodes: u64,

@@ -45,7 +45,8 @@ impl<'a> Ziplist<'a> {
         if ok { Ok(ziplist) } else { Err(BrokenZiplist) }
     }
 
-    /// Returns an iterator over pairs of entries.
+    /// Returns an iterator over the entries in pairs: the first and second, the third and fourth,
+    /// and so on.
     pub(super) fn pairs(
         mut self,
     ) -> impl Iterator<Item = Result<(Element<'a>, Element<'a>), FormatErrorKind>> {

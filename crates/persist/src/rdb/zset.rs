@@ -67,7 +67,7 @@ pub(super) fn read_members<S: Source>(
 #[derive(Default)]
 struct Run {
     text: Vec<u8>,
-    /// The score, and the start and end of the member in `text`.
+    /// For each member: its score, and the start and the end of its bytes in `text`.
     members: Vec<(f64, usize, usize)>,
 }
 

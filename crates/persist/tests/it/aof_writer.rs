@@ -30,7 +30,7 @@ const NAME: &str = "a.aof";
 const LIVES: usize = 4;
 const POLICIES: [SyncPolicy; 3] = [SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never];
 
-/// The changes of all lives.
+/// The stream of all changes that the servers of a run make, one after the other.
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,

@@ -351,7 +351,7 @@ mod tests {
             assert_eq!(psync(&server, id(promoted), 106), Resync::Continue { from: 105 });
             assert!(!server.continue_as(Some(id(5))), "it is the history of the primary");
         }
-        // Its former primary has gone on.
+        // The former primary of this server has appended more to the stream.
         server.append_applied(b"678", 2);
         assert_eq!(psync(&server, id(7), 109), Resync::Full(FullReason::OtherHistory));
         assert_eq!(psync(&server, id(5), 109), Resync::Continue { from: 108 });

@@ -438,7 +438,8 @@ impl World {
             server.primary.open_backlog(BACKLOG_BYTES, new_id);
             server.primary.note_position(server.position);
         }
-        // A primary selects the database again. A replica must not: it tells which one is selected.
+        // A primary selects the database again. A replica must not, because it reports the selected
+        // database.
         server.selected = None;
         let db = server.primary.stream_db().filter(|_| is_following);
         let db = db.map_or("-".to_owned(), |db| db.to_string());
@@ -626,7 +627,7 @@ impl World {
             65..115 => self.receive(at, rng.usize(1..300), rng.usize(..20)),
             115..150 => self.serve(at, rng.usize(1..300)),
             150..160 => self.connect(at),
-            // A server that follows would send it, too, if it could.
+            // On a server that follows another, `append` has no effect.
             160..163 => self.servers[at].primary.append(b"P;"),
             163..168 => {
                 let transfer = [Transfer::Diskless, Transfer::Complete][rng.usize(..2)];

@@ -106,8 +106,9 @@ fn integer(stack: &Stack, argument: i32, old: i32, min: i32, max: i32) -> Result
     Ok(value)
 }
 
-/// Reads and pushes a setting that is one of `options`, of which false and true are the first two.
-/// Returns its index.
+/// Reads the setting in `argument`, and pushes it. `options` lists the settings; the first two
+/// stand for false and true. Without an argument the setting stays `old`. Returns the index of the
+/// setting.
 fn option(stack: &Stack, argument: i32, old: usize, options: &[&str]) -> Result<usize, Raise> {
     let mut value = old;
     match stack.kind(argument) {

@@ -135,7 +135,8 @@ fn search_plain(subject: &[u8], wanted: &[u8]) -> Option<usize> {
     memchr::memmem::find(subject.get(from..)?, wanted).map(|found| from + found)
 }
 
-/// Returns the offset where a search begins: the third argument, if there are three.
+/// Returns the 0-based offset where a search begins, from the third of the `count` arguments; 0 if
+/// there are fewer.
 #[inline]
 fn start(stack: &Stack, count: i32, len: usize) -> Result<usize, Raise> {
     if count < 3 {
