@@ -9,9 +9,9 @@ pub struct Endpoint {
     pub place: Place,
     /// True if the connection is encrypted.
     pub is_tls: bool,
-    /// The ACL user.
+    /// The ACL user; `None` for the default user.
     pub user: Option<String>,
-    /// The password.
+    /// The password of the user; `None` to connect without AUTH.
     pub password: Option<String>,
 }
 

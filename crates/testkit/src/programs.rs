@@ -23,7 +23,7 @@ use resp::Value;
 
 /// The separator between the commands of a program.
 pub const NEXT: &[u8] = b"|";
-/// The mark before a command that runs only if the last reply has an odd weight.
+/// The mark before a command that runs only if the [`weight`] of the last reply is odd.
 pub const IF_ODD: &[u8] = b"?";
 /// The mark before a command whose error ends the script. Other errors are ordinary replies.
 pub const RAISES: &[u8] = b"!";

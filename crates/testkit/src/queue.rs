@@ -72,7 +72,8 @@ pub struct Report {
     pub moved: usize,
     /// The number of elements lost with unread replies.
     pub lost: usize,
-    /// The maximum number of elements that unread replies can have contained.
+    /// The number of elements that the unread replies may have contained at most; more losses are
+    /// an error.
     pub lost_max: usize,
     /// The number of connections that ended while requests were unanswered.
     pub hung_up: usize,

@@ -150,7 +150,7 @@ impl Outcome {
         self.links.iter().map(about).collect()
     }
 
-    /// Returns the cell of `engine` at `point`.
+    /// Returns the results of `engine` at `point`; `None` if there are none.
     pub fn cell(&self, engine: &str, point: &Point) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.engine == engine && cell.point == *point)
     }

@@ -17,7 +17,7 @@ const COVERAGE_WANTED: f64 = 0.95;
 /// A median and its confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// The median.
+    /// The median of the measured values.
     pub median: f64,
     /// The lower end of the confidence interval.
     pub low: f64,

@@ -27,7 +27,7 @@ const SYSTEM_ROOTS: [&str; 3] =
 pub(super) struct Connector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
-    /// The same configuration in the form that the event loop needs.
+    /// The configuration `config` in the form that the event loop needs.
     side: TlsClient,
     /// True if the user gave the name that the server's certificate must have. Otherwise the host
     /// of each cluster node is the expected name.

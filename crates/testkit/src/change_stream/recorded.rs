@@ -14,7 +14,7 @@ pub const MAJOR_MIN: u32 = 8;
 /// A server, and the file to which it writes its changes before it sends replies.
 #[derive(Debug)]
 pub struct RecordedServer {
-    /// The server.
+    /// The process of the server.
     pub process: ServerProcess,
     /// The file of the stream.
     pub file: PathBuf,

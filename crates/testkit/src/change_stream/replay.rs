@@ -422,7 +422,7 @@ impl Commands {
         Self::new(if has_fields { Audience::FieldExpiry } else { Audience::All }, rng)
     }
 
-    /// Returns the next command.
+    /// Generates the next command.
     pub fn next_command(&mut self) -> Args {
         if !self.rng.percent(MORTAL_PERCENT) {
             return self.grammar.command(Kind::Sessions, &mut self.clock, &mut self.rng);

@@ -92,7 +92,7 @@ impl Aof {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Returns all promises, in order.
+    /// Returns all promises ([`Promise`]), oldest first.
     pub fn promises(&self) -> Vec<Promise> {
         self.state().promises.clone()
     }

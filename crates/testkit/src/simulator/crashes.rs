@@ -20,8 +20,8 @@ use crate::disk::{Operation, SimulatedFolder};
 
 /// Approximate maximum number of moments of one life of the server at which crashes are checked.
 const MOMENTS_MAX: usize = 150;
-/// Maximum number of crashes of a life whose files are loaded. The crash with which the next life
-/// begins is loaded in addition.
+/// Maximum number of crashes for which files are loaded in one life, that is, one run of the
+/// server's process. The crash with which the next life begins is loaded in addition.
 const LOADED_MAX: usize = 2;
 
 /// The length of a SELECT request for a database from 0 to 9, in bytes.

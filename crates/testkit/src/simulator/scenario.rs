@@ -177,7 +177,7 @@ pub struct Scenario {
     pub log: Log,
     /// True if snapshots are saved.
     pub has_saves: bool,
-    /// The clients.
+    /// The clients that send requests during the run.
     pub players: Vec<ScriptedClient>,
 }
 

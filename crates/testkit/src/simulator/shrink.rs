@@ -11,7 +11,7 @@ const RUNS_MAX: usize = 2_000;
 
 /// A failing scenario and its findings.
 pub struct Failure {
-    /// The scenario.
+    /// The scenario that fails.
     pub scenario: Scenario,
     /// The findings of the run.
     pub findings: Vec<String>,

@@ -42,7 +42,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The waits of one phase.
+/// The times that the requests of one phase waited for their replies.
 #[derive(Default)]
 struct Waits {
     all_ns: Vec<u32>,

@@ -32,7 +32,7 @@ pub struct Bar {
 
 /// The bars of one test or one view below a common heading, one bar per engine.
 pub struct BarGroup {
-    /// The heading.
+    /// The heading above the bars.
     pub label: String,
     /// The bar of each engine, in the order of the engines; `None` if an engine has no value.
     pub bars: Vec<Option<Bar>>,

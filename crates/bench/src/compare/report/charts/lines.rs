@@ -55,7 +55,7 @@ pub struct Series {
 pub struct Plot<'a> {
     /// The name of the file of the chart, without the extension.
     pub id: String,
-    /// The title.
+    /// The title above the chart.
     pub title: String,
     /// All engines; each series belongs to one of them.
     pub engines: &'a [Engine<'a>],

@@ -42,11 +42,11 @@ pub fn colour(engine: Engine<'_>) -> String {
 pub struct Group {
     /// The anchor of the group in report.html.
     pub id: &'static str,
-    /// The heading.
+    /// The heading above the charts.
     pub title: String,
     /// The explanation that report.html shows above the charts.
     pub about: String,
-    /// The charts.
+    /// The charts of the group, in their order on the page.
     pub pictures: Vec<Picture>,
 }
 
@@ -54,7 +54,7 @@ pub struct Group {
 pub struct Picture {
     /// The name of the chart's file without the extension, and its anchor in report.html.
     pub id: String,
-    /// The title.
+    /// The title of the chart.
     pub title: String,
     height: f64,
     drawing: Markup,
