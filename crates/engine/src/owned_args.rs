@@ -27,7 +27,7 @@ impl OwnedArgs {
         Self { bytes: bytes.into_boxed_slice(), spans: spans.into_boxed_slice() }
     }
 
-    /// Borrows the arguments.
+    /// Borrows the words as the arguments of a request.
     pub fn args<'a>(&'a self, hasher: &'a Hasher) -> Args<'a> {
         Args::new(&self.bytes, &self.spans, hasher)
     }

@@ -176,12 +176,12 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
 pub enum Denied {
     /// The client has not authenticated.
     Unauthenticated,
-    /// The rules of the client's user do not permit it.
+    /// The rules of the client's user do not permit the request.
     ByRules(Denial),
 }
 
 impl Denied {
-    /// Returns the error to reply with to a client.
+    /// Returns the error reply for the client of `session`.
     #[cold]
     pub fn error(self, session: &Session, registered: &Registered) -> CommandError {
         match self {

@@ -99,7 +99,8 @@ pub struct Executor<'s, C, H> {
     stats: &'s ThreadStats,
     /// True if the last request was an EXEC that dropped replies itself because of CLIENT REPLY.
     pub exec_filtered_replies: bool,
-    /// The bytes that this thread must help to lazy free, because it added them to a full queue.
+    /// The number of bytes of lazy freed values that this thread must help to free, because it
+    /// added them to a full queue.
     pub unfreed_bytes: u64,
     /// True while the thread is inside the gate, where shards may be locked: not while a busy
     /// script owns the keyspace.
@@ -905,8 +906,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.shared().latency_events.note(threshold_ms, event, took, || self.clock.unix_ms());
     }
 
-    /// Helps to lazy free values until `unfreed_bytes` is 0. `time` computes the maximum time for
-    /// this from the clock. The caller is outside the gate or in a transaction.
+    /// Helps to free the queue of lazy freed values, until `unfreed_bytes` is 0. `time` computes
+    /// the maximum time for this from the clock. The caller is outside the gate or in a
+    /// transaction.
     #[inline]
     pub fn free_displaced_values(&mut self, time: impl FnOnce(&C) -> Duration) {
         if self.unfreed_bytes > 0 {

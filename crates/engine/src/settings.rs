@@ -126,7 +126,7 @@ pub struct Settings {
     pub turn_budget: Duration,
     /// `import-mode`: no active expiry and no eviction.
     pub import_mode: bool,
-    /// `activedefrag` and `active-defrag-*`.
+    /// `activedefrag` and `active-defrag-*`: the options of compaction.
     pub compaction: CompactionSettings,
     /// `active-expire-effort`, 1 to 10.
     pub active_expire_effort: u32,

@@ -304,7 +304,7 @@ pub struct Shared {
     pub over_limit: OverLimit,
     /// The used memory at the end of the server's start, in bytes. Eviction cannot free it.
     pub startup_bytes: AtomicU64,
-    /// The queue of lazy freed values.
+    /// The queue of lazy freed values, which are freed in the background.
     pub freeing: FreeQueue,
     /// The ordered log of all changes, while it has readers.
     pub log: ChangeLog,

@@ -63,7 +63,7 @@ pub struct LibraryError(pub Vec<u8>);
 /// A library, validated by loading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// The name in its first line.
+    /// The name of the library, from the first line of its text.
     pub name: Vec<u8>,
     /// The functions of the library, in the order of their registration.
     pub functions: Vec<FunctionInfo>,

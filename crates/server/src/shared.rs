@@ -30,7 +30,7 @@ use crate::tls::Tls;
 pub struct Listening {
     /// The address of the listener.
     pub address: Address,
-    /// True if its connections are encrypted.
+    /// True if the connections to this address are encrypted.
     pub is_encrypted: bool,
 }
 

@@ -35,7 +35,7 @@ pub struct Change {
     /// The number of the transaction, from 1: all its commands have the same number. 0 for a
     /// command outside of transactions.
     pub transaction: u32,
-    /// The name and the arguments.
+    /// The name and the arguments of the command.
     pub words: Vec<Vec<u8>>,
 }
 

@@ -77,7 +77,7 @@ pub struct Report {
     pub lost_max: usize,
     /// The number of connections that ended while requests were unanswered.
     pub hung_up: usize,
-    /// The number of these connections that the server closed because another client killed them.
+    /// The part of `hung_up` that the server closed because another client killed the connection.
     pub killed: usize,
 }
 

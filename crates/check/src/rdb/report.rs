@@ -134,7 +134,7 @@ pub struct TypeOfKeys {
     pub kind: &'static str,
     /// The encoding of the values in the file.
     pub encoding: &'static str,
-    /// The counts of these keys.
+    /// The counts of the keys with this type and encoding.
     #[serde(flatten)]
     pub total: Total,
 }

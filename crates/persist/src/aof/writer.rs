@@ -153,7 +153,7 @@ struct State {
 
 /// The effect of failed syncs: written changes that may be lost.
 struct Damage {
-    /// The log position after the last of these changes.
+    /// The log position after the last change that may be lost.
     end: u64,
     /// The log position up to which everything is synced in spite of the failed sync.
     synced: u64,

@@ -253,7 +253,7 @@ fn base_time(shared: &Shared, path: &Path) -> Result<BaseTime, FileError> {
 struct Done {
     /// The names of the append-only files that were loaded.
     names: Vec<String>,
-    /// The number of commands of these files that were run.
+    /// The number of commands that were run from the loaded files.
     commands: u64,
     /// The last known time of a loaded change, in Unix seconds.
     last_s: Option<i64>,

@@ -14,7 +14,7 @@ const COMMANDS_MAX: usize = 4;
 /// text always runs as the exclusive owner.
 const TEXTS: [usize; 3] = [2, 3, 200];
 
-/// The keys among its program's keys that a script declares.
+/// The part of its keys that a script declares.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Declares {
     All,

@@ -50,7 +50,7 @@ impl Psync {
 /// A snapshot received from a primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// True if it ended with a mark, false if its length came first.
+    /// True if the snapshot ended with a mark, false if its length preceded it.
     pub has_mark: bool,
     /// The bytes of the RDB file.
     pub bytes: Vec<u8>,

@@ -50,7 +50,7 @@ pub(super) struct World {
     levels: Mutex<BTreeMap<LinkId, Level>>,
     pub saves: Saves,
     pub aof: Option<Aof>,
-    /// The required contents of the bases of all lives.
+    /// The required contents of the bases that all runs of the server process have written.
     pub points: Points,
     pub lessons: ScriptFacts,
     pub pause: Arc<PauseCheck>,

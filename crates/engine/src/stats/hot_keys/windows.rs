@@ -148,7 +148,7 @@ impl Windows {
         }
     }
 
-    /// Ends the current window, and begins the next, if its time has passed.
+    /// Ends the current window and begins the next one, if the duration of a window has passed.
     pub fn turn(&self, now: Instant) {
         let mut state = self.state();
         let (took, window) = (now.saturating_duration_since(state.since), state.sampling.window);

@@ -211,7 +211,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub enum Holds {
     /// The key does not exist.
     Nothing,
-    /// The listener chooses the type.
+    /// The type that the listener of the cell chooses.
     Any,
     Text,
     List,
