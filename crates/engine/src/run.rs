@@ -99,8 +99,7 @@ pub struct Executor<'s, C, H> {
     stats: &'s ThreadStats,
     /// True if the last request was an EXEC that dropped replies itself because of CLIENT REPLY.
     pub exec_filtered_replies: bool,
-    /// The number of bytes of lazy freed values that this thread must help to free, because it
-    /// added them to a full queue.
+    /// The bytes that this thread must help to free, because it added them to a full queue.
     pub unfreed_bytes: u64,
     /// True while the thread is inside the gate, where shards may be locked: not while a busy
     /// script owns the keyspace.

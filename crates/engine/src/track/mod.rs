@@ -126,7 +126,7 @@ pub enum Place {
 pub struct Writer<'a> {
     /// The id of the client; 0 for none, as for eviction.
     pub client: u64,
-    /// The client's own messages.
+    /// The messages that the change causes for this client.
     pub own: &'a mut OwnMessages,
 }
 

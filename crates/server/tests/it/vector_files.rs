@@ -12,7 +12,7 @@ use crate::support::BINARY;
 /// The number of elements of the largest sets.
 const ELEMENTS: usize = 120;
 
-/// Returns true, after a note, if there is no real server with vector sets.
+/// Returns true, and prints a note, if there is no real server with vector sets.
 fn is_without_vectors() -> bool {
     let has = peer::is_available() && {
         let server = peer::start().expect("the peer starts");
