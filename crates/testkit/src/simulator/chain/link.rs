@@ -212,7 +212,8 @@ impl<'c> Link<'c> {
     }
 }
 
-/// Takes over the replication history of a snapshot in the same step that replaces the data.
+/// The load of a snapshot. It takes over the replication history of the snapshot in the same step
+/// that replaces the data.
 struct Loading<'l, 'c> {
     link: &'l Link<'c>,
     snapshot: &'l Snapshot,
