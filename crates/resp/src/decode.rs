@@ -1,10 +1,10 @@
 //! The reply decoder, for tools that talk to a server: tests, benchmarks, comparisons.
 //!
-//! [`decode`] takes the bytes received so far and returns one reply, or `None` while it is
-//! incomplete. It starts at the first byte each time: that is simple, and tools get small replies,
-//! or whole ones. Memory is bounded by the bytes received, whatever a header claims, and depth by
-//! [`DEPTH_MAX`]. It supports every type of RESP2 and RESP3 except streamed ones, which no server
-//! sends.
+//! [`decode`] takes the bytes received so far and returns one reply, or `None` while the reply is
+//! incomplete. It starts at the first byte each time. That is simple, and fast enough for tools:
+//! they get small replies, or get them whole. Memory is bounded by the bytes received, even if a
+//! header announces more. Nesting is bounded by [`DEPTH_MAX`]. The decoder supports every type of
+//! RESP2 and RESP3 except streamed types, which no server sends.
 //!
 //! [`encode_request`] encodes a request as clients send it.
 
@@ -12,48 +12,49 @@ use std::fmt::{self, Write};
 
 use stdx::number::parse_i64;
 
-/// The deepest nesting of aggregates. Redis' own replies nest about 7 deep.
+/// The maximum nesting of aggregates. Redis' own replies nest about 7 deep.
 pub const DEPTH_MAX: usize = 128;
 
-/// A reply, or a part of one.
+/// A decoded reply, or an element of an aggregate. In the examples a blank stands for CR LF.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// `+OK`
+    /// A simple string: `+OK`.
     Simple(Vec<u8>),
-    /// `-ERR …`, without the `-`.
+    /// An error line, stored without its `-`: `-ERR`.
     Error(Vec<u8>),
-    /// `:1`
+    /// An integer: `:1`.
     Integer(i64),
-    /// `$3 abc`
+    /// A bulk string: `$3 abc`.
     Bulk(Vec<u8>),
-    /// `!3 ERR`: an error that may hold any bytes.
+    /// An error that may hold any bytes: `!3 ERR`.
     BulkError(Vec<u8>),
-    /// `_`, and the null bulk `$-1` of RESP2.
+    /// The null of RESP3, `_`, or the null bulk string of RESP2, `$-1`.
     Null,
-    /// The null array `*-1` of RESP2.
+    /// The null array of RESP2: `*-1`.
     NullArray,
-    /// `#t` or `#f`
+    /// A boolean: `#t` or `#f`.
     Boolean(bool),
-    /// `,3.14` as its text, so that different texts of the same number are different replies.
+    /// A double, stored as its text: `,3.14`. So different texts of the same number are different
+    /// replies.
     Double(Vec<u8>),
-    /// `(123` as its digits.
+    /// An integer beyond 64 bits, stored as its digits: `(123`.
     BigNumber(Vec<u8>),
-    /// `=7 txt:abc`
+    /// A text for people, with its format: `=7 txt:abc`.
     Verbatim {
         /// `txt` or `mkd`.
         format: [u8; 3],
         /// The content without its format.
         text: Vec<u8>,
     },
-    /// `*2 …`
+    /// An array: `*2 :1 :2`.
     Array(Vec<Value>),
-    /// `%1 …`: keys and values in the order sent.
+    /// A map, its pairs in the order sent: `%1 +key :1`.
     Map(Vec<(Value, Value)>),
-    /// `~2 …`: members in the order sent.
+    /// A set, its members in the order sent: `~2 :1 :2`.
     Set(Vec<Value>),
-    /// `>2 …`: an out-of-band message.
+    /// An out-of-band message: `>2 +a +b`.
     Push(Vec<Value>),
-    /// `|1 …`: attributes and the reply that they describe.
+    /// Attributes and the reply that they describe: `|1 +name :1 +OK`.
     Attributed {
         /// The attributes: pairs of a name and a value.
         attributes: Vec<(Value, Value)>,
@@ -74,9 +75,9 @@ pub struct DecodeError {
 /// The kinds of errors in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeErrorKind {
-    /// A byte that starts no type.
+    /// A byte that is not the type byte of any reply.
     UnknownType(u8),
-    /// A length or an integer that is not a number, or a negative length.
+    /// A length or an integer that is malformed, or a negative length.
     InvalidNumber,
     /// A boolean that is neither `t` nor `f`, a null with content, or a verbatim text without
     /// format.
@@ -103,7 +104,10 @@ impl fmt::Display for DecodeError {
 impl std::error::Error for DecodeError {}
 
 /// Decodes the reply at the start of `input`. Returns the reply and its length in bytes, or `None`
-/// if it is incomplete. O(bytes of the reply).
+/// if the reply is incomplete. O(bytes of the reply).
+///
+/// # Errors
+/// Returns the first error if the bytes are not a reply.
 pub fn decode(input: &[u8]) -> Result<Option<(Value, usize)>, DecodeError> {
     let mut reader = Reader { input, at: 0 };
     match reader.value(0) {
@@ -113,7 +117,7 @@ pub fn decode(input: &[u8]) -> Result<Option<(Value, usize)>, DecodeError> {
     }
 }
 
-/// Appends a request as clients send it: an array of bulk strings.
+/// Appends a request to `out` as clients send it: an array of bulk strings.
 pub fn encode_request<A: AsRef<[u8]>>(args: &[A], out: &mut Vec<u8>) {
     let mut digits = itoa::Buffer::new();
     out.push(b'*');
@@ -145,7 +149,7 @@ impl<'a> Reader<'a> {
         Err(Stop::Wrong(DecodeError { offset: self.at, kind }))
     }
 
-    /// Takes the bytes up to CR LF.
+    /// Takes the bytes of a line, without its CR LF.
     fn line(&mut self) -> Result<&'a [u8], Stop> {
         let rest = &self.input[self.at..];
         let len = rest.windows(2).position(|pair| pair == b"\r\n").ok_or(Stop::Incomplete)?;
@@ -165,7 +169,8 @@ impl<'a> Reader<'a> {
         )
     }
 
-    /// Takes the length of an aggregate or a bulk; `None` for the -1 of RESP2's nulls.
+    /// Takes the length of an aggregate or a bulk string. Returns `None` for -1, the length of
+    /// RESP2's nulls.
     fn len(&mut self) -> Result<Option<usize>, Stop> {
         let start = self.at;
         match self.number()? {
@@ -199,7 +204,7 @@ impl<'a> Reader<'a> {
     }
 
     fn values(&mut self, len: usize, depth: usize) -> Result<Vec<Value>, Stop> {
-        // It grows with the values received, not with the length that the header claims.
+        // The vector grows with the values received, not with the length that the header announces.
         let mut values = Vec::new();
         for _ in 0..len {
             values.push(self.value(depth + 1)?);
@@ -332,7 +337,8 @@ impl Value {
     }
 }
 
-/// Formats the number of element `index` of `len` elements, with the same width for each.
+/// Formats the label of an element: its number, counted from 1, and `sign`. The labels of all `len`
+/// elements have the same width.
 fn label(index: usize, len: usize, sign: &str) -> String {
     let width = len.to_string().len();
     let mut label = String::new();
@@ -399,7 +405,8 @@ mod tests {
         Value::Bulk(text.as_bytes().to_vec())
     }
 
-    /// Checks that `encoded` decodes to `expected` and that every shorter prefix is incomplete.
+    /// Checks that `encoded` decodes to `expected` and that every shorter prefix is incomplete. In
+    /// `encoded`, `|` stands for CR LF and `¦` for `|`.
     fn check(encoded: &str, expected: Value) {
         let input = encoded.replace('|', "\r\n").replace('¦', "|").into_bytes();
         assert_eq!(decode(&input), Ok(Some((expected, input.len()))), "{encoded}");

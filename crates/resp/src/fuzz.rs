@@ -5,13 +5,14 @@ use stdx::ByteQueue;
 
 use crate::{Limits, Parsed, Progress, Protocol, ProtocolError, Reply, Span, decode, parse_request};
 
-/// The meaning of a stream of requests: the requests' arguments, and the error that ends the
-/// stream.
+/// The parsed content of a stream: the arguments of each request, and the error that ended the
+/// stream, if any.
 type Meaning = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
-/// Checks that a stream of requests has the same meaning whole and in pieces. That also holds if
-/// only some of the parsed requests run and the others are parsed again. The first byte gives the
-/// length of the pieces, the second the number of requests of a piece that run.
+/// Checks that a stream is parsed to the same requests and error if it arrives whole or in pieces.
+/// Also checks this if only some of the parsed requests run and the others are parsed again. The
+/// first byte of `data` determines the length of the pieces, the second the number of requests that
+/// run per piece. The rest of `data` is the stream.
 pub fn fuzz_request(data: &[u8]) {
     let [step, runs, stream @ ..] = data else {
         return;
@@ -77,8 +78,9 @@ fn requests(stream: &[u8], step: usize, runs_max: usize, limits: &Limits) -> Mea
     (requests, None)
 }
 
-/// Checks that any bytes decode or are rejected, and that a reply without its last byte is
-/// incomplete. Also checks that the output of any sequence of encoder calls decodes completely.
+/// Checks that `data` is decoded or rejected without a panic, and that a reply without its last
+/// byte is incomplete. Also checks that the output of any sequence of encoder calls decodes
+/// completely.
 pub fn fuzz_reply(data: &[u8]) {
     if let Ok(Some((value, len_bytes))) = decode(data) {
         assert!(len_bytes <= data.len());
@@ -101,7 +103,8 @@ pub fn fuzz_reply(data: &[u8]) {
     }
 }
 
-/// Writes one reply that the next bytes of `script` describe.
+/// Writes one reply and advances `script`. The first byte of `script` selects the type of the
+/// reply.
 fn write_value(reply: &mut Reply<'_>, script: &mut &[u8], depth: usize) {
     let Some((&code, rest)) = script.split_first() else {
         return reply.null();

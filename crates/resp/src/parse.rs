@@ -5,12 +5,12 @@
 //!          ^ span        ^ span
 //!   SET greeting "hello world\n"\r\n                  inline: a line a person types
 //! ```
-//! Nothing is copied. An argument is a [`Span`] of the input, appended to a vector that the
-//! requests of a batch share. Only an inline request with quotes has arguments that are not in the
-//! input; they are returned in its own [`Parsed::Inline`].
+//! An argument is not copied: it is a [`Span`] of the input, appended to a vector that the requests
+//! of a batch share. The exception is an inline request with quotes: its unquoted arguments are
+//! copied into [`Parsed::Inline`].
 //!
-//! A request may arrive in several parts. The caller then keeps the bytes from the first byte of
-//! the request on, and calls again with more. A short request is parsed again from its start. A
+//! A request may arrive in several parts. The caller then keeps the bytes of the incomplete request
+//! and calls again when more have arrived. A short request is parsed again from its start. A
 //! request of many arguments is resumed at the place stored in [`Progress`], so that the work over
 //! all parts stays O(n). The progress is valid for one position in the stream: a request that
 //! starts at another position is parsed from its start. So a caller may parse ahead, run fewer
@@ -41,7 +41,8 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns the bytes of the argument. `request` must start at the first byte of its request.
+    /// Returns the bytes of the argument. `request` must start at the first byte of the request
+    /// that was parsed.
     #[inline]
     pub fn of(self, request: &[u8]) -> &[u8] {
         &request[self.start as usize..][..self.len as usize]
@@ -80,12 +81,12 @@ impl Default for Limits {
 /// The result of [`parse_request`] at the start of its input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// A complete request. Its arguments (one or more) were appended to the spans.
+    /// A complete request. Its arguments (one or more) were appended to the vector of spans.
     Request {
         /// The length of the request in the input, in bytes.
         len_bytes: usize,
     },
-    /// A complete inline request with quotes. It has one or more arguments and no spans.
+    /// A complete inline request with quotes. It has one or more arguments and appended no spans.
     Inline {
         /// The length of the request in the input, in bytes.
         len_bytes: usize,
@@ -100,8 +101,8 @@ pub enum Parsed {
     },
     /// An incomplete request.
     Incomplete {
-        /// The minimum number of bytes that are missing, or 1 if it is unknown. The client chooses
-        /// this number, so do not allocate memory for it in advance.
+        /// The minimum number of bytes that are missing, or 1 if that is unknown. The client
+        /// chooses this number, so do not allocate memory for it in advance.
         missing_bytes: usize,
     },
 }
@@ -109,8 +110,8 @@ pub enum Parsed {
 /// The parsed part of the last incomplete request of a connection.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// The parsed arguments; `Some` only for at least [`RESUME_SPANS_MIN`] of them. It is boxed, so
-    /// that it costs a connection one pointer.
+    /// The parsed arguments; `Some` only for at least [`RESUME_SPANS_MIN`] of them. Boxed, so that
+    /// an idle connection pays only for one pointer.
     resume: Option<Box<Resume>>,
 }
 
@@ -123,14 +124,16 @@ struct Resume {
     spans: Vec<Span>,
 }
 
-/// The start of the next argument's header, and the number of arguments left.
+/// The place at which parsing continues: the index of the next argument's header in the request,
+/// and the number of arguments that are still to be parsed.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     at: usize,
     args_left: u32,
 }
 
-/// The number of parsed arguments from which storing them is cheaper than parsing again.
+/// The minimum number of parsed arguments that are stored for the next call. Parsing fewer again is
+/// cheaper than storing them.
 const RESUME_SPANS_MIN: usize = 32;
 
 /// The reason why a client's bytes are not a request. The connection is closed after the error is
@@ -158,8 +161,8 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// Returns the error line for the client, without its `-`. It may quote a byte that is not
-    /// UTF-8.
+    /// Returns the error line for the client, without its `-`. The line may quote a byte that is
+    /// not UTF-8.
     pub fn error_line(self) -> Vec<u8> {
         if let ProtocolError::ExpectedDollar(byte) = self {
             return [b"ERR Protocol error: expected '$', got '", &[byte][..], b"'"].concat();
@@ -192,8 +195,9 @@ impl std::error::Error for ProtocolError {}
 /// Parses the request at the start of `input` and appends its arguments to `spans`. `position` is
 /// the number of bytes of the connection's stream ahead of `input`.
 ///
-/// After `Incomplete`, call again with the same bytes followed by more, and the same `progress`.
-/// For a request of many arguments that costs O(bytes new since the last call for this position).
+/// After `Incomplete`, call again with the same bytes followed by more, and with the same
+/// `progress`. For a request of many arguments, each further call costs O(bytes added since the
+/// last call).
 #[inline]
 pub fn parse_request(
     input: &[u8],
@@ -326,8 +330,9 @@ fn arguments(
     Ok(None)
 }
 
-/// Returns the argument at `at` if its length has at most two digits and it is complete, as nearly
-/// all are. The bounds of the input are checked only twice: for the header and for the end.
+/// Returns the argument at `at` if the argument is complete and its length has at most two digits.
+/// Nearly all arguments are so. The bounds of the input are checked only twice: for the header and
+/// for the end.
 #[inline]
 fn tiny_argument(input: &[u8], at: usize) -> Option<Span> {
     let rest = input.get(at..)?;
@@ -337,16 +342,19 @@ fn tiny_argument(input: &[u8], at: usize) -> Option<Span> {
     fits.then_some(Span { start: (at + header.end) as u32, len: len as u32 })
 }
 
-/// A line such as `$16\r\n`: its number, `None` if it is not a number, and the end of the line.
+/// The parsed form of a line such as `$16\r\n`: the number (`None` if it is malformed), and the
+/// index of the first byte after the line.
 struct Header {
     value: Option<i64>,
     end: usize,
 }
 
-/// The largest position of an argument with a two-digit length, so that its end fits a span.
+/// The maximum index at which [`tiny_argument`] accepts an argument: the end of its span still fits
+/// into 32 bits.
 const SPAN_START_MAX: usize = u32::MAX as usize - 200;
 
-/// The number of digits up to which a number cannot overflow.
+/// The maximum number of digits that [`short_header`] parses. A number of that length cannot
+/// overflow.
 const SHORT_DIGITS_MAX: usize = 9;
 
 /// Returns the header at `at` if it is complete and its number has few digits and no leading zero.
@@ -377,7 +385,7 @@ fn short_header(input: &[u8], at: usize) -> Option<Header> {
     (end <= input.len()).then_some(Header { value: Some(value), end })
 }
 
-/// Returns the header at `at` if its number has one or two digits, as nearly all have. The bounds
+/// Returns the header at `at` if its number has one or two digits, as most numbers have. The bounds
 /// of the input are checked with one comparison.
 #[inline]
 fn tiny_header(input: &[u8], at: usize) -> Option<Header> {
@@ -397,7 +405,8 @@ fn tiny_header(input: &[u8], at: usize) -> Option<Header> {
 /// The error for a line that is longer than the limit.
 struct TooLong;
 
-/// Returns the header at `at`, whatever its form; `None` if its line is incomplete.
+/// Returns the header at `at`, whatever its form; `None` if its line is incomplete. Returns
+/// [`TooLong`] if the line exceeds the limit of inline requests.
 #[cold]
 fn long_header(input: &[u8], at: usize, limits: &Limits) -> Result<Option<Header>, TooLong> {
     let line = &input[at..];
@@ -448,7 +457,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The meaning of a stream of bytes: its requests, and the error that ends it.
+    /// The parsed content of a stream: the arguments of each request, and the error that ended the
+    /// stream, if any.
     type Meaning = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
     /// Parses `input` in pieces that end at `cuts`, as it would arrive on a connection.
@@ -456,9 +466,9 @@ mod tests {
         feed_running(input, cuts, &[], limits)
     }
 
-    /// Parses `input` as [`feed`] does. At each cut only the number of complete requests given in
-    /// `runs` run; the others are parsed again with more bytes, as after a request that blocks its
-    /// client. At the end of the input all run.
+    /// Parses `input` as [`feed`] does. At each cut, at most the number of complete requests given
+    /// in `runs` run. The others are parsed again with more bytes, as after a request that blocks
+    /// its client. At the end of the input all run.
     fn feed_running(input: &[u8], cuts: &[usize], runs: &[usize], limits: &Limits) -> Meaning {
         let mut requests = Vec::new();
         let mut spans = vec![Span { start: 7, len: 7 }];
@@ -511,7 +521,8 @@ mod tests {
         (requests, None)
     }
 
-    /// Parses the stream in the simplest way: line by line and bulk by bulk, from the start.
+    /// Parses the stream in the simplest way, from its start: line by line and bulk string by bulk
+    /// string.
     fn twin(mut rest: &[u8], limits: &Limits) -> Meaning {
         let mut requests = Vec::new();
         loop {

@@ -25,18 +25,19 @@ pub enum Protocol {
     Resp3,
 }
 
-/// A place in a reply to which [`Reply::truncate`] can cut it back: the number of unsent bytes in
-/// the queue before that place.
+/// A place in a reply, to which [`Reply::truncate`] can cut the reply back. It is stored as the
+/// number of unsent bytes in the queue before that place.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark(usize);
 
-/// The start of an aggregate of unknown length, to be passed to the `end_*` method of its type.
+/// The start of an aggregate of unknown length. The `end_*` method of the aggregate's type takes
+/// it.
 #[derive(Debug)]
 #[must_use = "an aggregate that is begun must be ended"]
 pub struct Deferred(usize);
 
-/// The encoder of replies for one connection in its protocol. It exists for the execution of one
-/// request.
+/// The encoder of replies for one connection, in the protocol of that connection. An encoder exists
+/// while one request is executed.
 pub struct Reply<'a> {
     out: &'a mut ByteQueue,
     protocol: Protocol,
@@ -139,8 +140,8 @@ impl<'a> Reply<'a> {
     }
 
     /// Writes a bulk string of the first `len` bytes of `word`, at most six. The other bytes must
-    /// be zero. The whole string is assembled in registers and written with one store. It is for
-    /// replies of many small elements, such as ranges.
+    /// be zero. The whole string is assembled in registers and written with one store. This speeds
+    /// up replies of many small elements, such as ranges.
     #[inline]
     fn bulk_word(&mut self, word: u64, len: usize) {
         let header = u64::from(u32::from_le_bytes([b'$', b'0' + len as u8, b'\r', b'\n']));
@@ -152,8 +153,8 @@ impl<'a> Reply<'a> {
         tail.truncate(at + 4 + len + 2);
     }
 
-    /// Writes an integer as the text of a bulk string, as GET replies for a string value of
-    /// integer encoding.
+    /// Writes an integer as the text of a bulk string, as GET does for a string that is stored as
+    /// an integer.
     #[inline]
     pub fn bulk_integer(&mut self, value: i64) {
         self.bulk(itoa::Buffer::new().format(value).as_bytes());
@@ -219,9 +220,11 @@ impl<'a> Reply<'a> {
         self.aggregate(b'>', len);
     }
 
-    /// Writes the header of `pairs` attributes, which describe the reply after them. Each
-    /// attribute, a name and a value, must follow. RESP2 has no attributes: check
-    /// [`Reply::protocol`] first.
+    /// Writes the header of `pairs` attributes, which describe the reply after them. `pairs` pairs
+    /// of a name and a value must follow.
+    ///
+    /// # Panics
+    /// If the protocol is RESP2, which has no attributes: check [`Reply::protocol`] first.
     pub fn attribute(&mut self, pairs: usize) {
         assert!(self.protocol == Protocol::Resp3, "RESP2 has no attributes");
         self.header(b'|', pairs as i64);
@@ -281,7 +284,8 @@ impl<'a> Reply<'a> {
         self.double_text(number::format_f64(value, &mut [0; number::F64_TEXT_LEN_MAX]));
     }
 
-    /// Writes a double (RESP2: a bulk string) given as its text, for numbers in another format.
+    /// Writes a double given as its text (RESP2: a bulk string), for texts that differ from that of
+    /// [`Reply::double`].
     pub fn double_text(&mut self, text: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
@@ -355,7 +359,7 @@ const HEADER_LEN_MAX: usize = 1 + 20 + 2;
 #[inline]
 fn write_header(out: &mut Vec<u8>, kind: u8, value: i64) {
     if (0..10).contains(&value) {
-        // Most replies have such a length or integer: it is one store of four bytes.
+        // Most numbers have one digit: such a header is one store of four bytes.
         out.extend_from_slice(&[kind, b'0' + value as u8, b'\r', b'\n']);
         return;
     }

@@ -90,8 +90,8 @@ impl ByteQueue {
             self.tail.extend_from_slice(&other.tail[other.sent..]);
             return;
         }
-        // The sent bytes of its first chunk would otherwise have to be skipped in the middle of the
-        // queue.
+        // Sent bytes of `other`'s first chunk would lie in the middle of this queue, where `sent`
+        // cannot count them.
         assert_eq!(other.sent, 0, "only a queue of which nothing was sent is appended");
         if !self.tail.is_empty() {
             let tail = std::mem::take(&mut self.tail);
@@ -127,7 +127,7 @@ impl ByteQueue {
         self.chunks_len_bytes + self.tail.len() - self.sent
     }
 
-    /// Returns true if everything was sent.
+    /// Returns true if there are no unsent bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len_bytes() == 0
@@ -159,8 +159,8 @@ impl ByteQueue {
         }
     }
 
-    /// Returns the unsent bytes as slices, first one first, at most `slices_max`, for a gathering
-    /// write.
+    /// Returns the unsent bytes in order, as at most `slices_max` slices for a gathering write
+    /// (`writev`).
     pub fn io_slices(&self, slices_max: usize) -> Vec<IoSlice<'_>> {
         let pieces = self.chunks.iter().map(Chunk::bytes).chain(std::iter::once(self.tail.as_slice()));
         let mut skip = self.sent;
@@ -218,7 +218,7 @@ impl ByteQueue {
     }
 
     /// Removes all but the first `len_bytes` unsent bytes and returns the removed ones as a new
-    /// queue. O(chunks removed), and a copy of a part of one chunk or of the tail.
+    /// queue. O(chunks removed). Copies a part of at most one chunk or of the tail.
     ///
     /// # Panics
     /// If the cut is inside shared bytes, or `len_bytes` is more than `len_bytes()`.
@@ -247,8 +247,8 @@ impl ByteQueue {
         taken
     }
 
-    /// Inserts `bytes` after the first `at` unsent bytes. O(bytes after them in that chunk or the
-    /// tail).
+    /// Inserts `bytes` after the first `at` unsent bytes. O(bytes after that place in the same
+    /// chunk or in the tail).
     ///
     /// # Panics
     /// If `at` is inside shared bytes or after the end. It may be at the edge of shared bytes.
@@ -267,8 +267,8 @@ impl ByteQueue {
                     insert_bytes(owned, at - start, bytes);
                     break;
                 }
-                // Directly before shared bytes, with no owned chunk ahead to which they could be
-                // added.
+                // `at` is directly before shared bytes, and no owned chunk ends there to which the
+                // bytes could be appended.
                 Chunk::Shared(_) if at == start => {
                     self.chunks.insert(i, Chunk::Owned(bytes.to_vec()));
                     break;
@@ -289,7 +289,7 @@ impl ByteQueue {
     }
 }
 
-/// Inserts `bytes` at index `at`; moves the bytes after it once.
+/// Inserts `bytes` into `target` at index `at`. The bytes after that index are moved once.
 fn insert_bytes(target: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     let len = target.len();
     target.extend_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! Comparing and reading of short byte strings without a loop or a call.
+//! Comparison and packing of short byte strings without a loop or a call.
 
 /// Returns true if two byte strings are equal. O(bytes). Strings of up to 32 bytes, as most names
 /// and keys are, are compared without a loop or a call: by their first and last bytes, which may
@@ -16,7 +16,8 @@ pub fn same(a: &[u8], b: &[u8]) -> bool {
         }
 }
 
-/// Returns true if the first and the last `N` bytes are equal; both have at least `N`.
+/// Returns true if `a` and `b` have the same first `N` bytes and the same last `N` bytes. Both hold
+/// at least `N` bytes. `number` converts `N` bytes to an integer.
 #[inline]
 fn same_ends<const N: usize, T: PartialEq>(a: &[u8], b: &[u8], number: fn([u8; N]) -> T) -> bool {
     let ends = |bytes: &[u8]| Some((number(*bytes.first_chunk()?), number(*bytes.last_chunk()?)));
@@ -30,7 +31,7 @@ pub fn word(bytes: &[u8]) -> Option<u64> {
     let byte_at = |at: usize| u64::from(bytes[at]) << (8 * at);
     match bytes.len() {
         0 => Some(0),
-        // The reads may overlap: a byte that is read twice has the same value.
+        // The reads may overlap: a byte that is read twice is put at the same place both times.
         len @ 1..=3 => Some(byte_at(0) | byte_at(len / 2) | byte_at(len - 1)),
         len @ 4..=6 => {
             let first = u32::from_le_bytes(*bytes.first_chunk()?);

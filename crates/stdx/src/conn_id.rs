@@ -35,8 +35,8 @@ impl ConnId {
         self.0
     }
 
-    /// Returns the identifier that [`to_u64`](Self::to_u64) gave as `number`. Any other number
-    /// identifies no connection.
+    /// Converts a number that [`to_u64`](Self::to_u64) returned back to its identifier. Any other
+    /// number identifies no connection.
     #[inline]
     pub fn from_u64(number: u64) -> Self {
         Self(number)

@@ -4,13 +4,14 @@
 //! `wait(expected)` sleeps until another thread wakes it, but only if the word still equals
 //! `expected`. The kernel does the comparison and the queueing as one step with respect to
 //! `wake_one` and `wake_all`. So no wake-up is lost if the waking thread first changes the word and
-//! then wakes. Waking costs a system call: protocols record in the word itself whether any thread
-//! sleeps. A wait may also end without a wake-up, so callers check the word again, in a loop.
+//! then wakes. Waking costs a system call. So protocols record in the word itself if a thread
+//! sleeps, and wake only then. A wait may also end without a wake-up, so callers check the word
+//! again, in a loop.
 //!
 //! Under `cfg(loom)` and `cfg(shuttle)` the word is the model's atomic, and the kernel's queue is a
 //! mutex with a condition variable. Comparison and queueing are one step there as well, so the
-//! models report a lost wake-up as a deadlock. The models have no spurious wake-ups; real kernels
-//! may, which the callers' loops allow for.
+//! models report a lost wake-up as a deadlock. Unlike real kernels, the models have no spurious
+//! wake-ups.
 
 use crate::sync::AtomicU32;
 
@@ -35,8 +36,8 @@ impl FutexWord {
         Self { word: AtomicU32::new(value) }
     }
 
-    /// Sleeps until woken if the word equals `expected`; else returns at once. It may also return
-    /// without a wake-up: check the word again.
+    /// Sleeps until woken if the word equals `expected`; else returns at once. May also return
+    /// without a wake-up: the caller must check the word again.
     #[inline]
     pub fn wait(&self, expected: u32) {
         atomic_wait::wait(&self.word, expected);

@@ -7,12 +7,13 @@ use crate::number::{F64_TEXT_LEN_MAX, format_f64, parse_f64, parse_i64};
 use crate::quoted::split_quoted;
 
 /// Checks glob matching with a pattern (`data` up to the first NUL) and a text (the rest). Matching
-/// terminates. A text with each byte escaped matches itself. A matching pattern still matches with
-/// a star before and after it, except for the empty text.
+/// must terminate. A text must match the pattern that consists of its own bytes, each after a
+/// backslash. A pattern without classes that matches a non-empty text must still match with a star
+/// before and after it.
 pub fn fuzz_glob(data: &[u8]) {
     let mut parts = data.splitn(2, |&byte| byte == 0);
     let (pattern, text) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    // A star after an unfinished class or escape would become a part of it.
+    // A star appended to an unfinished class or escape would become a part of it.
     if glob_match(pattern, text) && !text.is_empty() && !pattern.contains(&b'[') && !pattern.ends_with(b"\\")
     {
         assert!(glob_match(&[b"*", pattern, b"*"].concat(), text));
@@ -22,8 +23,9 @@ pub fn fuzz_glob(data: &[u8]) {
     assert!(glob_match(&escaped, text));
 }
 
-/// Checks numbers and quoted words. An integer is printed as the same text, and a double as a text
-/// that parses as the same double. The words of a line are together no longer than the line.
+/// Checks numbers and quoted words. A text that parses as an integer is equal to the printed
+/// integer. A printed double parses as the same double. The words of a line are together no longer
+/// than the line.
 pub fn fuzz_number(data: &[u8]) {
     if let Some(value) = parse_i64(data) {
         assert_eq!(value.to_string().as_bytes(), data);

@@ -40,7 +40,7 @@ impl Scaled {
 }
 
 /// Writes the digits of `value` (positive and finite). Returns the number of digits and the decimal
-/// exponent of the last one.
+/// exponent of the last digit.
 pub(crate) fn shortest_digits(value: f64, digits: &mut [u8; DIGITS_MAX]) -> (usize, i32) {
     debug_assert!(value > 0.0 && value.is_finite());
     let bits = value.to_bits();
@@ -49,7 +49,8 @@ pub(crate) fn shortest_digits(value: f64, digits: &mut [u8; DIGITS_MAX]) -> (usi
         0 => Scaled { significand: fraction, exponent: -1074 },
         biased => Scaled { significand: fraction | 1 << 52, exponent: biased - 1075 },
     };
-    // Half way to the neighbours. Below a power of two the lower one is twice as near.
+    // The interval ends half way to each neighbouring double. The lower neighbour of a power of two
+    // is only half as far away as the upper one.
     let upper =
         Scaled { significand: 2 * number.significand + 1, exponent: number.exponent - 1 }.normalized();
     let lower = if fraction == 0 {
@@ -77,7 +78,8 @@ pub(crate) fn shortest_digits(value: f64, digits: &mut [u8; DIGITS_MAX]) -> (usi
     (len, scale - power_exponent)
 }
 
-/// The interval of numbers that parse back to the double, multiplied by the power of ten.
+/// The interval of numbers that parse back to the double. All its values are multiplied by a power
+/// of ten from the table.
 struct Interval {
     upper: Scaled,
     /// The distance from the lower end to the upper end.
@@ -88,7 +90,7 @@ struct Interval {
 
 impl Interval {
     /// Writes digits of the upper end until the remainder lies inside the interval. Returns the
-    /// number of digits and the decimal exponent of the last one.
+    /// number of digits and the decimal exponent of the last digit.
     fn digits(&self, digits: &mut [u8; DIGITS_MAX]) -> (usize, i32) {
         let shift = -self.upper.exponent;
         let one = 1_u64 << shift;
@@ -132,17 +134,17 @@ impl Interval {
     }
 }
 
-/// The distances of an [`Interval`] when the last digit is written: multiplied by ten for each
-/// digit after the decimal point.
+/// The distances of an [`Interval`] at the time when the last digit is written. They were
+/// multiplied by ten for each digit after the decimal point.
 struct Bounds {
     width: u64,
     to_number: u64,
 }
 
 impl Bounds {
-    /// Lowers the last digit as long as that gets closer to the double and stays inside the
-    /// interval. `left` is the distance from the digits to the upper end; `unit` is the value of
-    /// one in the last digit.
+    /// Lowers the last digit while that brings the digits closer to the double and keeps them
+    /// inside the interval. `left` is the distance from the digits to the upper end; `unit` is the
+    /// value of one in the last digit.
     fn step_down(&self, last: &mut u8, mut left: u64, unit: u64) {
         while left < self.to_number
             && self.width - left >= unit
@@ -154,9 +156,9 @@ impl Bounds {
     }
 }
 
-/// Returns a power of ten and its decimal exponent. The product of a number of this binary
-/// `exponent` and that power has a binary exponent between -60 and -32: then its integer part fits
-/// 32 bits and a digit times ten does not overflow.
+/// Returns a power of ten and its decimal exponent. The product of that power and a number with
+/// this binary `exponent` has a binary exponent between -60 and -32. So the integer part of the
+/// product fits 32 bits, and a digit times ten does not overflow.
 fn power_of_ten_for(exponent: i32) -> (Scaled, i32) {
     // The decimal exponent to start at, rounded towards zero: log10(2) times the negated sum of the
     // binary exponent and 87, the length of the table. If two powers fit, this start decides which

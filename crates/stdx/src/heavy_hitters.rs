@@ -6,10 +6,11 @@
 //!  heap of counters, the smallest count on top
 //! ```
 //! If an item has a counter, its weight is added to the counter. If all counters are in use, a new
-//! item takes over the counter with the smallest count: that count becomes the error of the item,
-//! and the weight is added to it. So the count of an item is never below its true weight, and count
-//! less error (its certain weight) is never above it. With a total weight of `W`, no error is above
-//! `W / capacity`, and every item whose weight is above that has a counter.
+//! item takes over the counter with the smallest count. That count becomes the error of the item,
+//! and the item's weight is added to the count. So the count of an item is never below its true
+//! weight. Its certain weight, the count minus the error, is never above its true weight. With a
+//! total weight of `W`, no error is above `W / capacity`, and every item whose weight is above that
+//! has a counter.
 //!
 //! Adding is O(log capacity). Memory: one key and about 80 bytes per counter. Source: Metwally,
 //! Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams"
@@ -42,7 +43,7 @@ struct Counter {
 pub struct Hitter {
     /// The name of the item.
     pub key: Arc<[u8]>,
-    /// The lower bound of the item's weight: the count less the error.
+    /// The lower bound of the item's weight: the count minus the error.
     pub certain: u64,
     /// The upper bound of the item's weight.
     pub count: u64,
@@ -199,7 +200,8 @@ mod tests {
             hitters.add(key.as_bytes(), weight);
         }
         hitters.retain(|key| key != b"a");
-        // One counter is free; the item after that takes over the counter with the smallest count.
+        // The first new item gets the free counter. The second takes over the counter with the
+        // smallest count.
         for (key, weight) in [("e", 4), ("f", 1), ("c", 1)] {
             hitters.add(key.as_bytes(), weight);
         }

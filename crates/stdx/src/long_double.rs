@@ -111,10 +111,11 @@ fn magnitude_text(significand: u64, exponent: i32) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Returns `value / 2^shift`, rounded to the nearest integer, a half to the even one.
+/// Returns `value / 2^shift`, rounded to the nearest integer. A half is rounded to the even
+/// integer.
 fn shift_right_half_to_even(value: u128, shift: u32) -> u128 {
     if shift > 127 {
-        // `value` is below 2^121, less than half of this.
+        // `value` is below 2^121, which is less than half of 2^shift.
         return 0;
     }
     let (quotient, rest) = (value >> shift, value & ((1 << shift) - 1));

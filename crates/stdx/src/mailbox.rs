@@ -15,16 +15,17 @@
 //! that the other wrote. In the total order of SeqCst fences one of the two fences is first, and
 //! the read after the second fence sees the write before the first. So either the consumer sees the
 //! message and stays awake, or the sender sees `asleep` and wakes the consumer. Both may happen
-//! (then the wake-up is spurious), but at least one does. Invariant: only the consumer sets
+//! (then the wake-up is spurious), but at least one does happen. Invariant: only the consumer sets
 //! `asleep`, once per sleep, and exactly one swap clears it. So a sleep costs at most one call of
 //! the waker.
 //!
-//! The proof needs only the fences. It assumes of the queue that a message can be received once its
-//! push has returned, and only once. tests/loom_mailbox.rs proves the protocol under loom, over the
-//! small queue of the module `modelled`, which counts its messages with relaxed atomics. It does
-//! not prove crossbeam's `ArrayQueue`, which does not support loom. Random schedules (shuttle) run
-//! over the same small queue. The capacity is fixed at creation. A full mailbox returns the message
-//! to the sender, which decides what to do.
+//! The proof needs only the fences. It assumes of the queue that a message can be received as soon
+//! as its push has returned, and that it is received only once. tests/loom_mailbox.rs proves the
+//! protocol under loom, over the small queue of the module `modelled`, which counts its messages
+//! with relaxed atomics. The test does not prove crossbeam's `ArrayQueue`, which does not support
+//! loom. The random schedules of tests/shuttle_mailbox.rs run over the same small queue. The
+//! capacity is fixed at creation. A full mailbox returns the message to the sender, which decides
+//! what to do.
 
 use crate::sync::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::{AtomicBool, fence};
@@ -48,8 +49,8 @@ pub struct Mailbox<T> {
 
 impl<T> Mailbox<T> {
     /// Creates an empty mailbox for `capacity` messages (at least 1) and allocates all their
-    /// memory. `waker` must end the consumer's current sleep, or its next one; it runs on sending
-    /// threads.
+    /// memory. Sending threads call `waker` to wake the consumer. If the consumer does not sleep
+    /// yet, the call must end its next sleep.
     pub fn new(capacity: usize, waker: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
             queue: ArrayQueue::new(capacity),
@@ -58,8 +59,8 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Queues the message and wakes the consumer if it sleeps. Any thread may call it. O(1), never
-    /// waits.
+    /// Queues the message and wakes the consumer if it sleeps. Any thread may call this method.
+    /// O(1), never waits.
     ///
     /// # Errors
     /// Returns the message if the mailbox is full. The consumer is then already awake or being
@@ -79,21 +80,21 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Takes the oldest message, if there is one. Only the consumer calls it. O(1).
+    /// Takes the oldest message, if there is one. Only the consumer may call this method. O(1).
     pub fn receive(&self) -> Option<T> {
         self.queue.pop()
     }
 
-    /// Sets `asleep`, then checks once more for messages. Returns true if there are none: the
-    /// consumer may sleep, and senders call the waker from now on. Returns false if there are
-    /// messages: the consumer stays awake. Only the consumer calls it.
+    /// Sets `asleep`, then checks again for messages. Returns true if there are none: the consumer
+    /// may sleep, and senders call the waker from now on. Returns false if there are messages: the
+    /// consumer stays awake. Only the consumer may call this method.
     #[must_use = "sleeping on `false` may be sleeping for ever"]
     pub fn prepare_sleep(&self) -> bool {
-        // Swap, AcqRel: orders this announcement after any sender's swap of the previous one; pairs
-        // with the swap in `send`.
+        // Swap, AcqRel: orders this setting of `asleep` after a sender's swap that cleared it for
+        // the previous sleep; pairs with the swap in `send`.
         self.asleep.swap(true, AcqRel);
-        // SeqCst fence between the announcement and the check of the queue: pairs with the fence in
-        // `send`.
+        // SeqCst fence between the setting of `asleep` and the check of the queue: pairs with the
+        // fence in `send`.
         fence(SeqCst);
         let may_sleep = self.queue.is_empty();
         if !may_sleep {
@@ -102,8 +103,8 @@ impl<T> Mailbox<T> {
         may_sleep
     }
 
-    /// Clears `asleep` after the consumer's sleep, for whatever reason it ended; senders no longer
-    /// call the waker. Only the consumer calls it.
+    /// Clears `asleep` after the consumer's sleep, for whatever reason the sleep ended. Senders
+    /// then no longer call the waker. Only the consumer may call this method.
     pub fn awake(&self) {
         // Swap, AcqRel: orders the end of this sleep after any sender's swap; pairs with the swap
         // in `send`. A sender whose swap came first has called the waker or is about to. That is
@@ -111,12 +112,12 @@ impl<T> Mailbox<T> {
         self.asleep.swap(false, AcqRel);
     }
 
-    /// Returns the number of messages, which may already have changed.
+    /// Returns the number of queued messages. Other threads may change it at any time.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Returns true if the mailbox is empty, which may already have changed.
+    /// Returns true if no message is queued. Other threads may change this at any time.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

@@ -32,8 +32,8 @@ pub fn parse_memory(text: &[u8]) -> Option<u64> {
     number.checked_mul(unit_bytes)
 }
 
-/// Formats an amount of memory as INFO does: `512B`, `1.50M`. From 2^60 bytes on, it is in plain
-/// bytes again.
+/// Formats an amount of memory as INFO does: `512B`, `1.50M`. Amounts of 2^60 bytes or more are
+/// written in plain bytes again.
 pub fn format_memory(bytes: u64) -> String {
     let (power, unit) = match bytes.checked_ilog2().unwrap_or(0) {
         10..20 => (10, 'K'),

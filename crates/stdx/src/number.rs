@@ -1,12 +1,12 @@
 //! Parsing and formatting of numbers, in the forms that Redis uses.
 //!
-//! An integer has exactly one text. A double is formatted with few digits that parse back to it,
-//! nearly always the fewest (see `grisu.rs`). Whole numbers up to 2^62 are written in full. Other
-//! numbers have an exponent (`1e+20`, `1.5e-9`) if many zeros would be needed without one.
+//! An integer has exactly one valid text. A double is formatted with few digits that parse back to
+//! it, nearly always the fewest (see `grisu.rs`). Whole numbers up to 2^62 are written in full.
+//! Other numbers have an exponent (`1e+20`, `1.5e-9`) if many zeros would be needed without one.
 //!
 //! Doubles are parsed like C's `strtod`, with infinity and hexadecimal. But the whole text must be
-//! the number, without blanks around it. NaN, overflow, and underflow to zero are rejected.
-//! Compared with Redis 8.0.2.
+//! the number, without blanks around it. NaN, overflow, and underflow to zero are rejected. All
+//! results were compared with those of Redis 8.0.2.
 
 use rustc_apfloat::{Float, Round, ieee};
 
@@ -113,8 +113,8 @@ impl<'a> NumberText<'a> {
         Some(Self { negative, form: if is_zero { Form::Zero } else { form }, magnitude })
     }
 
-    /// Returns the magnitude, rounded to nearest. It is infinite or zero if it is outside the
-    /// type's range.
+    /// Returns the magnitude as an `F`, rounded to nearest: infinity on overflow, zero on
+    /// underflow. Returns `None` if `rustc_apfloat` cannot parse the text.
     pub(crate) fn to_apfloat<F: Float>(&self) -> Option<F> {
         let text = std::str::from_utf8(self.magnitude).ok()?;
         let has_exponent = text.contains(['p', 'P']);
@@ -134,15 +134,14 @@ impl<'a> NumberText<'a> {
 /// The size in bytes of a buffer that holds the text of any double.
 pub const F64_TEXT_LEN_MAX: usize = 40;
 
-/// Writes the text of `value` into `out` and returns the written part.
+/// Writes `value` into `out` in the format of this module and returns the written part.
 pub fn format_f64(value: f64, out: &mut [u8; F64_TEXT_LEN_MAX]) -> &str {
     let len = write_f64(value, out);
     std::str::from_utf8(&out[..len]).expect("only ASCII was written")
 }
 
-/// Formats `value` with its shortest digits, without the special rule for whole numbers: they get
-/// an exponent if that is shorter (`1e+17`). Redis does so for the scores of DEBUG DIGEST.
-/// Allocates.
+/// Formats `value` with its shortest digits. Unlike [`format_f64`], it also gives long whole
+/// numbers an exponent (`1e+17`). Redis formats scores so for DEBUG DIGEST. Allocates.
 pub fn format_f64_shortest(value: f64) -> String {
     let mut out = [0; F64_TEXT_LEN_MAX];
     if !value.is_finite() || value == 0.0 {
@@ -154,8 +153,8 @@ pub fn format_f64_shortest(value: f64) -> String {
     String::from_utf8_lossy(&out[..len]).into_owned()
 }
 
-/// Formats `value` with up to 17 digits, as C's `%.17g` does. Redis does so only for the scores of
-/// ZSCAN. Allocates.
+/// Formats `value` with up to 17 digits, as C's `%.17g` does. Redis uses this format only for the
+/// scores of ZSCAN. Allocates.
 pub fn format_f64_17_digits(value: f64) -> String {
     if !value.is_finite() {
         return format_f64(value, &mut [0; F64_TEXT_LEN_MAX]).to_owned();
@@ -183,7 +182,7 @@ fn write_f64(value: f64, out: &mut [u8; F64_TEXT_LEN_MAX]) -> usize {
         _ if value == 0.0 && value.is_sign_negative() => "-0",
         _ => "",
     };
-    // Up to 2^62 the conversion is exact in both directions.
+    // Whole numbers up to 2^62 convert exactly between `f64` and `i64`.
     if !special.is_empty() {
         put(&mut rest, special.as_bytes());
     } else if value.abs() <= (1_u64 << 62) as f64 && value.trunc() == value {

@@ -28,7 +28,8 @@ pub fn partial_sort<T>(
     sort_part(items, 0, &range, depth_max, &mut compare);
 }
 
-/// Sorts a part that starts at index `offset` of the whole list.
+/// Sorts the elements of `part` that have an index in `range`; `part` starts at index `offset` of
+/// the whole list. After `depth_max` partitions, the standard library sorts the rest.
 fn sort_part<T>(
     mut part: &mut [T],
     mut offset: usize,
@@ -71,7 +72,7 @@ fn insertion_sort<T>(part: &mut [T], compare: &mut impl FnMut(&T, &T) -> Orderin
 }
 
 /// Moves the elements less than a pivot to the front and those greater to the back. Returns the
-/// number of each.
+/// number of lesser elements and the number of greater elements.
 fn partition<T>(part: &mut [T], compare: &mut impl FnMut(&T, &T) -> Ordering) -> (usize, usize) {
     let len = part.len();
     let pivot = pivot_of(part, compare);

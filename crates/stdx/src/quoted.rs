@@ -35,7 +35,8 @@ pub fn split_quoted(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// Moves one word from the front of `rest` into `word`; returns the rest of the line.
+/// Moves one word from the front of `rest` into `word` and returns the rest of the line. Returns
+/// `None` if the quotes of the word are malformed.
 fn take_word<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
     while let Some((&byte, behind)) = rest.split_first() {
         match byte {
@@ -78,7 +79,8 @@ fn take_single_quoted<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a 
     }
 }
 
-/// Returns `rest` if a word may end before its first byte.
+/// Returns `rest`, the text after a closing quote, if it is empty or starts with a blank; else
+/// `None`.
 fn word_end(rest: &[u8]) -> Option<&[u8]> {
     rest.first().is_none_or(|&byte| is_space(byte)).then_some(rest)
 }
@@ -95,7 +97,7 @@ fn unescape(byte: u8) -> u8 {
     }
 }
 
-/// Returns the value of a hexadecimal digit.
+/// Returns the value of a hexadecimal digit; `None` for any other byte.
 fn hex(digit: u8) -> Option<u8> {
     (digit as char).to_digit(16).map(|value| value as u8)
 }

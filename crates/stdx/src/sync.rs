@@ -1,7 +1,8 @@
-//! The atomic types of our lock-free protocols. They are the standard library's, or loom's in a
-//! model (`cfg(loom)`), or shuttle's in the simulator (`cfg(shuttle)`), where any operation may
-//! switch to another thread. So the same source is shipped, proven and simulated. loom's and
-//! shuttle's types may be used only within a run of the respective tool.
+//! The atomic types of this project's lock-free protocols. They are loom's in a model
+//! (`cfg(loom)`), shuttle's in a simulation (`cfg(shuttle)`), and otherwise the standard library's.
+//! Under loom and shuttle, any operation may switch to another thread. So the same source is
+//! shipped, proven and simulated. loom's and shuttle's types may be used only within a run of the
+//! respective tool.
 
 #[cfg(not(any(loom, shuttle)))]
 pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -14,10 +15,10 @@ pub use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Atom
 
 use std::sync::OnceLock;
 
-/// Returns the maximum number of times that a waiting thread checks a busy word before it sleeps.
-/// These checks take about as long as one short critical section: 100 checks with growing pauses
-/// take 1 to 2 µs. The maximum is 0 on one core, because the thread that must change the word
-/// cannot run while the waiting thread checks.
+/// Returns the maximum number of times that a waiting thread checks a lock or futex word before it
+/// sleeps. These checks take about as long as one short critical section: 100 checks with growing
+/// pauses take 1 to 2 µs. The maximum is 0 on one core, because the thread that must change the
+/// word cannot run while the waiting thread checks.
 #[inline]
 pub fn spins_max() -> u32 {
     static SPINS: OnceLock<u32> = OnceLock::new();

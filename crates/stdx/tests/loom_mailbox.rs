@@ -2,8 +2,8 @@
 //! stale read. No message is lost or received twice. The consumer does not stay asleep while there
 //! is a message; loom would report that as a deadlock. A sleep costs at most one call of the waker.
 //!
-//! The queue is the one of the module `modelled` in mailbox.rs; crossbeam's is not part of the
-//! proof.
+//! The queue under test is that of the module `modelled` in mailbox.rs. crossbeam's queue is not
+//! part of the proof.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p stdx --test loom_mailbox`
 #![cfg(loom)]
