@@ -47,10 +47,11 @@ pub fn lenient_float(text: &[u8]) -> Option<f64> {
     number.filter(|number: &f64| !number.is_nan())
 }
 
-/// The value of `first_key` while no hash is known: no request has an argument with this index.
+/// The value of [`Args::first_key`] while no hash is known: no request has an argument with this
+/// index.
 const NO_KEY: (usize, KeyHash) = (usize::MAX, KeyHash::first_of_shard(0));
 
-/// Returns the number of bytes of `*3\r\n` or `$3\r\n` with this count.
+/// Returns the length in bytes of a header such as `*3\r\n` or `$3\r\n` for this count.
 #[inline]
 fn header_len_bytes(count: usize) -> usize {
     let digits = if count < 100 { 1 + usize::from(count > 9) } else { count.ilog10() as usize + 1 };
@@ -68,13 +69,13 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// Creates the arguments `spans` of `input`. Keys are hashed with `hasher` on demand.
+    /// Creates the arguments that `spans` mark in `input`. Keys are hashed with `hasher` on demand.
     #[inline]
     pub fn new(input: &'a [u8], spans: &'a [Span], hasher: &'a Hasher) -> Self {
         Self { input, spans, hasher, first_key: NO_KEY }
     }
 
-    /// Sets the hash of the key at argument `index`, which dispatch has computed already.
+    /// Stores the hash of the key at argument `index`, which dispatch has already computed.
     #[inline]
     pub fn with_first_key(self, index: usize, hash: KeyHash) -> Self {
         Self { first_key: (index, hash), ..self }
@@ -107,7 +108,7 @@ impl<'a> Args<'a> {
         self.input.len()
     }
 
-    /// Appends the request as RESP in its shortest form. O(bytes).
+    /// Appends the request to `out` as RESP in its shortest form. O(bytes).
     #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
         if self.is_canonical() { out.extend_from_slice(self.input) } else { self.reencode(out) }
@@ -193,9 +194,9 @@ impl<'a> Args<'a> {
         stdx::number::parse_i64(self.get(index)).ok_or(CommandError::NotAnInteger)
     }
 
-    /// Parses argument `index` as the cursor of a scan, as Redis does. Rejects a negative number in
-    /// canonical form. Any other form (leading blanks or zeros, or too large for `i64`) is parsed
-    /// as C's `strtoull` does.
+    /// Parses argument `index` as the cursor of a scan, as Redis does. An integer in its only valid
+    /// form must not be negative. Any other text (leading blanks or zeros, or too large for `i64`)
+    /// is parsed as C's `strtoull` does.
     pub fn cursor(&self, index: usize) -> Result<u64, CommandError> {
         let bytes = self.get(index);
         let refused = CommandError::Line("ERR invalid cursor");
@@ -213,7 +214,7 @@ impl<'a> Args<'a> {
         number.map(|number| if is_negative { number.wrapping_neg() } else { number }).ok_or(refused)
     }
 
-    /// Parses argument `index` as the number of one of `db_count` databases.
+    /// Parses argument `index` as the number of a database, below `db_count`.
     pub fn db_index(&self, index: usize, db_count: usize) -> Result<usize, CommandError> {
         let number = i32::try_from(self.integer(index)?).map_err(|_| {
             CommandError::Line("ERR value is out of range, value must between -2147483648 and 2147483647")
@@ -222,7 +223,7 @@ impl<'a> Args<'a> {
         db.ok_or(CommandError::DbIndexOutOfRange)
     }
 
-    /// Parses argument `index` as a float.
+    /// Parses argument `index` as a double; see [`stdx::number::parse_f64`].
     pub fn float(&self, index: usize) -> Result<f64, CommandError> {
         stdx::number::parse_f64(self.get(index)).ok_or(CommandError::NotAFloat)
     }

@@ -4,9 +4,9 @@ use crate::ctx::Ctx;
 use crate::wait::{BlockFor, BlockingMode, EmptyReply, Wait};
 
 impl Ctx<'_> {
-    /// Ends a blocking command that found no data. If the client may block, it waits at most
-    /// `timeout_ms` for the keys that `wait_for` returns; `None` is no limit. Otherwise the client
-    /// gets the `empty` reply.
+    /// Ends a blocking command that found no data. If the client may block, it waits for the keys
+    /// that `wait_for` returns, at most `timeout_ms` milliseconds (`None`: without limit). A client
+    /// that is already blocked remains blocked. Any other client gets the `empty` reply.
     pub fn block_or_reply_empty<W: Into<BlockFor>>(
         &mut self,
         timeout_ms: Option<u64>,

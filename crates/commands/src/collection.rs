@@ -85,7 +85,7 @@ pub(crate) fn store_result(ctx: &mut Ctx<'_>, key: Key<'_>, collection: Object, 
     }
 }
 
-/// Returns the thresholds between the encodings of hashes.
+/// Returns the thresholds between the encodings of hashes, from the configuration.
 pub(crate) fn hash_limits(ctx: &Ctx<'_>) -> PackLimits {
     PackLimits {
         entries_max: ctx.limits.hash_max_listpack_entries,
@@ -93,7 +93,7 @@ pub(crate) fn hash_limits(ctx: &Ctx<'_>) -> PackLimits {
     }
 }
 
-/// Returns the thresholds between the encodings of sets.
+/// Returns the thresholds between the encodings of sets, from the configuration.
 pub(crate) fn set_limits(ctx: &Ctx<'_>) -> SetLimits {
     SetLimits {
         intset_entries_max: ctx.limits.set_max_intset_entries,
@@ -104,7 +104,7 @@ pub(crate) fn set_limits(ctx: &Ctx<'_>) -> SetLimits {
     }
 }
 
-/// Returns the thresholds between the encodings of sorted sets.
+/// Returns the thresholds between the encodings of sorted sets, from the configuration.
 pub(crate) fn zset_limits(ctx: &Ctx<'_>) -> PackLimits {
     PackLimits {
         entries_max: ctx.limits.zset_max_listpack_entries,
@@ -135,8 +135,8 @@ pub(crate) struct ScanRequest<'a> {
     pub(crate) names_only: bool,
 }
 
-/// The maximum number of hash-table buckets visited per requested element. At this limit, a scan of
-/// a sparse table replies with fewer elements.
+/// The maximum number of steps of a scan per requested element. A scan of a sparse table that
+/// reaches this limit replies with fewer elements.
 const BUCKETS_PER_COUNT: u64 = 10;
 
 impl<'a> ScanRequest<'a> {
@@ -175,9 +175,9 @@ impl<'a> ScanRequest<'a> {
         self.pattern.is_none_or(lets_through)
     }
 
-    /// Replies with the next cursor and the elements found. `step` visits the elements at a cursor
-    /// and writes the matching ones if it is given a reply. The scan runs twice, because the cursor
-    /// precedes the elements in the reply.
+    /// Replies with the next cursor and the elements found. `step` visits the elements at a cursor.
+    /// If it is given a reply, it also writes the matching elements. The scan runs twice, because
+    /// the next cursor precedes the elements in the reply.
     pub(crate) fn run(
         &self,
         reply: &mut Reply<'_>,

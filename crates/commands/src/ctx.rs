@@ -24,7 +24,7 @@ pub struct Ctx<'a> {
     pub reply: Reply<'a>,
     /// The changes that the command made to the data, for the engine to publish.
     pub effects: &'a mut Changes,
-    /// Random numbers: seeded once per thread, so tests are repeatable.
+    /// The random number generator of the thread. Tests seed it, so they are repeatable.
     pub rng: &'a mut fastrand::Rng,
     /// The sizes and encoding thresholds of values, from the configuration.
     pub limits: &'a ValueLimits,
@@ -108,7 +108,7 @@ impl Ctx<'_> {
     pub fn changed_by(&mut self, changes: u64, class: EventClass, event: &'static str, key: Key<'_>) {
         self.effects.changes += changes;
         if !self.effects.wanted_events.is_empty() {
-            // The events of the key accesses precede the event of the command.
+            // The events of the command's key accesses (`expired`, `new`) precede its own event.
             self.effects.absorb(self.db.access_results());
         }
         if self.db.has_registrations(key) {
@@ -119,8 +119,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Records other commands in place of a request whose effect depends on more than the data: see
-    /// [`crate::record`]. `write` runs only if records are wanted.
+    /// Records other commands in place of the request. Needed if the request's effect depends on
+    /// more than the data: see [`crate::record`]. `write` runs only if records are wanted.
     #[inline]
     pub fn record(&mut self, write: impl FnOnce(&mut RecordWriter<'_>)) {
         let db = self.db.index();
@@ -144,8 +144,9 @@ impl Ctx<'_> {
         }
     }
 
-    /// Sends the invalidations of all changed keys together, at the time of the first one. Used by
-    /// commands (RENAME) for which Redis publishes the events after the invalidations of all keys.
+    /// Makes the invalidations of all changed keys be sent together, at the time of the first one.
+    /// Used by commands (RENAME) for which Redis publishes the events after the invalidations of
+    /// all keys.
     #[inline]
     pub fn invalidate_together(&mut self) {
         if let [first, others @ ..] = &mut self.effects.changed_keys[..] {
@@ -158,23 +159,23 @@ bitflags! {
     /// Classes of keyspace events; the letters are those of `notify-keyspace-events`.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct EventClass: u32 {
-        /// `g`: DEL, EXPIRE, RENAME, …
+        /// `g`: commands on keys of any type, such as DEL, EXPIRE and RENAME.
         const GENERIC = 1 << 0;
-        /// `$`
+        /// `$`: commands on strings.
         const STRING = 1 << 1;
-        /// `l`
+        /// `l`: commands on lists.
         const LIST = 1 << 2;
-        /// `s`
+        /// `s`: commands on sets.
         const SET = 1 << 3;
-        /// `h`
+        /// `h`: commands on hashes.
         const HASH = 1 << 4;
-        /// `z`
+        /// `z`: commands on sorted sets.
         const ZSET = 1 << 5;
         /// `x`: a key expired.
         const EXPIRED = 1 << 6;
         /// `e`: a key was evicted.
         const EVICTED = 1 << 7;
-        /// `t`
+        /// `t`: commands on streams.
         const STREAM = 1 << 8;
         /// `n`: a key was created.
         const NEW = 1 << 9;
@@ -202,7 +203,7 @@ pub struct KeyEvent {
 pub struct Changes {
     /// The number of changes so far, which `rdb_changes_since_last_save` counts.
     pub changes: u64,
-    /// The canonical record of the command that runs.
+    /// The canonical record of the command that runs: see [`crate::record`].
     pub record: ChangeRecord,
     /// The classes of keyspace events to publish.
     pub wanted_events: EventClass,
@@ -226,7 +227,7 @@ pub struct Changes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
     /// SYNC, or no option: the invalidation is sent before the reply, except in a transaction. In
-    /// Redis the client waits until the memory is freed.
+    /// Redis the client then waits until the memory is freed; here only with SYNC.
     Awaited,
     /// ASYNC: the client does not wait, and the invalidation is sent after the reply.
     Async,
@@ -246,10 +247,11 @@ pub enum DbChange {
 /// The clients that are notified of a change to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Clients that wait for the key, track it or watch it.
+    /// Blocked clients, tracking clients and watchers of the key.
     All,
-    /// Clients that wait for the key or track it, but no watchers, because the key had expired.
-    /// EXEC checks expiry itself, and a key that had expired before WATCH counted as missing.
+    /// Blocked and tracking clients, but no watchers: the key was removed because it had expired.
+    /// EXEC itself checks if a watched key has expired. A key that had expired before WATCH counted
+    /// as missing.
     ExceptWatchers,
     /// Only blocked clients.
     BlockedClients,
@@ -296,7 +298,8 @@ impl Changes {
         }
     }
 
-    /// Frees a part of a value as [`Changes::discard`] frees a whole one. O(1).
+    /// Frees a part of a value, such as trimmed elements: a small one at once, a big one on a
+    /// background thread. O(1).
     pub fn lazy_free_object(&mut self, object: keyspace::Object) {
         if object.element_count() >= LAZY_FREE_ELEMENTS_MIN {
             self.lazy_freed.push(LazyFreed::Object(object));
@@ -304,7 +307,7 @@ impl Changes {
     }
 
     /// Takes over the results of key accesses: raises their events, records the changed keys and
-    /// frees the removed values. O(entries).
+    /// frees the removed values. O(results).
     pub fn absorb(&mut self, access_results: &mut AccessResults) {
         for access_events in access_results.access_events.drain(..) {
             match access_events {
@@ -323,7 +326,7 @@ impl Changes {
                     self.raise(EventClass::MISSED, "keymiss", missed.db, &missed.key);
                 }
                 AccessEvent::Created(created) => self.raise(EventClass::NEW, "new", created.db, &created.key),
-                // For the engine, which has taken it already.
+                // Not handled here: the engine reads these events before it calls this method.
                 AccessEvent::GotDeadline { .. } => {}
             }
         }
@@ -358,7 +361,8 @@ impl Changes {
 pub struct ValueLimits {
     /// `proto-max-bulk-len`: the length of the longest string, in bytes.
     pub string_len_bytes_max: u64,
-    /// `list-max-listpack-size`: the entries of a list node, or a size class if negative.
+    /// `list-max-listpack-size`: the maximum number of entries of a list node. If negative, a size
+    /// class of the node in bytes.
     pub list_max_listpack_size: i64,
     /// The length from which a string gets a list node of its own, even if it fits into a node with
     /// others. Set by DEBUG QUICKLIST-PACKED-THRESHOLD; [`u32::MAX`] disables the rule.
@@ -366,25 +370,29 @@ pub struct ValueLimits {
     /// `list-compress-depth`: the number of uncompressed nodes at each end of a list; 0 compresses
     /// no node.
     pub list_compress_depth: i64,
-    /// `hash-max-listpack-entries`.
+    /// `hash-max-listpack-entries`: the maximum number of fields of a hash stored as a listpack.
     pub hash_max_listpack_entries: usize,
-    /// `hash-max-listpack-value`.
+    /// `hash-max-listpack-value`: the maximum length of a field or value in such a listpack, in
+    /// bytes.
     pub hash_max_listpack_value: usize,
-    /// `set-max-intset-entries`.
+    /// `set-max-intset-entries`: the maximum number of members of a set stored as an intset.
     pub set_max_intset_entries: usize,
-    /// `set-max-listpack-entries`.
+    /// `set-max-listpack-entries`: the maximum number of members of a set stored as a listpack.
     pub set_max_listpack_entries: usize,
-    /// `set-max-listpack-value`.
+    /// `set-max-listpack-value`: the maximum length of a member in such a listpack, in bytes.
     pub set_max_listpack_value: usize,
-    /// `zset-max-listpack-entries`.
+    /// `zset-max-listpack-entries`: the maximum number of members of a sorted set stored as a
+    /// listpack.
     pub zset_max_listpack_entries: usize,
-    /// `zset-max-listpack-value`.
+    /// `zset-max-listpack-value`: the maximum length of a member in such a listpack, in bytes.
     pub zset_max_listpack_value: usize,
-    /// `stream-node-max-bytes`.
+    /// `stream-node-max-bytes`: the size of a stream's node after which a new one begins, in bytes;
+    /// 0 is no limit.
     pub stream_node_max_bytes: usize,
-    /// `stream-node-max-entries`.
+    /// `stream-node-max-entries`: the maximum number of entries of a stream's node; 0 is no limit.
     pub stream_node_max_entries: usize,
-    /// `hll-sparse-max-bytes`: the size, header included, up to which a HyperLogLog stays sparse.
+    /// `hll-sparse-max-bytes`: the maximum size of a sparse HyperLogLog in bytes, its header
+    /// included.
     pub hll_sparse_max_bytes: usize,
     /// True if OBJECT REFCOUNT shows small integers as shared. Redis does not share them if each
     /// key needs its own access time or frequency: with `maxmemory` and an LRU or LFU policy.
@@ -395,13 +403,13 @@ pub struct ValueLimits {
     pub takes_unknown_dumps: bool,
     /// True if checksums of payloads are not checked, for tests of damaged data.
     pub skips_checksums: bool,
-    /// True if the commands come from a primary or from an append-only file. Options that are
-    /// refused to clients, and that another server records, are then accepted.
+    /// True if the commands come from a primary or from an append-only file. Then the handlers also
+    /// accept options that other servers record but clients may not use.
     pub takes_recorded_forms: bool,
 }
 
 impl ValueLimits {
-    /// Returns the limits of lists.
+    /// Returns the limits that apply to the nodes of lists.
     pub const fn list(&self) -> ListLimits {
         ListLimits::from_option(self.list_max_listpack_size)
             .with_plain_from(self.list_plain_len_min)

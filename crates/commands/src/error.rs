@@ -8,12 +8,12 @@ use structures::hll::{Corrupted, NotHll};
 /// The cause of an error reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandError {
-    /// The key holds another type.
+    /// The key holds a value of a type that the command does not accept.
     WrongType,
     /// The command used a key that its record does not declare: a defect of the server.
     UndeclaredKey,
     /// A script that runs too long holds a lock that the command needs. The engine replaces this
-    /// error with its own, because it knows if the script is a function.
+    /// error with its own, because only the engine knows if the script is a function.
     Busy,
     /// The string at the key is not a HyperLogLog.
     NotHll,

@@ -1,6 +1,6 @@
 //! The harness that runs commands in tests: a keyspace in memory, a clock that stands still, random
 //! numbers from a fixed seed. Keys are locked as the commands' records declare them. A handler that
-//! uses another key fails its test. A command takes microseconds.
+//! uses an undeclared key fails its test. A command takes microseconds.
 //!
 //! ```text
 //! let mut db = Harness::new();

@@ -81,8 +81,8 @@ fn behind_each_keyword(keyword: &str, start: usize, args: &Args<'_>) -> impl Ite
     (start + 1..args.len()).filter(move |&at| args.is(at - 1, keyword))
 }
 
-/// Returns the index after `keyword`. The search starts at `start` and runs forwards, or backwards
-/// if `start` counts from the end.
+/// Returns the index after `keyword`, or `None` if the keyword is missing. The search starts at
+/// `start` and runs forwards, or backwards if `start` counts from the end.
 fn behind_keyword(keyword: &str, start: i8, args: &Args<'_>) -> Option<usize> {
     let mut at = match usize::try_from(start) {
         Ok(start) => start,

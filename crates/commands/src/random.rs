@@ -18,13 +18,13 @@ pub(crate) trait RandomElements: ObjectType {
     /// The option that adds this data to the reply; `None` for collections without such data.
     const OPTION: Option<&'static str>;
 
-    /// Removes elements that must not be drawn.
+    /// Removes the expired elements of the collection at `key`, if elements can expire.
     fn prepare(_ctx: &mut Ctx<'_>, _key: Key<'_>) -> Result<(), AccessError> {
         Ok(())
     }
     /// Returns a copy without the elements that are expired at `due_ms`, or `None` if no element is
-    /// expired. Expired elements are present only if the server must not remove them, so that
-    /// [`Self::prepare`] left them.
+    /// expired. Used for the expired elements that [`Self::prepare`] left because the server must
+    /// not remove them.
     fn without_expired(&self, _due_ms: i64) -> Option<Self> {
         None
     }
@@ -135,7 +135,7 @@ impl Request {
             return Err(CommandError::Syntax);
         }
         match count {
-            // The doubled count must fit into 64 bits.
+            // RESP2 replies with two elements per pair. That number must fit into 64 bits.
             RandomCount::Distinct(count) if in_pairs && count > i64::MAX as usize / 2 => {
                 Err(CommandError::OutOfRange("value"))
             }
@@ -145,9 +145,9 @@ impl Request {
 }
 
 /// Replies to `COMMAND key [count [option]]`. Without a count the reply is one element, or null.
-/// With a count it is an array of that many different elements; a negative count allows
-/// repetitions. The option adds the elements' values or scores. Rejects repetitions that would take
-/// more than `proto-max-bulk-len` bytes.
+/// With a count it is an array of at most `count` different elements. A negative count requests
+/// exactly `-count` elements, with repetitions. The option adds the elements' values or scores.
+/// Rejects repetitions that would take more than `proto-max-bulk-len` bytes.
 pub(crate) fn random_elements<T: RandomElements>(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,

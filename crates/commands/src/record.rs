@@ -1,4 +1,4 @@
-//! The *canonical record* of a command: commands that make the same changes again.
+//! The *canonical record* of a command: a list of commands that make the same changes again.
 //!
 //! A replica or an append-only file applies the record elsewhere and later. The result must be the
 //! same data. So a record has absolute times instead of relative ones, results instead of random
@@ -6,9 +6,9 @@
 //! on the clock, on chance or on the encoding of a value. They replace the request with other
 //! commands ([`crate::Ctx::record`]).
 //!
-//! The forms are those that Redis 6.2 and later and Valkey 7.2 and later apply with the same
-//! result. Requests of a newer server are replaced by older commands. A few have no older form,
-//! such as the expiry of fields: [`forms`] states the versions that they need.
+//! The recorded commands are those that Redis 6.2 and later and Valkey 7.2 and later apply with the
+//! same result. Requests of a newer server are replaced by older commands. A few have no older
+//! form, such as the expiry of fields: [`forms`] states the versions that they need.
 //!
 //! The engine decides if records are wanted and calls [`ChangeRecord::begin`] before each command.
 //! After the command, when its changes are absorbed, the engine writes in this order:
@@ -23,34 +23,40 @@
 //! A server that applies records must not remove expired keys or fields itself: a DEL or HDEL
 //! follows. In this crate that mode is [`keyspace::view::ExpiredAccess::Show`].
 //!
-//! Some forms that Redis 8.0.2 propagates would lead to other data, or only a replica or a new
-//! server could apply them. There the record differs:
+//! Some commands that Redis 8.0.2 records would lead to other data, or only a replica or a new
+//! server could apply them. Saker records something else for the following requests:
 //!
 //! - HINCRBYFLOAT of a field with an expiry: HSETEX with KEEPTTL, as in Redis 8.6. HSET clears the
 //!   expiry.
 //! - HSETNX and HINCRBY of an expired field: HSET. An HDEL before the request may delete the key,
 //!   and with it the key's expiry.
-//! - HPERSIST that skipped an expired field: only the fields that it changed.
+//! - HPERSIST that skipped an expired field: HPERSIST of only the fields that it changed.
 //! - XREADGROUP of pending entries: XCLAIM with their new time and count. Redis records nothing.
 //! - A consumer that XREADGROUP, XCLAIM or XAUTOCLAIM created and that got no entry: XGROUP
 //!   CREATECONSUMER.
 //! - XCLAIM and XAUTOCLAIM of deleted entries: one XACK for all, in place of an XCLAIM for each.
-//! - Approximate trims: no LIMIT, because clients may not combine LIMIT with `=`.
-//! - Trims with DELREF: the same trim without it, and XACK of the entries that were pending. With
-//!   ACKED: a trim to the length at which the entries in front were gone, and XDEL of those removed
-//!   behind an entry that a group needs.
+//! - Approximate trims: an exact trim without LIMIT, because clients may not combine LIMIT with
+//!   `=`.
+//! - Trims with DELREF: the same trim without DELREF, and XACK of the removed entries that were
+//!   pending.
+//! - Trims with ACKED: a trim of the entries before the first one that a group still needs, and
+//!   XDEL of the entries removed after it.
 //! - XDELEX and XACKDEL: XACK and XDEL.
-//! - SET with GET or a condition that compares, and EXPIRE with a condition: without it.
+//! - SET with GET or a condition that compares, and EXPIRE with a condition: the same without these
+//!   options.
 //! - MSETEX: SET of each key. BITOP with DIFF, DIFF1, ANDOR or ONE: SET of the result.
-//! - GEOSEARCHSTORE and GEORADIUS with STORE: the result. Servers compute distances differently.
-//! - RESTORE of a payload that Redis 6.2 cannot read: RESTORE of an older one, or HSET and
-//!   HPEXPIREAT if fields expire.
+//! - GEOSEARCHSTORE and GEORADIUS with STORE: the stored result. Servers compute distances
+//!   differently.
+//! - RESTORE of a payload that Redis 6.2 cannot read: RESTORE of an older payload. If fields
+//!   expire, HSET and HPEXPIREAT.
 //! - SORT with STORE: its result. Servers read numbers differently, and a pattern may name a field
 //!   that expires.
-//! - Hexadecimal scores and weights: decimal. Valkey 9.1 does not accept the former.
-//! - Ranges by name of sorted sets with several scores, and ranges with a negative offset: by rank.
-//! - HSETEX with NX or XX (Valkey): without NX or XX. Without an expiry: HSET.
-//! - BITFIELD whose only SET overflows under FAIL: recorded, because it may have created the key.
+//! - Hexadecimal scores and weights: decimal ones. Valkey 9.1 does not accept hexadecimal ones.
+//! - ZRANGESTORE and ZREMRANGEBYLEX with a range of names, if the members have several scores, and
+//!   ZRANGESTORE with a negative offset: the same range by rank.
+//! - HSETEX with NX or XX (Valkey): without NX or XX. HSETEX without an expiry: HSET.
+//! - BITFIELD whose only SET overflows under FAIL: the request, because it may have created the
+//!   key.
 //!
 //! HINCRBY and HPERSIST of a field with an expiry are recorded as sent, as in Redis. If Redis loads
 //! such a record after the field has expired, it skips the field, as with its own files.
@@ -66,7 +72,8 @@ pub mod forms;
 /// The maximum capacity, in bytes, that a cleared record keeps for the next command.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Recorded commands. Their words follow one another as bulk strings of the protocol.
+/// A list of recorded commands. `bytes` holds the words of all commands as RESP bulk strings,
+/// without the commands' array headers.
 #[derive(Default)]
 struct Commands {
     bytes: Vec<u8>,
@@ -159,13 +166,13 @@ enum RequestForm {
 /// one.
 #[derive(Default)]
 pub struct ChangeRecord {
-    /// True while records are wanted. Otherwise nothing is collected.
+    /// True if the engine wants records. Otherwise nothing is collected.
     pub is_wanted: bool,
     request: RequestForm,
     /// The value of [`crate::Changes::changes`] before the command.
     changes_before: u64,
-    /// The number of fields that the command found expired. These changes alone are no reason to
-    /// record the request.
+    /// The number of fields that the command found expired. If the command changed nothing else,
+    /// the request is not recorded.
     fields_expired: u64,
     expired_keys: Commands,
     expired_fields: Commands,
@@ -191,8 +198,7 @@ impl ChangeRecord {
         self.expired_keys.iter().chain(self.expired_fields.iter())
     }
 
-    /// Returns the recorded commands, beside the request or in place of it, in the order in which
-    /// they apply.
+    /// Returns the commands that replace the request, in the order in which they apply.
     pub fn commands(&self) -> impl Iterator<Item = RecordedCommand<'_>> {
         self.commands.iter()
     }
@@ -203,9 +209,8 @@ impl ChangeRecord {
         self.expired_keys.ends.len() + self.expired_fields.ends.len() + self.commands.ends.len()
     }
 
-    /// Returns true if records are wanted and the request itself is recorded, after
-    /// [`ChangeRecord::commands`] and in its own database. `changes` is the count of changes after
-    /// the command. O(1).
+    /// Returns true if records are wanted and the request itself is recorded. Then no commands
+    /// replace it. `changes` is the count of changes after the command. O(1).
     #[inline]
     pub fn has_request(&self, changes: u64) -> bool {
         self.is_wanted
@@ -243,7 +248,7 @@ impl ChangeRecord {
         }
     }
 
-    /// Records DEL of an expired key, ahead of the commands that replace the request.
+    /// Records DEL of an expired key, ahead of the request or of the commands that replace it.
     #[inline]
     pub fn key_expired(&mut self, db: usize, key: &[u8]) {
         if self.is_wanted {
@@ -251,8 +256,8 @@ impl ChangeRecord {
         }
     }
 
-    /// Records HDEL of an expired field, ahead of the commands that replace the request. The caller
-    /// must count the removal as one change.
+    /// Records HDEL of an expired field, ahead of the request or of the commands that replace it.
+    /// The caller must count the removal as one change.
     #[inline]
     pub fn field_expired(&mut self, db: usize, key: &[u8], field: &[u8]) {
         if self.is_wanted {
@@ -262,7 +267,7 @@ impl ChangeRecord {
     }
 }
 
-/// A writer of recorded commands: each begins with its name.
+/// A writer of recorded commands. Each command begins with a call of [`RecordWriter::command`].
 pub struct RecordWriter<'r> {
     commands: &'r mut Commands,
     db: usize,

@@ -1,10 +1,10 @@
 //! The record of a command: everything that is known about the command. Dispatch (arity, flags,
 //! keys), access control (categories), COMMAND (everything) and the documentation read it.
 //!
-//! A record is a `static` above its handler. `H` is the handler's type. Commands on keys (this
-//! crate) get a [`crate::Ctx`], commands on whole databases are [`crate::Walker`]s. A crate that
-//! owns other commands has its own handler type. [`Command::map`] joins tables of several types
-//! into one.
+//! A record is a `static` above its handler. `H` is the handler's type: [`crate::Handler`] for
+//! commands on keys, [`crate::Walker`] for commands on whole databases. A crate that owns other
+//! commands has its own handler type. [`Command::map`] converts records to another handler type, so
+//! that one table can hold all commands.
 
 use bitflags::bitflags;
 
@@ -35,7 +35,8 @@ pub struct Command<H: 'static = crate::Handler> {
     pub tips: &'static [&'static str],
     /// The arguments, for COMMAND DOCS.
     pub args: &'static [Arg],
-    /// The forms that Redis 6.2 or Valkey 7.2 does not know, each with its fate in records.
+    /// The forms that Redis 6.2 or Valkey 7.2 does not know. Each form states the servers that can
+    /// apply it, or that it is never recorded.
     pub recorded_forms: &'static [RecordedForm],
     /// The subcommands. The container's own `run` replies to an unknown subcommand.
     pub subcommands: &'static [&'static Command<H>],
@@ -43,9 +44,9 @@ pub struct Command<H: 'static = crate::Handler> {
     pub run: H,
 }
 
-/// A handler type of the crate that owns the commands.
+/// A type of handler. Each crate that owns commands has one or more.
 pub trait Run: Copy + 'static {
-    /// The handler in [`Command::DEFAULT`]; a record sets its own.
+    /// The handler in [`Command::DEFAULT`]. Every record replaces it with its own.
     const UNNAMED: Self;
 }
 
@@ -77,7 +78,7 @@ impl<H: Run> Command<H> {
         run: H::UNNAMED,
     };
 
-    /// The record of a HELP subcommand: a record adds its group and handler.
+    /// The defaults of a HELP subcommand's record, which adds only its group and handler.
     pub const HELP: Self = Command {
         name: "HELP",
         summary: "Lists the subcommands.",
@@ -90,8 +91,9 @@ impl<H: Run> Command<H> {
 }
 
 impl<H: Copy> Command<H> {
-    /// Returns the same record with another type of handler, so that tables of several crates can
-    /// be joined. Meant for start-up: the subcommands of the result are leaked.
+    /// Returns the same record with handlers of another type: `run` converts each of them. So
+    /// tables of several crates can be joined. Meant for start-up: the subcommands of the result
+    /// are leaked.
     pub fn map<T: Copy + 'static>(&self, run: impl Fn(H) -> T + Copy) -> Command<T> {
         let subcommands = self.subcommands.iter().map(|sub| &*Box::leak(Box::new(sub.map(run))));
         Command {
@@ -112,8 +114,8 @@ impl<H: Copy> Command<H> {
         }
     }
 
-    /// Returns the same record for the container of another crate, with a handler of that crate's
-    /// type.
+    /// Returns the same record with `run` as its handler. The container command that the result
+    /// belongs to is in another crate, which has its own handler type.
     ///
     /// # Panics
     /// If the record has subcommands.
@@ -137,8 +139,7 @@ impl<H: Copy> Command<H> {
         }
     }
 
-    /// Returns true if a request with these arguments runs as the exclusive owner of the keyspace,
-    /// for any type of handler.
+    /// Returns true if a request with these arguments runs as the exclusive owner of the keyspace.
     #[inline]
     pub fn runs_alone(&self, args: &crate::Args<'_>) -> bool {
         self.flags.intersects(Flags::EXCLUSIVE | Flags::PATTERN_KEYS)
@@ -155,7 +156,7 @@ impl<H: Copy> Command<H> {
     }
 
     /// Returns the first versions of Redis and Valkey that can apply a recorded command. `words`
-    /// are those of the record, the name included. O(words × forms).
+    /// are the recorded command's words, its name included. O(words × forms).
     pub fn known_since<'w>(&self, words: impl Iterator<Item = &'w [u8]> + Clone) -> KnownSince {
         let name = words.clone().nth(1).filter(|_| !self.subcommands.is_empty());
         let named = |sub: &&&Self| name.is_some_and(|name| name.eq_ignore_ascii_case(sub.name.as_bytes()));
@@ -213,7 +214,7 @@ impl<H: Copy> Command<H> {
 }
 
 /// Returns true if a request of a command with [`Flags::PATTERN_KEYS`] may use keys that no
-/// argument names.
+/// argument names: an argument from index 2 on contains `*`.
 fn names_keys_by_pattern(args: &crate::Args<'_>) -> bool {
     args.from(2).any(|arg| arg.contains(&b'*'))
 }
@@ -259,7 +260,7 @@ impl Origin {
     }
 }
 
-/// A version, and its change in a few words.
+/// A version, and a few words about its change to a command.
 pub type Change = (&'static str, &'static str);
 
 /// The history of a command in versions of Redis and Valkey. Most commands have a first version
@@ -274,7 +275,7 @@ pub struct History {
     pub changes: &'static [Change],
     /// The versions of Valkey that changed the arguments, the reply or the effect, oldest first.
     pub valkey_changes: &'static [Change],
-    /// The version that deprecated the command, and its replacement.
+    /// The version that deprecated the command, and the command's replacement.
     pub deprecated: Option<Deprecated>,
 }
 
@@ -292,8 +293,8 @@ impl History {
     pub const fn only_here() -> Self {
         History { origin: Origin::Saker, ..Self::since("8.0.0") }
     }
-    /// Sets the versions of Redis that changed the command. The words follow a pattern:
-    /// `takes GET`, `takes several keys`, `returns user`.
+    /// Sets the versions of Redis that changed the command. The words about a change follow a
+    /// pattern: `takes GET`, `takes several keys`, `returns user`.
     pub const fn changed(self, changes: &'static [Change]) -> Self {
         History { changes, ..self }
     }
@@ -405,7 +406,7 @@ bitflags! {
         const NO_AUTH = 1 << 13;
         /// May be replicated although the command is not a write.
         const MAY_REPLICATE = 1 << 14;
-        /// Has optional keys only.
+        /// Needs no key: all keys are optional.
         const NO_MANDATORY_KEYS = 1 << 15;
         /// Not allowed while a replica loads in the background.
         const NO_ASYNC_LOADING = 1 << 16;
@@ -418,7 +419,7 @@ bitflags! {
         /// Uses keys that its arguments name by patterns. With patterns, the command runs with all
         /// shards locked, as with EXCLUSIVE.
         const PATTERN_KEYS = 1 << 20;
-        /// For servers among themselves and for tests. COMMAND DOCS marks it as `syscmd`.
+        /// Used between servers and in tests. COMMAND DOCS marks the command as `syscmd`.
         const INTERNAL = 1 << 21;
         /// Begins or ends subscriptions. The replies are messages, which CLIENT REPLY cannot turn
         /// off.
@@ -430,8 +431,8 @@ bitflags! {
         const UNQUEUED = 1 << 24;
         /// Inspects the storage of a key. This does not count as a use of the key.
         const INSPECTS_KEYS = 1 << 25;
-        /// Takes a short time in one call with few arguments, though Redis does not mark it as
-        /// fast.
+        /// Takes a short time if called with few arguments, although Redis does not mark the
+        /// command as fast.
         const SHORT = 1 << 26;
         /// Leaves the effect of CLIENT CACHING to the next command.
         const KEEPS_CACHING = 1 << 27;
@@ -440,47 +441,47 @@ bitflags! {
     /// Access-control categories, in the order Redis lists them.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Acl: u32 {
-        /// `@keyspace`
+        /// `@keyspace`: commands on keys of any type or on whole databases.
         const KEYSPACE = 1 << 0;
-        /// `@read`
+        /// `@read`: commands that read data.
         const READ = 1 << 1;
-        /// `@write`
+        /// `@write`: commands that may change data.
         const WRITE = 1 << 2;
-        /// `@set`
+        /// `@set`: commands on sets.
         const SET = 1 << 3;
-        /// `@sortedset`
+        /// `@sortedset`: commands on sorted sets.
         const SORTEDSET = 1 << 4;
-        /// `@list`
+        /// `@list`: commands on lists.
         const LIST = 1 << 5;
-        /// `@hash`
+        /// `@hash`: commands on hashes.
         const HASH = 1 << 6;
-        /// `@string`
+        /// `@string`: commands on strings.
         const STRING = 1 << 7;
-        /// `@bitmap`
+        /// `@bitmap`: commands on the bits of strings.
         const BITMAP = 1 << 8;
-        /// `@hyperloglog`
+        /// `@hyperloglog`: commands on HyperLogLogs.
         const HYPERLOGLOG = 1 << 9;
-        /// `@geo`
+        /// `@geo`: commands on positions in sorted sets.
         const GEO = 1 << 10;
-        /// `@stream`
+        /// `@stream`: commands on streams.
         const STREAM = 1 << 11;
-        /// `@pubsub`
+        /// `@pubsub`: commands on channels and subscriptions.
         const PUBSUB = 1 << 12;
-        /// `@admin`
+        /// `@admin`: administrative commands.
         const ADMIN = 1 << 13;
-        /// `@fast`
+        /// `@fast`: commands with the flag FAST.
         const FAST = 1 << 14;
-        /// `@slow`
+        /// `@slow`: commands without the flag FAST.
         const SLOW = 1 << 15;
-        /// `@blocking`
+        /// `@blocking`: commands that may block their client.
         const BLOCKING = 1 << 16;
-        /// `@dangerous`
+        /// `@dangerous`: commands that may be slow, destroy data or affect other clients.
         const DANGEROUS = 1 << 17;
-        /// `@connection`
+        /// `@connection`: commands on the client's connection or on other connections.
         const CONNECTION = 1 << 18;
-        /// `@transaction`
+        /// `@transaction`: MULTI, EXEC, WATCH and related commands.
         const TRANSACTION = 1 << 19;
-        /// `@scripting`
+        /// `@scripting`: commands on scripts and functions.
         const SCRIPTING = 1 << 20;
     }
 
@@ -503,7 +504,7 @@ bitflags! {
         const INSERT = 1 << 6;
         /// Removes user data.
         const DELETE = 1 << 7;
-        /// Not a key, but routed like one.
+        /// Names no key, but the argument is routed like a key.
         const NOT_KEY = 1 << 8;
         /// The spec may miss some keys.
         const INCOMPLETE = 1 << 9;
@@ -567,45 +568,45 @@ impl KeySpec {
         Self::range(first, -1, step, flags)
     }
 
-    /// Returns the spec of the keys from `first` to `last` (relative to `first`, or to the end when
-    /// negative).
+    /// Returns the spec of every `step`-th argument from `first` to `last`. `last` is relative to
+    /// `first`, or to the end of the arguments if negative.
     pub const fn range(first: u8, last: i8, step: u8, flags: KeyFlags) -> Self {
         let find = Find::Range { last, step, limit: 0 };
         Self { begin: Begin::Index(first), find, ..Self::unknown(flags) }
     }
 
-    /// Returns the spec of counted keys: the count at `begin + keynum`, and that number of keys
-    /// from `begin + first` on.
+    /// Returns the spec of counted keys. Argument `begin + keynum` is the count, and argument
+    /// `begin + first` is the first key.
     pub const fn counted(begin: u8, keynum: u8, first: u8, flags: KeyFlags) -> Self {
         let find = Find::KeyNum { keynum, first, step: 1 };
         Self { begin: Begin::Index(begin), find, ..Self::unknown(flags) }
     }
 
-    /// Returns the spec of counted keys like [`KeySpec::counted`], if every key is followed by a
-    /// value.
+    /// Returns the spec of counted keys like [`KeySpec::counted`], but with a value after every
+    /// key.
     pub const fn counted_pairs(begin: u8, keynum: u8, first: u8, flags: KeyFlags) -> Self {
         let find = Find::KeyNum { keynum, first, step: 2 };
         Self { begin: Begin::Index(begin), find, ..Self::unknown(flags) }
     }
 
-    /// Returns the spec of keys after a keyword, which is searched from argument `start` on (from
-    /// the end when negative).
+    /// Returns the spec of keys after a keyword. The search for the keyword starts at argument
+    /// `start`, counted from the end if negative. `last` and `limit` are those of [`Find::Range`].
     pub const fn keyword(keyword: &'static str, start: i8, last: i8, limit: u8, flags: KeyFlags) -> Self {
         let find = Find::Range { last, step: 1, limit };
         Self { begin: Begin::Keyword { keyword, start }, find, ..Self::unknown(flags) }
     }
 
-    /// Returns the spec of keys that no rule finds.
+    /// Returns the spec of keys that only the command's own code can find.
     pub const fn unknown(flags: KeyFlags) -> Self {
         Self { flags, begin: Begin::Unknown, find: Find::Unknown, found_by: None, notes: "" }
     }
 
-    /// Returns the same spec for a handler whose keys `found_by` finds.
+    /// Returns the same spec with `found_by` as the function that finds the handler's keys.
     pub const fn found_by(self, found_by: KeyFinder) -> Self {
         Self { found_by: Some(found_by), ..self }
     }
 
-    /// Returns the same spec with a remark.
+    /// Returns the same spec with a remark for COMMAND DOCS.
     pub const fn noting(self, notes: &'static str) -> Self {
         Self { notes, ..self }
     }
@@ -614,44 +615,45 @@ impl KeySpec {
 /// The start of the search for keys.
 #[derive(Clone, Copy, Debug)]
 pub enum Begin {
-    /// At this argument.
+    /// The argument with this index.
     Index(u8),
-    /// After this word, which is searched from argument `start` on (counted from the end when
-    /// negative).
+    /// The argument after this word. The search for the word starts at argument `start`, counted
+    /// from the end if negative.
     Keyword {
         /// The word, in upper case.
         keyword: &'static str,
         /// The index of the argument at which the search starts.
         start: i8,
     },
-    /// Known only to the command's own code.
+    /// A place that only the command's own code knows.
     Unknown,
 }
 
 /// The places of keys relative to the start of the search.
 #[derive(Clone, Copy, Debug)]
 pub enum Find {
-    /// Every `step`-th argument from the start to `last` (relative, or from the end when negative).
-    /// If `last` is negative and `limit` is over one, only the first `limit`-th part of the
-    /// arguments from the start on is searched.
+    /// Every `step`-th argument from the start to `last`. `last` is relative to the start, or to
+    /// the end of the arguments if negative. If `last` is negative and `limit` is 2 or more, only
+    /// the first `1 / limit` of the remaining arguments are keys. In XREAD, for example, one ID
+    /// follows for each key.
     Range {
-        /// Relative index of the last key.
+        /// The index of the last key, relative to the start, or to the end if negative.
         last: i8,
-        /// Distance between keys.
+        /// The distance between keys, in arguments.
         step: u8,
-        /// Divisor of the remaining arguments.
+        /// The divisor of the number of remaining arguments; 0 and 1 have no effect.
         limit: u8,
     },
-    /// A count, followed by keys.
+    /// A count, and that number of keys after it.
     KeyNum {
-        /// Relative index of the count.
+        /// The index of the count, relative to the start.
         keynum: u8,
-        /// Relative index of the first key.
+        /// The index of the first key, relative to the start.
         first: u8,
-        /// Distance between keys.
+        /// The distance between keys, in arguments.
         step: u8,
     },
-    /// Known only to the command's own code.
+    /// Places that only the command's own code knows.
     Unknown,
 }
 
@@ -755,7 +757,7 @@ impl Arg {
     pub const fn unix_time(name: &'static str) -> Self {
         Self::new(name, ArgKind::UnixTime)
     }
-    /// Creates an argument that is only a token.
+    /// Creates an argument that is only a fixed word, the token.
     pub const fn word(name: &'static str, token: &'static str) -> Self {
         Self::new(name, ArgKind::PureToken).token(token)
     }
@@ -771,7 +773,7 @@ impl Arg {
     pub const fn token(self, token: &'static str) -> Self {
         Arg { token: Some(token), ..self }
     }
-    /// Sets the text in the syntax line.
+    /// Sets the text that stands for the argument in the syntax line.
     pub const fn shown_as(self, text: &'static str) -> Self {
         Arg { shown_as: Some(text), ..self }
     }
@@ -836,7 +838,7 @@ mod tests {
         // RENAME, SINTERSTORE: neighbours make one range.
         check(&[KeySpec::at(1, RW), KeySpec::at(2, RW)], (1, 2, 1), false);
         check(&[KeySpec::at(1, RW), KeySpec::from(2, 1, RW)], (1, -1, 1), false);
-        // ZUNIONSTORE, SORT, LMPOP: some keys are missed.
+        // ZUNIONSTORE, SORT, LMPOP: the range misses some keys.
         check(&[KeySpec::at(1, RW), KeySpec::counted(2, 0, 1, RW)], (1, 1, 1), true);
         check(&[KeySpec::at(1, RW), KeySpec::unknown(RW)], (1, 1, 1), true);
         check(&[KeySpec::counted(1, 0, 1, RW)], (0, 0, 0), true);

@@ -114,7 +114,7 @@ impl BlockingKey {
 /// The keys that a client is blocked on, and the request that runs when one of them is ready.
 #[derive(Debug, Default)]
 pub struct BlockFor {
-    /// The keys. Any one of them ends the wait.
+    /// The keys. A ready key among them ends the wait.
     pub keys: Vec<BlockingKey>,
     /// The words of the request that runs when a key is ready; `None` for the request that the
     /// client sent.
@@ -153,7 +153,7 @@ pub fn timeout_seconds(args: &Args<'_>, index: usize) -> Result<Option<u64>, Com
 }
 
 /// The longest timeout in milliseconds. The end of the wait must be a time that fits into 64 bits.
-/// Redis compares with the present time; this constant assumes the year 2039.
+/// Redis adds the timeout to the present time; this constant assumes the year 2039.
 const TIMEOUT_MS_MAX: i64 = i64::MAX - (1 << 41);
 const TIMEOUT_OUT_OF_RANGE: CommandError = CommandError::Line("ERR timeout is out of range");
 
@@ -184,7 +184,7 @@ fn timeout(ms: i64) -> Result<Option<u64>, CommandError> {
 mod tests {
     use super::*;
 
-    /// Checks the error texts of Redis 8.0.2.
+    /// Compares the error texts with those of Redis 8.0.2.
     #[test]
     fn issue_33_timeouts_that_only_wider_floats_hold_are_out_of_range() {
         let check = |text: &str, expected: Result<Option<u64>, &'static str>| {

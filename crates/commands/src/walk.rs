@@ -42,7 +42,7 @@ pub struct WalkCtx<'a> {
     pub keyspace: &'a Keyspace,
     /// The number of the selected database.
     pub db: usize,
-    /// The time, and the treatment of expired keys.
+    /// The current time, and the treatment of expired keys.
     pub access_context: AccessContext,
     /// The writer of the reply.
     pub reply: Reply<'a>,
@@ -52,8 +52,8 @@ pub struct WalkCtx<'a> {
     pub rng: &'a mut fastrand::Rng,
     /// The number of earlier calls of the walker for this request.
     pub calls_before: usize,
-    /// The keys of the selected database that the engine removes if they are still expired then:
-    /// see [`WalkCtx::expired`].
+    /// The keys of the selected database that the walker found expired. The engine removes those
+    /// that are still expired after the walker has returned: see [`WalkCtx::expired`].
     pub due: Vec<Box<[u8]>>,
 }
 

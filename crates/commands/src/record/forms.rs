@@ -3,9 +3,9 @@
 //! A record must be applicable by Redis 6.2 and later and by Valkey 7.2 and later
 //! ([`KnownSince::ALL`]). Forms newer than that have an entry in
 //! [`crate::Command::recorded_forms`]. The entry states that other commands always replace the
-//! form, or that it is recorded because nothing older has the same effect. The writer of a stream
-//! asks [`crate::Command::known_since`] if its reader can apply a record. If not, it converts or
-//! refuses the record.
+//! form, or that the form is recorded because nothing older has the same effect. The sender of a
+//! replication stream asks [`crate::Command::known_since`] if the receiver can apply a record. If
+//! not, the sender converts or refuses the record.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ impl ServerVersion {
     }
 
     /// Parses a version such as `7.2`, `7.2.4` or `8.0.240`. Parts after the second are ignored.
-    /// O(bytes).
+    /// Returns `None` for any other text. O(bytes).
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('.').map(|part| part.parse().ok());
         Some(Self { major: parts.next()??, minor: parts.next()?? })
@@ -48,16 +48,16 @@ pub struct KnownSince {
 }
 
 impl KnownSince {
-    /// The versions that every record without a marked form supports.
+    /// The first versions that can apply every record without a marked form.
     pub const ALL: Self = Self { redis: ServerVersion::new(6, 2), valkey: ServerVersion::new(7, 2) };
-    /// The versions for forms of Redis 7.0. The first Valkey has them all.
+    /// The first versions that know the forms of Redis 7.0: the first Valkey has them all.
     pub const REDIS_7: Self = Self { redis: ServerVersion::new(7, 0), ..Self::ALL };
-    /// The versions that have fields of hashes that expire.
+    /// The first versions with hash fields that expire.
     pub const FIELD_EXPIRY: Self = Self { redis: ServerVersion::new(7, 4), valkey: ServerVersion::new(9, 0) };
-    /// The versions that have HSETEX.
+    /// The first versions with HSETEX.
     pub const HSETEX: Self = Self { redis: ServerVersion::new(8, 0), valkey: ServerVersion::new(9, 0) };
 
-    /// The versions that have vector sets. No Valkey has them.
+    /// The first versions with vector sets. No version of Valkey has them.
     pub const VECTOR_SETS: Self =
         Self { redis: ServerVersion::new(8, 0), valkey: ServerVersion::new(u8::MAX, u8::MAX) };
 
@@ -68,35 +68,38 @@ impl KnownSince {
     }
 }
 
-/// A form of a command that Redis 6.2 or Valkey 7.2 does not know: all its requests, or those with
-/// a certain word.
+/// A form of a command that Redis 6.2 or Valkey 7.2 does not know. It covers all requests of the
+/// command, or those with a certain word.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordedForm {
-    /// The word that only this form has, in capitals. `None` for each form of the command.
+    /// The word that only this form has, in capitals. `None` if the form covers all requests of the
+    /// command.
     pub word: Option<&'static str>,
-    /// The index of the first argument that may be the word. The name is argument 0; for a
-    /// subcommand, the name of its container.
+    /// The index of the first argument that may be the word. Index 0 is the command's name, for a
+    /// subcommand the name of its container.
     pub from: usize,
-    /// The versions that know the form. `None` if it is never recorded, because other commands
-    /// replace it.
+    /// The first versions that know the form. `None` if the form is never recorded, because other
+    /// commands replace it.
     pub known: Option<KnownSince>,
 }
 
 impl RecordedForm {
-    /// The form of a command that is never recorded: other commands replace it.
+    /// The form that covers all requests of a command and is never recorded: other commands replace
+    /// it.
     pub const REPLACED: Self = Self { word: None, from: 0, known: None };
 
-    /// Creates the form of a command that is recorded, and known since these versions.
+    /// Creates the form that covers all requests of a command and is known since these versions.
     pub const fn known_since(known: KnownSince) -> Self {
         Self { word: None, from: 0, known: Some(known) }
     }
 
-    /// Creates the form with a word at argument `from` or later, known since these versions.
+    /// Creates the form of requests with `word` at argument `from` or later, known since these
+    /// versions.
     pub const fn with_word(word: &'static str, from: usize, known: KnownSince) -> Self {
         Self { word: Some(word), from, known: Some(known) }
     }
 
-    /// Creates the form with a word that is never recorded.
+    /// Creates the form of requests with `word`, which is never recorded.
     pub const fn replaced(word: &'static str) -> Self {
         Self { word: Some(word), ..Self::REPLACED }
     }

@@ -152,8 +152,8 @@ fn content(db: &mut Harness, key: &[u8]) -> String {
     format!("{} {kind} {expiry}: {value}", key.escape_ascii())
 }
 
-/// Returns the groups of `size` values of an array in sorted order, which does not depend on the
-/// hash table.
+/// Formats the elements of an array in groups of `size`. The groups are sorted, so that their order
+/// does not depend on a hash table.
 fn sorted(array: Value, size: usize) -> String {
     let Value::Array(values) = array else { panic!("{array}") };
     let text = |group: &[Value]| group.iter().map(Value::to_string).collect::<Vec<_>>().join(" ");
@@ -162,7 +162,8 @@ fn sorted(array: Value, size: usize) -> String {
     groups.join(", ")
 }
 
-/// Blanks the times at which consumers were seen and active, and the number of a stream's nodes.
+/// Replaces by null the times at which consumers were seen and active, and the sizes of a stream's
+/// tree.
 fn forget_what_is_not_recorded(info: &mut Value) {
     let Value::Array(values) = info else { return };
     for at in 0..values.len() {

@@ -26,7 +26,7 @@ fn the_records_of_each_write_command_lead_to_the_same_data() {
     assert!(missing.is_empty(), "write commands without a case in which they change something: {missing:?}");
 }
 
-/// Requests with their expected records, all run in one keyspace.
+/// Requests with the records that Redis also writes, all run in one keyspace.
 const AS_IN_REDIS: &str = include_str!("redis.txt");
 
 /// Returns a record of [`AS_IN_REDIS`] with each `{n}` replaced by the time `now_ms + n`.
@@ -41,7 +41,8 @@ fn with_times(record: &str, now_ms: i64) -> String {
     text
 }
 
-/// Requests that peers do not know with their expected records, all run in one keyspace.
+/// Requests that some supported servers do not know, with their expected records, all run in one
+/// keyspace.
 const FOR_ALL_PEERS: &str = include_str!("peers.txt");
 
 /// Runs requests with their expected records.
@@ -66,8 +67,8 @@ fn records_of_newer_requests_have_forms_that_all_peers_know() {
     check_records(FOR_ALL_PEERS);
 }
 
-/// Returns the forms that are never recorded: of each command its name, or the words of its
-/// options.
+/// Returns the forms that are never recorded, each as the command's name and the form's word. A
+/// form without a word repeats the name.
 fn replaced_forms() -> BTreeSet<(&'static str, &'static str)> {
     let of_command = |command: &'static Command| {
         let forms = command.recorded_forms.iter().filter(|form| form.known.is_none());

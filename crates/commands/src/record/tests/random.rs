@@ -41,7 +41,7 @@ fn filled(template: &str, rng: &mut fastrand::Rng, now_ms: i64) -> String {
             "at" => (now_ms + rng.i64(-20..400)).to_string(),
             "gr" => rng.choice(["g", "h"]).expect("a group").to_string(),
             "c" => rng.choice(["c", "d", "e"]).expect("a consumer").to_string(),
-            // Entries get the time as their ID.
+            // An ID near those of recent entries, which are times.
             "id" => format!("{}-{}", now_ms - rng.i64(0..60), rng.u8(..) / 200),
             other => panic!("no placeholder is called {other}"),
         };
