@@ -23,7 +23,8 @@ mod operation;
 pub static COMMANDS: &[&Command] =
     &[&SETBIT, &GETBIT, &BITCOUNT, &BITPOS, &operation::BITOP, &field::BITFIELD, &field::BITFIELD_RO];
 
-/// Returns the bit number `offset`. The bit must lie within the longest allowed string.
+/// Returns a bit offset as an index. Fails if `offset` is `None` (not a number) or negative, or if
+/// the bit is after the end of the longest allowed string.
 fn bit_offset(ctx: &Ctx<'_>, offset: Option<i64>) -> Result<usize, CommandError> {
     let offset = offset.and_then(|offset| usize::try_from(offset).ok());
     let fits = |offset: &usize| (offset / 8) as u64 <= ctx.limits.string_len_bytes_max.saturating_sub(1);
@@ -240,8 +241,8 @@ static BITPOS: Command = Command {
     run: bitpos,
     ..Command::DEFAULT
 };
-/// Handles BITPOS: replies with the position of the first bit with this value, -1 if there is none.
-/// Without an end the string is treated as padded with zeros.
+/// Handles BITPOS: replies with the position of the first bit that has the requested value, or -1.
+/// If the request gives no end of the range, the string counts as followed by zeros.
 fn bitpos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let wanted = match args.integer(2)? {
         0 => bits::Bit::Zero,
@@ -255,7 +256,7 @@ fn bitpos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let unit = Unit::parse(args, 5)?;
     let end = if args.len() > 4 { Some(args.integer(4)?) } else { None };
     let Some(string) = ctx.db.string(args.key(1))? else {
-        // A missing string has only zeros.
+        // A missing string counts as zeros.
         ctx.reply.integer(if wanted == bits::Bit::One { -1 } else { 0 });
         return Ok(());
     };

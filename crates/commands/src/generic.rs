@@ -1,7 +1,6 @@
 //! Commands on keys of any type. This file has the commands that query and delete keys. Expiry is
 //! in `expire`, renaming and copying in `transfer`, iteration over all keys in `scan`, whole
-//! databases in `flush`. Memory and encodings of values are in `object`, SORT in `sort`, the wait
-//! for replicas in `replicas`.
+//! databases in `flush`. Memory and encodings of values are in `object`, SORT in `sort`.
 
 use keyspace::object::type_name;
 
@@ -164,8 +163,8 @@ static TYPE: Command = Command {
     run: type_of,
     ..Command::DEFAULT
 };
-/// Handles TYPE: replies with string, list, set, hash, zset or stream, or none if the key is
-/// missing.
+/// Handles TYPE: replies with the name of the value's type, such as `list` or `zset`, or with
+/// `none` if the key is missing.
 fn type_of(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let name = ctx.db.look(args.key(1)).map_or("none", |entry| type_name(&entry));
     ctx.reply.simple(name);

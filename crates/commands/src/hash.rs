@@ -95,7 +95,8 @@ fn hmset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Sets the fields and values after the key, and returns the number of new fields.
+/// Sets the fields and values after the key, and returns the number of new fields. `name` is the
+/// command's name for errors.
 fn set_fields(ctx: &mut Ctx<'_>, args: &Args<'_>, name: &'static str) -> Result<usize, CommandError> {
     if !args.len().is_multiple_of(2) {
         return Err(CommandError::WrongArity(name));
@@ -164,8 +165,8 @@ fn hget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     read_fields(ctx, args, value_or_null)
 }
 
-/// Calls `write` with the value of each field after the key, and removes the fields that have
-/// expired.
+/// Calls `write` for each field after the key with the field's value, `None` if it is missing or
+/// expired. Then removes the expired fields.
 #[inline]
 fn read_fields(
     ctx: &mut Ctx<'_>,
@@ -617,7 +618,8 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     hash.set_with_expiry(write, &limits, hasher);
     ctx.effects.record.replace(db, |record| {
         let (_, deadline_ms) = hash.find(args.get(2), hasher).unzip();
-        // HSET would clear the field's expiry, as it does on replicas of Redis 8.0.
+        // HSET would clear the field's expiry, as the HSET that Redis 8.0 records does on its
+        // replicas.
         match deadline_ms.flatten() {
             Some(_) => record.command("HSETEX").words([key.bytes, b"KEEPTTL", b"FIELDS", b"1"]),
             None => record.command("HSET").word(key.bytes),

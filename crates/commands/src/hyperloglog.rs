@@ -81,8 +81,8 @@ fn pfadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Adds the elements that `observations` describe, up to the first that meets corrupt registers.
-/// Returns the number of changed registers.
+/// Adds the elements that `observations` describe. Stops at the first whose register cannot be read
+/// because the registers are corrupt. Returns the number of changed registers.
 fn add_all(
     hll: &mut HllMut<'_>,
     observations: impl Iterator<Item = Observation>,

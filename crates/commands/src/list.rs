@@ -39,7 +39,7 @@ pub static COMMANDS: &[&Command] = &[
     &blocking::BLMPOP,
 ];
 
-/// Returns the thresholds between the encodings of lists.
+/// Returns the limits of list nodes, from the configuration.
 #[inline]
 pub(crate) fn limits(ctx: &Ctx<'_>) -> ListLimits {
     ctx.limits.list()
@@ -70,7 +70,7 @@ const fn pop_event(end: ListEnd) -> &'static str {
     }
 }
 
-/// Parses argument `index` as a count of zero or more. Any other text is the error `line`.
+/// Parses argument `index` as a count of zero or more. `line` is the error line for any other text.
 fn not_negative(args: &Args<'_>, index: usize, line: &'static str) -> Result<usize, CommandError> {
     let count = stdx::number::parse_i64(args.get(index)).and_then(|count| usize::try_from(count).ok());
     count.ok_or(CommandError::Line(line))
@@ -129,7 +129,7 @@ fn rpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     push(ctx, args, ListEnd::Back)
 }
 
-/// Pushes the arguments after the key and replies with the new length.
+/// Pushes the arguments after the key at `end` of the list and replies with the new length.
 fn push(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), CommandError> {
     let (key, limits) = (args.key(1), limits(ctx));
     let list = ctx.db.write_or_insert::<List>(key)?;

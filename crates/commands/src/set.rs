@@ -113,8 +113,8 @@ static SPOP: Command = Command {
     run: spop,
     ..Command::DEFAULT
 };
-/// Handles SPOP: replies with a member, or null. With a count the reply is a set of that many
-/// members, or of all.
+/// Handles SPOP: replies with a member, or null. With a count the reply is a set of `count`
+/// members, or of all if there are fewer.
 fn spop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 {
         return Err(CommandError::Syntax);
@@ -147,7 +147,7 @@ fn spop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The number of members that one recorded command removes, as in Redis.
+/// The maximum number of members that one recorded SREM removes, as in Redis.
 const RECORDED_MEMBERS_MAX: usize = 1024;
 
 fn spop_many(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) -> Result<(), CommandError> {
@@ -354,8 +354,8 @@ static SRANDMEMBER: Command = Command {
     run: srandmember,
     ..Command::DEFAULT
 };
-/// Handles SRANDMEMBER: replies with a member, or null. With a count the reply is an array of that
-/// many different members. A negative count allows repetitions.
+/// Handles SRANDMEMBER: replies with a member, or null. With a count the reply is an array of at
+/// most `count` different members. A negative count allows repetitions.
 fn srandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     random_elements::<Set>(ctx, args)
 }

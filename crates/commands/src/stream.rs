@@ -1,4 +1,4 @@
-//! Commands on streams: shared code.
+//! Commands on streams: code that their files share.
 
 mod group;
 mod info;
@@ -57,17 +57,17 @@ fn no_group_of_key(args: &Args<'_>, group_at: usize, key_at: usize) -> CommandEr
     CommandError::Bytes(parts.concat())
 }
 
-/// The longest text of an ID that is accepted, in bytes.
+/// The maximum length of an ID's text in bytes. Longer texts are rejected.
 const ID_LEN_BYTES_MAX: usize = 127;
 
-/// An ID as the user wrote it.
+/// An ID argument in the form that the client sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum IdArgument {
-    /// `ms` alone.
+    /// `ms`: the milliseconds without a sequence number.
     Ms(u64),
-    /// `ms-seq`
+    /// `ms-seq`: a complete ID.
     Full(StreamId),
-    /// `ms-*`
+    /// `ms-*`: the milliseconds, with a sequence number that the server chooses.
     AutoSeq(u64),
 }
 

@@ -1,5 +1,6 @@
-//! Commands on strings: whole values here, parts of them in `range`, numbers in `counter` and
-//! `increx`, comparisons in `compare`, the longest common subsequence in `lcs`.
+//! Commands on strings. This file has the commands on whole strings. Parts of strings are in
+//! `range`, numbers in `counter` and `increx`, comparisons in `compare`, the longest common
+//! subsequence in `lcs`.
 
 use keyspace::string::IntText;
 use keyspace::{Expiry, Key, Str};
@@ -202,15 +203,16 @@ fn store(ctx: &mut Ctx<'_>, key: Key<'_>, bytes: &[u8], expiry: Expiry) {
     }
 }
 
-/// Records SET of a string with an expiry, given as a Unix time in milliseconds.
+/// Records SET of a string that expires at `at_ms`, a Unix time in milliseconds.
 fn record_set_until(ctx: &mut Ctx<'_>, key: &[u8], value: &[u8], at_ms: i64) {
     ctx.record(|record| {
         record.command("SET").word(key).word(value).word(b"PXAT").integer(at_ms);
     });
 }
 
-/// Records SET of a string without an expiry time. GET affects only the reply; a condition that
-/// compares held. Both are unknown to older servers, GET beside NX.
+/// Records SET of a string without an expiry time. Leaves out GET, which affects only the reply,
+/// and a condition that compares, which held. Older servers know neither such conditions nor GET
+/// together with NX.
 fn record_set(ctx: &mut Ctx<'_>, args: &Args<'_>, options: &Options<'_>) {
     ctx.record(|record| {
         let set = record.command("SET").words(args.from(1).take(2));

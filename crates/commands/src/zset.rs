@@ -75,7 +75,7 @@ impl AddOptions {
     fn parse(args: &Args<'_>) -> Result<(Self, usize), CommandError> {
         let mut options = AddOptions::default();
         let mut at = 2;
-        // A score mostly starts with a digit or sign: then there are no options.
+        // Scores mostly start with a digit or a sign, so a letter may start an option.
         while at < args.len() && args.get(at).first().is_some_and(u8::is_ascii_alphabetic) {
             let option = match () {
                 () if args.is(at, "NX") => &mut options.nx,
@@ -191,8 +191,8 @@ fn zincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Records the request with decimal numbers if one of the arguments at these indexes is a
-/// hexadecimal number. Valkey 9.1 does not accept those.
+/// Records the request with decimal numbers if an argument at one of the indexes `numbers` is a
+/// hexadecimal number. Valkey 9.1 does not accept hexadecimal numbers.
 #[cold]
 pub(super) fn record_decimals(
     ctx: &mut Ctx<'_>,
@@ -221,7 +221,7 @@ pub(super) fn record_decimals(
 }
 
 /// Adds `count` members to the sorted set at argument 1 and replies as ZADD does. `pair` returns
-/// the score and the member with an index below `count`. It is called twice per index, because
+/// the score and the member for an index below `count`. It is called twice per index, because
 /// nothing is added if one of the scores is invalid.
 pub(crate) fn add_members<'a>(
     ctx: &mut Ctx<'_>,
@@ -493,8 +493,9 @@ static ZRANDMEMBER: Command = Command {
     run: zrandmember,
     ..Command::DEFAULT
 };
-/// Handles ZRANDMEMBER: replies with a member, or null. With a count the reply is an array of that
-/// many different members. A negative count allows repetitions, and WITHSCORES adds the scores.
+/// Handles ZRANDMEMBER: replies with a member, or null. With a count the reply is an array of at
+/// most `count` different members. A negative count allows repetitions, and WITHSCORES adds the
+/// scores.
 fn zrandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     random_elements::<Zset>(ctx, args)
 }
@@ -561,7 +562,7 @@ mod tests {
     use crate::collection::harness_without_new;
     use crate::harness::{Harness, check};
 
-    /// Runs steps twice, with packed sorted sets and with sorted sets that are never packed.
+    /// Runs steps twice: with sorted sets stored as listpacks, and with sorted sets that never are.
     fn check_both(steps: &[(&str, &str)]) {
         for entries_max in [128, 0] {
             let mut db = Harness::new();

@@ -23,13 +23,13 @@ pub(super) fn count(bytes: &[u8], bits: Range<usize>) -> u64 {
 /// The value of a bit to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bit {
-    /// 0.
+    /// A clear bit.
     Zero,
-    /// 1.
+    /// A set bit.
     One,
 }
 
-/// Returns the first bit in the range `bits` that has the value `wanted`. O(bytes).
+/// Returns the index of the first bit in the range `bits` that has the value `wanted`. O(bytes).
 pub(super) fn find(bytes: &[u8], bits: Range<usize>, wanted: Bit) -> Option<usize> {
     if bits.is_empty() {
         return None;
@@ -79,7 +79,8 @@ impl Edges {
 /// The largest number of bytes that a field of up to 64 bits overlaps.
 const FIELD_LEN_BYTES_MAX: usize = 9;
 
-/// Returns the `width` bits from bit `at` on, 1 to 64 of them. Bits after the end are 0. O(1).
+/// Returns the `width` bits (1 to 64) that start at bit `at`. Bits after the end of `bytes` are 0.
+/// O(1).
 pub(super) fn field(bytes: &[u8], at: usize, width: u32) -> u64 {
     let (window, _) = window(bytes, at);
     (window << (at % 8) >> (u128::BITS - width)) as u64
@@ -129,8 +130,8 @@ pub(super) enum Logic {
     One,
 }
 
-/// The number of bytes of the result that are computed at a time. So a block of the result stays in
-/// the cache while all sources are applied to it.
+/// The number of bytes of the result that are computed at a time. A block of this size stays in the
+/// cache while all sources are applied to it.
 const BLOCK_LEN_BYTES: usize = 4096;
 
 impl Logic {

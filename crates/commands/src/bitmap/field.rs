@@ -120,7 +120,7 @@ enum Overflow {
     Wrap,
     /// The nearest value that fits is stored.
     Saturate,
-    /// Nothing is written.
+    /// Nothing is written, and the reply is null.
     Fail,
 }
 
@@ -215,7 +215,8 @@ impl FieldType {
         }
     }
 
-    /// Returns the value of the low bits of `word`. An unsigned value always fits into an `i64`.
+    /// Returns the value of a field whose bits are the low bits of `word`. An unsigned value always
+    /// fits into an `i64`, because it has at most 63 bits.
     fn value(self, word: u64) -> i64 {
         let unused = u64::BITS - self.width;
         if self.signed { (word << unused) as i64 >> unused } else { (word << unused >> unused) as i64 }
@@ -225,8 +226,8 @@ impl FieldType {
         self.value(bits::field(bytes, at, self.width))
     }
 
-    /// Returns the new value of a field when `increment` is added to `base`. Returns `None` if the
-    /// sum does not fit and the overflow mode is FAIL.
+    /// Returns the value to store when `increment` is added to `base`. Returns `None` if the sum
+    /// does not fit and the overflow mode is FAIL.
     fn fit(self, base: i64, increment: i64, overflow: Overflow) -> Option<i64> {
         // A negative number for an unsigned field counts as a large one.
         let base = if self.signed { i128::from(base) } else { i128::from(base as u64) };

@@ -7,7 +7,7 @@ use crate::error::CommandError;
 use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// One second in milliseconds: the unit of the commands without the prefix P.
+/// One second in milliseconds: the unit of EXPIRE, TTL and the other commands without the prefix P.
 const SECOND: i64 = 1000;
 const MILLISECOND: i64 = 1;
 
@@ -90,8 +90,8 @@ fn reply_time(ctx: &mut Ctx<'_>, args: &Args<'_>, unit_ms: i64, since_ms: i64) -
     Ok(())
 }
 
-/// The condition for a new expiry: the key has no expiry, has one, or its expiry is earlier or
-/// later.
+/// The condition for a new expiry: the key has no expiry (NX), has one (XX), or expires earlier
+/// (GT) or later (LT) than the new one.
 const CONDITION: Arg = Arg::one_of(
     "condition",
     &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
@@ -166,7 +166,8 @@ fn pexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_time(ctx, args, Time { unit_ms: MILLISECOND, since_ms: 0, command: "pexpireat" })
 }
 
-/// The unit and the origin of a command's time argument, with the command's name for errors.
+/// The unit and the origin of a command's time argument, both in milliseconds. The origin is the
+/// present Unix time for a relative time, else 0. The command's name is for errors.
 struct Time {
     unit_ms: i64,
     since_ms: i64,
@@ -203,7 +204,7 @@ fn set_or_delete(ctx: &mut Ctx<'_>, args: &Args<'_>, at_ms: i64, time: Time) {
         ctx.db.set_expiry_ms(key, Some(at_ms));
         ctx.changed(EventClass::GENERIC, "expire", key);
         if time.is_relative_or_coarse() || args.len() > 3 {
-            // Without conditions: they held, and Redis 6.2 does not know them.
+            // The record has no conditions: they held, and Redis 6.2 does not know them.
             ctx.record(|record| {
                 record.command("PEXPIREAT").word(key.bytes).integer(at_ms);
             });

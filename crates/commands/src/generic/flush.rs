@@ -71,7 +71,7 @@ fn flush(
         ctx.effects.lazy_freed.push(LazyFreed::Keys(keys));
     });
     ctx.effects.db_changes.extend(dbs.map(|db| DbChange::Emptied(db, flush)));
-    // As in Redis, also recorded if the databases were empty.
+    // As in Redis, the request is recorded even if the databases were empty.
     ctx.effects.record.keep_request();
     ctx.effects.freed_before_reply |= is_sync;
     ctx.reply.ok();

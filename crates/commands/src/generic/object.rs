@@ -77,7 +77,7 @@ static OBJECT_REFCOUNT: Command = Command {
     ..Command::DEFAULT
 };
 /// Handles OBJECT REFCOUNT: replies with null if the key is missing. The reply is the largest
-/// signed 32-bit number for the small integers that Redis shares, and 1 for all other values.
+/// signed 32-bit number for an integer from 0 to 9,999 if Redis would share it, else 1.
 fn object_refcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shares = ctx.limits.shares_integers;
     let count = ctx.db.peek_quietly(args.key(2)).map(|entry| match entry.view() {
@@ -171,7 +171,7 @@ static OBJECT_HELP: Command = Command {
     run: object_help,
     ..Command::HELP
 };
-/// Handles OBJECT HELP.
+/// Handles OBJECT HELP: replies with the syntax and meaning of the subcommands.
 fn object_help(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> {
     reply_help(
         &mut ctx.reply,

@@ -12,9 +12,10 @@ use crate::walk::{WalkCtx, Walked, Walker};
 
 /// The default COUNT of SCAN.
 const COUNT_DEFAULT: usize = 10;
-/// The most buckets that SCAN visits per requested key, for filters that few keys pass.
+/// The maximum number of buckets that SCAN visits per requested key. It ends calls with filters
+/// that few keys pass.
 const BUCKETS_PER_COUNT: usize = 10;
-/// The largest number of expired keys that RANDOMKEY draws before it replies with null.
+/// The maximum number of expired keys that RANDOMKEY draws before it replies with null.
 const RANDOM_DRAWS_MAX: usize = 100;
 
 pub(super) static SCAN: Command<Walker> = Command {
@@ -36,9 +37,9 @@ pub(super) static SCAN: Command<Walker> = Command {
     run: scan,
     ..Command::DEFAULT
 };
-/// Handles SCAN: replies with the next cursor, 0 at the end, and keys. All keys that exist from the
-/// first call to the last are returned, some perhaps twice. A call may return a few more than
-/// `count`. Expired keys that match the pattern are removed.
+/// Handles SCAN: replies with the next cursor, which is 0 at the end, and with keys. Keys that
+/// exist during the whole iteration are returned, some perhaps twice. A call may return a few more
+/// than `count`. Expired keys that match the pattern are removed.
 fn scan(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
     let number = args.cursor(1)?;
     let filter = Filter::parse(args, ctx.access_context.due_ms())?;
@@ -273,7 +274,7 @@ mod tests {
         for (seed, verb) in (0..40).zip(["SCAN", "SSCAN c", "HSCAN c", "ZSCAN c"].into_iter().cycle()) {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut db = Harness::new();
-            // From few elements, packed at first, to hundreds.
+            // From one element, stored as a listpack, to hundreds.
             let stable: Vec<String> = (0..rng.usize(1..600)).map(|n| format!("stays{n}")).collect();
             for name in &stable {
                 put(&mut db, verb, name, true);

@@ -1,12 +1,12 @@
 //! SORT: the elements of a list, set or sorted set, ordered by themselves or by values of other
 //! keys.
 //!
-//! A pattern with its first `*` replaced by an element is the name of another key. The text after
-//! `->` is a field of the hash at that key. No argument names these keys. So a request with a
-//! pattern runs as the exclusive owner of the keyspace, with all shards locked
-//! ([`Flags::PATTERN_KEYS`]). Any other request runs under the locks of its own keys. All compared
-//! texts are copied into one arena. So no text is borrowed from the database during the next
-//! lookup, and comparisons need no lookups.
+//! The argument of BY or GET is a pattern. A pattern with its first `*` replaced by an element is
+//! the name of another key. The text after `->` is a field of the hash at that key. No argument
+//! names these keys. So a request with such a pattern runs as the exclusive owner of the keyspace,
+//! with all shards locked ([`Flags::PATTERN_KEYS`]). Any other request runs under the locks of its
+//! own keys. All compared texts are copied into one buffer, the arena. So no text is borrowed from
+//! the database during the next lookup, and comparisons need no lookups.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -41,7 +41,7 @@ enum Pattern<'a> {
 
 impl<'a> Pattern<'a> {
     fn parse(pattern: &'a [u8]) -> Self {
-        // As everywhere in Redis, a search stops at a NUL.
+        // As in Redis, the search for `*` and `->` ends at the first NUL.
         let text = quotable(pattern);
         if text == b"#" {
             return Pattern::Element;
@@ -54,8 +54,8 @@ impl<'a> Pattern<'a> {
         Pattern::Key { before: &pattern[..star], behind: &pattern[star + 1..end], field }
     }
 
-    /// Calls `visit` with the string or the field value that the pattern finds for `element`, or
-    /// with `None`.
+    /// Calls `visit` with the string or the field value that the pattern finds for `element`. Calls
+    /// it with `None` if there is no such value.
     fn look_up<T>(
         &self,
         db: &mut View<'_>,
@@ -137,7 +137,7 @@ impl<'a> Request<'a> {
             } else if stores && behind >= 1 && args.is(at, "STORE") {
                 at += 1;
             } else if behind >= 1 && args.is(at, "BY") {
-                // Any BY without `*` turns sorting off, even before a BY with one.
+                // Any BY without `*` turns sorting off, even if a later BY has a `*`.
                 let names_keys = quotable(args.get(at + 1)).contains(&b'*');
                 if names_keys && readable == ReadableKeys::Declared {
                     let line = "ERR BY option of SORT denied due to insufficient ACL permissions.";
@@ -147,7 +147,7 @@ impl<'a> Request<'a> {
                 request.by = Some(Pattern::parse(args.get(at + 1)));
                 at += 1;
             } else if behind >= 1 && args.is(at, "GET") && readable == ReadableKeys::Declared {
-                // As in Redis, this includes the element itself, `#`.
+                // As in Redis, this also rejects `GET #`, which reads only the element itself.
                 let line = "ERR GET option of SORT denied due to insufficient ACL permissions.";
                 return Err(CommandError::Line(line));
             } else if behind >= 1 && args.is(at, "GET") {
@@ -209,7 +209,7 @@ struct Item {
     weight: Weight,
 }
 
-/// The elements and all compared texts.
+/// The elements and all compared texts, as ranges of bytes in the arena.
 #[derive(Default)]
 struct Items {
     arena: Vec<u8>,
@@ -330,7 +330,7 @@ fn load(
         _ => return Err(CommandError::WrongType),
     }
     if let Ok(Some(zset)) = ctx.db.write::<Zset>(key) {
-        // Redis leaves the sorted set in its large encoding, which users can see.
+        // Redis then keeps the sorted set in its large encoding, which OBJECT ENCODING shows.
         zset.spread(args.hasher());
     }
     let range = if request.unsorted { 0..items.items.len() } else { range };

@@ -71,7 +71,7 @@ impl Span {
         }
     }
 
-    /// Returns the middle of the interval, or the bound of `limits` that is nearest to it.
+    /// Returns the middle of the interval, but no value outside `limits`.
     fn middle(self, limits: Span) -> f64 {
         ((self.min + self.max) / 2.0).clamp(limits.min, limits.max)
     }
@@ -103,7 +103,7 @@ impl Cell {
         Self { bits: interleave(latitude) | interleave(longitude) << 1, step }
     }
 
-    /// Returns the cell of a score. Scores that GEOADD never stores belong to some cell, too.
+    /// Returns the cell of a score. Every score has a cell, also one that GEOADD never stores.
     pub(super) fn of_score(score: f64) -> Self {
         Self { bits: to_u64(score), step: STEP_MAX }
     }
@@ -140,7 +140,8 @@ impl Cell {
 /// whose bits are in `mask`. The half wraps around.
 fn shifted(bits: u64, mask: u64, by: i8, step: u32) -> u64 {
     let unused = 64 - 2 * step;
-    // Ones in the other half pass a carry on; zeroes pass a borrow on.
+    // In the other half, ones pass a carry on to the next bit of this half; zeroes pass a borrow
+    // on.
     let (half, filler) = (bits & mask, !mask >> unused);
     let moved = match by {
         0 => return bits,

@@ -222,8 +222,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Sets the centre to the position of the member at argument `index`. Does nothing if there is
-    /// no key.
+    /// Sets the centre to the position of the member at argument `index`. Does nothing if the key
+    /// is missing (`zset` is `None`).
     fn take_member(
         &mut self,
         args: &Args<'a>,
@@ -237,7 +237,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Parses a radius and its unit.
+    /// Parses a radius from argument `index`, and its unit from the next one.
     fn take_circle(&mut self, args: &Args<'a>, index: usize) -> Result<(), CommandError> {
         let radius = length(args, index, "ERR need numeric radius")?;
         if radius < 0.0 {
@@ -248,7 +248,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Parses a width, a height and their unit.
+    /// Parses a width from argument `index`, and a height and their unit from the next two.
     fn take_box(&mut self, args: &Args<'a>, index: usize) -> Result<(), CommandError> {
         let width = length(args, index, "ERR need numeric width")?;
         let height = length(args, index + 1, "ERR need numeric height")?;
@@ -260,8 +260,8 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Parses the number of a polygon's corners and the corners. Returns the number of arguments of
-    /// BYPOLYGON, its name included.
+    /// Parses the number of a polygon's corners from argument `index`, and then the corners.
+    /// Returns the number of arguments of BYPOLYGON, its name included.
     fn take_polygon(&mut self, args: &Args<'a>, index: usize) -> Result<usize, CommandError> {
         let count = number::parse_i64(args.get(index)).and_then(|count| i32::try_from(count).ok());
         let count = count.ok_or(CommandError::Line("ERR invalid number of vertices"))?;
@@ -390,11 +390,12 @@ fn search(ctx: &mut Ctx<'_>, args: &Args<'_>, form: Form) -> Result<(), CommandE
     Ok(())
 }
 
-/// Maximum number of members that one recorded ZADD adds.
+/// The maximum number of members that one recorded ZADD adds.
 const RECORDED_MEMBERS_MAX: usize = 1024;
 
-/// Records `stored` as the new value of `key`. The same search may find other members elsewhere, or
-/// other distances, since servers compute them differently. Must run before the value is stored.
+/// Records `stored` as the new value of `key`. The same search on another server may find other
+/// members or other distances, because servers compute distances differently. Must run before the
+/// value is stored.
 fn record_stored(ctx: &mut Ctx<'_>, key: Key<'_>, stored: &Zset) {
     let db = ctx.db.index();
     ctx.effects.record.replace(db, |record| {

@@ -2,7 +2,7 @@
 //!
 //! A search visits at most nine cells: a cell and its neighbours, so big that the shape fits into
 //! them. Every member of these cells is then tested. The choice and the order of the cells
-//! determine the order of an unsorted reply. So they follow Redis' own estimate. All distances are
+//! determine the order of an unsorted reply. So both are the same as in Redis. All distances are
 //! haversines on the sphere that Redis uses, with the same operations in the same order.
 
 use super::cell::{Area, Cell, Point, STEP_MAX, Span};
@@ -37,7 +37,7 @@ pub(super) struct Shape {
     pub(super) unit_m: f64,
 }
 
-/// Returns the distance between two parallels, in metres.
+/// Returns the distance in metres between two parallels, given as latitudes in degrees.
 fn latitude_distance_m(a: f64, b: f64) -> f64 {
     EARTH_RADIUS_M * (b * DEGREE - a * DEGREE).abs()
 }
@@ -83,8 +83,8 @@ fn is_inside(corners: &[Point], point: Point) -> bool {
 }
 
 impl Shape {
-    /// Returns the distance of a point from the centre in metres if the point lies inside the
-    /// shape.
+    /// Returns the distance of a point from the centre in metres. Returns `None` if the point lies
+    /// outside the shape.
     pub(super) fn distance_within_m(&self, point: Point) -> Option<f64> {
         let inside = match &self.outline {
             Outline::Circle { radius } => {
@@ -191,7 +191,7 @@ fn around(points: &[Point]) -> Area {
     Area { longitude: span(&|point| point.longitude), latitude: span(&|point| point.latitude) }
 }
 
-/// Returns the step of cells that are about as big as a circle at that latitude.
+/// Returns the step of cells that are about as big as a circle with this radius at this latitude.
 fn estimated_step(radius_m: f64, latitude: f64) -> u32 {
     if radius_m == 0.0 {
         return STEP_MAX;
@@ -201,7 +201,8 @@ fn estimated_step(radius_m: f64, latitude: f64) -> u32 {
         radius_m *= 2.0;
         step += 1;
     }
-    // Two more, so that the circle fits most of the time. The map is stretched towards the poles.
+    // Two steps less give larger cells, so that the circle mostly fits. Towards the poles, where
+    // the map is stretched, the cells must be larger still.
     step -= 2 + i32::from(latitude.abs() > 66.0) + i32::from(latitude.abs() > 80.0);
     step.clamp(1, STEP_MAX as i32) as u32
 }

@@ -10,7 +10,8 @@ use crate::error::CommandError;
 use crate::record::forms::{KnownSince, RecordedForm};
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// One second in milliseconds: the unit of the commands without the prefix HP.
+/// One second in milliseconds: the unit of HEXPIRE, HTTL and the other commands without the prefix
+/// HP.
 const SECOND: i64 = 1000;
 const MILLISECOND: i64 = 1;
 
@@ -22,8 +23,8 @@ const NO_FIELD: i64 = -2;
 /// The reply about a field that does not expire.
 const NO_DEADLINE: i64 = -1;
 
-/// The condition for a new expiry: the field has no expiry, has one, or its expiry is earlier or
-/// later.
+/// The condition for a new expiry: the field has no expiry (NX), has one (XX), or expires earlier
+/// (GT) or later (LT) than the new one.
 const CONDITION: Arg = Arg::one_of(
     "condition",
     &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
@@ -113,7 +114,8 @@ fn hpexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_deadlines(ctx, args, Time { unit_ms: MILLISECOND, since_ms: 0, command: "hpexpireat" })
 }
 
-/// The unit and the origin of a command's time argument, with the command's name for errors.
+/// The unit and the origin of a command's time argument, both in milliseconds. The origin is the
+/// present Unix time for a relative time, else 0. The command's name is for errors.
 #[derive(Clone, Copy)]
 pub(super) struct Time {
     unit_ms: i64,
@@ -373,7 +375,8 @@ fn hpersist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if persisted > 0 {
         ctx.db.note_field_deadlines(key);
         ctx.changed_by(persisted, EventClass::HASH, "hpersist", key);
-        // A server that applies the record treats expired fields as live.
+        // A server that applies the record treats expired fields as live, so the request itself
+        // would also remove their expiry.
         if passed_due {
             record_of_fields(ctx, key, FieldsCommand::setting(Expiry::Clear), recorded.into_iter());
         }
@@ -465,7 +468,7 @@ mod tests {
             ("HGET h b", "$-1|", "hexpired h@0"),
             ("HEXISTS h c", ":0|", "hexpired h@0,del h@0"),
         ]);
-        // Fields with an expiry in the past count, too.
+        // Fields removed because of an expiry in the past count, too.
         assert_eq!(db.access_results.expired_fields, 3);
     }
 

@@ -237,8 +237,8 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let mut removed = 0;
     for (field, value) in fields.clone().zip(values) {
         hash.set_with_expiry(FieldWrite { name: field, value, expiry }, &limits, hasher);
-        // If the expiry is in the past, each field is removed before the next is set. So these
-        // fields never exceed the limit of an encoding together.
+        // If the expiry is in the past, each field is removed before the next is set. So the hash
+        // never holds all of them, and their number does not change its encoding.
         if over {
             removed += u64::from(hash.remove(field, hasher));
         }
@@ -287,7 +287,7 @@ struct SetRequest {
 
 impl SetRequest {
     /// Records the request with an absolute time, and without NX and XX, which only Valkey has.
-    /// Recorded as HSET if none of the fields expires: older servers do not know HSETEX.
+    /// Records HSET if none of the fields expires, because older servers do not know HSETEX.
     fn record(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) {
         let (key, db) = (args.key(1), ctx.db.index());
         ctx.effects.record.replace(db, |record| {

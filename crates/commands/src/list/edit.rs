@@ -66,8 +66,8 @@ pub(super) static LREM: Command = Command {
     run: lrem,
     ..Command::DEFAULT
 };
-/// Handles LREM: replies with the number of removed elements: the first `count`, the last `-count`,
-/// or all for 0.
+/// Handles LREM: removes the first `count` elements equal to the value, the last `-count` if
+/// `count` is negative, or all if it is 0. Replies with the number of removed elements.
 fn lrem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let count = integer_with_negation(args, 2)?;
     let (key, limits) = (args.key(1), limits(ctx));

@@ -2,8 +2,8 @@
 //!
 //! Every command first reads each key by itself: this checks the type, counts the read and removes
 //! an expired key. Then it reads all sets together. An intersection looks up the members of the
-//! smallest set in the others, smaller ones first. A difference either looks up members in the
-//! other sets or removes the other sets' members, whichever needs fewer steps.
+//! smallest set in the other sets, in ascending order of their size. A difference either looks up
+//! members in the other sets or removes the other sets' members, whichever needs fewer steps.
 
 use keyspace::{Key, Object, Set, SetLimits, SetView};
 use structures::listpack::element::{Element, IntText};
@@ -44,7 +44,7 @@ fn intersect(sets: &mut [Option<&Set>], args: &Args<'_>, mut visit: impl FnMut(E
 /// Returns a copy of `set` in the encoding of a new set with the same members. A set that has grown
 /// and shrunk again may get a smaller encoding. O(n).
 fn rebuilt(set: &Set, limits: &SetLimits, args: &Args<'_>) -> Set {
-    // Adding this number of members always ends in a hash table.
+    // A set with so many members is always a hash table, even if it is rebuilt.
     if set.encoding_name() == "hashtable"
         && set.len() > limits.intset_entries_max.max(limits.pack.entries_max)
     {
@@ -82,7 +82,8 @@ fn subtract<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<
     if others.iter().any(|other| std::ptr::eq(*other, *first)) {
         return Set::new();
     }
-    // A lookup stops at the first set that has the member, so half of all lookups are expected.
+    // A lookup stops at the first set that has the member. So half of the possible lookups are
+    // expected.
     let questions = first.len() * (others.len() + 1) / 2;
     let members = first.len() + others.iter().map(|set| set.len()).sum::<usize>();
     if questions > members {
@@ -214,8 +215,8 @@ fn sinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 2, args.len()))?;
     let limits = set_limits(ctx);
     let mut sets: Vec<_> = keys(args, 2, args.len()).map(|key| ctx.db.reread::<Set>(key)).collect();
-    // As in Redis, the result begins as an intset only if the smallest set is one. Otherwise it
-    // becomes one at the end, if it may.
+    // As in Redis, the result begins as an intset only if the smallest set is one. Otherwise it is
+    // converted at the end, if all members are integers and not too many.
     let smallest = sets.iter().flatten().min_by_key(|set| set.len());
     let from_ints = smallest.is_some_and(|set| matches!(set.view(), SetView::Ints(_)));
     let unlike_ints = SetLimits { intset_entries_max: 0, ..limits };

@@ -35,7 +35,7 @@ fn xgroup(_: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::UnknownSubcommand(args.get(1).to_vec(), "XGROUP"))
 }
 
-/// The form of XGROUP CREATE and SETID with the count of entries read.
+/// The form of XGROUP CREATE and XGROUP SETID with ENTRIESREAD, which Redis 7.0 introduced.
 const ENTRIES_READ: &[RecordedForm] = &[RecordedForm::with_word("ENTRIESREAD", 5, KnownSince::REDIS_7)];
 
 static XGROUP_CREATE: Command = Command {
@@ -150,7 +150,7 @@ fn xgroup_destroy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError
     if let Some(removed) = removed {
         ctx.effects.lazy_free_object(removed.into_object());
         ctx.changed_groups("xgroup-destroy", key);
-        // Clients blocked on that group get an error.
+        // Clients blocked on that group get an error reply.
         ctx.mark_ready(key);
     }
     Ok(())
@@ -208,7 +208,7 @@ fn xgroup_delconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandE
 
 static XGROUP_HELP: Command =
     Command { group: Group::Stream, acl: Acl::STREAM, run: xgroup_help, ..Command::HELP };
-/// Handles XGROUP HELP.
+/// Handles XGROUP HELP: replies with the syntax and meaning of the subcommands.
 fn xgroup_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
     let lines = [
         "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -253,8 +253,8 @@ pub(super) struct NamedConsumer {
     pub(super) is_new: bool,
 }
 
-/// Returns the consumer that a command names, marked as seen now. Creates a missing consumer, which
-/// raises an event. Returns `None` if there is no such group.
+/// Returns the consumer that a command names, and sets the time at which it was last seen to now.
+/// Creates a missing consumer, which raises an event. Returns `None` if there is no such group.
 pub(super) fn named_consumer(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -305,10 +305,10 @@ impl GroupOptions {
     }
 }
 
-/// The maximum number of arguments of XGROUP CREATE, with each option once. The parser alone would
-/// accept an option twice.
+/// The maximum number of arguments of XGROUP CREATE if each option is given once. The parser alone
+/// would accept an option twice.
 const CREATE_ARGS_MAX: usize = 8;
-/// The maximum number of arguments of XGROUP SETID, with its option once.
+/// The maximum number of arguments of XGROUP SETID if its option is given once.
 const SETID_ARGS_MAX: usize = 7;
 
 fn unknown_or_wrong_arity(args: &Args<'_>) -> CommandError {
@@ -345,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Checks `entries-read` and `lag` of the first group of `s` after each line.
+    /// Checks `entries-read` and `lag` of the first group of the stream `s` after each line.
     fn check_lags(steps: &[(&str, &str, &str)]) {
         let mut db = Harness::new();
         for (line, read, lag) in steps {
@@ -358,8 +358,8 @@ mod tests {
 
     #[test]
     fn issue_33_negative_lags_of_counters_that_users_set() {
-        // A counter above the entries ever added: on creation, later, and for a stream without
-        // entries.
+        // The counter is set above the number of entries ever added: on creation, later, and for a
+        // stream without entries.
         check_lags(&[("XGROUP CREATE s g $ MKSTREAM ENTRIESREAD 100", ":0", ":0")]);
         check_lags(&[("XGROUP CREATE s g 0 MKSTREAM", "$-1", ":0"), ("XADD s 1 f v", "$-1", ":1")]);
         check_lags(&[

@@ -56,8 +56,8 @@ static XINFO_STREAM: Command = Command {
     run: xinfo_stream,
     ..Command::DEFAULT
 };
-/// Handles XINFO STREAM: replies with a map. In place of Redis' radix tree, `radix-tree-keys` is
-/// the number of nodes and `radix-tree-nodes` that number plus one.
+/// Handles XINFO STREAM: replies with a map. Saker has no radix tree, so `radix-tree-keys` is the
+/// number of the stream's nodes and `radix-tree-nodes` that number plus one.
 fn xinfo_stream(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let stream = ctx.db.read::<Stream>(args.key(2))?.ok_or(CommandError::NoSuchKey)?;
     let full = FullOption::parse(args)?;
@@ -265,7 +265,7 @@ fn xinfo_consumers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
 
 static XINFO_HELP: Command =
     Command { group: Group::Stream, acl: Acl::STREAM, run: xinfo_help, ..Command::HELP };
-/// Handles XINFO HELP.
+/// Handles XINFO HELP: replies with the syntax and meaning of the subcommands.
 fn xinfo_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
     let lines = [
         "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",

@@ -215,7 +215,8 @@ fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (db, names) = (ctx.db.index(), GroupNames { key: key.bytes, group, consumer: args.get(3) });
     let mut changes = GroupChanges { new_consumer: consumer.is_new, ..GroupChanges::default() };
     let Some(stream) = ctx.db.write::<Stream>(key)? else { return Ok(()) };
-    // As in Redis, the counter of entries read stays, although it may not match the new ID.
+    // As in Redis, the group's counter of entries read stays, although it may not match the new
+    // last ID.
     if let Some(group) = stream.group_mut(group)
         && request.last_id > group.last_delivered()
     {
@@ -376,7 +377,7 @@ fn xautoclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = AutoclaimRequest::parse(args)?;
     let key = args.key(1);
     let (group, now_ms) = (args.get(2), ctx.db.now_ms());
-    // Counts as a read.
+    // The lookup counts as a read of the key.
     let _ = ctx.db.look(key);
     let consumer = named_consumer(ctx, key, group, args.get(3))?;
     let consumer = consumer.ok_or_else(|| no_key_or_group(args.get(1), args.get(2), ""))?;

@@ -120,7 +120,7 @@ pub(super) fn range_end(text: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Parses COUNT after a range. A negative count is 0; without COUNT there is no limit.
+/// Parses COUNT after a range. A negative count counts as 0; without COUNT there is no limit.
 fn count_option(args: &Args<'_>) -> Result<usize, CommandError> {
     let mut count = usize::MAX;
     let mut at = 4;
@@ -156,10 +156,10 @@ pub(super) static XREAD: Command = Command {
     run: xread,
     ..Command::DEFAULT
 };
-/// Handles XREAD: replies with the key and the entries of each stream that has entries above its
-/// ID, or null without any. `$` is the stream's last ID, `+` the ID before that of its last entry.
-/// With BLOCK the client waits for an entry above one of the IDs; `$` and `+` are then resolved at
-/// the beginning.
+/// Handles XREAD: replies with the key and the entries of each stream that has entries above its ID
+/// argument. Replies with null if no stream has such entries. `$` stands for the stream's last ID,
+/// `+` for the ID before that of its last entry. With BLOCK the client waits for an entry above one
+/// of the IDs; `$` and `+` are then resolved before the wait.
 fn xread(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = ReadRequest::parse(ctx, args, Reader::Anyone)?;
     let mut after = Vec::with_capacity(request.stream_count);
@@ -186,8 +186,8 @@ fn xread(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The reply of several streams: pairs of a key and its entries, a map in RESP3; null without
-/// streams.
+/// The reply of several streams: pairs of a key and its entries, a map in RESP3. The reply is null
+/// if no stream has entries.
 struct ServedStreams {
     mark: resp::Mark,
     begun: resp::Deferred,
@@ -200,7 +200,7 @@ impl ServedStreams {
     }
 
     /// Begins the part of the reply for the next stream and writes its key. The caller must then
-    /// write its entries.
+    /// write the stream's entries.
     fn next(&mut self, reply: &mut Reply<'_>, key: &[u8]) {
         self.count += 1;
         if reply.protocol() == Protocol::Resp2 {
@@ -317,8 +317,8 @@ fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             ctx.changed_silently(1);
         }
     }
-    // Streams with a request for pending entries were replied above, so blocked clients wait for
-    // new entries.
+    // Streams with a request for pending entries are already in the reply. So blocked clients
+    // always wait for new entries.
     served.end(ctx, &request, || request.awaited(args, Awaited::Group).into());
     Ok(())
 }
@@ -388,8 +388,8 @@ struct GroupOption<'a> {
 }
 
 /// An option before the keys of XREAD and XREADGROUP. The handlers and the function that finds
-/// their keys both parse the arguments with this type only. So both agree on a value that looks
-/// like an option (a group called STREAMS).
+/// their keys both parse the arguments with this type only. So they agree on a value that looks
+/// like an option, such as a group called STREAMS.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReadOption {
     Block,
@@ -430,14 +430,14 @@ fn find_streams(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
 
 /// A parsed request of XREAD or XREADGROUP.
 struct ReadRequest<'a> {
-    /// The largest number of entries per stream.
+    /// The maximum number of entries per stream.
     count: usize,
     /// The index of the argument that is the first key.
     keys_at: usize,
     stream_count: usize,
     group: Option<GroupOption<'a>>,
     acknowledgement: Acknowledgement,
-    /// BLOCK with its timeout in milliseconds, which is `None` for no timeout.
+    /// The timeout of BLOCK in milliseconds (inner `None`: no timeout); outer `None` without BLOCK.
     block: Option<Option<u64>>,
 }
 

@@ -55,11 +55,11 @@ impl GroupChanges {
     }
 }
 
-/// Maximum number of IDs of one recorded XDEL.
+/// The maximum number of IDs of one recorded XDEL.
 const RECORDED_IDS_MAX: usize = 1024;
 
-/// The entries that a command removed by their IDs, and those that it acknowledged meanwhile.
-/// Recorded as XACK and XDEL: the commands that do both at once are newer than Redis 6.2, and
+/// The entries that a command removed by their IDs, and those that it acknowledged meanwhile. They
+/// are recorded as XACK and XDEL. The commands that do both at once are newer than Redis 6.2, and
 /// Valkey has none.
 #[derive(Default)]
 pub(super) struct RemovedEntries {

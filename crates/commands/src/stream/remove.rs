@@ -108,8 +108,8 @@ pub(super) static XACKDEL: Command = Command {
     run: xackdel,
     ..Command::DEFAULT
 };
-/// Handles XACKDEL: replies for each ID with -1 if it was not pending in the group. The reply is 2
-/// if it was and another group still needs its entry, else 1.
+/// Handles XACKDEL: replies for each ID with -1 if its entry was not pending in the group.
+/// Otherwise replies with 2 if another group still needs the entry, else with 1.
 fn xackdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let group = args.get(2);
@@ -211,7 +211,8 @@ impl RemoveRequest {
         Ok(Self { references: references.unwrap_or_default(), ids_at, id_count })
     }
 
-    /// Parses all IDs before an entry is removed: an invalid ID leaves the stream unchanged.
+    /// Parses all IDs before an entry is removed, so that an invalid ID leaves the stream
+    /// unchanged.
     fn ids(&self, args: &Args<'_>) -> Result<Vec<StreamId>, CommandError> {
         args.from(self.ids_at).take(self.id_count).map(|text| parse_id(text, 0)).collect()
     }

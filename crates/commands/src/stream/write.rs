@@ -276,7 +276,7 @@ fn trim_stream(stream: &mut Stream, trim: Trim, effects: &mut Changes) -> Stream
     trimmed
 }
 
-/// Records the changes of a trim that a trim without DELREF and ACKED does not make.
+/// Records the changes that a trim with DELREF or ACKED makes in addition to a plain trim.
 fn record_references(record: &mut RecordWriter<'_>, key: &[u8], stream: &Stream, trimmed: &StreamTrimmed) {
     let (acknowledged, removed) = (trimmed.acknowledged.clone(), trimmed.removed_behind_kept.clone());
     RemovedEntries { acknowledged, removed }.record(record, stream, key);
@@ -369,11 +369,11 @@ const REFERENCES: Arg = Arg::one_of(
 )
 .optional();
 
-/// The forms with these words: the record of a trim has none of them.
+/// The forms with KEEPREF, DELREF or ACKED. Trims are recorded without these words.
 const REFERENCE_FORMS: &[RecordedForm] =
     &[RecordedForm::replaced("KEEPREF"), RecordedForm::replaced("DELREF"), RecordedForm::replaced("ACKED")];
 
-/// A parsed trim.
+/// A trim that a request of XADD or XTRIM asks for.
 #[derive(Clone, Copy)]
 struct Trim {
     keep: Keep,
@@ -382,18 +382,20 @@ struct Trim {
 }
 
 impl Trim {
-    /// Returns true if the trim depends on the stream's nodes.
+    /// Returns true if the trim removes only whole nodes (`~`), so that its result depends on their
+    /// sizes.
     fn is_approximate(&self) -> bool {
         matches!(self.effort, TrimEffort::WholeNodes { .. })
     }
 
-    /// Returns true if the trim depends on the stream's nodes, or on its consumer groups.
+    /// Returns true if the result depends on the stream's nodes or on its consumer groups.
     fn depends_on_stream(&self) -> bool {
         self.is_approximate() || self.references == References::Acknowledged
     }
 
     /// Writes the options of an exact trim, without regard to references, that leaves the same
-    /// entries as this trim did. It also leaves the entries that this trim removed behind others.
+    /// entries as this trim did. The recorded trim also leaves the entries that this trim removed
+    /// after an entry that it kept.
     fn record(&self, record: &mut RecordWriter<'_>, stream: &Stream, trimmed: &StreamTrimmed) {
         match (self.keep, self.references) {
             (_, References::Acknowledged) | (Keep::Last(_), _) if self.depends_on_stream() => {
@@ -421,7 +423,7 @@ struct TrimOptions {
     references: Option<References>,
 }
 
-/// The number of full nodes whose entries an approximate trim without LIMIT removes at most.
+/// The maximum number of full nodes whose entries an approximate trim without LIMIT removes.
 const NODES_TRIMMED_MAX: usize = 100;
 /// The maximum number of entries that an approximate trim without LIMIT removes, if the number of
 /// entries per node is unlimited.
@@ -477,7 +479,8 @@ impl TrimOptions {
         }
         let effort = match (self.approximate, self.limit) {
             (false, None) => TrimEffort::Exact,
-            // Redis records `~` as `=`, with the threshold that it reached, and leaves LIMIT.
+            // Redis records `~` as `=` with the threshold that the trim reached, but does not
+            // remove LIMIT.
             (false, Some(_)) if limits.takes_recorded_forms => TrimEffort::Exact,
             (false, Some(_)) => {
                 let exact = "ERR syntax error, LIMIT cannot be used without the special ~ option";

@@ -36,7 +36,7 @@ pub(super) fn condition_holds(
     })
 }
 
-/// Returns true if the string at `key` equals `text`, or `None` if the key is missing.
+/// Returns true if the string at `key` equals `text`. Returns `None` if the key is missing.
 fn has_text(ctx: &mut Ctx<'_>, key: Key<'_>, text: &[u8]) -> Result<Option<bool>, CommandError> {
     let string = ctx.db.string_to_write(key)?;
     Ok(string.map(|string| string.bytes(&mut IntText::new()) == text))

@@ -19,7 +19,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 /// or floats.
 #[derive(Default)]
 struct Request<'a> {
-    /// The increment, and true if it is a float.
+    /// The increment, and true if it is a float (BYFLOAT).
     by: Option<(&'a [u8], bool)>,
     lower: Option<&'a [u8]>,
     upper: Option<&'a [u8]>,
@@ -62,7 +62,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The result of an addition.
+/// The result of an addition: the new number and the increment that was applied.
 struct Sum<T> {
     value: T,
     applied: T,
@@ -255,8 +255,8 @@ struct StoredSum<'s> {
     text: &'s [u8],
 }
 
-/// Stores a sum. The expiry depends on the request and on the key's present expiry. An expiry in
-/// the past deletes the key.
+/// Stores a sum and sets the key's expiry. With ENX, a key that already has an expiry keeps it. An
+/// expiry in the past deletes the key.
 fn apply(ctx: &mut Ctx<'_>, args: &Args<'_>, request: &Request<'_>, expiry: Expiry, sum: StoredSum<'_>) {
     let key = args.key(1);
     let expires = ctx.db.expiry_ms(key).flatten().is_some();

@@ -1,11 +1,12 @@
-//! The longest common subsequence of two strings: bytes in order, but not
-//! necessarily next to each other.
+//! The longest common subsequence of two strings: bytes that both strings contain in the same
+//! order, but not necessarily next to each other.
 //!
-//! Uses the textbook table: entry `(i, j)` is the length for the first `i` and `j` bytes, and each
-//! row follows from the row above it. The path back from the last entry yields the bytes. O(n·m)
-//! time. The length alone needs two rows. The other replies need the whole table, which may use as
-//! much memory as a string may have bytes. If two paths are equally long, the code takes the path
-//! of Redis, because the choice is visible in the result.
+//! Uses the textbook table: entry `(i, j)` is the length of the longest common subsequence of the
+//! first `i` bytes of one string and the first `j` bytes of the other. Each row follows from the
+//! row above it. The path back from the last entry yields the bytes. O(n·m) time. The length alone
+//! needs two rows. The other replies need the whole table, which may use as much memory as a string
+//! may have bytes (`proto-max-bulk-len`). If two paths are equally long, the code takes the path of
+//! Redis, because the choice is visible in the result.
 
 use keyspace::string::IntText;
 
@@ -84,8 +85,8 @@ fn lcs(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Returns a copy of the string at key argument `index`, empty if the key is missing. The copy is
-/// cheap compared to the comparison.
+/// Returns a copy of the string at key argument `index`, empty if the key is missing. Copying costs
+/// little compared to finding the subsequence.
 fn text(ctx: &mut Ctx<'_>, args: &Args<'_>, index: usize) -> Result<Vec<u8>, CommandError> {
     let wrong = CommandError::Line("ERR The specified keys must contain string values");
     let string = ctx.db.string(args.key(index)).map_err(|_| wrong)?;
@@ -134,20 +135,22 @@ fn length(a: &[u8], b: &[u8]) -> u32 {
     row[b.len()]
 }
 
-/// Fills the table's row for one more byte of `a`, from the row above it.
+/// Fills row `i + 1` of the table from row `i`, which is `above`. `byte` is the byte of `a` at
+/// index `i`.
 fn fill_row(row: &mut [u32], above: &[u32], byte: u8, b: &[u8]) {
     for (j, &other) in b.iter().enumerate() {
         row[j + 1] = if byte == other { above[j] + 1 } else { row[j].max(above[j + 1]) };
     }
 }
 
-/// All rows of the table. The first row is for no byte of `a`.
+/// All rows of the table. Row `i` is for the first `i` bytes of `a`.
 struct Table {
     cells: Vec<u32>,
     width: usize,
 }
 
-/// A run of bytes that are the same in both strings, at `a` and `b`.
+/// A run of bytes that are the same in both strings, at index `a` of the first and index `b` of the
+/// second.
 #[derive(Clone, Copy)]
 struct Match {
     a: usize,
@@ -237,7 +240,8 @@ mod tests {
         assert_eq!(db.line("LCS a c LEN"), line);
     }
 
-    /// Computes the length by definition, with all possibilities.
+    /// Returns the length of the subsequence by its definition: tries all possibilities. Takes
+    /// exponential time.
     fn naive(a: &[u8], b: &[u8]) -> u32 {
         match (a, b) {
             ([x, a_rest @ ..], [y, b_rest @ ..]) if x == y => 1 + naive(a_rest, b_rest),

@@ -37,11 +37,11 @@ pub(super) enum Condition<'a> {
 /// The requested expiry. Numbers are parsed later, at the point where Redis reports their errors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lifetime<'a> {
-    /// No option.
+    /// No expiry option.
     Default,
-    /// KEEPTTL.
+    /// KEEPTTL: the key keeps its expiry.
     Keep,
-    /// PERSIST.
+    /// PERSIST: the key's expiry is removed.
     Persist,
     /// EX: the text of a number of seconds from now.
     Seconds(&'a [u8]),
@@ -56,11 +56,11 @@ pub(super) enum Lifetime<'a> {
 /// The options that a command accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AllowedOptions {
-    /// All except PERSIST.
+    /// All options except PERSIST: SET.
     Set,
     /// NX, XX, expiry times and KEEPTTL: MSETEX.
     Msetex,
-    /// Expiry times and PERSIST.
+    /// Expiry times and PERSIST: GETEX and INCREX.
     Getex,
 }
 

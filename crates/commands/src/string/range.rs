@@ -50,7 +50,7 @@ fn len_to_change(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<Option<usize>, Comma
     Ok(ctx.db.string_to_write(key)?.map(|string| string.len()))
 }
 
-/// Returns the sum of `at` and `more`, in bytes, or an error if no string may be so long.
+/// Returns `at` plus `more`, in bytes. Fails if the sum is more than `proto-max-bulk-len`.
 fn check_len(ctx: &Ctx<'_>, at: usize, more: usize) -> Result<usize, CommandError> {
     let len = at.checked_add(more).filter(|&len| len as u64 <= ctx.limits.string_len_bytes_max);
     len.ok_or(CommandError::StringTooLong)
@@ -95,7 +95,7 @@ fn getrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// A part of a long string, shared with the reply.
+/// A part of a stored string, which an unsent reply shares with the key.
 struct SharedPart {
     blob: Blob,
     range: Range<usize>,
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(db.line("GET a"), "$5|12346|");
     }
 
-    /// Compares with a plain vector, in all encodings of a string.
+    /// Compares strings that grow in steps, in all encodings, with a plain vector.
     #[test]
     fn growing_in_steps_gives_the_same_as_at_once() {
         let mut db = Harness::new();

@@ -64,7 +64,7 @@ fn or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// A set that the result is computed from, with its weight.
+/// A sorted set or set from which the result is computed, with its weight.
 #[derive(Clone, Copy)]
 struct Input<'a> {
     source: Source<'a>,
@@ -129,15 +129,15 @@ struct Request {
     /// The index of the argument that is the number of keys.
     count_at: usize,
     key_count: usize,
-    /// The weight of each key, or empty if all weights are 1.
+    /// The weights of the keys; empty if all weights are 1.
     weights: Vec<f64>,
     aggregate: Aggregate,
     scores: Scores,
-    /// The LIMIT of ZINTERCARD; 0 for none.
+    /// The LIMIT of ZINTERCARD; 0 is no limit.
     limit: usize,
 }
 
-/// The options that a command accepts.
+/// The options that a command accepts: those of ZUNION, of ZUNIONSTORE, or of ZINTERCARD.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AllowedOptions {
     Members,
@@ -259,8 +259,8 @@ impl Request {
     }
 
     /// Returns the members of all inputs, each member once. Sorting brings equal names together.
-    /// Memory is proportional to the largest input and the result, because a request may name a key
-    /// any number of times.
+    /// Memory stays proportional to the largest input and the result, even if a request names the
+    /// same key many times.
     fn unite<'c>(&self, inputs: &[Input<'c>]) -> Vec<Scored<'c>> {
         let (mut members, mut distinct) = (Vec::new(), 0);
         for input in inputs {
@@ -277,7 +277,8 @@ impl Request {
         members
     }
 
-    /// Sorts `members` by name, and joins those with the same name and their scores into one.
+    /// Sorts `members` by name, and joins members with the same name into one with the aggregated
+    /// score.
     fn join_equal(&self, members: &mut Vec<Scored<'_>>) {
         // The sort is stable, so that scores are added in the order of the inputs.
         members.sort_by(|a, b| a.member.cmp(&b.member));
@@ -359,7 +360,7 @@ fn store_result(
     drop(result);
     if ctx.effects.record.is_wanted {
         let options_at = request.count_at + 1 + request.key_count;
-        // The event is named after the command.
+        // The event has the same name as the command.
         record_decimals(ctx, args, event, options_at..args.len());
     }
     store(ctx, args.key(1), zset, event);
@@ -391,7 +392,7 @@ pub(super) static ZUNION: Command = Command {
     run: zunion,
     ..Command::DEFAULT
 };
-/// Handles ZUNION: replies with members in order.
+/// Handles ZUNION: replies with the members in ascending order of their scores.
 fn zunion(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_with(ctx, args, Operation::Union)
 }
@@ -424,7 +425,7 @@ pub(super) static ZUNIONSTORE: Command = Command {
     run: zunionstore,
     ..Command::DEFAULT
 };
-/// Handles ZUNIONSTORE: replies with the number of members.
+/// Handles ZUNIONSTORE: replies with the number of stored members.
 fn zunionstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     store_result(ctx, args, Operation::Union, "zunionstore")
 }
@@ -436,7 +437,7 @@ pub(super) static ZINTER: Command = Command {
     run: zinter,
     ..ZUNION
 };
-/// Handles ZINTER: replies with members in order.
+/// Handles ZINTER: replies with the members in ascending order of their scores.
 fn zinter(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_with(ctx, args, Operation::Inter)
 }
@@ -448,7 +449,7 @@ pub(super) static ZINTERSTORE: Command = Command {
     run: zinterstore,
     ..ZUNIONSTORE
 };
-/// Handles ZINTERSTORE: replies with the number of members.
+/// Handles ZINTERSTORE: replies with the number of stored members.
 fn zinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     store_result(ctx, args, Operation::Inter, "zinterstore")
 }
@@ -504,7 +505,7 @@ pub(super) static ZDIFF: Command = Command {
     run: zdiff,
     ..Command::DEFAULT
 };
-/// Handles ZDIFF: replies with members in order.
+/// Handles ZDIFF: replies with the members in ascending order of their scores.
 fn zdiff(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_with(ctx, args, Operation::Diff)
 }
@@ -526,7 +527,7 @@ pub(super) static ZDIFFSTORE: Command = Command {
     run: zdiffstore,
     ..Command::DEFAULT
 };
-/// Handles ZDIFFSTORE: replies with the number of members.
+/// Handles ZDIFFSTORE: replies with the number of stored members.
 fn zdiffstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     store_result(ctx, args, Operation::Diff, "zdiffstore")
 }
@@ -535,7 +536,7 @@ fn zdiffstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 mod tests {
     use crate::harness::{Harness, check};
 
-    /// Runs steps twice, with packed sorted sets and with sorted sets that are never packed.
+    /// Runs steps twice: with sorted sets stored as listpacks, and with sorted sets that never are.
     fn check_both(steps: &[(&str, &str)]) {
         for entries_max in [128, 0] {
             let mut db = Harness::new();

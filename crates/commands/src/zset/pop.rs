@@ -96,7 +96,7 @@ pub(super) fn pop(
 pub(super) struct Wanted {
     /// The end to pop from.
     pub(super) end: End,
-    /// The largest number of members to pop.
+    /// The maximum number of members to pop.
     pub(super) count: usize,
     /// The layout of the reply.
     pub(super) layout: Layout,

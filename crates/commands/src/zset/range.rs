@@ -1,6 +1,6 @@
 //! Ranges of sorted sets by rank, score or name; replied, stored, counted or removed.
 //!
-//! Every range becomes a range of ranks: LIMIT and REV are arithmetic on ranks.
+//! Every range becomes a range of ranks. LIMIT and REV are then arithmetic on ranks.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ enum By {
     Lex,
 }
 
-/// A range by its bounds.
+/// The lower and upper bound of a range.
 #[derive(Clone, Copy)]
 enum Bounds<'a> {
     /// The first and the last rank; negative ranks count from the end.
@@ -87,12 +87,12 @@ fn has_mixed_scores(zset: &Zset) -> bool {
     score_at(0) != score_at(zset.len().saturating_sub(1))
 }
 
-/// A parsed range: its bounds and the options of ZRANGE. The bounds count from the highest member
-/// if `reverse` is true and they are ranks.
+/// A parsed range: its bounds and the options of ZRANGE. If `reverse` is true, bounds that are
+/// ranks count from the highest member.
 struct RangeRequest<'a> {
     bounds: Bounds<'a>,
     reverse: bool,
-    /// The number of skipped members, and the number of requested members (all if negative).
+    /// The number of skipped members, and the maximum number of returned members (all if negative).
     limit: Option<(i64, i64)>,
     scores: Scores,
 }
@@ -149,7 +149,8 @@ impl<'a> RangeRequest<'a> {
         Ok(RangeRequest { bounds, reverse, limit: limit.filter(|_| by != By::Rank), scores })
     }
 
-    /// Returns true if the range depends on the encoding of the sorted set.
+    /// Returns true if the range depends on the encoding of the sorted set. That is so for a
+    /// negative offset, and for a range of names if the members have several scores.
     fn depends_on_encoding(&self, zset: &Zset) -> bool {
         let from_end = self.limit.is_some_and(|(offset, _)| offset < 0);
         from_end || matches!(self.bounds, Bounds::Lex(..)) && has_mixed_scores(zset)
@@ -179,7 +180,7 @@ impl<'a> RangeRequest<'a> {
 
 /// Returns the number of members that a negative offset skips in a range of `len` members. In a
 /// skiplist, the offset counts from the end of the range: -1 skips all but the last member. In a
-/// packed set, as in Redis, a negative offset skips all members.
+/// sorted set stored as a listpack, as in Redis, a negative offset skips all members.
 fn skipped_from_end(zset: &Zset, offset: i64, len: usize) -> usize {
     let from_end = usize::try_from(offset.unsigned_abs()).ok().filter(|_| zset.is_ranked());
     from_end.and_then(|from_end| len.checked_sub(from_end)).unwrap_or(len)
@@ -247,7 +248,7 @@ pub(super) static ZRANGE: Command = Command {
     run: zrange,
     ..Command::DEFAULT
 };
-/// Handles ZRANGE: replies with members in order.
+/// Handles ZRANGE: replies with the members in ascending order, or in descending order with REV.
 fn zrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_range(ctx, args, Fixed { at: 2, by: None, reverse: None, stores: false })
 }
@@ -272,7 +273,7 @@ pub(super) static ZREVRANGE: Command = Command {
     run: zrevrange,
     ..Command::DEFAULT
 };
-/// Handles ZREVRANGE: replies with members, highest first.
+/// Handles ZREVRANGE: replies with the members, highest score first.
 fn zrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_range(ctx, args, descending(By::Rank))
 }
@@ -299,7 +300,7 @@ pub(super) static ZRANGEBYSCORE: Command = Command {
     run: zrangebyscore,
     ..Command::DEFAULT
 };
-/// Handles ZRANGEBYSCORE: replies with members, lowest first.
+/// Handles ZRANGEBYSCORE: replies with the members, lowest score first.
 fn zrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_range(ctx, args, ascending(By::Score))
 }
@@ -320,7 +321,7 @@ pub(super) static ZREVRANGEBYSCORE: Command = Command {
     run: zrevrangebyscore,
     ..ZRANGEBYSCORE
 };
-/// Handles ZREVRANGEBYSCORE: replies with members, highest first.
+/// Handles ZREVRANGEBYSCORE: replies with the members, highest score first.
 fn zrevrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_range(ctx, args, descending(By::Score))
 }
@@ -344,7 +345,7 @@ pub(super) static ZRANGEBYLEX: Command = Command {
     run: zrangebylex,
     ..Command::DEFAULT
 };
-/// Handles ZRANGEBYLEX: replies with members in order.
+/// Handles ZRANGEBYLEX: replies with the members in ascending order of their names.
 fn zrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_range(ctx, args, ascending(By::Lex))
 }
@@ -363,7 +364,7 @@ pub(super) static ZREVRANGEBYLEX: Command = Command {
     run: zrevrangebylex,
     ..ZRANGEBYLEX
 };
-/// Handles ZREVRANGEBYLEX: replies with members in reverse order.
+/// Handles ZREVRANGEBYLEX: replies with the members in descending order of their names.
 fn zrevrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_range(ctx, args, descending(By::Lex))
 }
@@ -415,7 +416,7 @@ fn zrangestore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Writes the first and the last rank of a range. For an empty range, the last is below the first.
+/// Writes the first and the last rank of a range. For an empty range, writes 1 and 0.
 fn record_ranks(command: &mut RecordWriter<'_>, ranks: &Range<usize>) {
     match ranks.end.checked_sub(1).filter(|_| !ranks.is_empty()) {
         Some(last) => command.integer(ranks.start).integer(last),
@@ -542,7 +543,7 @@ fn remove_range(ctx: &mut Ctx<'_>, args: &Args<'_>, by: By, event: &'static str)
 mod tests {
     use crate::harness::{Harness, check};
 
-    /// Runs steps twice, with packed sorted sets and with sorted sets that are never packed.
+    /// Runs steps twice: with sorted sets stored as listpacks, and with sorted sets that never are.
     fn check_both(steps: &[(&str, &str)]) {
         for entries_max in [128, 0] {
             let mut db = Harness::new();
