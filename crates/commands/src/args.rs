@@ -168,7 +168,7 @@ impl<'a> Args<'a> {
         Args { spans, first_key: NO_KEY, ..*self }
     }
 
-    /// Returns argument `index` as a key.
+    /// Returns argument `index` as a key with its hash.
     #[inline(always)]
     pub fn key(&self, index: usize) -> Key<'a> {
         if index == self.first_key.0 {

@@ -141,8 +141,8 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// Returns the range of bits in a string of `len_bytes`. As in Redis, a bound before the string
-    /// means its first byte or bit.
+    /// Returns the range of bits in a string of `len_bytes`. As in Redis, a negative bound before
+    /// the start of the string means its first byte or bit.
     fn bits(&self, len_bytes: usize) -> Range<usize> {
         let (len, unit_bits) = match self.unit {
             Unit::Byte => (len_bytes as i64, 8),

@@ -108,7 +108,7 @@ impl Ctx<'_> {
     pub fn changed_by(&mut self, changes: u64, class: EventClass, event: &'static str, key: Key<'_>) {
         self.effects.changes += changes;
         if !self.effects.wanted_events.is_empty() {
-            // The events of the command's key accesses (`expired`, `new`) precede its own event.
+            // The events of key accesses (`expired`, `new`) precede the event of the command.
             self.effects.absorb(self.db.access_results());
         }
         if self.db.has_registrations(key) {
@@ -209,7 +209,7 @@ pub struct Changes {
     pub wanted_events: EventClass,
     /// The keyspace events raised so far.
     pub events: Vec<KeyEvent>,
-    /// Changed keys in shards with watchers, blocked clients or tracked keys.
+    /// The changed keys that may have watchers, blocked or tracking clients.
     pub changed_keys: Vec<ChangedKey>,
     /// Databases that changed as a whole.
     pub db_changes: Vec<DbChange>,

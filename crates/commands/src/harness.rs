@@ -69,8 +69,8 @@ impl Harness {
         Self::with_seed([1, 2, 3, 4])
     }
 
-    /// Creates a harness whose hash tables depend on `seed`. The order of their elements depends on
-    /// it, too.
+    /// Creates a harness whose hash tables use `seed`, which determines the order of their
+    /// elements.
     pub(crate) fn with_seed(seed: [u64; 4]) -> Self {
         Self {
             keyspace: Keyspace::new(16, seed),

@@ -121,8 +121,8 @@ static PFCOUNT: Command = Command {
     run: pfcount,
     ..Command::DEFAULT
 };
-/// Handles PFCOUNT: replies with the estimate. The estimate of a single key is stored in its value
-/// until an element changes a register. Storing it counts as a change without an event.
+/// Handles PFCOUNT: replies with the estimate. The estimate of a single key is stored in the key's
+/// value until an element changes a register. Storing it counts as a change without an event.
 fn pfcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let count = if args.len() > 2 { count_union(ctx, args)? } else { count_one(ctx, args.key(1))? };
     ctx.reply.integer(count as i64);

@@ -61,8 +61,8 @@ const fn pop_command(end: ListEnd) -> &'static str {
     }
 }
 
-/// Returns the event of a pop at `end`. It is also the lower-case name of the command that pops
-/// there.
+/// Returns the event of a pop at `end`. The event is also the lower-case name of the command that
+/// pops at that end.
 const fn pop_event(end: ListEnd) -> &'static str {
     match end {
         ListEnd::Front => "lpop",

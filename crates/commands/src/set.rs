@@ -212,7 +212,7 @@ fn smove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (limits, hasher) = (set_limits(ctx), args.hasher());
     let moved = match ctx.db.write::<Set>(source)? {
         None => {
-            // The destination is looked up all the same, because it may have expired.
+            // The lookup removes the destination if it has expired.
             ctx.db.peek(destination);
             ctx.reply.integer(0);
             return Ok(());

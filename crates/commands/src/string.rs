@@ -66,7 +66,7 @@ fn reply_string(reply: &mut Reply<'_>, string: Str<'_>) {
     }
 }
 
-/// Replies with the string at `key`, or null if the key is missing. Returns true if there is a
+/// Replies with the string at `key`, or null if the key is missing. Returns true if the key holds a
 /// string.
 #[inline]
 fn reply_value(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<bool, CommandError> {

@@ -222,9 +222,9 @@ fn names_keys_by_pattern(args: &crate::Args<'_>) -> bool {
 /// The number of arguments that a command takes, its name included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arity {
-    /// Exactly this number.
+    /// Exactly this number of arguments.
     Exactly(u8),
-    /// This number or more.
+    /// This number of arguments or more.
     AtLeast(u8),
 }
 
@@ -288,8 +288,8 @@ impl History {
     pub const fn since_valkey(version: &'static str) -> Self {
         History { origin: Origin::Valkey, ..Self::since(version) }
     }
-    /// Returns the history of a command that neither Redis nor Valkey has. COMMAND DOCS reports
-    /// 8.0.0, the version of Redis that Saker reports.
+    /// Returns the history of a command that neither Redis nor Valkey has. COMMAND DOCS reports it
+    /// as introduced in 8.0.0, the version of Redis that Saker itself reports.
     pub const fn only_here() -> Self {
         History { origin: Origin::Saker, ..Self::since("8.0.0") }
     }
@@ -307,8 +307,8 @@ impl History {
         let of = |origin| move |change: &Change| (origin, *change);
         self.changes.iter().map(of(Origin::Redis)).chain(self.valkey_changes.iter().map(of(Origin::Valkey)))
     }
-    /// Sets the version that deprecated the command, and its replacement in the words of COMMAND
-    /// DOCS.
+    /// Sets the version that deprecated the command, and the command's replacement in the words of
+    /// COMMAND DOCS.
     pub const fn deprecated(self, since: &'static str, replaced_by: &'static str) -> Self {
         History { deprecated: Some(Deprecated { since, replaced_by }), ..self }
     }
@@ -427,14 +427,14 @@ bitflags! {
         /// Allowed for subscribers that speak RESP2 although the command does not change
         /// subscriptions.
         const FOR_SUBSCRIBERS = 1 << 23;
-        /// Runs at once while a transaction is being queued.
+        /// Runs at once between MULTI and EXEC, instead of being queued.
         const UNQUEUED = 1 << 24;
         /// Inspects the storage of a key. This does not count as a use of the key.
         const INSPECTS_KEYS = 1 << 25;
         /// Takes a short time if called with few arguments, although Redis does not mark the
         /// command as fast.
         const SHORT = 1 << 26;
-        /// Leaves the effect of CLIENT CACHING to the next command.
+        /// Does not use up the effect of CLIENT CACHING, which then applies to the next command.
         const KEEPS_CACHING = 1 << 27;
     }
 
@@ -542,9 +542,9 @@ pub fn category_names(acl: Acl) -> impl Iterator<Item = String> {
 pub struct KeySpec {
     /// The use of the keys.
     pub flags: KeyFlags,
-    /// The start of the search.
+    /// The argument at which the search for the keys starts.
     pub begin: Begin,
-    /// The places of the keys relative to the start.
+    /// The places of the keys relative to that argument.
     pub find: Find,
     /// The function that finds the keys that the handler uses, if `begin` and `find` cannot.
     /// `begin` and `find` are then only for COMMAND, and equal those of Redis.

@@ -134,7 +134,7 @@ pub struct Wait {
     pub timeout_ms: Option<u64>,
     /// The reply after the timeout.
     pub empty: EmptyReply,
-    /// The keys that end the wait earlier.
+    /// The keys that end the wait before the timeout, and the request that then runs.
     pub wait_for: BlockFor,
 }
 

@@ -48,7 +48,7 @@ pub struct WalkCtx<'a> {
     pub reply: Reply<'a>,
     /// The changes to the data: to whole databases, not to single keys.
     pub effects: &'a mut Changes,
-    /// Random numbers: seeded once per thread, so tests are repeatable.
+    /// The random number generator of the thread. Tests seed it, so they are repeatable.
     pub rng: &'a mut fastrand::Rng,
     /// The number of earlier calls of the walker for this request.
     pub calls_before: usize,

@@ -325,7 +325,7 @@ enum Scores {
     Hidden,
 }
 
-/// Writes the header of `len` members, with their scores if requested.
+/// Writes the header for `len` members, or for `len` pairs of a member and its score.
 fn begin_members(reply: &mut Reply<'_>, len: usize, scores: Scores) {
     match scores {
         Scores::Shown => begin_pairs(reply, len),
@@ -333,7 +333,7 @@ fn begin_members(reply: &mut Reply<'_>, len: usize, scores: Scores) {
     }
 }
 
-/// Writes a member after [`begin_members`], with its score if requested.
+/// Writes a member after [`begin_members`]. `score` is `None` if the reply has no scores.
 #[inline]
 fn write_member(reply: &mut Reply<'_>, member: Element<'_>, score: Option<f64>) {
     match score {

@@ -106,8 +106,7 @@ impl std::error::Error for DecodeError {}
 /// Decodes the reply at the start of `input`. Returns the reply and its length in bytes, or `None`
 /// if the reply is incomplete. O(bytes of the reply).
 ///
-/// # Errors
-/// Returns the first error if the bytes are not a reply.
+/// Returns an error if the bytes cannot be the start of a reply.
 pub fn decode(input: &[u8]) -> Result<Option<(Value, usize)>, DecodeError> {
     let mut reader = Reader { input, at: 0 };
     match reader.value(0) {
@@ -191,7 +190,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes `len` bytes and CR LF.
+    /// Takes `len` bytes, without the CR LF that follows them.
     fn bytes(&mut self, len: usize) -> Result<&'a [u8], Stop> {
         let rest = &self.input[self.at..];
         let end = len.checked_add(2).filter(|&end| end <= rest.len()).ok_or(Stop::Incomplete)?;

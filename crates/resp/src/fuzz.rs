@@ -9,10 +9,10 @@ use crate::{Limits, Parsed, Progress, Protocol, ProtocolError, Reply, Span, deco
 /// stream, if any.
 type Meaning = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
-/// Checks that a stream is parsed to the same requests and error if it arrives whole or in pieces.
-/// Also checks this if only some of the parsed requests run and the others are parsed again. The
-/// first byte of `data` determines the length of the pieces, the second the number of requests that
-/// run per piece. The rest of `data` is the stream.
+/// Checks that a stream gives the same requests and the same error if it is parsed whole or in
+/// pieces. Also checks this if only some of the parsed requests run and the others are parsed
+/// again. The first byte of `data` determines the length of the pieces, the second the number of
+/// requests that run per piece. The rest of `data` is the stream.
 pub fn fuzz_request(data: &[u8]) {
     let [step, runs, stream @ ..] = data else {
         return;

@@ -330,9 +330,9 @@ fn arguments(
     Ok(None)
 }
 
-/// Returns the argument at `at` if the argument is complete and its length has at most two digits.
-/// Nearly all arguments are so. The bounds of the input are checked only twice: for the header and
-/// for the end.
+/// Returns the argument at `at` if it is complete and its length has at most two digits, as that of
+/// nearly all arguments. The bounds of the input are checked only twice: for the header and for the
+/// end.
 #[inline]
 fn tiny_argument(input: &[u8], at: usize) -> Option<Span> {
     let rest = input.get(at..)?;

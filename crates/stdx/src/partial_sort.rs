@@ -4,8 +4,8 @@
 //! of three or of nine elements, splits the list into three parts. Parts outside the range are not
 //! sorted. The sort is not stable, but the order of equal elements is deterministic and the same as
 //! in Redis, which uses the same algorithm: SORT with LIMIT and GEOSEARCH with COUNT depend on it.
-//! Expected time O(n + k log k). The worst case of quicksort is quadratic: beyond a depth that is
-//! very unlikely, the standard library sorts the rest.
+//! Expected time O(n + k log k) for n elements, k of them in the range. The worst case of quicksort
+//! is quadratic: beyond a depth that is very unlikely, the standard library sorts the rest.
 
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;

@@ -100,7 +100,7 @@ pub(super) fn set_field(bytes: &mut [u8], at: usize, width: u32, value: u64) {
 }
 
 /// Returns up to [`FIELD_LEN_BYTES_MAX`] bytes, from the byte that holds bit `at`, and their count.
-/// They are in the highest bits of the returned number.
+/// The bytes are the highest bytes of the returned number.
 fn window(bytes: &[u8], at: usize) -> (u128, usize) {
     let part = bytes.get(at / 8..).unwrap_or_default();
     let part = &part[..part.len().min(FIELD_LEN_BYTES_MAX)];
@@ -118,7 +118,7 @@ pub(super) enum Logic {
     Or,
     /// Bits that are set in an odd number of strings.
     Xor,
-    /// Bits that are not set in the only string.
+    /// Bits that are clear in the only string.
     Not,
     /// Bits that are set in the first string and in no other.
     Diff,
@@ -140,7 +140,8 @@ impl Logic {
         matches!(self, Logic::Diff | Logic::Diff1 | Logic::AndOr | Logic::One)
     }
 
-    /// Returns the result over all `sources`. It is as long as the longest source. O(bytes of all).
+    /// Returns the result over all `sources`. It is as long as the longest source. O(bytes of all
+    /// sources).
     pub(super) fn apply(self, sources: &[&[u8]]) -> Vec<u8> {
         let len = sources.iter().map(|source| source.len()).max().unwrap_or(0);
         let mut result = vec![0; len];

@@ -131,11 +131,11 @@ enum Action {
     IncrBy(i64),
 }
 
-/// One GET, SET or INCRBY.
+/// One step of a request: GET, SET or INCRBY.
 struct Step {
     action: Action,
     field: FieldType,
-    /// The first bit of the field.
+    /// The index of the field's first bit.
     at: usize,
     overflow: Overflow,
 }
@@ -242,8 +242,8 @@ impl FieldType {
         }
         match overflow {
             Overflow::Wrap => Some(self.value(sum as u64)),
-            // Redis computes the distance to the largest value with 64 bits. So a value far below
-            // the smallest one saturates at the other end.
+            // Redis computes the distance to the largest value with signed 64-bit numbers. For a
+            // value far below the smallest one this overflows, and the largest value is stored.
             Overflow::Saturate if sum > max || (base < min && max - base > i128::from(i64::MAX)) => {
                 Some(max as i64)
             }
@@ -289,7 +289,7 @@ fn write(ctx: &mut Ctx<'_>, args: &Args<'_>, steps: &[Step], len_bytes: usize) -
     Ok(())
 }
 
-/// The reply of a step, and its effect on the string.
+/// The reply of a step (`None` for null), and its effect on the string.
 struct Taken {
     reply: Option<i64>,
     written: bool,

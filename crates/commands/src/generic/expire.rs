@@ -90,8 +90,8 @@ fn reply_time(ctx: &mut Ctx<'_>, args: &Args<'_>, unit_ms: i64, since_ms: i64) -
     Ok(())
 }
 
-/// The condition for a new expiry: the key has no expiry (NX), has one (XX), or expires earlier
-/// (GT) or later (LT) than the new one.
+/// The condition for a new expiry: the key has no expiry (NX), any expiry (XX), an earlier expiry
+/// (GT) or a later expiry (LT) than the new one.
 const CONDITION: Arg = Arg::one_of(
     "condition",
     &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],

@@ -12,8 +12,8 @@ use crate::walk::{WalkCtx, Walked, Walker};
 
 /// The default COUNT of SCAN.
 const COUNT_DEFAULT: usize = 10;
-/// The maximum number of buckets that SCAN visits per requested key. It ends calls with filters
-/// that few keys pass.
+/// The maximum number of buckets that SCAN visits per requested key. It limits the time of a call
+/// whose filter only few keys pass.
 const BUCKETS_PER_COUNT: usize = 10;
 /// The maximum number of expired keys that RANDOMKEY draws before it replies with null.
 const RANDOM_DRAWS_MAX: usize = 100;

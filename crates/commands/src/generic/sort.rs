@@ -320,8 +320,8 @@ fn load(
         Object::Zset(zset) => zset.iter().for_each(|(member, _)| items.push(member)),
         Object::Set(set) => {
             set.iter().for_each(|member| items.push(member));
-            // A result that is stored, or that a script may store, has an order that does not
-            // depend on chance.
+            // If the result is stored, or may be stored by a script, an unsorted set is sorted by
+            // its texts. So the order does not depend on the set's hash table.
             if request.unsorted && (request.store_at.is_some() || ctx.origin == Origin::Script) {
                 (request.unsorted, request.alphabetic, request.by) = (false, true, None);
             }
@@ -330,7 +330,7 @@ fn load(
         _ => return Err(CommandError::WrongType),
     }
     if let Ok(Some(zset)) = ctx.db.write::<Zset>(key) {
-        // Redis then keeps the sorted set in its large encoding, which OBJECT ENCODING shows.
+        // After SORT, Redis keeps the sorted set as a skiplist, which OBJECT ENCODING shows.
         zset.spread(args.hasher());
     }
     let range = if request.unsorted { 0..items.items.len() } else { range };

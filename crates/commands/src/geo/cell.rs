@@ -24,7 +24,7 @@ pub(super) const LONGITUDES: Span = Span { min: -180.0, max: 180.0 };
 /// The latitudes that can be stored, in degrees: the latitudes of a square Mercator map.
 pub(super) const LATITUDES: Span = Span { min: -85.051_128_78, max: 85.051_128_78 };
 
-/// The latitudes of standard geohash strings, in degrees. Other software uses them.
+/// The latitudes of the standard geohash strings that other software uses, in degrees.
 const LATITUDES_STANDARD: Span = Span { min: -90.0, max: 90.0 };
 
 /// The digits of geohash strings.

@@ -116,7 +116,7 @@ impl<'a> Request<'a> {
                 6
             }
             Form::RadiusByMember | Form::RadiusByMemberRo => {
-                // Without a key, Redis checks neither member nor radius.
+                // If the key is missing, Redis checks neither member nor radius.
                 if zset.is_some() {
                     request.take_member(args, 2, zset)?;
                     request.take_circle(args, 3)?;
@@ -419,7 +419,7 @@ const ORDER: Arg = Arg::one_of("order", &[Arg::word("asc", "ASC"), Arg::word("de
 const COUNT: Arg =
     Arg::block("count-block", &[Arg::integer("count").token("COUNT"), Arg::word("any", "ANY").optional()])
         .optional();
-/// The COUNT argument, for commands that got its option ANY after their first version.
+/// The COUNT argument of commands whose first version did not have ANY after COUNT.
 const COUNT_LATER: Arg = Arg::block(
     "count-block",
     &[Arg::integer("count").token("COUNT"), Arg::word("any", "ANY").since("6.2.0").optional()],

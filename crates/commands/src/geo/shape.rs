@@ -23,7 +23,7 @@ pub(super) enum Outline {
     /// All points at most half the height north or south of the centre and half the width east or
     /// west of it. The width is measured along the parallel of the point.
     Box { width: f64, height: f64 },
-    /// All points inside these corners: Valkey's BYPOLYGON.
+    /// All points inside the polygon with these corners: Valkey's BYPOLYGON.
     Polygon { corners: Vec<Point> },
 }
 
@@ -171,8 +171,8 @@ impl Shape {
         let mut last = None;
         AROUND.into_iter().filter(needed).filter_map(move |(east, north)| {
             let neighbor = cell.neighbor(east, north);
-            // On a small map neighbours coincide. Like Redis, only the previous cell is compared,
-            // and not the middle one.
+            // If the map has few cells, some neighbours are the same cell. Like Redis, this code
+            // compares a cell only with the previous one, and not with the middle one.
             if last == Some(neighbor) {
                 return None;
             }

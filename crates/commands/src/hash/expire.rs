@@ -23,8 +23,8 @@ const NO_FIELD: i64 = -2;
 /// The reply about a field that does not expire.
 const NO_DEADLINE: i64 = -1;
 
-/// The condition for a new expiry: the field has no expiry (NX), has one (XX), or expires earlier
-/// (GT) or later (LT) than the new one.
+/// The condition for a new expiry: the field has no expiry (NX), any expiry (XX), an earlier expiry
+/// (GT) or a later expiry (LT) than the new one.
 const CONDITION: Arg = Arg::one_of(
     "condition",
     &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
@@ -124,8 +124,8 @@ pub(super) struct Time {
 }
 
 impl Time {
-    /// Returns the unit and the origin of the time after the option EX, PX, EXAT or PXAT. `None`
-    /// for any other word.
+    /// Returns the unit and the origin of the time that follows the option `word`: EX, PX, EXAT or
+    /// PXAT. Returns `None` for any other word.
     pub(super) fn of_option(word: &[u8], now_ms: i64, command: &'static str) -> Option<Self> {
         let (unit_ms, since_ms) = match &*Upper::of(word) {
             b"EX" => (SECOND, now_ms),

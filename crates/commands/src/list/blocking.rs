@@ -169,7 +169,7 @@ pub(super) static BLMPOP: Command = Command {
     run: blmpop,
     ..Command::DEFAULT
 };
-/// Handles BLMPOP: replies with the key and its elements, or null after the timeout.
+/// Handles BLMPOP: replies with the key and the popped elements, or null after the timeout.
 fn blmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = MultiPop::parse(args, 2)?;
     let timeout_ms = timeout_seconds(args, 1)?;

@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-/// A version of Redis or Valkey, without its patch level. The order is that of the versions.
+/// A version of Redis or Valkey, without its patch level. Versions are ordered by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerVersion {
     /// The major version: 7 of 7.2.
@@ -50,7 +50,7 @@ pub struct KnownSince {
 impl KnownSince {
     /// The first versions that can apply every record without a marked form.
     pub const ALL: Self = Self { redis: ServerVersion::new(6, 2), valkey: ServerVersion::new(7, 2) };
-    /// The first versions that know the forms of Redis 7.0: the first Valkey has them all.
+    /// The first versions that know the forms that Redis 7.0 introduced. Every Valkey knows them.
     pub const REDIS_7: Self = Self { redis: ServerVersion::new(7, 0), ..Self::ALL };
     /// The first versions with hash fields that expire.
     pub const FIELD_EXPIRY: Self = Self { redis: ServerVersion::new(7, 4), valkey: ServerVersion::new(9, 0) };
@@ -61,7 +61,7 @@ impl KnownSince {
     pub const VECTOR_SETS: Self =
         Self { redis: ServerVersion::new(8, 0), valkey: ServerVersion::new(u8::MAX, u8::MAX) };
 
-    /// Returns the first versions that support both forms.
+    /// Returns the first versions that know both the forms of `self` and those of `other`.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { redis: self.redis.max(other.redis), valkey: self.valkey.max(other.valkey) }

@@ -22,7 +22,7 @@ fn check_keys<'a>(ctx: &mut Ctx<'_>, keys: impl Iterator<Item = Key<'a>>) -> Res
     Ok(())
 }
 
-/// Returns the keys from argument `first` to before `end`.
+/// Returns the keys that are arguments, from index `first` to the index before `end`.
 fn keys<'a>(args: &Args<'a>, first: usize, end: usize) -> impl Iterator<Item = Key<'a>> + Clone + use<'a> {
     let args = *args;
     (first..end).map(move |at| args.key(at))

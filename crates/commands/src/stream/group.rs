@@ -237,7 +237,7 @@ fn xgroup_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
 const KEY_REQUIRED: &str = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may \
                             want to use the MKSTREAM option to create an empty stream automatically.";
 
-/// The event of a consumer's creation by any command.
+/// The event that any command raises when it creates a consumer.
 const CREATE_CONSUMER_EVENT: &str = "xgroup-createconsumer";
 
 /// Returns the consumer group that argument 3 names, of the stream at the key in argument 2.
@@ -373,7 +373,7 @@ mod tests {
             ("XADD s 4 f v", ":3", ":1"),
             ("XGROUP SETID s g 4 ENTRIESREAD 4", ":4", ":0"),
             ("XTRIM s MAXLEN 1", ":4", ":0"),
-            // XSETID sets the entries added below the entries read.
+            // XSETID sets the count of entries added below the count of entries read.
             ("XSETID s 9-1 ENTRIESADDED 2", ":2", ":0"),
             ("XADD s 9-2 f v", ":2", ":1"),
             ("XSETID s 9-2 ENTRIESADDED 9223372036854775807", ":2", ":9223372036854775805"),

@@ -56,8 +56,9 @@ static XINFO_STREAM: Command = Command {
     run: xinfo_stream,
     ..Command::DEFAULT
 };
-/// Handles XINFO STREAM: replies with a map. Saker has no radix tree, so `radix-tree-keys` is the
-/// number of the stream's nodes and `radix-tree-nodes` that number plus one.
+/// Handles XINFO STREAM: replies with a map. Streams are not stored in a radix tree as in Redis. So
+/// `radix-tree-keys` is the number of the stream's nodes and `radix-tree-nodes` that number plus
+/// one.
 fn xinfo_stream(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let stream = ctx.db.read::<Stream>(args.key(2))?.ok_or(CommandError::NoSuchKey)?;
     let full = FullOption::parse(args)?;

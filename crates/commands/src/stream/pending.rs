@@ -329,7 +329,7 @@ impl ClaimRequest {
             };
             at += words;
         }
-        // An invalid time counts as the present time.
+        // A negative time and a time in the future count as the present time.
         if !(0..=now_ms).contains(&request.delivered_ms) {
             request.delivered_ms = now_ms;
         }
@@ -372,7 +372,7 @@ pub(super) static XAUTOCLAIM: Command = Command {
     ..Command::DEFAULT
 };
 /// Handles XAUTOCLAIM: replies with the next start, the entries that now belong to the consumer or
-/// their IDs, and the IDs that were pending but deleted.
+/// their IDs, and the IDs of pending entries that had been deleted.
 fn xautoclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = AutoclaimRequest::parse(args)?;
     let key = args.key(1);

@@ -402,7 +402,7 @@ enum ReadOption {
 }
 
 impl ReadOption {
-    /// Returns the option at argument `at`, and the index after it.
+    /// Returns the option at argument `at`, and the index after the option and its values.
     fn at(args: &Args<'_>, at: usize) -> (Self, usize) {
         let has_value = at + 1 < args.len();
         match () {
@@ -468,8 +468,8 @@ impl<'a> ReadRequest<'a> {
         Err(CommandError::Syntax)
     }
 
-    /// Sets the index of the first key and the number of streams. Fails if the keys from argument
-    /// `keys_at` on do not have as many IDs.
+    /// Sets the index of the first key and the number of streams. Fails if the number of arguments
+    /// from `keys_at` on is odd, because each key needs an ID.
     fn finish(self, args: &Args<'_>, keys_at: usize, reader: Reader) -> Result<Self, CommandError> {
         let words = args.len() - keys_at;
         if !words.is_multiple_of(2) {

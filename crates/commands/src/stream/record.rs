@@ -30,7 +30,7 @@ pub(super) struct GroupNames<'n> {
 }
 
 impl GroupChanges {
-    /// Writes commands that lead to the present state of `stream`.
+    /// Writes commands that lead to the present state of the group and its consumer in `stream`.
     pub(super) fn record(&self, record: &mut RecordWriter<'_>, stream: &Stream, names: &GroupNames<'_>) {
         let Some(group) = stream.group(names.group) else { return };
         if self.new_consumer && self.claimed.is_empty() {
@@ -70,8 +70,8 @@ pub(super) struct RemovedEntries {
 }
 
 impl RemovedEntries {
-    /// Notes the groups in which an entry is pending, before it is removed from all of them.
-    /// O(groups log n).
+    /// Notes the groups in which the entry `id` is pending. Must be called before the entry is
+    /// removed from these groups. O(groups log n).
     pub(super) fn note_pending(&mut self, stream: &Stream, id: StreamId) {
         let pending = stream.groups().enumerate().filter(|(_, group)| group.is_pending(id));
         self.acknowledged.extend(pending.map(|(number, _)| (number, id)));

@@ -358,7 +358,8 @@ impl AddRequest {
     }
 }
 
-/// The argument that selects the effect of a trim on groups that reference the entries.
+/// The argument KEEPREF, DELREF or ACKED: the treatment of trimmed entries that consumer groups
+/// still reference.
 const REFERENCES: Arg = Arg::one_of(
     "condition",
     &[

@@ -39,7 +39,7 @@ enum Aggregate {
 impl Aggregate {
     fn join(self, a: f64, b: f64) -> f64 {
         match self {
-            // Infinities of both signs add up to zero.
+            // The sum of infinities of both signs is NaN, which counts as zero.
             Aggregate::Sum => or_zero(a + b),
             Aggregate::Min => {
                 if b < a {

@@ -82,7 +82,8 @@ pub(super) static BZMPOP: Command = Command {
     run: bzmpop,
     ..Command::DEFAULT
 };
-/// Handles BZMPOP: replies with the key and its members with scores, or null after the timeout.
+/// Handles BZMPOP: replies with the key and the popped members with their scores, or null after the
+/// timeout.
 fn bzmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = MultiPop::parse(args, 2)?;
     let timeout_ms = timeout_seconds(args, 1)?;

@@ -42,13 +42,13 @@ impl End {
 /// The layout of popped members in the reply.
 #[derive(Clone, Copy)]
 pub(super) enum Layout {
-    /// One member and its score.
+    /// An array of one member and its score.
     Single,
-    /// The key, one member and its score.
+    /// An array of the key, one member and its score.
     SingleWithKey,
     /// Pairs as arrays of two in RESP3, one flat array in RESP2.
     Pairs,
-    /// Pairs as arrays of two in both protocols.
+    /// The key and an array of pairs. Each pair is an array of two in both protocols.
     Nested,
 }
 
@@ -183,7 +183,8 @@ pub(super) static ZMPOP: Command = Command {
     run: zmpop,
     ..Command::DEFAULT
 };
-/// Handles ZMPOP: replies with the key and its members with scores, or null.
+/// Handles ZMPOP: replies with the key and the popped members with their scores, or null if all
+/// keys are missing.
 fn zmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = MultiPop::parse(args, 1)?;
     if !request.pop(ctx, args)? {
