@@ -18,7 +18,7 @@ pub struct Upper {
 }
 
 impl Upper {
-    /// Returns `word` in upper case. O(1).
+    /// Returns `word` in upper case, or nothing if it is longer than every option. O(1).
     pub fn of(word: &[u8]) -> Self {
         let mut bytes = [0; OPTION_LEN_MAX];
         let len = if word.len() <= OPTION_LEN_MAX { word.len() } else { 0 };

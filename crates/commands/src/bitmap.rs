@@ -31,7 +31,7 @@ fn bit_offset(ctx: &Ctx<'_>, offset: Option<i64>) -> Result<usize, CommandError>
     offset.filter(fits).ok_or(CommandError::BitOffset)
 }
 
-/// The outcome of [`change`].
+/// The result of a change to a string: see [`change`].
 struct Changed<R> {
     /// The result of the closure `work`.
     result: R,

@@ -16,11 +16,11 @@ use crate::wait::{BlockingMode, Wait};
 /// replies.
 pub type Handler = fn(&mut Ctx<'_>, &Args<'_>) -> Result<(), CommandError>;
 
-/// The context of a data command.
+/// The context of a data command: everything that the command can use.
 pub struct Ctx<'a> {
     /// The selected database, limited to the command's locked keys.
     pub db: View<'a>,
-    /// The writer of the reply.
+    /// The encoder to which the command writes its reply.
     pub reply: Reply<'a>,
     /// The changes that the command made to the data, for the engine to publish.
     pub effects: &'a mut Changes,
@@ -30,7 +30,7 @@ pub struct Ctx<'a> {
     pub limits: &'a ValueLimits,
     /// The action if the command finds no data: see [`Ctx::block_or_reply_empty`].
     pub on_empty: BlockingMode,
-    /// The caller of the command.
+    /// The caller of the command: a client or a script.
     pub origin: Origin,
     /// The keys that the client may read.
     pub readable: ReadableKeys,
@@ -184,7 +184,7 @@ bitflags! {
     }
 }
 
-/// One keyspace event.
+/// A keyspace event that is to be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyEvent {
     /// The class of the event.
@@ -193,7 +193,7 @@ pub struct KeyEvent {
     pub event: &'static str,
     /// The number of the key's database.
     pub db: usize,
-    /// The key.
+    /// The name of the key.
     pub key: Box<[u8]>,
 }
 
@@ -257,14 +257,14 @@ pub enum Audience {
     BlockedClients,
 }
 
-/// A key that changed.
+/// A key that changed, and the clients to notify.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedKey {
     /// The number of the key's database.
     pub db: usize,
     /// The hash of the key.
     pub hash: KeyHash,
-    /// The key.
+    /// The name of the key.
     pub key: Box<[u8]>,
     /// The clients that are notified.
     pub audience: Audience,

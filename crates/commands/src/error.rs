@@ -45,19 +45,19 @@ pub enum CommandError {
     UnknownSubcommand(Vec<u8>, &'static str),
     /// The expiry argument is invalid. Holds the command's name in lower case.
     InvalidExpire(&'static str),
-    /// The database number does not exist.
+    /// No database has the given number.
     DbIndexOutOfRange,
     /// The source and the destination of a command are the same.
     SameObject,
     /// A string would exceed `proto-max-bulk-len`.
     StringTooLong,
-    /// The byte offset is invalid.
+    /// The byte offset is negative.
     OffsetOutOfRange,
     /// The bit offset is not a number, or is beyond the longest string.
     BitOffset,
     /// An argument must be positive but is not. Holds the argument's name.
     MustBePositive(&'static str),
-    /// The score would be NaN.
+    /// The new score of a member would be NaN.
     ScoreNotANumber,
     /// The whole error line, in Redis' wording and with its error code, for errors that only one
     /// command uses.

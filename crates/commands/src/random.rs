@@ -86,8 +86,8 @@ pub(crate) enum RandomCount {
     Repeating(usize),
 }
 
-/// The largest number of random elements with repetitions in one request. The request is short, but
-/// its reply holds every element.
+/// The largest number of random elements with repetitions in one request. Without this limit, a
+/// short request could ask for a reply of any size.
 const REPEATING_MAX: usize = 1 << 24;
 
 impl RandomCount {
@@ -106,7 +106,7 @@ impl RandomCount {
     }
 }
 
-/// A parsed request.
+/// A parsed request of one of the three commands.
 enum Request {
     /// One element, not in an array.
     One,

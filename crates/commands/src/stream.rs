@@ -133,7 +133,7 @@ fn reply_id(reply: &mut Reply<'_>, id: StreamId) {
     reply.bulk(id.text(&mut IdText::new()));
 }
 
-/// Writes an entry: its ID, and an array of its fields and values in turn.
+/// Writes an entry: its ID, and an array in which fields and values alternate.
 fn reply_entry(reply: &mut Reply<'_>, entry: StreamEntry<'_>) {
     reply.array(2);
     reply_id(reply, entry.id);

@@ -21,7 +21,7 @@ pub struct Command<H: 'static = crate::Handler> {
     pub history: History,
     /// The command's group in COMMAND DOCS: `string`, `sorted-set`, `connection`, …
     pub group: Group,
-    /// The time complexity.
+    /// The time complexity, as COMMAND DOCS reports it.
     pub complexity: &'static str,
     /// The number of arguments, the command's name included.
     pub arity: Arity,
@@ -40,7 +40,7 @@ pub struct Command<H: 'static = crate::Handler> {
     pub recorded_forms: &'static [RecordedForm],
     /// The subcommands. The container's own `run` replies to an unknown subcommand.
     pub subcommands: &'static [&'static Command<H>],
-    /// The handler.
+    /// The function that runs the command.
     pub run: H,
 }
 
@@ -381,7 +381,7 @@ bitflags! {
         const READONLY = 1 << 1;
         /// Rejected while memory is over its limit.
         const DENYOOM = 1 << 2;
-        /// Administrative.
+        /// Administers the server.
         const ADMIN = 1 << 3;
         /// Works on channels.
         const PUBSUB = 1 << 4;
@@ -657,7 +657,7 @@ pub enum Find {
     Unknown,
 }
 
-/// One documented argument.
+/// An argument of a command, as COMMAND DOCS describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Arg {
     /// The name in the syntax line.

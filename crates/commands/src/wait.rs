@@ -23,7 +23,7 @@ pub enum BlockingMode {
     /// The command writes its empty reply.
     #[default]
     Reply,
-    /// The client is blocked.
+    /// The client is blocked until a key is ready or its timeout expires.
     Block,
     /// The client is already blocked and remains blocked.
     StayBlocked,
@@ -127,7 +127,7 @@ impl From<Vec<BlockingKey>> for BlockFor {
     }
 }
 
-/// The wait of a blocked client.
+/// The timeout, the empty reply and the keys of a blocked client.
 #[derive(Debug)]
 pub struct Wait {
     /// The timeout in milliseconds; `None` is no timeout.

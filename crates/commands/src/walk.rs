@@ -36,7 +36,7 @@ pub enum Walked {
     Again,
 }
 
-/// The context of a walker.
+/// The context of a walker: everything that the walker can use.
 pub struct WalkCtx<'a> {
     /// All databases. No shard is locked.
     pub keyspace: &'a Keyspace,

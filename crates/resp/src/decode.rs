@@ -68,11 +68,11 @@ pub enum Value {
 pub struct DecodeError {
     /// The offset in the input at which decoding stopped, in bytes.
     pub offset: usize,
-    /// The kind of the error.
+    /// The reason why the bytes are not a reply.
     pub kind: DecodeErrorKind,
 }
 
-/// The kinds of errors in a reply.
+/// The reasons why bytes are not a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeErrorKind {
     /// A byte that is not the type byte of any reply.

@@ -34,9 +34,9 @@ use stdx::quoted::{is_space, split_quoted, terminates_word};
 /// The position of an argument, relative to the first byte of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The index of the first byte.
+    /// The index of the argument's first byte.
     pub start: u32,
-    /// The length in bytes.
+    /// The length of the argument in bytes.
     pub len: u32,
 }
 
@@ -49,7 +49,7 @@ impl Span {
     }
 }
 
-/// The limits of a request.
+/// The limits within which a request is accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The maximum length of an argument in bytes (`proto-max-bulk-len`).
@@ -99,7 +99,7 @@ pub enum Parsed {
         /// The length of the request in the input, in bytes.
         len_bytes: usize,
     },
-    /// An incomplete request.
+    /// A request of which some bytes have not arrived yet.
     Incomplete {
         /// The minimum number of bytes that are missing, or 1 if that is unknown. The client
         /// chooses this number, so do not allocate memory for it in advance.

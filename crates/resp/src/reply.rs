@@ -52,7 +52,7 @@ impl<'a> Reply<'a> {
         Self { out, protocol, start_len_bytes }
     }
 
-    /// Returns the protocol of the replies.
+    /// Returns the protocol in which replies are written.
     #[inline]
     pub fn protocol(&self) -> Protocol {
         self.protocol

@@ -50,7 +50,7 @@ impl LongDouble {
         Self(ieee::Double::from_bits(value.to_bits() as u128).convert(&mut false).value)
     }
 
-    /// Returns the nearest double.
+    /// Returns the nearest double, or infinity if the number is out of the range of doubles.
     pub fn to_f64(self) -> f64 {
         let converted: ieee::Double = self.0.convert(&mut false).value;
         f64::from_bits(converted.to_bits() as u64)

@@ -105,7 +105,7 @@ fn bitfield_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     read(ctx, args, &steps)
 }
 
-/// The type of a field.
+/// The type of an integer in the string, such as `i16` or `u8`.
 #[derive(Clone, Copy)]
 struct FieldType {
     signed: bool,

@@ -130,8 +130,8 @@ pub(super) static KEYS: Command<Walker> = Command {
     run: list_keys,
     ..Command::DEFAULT
 };
-/// Handles KEYS: replies with the keys, in no order. All other commands wait meanwhile; use SCAN
-/// for large keyspaces.
+/// Handles KEYS: replies with the keys, in no order. All other commands wait until KEYS ends; use
+/// SCAN for large keyspaces.
 fn list_keys(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
     let due_ms = ctx.access_context.due_ms();
     let pattern = Some(args.get(1)).filter(|&pattern| pattern != b"*");

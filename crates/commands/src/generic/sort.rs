@@ -98,9 +98,9 @@ fn find_destination(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
     found.into_iter().for_each(visit);
 }
 
-/// A parsed request.
+/// A parsed request of SORT or SORT_RO.
 struct Request<'a> {
-    /// The pattern of BY.
+    /// The pattern of BY; `None` without BY.
     by: Option<Pattern<'a>>,
     /// True if the elements keep their order: BY with a text that is not a pattern.
     unsorted: bool,

@@ -41,9 +41,9 @@ impl fmt::Display for ServerVersion {
 /// The first version of Redis and of Valkey that can apply a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownSince {
-    /// The first version of Redis.
+    /// The first version of Redis that can apply the record.
     pub redis: ServerVersion,
-    /// The first version of Valkey.
+    /// The first version of Valkey that can apply the record.
     pub valkey: ServerVersion,
 }
 

@@ -248,12 +248,12 @@ fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The content of a claim's reply.
+/// The content of the reply of XCLAIM and XAUTOCLAIM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClaimReply {
-    /// The entries.
+    /// The claimed entries.
     Entries,
-    /// The IDs of the entries: JUSTID.
+    /// Only the IDs of the claimed entries: JUSTID.
     Ids,
 }
 

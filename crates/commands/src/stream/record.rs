@@ -38,7 +38,8 @@ impl GroupChanges {
             record.words([names.key, names.group, names.consumer]);
         }
         for &id in &self.claimed {
-            // A delivery sets the last ID to each entry in turn; a claim repeats the present one.
+            // For a delivery, each claim sets the last ID to its own entry. Otherwise claims repeat
+            // the present last ID.
             let last_id = if self.moved { id } else { group.last_delivered() };
             record_claim(record, group, names, id);
             record.id(last_id);
@@ -58,7 +59,7 @@ impl GroupChanges {
 /// The maximum number of IDs of one recorded XDEL.
 const RECORDED_IDS_MAX: usize = 1024;
 
-/// The entries that a command removed by their IDs, and those that it acknowledged meanwhile. They
+/// The entries that a command removed by their IDs, and the entries that it also acknowledged. They
 /// are recorded as XACK and XDEL. The commands that do both at once are newer than Redis 6.2, and
 /// Valkey has none.
 #[derive(Default)]

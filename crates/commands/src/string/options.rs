@@ -7,7 +7,7 @@ use keyspace::Expiry;
 use crate::args::{Args, Upper};
 use crate::error::CommandError;
 
-/// Parsed options.
+/// The parsed options of a request.
 #[derive(Clone, Copy)]
 pub(super) struct Options<'a> {
     pub(super) condition: Condition<'a>,

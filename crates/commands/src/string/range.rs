@@ -26,7 +26,7 @@ pub(super) static APPEND: Command = Command {
     run: append,
     ..Command::DEFAULT
 };
-/// Handles APPEND: replies with the new length. O(1) amortised in the string's length.
+/// Handles APPEND: replies with the new length. Amortised O(bytes appended).
 fn append(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, tail) = (args.key(1), args.get(2));
     let len = match len_to_change(ctx, key)? {

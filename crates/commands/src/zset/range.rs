@@ -16,7 +16,7 @@ use crate::error::CommandError;
 use crate::record::RecordWriter;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The kind of a range's bounds.
+/// The kind of a range's bounds: ranks, scores or names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum By {
     Rank,
@@ -416,7 +416,8 @@ fn zrangestore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Writes the first and the last rank of a range. For an empty range, writes 1 and 0.
+/// Writes the first and the last rank of a range. For an empty range, writes 1 and 0, which select
+/// no member.
 fn record_ranks(command: &mut RecordWriter<'_>, ranks: &Range<usize>) {
     match ranks.end.checked_sub(1).filter(|_| !ranks.is_empty()) {
         Some(last) => command.integer(ranks.start).integer(last),

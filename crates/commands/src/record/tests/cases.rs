@@ -45,7 +45,7 @@ fn with_times(record: &str, now_ms: i64) -> String {
 /// keyspace.
 const FOR_ALL_PEERS: &str = include_str!("peers.txt");
 
-/// Runs requests with their expected records.
+/// Runs the requests in `text` and compares their records with the expected ones.
 fn check_records(text: &str) {
     let mut twins = Twins::new();
     let text = text.replace(";\n  ", "; ");
