@@ -361,8 +361,8 @@ impl Changes {
 pub struct ValueLimits {
     /// `proto-max-bulk-len`: the length of the longest string, in bytes.
     pub string_len_bytes_max: u64,
-    /// `list-max-listpack-size`: the maximum number of entries of a list node. If negative, a size
-    /// class of the node in bytes.
+    /// `list-max-listpack-size`: the maximum number of entries of a list node. From -1 to -5: the
+    /// node's maximum size of 4, 8, 16, 32 or 64 KiB.
     pub list_max_listpack_size: i64,
     /// The length from which a string gets a list node of its own, even if it fits into a node with
     /// others. Set by DEBUG QUICKLIST-PACKED-THRESHOLD; [`u32::MAX`] disables the rule.

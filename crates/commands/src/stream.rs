@@ -1,4 +1,4 @@
-//! Commands on streams: code that their files share.
+//! Commands on streams: the list of their records, the parsing of IDs, and the replies of entries.
 
 mod group;
 mod info;

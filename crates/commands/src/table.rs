@@ -416,7 +416,7 @@ bitflags! {
         const ALLOW_BUSY = 1 << 18;
         /// Runs as the exclusive owner of the keyspace, with the gate closed (walkers).
         const EXCLUSIVE = 1 << 19;
-        /// Uses keys that its arguments name by patterns. With patterns, the command runs with all
+        /// Uses keys that its arguments name by patterns. A request with patterns runs with all
         /// shards locked, as with EXCLUSIVE.
         const PATTERN_KEYS = 1 << 20;
         /// Used between servers and in tests. COMMAND DOCS marks the command as `syscmd`.

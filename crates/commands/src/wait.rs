@@ -153,7 +153,7 @@ pub fn timeout_seconds(args: &Args<'_>, index: usize) -> Result<Option<u64>, Com
 }
 
 /// The longest timeout in milliseconds. The end of the wait must be a time that fits into 64 bits.
-/// Redis adds the timeout to the present time; this constant assumes the year 2039.
+/// Redis adds the timeout to the present time; this constant leaves room for any time before 2039.
 const TIMEOUT_MS_MAX: i64 = i64::MAX - (1 << 41);
 const TIMEOUT_OUT_OF_RANGE: CommandError = CommandError::Line("ERR timeout is out of range");
 

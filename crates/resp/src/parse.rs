@@ -34,7 +34,7 @@ use stdx::quoted::{is_space, split_quoted, terminates_word};
 /// The position of an argument, relative to the first byte of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The index of the argument's first byte.
+    /// The index of the argument's first byte in the request.
     pub start: u32,
     /// The length of the argument in bytes.
     pub len: u32,

@@ -260,7 +260,8 @@ impl Items {
         Err(CommandError::Line("ERR One or more scores can't be converted into double"))
     }
 
-    /// Sorts the elements. Only the positions in `range` are sure to hold the right elements.
+    /// Sorts the elements so that those at the indexes in `range` are in their final places. The
+    /// others may be in any order.
     fn sort(&mut self, request: &Request<'_>, range: Range<usize>) {
         let arena = &self.arena;
         // A stored result compares whole texts. A reply compares up to the first NUL, like C's

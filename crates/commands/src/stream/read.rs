@@ -437,7 +437,8 @@ struct ReadRequest<'a> {
     stream_count: usize,
     group: Option<GroupOption<'a>>,
     acknowledgement: Acknowledgement,
-    /// The timeout of BLOCK in milliseconds (inner `None`: no timeout); outer `None` without BLOCK.
+    /// The timeout of BLOCK in milliseconds. The outer `None` means no BLOCK, the inner `None`
+    /// BLOCK without a timeout.
     block: Option<Option<u64>>,
 }
 

@@ -13,8 +13,8 @@ use super::{Twins, contents, name_of, writers};
 const TEMPLATES: &str = include_str!("templates.txt");
 
 const STEPS: usize = 12_000;
-/// The number of steps between comparisons of the twins. If they differ, the run is repeated with a
-/// comparison after each step.
+/// The number of steps between comparisons of the two keyspaces. If they differ, the run is
+/// repeated with a comparison after each step.
 const STEPS_BETWEEN_CHECKS: usize = 40;
 
 fn templates() -> Vec<&'static str> {
