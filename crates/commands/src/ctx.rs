@@ -372,8 +372,8 @@ pub struct ValueLimits {
     pub list_compress_depth: i64,
     /// `hash-max-listpack-entries`: the maximum number of fields of a hash stored as a listpack.
     pub hash_max_listpack_entries: usize,
-    /// `hash-max-listpack-value`: the maximum length of a field or value in such a listpack, in
-    /// bytes.
+    /// `hash-max-listpack-value`: the maximum length of a field or value of a hash that is stored
+    /// as a listpack, in bytes.
     pub hash_max_listpack_value: usize,
     /// `set-max-intset-entries`: the maximum number of members of a set stored as an intset.
     pub set_max_intset_entries: usize,

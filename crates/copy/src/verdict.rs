@@ -64,7 +64,8 @@ pub enum Facts {
 }
 
 impl Facts {
-    /// Derives the facts from the replies to the expiry command and to the command of `method`.
+    /// Derives the facts of a key from `expiry`, the reply to the command that reads the expiry,
+    /// and `content`, the reply to the command of `method`.
     pub fn of(method: Method, expiry: i64, content: &Value) -> Self {
         let bytes = match (method, content) {
             (_, Value::Error(error)) => return Facts::Refused(error.escape_ascii().to_string()),

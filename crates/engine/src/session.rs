@@ -230,9 +230,9 @@ impl Session {
         self.watch.as_deref().filter(|watch| !watch.is_over())
     }
 
-    /// Removes the watched keys. The caller is inside the gate and holds no shard's lock. Keys in
-    /// shards that a busy script holds remain until a later call, before the next WATCH or after
-    /// the next EXEC. O(watched keys).
+    /// Removes the watched keys. The caller is inside the gate and holds no shard's lock. A key
+    /// remains if a busy script holds its shard. The next WATCH or EXEC removes it. O(watched
+    /// keys).
     pub fn unwatch(&mut self, watchers: &Watchers, keyspace: &Keyspace) {
         if let Some(watch) = &mut self.watch
             && watch.end(watchers, keyspace)

@@ -402,8 +402,7 @@ impl Registered {
     }
 }
 
-/// Returns the arguments of a command that name channels. They follow from the syntax of these few
-/// commands.
+/// Returns the arguments of the command `full_name` that name channels of publish/subscribe.
 fn channels(full_name: &str) -> Channels {
     match full_name {
         "publish" | "spublish" => Channels::First,

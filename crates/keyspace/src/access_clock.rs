@@ -17,8 +17,8 @@
 use crate::access::{Access, LFU_INITIAL};
 use crate::keyspace::Keyspace;
 
-/// The age in seconds up to which an LRU clock is assumed to have been set after the change of
-/// policy.
+/// The age in seconds up to which an LRU clock is not converted: it was probably set after the
+/// change of policy.
 const NEW_SECONDS: u32 = 5;
 
 /// Converts the access clocks of a shard's keys from the other rule to that of `to` (LRU or LFU).

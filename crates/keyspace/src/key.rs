@@ -35,8 +35,8 @@ impl KeyHash {
         Self((shard as u64) << (64 - SHARD_BITS))
     }
 
-    /// Returns the hash as a number, for tables of keys outside the keyspace. Keys of one shard
-    /// have the same top bits.
+    /// Returns the hash as a number, for hash tables outside the keyspace. Keys of one shard have
+    /// the same top bits.
     #[inline]
     pub fn number(self) -> u64 {
         self.0

@@ -514,7 +514,8 @@ impl Uring {
         core.await_drained(conn);
     }
 
-    /// Handles the completion of a send of the kernel: takes back the bytes that were not sent.
+    /// Handles the completion of a send by the kernel: puts the bytes that it did not send back in
+    /// the connection's output.
     fn sent(&mut self, core: &mut Core, conn: ConnId, queue: stdx::ByteQueue, outcome: io::Result<usize>) {
         core.outputs.sent(conn, queue);
         match outcome.map_err(|error| (Errno::from_io_error(&error), error)) {

@@ -188,7 +188,8 @@ impl KnownFiles {
 pub enum Place<'f> {
     /// The name must be free. If it is taken, the new file is discarded.
     Free,
-    /// An existing file with the name is replaced if it is in `known`, and otherwise kept aside.
+    /// An existing file of the same name is replaced if it is in `known`. Otherwise it is renamed,
+    /// so that its data is not lost.
     Over {
         /// The files that may be replaced; the new file is added to them.
         known: &'f KnownFiles,

@@ -52,7 +52,7 @@ const ENCODED_LOCKED_BYTES_MAX: usize = 4096;
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// The format of a file.
+/// The format of a saved snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaveFormat {
     /// Redis' RDB format ([`crate::rdb`]).
@@ -223,7 +223,7 @@ struct Stream {
     owner: Option<usize>,
 }
 
-/// The way in which a walker enters the keyspace.
+/// The access of a save to the keyspace while it copies keys: beside running commands or alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Through the gate, for one short step at a time. The walker's number serves as that of a

@@ -437,8 +437,8 @@ impl<V> Entry<V> {
 
     /// Appends zeros until the inline bytes are `len_bytes` long. Does nothing if they are not
     /// shorter. The block stays in place if it has room, else O(block). A string that grows by less
-    /// than a quarter of its length becomes a growing one. Many small steps to a length thus cost
-    /// O(length) together.
+    /// than a quarter of its length becomes a growing string (see the module's comment). Many small
+    /// steps to a length thus cost O(length) together.
     ///
     /// # Panics
     /// If the value is not inline bytes, or would be longer than [`INLINE_BYTES_MAX`].

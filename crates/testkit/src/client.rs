@@ -115,7 +115,7 @@ impl Stream {
         }
     }
 
-    /// Sends all bytes.
+    /// Sends all bytes; waits until the kernel has accepted them.
     pub(crate) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.write_all(bytes),

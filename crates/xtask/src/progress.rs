@@ -68,7 +68,7 @@ pub enum AfterFailure {
     Repeat,
 }
 
-/// One step of a run.
+/// A step of a run of CI, such as `clippy`.
 pub struct Step {
     /// The name of the step for `--only` and `--skip`.
     pub name: &'static str,

@@ -443,7 +443,8 @@ impl Tracking {
         true
     }
 
-    /// Removes at most `items_max` items of a reader from a shard's table.
+    /// Removes at most `items_max` of the keys that a tracking client has read from a shard's
+    /// table.
     fn leave_shard(
         &self,
         keyspace: &Keyspace,

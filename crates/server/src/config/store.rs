@@ -135,8 +135,8 @@ impl ConfigStore {
         &self.start
     }
 
-    /// Stores the working folder at the start, and the sources of the configuration besides the
-    /// file.
+    /// Sets the working folder in which the server was started, and the sources of the
+    /// configuration other than the file.
     pub fn set_start(&mut self, start: Start) {
         self.start = start;
     }

@@ -31,8 +31,8 @@ struct History<'s> {
 }
 
 impl History<'_> {
-    /// Ends the own history before the data is removed, so that no other server can continue it.
-    /// Fails if the link was replaced.
+    /// Gives this server a new replication ID before its data is removed, so that no replica can
+    /// continue with the old one. Fails if another link to a primary has replaced this one.
     fn end_own(&self, _alone: &Exclusive) -> Result<(), String> {
         let replication = &self.shared.replication;
         if replication.upstream.epoch() != self.epoch {

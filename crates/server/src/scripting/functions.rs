@@ -147,8 +147,8 @@ impl Functions {
         }
     }
 
-    /// Loads the new source texts of the list, and removes the libraries whose texts are no longer
-    /// in it. Logs texts that do not load.
+    /// Makes this thread's libraries of functions equal to the shared list of source texts: loads
+    /// the new texts and removes the other libraries. Logs texts that do not load.
     fn take_over(&self, persistence: &Persistence) {
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
         let sources = persistence.functions();

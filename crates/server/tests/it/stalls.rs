@@ -18,7 +18,7 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 /// stall delays each.
 const TRIES: usize = 2;
 
-/// Groups of commands, each of which removes the value of `big`.
+/// Ways to remove the value of the key `big`. Each group of commands is one way.
 const WAYS: &[&[&[&str]]] = &[
     &[&["DEL", "big"]],
     &[&["UNLINK", "big"]],

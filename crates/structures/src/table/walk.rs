@@ -182,8 +182,8 @@ mod tests {
         mixed(key.iter().fold(7, |hash, &byte| mixed(hash ^ u64::from(byte))))
     }
 
-    /// Returns positions whose first eleven bits are zero, which makes segments as deep as
-    /// possible.
+    /// Returns a hash whose first eleven bits are zero. With such hashes for all keys, segments
+    /// split as often as possible.
     fn crowded(key: &[u8]) -> u64 {
         position(key) >> 11
     }

@@ -28,7 +28,8 @@ use testkit::{Client, script};
 /// Compares Saker's stream of changes with that of a real Redis, and applies it to real servers.
 #[derive(Parser)]
 struct Arguments {
-    /// Sends random commands for this many seconds, and applies their streams.
+    /// Sends random commands for this many seconds and applies the resulting streams of changes to
+    /// the real servers.
     #[arg(long)]
     replay: Option<u64>,
     /// The seed of random choices.

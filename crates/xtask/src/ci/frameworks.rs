@@ -57,7 +57,7 @@ pub fn python(session: &Session) -> Result<Outcome> {
     side_by_side(session, &programs)
 }
 
-/// Runs the Go program: asynq.
+/// Runs the Go program, which tests the job queue asynq.
 pub fn go(session: &Session) -> Result<Outcome> {
     match languages::go(session, "asynq")? {
         Ok(program) => side_by_side(

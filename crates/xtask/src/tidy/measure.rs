@@ -35,7 +35,7 @@ pub struct Struct {
     pub name: String,
     /// The line of the struct's name, counted from 1.
     pub line: usize,
-    /// The number of fields.
+    /// The number of the struct's fields.
     pub fields: usize,
 }
 

@@ -26,7 +26,8 @@ fn the_records_of_each_write_command_lead_to_the_same_data() {
     assert!(missing.is_empty(), "write commands without a case in which they change something: {missing:?}");
 }
 
-/// Requests with the records that Redis also writes, all run in one keyspace.
+/// Requests that change data, each with the commands that Redis also writes to its append-only
+/// file for it. All run in one keyspace.
 const AS_IN_REDIS: &str = include_str!("redis.txt");
 
 /// Returns a record of [`AS_IN_REDIS`] with each `{n}` replaced by the time `now_ms + n`.

@@ -142,8 +142,8 @@ impl Cluster {
         change(&mut self.nodes[node].state.lock().expect("nothing panics while it is locked"))
     }
 
-    /// Attaches the reader that appends the changes of a primary to its stream. The caller owns the
-    /// node's keyspace.
+    /// Attaches a reader to the change log of a node that is a primary. The reader appends all
+    /// changes to the node's replication stream. The caller owns the node's keyspace.
     pub fn attach(&self, node: usize, alone: &Exclusive) {
         let reader = StreamReader {
             state: Arc::clone(&self.nodes[node].state),
