@@ -16,10 +16,10 @@ use crate::results::{Ending, RunResult};
 use crate::spec::{Endpoint, Limit, Load, RunSpec, Target, Tls, Watch};
 use crate::sweep::sweep;
 use crate::workload::{
-    Content, DefaultTestOptions, KeyPattern, Keys, Memtier, Sizes, TemplateOptions, Values, Workload, Zipf,
-    fresh_seed,
+    Content, DefaultTestOptions, KeyPattern, Keys, Memtier, Quantization, Sizes, TemplateOptions, Values,
+    VectorPlan, VectorTask, Vectors, Workload, Zipf, fresh_seed,
 };
-use crate::{BenchError, idle, output, run};
+use crate::{BenchError, idle, output, run, set_up};
 
 /// The exit status of a failed run and of invalid arguments.
 const FAILED: u8 = 2;
@@ -54,6 +54,8 @@ pub struct RunArguments {
     verify: bool,
     #[command(flatten)]
     what: What,
+    #[command(flatten)]
+    vectors: VectorArguments,
     /// Print one line per test.
     #[arg(short, long)]
     quiet: bool,
@@ -264,6 +266,102 @@ struct What {
     command: Vec<String>,
 }
 
+impl What {
+    /// Returns the commands of `--mix` with their weights.
+    fn weighted_lines(&self) -> Result<Vec<(u32, &str)>, BenchError> {
+        fn split(line: &str) -> Option<(u32, &str)> {
+            let (weight, command) = line.split_once(':')?;
+            Some((weight.trim().parse().ok()?, command.trim()))
+        }
+        let lines: Option<Vec<(u32, &str)>> = self.mix.iter().map(String::as_str).map(split).collect();
+        lines.ok_or_else(|| BenchError::Usage("--mix takes WEIGHT:COMMAND".to_owned()))
+    }
+
+    /// Returns true if no requests are chosen.
+    fn is_empty(&self) -> bool {
+        self.tests.is_empty() && self.mix.is_empty() && self.file.is_none() && self.command.is_empty()
+    }
+}
+
+/// The settings of vector workloads.
+#[derive(Args, Debug)]
+struct VectorArguments {
+    /// Vectors: clustered, uniform, or a file (.npy, .fvecs, or text with a row of numbers per
+    /// line). Without a command, adds them by VADD and measures VSIM with its recall. In commands,
+    /// {vector} is the next vector, {element} its name and {query} a random query.
+    #[arg(long, value_name = "DATA", conflicts_with_all = ["tests", "ratio"])]
+    vectors: Option<String>,
+    /// Number of vectors to add; of a file, at most this number.
+    #[arg(long, value_name = "NUMBER", default_value_t = 100_000)]
+    vector_count: usize,
+    /// Dimensions of generated vectors [default: 128]; of a file, its first columns [default: all].
+    #[arg(long, value_name = "NUMBER")]
+    vector_dimensions: Option<usize>,
+    /// Clusters of clustered vectors [default: one per hundred vectors].
+    #[arg(long, value_name = "NUMBER")]
+    vector_clusters: Option<usize>,
+    /// Distance of clustered vectors from their centre, as a share of the centre's norm.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
+    vector_spread: f64,
+    /// Number of different queries, which are not added.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_000)]
+    vector_queries: usize,
+    /// COUNT of VSIM, and the k of recall@k.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    vector_neighbours: usize,
+    /// Seed of generated vectors.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    vector_seed: u64,
+    /// Quantizations to measure: q8, noquant, bin.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "q8", value_parser = Quantization::parse)]
+    vector_quantization: Vec<Quantization>,
+    /// Links of an element: M of VADD.
+    #[arg(long, value_name = "NUMBER", default_value_t = 16)]
+    vector_m: u32,
+    /// Candidates while an element is added: EF of VADD.
+    #[arg(long, value_name = "NUMBER", default_value_t = 200)]
+    vector_build_ef: u32,
+    /// Candidates of a search: EF of VSIM. Each of a list is measured.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "100")]
+    vector_ef: Vec<u32>,
+    /// Also measure searches beside GETs: this number of GETs per search.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    vector_reads: u32,
+    /// Search the vectors that an earlier run with the same settings added.
+    #[arg(long, requires = "vectors")]
+    vector_keep: bool,
+}
+
+impl VectorArguments {
+    /// Returns the settings of vector workloads; `None` without `--vectors`.
+    fn plan(&self) -> Option<VectorPlan> {
+        Some(VectorPlan {
+            data: self.vectors.clone()?,
+            count: self.vector_count,
+            dimensions: self.vector_dimensions,
+            clusters: self.vector_clusters,
+            spread: self.vector_spread,
+            queries: self.vector_queries,
+            neighbours: self.vector_neighbours,
+            seed: self.vector_seed,
+            quantization: self.vector_quantization.clone(),
+            m: self.vector_m,
+            build_ef: self.vector_build_ef,
+            ef: self.vector_ef.clone(),
+            reads_per_search: self.vector_reads,
+        })
+    }
+
+    /// Returns the workloads of `plan`, without those that add vectors if an earlier run has added
+    /// them.
+    fn workloads(&self, plan: &VectorPlan) -> Result<Vec<Workload>, BenchError> {
+        let mut workloads = plan.workloads("", &plan.vectors()?)?;
+        let adds = |workload: &Workload| workload.vectors.as_ref().is_some_and(|task| task.adds_all);
+        workloads.retain(|workload| !(self.vector_keep && adds(workload)));
+        Ok(workloads)
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().map_err(|error| error.to_string())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
@@ -364,26 +462,30 @@ impl RunArguments {
         if let Some(ratio) = &what.ratio {
             return Ok(vec![what.memtier(ratio, values(Content::Constant))?]);
         }
+        let plan = self.vectors.plan();
+        if let Some(plan) = plan.as_ref().filter(|_| what.is_empty()) {
+            return self.vectors.workloads(plan);
+        }
+        let vectors = plan.as_ref().map(VectorPlan::vectors).transpose()?;
         let options = TemplateOptions {
+            vectors: vectors.clone(),
             rand_int_count: what.keyspace.map(|count| count.max(1)),
             keys: None,
             data: Some(values(Content::Constant)),
             content: self.content.unwrap_or(Content::Alphanumeric),
             tags: self.server.cluster,
         };
+        let vectors = vectors.as_ref();
         if let Some(path) = &what.file {
-            return Ok(vec![self.finish(Workload::from_file(path, &options)?, &sizes)]);
+            return Ok(vec![self.finish(Workload::from_file(path, &options)?, &sizes, vectors)]);
         }
         if !what.mix.is_empty() {
-            let split = |line: &String| {
-                let (weight, command) = line.split_once(':')?;
-                Some((weight.trim().parse::<u32>().ok()?, command.trim().to_owned()))
-            };
-            let lines: Option<Vec<(u32, String)>> = what.mix.iter().map(split).collect();
-            let lines = lines.ok_or_else(|| BenchError::Usage("--mix takes WEIGHT:COMMAND".to_owned()))?;
-            let lines: Vec<(u32, &str)> =
-                lines.iter().map(|(weight, line)| (*weight, line.as_str())).collect();
-            return Ok(vec![self.finish(Workload::from_templates("mix", &lines, &options)?, &sizes)]);
+            let lines = what.weighted_lines()?;
+            return Ok(vec![self.finish(
+                Workload::from_templates("mix", &lines, &options)?,
+                &sizes,
+                vectors,
+            )]);
         }
         if let Some(option) = what.command.first().filter(|word| word.starts_with('-')) {
             return Err(BenchError::Usage(format!("unknown option {option:?}; see --help")));
@@ -400,7 +502,9 @@ impl RunArguments {
             words.push(last);
         }
         match &what.command[..] {
-            _ if self.stdin => Ok(vec![self.finish(Workload::from_arguments(&words, &options)?, &sizes)]),
+            _ if self.stdin => {
+                Ok(vec![self.finish(Workload::from_arguments(&words, &options)?, &sizes, vectors)])
+            }
             [] => {
                 let names: Vec<&str> = what.tests.iter().map(String::as_str).collect();
                 let content = self.content.unwrap_or(Content::Constant);
@@ -408,14 +512,22 @@ impl RunArguments {
                 let cluster = self.server.cluster;
                 Workload::default_tests(&names, &DefaultTestOptions { sizes, content, keyspace, cluster })
             }
-            [line] => Ok(vec![self.finish(Workload::from_templates("", &[(1, line)], &options)?, &sizes)]),
-            _ => Ok(vec![self.finish(Workload::from_arguments(&words, &options)?, &sizes)]),
+            [line] => {
+                Ok(vec![self.finish(Workload::from_templates("", &[(1, line)], &options)?, &sizes, vectors)])
+            }
+            _ => Ok(vec![self.finish(Workload::from_arguments(&words, &options)?, &sizes, vectors)]),
         }
     }
 
     /// Adds values of size `-d` to a workload that writes none, so that `--verify` can check its
-    /// reads.
-    fn finish(&self, mut workload: Workload, sizes: &Sizes) -> Workload {
+    /// reads. Adds the data set `vectors`, with which replies to searches are compared.
+    fn finish(&self, mut workload: Workload, sizes: &Sizes, vectors: Option<&Vectors>) -> Workload {
+        workload.vectors = vectors.map(|vectors| VectorTask {
+            vectors: vectors.clone(),
+            label: workload.name.clone(),
+            ef: None,
+            adds_all: false,
+        });
         if self.verify && workload.values.is_none() {
             let content = self.content.unwrap_or(Content::Alphanumeric);
             workload.values = Some(Values::new(sizes.clone(), content));
@@ -519,6 +631,7 @@ fn run_all(
         for spec in specs {
             let mut spec = spec.clone();
             spec.load.seed = spec.load.seed.wrapping_add(repetition);
+            set_up(&spec)?;
             let (useless, last) = if let Some(p99_ms) = arguments.load.rate_sweep {
                 sweep_one(&spec, p99_ms, printer)?
             } else {

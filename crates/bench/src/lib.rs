@@ -26,6 +26,6 @@ mod error;
 mod interrupt;
 mod usage;
 
-pub use engine::{fuzz, idle, run};
+pub use engine::{fuzz, idle, run, set_up};
 pub use error::BenchError;
 pub use usage::ProcessUse;

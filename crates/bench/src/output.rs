@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::results::{Ending, LoopMode, RunResult};
+use crate::results::{Ending, LatencySummary, LoopMode, RunResult, VectorUse};
 
 /// The number of decimals of latencies in milliseconds, unless `--precision` is given.
 pub const DECIMALS: usize = 3;
@@ -50,6 +50,9 @@ pub fn quiet_line(result: &RunResult, decimals: usize) -> String {
         "{}: {:.2} requests per second, p50={p50_ms:.decimals$} msec",
         result.test, result.requests_per_second
     );
+    if let Some(recall) = result.vectors.as_ref().and_then(|vectors| vectors.recall) {
+        push(&mut line, format_args!(", recall={:.2} %", recall * 100.0));
+    }
     if result.is_client_bound() {
         line.push_str(", client-bound");
     }
@@ -158,9 +161,36 @@ fn push_usage(out: &mut String, result: &RunResult) {
             push(out, format_args!("  redirected: MOVED {}, ASK {}\n", cluster.moved, cluster.asked));
         }
     }
+    if let Some(vectors) = &result.vectors {
+        push_vectors(out, vectors);
+    }
     if let Some(rate) = result.hit_rate() {
         let (hits, misses) = (result.hits, result.misses);
         push(out, format_args!("  hits: {hits}, misses: {misses}, hit rate {:.2} %\n", rate * 100.0));
+    }
+}
+
+/// Appends the recall of searches, the memory per vector and the latency of other requests.
+fn push_vectors(out: &mut String, vectors: &VectorUse) {
+    let VectorUse { rows, dimensions, neighbours, searches, .. } = vectors;
+    push(out, format_args!("  vectors: {rows} of {dimensions} dimensions\n"));
+    if let Some(recall) = vectors.recall {
+        let percent = recall * 100.0;
+        push(out, format_args!("  recall@{neighbours}: {percent:.2} % over {searches} searches\n"));
+    }
+    if let Some(bytes) = vectors.bytes_per_vector {
+        push(out, format_args!("  memory per vector: {bytes:.1} bytes\n"));
+    }
+    if let Some(beside) = &vectors.beside {
+        let LatencySummary { p50_us, p99_us, p99_9_us, max_us, .. } = beside.latency;
+        let [p50, p99, p99_9, max] = [p50_us, p99_us, p99_9_us, max_us].map(|us| us / 1e3);
+        push(
+            out,
+            format_args!(
+                "  beside searches: {} requests, msec p50 {p50:.3}, p99 {p99:.3}, p99.9 {p99_9:.3}, max {max:.3}\n",
+                beside.requests
+            ),
+        );
     }
 }
 
@@ -193,7 +223,7 @@ fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{ClientBound, LatencySummary, Settings, Transport};
+    use crate::results::{BesideSearches, ClientBound, Settings, Transport};
 
     /// Returns a result with figures that are easy to recognise in the output.
     fn result() -> RunResult {
@@ -248,6 +278,7 @@ mod tests {
             },
             server: None,
             cluster: None,
+            vectors: None,
             link: None,
             ending: Ending::Complete,
         }
@@ -286,6 +317,33 @@ mod tests {
             quiet_line(&doubtful(), DECIMALS),
             "SET: 80000.00 requests per second, p50=0.050 msec, client-bound, 7 errors, ended early"
         );
+    }
+
+    #[test]
+    fn vector_sets_have_lines_for_recall_memory_and_other_requests() {
+        let latency = LatencySummary { p50_us: 50.0, p99_us: 900.0, ..LatencySummary::default() };
+        let mut result = result();
+        result.vectors = Some(VectorUse {
+            set: "clustered 128 Q8".to_owned(),
+            rows: 1_000,
+            dimensions: 128,
+            neighbours: 10,
+            searches: 20,
+            recall: Some(0.985),
+            bytes_per_vector: Some(345.67),
+            beside: Some(BesideSearches { requests: 180, latency }),
+            ..VectorUse::default()
+        });
+        assert!(quiet_line(&result, DECIMALS).ends_with(", recall=98.50 %"));
+        let report = report(&result, DECIMALS);
+        for line in [
+            "  vectors: 1000 of 128 dimensions\n",
+            "  recall@10: 98.50 % over 20 searches\n",
+            "  memory per vector: 345.7 bytes\n",
+            "  beside searches: 180 requests, msec p50 0.050, p99 0.900, p99.9 0.000, max 0.000\n",
+        ] {
+            assert!(report.contains(line), "{report}");
+        }
     }
 
     #[test]

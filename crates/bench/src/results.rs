@@ -55,6 +55,9 @@ pub struct RunResult {
     /// The requests of each node of a cluster and the redirections; absent for a single server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterUse>,
+    /// The results that concern a vector set; absent for other workloads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vectors: Option<VectorUse>,
     /// The simulated link to the server; absent without a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkUse>,
@@ -295,6 +298,44 @@ pub struct ClusterUse {
     /// The number of ASK redirections that the load generator followed. They occur while a slot is
     /// being migrated.
     pub asked: u64,
+}
+
+/// The results of a run that concern a vector set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VectorUse {
+    /// The name of the vector set: its data and its quantization.
+    pub set: String,
+    /// The number of vectors of the data set, without the queries.
+    pub rows: u64,
+    /// The number of dimensions.
+    pub dimensions: usize,
+    /// The EF of the searches; absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ef: Option<u32>,
+    /// The number of neighbours that a search should find: the k of recall@k.
+    pub neighbours: usize,
+    /// The number of searches whose replies were compared with the true neighbours.
+    pub searches: u64,
+    /// The share of the true neighbours that the searches found, from 0 to 1; absent without
+    /// searches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recall: Option<f64>,
+    /// The memory of the server per added vector, in bytes; absent if the run did not add all
+    /// vectors or the memory is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_vector: Option<f64>,
+    /// The requests that are not searches; absent if all are searches or none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<BesideSearches>,
+}
+
+/// The requests of a mix with searches that are not searches.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BesideSearches {
+    /// The number of these requests.
+    pub requests: u64,
+    /// Their latencies.
+    pub latency: LatencySummary,
 }
 
 /// The simulator of a link.

@@ -271,9 +271,12 @@ mod tests {
         check(&workload("tests = ['set', 'gett']"), Some((6, 17)), "gett");
         check(&workload("tests = []"), Some((6, 9)), "tests is empty");
         check(&workload("tests = ['get', 'get']"), Some((5, 1)), "two workloads are called \"GET\"");
-        check(&workload("name = 'm'"), Some((5, 1)), "either tests, or commands with a name");
+        check(&workload("name = 'm'"), Some((5, 1)), "needs tests, or commands with a name, or vectors");
         check(&workload("name = 'm'\ncommands = []"), Some((7, 12)), "commands is empty");
         check(&workload("name = ''\ncommands = ['PING']"), Some((6, 8)), "name is empty");
+        check(&workload("vectors = { ef = [0] }"), Some((6, 11)), "ef is 0: it must be 1 to");
+        check(&workload("vectors = { efs = [1] }"), Some((6, 13)), "unknown field `efs`");
+        check(&workload("tests = ['get']\nvectors = {}"), Some((7, 11)), "neither tests nor commands");
         let second = "name = 'm'\ncommands = ['PING', 'GET {key normal 5}']";
         check(&workload(second), Some((7, 21)), "not a distribution");
         let preload = |lines: &str| {

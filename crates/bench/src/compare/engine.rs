@@ -30,6 +30,12 @@ const ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
 const READY_POLL: Duration = Duration::from_millis(20);
 /// The time that an engine has to end after SIGTERM before SIGKILL is sent.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest wait until an engine has freed deleted data, and the time between two readings of
+/// its memory.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
+const SETTLE_POLL: Duration = Duration::from_millis(50);
+/// The largest difference of two readings that count as equal, in bytes: what connections need.
+const SETTLED_BYTES: u64 = 64 * 1024;
 /// The number of characters of an engine's last output line that an error message contains.
 const LOG_TAIL_CHARS: usize = 160;
 /// The fields of INFO that may hold the version, the most specific first. Forks also report a
@@ -413,8 +419,29 @@ impl Running {
             let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
             return Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024);
         }
+        self.memory_field("used_memory_rss")
+    }
+
+    /// Returns the memory that the engine has allocated, in bytes, once two readings are equal or
+    /// after [`SETTLE_TIMEOUT`]. An engine may free deleted data after its reply. Returns `None` if
+    /// the engine does not report it.
+    pub fn settled_memory_bytes(&self) -> Option<u64> {
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
+        let mut last = self.memory_field("used_memory")?;
+        loop {
+            thread::sleep(SETTLE_POLL);
+            let now = self.memory_field("used_memory")?;
+            if now.abs_diff(last) <= SETTLED_BYTES || Instant::now() >= deadline {
+                return Some(now);
+            }
+            last = now;
+        }
+    }
+
+    /// Returns a number of INFO's section about memory.
+    fn memory_field(&self, field: &str) -> Option<u64> {
         let info = self.control().ok()?.ask_text(&["INFO", "memory"]).ok()??;
-        info_field(&info, "used_memory_rss")?.parse().ok()
+        info_field(&info, field)?.parse().ok()
     }
 }
 

@@ -198,6 +198,13 @@ pub enum Metric {
     Switches,
     /// The share of reads that found a value, in percent.
     HitRate,
+    /// The share of the true nearest neighbours that searches of a vector set found, in percent.
+    Recall,
+    /// The 99th percentile of latency of requests that are not searches, in a mix with searches, in
+    /// microseconds.
+    BesideP99,
+    /// The memory per vector that a run added, in bytes.
+    VectorBytes,
 }
 
 impl Metric {
@@ -215,7 +222,7 @@ impl Metric {
 
     /// Returns true if a larger value of this metric is better.
     pub fn more_is_better(self) -> bool {
-        matches!(self, Metric::Rate | Metric::HitRate)
+        matches!(self, Metric::Rate | Metric::HitRate | Metric::Recall)
     }
 
     /// Returns true if an engine can be better or worse by this metric. The CPU time of the load
@@ -246,6 +253,9 @@ impl Metric {
             Metric::Rss => "resident memory, MB",
             Metric::Switches => "context switches per 1,000 requests",
             Metric::HitRate => "hit rate, %",
+            Metric::Recall => "recall, %",
+            Metric::BesideP99 => "p99 latency of other requests beside searches, µs",
+            Metric::VectorBytes => "memory per vector, bytes",
         }
     }
 
@@ -279,6 +289,12 @@ impl Metric {
                 (run.requests > 0).then(|| switches as f64 / run.requests as f64 * 1e3)
             }
             Metric::HitRate => run.hit_rate().map(|rate| rate * 100.0),
+            Metric::Recall => run.vectors.as_ref()?.recall.map(|recall| recall * 100.0),
+            Metric::BesideP99 => {
+                let beside = run.vectors.as_ref()?.beside.as_ref()?;
+                (beside.requests > 0).then_some(beside.latency.p99_us)
+            }
+            Metric::VectorBytes => run.vectors.as_ref()?.bytes_per_vector,
         }
     }
 }

@@ -533,13 +533,7 @@ impl<'a> Runner<'a> {
                 ..Watch::default()
             },
         };
-        let relay = running.relay(point.transport);
-        let (begin, cpu_before) = (Instant::now(), relay.map(Relay::cpu));
-        let mut result = filled.transpose().and_then(|_| crate::run(&spec));
-        let passed = relay.zip(cpu_before).map(|(relay, before)| (relay.cpu() - before, begin.elapsed()));
-        if let (Ok(result), Some(kind)) = (&mut result, self.outcome.links.get(&point.round_trip_ms)) {
-            note_link(result, *kind, passed);
-        }
+        let result = filled.transpose().and_then(|_| self.run_prepared(&spec, point, running));
         self.runs_done += 1;
         let before = format!(
             "run {}, round {} of {}: {} {}",
@@ -581,6 +575,29 @@ impl<'a> Runner<'a> {
         cell.rounds.extend(result.filter(|result| result.requests > 0 && result.fault().is_none()));
         cell.failure = failure.or(cell.failure.take());
         answers
+    }
+
+    /// Sends the setup of `spec` and measures its workload on `running`. The result has the load of
+    /// the link, and the memory per vector if the workload adds all vectors.
+    fn run_prepared(
+        &self,
+        spec: &RunSpec,
+        point: &Point,
+        running: &Running,
+    ) -> Result<RunResult, BenchError> {
+        crate::set_up(spec)?;
+        let adds_all = spec.workload.vectors.as_ref().is_some_and(|task| task.adds_all);
+        let memory = || if adds_all { running.settled_memory_bytes() } else { None };
+        let memory_before = memory();
+        let relay = running.relay(point.transport);
+        let (begin, cpu_before) = (Instant::now(), relay.map(Relay::cpu));
+        let mut result = crate::run(spec)?;
+        let passed = relay.zip(cpu_before).map(|(relay, before)| (relay.cpu() - before, begin.elapsed()));
+        if let Some(kind) = self.outcome.links.get(&point.round_trip_ms) {
+            note_link(&mut result, *kind, passed);
+        }
+        note_vector_memory(&mut result, memory_before.zip(memory()));
+        Ok(result)
     }
 
     fn reply_within(&self) -> Duration {
@@ -664,6 +681,17 @@ fn note_link(result: &mut RunResult, kind: LinkKind, passed: Option<(Duration, D
     if let Some(busy) = busy.filter(|busy| *busy >= RELAY_BUSY_MIN && !result.is_client_bound()) {
         let reason = format!("the relay of the link was busy {:.0} % of the time", busy * 100.0);
         result.client.bound = ClientBound { is_bound: true, reason };
+    }
+}
+
+/// Records in `result` the memory of the server per added vector. `memory` is the memory before and
+/// after the run, in bytes.
+fn note_vector_memory(result: &mut RunResult, memory: Option<(u64, u64)>) {
+    if let Some(vectors) = &mut result.vectors
+        && let Some((before, after)) = memory
+        && result.ending == Ending::Complete
+    {
+        vectors.bytes_per_vector = Some(after.saturating_sub(before) as f64 / vectors.rows.max(1) as f64);
     }
 }
 

@@ -5,6 +5,7 @@
 //! reported as one line with its position, before anything is started.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -13,7 +14,8 @@ use super::mistake::{Located, Mistake};
 use crate::BenchError;
 use crate::results::{LinkKind, Transport};
 use crate::workload::{
-    Content, DefaultTestOptions, KeyPattern, Keys, Sizes, TemplateOptions, Values, Workload,
+    Content, DefaultTestOptions, KeyPattern, Keys, Sizes, TemplateOptions, Values, VectorPlan, Vectors,
+    Workload,
 };
 
 /// The number of requests of a run if the study has neither `requests` nor `seconds`:
@@ -25,6 +27,10 @@ const QUICK_ROUNDS: u32 = 2;
 /// `seconds`. `QUICK_SECONDS` is used instead if `[load]` contains `seconds`.
 const QUICK_REQUESTS: u64 = 2_000;
 const QUICK_SECONDS: f64 = 0.3;
+/// The largest number of vectors of a data set under `--quick`, unless `[quick]` contains
+/// `vector_count`. `QUICK_QUERIES` is the largest number of its queries.
+const QUICK_VECTORS: usize = 2_000;
+const QUICK_QUERIES: usize = 100;
 
 /// A study, as its TOML file describes it: the engines, the workloads and the number of rounds.
 #[derive(Clone, Debug, Deserialize)]
@@ -260,6 +266,7 @@ pub struct Quick {
     seconds: Option<f64>,
     warm_up_seconds: Option<f64>,
     keyspace: Option<u64>,
+    vector_count: Option<usize>,
     connections: Option<Connections>,
     value_bytes: Option<Vec<usize>>,
     io_threads: Option<Vec<u32>>,
@@ -333,6 +340,12 @@ pub struct WorkloadEntry {
     /// The commands. A weight and a colon precede a command if its weight is not 1.
     #[serde(default)]
     pub commands: Option<Vec<Spanned<String>>>,
+    /// The settings of vector workloads. A name replaces the name of the data in reports.
+    #[serde(default)]
+    pub vectors: Option<VectorPlan>,
+    /// The data set of `vectors`, which all clones of the study share; `None` before the first use.
+    #[serde(skip)]
+    data: Arc<OnceLock<Vectors>>,
 }
 
 /// A workload with its name in reports and the unmeasured workload that prepares it.
@@ -395,6 +408,14 @@ impl Study {
         }
         load.warm_up_seconds = quick.warm_up_seconds.unwrap_or(load.warm_up_seconds.min(0.1));
         load.keyspace = quick.keyspace.or(load.keyspace);
+        for entry in &mut self.workloads {
+            // The data set of the whole study has another size.
+            entry.data = Arc::default();
+            if let Some(plan) = &mut entry.vectors {
+                plan.count = quick.vector_count.unwrap_or(QUICK_VECTORS).min(plan.count);
+                plan.queries = QUICK_QUERIES.min(plan.queries);
+            }
+        }
         if let Some(connections) = quick.connections {
             load.connections = connections;
         }
@@ -470,14 +491,27 @@ impl Study {
     ) -> Result<Vec<NamedWorkload>, Mistake> {
         let entry = &self.workloads[at];
         let empty = |key: &str| Mistake::of(format!("workload.{at}.{key}"), format!("{key} is empty"));
+        if let (Some(plan), None, None) = (&entry.vectors, &entry.tests, &entry.commands) {
+            let wrong = |error: BenchError| Mistake::of(format!("workload.{at}.vectors"), error);
+            let vectors = plan.vectors().map_err(wrong)?;
+            let vectors = entry.data.get_or_init(|| vectors);
+            let all = plan.workloads(entry.name.as_deref().unwrap_or_default(), vectors).map_err(wrong)?;
+            let named =
+                |workload: Workload| NamedWorkload { name: workload.name.clone(), workload, fill: None };
+            return Ok(all.into_iter().map(named).collect());
+        }
         match (&entry.tests, &entry.commands, &entry.name) {
+            _ if entry.vectors.is_some() => {
+                let reason = "a [[workload]] with vectors has neither tests nor commands";
+                Err(Mistake::of(format!("workload.{at}.vectors"), reason))
+            }
             (Some(tests), None, None) if tests.is_empty() => Err(empty("tests")),
             (Some(tests), None, None) => self.default_tests(tests, value_bytes),
             (None, Some(commands), Some(_)) if commands.is_empty() => Err(empty("commands")),
             (None, Some(_), Some(name)) if name.is_empty() => Err(empty("name")),
             (None, Some(commands), Some(name)) => Ok(vec![self.commands(name, commands, value_bytes)?]),
             _ => {
-                let reason = "a [[workload]] needs either tests, or commands with a name";
+                let reason = "a [[workload]] needs tests, or commands with a name, or vectors";
                 Err(Mistake::of(format!("workload.{at}"), reason))
             }
         }
@@ -665,6 +699,29 @@ mod tests {
     }
 
     #[test]
+    fn vectors_make_several_workloads_of_one_data_set() {
+        let text = "title = 'x'\n[[engine]]\nname = 'a'\naddress = '127.0.0.1:1'\n[[workload]]\n\
+            vectors = { data = 'uniform', count = 50000, dimensions = 3, quantization = ['q8', 'bin'] }\n\
+            [quick]\nvector_count = 70\n";
+        let study = Study::parse(text, Length::Quick).unwrap();
+        let all = study.workloads_of(3);
+        let names: Vec<_> = all.iter().map(|workload| workload.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "VADD uniform 3 Q8",
+                "VSIM uniform 3 Q8 EF 100",
+                "VADD uniform 3 BIN",
+                "VSIM uniform 3 BIN EF 100"
+            ]
+        );
+        let vectors = |at: usize| all[at].workload.vectors.clone().unwrap().vectors;
+        assert_eq!(vectors(0).load().unwrap().rows(), 70);
+        let again = study.clone().workloads_of(64)[3].workload.vectors.clone().unwrap().vectors;
+        assert!(again.loaded().is_some() && vectors(2).loaded().is_some());
+    }
+
+    #[test]
     fn the_shipped_studies_are_studies() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
         let mut seen = 0;
@@ -675,6 +732,6 @@ mod tests {
             }
             seen += 1;
         }
-        assert_eq!(seen, 7);
+        assert_eq!(seen, 9);
     }
 }

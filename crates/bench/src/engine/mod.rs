@@ -24,10 +24,10 @@ use net::Backend;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::BenchError;
-use crate::results::{ClusterUse, Ending, LoopMode, RunResult, ServerUse, Settings, Transport};
-use crate::spec::{Endpoint, Limit, RunSpec};
+use crate::results::{ClusterUse, Ending, LoopMode, RunResult, ServerUse, Settings, Transport, VectorUse};
+use crate::spec::{Endpoint, Limit, Load, RunSpec};
 use crate::usage::ProcessUse;
-use crate::workload::Sequences;
+use crate::workload::{Sequences, Workload};
 use connection::Server;
 use progress::Progress;
 use shared::{Shared, Times};
@@ -36,6 +36,9 @@ use worker::Worker;
 
 /// The interval at which the calling thread checks the worker threads.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The number of connections that send unmeasured requests before a run.
+const SETUP_CONNECTIONS: usize = 8;
 
 /// The number of open files reserved for other uses than connections: event loops, standard
 /// streams, result files.
@@ -51,8 +54,20 @@ struct Watched {
 
 /// Runs `spec` until it is complete, interrupted or failed. Returns a partial result for an
 /// interrupted or failed run. Returns an error if nothing was measured.
+///
+/// Makes the data set of the workload first. The setup of the workload is not sent: see [`set_up`].
 pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
     check(spec)?;
+    let mut whole_set = None;
+    if let Some(task) = &spec.workload.vectors {
+        let rows = task.vectors.load()?.rows() as u64;
+        if task.adds_all {
+            let mut spec = spec.clone();
+            (spec.load.limit, spec.load.warm_up) = (Limit::Requests(rows), Duration::ZERO);
+            whole_set = Some(spec);
+        }
+    }
+    let spec = whole_set.as_ref().unwrap_or(spec);
     let server = Server::find(spec)?;
     raise_descriptor_limit(spec.load.connections.saturating_mul(server.node_count()));
     let threads = spec.load.threads.min(spec.load.connections);
@@ -104,6 +119,52 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
             .collect();
         let began = Began { backend, started_unix_ms, measured_ns: times.measured_ns };
         Ok(result(spec, &shared, &began, &tallies, watched))
+    })
+}
+
+/// Sends the unmeasured requests that must precede a run of `spec`. Returns an error if one of them
+/// fails.
+pub fn set_up(spec: &RunSpec) -> Result<(), BenchError> {
+    for setup in &spec.workload.setup {
+        let load = Load {
+            threads: 1,
+            connections: SETUP_CONNECTIONS.min(setup.requests as usize),
+            limit: Limit::Requests(setup.requests),
+            rate: None,
+            warm_up: Duration::ZERO,
+            verify: false,
+            ..spec.load.clone()
+        };
+        let (target, workload) = (spec.target.clone(), setup.workload.clone());
+        let result = run(&RunSpec { target, workload, load, watch: spec.watch.clone() })?;
+        match (result.ending, result.first_error) {
+            (Ending::Complete, None) => {}
+            (Ending::Complete, Some(error)) | (Ending::Failed(error), _) => {
+                return Err(BenchError::Ended(format!("{}: {error}", setup.workload.name)));
+            }
+            (Ending::Interrupted, _) => return Err(BenchError::Interrupted),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the results of a run that concern the vector set of `workload`. `all` is the sum over
+/// all threads.
+fn vector_use(workload: &Workload, all: &Tally) -> Option<VectorUse> {
+    let task = workload.vectors.as_ref()?;
+    let data = task.vectors.loaded()?;
+    let neighbours = data.truth().neighbours();
+    let wanted = all.searches * neighbours as u64;
+    Some(VectorUse {
+        set: task.label.clone(),
+        rows: data.rows() as u64,
+        dimensions: data.dimensions(),
+        ef: task.ef,
+        neighbours,
+        searches: all.searches,
+        recall: (wanted > 0).then(|| all.found as f64 / wanted as f64),
+        bytes_per_vector: None,
+        beside: all.beside(),
     })
 }
 
@@ -233,6 +294,7 @@ fn result(spec: &RunSpec, shared: &Shared, began: &Began, threads: &[Tally], wat
             moved: all.moved,
             asked: all.asked,
         }),
+        vectors: vector_use(&spec.workload, &all),
         link: None,
         ending,
     }

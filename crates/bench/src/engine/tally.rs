@@ -6,7 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::shared::LATENCY_NS_MAX;
-use crate::results::{Bucket, ClientBound, ClientUse, LatencySummary};
+use crate::results::{BesideSearches, Bucket, ClientBound, ClientUse, LatencySummary};
 use crate::usage::ThreadTime;
 
 /// The number of significant decimal digits of the latency histogram.
@@ -31,6 +31,13 @@ const LATE_US_MIN: f64 = 50.0;
 pub(super) struct Tally {
     /// The histogram of latencies, in nanoseconds.
     pub(super) histogram: Histogram<u64>,
+    /// The histogram of latencies of requests that are not searches, in nanoseconds; `None` unless
+    /// the workload mixes searches with other requests.
+    pub(super) beside: Option<Histogram<u64>>,
+    /// The number of searches whose replies were compared with the true neighbours. `found` is the
+    /// number of true neighbours in these replies.
+    pub(super) searches: u64,
+    pub(super) found: u64,
     pub(super) hits: u64,
     pub(super) misses: u64,
     pub(super) errors: BTreeMap<String, u64>,
@@ -57,9 +64,11 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn new() -> Self {
-        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS);
         Self {
-            histogram: histogram.expect("the bounds are constants"),
+            histogram: latency_histogram(),
+            beside: None,
+            searches: 0,
+            found: 0,
             hits: 0,
             misses: 0,
             errors: BTreeMap::new(),
@@ -83,6 +92,19 @@ impl Tally {
         self.last_reply_ns = now_ns;
     }
 
+    /// Records the latency of a reply to a request that is not a search, if these are counted
+    /// separately.
+    pub(super) fn record_beside(&mut self, latency_ns: u64) {
+        if let Some(beside) = &mut self.beside {
+            beside.saturating_record(latency_ns);
+        }
+    }
+
+    /// Counts the requests that are not searches separately from now on.
+    pub(super) fn count_beside(&mut self) {
+        self.beside.get_or_insert_with(latency_histogram);
+    }
+
     /// Counts an error reply under the first word of its text, such as `WRONGTYPE`.
     pub(super) fn count_error(&mut self, text: &[u8]) {
         self.first_error.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
@@ -97,6 +119,11 @@ impl Tally {
     /// belong to one thread.
     pub(super) fn add(&mut self, other: &Tally) {
         self.histogram.add(&other.histogram).expect("both have the same bounds");
+        if let Some(other) = &other.beside {
+            self.beside.get_or_insert_with(latency_histogram).add(other).expect("both have the same bounds");
+        }
+        self.searches += other.searches;
+        self.found += other.found;
         self.hits += other.hits;
         self.misses += other.misses;
         for (kind, count) in &other.errors {
@@ -118,23 +145,14 @@ impl Tally {
 
     /// Returns the minimum, the mean, the percentiles and the maximum of the latencies.
     pub(super) fn latency(&self) -> LatencySummary {
-        if self.histogram.is_empty() {
-            return LatencySummary::default();
-        }
-        let us = |ns: u64| ns as f64 / 1e3;
-        let at = |quantile| us(self.histogram.value_at_quantile(quantile));
-        LatencySummary {
-            min_us: us(self.histogram.min()),
-            mean_us: self.histogram.mean() / 1e3,
-            p50_us: at(0.50),
-            p75_us: at(0.75),
-            p90_us: at(0.90),
-            p95_us: at(0.95),
-            p99_us: at(0.99),
-            p99_9_us: at(0.999),
-            p99_99_us: at(0.9999),
-            max_us: us(self.histogram.max()),
-        }
+        summary(&self.histogram)
+    }
+
+    /// Returns the results of the requests that are not searches; `None` if they are not counted
+    /// separately.
+    pub(super) fn beside(&self) -> Option<BesideSearches> {
+        let beside = self.beside.as_ref()?;
+        Some(BesideSearches { requests: beside.len(), latency: summary(beside) })
     }
 
     /// Returns the non-empty buckets of the latency histogram.
@@ -145,6 +163,32 @@ impl Tally {
             count: value.count_at_value(),
         };
         recorded.map(bucket).collect()
+    }
+}
+
+/// Creates an empty histogram of latencies in nanoseconds.
+fn latency_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS).expect("the bounds are constants")
+}
+
+/// Returns the minimum, the mean, the percentiles and the maximum of `histogram`.
+fn summary(histogram: &Histogram<u64>) -> LatencySummary {
+    if histogram.is_empty() {
+        return LatencySummary::default();
+    }
+    let us = |ns: u64| ns as f64 / 1e3;
+    let at = |quantile| us(histogram.value_at_quantile(quantile));
+    LatencySummary {
+        min_us: us(histogram.min()),
+        mean_us: histogram.mean() / 1e3,
+        p50_us: at(0.50),
+        p75_us: at(0.75),
+        p90_us: at(0.90),
+        p95_us: at(0.95),
+        p99_us: at(0.99),
+        p99_9_us: at(0.999),
+        p99_99_us: at(0.9999),
+        max_us: us(histogram.max()),
     }
 }
 

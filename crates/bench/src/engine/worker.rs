@@ -35,7 +35,7 @@ use crate::BenchError;
 use crate::error::connect_reason;
 use crate::spec::RunSpec;
 use crate::usage::ThreadTime;
-use crate::workload::{Draw, Sequences, Workload};
+use crate::workload::{Draw, ELEMENT_DIGITS, Sequences, Truth, Weighted, Workload};
 use routing::{Routed, Routing};
 use sending::Sending;
 
@@ -177,6 +177,10 @@ impl<'a> Worker<'a> {
         if load.verify {
             draw.let_values_follow_keys();
         }
+        let mut tally = Tally::new();
+        if mixes_searches(&spec.workload) {
+            tally.count_beside();
+        }
         let mut worker = Self {
             spec,
             workload: &spec.workload,
@@ -201,7 +205,7 @@ impl<'a> Worker<'a> {
             time_at_start: ThreadTime::default(),
             second: Shared::second_histogram(),
             second_index: 0,
-            tally: Tally::new(),
+            tally,
         };
         let own = load.connections / threads + usize::from(index < load.connections % threads);
         worker.connect(own)?;
@@ -247,6 +251,9 @@ impl<'a> Worker<'a> {
         {
             scanner.keep_bodies(values.sizes().max() + 1);
         }
+        if let Some(truth) = self.truth() {
+            scanner.keep_bodies(truth.neighbours() * ELEMENT_DIGITS);
+        }
         if self.conns.len() <= id.index() {
             self.conns.resize_with(id.index() + 1, || None);
         }
@@ -254,6 +261,14 @@ impl<'a> Worker<'a> {
         let conn = Conn { id, client, node, scanner, in_flight, routed, greeting_left };
         self.conns[id.index()] = Some(conn);
         self.ungreeted += usize::from(greeting_left > 0);
+    }
+
+    /// Returns the true neighbours that the replies to searches are compared with; `None` if the
+    /// workload has no searches.
+    fn truth(&self) -> Option<&'a Truth> {
+        let searches = self.workload.requests.iter().any(|request| request.template.searches());
+        let task = self.workload.vectors.as_ref().filter(|_| searches)?;
+        Some(task.vectors.loaded()?.truth())
     }
 
     /// Returns an error if the run was interrupted.
@@ -512,6 +527,9 @@ impl<'a> Worker<'a> {
         self.tally.record(latency_ns, now_ns);
         self.second.saturating_record(latency_ns);
         let template = &self.workload.requests[sent.request as usize].template;
+        if !template.searches() {
+            self.tally.record_beside(latency_ns);
+        }
         match reply {
             Reply::Error(text) => {
                 self.tally.count_error(&text);
@@ -520,6 +538,13 @@ impl<'a> Worker<'a> {
                 }
             }
             Reply::Null => self.tally.misses += u64::from(template.reads()),
+            Reply::Value if template.searches() => {
+                if let Some(truth) = self.truth() {
+                    let found = truth.found(sent.key, scanner.body());
+                    self.tally.searches += 1;
+                    self.tally.found += found as u64;
+                }
+            }
             Reply::Value => {
                 self.tally.hits += u64::from(template.reads());
                 if self.spec.load.verify
@@ -719,6 +744,12 @@ impl<'a> Worker<'a> {
         let by_count = self.times.end_ns == u64::MAX;
         sent as u64 + if by_count { 0 } else { due }
     }
+}
+
+/// Returns true if `workload` has searches and other requests.
+fn mixes_searches(workload: &Workload) -> bool {
+    let searches = |request: &Weighted| request.template.searches();
+    workload.requests.iter().any(searches) && !workload.requests.iter().all(searches)
 }
 
 /// Returns, for each request of `workload`, the sum of its weight and the weights before it; empty

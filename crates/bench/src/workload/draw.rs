@@ -30,6 +30,8 @@ pub struct Draw {
     pub(super) key: u64,
     /// The last number drawn for a `{rand}` or for the start of a `{range}`.
     pub(super) range_start: u64,
+    /// The number of the last row of a data set in the request that is being rendered.
+    pub(super) row: u64,
     /// The hash tag of the current request, without braces.
     pub(super) tag: [u8; 3],
     /// True if each value depends only on its key, so that replies can be verified.
@@ -55,6 +57,7 @@ impl Draw {
             sequences,
             key: 0,
             range_start: 0,
+            row: 0,
             tag: [b'0'; 3],
             values_follow_keys: false,
             scratch: Vec::new(),
@@ -66,7 +69,7 @@ impl Draw {
         self.values_follow_keys = true;
     }
 
-    /// Returns the number of the last key in the last rendered request.
+    /// Returns the number of the last key, or of the query, in the last rendered request.
     pub fn key(&self) -> u64 {
         self.key
     }

@@ -3,8 +3,8 @@
 //! A [`Workload`] is parsed once and shared by all threads. The state of its random choices belongs
 //! to each thread (`draw.rs`). A workload is built from the names of redis-benchmark's tests
 //! ([`Workload::default_tests`]), from command templates ([`Workload::from_templates`]), from a
-//! file of templates ([`Workload::from_file`]) or as memtier_benchmark's mix of SET and GET
-//! ([`Workload::memtier`]).
+//! file of templates ([`Workload::from_file`]), as memtier_benchmark's mix of SET and GET
+//! ([`Workload::memtier`]), or from the settings of a vector set ([`VectorPlan::workloads`]).
 
 mod defaults;
 mod distribution;
@@ -13,6 +13,8 @@ mod memtier;
 mod slot;
 mod template;
 mod value;
+mod vector_plan;
+mod vectors;
 
 use std::path::Path;
 
@@ -25,6 +27,8 @@ pub use memtier::Memtier;
 pub use slot::{SLOTS, slot};
 pub use template::{Template, TemplateOptions};
 pub use value::{Content, Sizes, Values};
+pub use vector_plan::{Quantization, VectorPlan};
+pub use vectors::{Definition, ELEMENT_DIGITS, Source, Truth, VectorData, Vectors};
 
 /// The requests that a run sends repeatedly.
 #[derive(Clone, Debug)]
@@ -44,6 +48,32 @@ pub struct Workload {
     /// The values that the workload writes. If replies are verified, also the values that its reads
     /// expect.
     pub values: Option<Values>,
+    /// The unmeasured requests that are sent before a run, in this order.
+    pub setup: Vec<Setup>,
+    /// The part of the workload that concerns a vector set; `None` if it has none.
+    pub vectors: Option<VectorTask>,
+}
+
+/// Unmeasured requests before a run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The requests.
+    pub workload: Workload,
+    /// The number of requests.
+    pub requests: u64,
+}
+
+/// The part of a workload that concerns a vector set.
+#[derive(Clone, Debug)]
+pub struct VectorTask {
+    /// The data set that requests take vectors from.
+    pub vectors: Vectors,
+    /// The name of the vector set in results: its data and its quantization.
+    pub label: String,
+    /// The EF of searches; `None` if it is not known.
+    pub ef: Option<u32>,
+    /// True if a run adds each vector once, whatever the limit of the load.
+    pub adds_all: bool,
 }
 
 /// A request and its weight in a mix.
@@ -63,7 +93,16 @@ impl Workload {
         let keyspace = templates().map(Template::keyspace).max().unwrap_or(0);
         let values = templates().find_map(Template::values).cloned();
         let value_bytes = values.as_ref().map_or_else(String::new, |values| values.sizes().to_string());
-        Self { name: name.to_owned(), keyspace, value_bytes, sequences, values, requests }
+        Self {
+            name: name.to_owned(),
+            keyspace,
+            value_bytes,
+            sequences,
+            values,
+            requests,
+            setup: Vec::new(),
+            vectors: None,
+        }
     }
 
     /// Creates a workload from weighted command lines with placeholders. If `name` is empty, the

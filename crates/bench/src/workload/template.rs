@@ -8,6 +8,9 @@
 //! | `{rand N}` | a number below N |
 //! | `{range N W}` | two arguments: a number below N, and that number plus W, at most N - 1 |
 //! | `{tag}` | the hash tag of a random slot of a cluster, such as `{06S}` (redis-benchmark's) |
+//! | `{vector}` | the next row of the data set, if one is given; rows follow each other |
+//! | `{element}` | the name of that row's element: its number, with eight digits |
+//! | `{query}` | a random query of the data set |
 //! | `__rand_int__` | twelve digits below the keyspace, if one is given (redis-benchmark's) |
 //! | `__key__`, `__data__` | a key and a value of the run's settings (memtier's) |
 //!
@@ -25,6 +28,7 @@ use super::distribution::{KeyPattern, Keys, Zipf};
 use super::draw::Draw;
 use super::slot::{SLOTS, tag};
 use super::value::{Content, Sizes, Values};
+use super::vectors::{ELEMENT_DIGITS, Vectors};
 use crate::BenchError;
 
 /// The number of digits of `__rand_int__`.
@@ -70,11 +74,20 @@ pub struct TemplateOptions {
     pub content: Content,
     /// True if `{tag}` is replaced by a hash tag, as for a cluster; otherwise it is sent unchanged.
     pub tags: bool,
+    /// The data set of `{vector}`, `{element}` and `{query}`; when absent, they are sent unchanged.
+    pub vectors: Option<Vectors>,
 }
 
 impl Default for TemplateOptions {
     fn default() -> Self {
-        Self { rand_int_count: None, keys: None, data: None, content: Content::Alphanumeric, tags: false }
+        Self {
+            rand_int_count: None,
+            keys: None,
+            data: None,
+            content: Content::Alphanumeric,
+            tags: false,
+            vectors: None,
+        }
     }
 }
 
@@ -88,6 +101,7 @@ pub struct Template {
     keyspace: u64,
     values: Option<Values>,
     has_tags: bool,
+    searches: bool,
 }
 
 /// A piece of an encoded request. The segments of a template are in the order of the bytes.
@@ -109,9 +123,16 @@ enum Segment {
 #[derive(Clone, Debug)]
 enum Part {
     Bytes(Vec<u8>),
-    Number { number: Number, digits: Option<usize> },
+    Number {
+        number: Number,
+        digits: Option<usize>,
+    },
     Value(Values),
     Tag,
+    /// The next row of a data set. Holds the index of its counter in
+    /// [`Sequences`](super::Sequences).
+    Row(Vectors, usize),
+    Query(Vectors),
 }
 
 /// A number that is chosen for each request.
@@ -120,6 +141,7 @@ enum Number {
     Key(Keys),
     Other(Keys),
     RangeEnd { max: u64, width: u64 },
+    Row,
 }
 
 impl Number {
@@ -134,6 +156,7 @@ impl Number {
                 draw.range_start = keys.next(draw);
                 draw.range_start
             }
+            Number::Row => draw.row,
             Number::RangeEnd { max, width } => draw.range_start.saturating_add(*width).min(*max),
         }
     }
@@ -166,7 +189,9 @@ impl Template {
     pub fn raw(text: &str, bytes: &[u8]) -> Self {
         let pieces = vec![Segment::Bytes(bytes.to_vec())];
         let text = text.to_owned();
-        Self { text, pieces, reads: false, gets: false, keyspace: 0, values: None, has_tags: false }
+        let (keyspace, values) = (0, None);
+        let (reads, gets, has_tags, searches) = Default::default();
+        Self { text, pieces, reads, gets, keyspace, values, has_tags, searches }
     }
 
     fn from_words(
@@ -197,6 +222,7 @@ impl Template {
             keyspace: keyspaces.max().unwrap_or(0),
             values,
             has_tags: parts().any(|part| matches!(part, Part::Tag)),
+            searches: parts().any(|part| matches!(part, Part::Query(_))) && !has_more_than_names(words),
             pieces: encode(arguments),
         })
     }
@@ -214,6 +240,12 @@ impl Template {
     /// Returns true for GET, whose reply can be compared with the value that was written.
     pub fn gets(&self) -> bool {
         self.gets
+    }
+
+    /// Returns true if the reply is the names of the elements that are nearest to a query, so that
+    /// its recall can be computed.
+    pub fn searches(&self) -> bool {
+        self.searches
     }
 
     /// Returns the number of different keys that the template chooses from; 0 if its keys are
@@ -267,6 +299,7 @@ fn encode(arguments: Vec<Vec<Part>>) -> Vec<Segment> {
                 Part::Number { number, digits } => Segment::Digits { number, digits: digits.unwrap_or(0) },
                 Part::Value(values) => Segment::Value(values),
                 Part::Tag => Segment::Tag,
+                Part::Row(..) | Part::Query(_) => continue,
             };
             pieces.push(Segment::Bytes(std::mem::take(&mut bytes)));
             pieces.push(piece);
@@ -284,7 +317,17 @@ fn fixed_len(part: &Part) -> Option<usize> {
         Part::Number { digits, .. } => *digits,
         Part::Value(values) => values.fixed_len(),
         Part::Tag => Some(TAG.len()),
+        // The number of dimensions is not known until the data set is loaded.
+        Part::Row(..) | Part::Query(_) => None,
     }
+}
+
+/// Returns true if the reply to a search with these words has more than the names of elements.
+fn has_more_than_names(words: &[Vec<u8>]) -> bool {
+    let more = |word: &Vec<u8>| {
+        [&b"WITHSCORES"[..], b"WITHATTRIBS"].iter().any(|option| word.eq_ignore_ascii_case(option))
+    };
+    words.iter().any(more)
 }
 
 fn push_argument(parts: &[Part], out: &mut Vec<u8>, draw: &mut Draw) {
@@ -301,6 +344,18 @@ fn push_argument(parts: &[Part], out: &mut Vec<u8>, draw: &mut Draw) {
             }
             Part::Value(values) => scratch.extend_from_slice(values.next(draw)),
             Part::Tag => push_tag(&mut scratch, draw),
+            Part::Row(vectors, counter) => {
+                if let Some(data) = vectors.loaded() {
+                    draw.row = draw.next_of(*counter) % data.rows() as u64;
+                    scratch.extend_from_slice(data.row(draw.row));
+                }
+            }
+            Part::Query(vectors) => {
+                if let Some(data) = vectors.loaded() {
+                    draw.key = draw.rng.u64(..data.queries() as u64);
+                    scratch.extend_from_slice(data.query(draw.key));
+                }
+            }
         }
     }
     out.push(b'$');
@@ -413,6 +468,11 @@ impl Parser<'_> {
         if text.starts_with(TAG) && self.options.tags {
             return Ok(Some((TAG.len(), vec![Part::Tag])));
         }
+        if let Some(vectors) = &self.options.vectors
+            && let Some(found) = vector_part(text, vectors, self.sequences)
+        {
+            return Ok(Some(found));
+        }
         if text.starts_with(b"__key__")
             && let Some((prefix, keys)) = &self.options.keys
         {
@@ -492,6 +552,22 @@ impl Parser<'_> {
     }
 }
 
+/// Parses a placeholder of the data set `vectors` at the start of `text`. Returns its length in
+/// bytes and its part; `None` if there is none. A row needs one more counter in `sequences`.
+fn vector_part(text: &[u8], vectors: &Vectors, sequences: &mut usize) -> Option<(usize, Vec<Part>)> {
+    let len = text.iter().position(|&byte| byte == b'}')? + 1;
+    let part = match &text[..len] {
+        b"{vector}" => {
+            *sequences += 1;
+            Part::Row(vectors.clone(), *sequences - 1)
+        }
+        b"{element}" => Part::Number { number: Number::Row, digits: Some(ELEMENT_DIGITS) },
+        b"{query}" => Part::Query(vectors.clone()),
+        _ => return None,
+    };
+    Some((len, vec![part]))
+}
+
 /// Returns the key numbers from 0 to `count - 1` with the pattern `pattern`. `count` must be above
 /// 0.
 pub(super) fn up_to(count: u64, pattern: KeyPattern) -> Keys {
@@ -537,6 +613,42 @@ mod tests {
             ["EVAL return 1 0 {\"a\": 1} {b}"]
         );
         assert_eq!(rendered("SET k __rand_int__ __data__", &options, 1), ["SET k __rand_int__ __data__"]);
+    }
+
+    #[test]
+    fn vectors_elements_and_queries_come_from_the_data_set() {
+        use crate::workload::{Definition, Source};
+        let vectors = Vectors::new(Definition {
+            source: Source::Uniform,
+            rows: 3,
+            dimensions: Some(2),
+            queries: 2,
+            neighbours: 1,
+            seed: 1,
+        });
+        let data = vectors.load().unwrap();
+        let options = TemplateOptions { vectors: Some(vectors.clone()), ..TemplateOptions::default() };
+        let mut sequences = 0;
+        let add = Template::parse("VADD s FP32 {vector} {element} Q8", &options, &mut sequences).unwrap();
+        let search = Template::parse("VSIM s FP32 {query} COUNT 1", &options, &mut sequences).unwrap();
+        let scores = Template::parse("VSIM s FP32 {query} withscores", &options, &mut sequences).unwrap();
+        assert_eq!((add.searches(), search.searches(), scores.searches()), (false, true, false));
+        let mut draw = Draw::new(1, Sequences::new(sequences));
+        let rendered = |template: &Template, draw: &mut Draw| {
+            let mut out = Vec::new();
+            template.render(&mut out, draw);
+            out
+        };
+        let request = |row: u64| {
+            let head = b"*6\r\n$4\r\nVADD\r\n$1\r\ns\r\n$4\r\nFP32\r\n$8\r\n";
+            let name = format!("\r\n$8\r\n{row:08}\r\n$2\r\nQ8\r\n");
+            [&head[..], data.row(row), name.as_bytes()].concat()
+        };
+        for row in [0, 1, 2, 0] {
+            assert_eq!(rendered(&add, &mut draw), request(row));
+        }
+        let search = rendered(&search, &mut draw);
+        assert!(search.windows(8).any(|bytes| bytes == data.query(draw.key())));
     }
 
     #[test]

@@ -11,3 +11,4 @@ mod reports;
 mod slow_server;
 mod studies;
 mod truth;
+mod vectors;

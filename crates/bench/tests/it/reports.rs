@@ -79,6 +79,7 @@ fn run(point: &Point, rate: f64, round: u32) -> RunResult {
             context_switches_involuntary: 30,
         }),
         cluster: None,
+        vectors: None,
         link: None,
         ending: Ending::Complete,
     }

@@ -1,8 +1,9 @@
 //! A server with deliberately odd behaviour. It delays, stalls, loses replies, returns errors and
 //! closes connections as configured, so that a test knows the expected figures. It has a thread per
-//! connection. SET and GET work on one map; any other request is answered with `+OK`.
+//! connection. SET and GET work on one map. VADD and VSIM with FP32 work on vectors, by exact
+//! search. Any other request is answered with `+OK`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
@@ -37,7 +38,7 @@ pub struct Oddities {
     pub silent_from: Option<u64>,
     /// True to reject AUTH.
     pub refuses_auth: bool,
-    /// True if GET returns another value than SET wrote.
+    /// True if GET returns another value than SET wrote, and VSIM another element than the nearest.
     pub forges: bool,
 }
 
@@ -45,6 +46,9 @@ pub struct Oddities {
 pub fn pem(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
 }
+
+/// The vectors of a set by the names of their elements.
+type VectorSet = BTreeMap<Vec<u8>, Vec<f32>>;
 
 /// A running odd server. Its threads end with their connections.
 pub struct SlowServer {
@@ -59,6 +63,8 @@ struct State {
     connections: AtomicU64,
     stalled_until: Mutex<Option<Instant>>,
     map: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    /// The vector sets by their keys.
+    vectors: Mutex<HashMap<Vec<u8>, VectorSet>>,
     sockets: Mutex<Vec<TcpStream>>,
     /// The encoded reply to CLUSTER SLOTS.
     slots: Mutex<Vec<u8>>,
@@ -160,6 +166,12 @@ impl SlowServer {
         self.state.map.lock().unwrap().get(key).cloned()
     }
 
+    /// Returns the number of elements of each vector set, by key.
+    pub fn vector_counts(&self) -> BTreeMap<String, usize> {
+        let sets = self.state.vectors.lock().unwrap();
+        sets.iter().map(|(key, set)| (String::from_utf8_lossy(key).into_owned(), set.len())).collect()
+    }
+
     /// Returns the number of connections accepted.
     pub fn connections(&self) -> u64 {
         self.state.connections.load(SeqCst)
@@ -201,6 +213,11 @@ pub fn start_instant() -> u16 {
         }
     });
     port
+}
+
+/// Decodes little-endian 32-bit floats.
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
 impl State {
@@ -289,7 +306,37 @@ impl State {
         thread::sleep(left);
     }
 
+    /// Returns the reply to VSIM: the names of the `count` elements of `set` that are nearest to
+    /// `query`.
+    fn similar(&self, set: &[u8], query: &[u8], count: &[u8]) -> Vec<u8> {
+        let count: usize = String::from_utf8_lossy(count).parse().unwrap();
+        let query = floats(query);
+        let sets = self.vectors.lock().unwrap();
+        let cosine = |vector: &Vec<f32>| -> f32 { vector.iter().zip(&query).map(|(a, b)| a * b).sum() };
+        let mut all: Vec<(f32, &Vec<u8>)> =
+            sets.get(set).into_iter().flatten().map(|(name, vector)| (cosine(vector), name)).collect();
+        all.sort_by(|one, other| other.0.total_cmp(&one.0));
+        all.drain(..usize::from(self.oddities.forges));
+        let mut reply = format!("*{count}\r\n").into_bytes();
+        for (_, name) in &all[..count] {
+            reply.extend_from_slice(format!("${}\r\n", name.len()).as_bytes());
+            reply.extend_from_slice(&[name, &b"\r\n"[..]].concat());
+        }
+        reply
+    }
+
     fn answer(&self, arguments: &[&[u8]]) -> Vec<u8> {
+        match arguments {
+            [b"DEL", set] => {
+                self.vectors.lock().unwrap().remove(*set);
+            }
+            [b"VADD", set, b"FP32", vector, element, ..] => {
+                let mut sets = self.vectors.lock().unwrap();
+                sets.entry(set.to_vec()).or_default().insert(element.to_vec(), floats(vector));
+            }
+            [b"VSIM", set, b"FP32", query, b"COUNT", count, ..] => return self.similar(set, query, count),
+            _ => {}
+        }
         let mut map = self.map.lock().unwrap();
         match arguments {
             [b"SET", key, value] => {

@@ -20,7 +20,7 @@ const THEIRS: [&str; 8] = [
     "max_latency_ms",
 ];
 
-const OURS: [&str; 29] = [
+const OURS: [&str; 32] = [
     "engine",
     "version",
     "transport",
@@ -45,6 +45,9 @@ const OURS: [&str; 29] = [
     "server_rss_mb",
     "server_switches_per_1000",
     "hit_rate_percent",
+    "recall_percent",
+    "beside_p99_latency_ms",
+    "bytes_per_vector",
     "errors",
     "client_bound",
     "client_bound_reason",
@@ -104,6 +107,9 @@ fn record(outcome: &Outcome, cell: &Cell) -> Vec<String> {
         number(cell.median(Metric::Rss), 1),
         number(cell.median(Metric::Switches), 2),
         number(cell.median(Metric::HitRate), 2),
+        number(cell.median(Metric::Recall), 3),
+        milliseconds(Metric::BesideP99),
+        number(cell.median(Metric::VectorBytes), 1),
         cell.errors().to_string(),
         cell.client_bound().is_some().to_string(),
         cell.client_bound().unwrap_or_default().to_owned(),

@@ -16,7 +16,7 @@ const PAGE_STYLE: &str = include_str!("page.css");
 const PAGE_SCRIPT: &str = include_str!("page.js");
 
 /// The metrics that a reader can choose for the tables.
-const METRICS: [Metric; 15] = [
+const METRICS: [Metric; 18] = [
     Metric::Rate,
     Metric::P50,
     Metric::P95,
@@ -32,6 +32,9 @@ const METRICS: [Metric; 15] = [
     Metric::ClientBusy,
     Metric::Switches,
     Metric::HitRate,
+    Metric::Recall,
+    Metric::BesideP99,
+    Metric::VectorBytes,
 ];
 
 /// Returns the whole page.

@@ -9,7 +9,7 @@ use crate::compare::outcome::{Cell, Metric, Outcome};
 
 /// The metrics that have a table in addition to requests/s and the latencies. A metric without
 /// values gets no table.
-const FURTHER: [Metric; 8] = [
+const FURTHER: [Metric; 11] = [
     Metric::ServerCpu,
     Metric::ClientCpu,
     Metric::LinkCpu,
@@ -18,6 +18,9 @@ const FURTHER: [Metric; 8] = [
     Metric::Rss,
     Metric::Switches,
     Metric::HitRate,
+    Metric::Recall,
+    Metric::BesideP99,
+    Metric::VectorBytes,
 ];
 
 /// The largest number of tests in a view with which each test gets a table of its own. With more
@@ -182,7 +185,7 @@ fn bound_only(cell: &Cell) -> String {
 pub fn figure(value: f64, metric: Metric) -> String {
     match metric {
         Metric::Rate => thousands(value),
-        Metric::ServerCpu | Metric::ClientCpu | Metric::LinkCpu => format!("{value:.2}"),
+        Metric::ServerCpu | Metric::ClientCpu | Metric::LinkCpu | Metric::Recall => format!("{value:.2}"),
         _ if value >= 1000.0 => thousands(value),
         _ => format!("{value:.1}"),
     }

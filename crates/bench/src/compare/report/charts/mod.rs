@@ -10,6 +10,7 @@ mod heat;
 mod labels;
 mod lines;
 mod radar;
+mod recall;
 mod select;
 mod svg;
 

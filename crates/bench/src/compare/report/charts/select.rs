@@ -4,6 +4,7 @@ use super::bars::{self, Bar, BarGroup};
 use super::heat::{self, Place};
 use super::lines::{self, Axis, Dot, Kind, Plot, Series};
 use super::radar;
+use super::recall::recall_against_rate;
 use super::svg::{Group, Picture};
 use crate::compare::outcome::{Cell, Metric, Outcome};
 use crate::compare::report::text::{duration, io_threads_name, percent, short, slug};
@@ -55,6 +56,18 @@ pub fn all(outcome: &Outcome) -> Vec<Group> {
             (&engines, &views),
         ),
         memory(outcome, &engines),
+        recall_against_rate(outcome, &engines),
+        metric_bars(
+            &MetricBars {
+                metric: Metric::VectorBytes,
+                format: short,
+                id: "vector-memory",
+                title: "Memory per vector",
+                about: "Growth of the memory that the server has allocated while the vectors were added, over \
+                    their number: vector, links, name and all that the server keeps around them. Less is better.",
+            },
+            (&engines, &views),
+        ),
     ];
     groups.retain(|group| !group.pictures.is_empty());
     // With a single condition most kinds have one chart. They come first, and the page shows them
