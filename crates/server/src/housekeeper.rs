@@ -229,10 +229,9 @@ impl Housekeeper {
 
 /// Returns the used bytes and the bytes that the allocator holds in memory, as INFO shows them.
 fn held_memory() -> HeldMemory {
-    let (_, resident_bytes) = crate::process::resident_bytes();
-    let committed_bytes = structures::alloc::committed_bytes() as u64;
+    let (_, heap_rss) = crate::process::resident_bytes();
     let used_bytes = structures::alloc::used_memory_bytes() as u64;
-    HeldMemory { used_bytes, held_bytes: committed_bytes.min(resident_bytes) }
+    HeldMemory { used_bytes, held_bytes: crate::process::held_bytes(heap_rss) }
 }
 
 /// A meter of the CPU time on the server's cores that the turns of the I/O threads leave unused.

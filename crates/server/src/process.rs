@@ -69,6 +69,13 @@ fn time_of_task(task: &Path) -> ThreadTime {
     ThreadTime { running: next(), ready: next() }
 }
 
+/// Returns the memory that the allocator holds, in bytes: the used and the free parts of its
+/// committed pages. Committed pages that were never written are not resident, so at most
+/// `heap_rss` bytes are counted, the resident memory of the heap.
+pub fn held_bytes(heap_rss: u64) -> u64 {
+    (structures::alloc::committed_bytes() as u64).min(heap_rss)
+}
+
 /// Returns the resident memory of the process, in bytes: the total, and the part without
 /// file-backed pages such as the program's code.
 pub fn resident_bytes() -> (u64, u64) {

@@ -59,7 +59,7 @@ impl MemoryFigures {
             startup,
             rss,
             heap_rss,
-            active: (alloc::committed_bytes() as u64).min(heap_rss),
+            active: crate::process::held_bytes(heap_rss),
             tables,
             dataset: used.saturating_sub(startup + clients + stream.total() + change_log + tables),
             clients,
