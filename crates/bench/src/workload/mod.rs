@@ -1,10 +1,13 @@
 //! The requests of a run as templates, alone or mixed by weight.
 //!
 //! A [`Workload`] is parsed once and shared by all threads. The state of its random choices belongs
-//! to each thread (`draw.rs`). A workload is built from the names of redis-benchmark's tests
-//! ([`Workload::default_tests`]), from command templates ([`Workload::from_templates`]), from a
-//! file of templates ([`Workload::from_file`]), as memtier_benchmark's mix of SET and GET
-//! ([`Workload::memtier`]), or from the settings of a vector set ([`VectorPlan::workloads`]).
+//! to each thread (`draw.rs`). A workload is built from one of these:
+//!
+//! - the names of redis-benchmark's tests ([`Workload::default_tests`]),
+//! - command templates ([`Workload::from_templates`]),
+//! - a file of templates ([`Workload::from_file`]),
+//! - memtier_benchmark's mix of SET and GET ([`Workload::memtier`]),
+//! - the settings of a vector set ([`VectorPlan::workloads`]).
 
 mod defaults;
 mod distribution;
