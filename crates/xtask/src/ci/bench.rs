@@ -15,6 +15,8 @@ use crate::{release, shell};
 
 /// The time limit of the study, which takes a few seconds.
 const STUDY_LIMIT: Duration = Duration::from_secs(360);
+/// The recall that every search of the study must exceed, in percent.
+const RECALL_PERCENT_MIN: f64 = 80.0;
 const BROWSER_LIMIT: Duration = Duration::from_secs(240);
 /// Headless browsers, as (program, Debian package).
 const BROWSERS: &[(&str, &str)] =
@@ -49,6 +51,20 @@ start = \"@PEER --port {port} --save '' --appendonly no --daemonize no\"
 tests = ['set', 'get', 'lpush', 'lrange_100']
 ";
 
+/// The study of vector sets. It has no peer, because the peer may have no vector sets.
+const VECTOR_STUDY: &str = "\
+title = 'A small study of vector sets'
+rounds = 1
+[load]
+requests = 2000
+connections = [4]
+[[engine]]
+name = 'saker'
+start = \"@SAKER --port {port} --io-threads {threads} --save '' --appendonly no\"
+[[workload]]
+vectors = { count = 1000, dimensions = 32, queries = 50, ef = [20, 100], reads_per_search = 3 }
+";
+
 /// Runs the step: makes the report, opens it in a headless browser and takes screenshots.
 pub fn step(session: &Session) -> Result<Outcome> {
     let release::Programs { server, bench, .. } = release::build(session)?;
@@ -58,12 +74,13 @@ pub fn step(session: &Session) -> Result<Outcome> {
     fs::create_dir_all(&folder)?;
     let study = folder.join("study.toml");
     fs::write(&study, STUDY.replace("@SAKER", &server.to_string_lossy()).replace("@PEER", peer_line))?;
-    let mut compare = Command::new(bench);
+    let mut compare = Command::new(&bench);
     compare.arg("compare").arg(&study).arg("--out").arg(&folder);
     if peer.is_err() {
         compare.args(["--engines", "saker"]);
     }
     shell::run_logged(session, "bench", &mut compare, STUDY_LIMIT)?;
+    study_vectors(session, &server, &bench)?;
     let browser = match browser(session) {
         Ok(browser) => browser,
         Err(missing) => return Ok(Outcome::Skipped(format!("the report is made but not opened: {missing}"))),
@@ -98,6 +115,35 @@ fn check(dom: &str, page: &str, folder: &Path) -> Result<usize> {
         ensure!(file.is_file(), "{} is missing", file.display());
     }
     Ok(ids.len())
+}
+
+/// Runs the study of vector sets and checks the recall of its searches.
+fn study_vectors(session: &Session, server: &Path, bench: &Path) -> Result<()> {
+    let folder = session.target.join("bench-report-vectors");
+    fs::create_dir_all(&folder)?;
+    let study = folder.join("study.toml");
+    fs::write(&study, VECTOR_STUDY.replace("@SAKER", &server.to_string_lossy()))?;
+    let mut compare = Command::new(bench);
+    compare.arg("compare").arg(&study).arg("--out").arg(&folder);
+    shell::run_logged(session, "bench", &mut compare, STUDY_LIMIT)?;
+    check_recall(&fs::read_to_string(folder.join("results.csv"))?)
+}
+
+/// Checks that searches of vector sets were measured, and that each found most true neighbours.
+fn check_recall(csv: &str) -> Result<()> {
+    let cells = |line: &str| line.split("\",\"").map(|cell| cell.trim_matches('"').to_owned()).collect();
+    let mut lines = csv.lines();
+    let header: Vec<String> = lines.next().map(cells).unwrap_or_default();
+    let at = header.iter().position(|name| name == "recall_percent").context("no recall in results.csv")?;
+    let mut searches = 0;
+    for line in lines.filter(|line| line.starts_with("\"VSIM")) {
+        let cells: Vec<String> = cells(line);
+        let recall: f64 = cells.get(at).and_then(|cell| cell.parse().ok()).unwrap_or(0.0);
+        ensure!(recall > RECALL_PERCENT_MIN, "a recall of {recall} %: {line}");
+        searches += 1;
+    }
+    ensure!(searches > 0, "no search of a vector set was measured");
+    Ok(())
 }
 
 fn browser(session: &Session) -> Result<PathBuf, String> {
