@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   slot:   0        1        2      …      255     256   …      places of nodes, stable
-//!   rows    [vector] [vector] [vector] …   | chunk of 256 rows | next chunk …
+//!   rows    [vector] [vector] [vector] …   | chunk of rows     | next chunk …
 //!   links   [u32 × stride, ends at NONE]   | the same            level 0
 //!   nodes   [uid, name and attributes, norm, level, links of upper levels] …
 //! ```
@@ -20,14 +20,20 @@
 //! - The entry has the highest level. Names are unique; uids ascend in the order of insertion.
 //!
 //! Costs: insertion and search O(log n) distances for a fixed `ef`; removal the distances between
-//! the neighbours of the node. No operation moves memory in proportion to the number of elements,
-//! except a vector of pointers to chunks.
+//! the neighbours of the node. No operation moves memory in proportion to the number of elements.
+//! Two do with a small factor: a pointer for each 64 chunks is copied when the last of them is
+//! full, and once for each version that a writer must not change.
+//!
+//! **Versions.** A clone is O(1): it shares all chunks (`chunks.rs`), and a writer copies those
+//! that it changes. So a search of a clone needs no lock while the original changes. With a clone
+//! of its present state, an insertion copies a few hundred KiB, and later ones less.
 //!
 //! Sources: Malkov and Yashunin, *Efficient and robust approximate nearest neighbor search using
 //! Hierarchical Navigable Small World graphs* (2016, 2018); replies and snapshots of Redis 8.0.2.
 
 mod arena;
 mod check;
+mod chunks;
 mod form;
 mod graph;
 mod image;
@@ -51,6 +57,8 @@ use names::Names;
 
 /// The highest level of a node.
 const LEVEL_MAX: usize = 16;
+/// The number of places up to which an index that has become empty frees its memory at once.
+const RESET_LEN_MAX: usize = 4096;
 /// The number of random places that are tried for a random element.
 const TRIES_MAX: u64 = 64;
 
@@ -223,7 +231,7 @@ impl Node {
 
 /// An index of named vectors. See the module's documentation.
 ///
-/// Searches take `&self` and may run in several threads at once.
+/// Searches take `&self` and may run in several threads at once. A clone is O(1).
 #[derive(Clone, Debug)]
 pub struct VectorIndex {
     config: Config,
@@ -233,8 +241,6 @@ pub struct VectorIndex {
     lists: Lists,
     nodes: Items<Node>,
     names: Names,
-    /// Places without a node.
-    free: Vec<u32>,
     /// The first and the last node in the order of insertion.
     first: u32,
     last: u32,
@@ -268,7 +274,6 @@ impl VectorIndex {
             lists: Lists::new(config.m * 2),
             nodes: Items::new(),
             names: Names::new(seed),
-            free: Vec::new(),
             first: NONE,
             last: NONE,
             entry: NONE,
@@ -400,12 +405,11 @@ impl VectorIndex {
             NONE => self.last = node.before,
             after => self.nodes.get_mut(after).before = node.before,
         }
-        self.free.push(slot);
         self.len -= 1;
         self.texts_len_bytes -= node.text.len();
         self.attributes_count -= usize::from(node.has_attributes);
-        if self.len == 0 {
-            // Returns the memory.
+        if self.len == 0 && self.nodes.len() <= RESET_LEN_MAX {
+            // Returns the memory. That of many places is freed with the index, in steps.
             *self = Self { uid_next: self.uid_next, ..Self::new(self.config, self.seed) };
         }
     }
@@ -482,14 +486,21 @@ impl VectorIndex {
         std::iter::successors(some(self.first), move |slot| some(self.live(slot.0).after))
     }
 
-    /// Returns the memory that the index owns, in bytes, without the allocator's overhead.
+    /// Converts the index to steps that free it, each a bounded part. Parts that a clone shares
+    /// are left to it. O(1).
+    pub fn into_freed(self) -> impl Iterator<Item = ()> + Send {
+        let Self { rows, lists, nodes, names, .. } = self;
+        rows.into_freed().chain(lists.into_freed()).chain(nodes.into_freed()).chain(names.into_freed())
+    }
+
+    /// Returns the memory that the index owns, in bytes, without the allocator's overhead. Memory
+    /// that it shares with clones counts as owned. O(n).
     pub fn memory_usage(&self) -> usize {
         size_of::<Self>()
             + self.rows.memory_usage()
             + self.lists.memory_usage()
             + self.nodes.memory_usage()
             + self.names.memory_usage()
-            + self.free.capacity() * size_of::<u32>()
             + self.texts_len_bytes
             + self.upper_len_bytes
     }
@@ -508,11 +519,6 @@ impl VectorIndex {
         let text: Box<[u8]> = [name, attributes.unwrap_or_default()].concat().into();
         self.texts_len_bytes += text.len();
         self.attributes_count += usize::from(attributes.is_some());
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.rows.push();
-            self.lists.push();
-            self.nodes.push()
-        });
         let node = Node {
             uid: self.uid_next,
             text,
@@ -525,7 +531,11 @@ impl VectorIndex {
             upper: None,
         };
         self.uid_next += 1;
-        self.nodes.set(slot, node);
+        let slot = self.nodes.reuse(node).unwrap_or_else(|node| {
+            self.rows.push();
+            self.lists.push();
+            self.nodes.push(node)
+        });
         self.append(slot);
         self.len += 1;
         self.names.insert(slot, self.len, &mut self.nodes);

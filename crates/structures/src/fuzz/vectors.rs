@@ -13,6 +13,7 @@ pub fn fuzz_vectors(data: &[u8]) {
     let mut index = VectorIndex::new(config, 1);
     let mut rebuild = Rebuild::new(config, 1);
     let mut twin: BTreeSet<Vec<u8>> = BTreeSet::new();
+    let (mut version, mut of_version) = (index.clone(), twin.clone());
     while let Some(op) = script.next_op(&mut done) {
         match op % 8 {
             0..4 => {
@@ -32,15 +33,24 @@ pub fn fuzz_vectors(data: &[u8]) {
                 assert!(found.windows(2).all(|pair| pair[0].1 >= pair[1].1));
                 assert!(found.iter().all(|(slot, _)| twin.contains(index.name(*slot))));
             }
-            6 => index = index.clone(),
+            6 => {
+                check(&version, &of_version);
+                (version, of_version) = (index.clone(), twin.clone());
+            }
             _ => push(&mut rebuild, &mut script, config),
         }
     }
-    index.check();
-    assert!(index.slots().map(|slot| index.name(slot).to_vec()).collect::<BTreeSet<_>>() == twin);
+    check(&version, &of_version);
+    version.into_freed().for_each(drop);
+    check(&index, &twin);
     if let Ok((loaded, _)) = rebuild.finish(8) {
         loaded.check();
     }
+}
+
+fn check(index: &VectorIndex, twin: &BTreeSet<Vec<u8>>) {
+    index.check();
+    assert!(index.slots().map(|slot| index.name(slot).to_vec()).collect::<BTreeSet<_>>() == *twin);
 }
 
 fn values(script: &mut Script<'_>, dim: usize) -> Vec<f32> {

@@ -1,57 +1,45 @@
-//! Memory that grows by chunks of 256 places, so that growth never copies all of it.
+//! Places of nodes, and what belongs to each: an item, a row of bytes, a list of links.
 //!
-//! A place is a number. Its chunk is found by a shift; the directory of chunks is a short vector,
-//! which stays in the cache. The first chunk grows as a vector does, the others are allocated
-//! whole.
+//! A place is a number. All are in versioned chunks, so a copy of an index shares them until one
+//! of both changes.
 
 use super::NONE;
+use super::chunks::{Chunks, Freed, PlaceLen};
 
-/// The number of places of a chunk, as a power of two.
-const CHUNK_BITS: u32 = 8;
-const CHUNK_LEN: usize = 1 << CHUNK_BITS;
+/// The length up to which a chunk of items fills its block best. A writer beside a search copies
+/// the texts of a chunk one by one.
+const ITEMS_LEN_BYTES_MAX: usize = 2 << 10;
+/// The same for rows. A writer changes one row only, so its chunk may be long.
+const ROWS_LEN_BYTES_MAX: usize = 128 << 10;
+/// The same for lists. A writer changes dozens, in different chunks.
+const LISTS_LEN_BYTES_MAX: usize = 8 << 10;
 
-#[inline]
-fn split(place: u32) -> (usize, usize) {
-    ((place >> CHUNK_BITS) as usize, place as usize % CHUNK_LEN)
-}
-
-/// Chunks of items, of which each place has the same number.
+/// A place of [`Items`].
 #[derive(Clone, Debug)]
-struct Growing<T> {
-    chunks: Vec<Vec<T>>,
+enum Place<T> {
+    Used(T),
+    /// A free place, and the one that was freed before it.
+    Free(u32),
 }
 
-impl<T: Clone> Growing<T> {
-    /// Makes the chunk of the last place `len` items long. A full chunk has `whole` items.
-    fn extend(&mut self, chunk: usize, len: usize, whole: usize, fill: T) {
-        if self.chunks.len() == chunk {
-            self.chunks.push(Vec::new());
-        }
-        let items = &mut self.chunks[chunk];
-        if items.capacity() < len {
-            let capacity = if chunk > 0 { whole } else { (items.capacity() * 2).clamp(len, whole.max(len)) };
-            items.reserve_exact(capacity - items.len());
-        }
-        items.resize(len, fill);
-    }
-
-    fn memory_usage(&self) -> usize {
-        self.chunks.capacity() * size_of::<Vec<T>>()
-            + self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<T>()).sum::<usize>()
-    }
-}
-
-/// Single items.
+/// Single items. Free places are a chain.
 #[derive(Clone, Debug)]
 pub(super) struct Items<T> {
-    chunks: Growing<Option<T>>,
+    chunks: Chunks<Place<T>>,
     len: usize,
+    /// The first free place.
+    free: u32,
 }
 
 impl<T: Clone> Items<T> {
     /// Creates an arena without places.
     pub(super) fn new() -> Self {
-        Self { chunks: Growing { chunks: Vec::new() }, len: 0 }
+        let place = PlaceLen {
+            len_bytes: size_of::<Place<T>>(),
+            align: align_of::<Place<T>>(),
+            chunk_len_bytes_max: ITEMS_LEN_BYTES_MAX,
+        };
+        Self { chunks: Chunks::new(place), len: 0, free: NONE }
     }
 
     /// Returns the number of places.
@@ -62,39 +50,85 @@ impl<T: Clone> Items<T> {
     /// Returns the item at `place`, `None` if it is free.
     #[inline]
     pub(super) fn get(&self, place: u32) -> Option<&T> {
-        let (chunk, at) = split(place);
-        self.chunks.chunks.get(chunk)?.get(at)?.as_ref()
+        let (chunk, at) = self.chunks.split(place);
+        match self.chunks.find(chunk)?.get(at)? {
+            Place::Used(item) => Some(item),
+            Place::Free(_) => None,
+        }
+    }
+
+    #[inline]
+    fn place_mut(&mut self, place: u32) -> &mut Place<T> {
+        let (chunk, at) = self.chunks.split(place);
+        &mut self.chunks.get_mut(chunk)[at]
     }
 
     /// Returns the item at `place`, which must not be free, for writing.
     #[inline]
     pub(super) fn get_mut(&mut self, place: u32) -> &mut T {
-        let (chunk, at) = split(place);
-        self.chunks.chunks[chunk][at].as_mut().expect("the caller names a place in use")
+        match self.place_mut(place) {
+            Place::Used(item) => item,
+            Place::Free(_) => panic!("the caller names a place in use"),
+        }
     }
 
-    /// Puts an item into a free place.
-    pub(super) fn set(&mut self, place: u32, item: T) {
-        let (chunk, at) = split(place);
-        self.chunks.chunks[chunk][at] = Some(item);
+    /// Puts an item into the place that was freed last, and returns the place. Gives the item back
+    /// if no place is free.
+    pub(super) fn reuse(&mut self, item: T) -> Result<u32, T> {
+        let place = self.free;
+        if place == NONE {
+            return Err(item);
+        }
+        match std::mem::replace(self.place_mut(place), Place::Used(item)) {
+            Place::Free(next) => self.free = next,
+            Place::Used(_) => panic!("the chain has free places only"),
+        }
+        Ok(place)
     }
 
     /// Frees a place and returns its item.
     pub(super) fn take(&mut self, place: u32) -> T {
-        let (chunk, at) = split(place);
-        self.chunks.chunks[chunk][at].take().expect("the caller names a place in use")
+        let freed = Place::Free(self.free);
+        match std::mem::replace(self.place_mut(place), freed) {
+            Place::Used(item) => {
+                self.free = place;
+                item
+            }
+            Place::Free(_) => panic!("the caller names a place in use"),
+        }
     }
 
-    /// Adds a free place and returns it.
-    pub(super) fn push(&mut self) -> u32 {
+    /// Adds a place with an item, and returns it.
+    pub(super) fn push(&mut self, item: T) -> u32 {
         let place = u32::try_from(self.len).expect("the index limits the number of places");
-        let (chunk, at) = split(place);
-        self.chunks.extend(chunk, at + 1, CHUNK_LEN, None);
+        let (chunk, at) = self.chunks.split(place);
+        self.chunks.extend(chunk, (at + 1, self.chunks.places_of_chunk()), Place::Free(NONE));
+        *self.place_mut(place) = Place::Used(item);
         self.len += 1;
         place
     }
 
-    /// Returns the memory of the places in bytes.
+    /// Counts the free places of the chain, O(n). For tests.
+    pub(super) fn free_len(&self) -> usize {
+        let mut places = std::iter::successors(Some(self.free), |place| {
+            let (chunk, at) = self.chunks.split(*place);
+            match self.chunks.find(chunk)?.get(at)? {
+                Place::Free(next) => Some(*next),
+                Place::Used(_) => panic!("the chain has free places only"),
+            }
+        });
+        places.by_ref().take_while(|place| *place != NONE).count()
+    }
+
+    /// Converts the arena to steps that free it.
+    pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send
+    where
+        T: Send + Sync,
+    {
+        Freed::from(self.chunks)
+    }
+
+    /// Returns the memory of the places in bytes. O(n).
     pub(super) fn memory_usage(&self) -> usize {
         self.chunks.memory_usage()
     }
@@ -110,7 +144,7 @@ struct Line([u8; 64]);
 pub(super) struct Rows {
     row_len_bytes: usize,
     len: usize,
-    chunks: Growing<Line>,
+    chunks: Chunks<Line>,
 }
 
 /// Returns the bytes of cache lines.
@@ -129,31 +163,42 @@ fn bytes_mut(lines: &mut [Line]) -> &mut [u8] {
 impl Rows {
     /// Creates an arena without rows.
     pub(super) fn new(row_len_bytes: usize) -> Self {
-        Self { row_len_bytes, len: 0, chunks: Growing { chunks: Vec::new() } }
+        let place = PlaceLen {
+            len_bytes: row_len_bytes,
+            align: align_of::<Line>(),
+            chunk_len_bytes_max: ROWS_LEN_BYTES_MAX,
+        };
+        Self { row_len_bytes, len: 0, chunks: Chunks::new(place) }
     }
 
     /// Adds a row of zeros.
     pub(super) fn push(&mut self) {
-        let (chunk, at) = split(self.len as u32);
+        let (chunk, at) = self.chunks.split(self.len as u32);
         let lines = |rows: usize| (rows * self.row_len_bytes).div_ceil(size_of::<Line>());
-        self.chunks.extend(chunk, lines(at + 1), lines(CHUNK_LEN), Line([0; 64]));
+        let len = (lines(at + 1), lines(self.chunks.places_of_chunk()));
+        self.chunks.extend(chunk, len, Line([0; 64]));
         self.len += 1;
     }
 
     /// Returns a row.
     #[inline]
     pub(super) fn get(&self, place: u32) -> &[u8] {
-        let (chunk, at) = split(place);
-        &bytes(&self.chunks.chunks[chunk])[at * self.row_len_bytes..][..self.row_len_bytes]
+        let (chunk, at) = self.chunks.split(place);
+        &bytes(self.chunks.get(chunk))[at * self.row_len_bytes..][..self.row_len_bytes]
     }
 
     /// Returns a row for writing.
     pub(super) fn get_mut(&mut self, place: u32) -> &mut [u8] {
-        let (chunk, at) = split(place);
-        &mut bytes_mut(&mut self.chunks.chunks[chunk])[at * self.row_len_bytes..][..self.row_len_bytes]
+        let (chunk, at) = self.chunks.split(place);
+        &mut bytes_mut(self.chunks.get_mut(chunk))[at * self.row_len_bytes..][..self.row_len_bytes]
     }
 
-    /// Returns the memory of the rows in bytes.
+    /// Converts the arena to steps that free it.
+    pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send {
+        Freed::from(self.chunks)
+    }
+
+    /// Returns the memory of the rows in bytes. O(n).
     pub(super) fn memory_usage(&self) -> usize {
         self.chunks.memory_usage()
     }
@@ -167,7 +212,7 @@ pub(super) struct Lists {
     /// The width of a row, a power of two or the limit. It doubles when a longer list is needed.
     width: usize,
     len: usize,
-    chunks: Growing<u32>,
+    chunks: Chunks<u32>,
 }
 
 /// The width of the first rows.
@@ -176,21 +221,31 @@ const WIDTH_MIN: usize = 8;
 impl Lists {
     /// Creates an arena without lists.
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, width: limit.min(WIDTH_MIN), len: 0, chunks: Growing { chunks: Vec::new() } }
+        Self::with_width(limit, limit.min(WIDTH_MIN))
+    }
+
+    fn with_width(limit: usize, width: usize) -> Self {
+        let place = PlaceLen {
+            len_bytes: width * size_of::<u32>(),
+            align: align_of::<u32>(),
+            chunk_len_bytes_max: LISTS_LEN_BYTES_MAX,
+        };
+        Self { limit, width, len: 0, chunks: Chunks::new(place) }
     }
 
     /// Adds an empty list.
     pub(super) fn push(&mut self) {
-        let (chunk, at) = split(self.len as u32);
-        self.chunks.extend(chunk, (at + 1) * self.width, CHUNK_LEN * self.width, NONE);
+        let (chunk, at) = self.chunks.split(self.len as u32);
+        let len = ((at + 1) * self.width, self.chunks.places_of_chunk() * self.width);
+        self.chunks.extend(chunk, len, NONE);
         self.len += 1;
     }
 
     /// Returns the row of a list: its links, then [`NONE`].
     #[inline]
     pub(super) fn row(&self, place: u32) -> &[u32] {
-        let (chunk, at) = split(place);
-        &self.chunks.chunks[chunk][at * self.width..][..self.width]
+        let (chunk, at) = self.chunks.split(place);
+        &self.chunks.get(chunk)[at * self.width..][..self.width]
     }
 
     /// Returns a list.
@@ -201,8 +256,8 @@ impl Lists {
     }
 
     fn row_mut(&mut self, place: u32) -> &mut [u32] {
-        let (chunk, at) = split(place);
-        &mut self.chunks.chunks[chunk][at * self.width..][..self.width]
+        let (chunk, at) = self.chunks.split(place);
+        &mut self.chunks.get_mut(chunk)[at * self.width..][..self.width]
     }
 
     /// Adds a link to a list that is shorter than the limit.
@@ -231,7 +286,7 @@ impl Lists {
 
     /// Doubles the width of all rows. Happens a few times while an index is small.
     fn widen(&mut self) {
-        let mut wide = Self { width: (self.width * 2).min(self.limit), ..Self::new(self.limit) };
+        let mut wide = Self::with_width(self.limit, (self.width * 2).min(self.limit));
         for place in 0..self.len as u32 {
             wide.push();
             wide.row_mut(place)[..self.width].copy_from_slice(self.row(place));
@@ -239,7 +294,12 @@ impl Lists {
         *self = wide;
     }
 
-    /// Returns the memory of the lists in bytes.
+    /// Converts the arena to steps that free it.
+    pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send {
+        Freed::from(self.chunks)
+    }
+
+    /// Returns the memory of the lists in bytes. O(n).
     pub(super) fn memory_usage(&self) -> usize {
         self.chunks.memory_usage()
     }

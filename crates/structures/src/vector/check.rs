@@ -12,8 +12,7 @@ impl VectorIndex {
     pub fn check(&self) {
         let slots: Vec<u32> = self.slots().map(|slot| slot.0).collect();
         assert_eq!(slots.len(), self.len);
-        assert_eq!(self.free.len() + self.len, self.nodes.len());
-        assert!(self.free.iter().all(|slot| self.nodes.get(*slot).is_none()));
+        assert_eq!(self.nodes.free_len() + self.len, self.nodes.len());
         let mut uid_before = 0;
         let mut level_counts = [0; LEVEL_MAX + 1];
         let mut upper_len_bytes = 0;

@@ -2,11 +2,15 @@
 //!
 //! A growing table splits one bucket at each insertion, so no insertion rehashes all names. A
 //! chain goes through the nodes themselves. Memory: 4 bytes per bucket, about one bucket per
-//! name, and 4 in the node.
+//! name, and 4 in the node. The buckets are in versioned chunks.
 
 use super::arena::Items;
+use super::chunks::{Chunks, Freed, PlaceLen};
 use super::{NONE, Node};
 use ahash::RandomState;
+
+/// The length up to which a chunk of buckets fills its block best.
+const BUCKETS_LEN_BYTES_MAX: usize = 1 << 10;
 
 /// Returns the node at `slot`, which is in a chain.
 fn node(nodes: &Items<Node>, slot: u32) -> &Node {
@@ -17,7 +21,8 @@ fn node(nodes: &Items<Node>, slot: u32) -> &Node {
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     /// The first nodes of chains.
-    buckets: Vec<u32>,
+    buckets: Chunks<u32>,
+    len: u32,
     state: RandomState,
 }
 
@@ -25,23 +30,40 @@ impl Names {
     /// Creates a table without names, whose hash depends on `seed`.
     pub(super) fn new(seed: u64) -> Self {
         let state = RandomState::with_seeds(seed, !seed, seed.rotate_left(32), seed.swap_bytes());
-        Self { buckets: Vec::new(), state }
+        let place = PlaceLen {
+            len_bytes: size_of::<u32>(),
+            align: align_of::<u32>(),
+            chunk_len_bytes_max: BUCKETS_LEN_BYTES_MAX,
+        };
+        Self { buckets: Chunks::new(place), len: 0, state }
+    }
+
+    /// Returns the first node of a bucket.
+    fn head(&self, bucket: u32) -> u32 {
+        let (chunk, at) = self.buckets.split(bucket);
+        self.buckets.get(chunk)[at]
+    }
+
+    fn set_head(&mut self, bucket: u32, slot: u32) {
+        let (chunk, at) = self.buckets.split(bucket);
+        self.buckets.get_mut(chunk)[at] = slot;
     }
 
     /// Returns the bucket of a name. The buckets behind the last power of two are halves of
     /// earlier ones.
-    fn bucket(&self, name: &[u8]) -> usize {
-        let whole = self.buckets.len().next_power_of_two();
-        let bucket = self.state.hash_one(name) as usize & (whole - 1);
-        if bucket < self.buckets.len() { bucket } else { bucket - whole / 2 }
+    fn bucket(&self, name: &[u8]) -> u32 {
+        // 64 bits: the next power of two may be 2³².
+        let whole = u64::from(self.len).next_power_of_two();
+        let bucket = self.state.hash_one(name) & (whole - 1);
+        (if bucket < u64::from(self.len) { bucket } else { bucket - whole / 2 }) as u32
     }
 
     /// Finds the node called `name`.
     pub(super) fn find(&self, name: &[u8], nodes: &Items<Node>) -> Option<u32> {
-        if self.buckets.is_empty() {
+        if self.len == 0 {
             return None;
         }
-        let mut slot = self.buckets[self.bucket(name)];
+        let mut slot = self.head(self.bucket(name));
         while slot != NONE {
             let node = node(nodes, slot);
             if node.name() == name {
@@ -55,23 +77,23 @@ impl Names {
     /// Enters the node at `slot`, whose name no other node has. `len` is the number of names with
     /// it.
     pub(super) fn insert(&mut self, slot: u32, len: usize, nodes: &mut Items<Node>) {
-        if self.buckets.len() < len {
+        if (self.len as usize) < len {
             self.grow(nodes);
         }
         let bucket = self.bucket(node(nodes, slot).name());
-        nodes.get_mut(slot).chain = self.buckets[bucket];
-        self.buckets[bucket] = slot;
+        nodes.get_mut(slot).chain = self.head(bucket);
+        self.set_head(bucket, slot);
     }
 
     /// Removes the node at `slot`.
     pub(super) fn remove(&mut self, slot: u32, nodes: &mut Items<Node>) {
         let after = node(nodes, slot).chain;
         let bucket = self.bucket(node(nodes, slot).name());
-        if self.buckets[bucket] == slot {
-            self.buckets[bucket] = after;
+        let mut before = self.head(bucket);
+        if before == slot {
+            self.set_head(bucket, after);
             return;
         }
-        let mut before = self.buckets[bucket];
         while node(nodes, before).chain != slot {
             before = node(nodes, before).chain;
         }
@@ -80,24 +102,33 @@ impl Names {
 
     /// Adds a bucket and moves to it the names of its lower half that belong there.
     fn grow(&mut self, nodes: &mut Items<Node>) {
-        let added = self.buckets.len();
-        self.buckets.push(NONE);
+        let added = self.len;
+        let (chunk, at) = self.buckets.split(added);
+        self.buckets.extend(chunk, (at + 1, self.buckets.places_of_chunk()), NONE);
+        self.len += 1;
         if added == 0 {
             return;
         }
-        let split = added - (added + 1).next_power_of_two() / 2;
-        let mut slot = std::mem::replace(&mut self.buckets[split], NONE);
+        let whole = (u64::from(added) + 1).next_power_of_two();
+        let split = added - (whole / 2) as u32;
+        let mut slot = self.head(split);
+        self.set_head(split, NONE);
         while slot != NONE {
             let next = node(nodes, slot).chain;
             let bucket = self.bucket(node(nodes, slot).name());
-            nodes.get_mut(slot).chain = self.buckets[bucket];
-            self.buckets[bucket] = slot;
+            nodes.get_mut(slot).chain = self.head(bucket);
+            self.set_head(bucket, slot);
             slot = next;
         }
     }
 
-    /// Returns the memory of the buckets in bytes.
+    /// Converts the table to steps that free it.
+    pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send {
+        Freed::from(self.buckets)
+    }
+
+    /// Returns the memory of the buckets in bytes. O(n).
     pub(super) fn memory_usage(&self) -> usize {
-        self.buckets.capacity() * size_of::<u32>()
+        self.buckets.memory_usage()
     }
 }

@@ -170,16 +170,15 @@ impl VectorIndex {
                 break;
             }
             for links in self.links_at(walk.level, closest.slot()).chunks(FETCH_MAX) {
-                let mut fresh = [NONE; FETCH_MAX];
+                let mut fresh: [(u32, &[u8]); FETCH_MAX] = [(NONE, &[]); FETCH_MAX];
                 let mut fresh_len = 0;
                 for link in links.iter().filter(|link| visited.mark(**link)) {
-                    self.fetch(*link);
-                    fresh[fresh_len] = *link;
+                    fresh[fresh_len] = (*link, self.fetch(*link));
                     fresh_len += 1;
                 }
                 effort += fresh_len;
-                for link in &fresh[..fresh_len] {
-                    let near = self.near(walk.row, *link);
+                for (link, row) in &fresh[..fresh_len] {
+                    let near = Near::new(self.form.distance(walk.row, row), *link);
                     let is_full = best.len() >= walk.ef;
                     if is_full && best.peek().is_some_and(|worst| near > *worst) {
                         continue;
@@ -201,13 +200,14 @@ impl VectorIndex {
         found.sort_unstable();
     }
 
-    /// Starts to load the row of a place.
+    /// Starts to load the row of a place, and returns it.
     #[inline]
-    fn fetch(&self, place: u32) {
+    fn fetch(&self, place: u32) -> &[u8] {
         let row = self.rows.get(place);
         for at in (0..row.len().min(FETCH_LEN_BYTES)).step_by(64) {
             prefetch_read(row[at..].as_ptr());
         }
+        row
     }
 
     #[inline]

@@ -347,6 +347,55 @@ fn a_copy_is_independent_and_searches_run_side_by_side() {
     assert!(found >= 495, "{found}");
 }
 
+/// Returns everything that a version of an index shows.
+fn shown(index: &VectorIndex, query: &Query) -> Vec<String> {
+    let found = index.search(query, Limits { count: 5, ef: 9, effort_max: None }, |_| true);
+    let found = found.into_iter().chain(index.scan(query, 4, |_| true));
+    let found = found.map(|(slot, score)| format!("{:?} {score}", index.name(slot)));
+    found.chain(images(index).iter().map(|image| format!("{image:?}"))).collect()
+}
+
+#[test]
+fn an_emptied_index_of_many_places_is_usable_and_freed_in_steps() {
+    let mut index = VectorIndex::new(config(2, Quantization::Binary, 4), 1);
+    let add = |index: &mut VectorIndex, name: usize| {
+        index.insert(name.to_string().as_bytes(), &[1.0, name as f32], 1, None).unwrap()
+    };
+    (0..RESET_LEN_MAX + 1).for_each(|name| assert_eq!(add(&mut index, name), Inserted::Added));
+    (0..RESET_LEN_MAX + 1).for_each(|name| assert!(index.remove(name.to_string().as_bytes())));
+    index.check();
+    assert_eq!(index.max_level(), 0);
+    add(&mut index, 3);
+    index.check();
+    assert!(index.into_freed().count() > 100);
+}
+
+#[test]
+fn a_version_is_searched_while_the_index_changes() {
+    let mut source = Source(10);
+    let vectors = source.vectors(600, 16, 0);
+    let mut index = filled(config(16, Quantization::Q8, 8), &vectors);
+    let queries: Vec<_> =
+        source.vectors(20, 16, 0).iter().map(|vector| index.query(vector).unwrap()).collect();
+    std::thread::scope(|scope| {
+        for round in 0..6 {
+            let (version, queries) = (index.clone(), &queries);
+            let expected: Vec<_> = queries.iter().map(|query| shown(&version, query)).collect();
+            scope.spawn(move || {
+                assert!(
+                    queries.iter().zip(expected).all(|(query, expected)| shown(&version, query) == expected)
+                );
+                version.into_freed().for_each(drop);
+            });
+            for at in (round * 90..).take(90) {
+                index.remove(at.to_string().as_bytes());
+                index.insert(format!("new {at}").as_bytes(), &vectors[at], 50, Some(b"{}")).unwrap();
+            }
+        }
+    });
+    index.check();
+}
+
 #[test]
 fn projections_keep_directions_apart() {
     let projection = Projection::new(64, 24);
@@ -396,5 +445,40 @@ proptest! {
         let (loaded, graph) = rebuilt(index.config(), &whole).unwrap();
         loaded.check();
         prop_assert_eq!(graph, Graph::Kept);
+    }
+    #[test]
+    fn versions_keep_their_answers(
+        form in 0..3usize,
+        ops in prop::collection::vec((any::<u8>(), 0..60u32, prop::collection::vec(-2i8..3, 3)), 1..200),
+    ) {
+        let mut index = VectorIndex::new(config(3, FORMS[form], 4), 1);
+        let query = index.query(&[1.0, -1.0, 0.5]).unwrap();
+        let mut versions = std::collections::VecDeque::new();
+        for (op, name, values) in ops {
+            let name = name.to_string().into_bytes();
+            let vector: Vec<f32> = values.iter().map(|value| f32::from(*value)).collect();
+            match op % 8 {
+                0..=3 => drop(index.insert(&name, &vector, usize::from(op / 8), Some(&name)).unwrap()),
+                4 => drop(index.remove(&name)),
+                5 => {
+                    if let Some(slot) = index.find(&name) {
+                        index.set_attributes(slot, None);
+                    }
+                }
+                _ => versions.push_back((index.clone(), shown(&index, &query))),
+            }
+            if versions.len() > 5 {
+                let (version, expected) = versions.pop_front().unwrap();
+                version.check();
+                prop_assert_eq!(shown(&version, &query), expected);
+                // A version can be changed, too.
+                let mut version = version;
+                version.insert(b"other", &[0.5; 3], 4, None).unwrap();
+                version.check();
+                version.into_freed().take(usize::from(op) / 16).for_each(drop);
+            }
+        }
+        index.check();
+        prop_assert!(versions.into_iter().all(|(version, expected)| shown(&version, &query) == expected));
     }
 }
