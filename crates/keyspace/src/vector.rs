@@ -6,8 +6,8 @@
 //! The index is `structures::vector`. A set adds the projection and the running counts of VINFO and
 //! of the key's size. Attributes are bytes for both; only filter expressions read them.
 //!
-//! A set has at least one element, except while a command creates it. A clone is O(1). The first
-//! change of a set whose index is shared with a clone copies the index, O(n).
+//! A set has at least one element, except while a command creates it. A clone is O(1). A change of
+//! a set whose index is shared with a clone copies the parts of the index that it changes.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -37,11 +37,10 @@ pub enum NewAttributes<'a> {
 /// A set of named vectors. See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct VectorSet {
-    /// Shared with the copies of the set until one of them changes. A snapshot therefore takes no
-    /// time for a set that does not change while it is written.
+    /// Shared with the copies of the set until one of them changes.
     index: Arc<VectorIndex>,
     /// The matrix that every vector of a client is multiplied by.
-    projection: Option<Projection>,
+    projection: Option<Arc<Projection>>,
     /// The number of the set in this process, in the order of creation.
     uid: u64,
     /// The bytes of all names and attributes.
@@ -68,7 +67,7 @@ impl VectorSet {
         assert!(fits, "the caller creates the projection for the index");
         // Relaxed: the numbers only have to be different.
         let uid = NEXT_UID.fetch_add(1, Relaxed);
-        let index = Arc::new(index);
+        let (index, projection) = (Arc::new(index), projection.map(Arc::new));
         let mut set = Self { index, projection, uid, texts_len_bytes: 0, attributes_count: 0 };
         for slot in set.index.slots() {
             let attributes = set.index.attributes(slot);
@@ -85,7 +84,7 @@ impl VectorSet {
 
     /// Returns the projection of the clients' vectors, if there is one.
     pub fn projection(&self) -> Option<&Projection> {
-        self.projection.as_ref()
+        self.projection.as_deref()
     }
 
     /// Returns the number of the set in this process, which VINFO shows as `vset-uid`. A copy has
@@ -197,13 +196,13 @@ impl VectorSet {
             Quantization::Binary => dim.div_ceil(64) * 8,
         };
         let element = NODE_LEN_BYTES + vector + 2 * m * size_of::<u32>();
-        let projection = self.projection.as_ref().map_or(0, Projection::memory_usage);
+        let projection = self.projection().map_or(0, Projection::memory_usage);
         size_of::<Self>() + projection + self.len() * element + self.texts_len_bytes
     }
 
-    /// Converts the set to an iterator that frees it. O(1).
+    /// Converts the set to an iterator that frees it. Parts that a copy shares are left to it. O(1).
     pub fn into_freed(self) -> FreeingSteps {
-        Box::new(std::iter::once(self).map(drop))
+        Box::new(Arc::into_inner(self.index).into_iter().flat_map(VectorIndex::into_freed))
     }
 
     /// Creates a set without elements that stands for a set that was moved away. It has no other
@@ -243,6 +242,21 @@ mod tests {
         assert_eq!((copy.attributes_count(), copy.texts_len_bytes), (2, 11));
         assert!(set.remove(b"a") && set.remove(b"b") && set.remove(b"c") && !set.remove(b"c"));
         assert_eq!((set.len_bytes(), set.attributes_count()), (empty, 0));
+    }
+
+    #[test]
+    fn a_big_set_is_freed_in_steps_and_a_shared_one_by_its_last_owner() {
+        let mut set = set(Quantization::F32);
+        for number in 0..1000 {
+            let vector = [number as f32, 1.0];
+            set.insert(number.to_string().as_bytes(), &vector, 10, NewAttributes::Kept).unwrap();
+        }
+        let copy = set.clone();
+        assert_eq!(set.into_freed().count(), 0);
+        assert!(copy.index().find(b"999").is_some());
+        let mut steps = copy.into_freed();
+        assert_eq!(steps.by_ref().take(30).count(), 30);
+        assert!(steps.count() > 10);
     }
 
     #[test]
