@@ -61,29 +61,30 @@ impl RunningMean {
 /// The state of the append-only file. One lock protects it, which is a leaf in the lock order.
 #[derive(Default)]
 pub(crate) struct State {
-    /// The writer; `None` if changes are not written to a file.
+    /// The writer of the append-only file and its reader of the change log; `None` if changes are
+    /// not written to a file.
     pub active: Option<Active>,
-    /// The writer of a file whose first base (the file with the data at its start) is not complete
-    /// yet; `None` if each written file has its base.
+    /// The writer of an append-only file whose first base (a file with the whole data) is not
+    /// complete yet; `None` if every written file has its base.
     pub baseless: Option<Active>,
     /// The manifest and the files that it names; `None` if they were not read yet, or while a
     /// thread rewrites them or removes history files.
     pub files: Option<Files>,
-    /// The folder that contains `files`; `None` if none was used yet.
+    /// The folder that contains `files`; `None` while no folder was used yet.
     pub files_path: Option<PathBuf>,
-    /// Total length of the files except the one that the writer appends to, in bytes.
+    /// Total length of the append-only files except the one that the writer appends to, in bytes.
     pub earlier_len_bytes: u64,
-    /// Total length of all files, in bytes, after the last rewrite or, if there was none, at the
-    /// start.
+    /// Total length of all append-only files, in bytes, after the last rewrite or, before the first
+    /// one, when the server started.
     pub base_len_bytes: u64,
     /// The rewrite in progress; `None` if there is none.
     pub rewrite: Option<Rewrite>,
-    /// True if a rewrite starts as soon as possible.
+    /// True if a rewrite of the file was requested and begins as soon as possible.
     pub is_scheduled: bool,
-    /// True if `appendonly` is `yes` but the file has no base yet, because its first rewrite has
-    /// not ended.
+    /// True if `appendonly` is `yes` but the file has no base (a file with the whole data) yet,
+    /// because its first rewrite has not ended.
     pub awaits_base: bool,
-    /// Results of the rewrites so far.
+    /// Results of the rewrites of the append-only file since the server started.
     pub record: RewriteRecord,
     /// The earliest time of the next automatic rewrite after failures; `None` for no delay.
     pub retry_at: Option<Instant>,
@@ -92,17 +93,17 @@ pub(crate) struct State {
     pub is_removing: bool,
     /// The earliest time of the next removal of history files after a failure; `None` for no delay.
     pub remove_at: Option<Instant>,
-    /// The time to which the data was restored at the start, in Unix seconds; `None` after a base
-    /// with this data was written, or without a restore.
+    /// The time to which the server restored its data when it started, in Unix seconds. `None`
+    /// after a base file with this data was written, or without a restore.
     pub restored_until_s: Option<i64>,
 }
 
 /// The writer of the append-only file, and the reader of the change log that passes changes to it.
 #[derive(Clone)]
 pub(crate) struct Active {
-    /// The writer, which decides about writes and syncs.
+    /// The writer of the append-only file, which decides when changes are written and synced.
     pub writer: Arc<Writer>,
-    /// The id of the reader of the change log.
+    /// The id of the reader of the change log that passes changes to the writer.
     pub reader: ReaderId,
 }
 
@@ -113,7 +114,7 @@ pub(crate) struct Rewrite {
     pub since: Instant,
 }
 
-/// Results of the rewrites so far.
+/// Results of the rewrites of the append-only file since the server started.
 #[derive(Clone, Debug)]
 pub struct RewriteRecord {
     /// Number of rewrites started.
@@ -138,21 +139,21 @@ pub struct Figures {
     pub is_enabled: bool,
     /// The writer's statistics; `None` if changes are not written to a file.
     pub writer: Option<writer::Figures>,
-    /// Total length of all files, in bytes.
+    /// Total length of all append-only files, in bytes.
     pub len_bytes: u64,
-    /// Total length of all files, in bytes, after the last rewrite or, if there was none, at the
-    /// start.
+    /// Total length of all append-only files, in bytes, after the last rewrite or, before the first
+    /// one, when the server started.
     pub base_len_bytes: u64,
     /// The duration so far of the rewrite in progress; `None` if there is none.
     pub rewrites_for: Option<Duration>,
-    /// True if a rewrite is scheduled.
+    /// True if a rewrite of the append-only file was requested and begins as soon as possible.
     pub is_scheduled: bool,
-    /// Results of the rewrites so far.
+    /// Results of the rewrites of the append-only file since the server started.
     pub record: RewriteRecord,
 }
 
 impl State {
-    /// Clears the record of failed rewrites, so that they no longer delay the next rewrite.
+    /// Resets the number of failed rewrites, so that they no longer delay the next rewrite.
     pub(crate) fn forget_failures(&mut self) {
         self.record.failures = 0;
         self.retry_at = None;
@@ -171,7 +172,7 @@ impl State {
 }
 
 impl AppendOnly {
-    /// Locks the state, to read or change it.
+    /// Locks the state of the append-only file, so that the caller can read or change it.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it is locked")
     }
@@ -189,12 +190,12 @@ impl AppendOnly {
         self.active().is_some() && log.released(Level::Synced) >= position
     }
 
-    /// Returns true while a rewrite is in progress.
+    /// Returns true while a rewrite of the append-only file is in progress.
     pub fn is_rewriting(&self) -> bool {
         self.state().rewrite.is_some()
     }
 
-    /// Returns the statistics that INFO shows.
+    /// Returns the statistics of the append-only file that INFO shows.
     pub fn figures(&self) -> Figures {
         let state = self.state();
         let writer = state.active.as_ref().map(|active| active.writer.figures());

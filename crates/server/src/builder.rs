@@ -308,7 +308,7 @@ fn start_unjoined(shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the audit log of the configuration.
+/// Opens the audit log that the option `audit-log-file` names.
 fn open_audit(store: &ConfigStore) -> Result<Audit, StartError> {
     let path = security::AUDIT_LOG_FILE.of(store);
     let path = (!path.as_os_str().is_empty()).then_some(path);
@@ -569,8 +569,8 @@ impl Drop for Server {
     }
 }
 
-/// Makes the server a replica if the configuration names a primary. The link opens once the
-/// server's own data is loaded.
+/// Makes the server a replica if the configuration names a primary. The connection to the primary
+/// opens once the server's own data is loaded.
 fn follow_configured(host: &ServerHost) {
     crate::primary_link::thread::prepare(host, |shared| Box::new(ThreadScripts::new(shared)));
     follow_at_start(host.shared());

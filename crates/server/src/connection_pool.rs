@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-/// The destination of a connection, and its source address.
+/// The destination of a connection to another server, and its source address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// A host name or an address.
@@ -31,7 +31,7 @@ pub enum Encryption {
     Tls,
 }
 
-/// A connection whose reads and writes block.
+/// A connection to another server, whose reads and writes block.
 #[derive(Debug)]
 pub enum Stream {
     /// A connection without encryption.
@@ -134,7 +134,7 @@ impl ConnectionPool {
         drop(idle);
     }
 
-    /// Returns the number of idle connections.
+    /// Returns the number of idle connections in the pool.
     pub fn count(&self) -> usize {
         self.lock().len()
     }

@@ -51,12 +51,13 @@ pub struct ServerCtx<'a, 'g, 's> {
     pub reply: Reply<'a>,
     /// The number of the thread that runs the command.
     pub thread: usize,
-    /// The pass through the gate for this turn. The command may make it exclusive. No shard is
-    /// locked when the command begins.
+    /// The thread's access to the keyspace in this turn of its loop, through the gate that guards
+    /// the keyspace. The command may make the access exclusive. No shard is locked when the command
+    /// begins.
     pub pass: &'a mut SharedPass<'g>,
     /// The current time, in Unix milliseconds.
     pub now_ms: i64,
-    /// The random number generator.
+    /// The random number generator of the thread.
     pub rng: &'a mut fastrand::Rng,
     /// The access to keys, which locks their shards.
     pub data: DataAccess<'a, 's>,

@@ -23,7 +23,7 @@ pub fn is_in_background() -> bool {
 /// Starts the background process, if this is the foreground process, and sends it `input`, the
 /// bytes read from standard input. Waits until the background process accepts clients or has
 /// failed, and returns the exit code of the foreground process. In the background process, starts a
-/// session and returns `None`.
+/// session of its own (`setsid`) and returns `None`.
 pub fn leave_foreground(input: &[u8]) -> io::Result<Option<ExitCode>> {
     if is_in_background() {
         // Fails only if the process already leads a session, which is the wanted state.

@@ -289,7 +289,7 @@ struct Talk<S> {
 }
 
 impl<S: Read + Write> Talk<S> {
-    /// Sends a request and returns its reply.
+    /// Sends a request to the checked server, and returns its reply.
     fn request(&mut self, words: &[&[u8]]) -> Result<Value, String> {
         let mut request = Vec::new();
         resp::encode_request(words, &mut request);

@@ -34,7 +34,7 @@ fn cpu_time_of(stat: &Path) -> (Duration, Duration) {
     (seconds(ticks(11)), seconds(ticks(12)))
 }
 
-/// The CPU time of threads.
+/// The times of threads that the kernel measures: on a core, and waiting for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTime {
     /// The time for which the threads ran on a core.

@@ -35,11 +35,12 @@ impl LogReader for StreamReader {
     }
 }
 
-/// Makes the stream readable from its present end, for a snapshot: the next change gets a SELECT
-/// before it. Begins to record the stream if it is not recorded yet. Returns the state of
+/// Makes the replication stream readable from its present end, for a snapshot: the next change gets
+/// a SELECT before it. Begins to record the stream if it is not recorded yet. Returns the state of
 /// replication, locked, so that nothing is appended before the caller has read the offset. On a
 /// replica, adds no SELECT, because the stream is that of the primary. Returns `None` if the change
-/// log has no room for a reader, and on a replica without a history. The caller owns the keyspace.
+/// log has its maximum number of readers, and on a replica without a replication history. The
+/// caller is the exclusive owner of the keyspace.
 pub fn begin_part<'s>(
     shared: &'s Shared,
     alone: &Exclusive,
@@ -70,7 +71,7 @@ pub fn begin_part<'s>(
 }
 
 /// Stops recording this server's changes in the replication stream, because it becomes a replica.
-/// The backlog keeps earlier changes. The caller owns the keyspace.
+/// The backlog keeps earlier changes. The caller is the exclusive owner of the keyspace.
 pub fn detach(shared: &Shared, alone: &Exclusive, outbox: &Outbox) {
     if let Some(id) = shared.replication.reader().take() {
         shared.engine.log.detach(alone, id, outbox);
@@ -78,7 +79,7 @@ pub fn detach(shared: &Shared, alone: &Exclusive, outbox: &Outbox) {
 }
 
 /// Records this server's changes in the replication stream again, because it has become a primary.
-/// Does nothing without a backlog. The caller owns the keyspace.
+/// Does nothing without a backlog. The caller is the exclusive owner of the keyspace.
 pub fn attach_again(shared: &Shared, alone: &Exclusive, outbox: &Outbox) {
     let (replication, log) = (&shared.replication, &shared.engine.log);
     let mut reader = replication.reader();
@@ -94,17 +95,18 @@ pub fn attach_again(shared: &Shared, alone: &Exclusive, outbox: &Outbox) {
     }
 }
 
-/// Attaches the reader that appends to the backlog to the change log. Returns `None` if the log has
-/// no room for a reader.
+/// Attaches the reader that appends to the backlog to the change log. Returns the reader's id;
+/// `None` if the change log has its maximum number of readers.
 fn attach(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<ReaderId> {
     let (replication, log) = (&shared.replication, &shared.engine.log);
     let stream = StreamReader { replication: Arc::clone(replication), excess: log.replica_excess().clone() };
     log.attach(alone, (Box::new(stream), LogTarget::Replicas), outbox)
 }
 
-/// Returns the present point of the stream (history and offset) for a snapshot; `None` if the
-/// stream is not recorded. On a primary, the next change gets a SELECT before it, so the point has
-/// database 0 selected. The caller owns the keyspace and is not within a transaction.
+/// Returns the present point of the replication stream (replication ID and offset) for a
+/// snapshot; `None` if the stream is not recorded. On a primary, the next change gets a SELECT
+/// before it, so the point has database 0 selected. The caller is the exclusive owner of the
+/// keyspace and is not within a transaction.
 pub fn point(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<Point> {
     let replication = &shared.replication;
     if replication.upstream.is_replica() {
@@ -120,11 +122,12 @@ pub fn point(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<Poin
     Some(Point { id: primary.history().id, offset: primary.end(), stream_db: 0 })
 }
 
-/// Begins to record the stream from `point` on, a point of a former history whose data the server
-/// is about to load. Replicas that have exactly this data can continue. A replica takes over the
-/// former history as its own, and will ask its primary to continue it. Returns false if the stream
-/// is recorded already or the change log has no room for a reader. Also returns false on a replica
-/// that lacks the selected database. The caller owns the keyspace.
+/// Begins to record the replication stream from `point` on, a point of a former replication history
+/// whose data the server is about to load. Replicas that have exactly this data can continue. A
+/// replica takes over the former history as its own, and will ask its primary to continue it.
+/// Returns false if the stream is recorded already or the change log has its maximum number of
+/// readers. Also returns false on a replica that lacks the selected database. The caller is the
+/// exclusive owner of the keyspace.
 pub fn continue_from(
     shared: &Shared,
     alone: &Exclusive,
@@ -159,7 +162,7 @@ pub fn continue_from(
     reader.is_some()
 }
 
-/// The result of a load: whether the data is exactly that of a point of the stream.
+/// The result of a load: whether the data is exactly that of a point of the replication stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loaded {
     /// The loaded data is exactly that of the point.
@@ -169,8 +172,8 @@ pub enum Loaded {
 }
 
 /// Ends a load after [`continue_from`]. If the loaded data is not exactly that of the point
-/// ([`Loaded::Partly`]), stops recording the stream, and no replica can continue. The caller owns
-/// the keyspace.
+/// ([`Loaded::Partly`]), stops recording the replication stream, and no replica can continue. The
+/// caller is the exclusive owner of the keyspace.
 pub fn end_load(shared: &Shared, alone: &Exclusive, loaded: Loaded, outbox: &Outbox) {
     if shared.replication.upstream.is_replica() {
         if loaded == Loaded::Partly {
@@ -190,8 +193,8 @@ pub fn end_load(shared: &Shared, alone: &Exclusive, loaded: Loaded, outbox: &Out
     }
 }
 
-/// Stops recording the stream if there has been no replica for `ttl_ms`. Replicas that reconnect
-/// later need a full synchronisation. The caller owns the keyspace.
+/// Stops recording the replication stream if there has been no replica for `ttl_ms`. Replicas that
+/// reconnect later need a full synchronisation. The caller is the exclusive owner of the keyspace.
 pub fn end_if_due(shared: &Shared, alone: &Exclusive, ttl_ms: u64, outbox: &Outbox) {
     let replication = &shared.replication;
     let mut reader = replication.reader();

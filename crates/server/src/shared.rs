@@ -109,15 +109,16 @@ pub struct Port {
 pub struct ReplyWaits {
     /// Number of held-back pieces of output (parts in `worker::release`) that wait now.
     pub waiting: AtomicU64,
-    /// Total time for which such parts have waited, in nanoseconds, since the start or CONFIG
-    /// RESETSTAT.
+    /// Total time for which held-back pieces of output have waited, in nanoseconds, since the start
+    /// or CONFIG RESETSTAT.
     pub nanos: AtomicU64,
-    /// The longest wait of a part, in nanoseconds, since the start or CONFIG RESETSTAT.
+    /// The longest wait of a held-back piece of output, in nanoseconds, since the start or CONFIG
+    /// RESETSTAT.
     pub nanos_max: AtomicU64,
 }
 
 impl ReplyWaits {
-    /// Records that a part has waited for the time `waited`.
+    /// Records that a held-back piece of output has waited for the time `waited`.
     pub fn note(&self, waited: Duration) {
         let nanos = waited.as_nanos() as u64;
         // Relaxed: only statistics.
@@ -125,14 +126,14 @@ impl ReplyWaits {
         self.nanos_max.fetch_max(nanos, Relaxed);
     }
 
-    /// Resets the times, but not the number of parts that wait now.
+    /// Resets the waiting times of held-back output, but not the number of pieces that wait now.
     pub fn reset(&self) {
         self.nanos.store(0, Relaxed);
         self.nanos_max.store(0, Relaxed);
     }
 }
 
-/// Rates that the housekeeper computes ten times a second.
+/// Rates of the server's work that the housekeeper computes ten times a second.
 #[derive(Debug, Default)]
 pub struct Samples {
     /// Requests per second, over the last 1.5 seconds.

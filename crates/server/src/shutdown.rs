@@ -56,7 +56,7 @@ pub struct ShutdownRequest {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of the pending request; `None` if no request is pending.
+    /// The number of the pending shutdown request; `None` if no request is pending.
     pending: Option<u64>,
     /// True after the shutdown of the pending request has begun.
     has_begun: bool,
@@ -81,8 +81,8 @@ impl ShutdownRequest {
         state.pending
     }
 
-    /// Returns true while a request is pending: it was neither aborted nor given up. Its shutdown
-    /// may have begun.
+    /// Returns true while a shutdown request is pending: it was neither aborted nor given up. Its
+    /// shutdown may have begun.
     pub fn is_pending(&self) -> bool {
         self.state().pending.is_some()
     }

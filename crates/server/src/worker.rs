@@ -1,9 +1,9 @@
 //! An I/O thread: its event loop, its connections, its turns.
 //!
-//! The thread repeats turns. In a turn it waits for events, enters the gate and takes the messages
-//! of its mailbox. Then it collects a batch: parsed requests of all ready connections. It
-//! prefetches the memory that the batch will use, and runs the batch; it repeats this with further
-//! batches. At the end it leaves the gate and sends the replies.
+//! The thread repeats turns. In a turn it waits for events, enters the gate that guards the
+//! keyspace, and takes the messages of its mailbox. Then it collects a batch: parsed requests of
+//! all ready connections. It prefetches the memory that the batch will use, and runs the batch; it
+//! repeats this with further batches. At the end it leaves the gate and sends the replies.
 //!
 //! ```text
 //!   poll ─► gate.shared ─► mailbox ─► [ collect ─► prefetch ─► execute ]* ─► leave ─► flush
@@ -85,8 +85,8 @@ type Engine<'s> = engine::turn::Engine<'s, SystemClock, ServerHost>;
 /// output stays above its soft limit for too long must be closed even if no event occurs.
 const PENDING_OUTPUT_SLEEP: Duration = Duration::from_millis(100);
 
-/// Longest time for which the thread sleeps while a busy script keeps it outside the gate, or while
-/// closed clients must still be removed from their keys.
+/// Longest time for which the thread sleeps while a busy script keeps it outside the gate that
+/// guards the keyspace, or while closed clients must still be removed from their keys.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
 /// Longest time for which the thread sleeps while writes of clients wait for room in the change
 /// log, or clients of WAITAOF for a sync. The thread that merges the log makes room, but wakes the
@@ -150,14 +150,14 @@ pub struct Worker<'s> {
     /// The engine that runs requests of the other clients while this thread runs a busy script.
     stand_in: Option<Box<Engine<'s>>>,
     /// True while this thread runs a busy script and, within its hook, turns for other clients. The
-    /// thread's slot in the gate then belongs to the script.
+    /// thread's slot in the gate that guards the keyspace then belongs to the script.
     attends: bool,
     batch: Batch<Visit>,
     /// The connections whose input must be parsed and run.
     run_queue: RunQueue,
     timeouts: Timeouts,
     release: ReleaseQueue,
-    /// Connections whose writes wait until the change log or a snapshot has room.
+    /// Connections whose writes wait until the change log or a snapshot in progress has room.
     awaiting_log: Vec<ConnId>,
     /// The links between this thread's clients and the threads that debug their scripts.
     debugged: Vec<Arc<Link>>,
@@ -274,7 +274,7 @@ impl<'s> Worker<'s> {
     }
 
     /// Runs a turn for the events of the event loop. If `outside_pass` is given, the turn stays
-    /// outside the gate; otherwise it tries to enter the gate.
+    /// outside the gate that guards the keyspace; otherwise it tries to enter the gate.
     #[inline]
     fn turn(&mut self, events: &mut Vec<Event>, outside_pass: Option<SharedPass<'_>>) {
         let began = Instant::now();
@@ -319,8 +319,9 @@ impl<'s> Worker<'s> {
         self.send(began);
     }
 
-    /// Ends a turn that started at `began`, after it has left the gate: wakes other threads, merges
-    /// the change log, sends output, and checks pending output.
+    /// Ends a turn that started at `began`, after it has left the gate that guards the keyspace:
+    /// wakes other threads, merges the change log, sends output, and checks clients with unsent
+    /// output.
     #[inline]
     fn send(&mut self, began: Instant) {
         self.wake_others();
@@ -338,8 +339,8 @@ impl<'s> Worker<'s> {
         self.shared.engine.pubsub.note_sent(self.thread);
     }
 
-    /// Merges the records of all threads into the change log, if no other thread does so now, and
-    /// releases output that waited for the log.
+    /// Merges the changes that all threads have recorded into the change log, if no other thread
+    /// does so now. Releases output that waited for the log.
     #[inline]
     fn merge_log(&mut self) {
         if !self.release.is_empty() {

@@ -12,7 +12,7 @@ const KEYS_MAX: usize = 32;
 /// Maximum length of a text in a line, such as a key or a user name, in bytes.
 const NAME_LEN_BYTES_MAX: usize = 128;
 
-/// The outcome of an event.
+/// The outcome of an event of the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The command ran, or the login succeeded.
@@ -48,11 +48,11 @@ pub struct Event<'a, K> {
     /// The full name of the command, such as `config|set`; `certificate` for a login by
     /// certificate.
     pub command: &'a str,
-    /// The keys that the arguments of the command name.
+    /// The keys among the arguments of the command.
     pub keys: K,
 }
 
-/// Appends the line of an event to `out`, with its line break.
+/// Appends the audit log's line of an event to `out`, with its line break.
 pub fn append<'k>(out: &mut Vec<u8>, event: Event<'_, impl Iterator<Item = &'k [u8]>>) {
     let Event { unix_ms, kind, outcome, user, client, command, keys } = event;
     put(out, format_args!("{{\"time\":\"{}\",\"event\":\"{kind}\"", time(unix_ms)));

@@ -43,10 +43,11 @@ const END_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Audit {
     file: Option<LogFile>,
     queue: Mutex<Queue>,
-    /// Signaled when a line is queued, the file must be reopened, or the server stops. The thread
-    /// `audit` waits for it.
+    /// The condition variable that wakes the thread `audit`. It is signaled when a line is queued,
+    /// the file must be reopened, or the server stops.
     awake: Condvar,
-    /// Signaled when the thread `audit` has ended. A stopping server waits for it.
+    /// The condition variable for which a stopping server waits. It is signaled when the thread
+    /// `audit` has ended.
     over: Condvar,
     /// Number of lines that were queued since the start.
     lines: AtomicU64,

@@ -10,11 +10,11 @@ use crate::context::ServerCtx;
 /// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&ASKING, &CLUSTER, &READONLY, &READWRITE];
 
-/// The flags of subcommands that only return information.
+/// The flags of CLUSTER subcommands that only return information.
 const READ: Flags = Flags::STALE;
-/// The flags of administrative subcommands.
+/// The flags of administrative CLUSTER subcommands.
 const ADMIN: Flags = Flags::ADMIN.union(Flags::STALE);
-/// The flags of subcommands that change the cluster.
+/// The flags of CLUSTER subcommands that change the cluster.
 const CHANGES: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
 
 /// Handles all commands of this file: refuses the request with the error that cluster support is
@@ -90,8 +90,8 @@ static CLUSTER: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 
-/// Creates the record of a CLUSTER subcommand. Administrative subcommands are also in the ACL
-/// category `dangerous`.
+/// Creates the command table's record of a CLUSTER subcommand. Administrative subcommands are also
+/// in the ACL category `dangerous`.
 const fn subcommand(
     name: &'static str,
     summary: &'static str,
@@ -114,7 +114,7 @@ const fn subcommand(
     }
 }
 
-/// The command tips of subcommands whose replies differ from call to call.
+/// The command tips of CLUSTER subcommands whose replies differ from call to call.
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
 
 static CLUSTER_ADDSLOTS: Command<Runner> = subcommand(

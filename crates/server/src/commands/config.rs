@@ -211,7 +211,7 @@ fn configure_tls(shared: &Shared, new: &ConfigStore) -> Result<(), Refusal> {
     })
 }
 
-/// Runs one action for the new option values in `new`.
+/// Runs one action that a changed option needs before the option values in `new` take effect.
 fn take_step(shared: &Shared, step: Prepare, new: &ConfigStore) -> Result<(), Refusal> {
     match step {
         Prepare::OpenFiles => fit_open_files(shared, clients::MAXCLIENTS.of(new) as u64),
@@ -370,7 +370,7 @@ fn config_rewrite(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(
     rewrite_file(ctx, Added::Changed)
 }
 
-/// A mark that the log has already stated that there is no configuration file to rewrite.
+/// The guard that logs only once that there is no configuration file to rewrite.
 static TOLD_OF_NO_FILE: Once = Once::new();
 
 /// Rewrites the configuration file and replies OK. `added` selects the options that are added if

@@ -243,7 +243,7 @@ fn allow_in_scripts(ctx: &mut ServerCtx<'_, '_, '_>, allows: &[u8]) {
 }
 
 /// Handles DEBUG SET-SKIP-CHECKSUM-VALIDATION 0|1: with 1, checksums are not checked. The change
-/// applies to each thread from its next turn.
+/// applies to each thread from the next turn of its loop.
 fn skip_checksums(ctx: &mut ServerCtx<'_, '_, '_>, skips: &[u8]) {
     let checksums = if c_integer(skips) == 0 { Checksums::Compared } else { Checksums::Skipped };
     ctx.shared.engine.settings.set_checksums(checksums);
@@ -258,8 +258,8 @@ fn change_repl_id(ctx: &mut ServerCtx<'_, '_, '_>) {
 }
 
 /// Handles DEBUG QUICKLIST-PACKED-THRESHOLD size: sets the minimum length, in bytes, of a list
-/// element that gets its own node. The change applies to new lists, on each thread from its next
-/// turn.
+/// element that gets its own node. The change applies to new lists, on each thread from the next
+/// turn of its loop.
 fn packed_threshold(ctx: &mut ServerCtx<'_, '_, '_>, size: &[u8]) -> Result<(), CommandError> {
     let refused =
         CommandError::Line("ERR argument must be a memory value bigger than 1 and smaller than 4gb");
@@ -290,8 +290,9 @@ const SLEEP_STEP: Duration = Duration::from_millis(50);
 const SLEEP_S_MAX: f64 = 365.0 * 86_400.0;
 
 /// Handles DEBUG SLEEP seconds. In Redis, the whole server stops. Here only the I/O thread of this
-/// connection sleeps, so its other connections wait too. It sleeps outside the gate, so other
-/// threads can get exclusive access to the keyspace. The sleep ends early when the server stops.
+/// connection sleeps, so its other connections wait too. It has no access to the keyspace during
+/// the sleep, so other threads can get exclusive access. The sleep ends early when the server
+/// stops.
 fn sleep(ctx: &mut ServerCtx<'_, '_, '_>, seconds: &[u8]) {
     let seconds = stdx::number::parse_f64(seconds).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
     let end = Instant::now() + Duration::from_secs_f64(seconds.min(SLEEP_S_MAX));
@@ -422,8 +423,8 @@ fn digest_values(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) {
     }
 }
 
-/// Number of keys that DEBUG POPULATE adds before it lets an exclusive owner in, and checks the
-/// memory limit and the stop of the server.
+/// Number of keys that DEBUG POPULATE adds before it lets other threads get exclusive access to the
+/// keyspace, and checks the memory limit and the stop of the server.
 const POPULATE_STEP: u64 = 1024;
 
 /// Handles DEBUG POPULATE count [prefix] [size]: creates strings `prefix:number` with the value

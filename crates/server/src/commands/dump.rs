@@ -176,7 +176,8 @@ fn record_value(ctx: &mut Ctx<'_>, args: &Args<'_>, expiry_ms: Option<i64>) {
     });
 }
 
-/// Records the state of a stream that a payload of [`dump::dump_oldest`] does not contain.
+/// Writes commands to the change log for the state of a stream that a payload of
+/// [`dump::dump_oldest`] does not contain.
 fn record_progress(record: &mut RecordWriter<'_>, key: &[u8], stream: &Stream) {
     record.command("XSETID").word(key).id(stream.last_id());
     record.word(b"ENTRIESADDED").integer(stream.entries_added());
@@ -187,7 +188,7 @@ fn record_progress(record: &mut RecordWriter<'_>, key: &[u8], stream: &Stream) {
     }
 }
 
-/// Records a field of a hash, with its expiry, as commands.
+/// Writes commands to the change log that set a field of a hash and its expiry.
 fn record_field(record: &mut RecordWriter<'_>, key: &[u8], field: &HashField<'_>) {
     let (mut name, mut value) = (IntText::new(), IntText::new());
     let (name, value) = (field.name.text(&mut name), field.value.text(&mut value));

@@ -19,7 +19,7 @@ use crate::scripting::functions::{Existing, LoadedLibrary, Policy};
 /// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&FUNCTION];
 
-/// The fields that the records of all subcommands share.
+/// The fields that the command table's records of all FUNCTION subcommands share.
 const FUNCTION_SUB: Command<Runner> = Command {
     history: History::since("7.0.0"),
     group: Group::Scripting,
@@ -28,12 +28,12 @@ const FUNCTION_SUB: Command<Runner> = Command {
     acl: Acl::SCRIPTING,
     ..Command::DEFAULT
 };
-/// The ACL categories of subcommands that change libraries.
+/// The ACL categories of FUNCTION subcommands that change libraries.
 const CHANGING: Acl = Acl::SCRIPTING.union(Acl::WRITE);
 /// The versions of servers that know the subcommands which change libraries: servers before Redis 7
 /// have no functions.
 const RECORDED_SINCE: &[RecordedForm] = &[RecordedForm::known_since(KnownSince::REDIS_7)];
-/// The flags of subcommands that change libraries.
+/// The flags of FUNCTION subcommands that change libraries.
 const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::WRITE);
 
 static FUNCTION: Command<Runner> = Command {
@@ -57,7 +57,7 @@ static FUNCTION: Command<Runner> = Command {
     ..FUNCTION_SUB
 };
 
-/// Returns the error of a subcommand with too many arguments.
+/// Returns the error of a FUNCTION subcommand with too many arguments.
 fn too_many(args: &Args<'_>) -> CommandError {
     let end = "'. Try FUNCTION HELP.";
     CommandError::quoting("ERR unknown subcommand or wrong number of arguments for '", args.get(1), end)

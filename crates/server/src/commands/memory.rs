@@ -36,8 +36,8 @@ static MEMORY: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 
-/// The record of MEMORY USAGE. It is a data command: it locks the shard of its key and uses no
-/// state of the server.
+/// The command table's record of MEMORY USAGE. It is a data command: it locks the shard of its key
+/// and uses no state of the server.
 static MEMORY_USAGE: Command<Runner> = generic::MEMORY_USAGE.run_by(Runner::Data(generic::MEMORY_USAGE.run));
 
 static MEMORY_DOCTOR: Command<Runner> = Command {

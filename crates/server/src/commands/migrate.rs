@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   1. each key's value is serialized under its shard's lock
-//!   2. outside the gate, without a lock: all values are sent, and the replies are read
+//!   2. without access to the keyspace: all values are sent, and the replies are read
 //!   3. under the shard's lock again: a key that still has this value and expiry is removed
 //!   4. for keys that changed meanwhile: steps 1 to 3 again with exclusive access, as always in
 //!      Redis; the new value replaces the copy on the target; a key that was removed or has expired

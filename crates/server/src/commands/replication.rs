@@ -94,7 +94,7 @@ fn sync(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Command
 }
 
 /// Returns an error during a failover, and on a replica whose link to its primary is not
-/// synchronized: such a replica has no stream to send to others.
+/// synchronized: such a replica has no replication stream to send to its own replicas.
 fn require_primary(ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     require_no_failover_for_sync(ctx.shared)?;
     match ctx.shared.replication.upstream.is_up() {
@@ -112,8 +112,8 @@ fn require_no_failover_for_sync(shared: &Shared) -> Result<(), CommandError> {
     }
 }
 
-/// Moves the connection to the thread of replication, which answers the request. `history` is the
-/// replication id and offset that the replica names.
+/// Moves the connection to the thread of replication, which answers the replica's request for a
+/// sync. `history` is the replication id and offset that the replica names.
 fn leave(ctx: &mut ServerCtx<'_, '_, '_>, dialect: Dialect, history: (Vec<u8>, i64)) {
     ctx.shared.replication.arrivals.ask(ctx.session.id, dialect, history);
     ctx.session.flow = Flow::Leaving;
@@ -276,7 +276,7 @@ fn change_role(
 }
 
 /// Serves blocked clients whose keys have arrived with a snapshot, at the end of this command.
-/// Commands of the primary's stream usually serve them, but the stream has ended.
+/// Usually the applied commands of the primary serve them, but the link to the primary has ended.
 fn serve_blocked(ctx: &mut ServerCtx<'_, '_, '_>) {
     ctx.data.commit.ready_all();
 }

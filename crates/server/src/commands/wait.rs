@@ -129,7 +129,8 @@ impl Copies {
     }
 }
 
-/// The record of WAIT, which waits until replicas have received the client's writes.
+/// The command table's record of WAIT, which waits until replicas have received the client's
+/// writes.
 static WAIT: Command<Runner> = Command {
     name: "WAIT",
     summary: "Waits until a number of replicas have the client's writes, and returns the number of \
@@ -161,7 +162,8 @@ fn wait(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandE
     Ok(())
 }
 
-/// The record of WAITAOF, which waits until the client's writes are synced to disks.
+/// The command table's record of WAITAOF, which waits until the client's writes are synced to
+/// disks.
 static WAITAOF: Command<Runner> = Command {
     name: "WAITAOF",
     summary: "Waits until the client's writes are synced to the append-only files of this server and of a \

@@ -179,11 +179,12 @@ impl Choice for DisklessLoad {
 /// The values of `propagation-error-behavior`: the reaction to a command of the primary that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailedCommand {
-    /// The failure is counted and logged.
+    /// The failure is counted and logged, and the replica continues with the next command.
     Ignore,
-    /// The link is closed.
+    /// The link to the primary is closed.
     Panic,
-    /// The link is closed, as with `panic`: only replicas apply commands of a primary.
+    /// The link to the primary is closed, as with `panic`: only replicas apply commands of a
+    /// primary.
     PanicOnReplicas,
 }
 

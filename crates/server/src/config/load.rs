@@ -336,7 +336,7 @@ fn included(base: &Path, pattern: &[u8]) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the entry of `folder` with this name, if it exists.
+/// Returns the entry of `folder` with this name; an empty list if there is none.
 fn named(folder: &Path, name: &[u8]) -> Vec<PathBuf> {
     Some(folder.join(path(name))).filter(|path| path.exists()).into_iter().collect()
 }

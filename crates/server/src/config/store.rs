@@ -28,9 +28,10 @@ pub struct ConfigStore {
     begun: HashSet<OptId>,
     /// The options that the configuration file or the command line sets.
     named: HashSet<OptId>,
-    /// The configuration file, as an absolute path.
+    /// The absolute path of the configuration file; `None` if the server was started without one.
     file: Option<PathBuf>,
-    /// The configuration file, if another process cannot read its contents again, as with a pipe.
+    /// The configuration file, if another process cannot read its contents again, as with a pipe;
+    /// otherwise `None`.
     unrepeatable: Option<PathBuf>,
     /// The configuration files that contain passwords and that every user of the machine may read.
     readable_secrets: Vec<ReadableSecret>,
@@ -173,7 +174,7 @@ impl ConfigStore {
     }
 
     /// Returns the configuration file if another process cannot read its contents again, as with a
-    /// pipe.
+    /// pipe; otherwise `None`.
     pub fn unrepeatable_file(&self) -> Option<&Path> {
         self.unrepeatable.as_deref()
     }

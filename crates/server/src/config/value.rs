@@ -56,9 +56,9 @@ pub enum Kind {
     Octal,
     /// An amount of memory from `min` to `max` bytes.
     Memory {
-        /// The smallest amount, in bytes.
+        /// The smallest permitted amount of memory, in bytes.
         min: u64,
-        /// The largest amount, in bytes.
+        /// The largest permitted amount of memory, in bytes.
         max: u64,
     },
     /// An amount of memory, or a percentage such as `5%`.

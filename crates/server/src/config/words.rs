@@ -34,13 +34,13 @@ pub struct WordsKind {
 /// The text of an empty value in a configuration file: an empty word in quotes.
 const NONE: &str = "\"\"";
 
-/// `bind` and `metrics-bind`: addresses.
+/// The grammar of `bind` and `metrics-bind`: a list of addresses.
 pub static ADDRESSES: WordsKind =
     WordsKind { parse: addresses, line_words: 0, accumulates: false, none: NONE };
 /// `audit-log-events`: words of [`AUDIT_EVENT_WORDS`].
 pub static AUDIT_EVENTS: WordsKind =
     WordsKind { parse: audit_events, line_words: 0, accumulates: false, none: NONE };
-/// `audit-log-users` and `oidc-audience`: any words.
+/// The grammar of `audit-log-users` and `oidc-audience`: any words.
 pub static NAMES: WordsKind = WordsKind { parse: names, line_words: 0, accumulates: false, none: NONE };
 /// `save`: pairs of a number of seconds and a number of changes.
 pub static SAVE_POINTS: WordsKind =
@@ -250,7 +250,7 @@ pub fn shown_event_letters(letters: &[u8]) -> Vec<u8> {
     letters.iter().copied().filter(|letter| !(all && *letter == b'n')).collect()
 }
 
-/// Accepts the name of a file without a path.
+/// Checks that `name` is the name of a file without a path, and returns it unchanged.
 pub fn plain_dbfilename(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     if name.contains(&b'/') {
         return Err("dbfilename can't be a path, just a filename".into());
@@ -258,7 +258,8 @@ pub fn plain_dbfilename(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(name.to_vec())
 }
 
-/// Accepts the name of a file without a path; it must not be empty.
+/// Checks that `name` is the name of a file without a path and is not empty, and returns it
+/// unchanged.
 pub fn plain_appendfilename(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     match name {
         b"" => Err("appendfilename can't be empty".into()),
@@ -267,7 +268,8 @@ pub fn plain_appendfilename(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Accepts the name of a folder without a path; it must not be empty.
+/// Checks that `name` is the name of a folder without a path and is not empty, and returns it
+/// unchanged.
 pub fn plain_appenddirname(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     match name {
         b"" => Err("appenddirname can't be empty".into()),
@@ -276,7 +278,7 @@ pub fn plain_appenddirname(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Accepts the name of a host.
+/// Checks that `name` is the name of a host, and returns it unchanged.
 pub fn host_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     if name.len() >= 256 {
         return Err("Hostnames must be less than 256 characters".into());
@@ -287,7 +289,7 @@ pub fn host_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     Err("Hostnames may only contain alphanumeric characters, hyphens or dots".into())
 }
 
-/// Accepts a readable name of a cluster node.
+/// Checks that `name` is a readable name of a cluster node, and returns it unchanged.
 pub fn node_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     const RESERVED: &[u8] = b"!#$%&()*+:;<>?@[]^{|}~";
     if name.iter().any(|byte| RESERVED.contains(byte)) {
@@ -296,13 +298,13 @@ pub fn node_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(name.to_vec())
 }
 
-/// Accepts an IPv4 address, or an empty text.
+/// Checks that `text` is an IPv4 address or empty, and returns it unchanged.
 pub fn ipv4_address(text: &[u8]) -> Result<Vec<u8>, Refusal> {
     let fits = text.is_empty() || from_utf8(text).is_ok_and(|text| text.parse::<Ipv4Addr>().is_ok());
     if fits { Ok(text.to_vec()) } else { Err("Invalid IPv4 address".into()) }
 }
 
-/// Accepts an IPv6 address, or an empty text.
+/// Checks that `text` is an IPv6 address or empty, and returns it unchanged.
 pub fn ipv6_address(text: &[u8]) -> Result<Vec<u8>, Refusal> {
     let fits = text.is_empty() || from_utf8(text).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok());
     if fits { Ok(text.to_vec()) } else { Err("Invalid IPv6 address".into()) }

@@ -39,7 +39,7 @@ pub struct MemoryFigures {
 }
 
 impl MemoryFigures {
-    /// Reads the statistics of this moment.
+    /// Reads the present memory statistics of the server.
     pub fn now(shared: &Shared) -> Self {
         let used = alloc::used_memory_bytes() as u64;
         let clients = shared.engine.clients.all();
@@ -101,7 +101,8 @@ impl MemoryFigures {
     }
 }
 
-/// The excess of one statistic over another.
+/// The excess of one memory statistic over another, which INFO shows as a ratio and as a
+/// difference.
 #[derive(Clone, Copy, Debug)]
 pub struct Excess {
     /// The name of the excess in INFO, without `_ratio` and `_bytes`.

@@ -24,7 +24,8 @@ pub struct Section {
     pub name: &'static str,
     heading: &'static str,
     by_default: bool,
-    /// True if the writer locks shards. The calling thread must then be inside the gate.
+    /// True if the writer locks shards. The calling thread must then be inside the gate that guards
+    /// the keyspace.
     locks_shards: bool,
     write: fn(&Shared, &mut Fields),
 }
@@ -91,8 +92,9 @@ impl Fields {
 }
 
 /// Calls `visit` for all fields of the `wanted` sections, with the section's name, the field's name
-/// and its value. The calling thread is outside the gate, and enters it at `slot` only to write a
-/// section that locks shards. Skips such sections while a busy script owns the keyspace.
+/// and its value. The calling thread is outside the gate that guards the keyspace, and enters it at
+/// `slot` only to write a section that locks shards. Skips such sections while a busy script owns
+/// the keyspace.
 pub fn each_field(
     shared: &Shared,
     slot: GateSlot,

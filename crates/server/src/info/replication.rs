@@ -58,7 +58,7 @@ impl ReplicaOptions {
     }
 }
 
-/// The offsets of a replica in the stream of its primary.
+/// The offsets of a replica in the replication stream of its primary.
 #[derive(Clone, Copy)]
 struct Offsets {
     /// The offset after the last byte that the replica has received.
@@ -68,8 +68,8 @@ struct Offsets {
 }
 
 /// Writes the fields of a replica about the link to its primary. The sizes of the buffer for a full
-/// sync are 0, because no stream is received during a snapshot. The second name of each size is
-/// that of Valkey.
+/// sync are 0, because no replication stream is received while a snapshot arrives. The second name
+/// of each size is that of Valkey.
 fn write_link(link: &Link, offsets: Offsets, now_ms: u64, fields: &mut Fields) {
     let seconds_since = |time_ms: u64| now_ms.saturating_sub(time_ms) / 1000;
     let seconds = |time_ms: Option<u64>| time_ms.map_or(-1, |time_ms| seconds_since(time_ms) as i64);

@@ -249,7 +249,7 @@ pub fn threads(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// Writes the CPU section, as the kernel accounts for this process.
+/// Writes the CPU section of INFO: the CPU times of this process, as the kernel counts them.
 pub fn cpu(shared: &Shared, fields: &mut Fields) {
     let (user, system) = crate::process::cpu_time();
     let seconds = |time: Duration| format!("{:.6}", time.as_secs_f64());

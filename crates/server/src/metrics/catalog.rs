@@ -726,14 +726,14 @@ pub const GOOD_REPLICAS_MIN: Metric = metric(
     "Number of good replicas below which writes are refused (option min-replicas-to-write); absent unless \
      it is set.",
 );
-/// The metric of the stream offset that a replica has acknowledged.
+/// The metric of the offset in the replication stream that a replica has acknowledged.
 pub const REPLICA_OFFSET: Metric = labelled(
     Kind::Gauge,
     "replica_offset_bytes",
     &["replica"],
     "Last offset in the replication stream that a replica has acknowledged.",
 );
-/// The metric of the bytes of the stream that a replica has not acknowledged.
+/// The metric of the bytes of the replication stream that a replica has not acknowledged.
 pub const REPLICA_LAG_BYTES: Metric = labelled(
     Kind::Gauge,
     "replica_lag_bytes",

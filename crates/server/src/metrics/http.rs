@@ -233,7 +233,7 @@ fn values(headers: &[httparse::Header<'_>], name: &str) -> Option<String> {
 }
 
 struct Response {
-    /// The bytes of the head and the body.
+    /// The bytes of the response: its head, then its body.
     bytes: Vec<u8>,
     head_len_bytes: usize,
 }
@@ -247,12 +247,12 @@ impl Response {
         Self { head_len_bytes: head.len(), bytes: [head.as_bytes(), body].concat() }
     }
 
-    /// Returns the head and the body.
+    /// Returns the whole response: its head and its body.
     fn whole(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Returns only the head, as HEAD requires.
+    /// Returns only the head of the response, as HEAD requires.
     fn head(mut self) -> Vec<u8> {
         self.bytes.truncate(self.head_len_bytes);
         self.bytes

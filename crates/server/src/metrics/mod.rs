@@ -8,8 +8,8 @@
 //! for the scraper.
 //!
 //! The page is created at most ten times a second, so frequent scrapes do not cause frequent shard
-//! locks. The thread is inside the gate only while it counts keys and tables, not while it reads
-//! /proc, sums counters or writes text.
+//! locks. The thread is inside the gate that guards the keyspace only while it counts keys and
+//! tables, not while it reads /proc, sums counters or writes text.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};

@@ -33,8 +33,8 @@ const LIMITS_NANOS: [u64; 12] = [
 ];
 
 /// Returns a page of all metrics. Reads a few files in /proc. Acquires shard locks one after
-/// another, and is inside the gate only during that time. The calling thread is outside the gate
-/// and owns `slot`.
+/// another, and is inside the gate that guards the keyspace only during that time. The calling
+/// thread is outside the gate and owns `slot`.
 pub fn page(shared: &Shared, slot: GateSlot) -> Page {
     let mut page = Page::default();
     let per_command = network::METRICS_PER_COMMAND.of(&shared.config());
@@ -126,8 +126,8 @@ fn key_sizes(page: &mut Page, name: &str, value: &str) {
     }
 }
 
-/// Adds the progress of each replica that follows the stream to the page. Replicas with the same
-/// address and port cannot be told apart, so only the first one has samples.
+/// Adds the progress of each replica that receives the replication stream to the page. Replicas
+/// with the same address and port cannot be told apart, so only the first one has samples.
 fn replicas(page: &mut Page, rows: &[Row]) {
     let mut names = BTreeSet::new();
     for row in rows.iter().filter(|row| row.is_online) {

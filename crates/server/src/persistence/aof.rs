@@ -36,14 +36,15 @@ use crate::context::unix_ms;
 use crate::shared::{Message, Shared};
 use crate::snapshots::{DataFolder, SaveInitiator};
 
-/// Maximum wait of the sync thread between two checks for work. The merging thread can write
-/// without waking the sync thread, so the sync thread looks for itself.
+/// Maximum wait of the sync thread between two checks for work. The thread that merges the change
+/// log can write without waking the sync thread, so the sync thread also checks by itself.
 const SYNC_LOOK: Duration = Duration::from_millis(100);
-/// Mean time of a write with its sync, in microseconds, below which the merging thread does both
-/// itself instead of waking the sync thread. Only a sync without disk access is so fast, as on
-/// tmpfs.
+/// Mean time of a write with its sync, in microseconds, below which the thread that merges the
+/// change log does both itself instead of waking the sync thread. Only a sync without disk access
+/// is so fast, as on tmpfs.
 const SYNC_AT_ONCE_US_MAX: u64 = 30;
-/// Maximum wait of the sync thread for more units that the next sync can include.
+/// Maximum wait of the sync thread for more commands and transactions that the next sync can
+/// include.
 const GATHER_MAX: Duration = Duration::from_millis(1);
 /// Maximum wait of the sync thread between two checks while there is no append-only file.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
@@ -91,9 +92,9 @@ impl LogReader for AofReader {
 }
 
 impl AofReader {
-    /// Returns true if the merging thread should write and sync itself, because a sync takes less
-    /// time than waking the sync thread. Returns false while clients wait in WAITAOF, because only
-    /// the sync thread resumes them.
+    /// Returns true if the thread that merges the change log should write and sync by itself,
+    /// because a sync takes less time than waking the sync thread. Returns false while clients wait
+    /// in WAITAOF, because only the sync thread resumes them.
     fn syncs_at_once(&self) -> bool {
         let append_only = &self.append_only;
         (1..SYNC_AT_ONCE_US_MAX).contains(&append_only.sync_us.get())
@@ -101,7 +102,8 @@ impl AofReader {
             && append_only.sleep_us.load(Relaxed) == 0
     }
 
-    /// Runs the next write or sync of the writer. Returns `None` if none is due now.
+    /// Performs the write or sync of the append-only file that is due, and returns its result;
+    /// `None` if none is due now.
     fn write_and_sync(&self) -> Option<Appended> {
         let Next::Job(job) = self.writer.next(moment(self.started)) else { return None };
         let done = timed(&self.append_only, job);
@@ -109,7 +111,7 @@ impl AofReader {
     }
 }
 
-/// Runs a write or sync, and adds its duration to the running mean.
+/// Performs a write or sync of the append-only file, and adds its duration to the running mean.
 fn timed(append_only: &AppendOnly, job: Job) -> Done {
     let began = Instant::now();
     std::thread::sleep(Duration::from_micros(append_only.sleep_us.load(Relaxed)));
@@ -152,9 +154,9 @@ pub fn run(shared: &Shared) {
     }
 }
 
-/// Waits after a sync until enough units have arrived to be synced together: as many as the last
-/// sync included, plus those that arrived during it. Waits at most for the mean time of a sync, and
-/// at most [`GATHER_MAX`].
+/// Waits after a sync until enough commands and transactions have arrived to be synced together: as
+/// many as the last sync included, plus those that arrived during it. Waits at most for the mean
+/// time of a sync, and at most [`GATHER_MAX`].
 fn wait_for_group_commit(append_only: &AppendOnly, units: u64, appended: Appended) {
     if units == 0 {
         return;
@@ -165,8 +167,8 @@ fn wait_for_group_commit(append_only: &AppendOnly, units: u64, appended: Appende
 }
 
 /// Releases the replies that waited for a write or sync, resumes clients of WAITAOF, and reports
-/// errors. Also called without a job, because a write of another thread may have failed, or a new
-/// base may have ended an error.
+/// errors. Also called without a write or sync, because a write of another thread may have failed,
+/// or a new base may have ended an error.
 fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     shared.engine.log.confirm([(active.reader, appended.released())], outbox);
     shared.wake(outbox);
@@ -180,7 +182,8 @@ fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     }
 }
 
-/// Records the number of bytes that the writer keeps in memory after a job.
+/// Records the number of bytes that the writer of the append-only file keeps in memory after a
+/// write or sync.
 fn note_kept(shared: &Shared, active: &Active, appended: Appended) {
     // The lock is held to the end of the function, for the same reason as in `note_error`.
     let state = shared.append_only.state();
@@ -189,8 +192,8 @@ fn note_kept(shared: &Shared, active: &Active, appended: Appended) {
     }
 }
 
-/// Makes the engine refuse write commands while the file cannot be written, and accept them again
-/// afterwards.
+/// Makes the engine refuse write commands while the append-only file cannot be written, and accept
+/// them again afterwards.
 fn note_error(shared: &Shared, active: &Active) {
     // The lock is held to the end of the function. So no other thread turns the file off in
     // between, after which there would be no error to report.
@@ -265,8 +268,9 @@ pub fn prepare(shared: &Shared, store: &ConfigStore) -> Result<(), Unprepared> {
     Ok(())
 }
 
-/// Passes `appendfsync` and `aof-timestamp-enabled` to the writer. The configuration stays locked
-/// during the call: if an option is changed twice at the same time, the later change takes effect.
+/// Passes `appendfsync` and `aof-timestamp-enabled` to the writer of the append-only file. The
+/// configuration stays locked during the call: if an option is changed twice at the same time, the
+/// later change takes effect.
 fn set_up(shared: &Shared, writer: &Writer) {
     let store = shared.config();
     writer.set_up(options::APPENDFSYNC.of(&store), times(&store));
@@ -339,7 +343,8 @@ fn begin_first_base(shared: &Arc<Shared>) {
 
 /// Cancels the rewrite in progress and the scheduled one, because the append-only file is turned
 /// off. Returns the writer, which the caller must detach from the change log. Returns `None` if
-/// there is no writer, and while data is loaded. The caller is outside the gate.
+/// there is no writer, and while data is loaded. The caller is outside the gate that guards the
+/// keyspace.
 pub(crate) fn stop_rewrites(shared: &Shared) -> Option<Active> {
     if shared.engine.server_state.is_loading.load(Relaxed) {
         return None;
@@ -365,8 +370,8 @@ fn turn_off(shared: &Shared, active: &Active, as_owner: impl FnOnce(&mut dyn FnM
 
 /// Stops writing changes to the append-only file, because all data is about to be replaced. The
 /// files on disk keep the old data until a new base replaces them. Returns the writer for
-/// [`finish_detached`]; `None` if changes are not written to a file. The caller owns the keyspace,
-/// and no rewrite is in progress.
+/// [`finish_detached`]; `None` if changes are not written to a file. The caller is the exclusive
+/// owner of the keyspace, and no rewrite is in progress.
 pub(super) fn suspend(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<Active> {
     let active = {
         let mut state = shared.append_only.state();
@@ -387,8 +392,9 @@ pub(super) fn finish_detached(shared: &Shared, active: &Active) {
     shared.engine.server_state.note_log(None);
 }
 
-/// Attaches a writer for `file`, which has `len_bytes` bytes: it gets all later changes. Returns
-/// `None` if the change log has its maximum number of readers. The caller owns the keyspace.
+/// Attaches a writer to the change log that appends all later changes to `file`, which has
+/// `len_bytes` bytes now. Returns `None` if the change log has its maximum number of readers. The
+/// caller is the exclusive owner of the keyspace.
 fn attach(
     shared: &Shared,
     alone: &Exclusive,
@@ -428,7 +434,7 @@ pub enum BeginResult {
 }
 
 /// Begins a rewrite of the append-only file in the background. Until it ends, no background save
-/// begins ([`super::fix`]): a save must not run between the start of the rewrite and the point
+/// begins ([`super::fix`]): a save must not run between the start of the rewrite and the moment
 /// whose data the new base contains.
 pub fn rewrite_in_background(shared: &Arc<Shared>) -> BeginResult {
     {
@@ -486,7 +492,7 @@ fn begin(state: &mut State) {
     state.record.begun += 1;
 }
 
-/// Records the result of the rewrite in progress, which has ended.
+/// Records the result of the rewrite of the append-only file, which has ended.
 fn end(shared: &Shared, result: Result<(), Unsaved>) {
     let mut state = shared.append_only.state();
     let Some(rewrite) = state.rewrite.take() else { return };
@@ -520,7 +526,7 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
 }
 
 /// Cancels the rewrite in progress and waits for its end. Returns true if a rewrite was in
-/// progress. The caller is outside the gate.
+/// progress. The caller is outside the gate that guards the keyspace.
 pub fn cancel_rewrite(shared: &Shared) -> bool {
     if !shared.append_only.is_rewriting() {
         return false;
@@ -546,8 +552,7 @@ pub fn wait_for_rewrite(shared: &Shared) {
     }
 }
 
-/// The file that gets the changes after the point of a rewrite, that is, after the data of the new
-/// base.
+/// The file that gets the changes after the moment whose data the new base of a rewrite contains.
 enum IncrTarget {
     /// No file: the append-only file is off.
     Nowhere,
@@ -558,7 +563,7 @@ enum IncrTarget {
 }
 
 /// Rewrites the append-only file: writes a new base with the present data. With [`Way::Gate`] the
-/// caller is outside the gate; otherwise it is the exclusive owner.
+/// caller is outside the gate that guards the keyspace; otherwise it is the exclusive owner.
 fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
     let (folder, name, kind, syncing) = {
         let store = shared.config();
@@ -834,8 +839,8 @@ fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
 }
 
 /// Begins a rewrite if one is due. It is due if it is scheduled, if a first base is needed, if the
-/// file has grown enough, or after a failed sync. The housekeeper calls this function in each
-/// round.
+/// file has grown enough, or after a failed sync. The housekeeper calls this function ten times a
+/// second.
 pub fn rewrite_if_due(shared: &Arc<Shared>) {
     if !shared.has_all_data() || shared.persistence.state().current.is_some() {
         return;
@@ -865,7 +870,7 @@ pub fn rewrite_if_due(shared: &Arc<Shared>) {
 
 /// Pauses the syncs of the append-only file while a save or rewrite is in progress, if
 /// `no-appendfsync-on-rewrite` is `yes`; otherwise resumes them. The housekeeper calls this
-/// function in each round.
+/// function ten times a second.
 pub fn follow_rewrites(shared: &Shared) {
     let Some(active) = shared.append_only.active() else { return };
     let rests = options::NO_APPENDFSYNC_ON_REWRITE.of(&shared.config());

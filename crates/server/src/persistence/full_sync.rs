@@ -1,5 +1,5 @@
 //! The snapshot of a full sync: the data at one point of the replication stream, as an RDB file in
-//! a [`Spool`].
+//! a [`Spool`], the queue of its bytes to the replicas.
 //!
 //! The keyspace is walked in the same way as for a save. Only one walk is in progress at a time:
 //! that of a save, of a rewrite of the append-only file, or of a full sync. While it runs, commands
@@ -29,17 +29,18 @@ use crate::snapshots::SaveInitiator;
 pub struct SnapshotRequest {
     /// The version of the RDB format; `None` for the version that the option `rdb-version` sets.
     pub version: Option<FileVersion>,
-    /// The parts of the data that the snapshot must have: keys, functions or both.
+    /// The kinds of data that the snapshot must contain: keys, functions or both.
     pub contents: Contents,
-    /// The spool into which the snapshot is written. If all its readers are dropped, the walk is
-    /// abandoned.
+    /// The spool, a queue of bytes to the replicas, into which the snapshot is written. If all
+    /// readers of the spool are dropped, the snapshot is abandoned.
     pub spool: Arc<Spool>,
 }
 
 /// The result of a request to begin a full sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeginResult {
-    /// The walk has begun. The bytes of the snapshot and its end arrive in the spool.
+    /// The full sync has begun. The bytes of the snapshot and its end arrive in the spool, from
+    /// which replicas get them.
     Started,
     /// The full sync has not begun because of a save, a rewrite, loading, or the end of the server.
     /// The caller tries again later.
@@ -60,8 +61,9 @@ pub fn is_busy(shared: &Shared) -> bool {
 }
 
 /// Begins a full sync. When the point of the snapshot is fixed, calls `at_point` as the exclusive
-/// owner of the keyspace; it returns the facts about this point. Does not call it if the full sync
-/// does not begin. The caller is outside the gate.
+/// owner of the keyspace; it returns the AUX fields that describe this point in the replication
+/// stream. Does not call it if the full sync does not begin. The caller is outside the gate that
+/// guards the keyspace.
 pub fn begin(
     shared: &Arc<Shared>,
     request: SnapshotRequest,
@@ -89,7 +91,7 @@ pub fn begin(
     }
 }
 
-/// Fixes the point of a full sync, that is, the moment whose data the snapshot contains.
+/// Fixes the point of a full sync, the moment whose data the snapshot contains.
 ///
 /// # Errors
 /// The reason why the full sync cannot begin.
@@ -107,7 +109,8 @@ fn fix_point(shared: &Shared, alone: &Exclusive, options: SaveOptions) -> Result
     Err(BeginResult::Unfit(unfit))
 }
 
-/// Starts the thread that walks over the data and writes the snapshot into the spool.
+/// Starts the thread that reads all data and writes the snapshot into the spool, the queue of its
+/// bytes to the replicas.
 fn write_in_background(shared: &Arc<Shared>, save: Arc<Save>, spool: Arc<Spool>) {
     tracing::info!("Background RDB transfer started");
     let (thread_shared, thread_save, thread_spool) =
@@ -139,7 +142,8 @@ fn result_of(save: &Save, written: Result<Progress, Failed>) -> Result<(), Unsav
     }
 }
 
-/// Ends the full sync: the next save can begin, and the readers of the spool get the end.
+/// Ends the full sync: the next save can begin, and the readers of the spool learn that the
+/// snapshot is complete or has failed.
 fn end(shared: &Shared, spool: &Spool, result: Result<(), Unsaved>) {
     let persistence = &shared.persistence;
     let mut state = persistence.state();

@@ -10,7 +10,8 @@ use crate::shared::Shared;
 use crate::snapshots::add_library;
 
 /// A second keyspace with the keys of all databases, and a second set of function libraries. Only
-/// the threads of a load use it; they lock its shards, and need no gate.
+/// the threads of a load use it; they lock its shards, and need not pass a gate as in the server's
+/// keyspace.
 pub struct HiddenData {
     keyspace: Keyspace,
     functions: Mutex<Vec<Arc<[u8]>>>,
@@ -37,8 +38,9 @@ impl HiddenData {
         add_library(&mut self.functions(), source)
     }
 
-    /// Exchanges the hidden keys and functions for those of the server. The caller owns the
-    /// keyspace. The load has ended, and no save walks over the keyspace. O(shards × databases).
+    /// Exchanges the hidden keys and functions for those of the server. The caller is the exclusive
+    /// owner of the keyspace. The load has ended, and no save walks over the keyspace. O(shards ×
+    /// databases).
     pub fn exchange(&self, shared: &Shared, alone: &Exclusive) {
         shared.engine.keyspace.exchange(&self.keyspace, alone);
         std::mem::swap(&mut *shared.persistence.functions(), &mut *self.functions());

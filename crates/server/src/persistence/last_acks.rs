@@ -39,7 +39,8 @@ pub fn must_wait(shared: &Shared, wish: ShutdownOptions) -> bool {
 
 /// Pauses writes and waits until all replicas have acknowledged all changes, at most for
 /// `shutdown-timeout`. Returns at once if they have acknowledged them already. The caller is
-/// outside the gate. If the server then does not end, the caller calls [`resume_writes`].
+/// outside the gate that guards the keyspace. If the server then does not end, the caller calls
+/// [`resume_writes`].
 pub fn wait_for_replicas(shared: &Shared, request: u64, wish: ShutdownOptions) -> WaitEnd {
     let requests = &shared.shutdown_request;
     if !requests.is_wanted(request) {

@@ -35,7 +35,7 @@ use crate::append_only::Active;
 use crate::context::unix_ms;
 use crate::shared::Shared;
 
-/// The way in which clients are served during the load.
+/// The way in which clients are served while a primary's snapshot is loaded beside the old data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OldData {
     /// Clients can read the old data.
@@ -45,7 +45,7 @@ pub enum OldData {
 }
 
 /// Loads a primary's snapshot into hidden data. Once the snapshot is complete, exchanges the hidden
-/// data for all data of the server. The caller is outside the gate.
+/// data for all data of the server. The caller is outside the gate that guards the keyspace.
 ///
 /// # Errors
 /// The reason for which the data was not replaced; the old data stays.
@@ -88,7 +88,8 @@ pub fn replace_data_when_loaded<S: ByteSource>(
     replaced
 }
 
-/// Begins the load: checks that no other load is in progress and resets the progress figures.
+/// Begins the load of a primary's snapshot: checks that no other load is in progress and resets the
+/// progress figures.
 fn begin(shared: &Shared, len_bytes: Option<u64>, old_data: OldData) -> Result<(), NotReplaced> {
     shared.engine.gate.exclusive(|_alone| {
         check_idle(shared)?;
@@ -100,7 +101,7 @@ fn begin(shared: &Shared, len_bytes: Option<u64>, old_data: OldData) -> Result<(
     })
 }
 
-/// Loads the snapshot into `hidden`, and checks the bytes at its end.
+/// Loads a primary's snapshot into `hidden`, and checks the bytes after the snapshot's end.
 fn load<S: ByteSource>(
     shared: &Shared,
     splitter: Splitter<Metered<'_, S>>,
@@ -127,7 +128,8 @@ fn load<S: ByteSource>(
 
 /// Exchanges the data of the server for the hidden data, without a record in the change log. Marks
 /// all watched keys as changed, and invalidates the keys of tracking clients. Returns the writer of
-/// the append-only file, which gets no more changes. The caller owns the keyspace.
+/// the append-only file, which gets no more changes. The caller is the exclusive owner of the
+/// keyspace.
 fn exchange(shared: &Shared, alone: &Exclusive, outbox: &Outbox, hidden: &HiddenData) -> Option<Active> {
     tracing::info!("MASTER <-> REPLICA sync: Swapping active DB with loaded DB");
     let engine = &shared.engine;

@@ -45,14 +45,16 @@ pub mod shutdown;
 pub mod startup;
 pub mod stream_point;
 
-/// Time for which a walker of a save runs before it yields the core to other threads.
+/// Time for which a walker (a thread that reads the keys for a save) runs before it yields the core
+/// to other threads.
 const SLICE: Duration = Duration::from_millis(1);
-/// Time for which a walker sleeps when it has no work at present.
+/// Time for which a walker (a thread that reads the keys for a save) sleeps when it has no work at
+/// present.
 const WAIT: Duration = Duration::from_micros(200);
 /// Number of bytes after which a file is synced while it is written, if
 /// `rdb-save-incremental-fsync` or `aof-rewrite-incremental-fsync` is on.
 const SYNC_STEP_BYTES: usize = 32 << 20;
-/// Maximum number of walkers of a save.
+/// Maximum number of walkers, the threads that read the keys for a save.
 const WALKERS_MAX: usize = 4;
 
 /// Returns the options of a save that writes a snapshot file.
@@ -120,7 +122,8 @@ pub fn changes(shared: &Shared) -> u64 {
 
 /// Fixes the point of a save: the file will contain the data of this moment. Returns `None` if
 /// another save is in progress, or if the data was loaded only in part. A rewrite in progress also
-/// prevents a save, except one by the exclusive owner. The caller owns the keyspace.
+/// prevents a save, except one by the exclusive owner. The caller is the exclusive owner of the
+/// keyspace.
 pub(crate) fn fix(
     shared: &Shared,
     alone: &Exclusive,
@@ -156,7 +159,8 @@ pub(crate) fn fix(
     Some(save)
 }
 
-/// Begins a background save because a client requests it (BGSAVE). The caller is outside the gate.
+/// Begins a background save because a client requests it (BGSAVE). The caller is outside the gate
+/// that guards the keyspace.
 pub fn begin_as_asked(shared: &Arc<Shared>) -> BeginResult {
     let flush = take_over_from_flush(shared);
     let asked = save_in_background(shared, SaveInitiator::Background);
@@ -166,7 +170,8 @@ pub fn begin_as_asked(shared: &Arc<Shared>) -> BeginResult {
     asked
 }
 
-/// Saves on this thread because a client requests it (SAVE). The caller is outside the gate.
+/// Saves on this thread because a client requests it (SAVE). The caller is outside the gate that
+/// guards the keyspace.
 ///
 /// # Errors
 /// The reason why no snapshot file was written.
@@ -195,7 +200,7 @@ fn take_due_flush(shared: &Shared) -> bool {
     shared.engine.keyspace.snapshot().take_flushed_all() && !save_rules(&shared.config()).is_empty()
 }
 
-/// Begins a save in the background. The caller is outside the gate.
+/// Begins a save in the background. The caller is outside the gate that guards the keyspace.
 fn save_in_background(shared: &Arc<Shared>, initiator: SaveInitiator) -> BeginResult {
     let options = save_options(shared);
     let save = shared.engine.gate.exclusive(|alone| {
@@ -218,17 +223,20 @@ fn save_in_background(shared: &Arc<Shared>, initiator: SaveInitiator) -> BeginRe
     BeginResult::Started
 }
 
-/// The place of a save on the caller's thread: between units of the change log, or within one.
+/// The place of a save on the caller's thread: between two units (commands or transactions) of the
+/// change log, or within one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SavePlace {
-    /// The save is between two units, so the file can name its point in the stream of replicas.
+    /// The save is between two units (commands or transactions), so the file can name its point in
+    /// the replication stream.
     BetweenUnits,
-    /// The save may be within a transaction whose first changes are not recorded yet.
+    /// The save may be within a unit (a transaction) whose first changes are not recorded yet.
     WithinUnit,
 }
 
-/// Writes a snapshot file on this thread. With [`Way::Gate`], the caller is outside the gate, and
-/// the function first waits for a rewrite in progress. Another save in progress is an error.
+/// Writes a snapshot file on this thread. With [`Way::Gate`], the caller is outside the gate that
+/// guards the keyspace, and the function first waits for a rewrite in progress. Another save in
+/// progress is an error.
 ///
 /// # Errors
 /// The reason why no snapshot file was written.
@@ -300,7 +308,8 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     folder::save_into(target, save, &shared.engine, |out| run_walkers(shared, save, out, way))
 }
 
-/// Logs a warning about a file in `folder` that was renamed because the server did not know it.
+/// Logs a warning about a file in `folder` that was renamed because it was unknown to the server;
+/// `aside` is its new name.
 fn warn_set_aside(folder: &Path, name: &str, aside: &str) {
     tracing::warn!(
         "{}: {name} was neither loaded nor written by this server, or another program changed it. The server \
@@ -352,7 +361,8 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
     persistence.ended.notify_all();
 }
 
-/// Runs the walk of a save to its end, with one walker for each core, but at most [`WALKERS_MAX`].
+/// Reads all keys for a save and writes them to `out`, with one thread (walker) for each core, but
+/// at most [`WALKERS_MAX`].
 pub(crate) fn run_walkers(shared: &Shared, save: &Save, out: &(dyn ChunkSink + Sync), way: Way) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -408,7 +418,7 @@ fn rest(shared: &Shared, save: &Save, keys: u64) {
 }
 
 /// Begins a save if a rule of the option `save` is fulfilled, or if a save is scheduled. The
-/// housekeeper calls this function in each round.
+/// housekeeper calls this function ten times a second.
 pub fn save_if_due(shared: &Arc<Shared>) {
     let (rules, changes) = (save_rules(&shared.config()), changes(shared));
     if !shared.has_all_data() {

@@ -58,7 +58,8 @@ pub struct Incoming<S> {
 /// The steps of the link to the primary during the replacement of all data. The functions of this
 /// file call them.
 pub trait Takeover<S> {
-    /// Prepares the replacement, before any data is removed. The caller owns the keyspace.
+    /// Prepares the replacement, before any data is removed. The caller is the exclusive owner of
+    /// the keyspace.
     ///
     /// # Errors
     /// The reason why the data must stay, such as another primary.
@@ -66,26 +67,28 @@ pub trait Takeover<S> {
 
     /// Checks the bytes that must follow the snapshot, such as an end mark. `behind` has the bytes
     /// after the snapshot that were already read; further ones come from `source`. The caller is
-    /// outside the gate.
+    /// outside the gate that guards the keyspace.
     ///
     /// # Errors
     /// The reason why the snapshot is not complete.
     fn check_end(&mut self, behind: &mut Vec<u8>, source: &mut S) -> Result<(), String>;
 
-    /// Takes over the history of the primary, before any client sees the new data. `stream_db` is
-    /// the database that is selected in the primary's stream. The caller owns the keyspace.
+    /// Adopts the replication ID and the offset of the primary, before any client sees the new
+    /// data. `stream_db` is the database that is selected in the primary's replication stream. The
+    /// caller is the exclusive owner of the keyspace.
     fn before_serving(&mut self, alone: &Exclusive, stream_db: Option<u32>);
 }
 
 /// The result of a replacement of all data by a snapshot of the primary.
 #[derive(Debug)]
 pub struct Replaced<S> {
-    /// The bytes after the end of the snapshot that were already read. They belong to the stream.
+    /// The bytes after the end of the snapshot that were already read. They belong to the
+    /// replication stream.
     pub behind: Vec<u8>,
     /// The source of the bytes that follow those in `behind`.
     pub source: S,
-    /// The database that is selected in the primary's stream, from the fact `repl-stream-db`;
-    /// `None` if the snapshot does not contain this fact.
+    /// The database that is selected in the primary's replication stream, from the fact
+    /// `repl-stream-db`; `None` if the snapshot does not contain this fact.
     pub stream_db: Option<u32>,
 }
 
@@ -133,7 +136,8 @@ impl<S: ByteSource> ByteSource for Metered<'_, S> {
 }
 
 /// Replaces all data by a primary's snapshot: the function libraries, and the keys of all
-/// databases. Clients get `-LOADING` during the load. The caller is outside the gate.
+/// databases. Clients get `-LOADING` during the load. The caller is outside the gate that guards
+/// the keyspace.
 ///
 /// # Errors
 /// The reason for the failure; its variant states if the old data was removed.
@@ -218,7 +222,7 @@ fn empty_and_begin<S>(
     })
 }
 
-/// Checks that no load is in progress. The caller owns the keyspace.
+/// Checks that no load is in progress. The caller is the exclusive owner of the keyspace.
 pub(super) fn check_idle(shared: &Shared) -> Result<(), NotReplaced> {
     match shared.engine.server_state.is_loading.load(Relaxed) {
         true => Err(NotReplaced::Kept("another load is in progress".to_owned())),
@@ -228,7 +232,7 @@ pub(super) fn check_idle(shared: &Shared) -> Result<(), NotReplaced> {
 
 /// Calls `act` as the exclusive owner, as soon as no save or rewrite is in progress. Cancels
 /// background saves, rewrites and full syncs of this server's replicas, and waits for the end of a
-/// SAVE. The caller is outside the gate.
+/// SAVE. The caller is outside the gate that guards the keyspace.
 ///
 /// # Errors
 /// The error of `act`, or that the server is about to end.
@@ -257,7 +261,8 @@ pub(super) fn alone_without_walks<R>(
 }
 
 /// Cancels the rewrite and the background save or full sync in progress, and waits until nothing
-/// walks over the keyspace. A scheduled save stays scheduled. The caller is outside the gate.
+/// walks over the keyspace. A scheduled save stays scheduled. The caller is outside the gate that
+/// guards the keyspace.
 fn end_walks(shared: &Shared) {
     aof::cancel_rewrite(shared);
     if let Some(current) = &shared.persistence.state().current
@@ -270,7 +275,8 @@ fn end_walks(shared: &Shared) {
 
 /// Removes all keys and function libraries, without a record in the change log. Marks all watched
 /// keys as changed, and invalidates the keys of tracking clients. Returns the removed values, which
-/// the caller frees outside the gate. The caller owns the keyspace.
+/// the caller frees outside the gate that guards the keyspace. The caller is the exclusive owner of
+/// the keyspace.
 fn empty(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Vec<LazyFreed> {
     let engine = &shared.engine;
     let (keyspace, mut freed) = (&engine.keyspace, Vec::new());
@@ -302,7 +308,7 @@ fn free_beside<'s>(shared: &'s Shared, scope: &'s std::thread::Scope<'s, '_>) {
 }
 
 /// Ends a successful load: clients may use the new data. Begins a new base of the append-only file.
-/// The caller is outside the gate.
+/// The caller is outside the gate that guards the keyspace.
 fn serve(shared: &Arc<Shared>, before_serving: impl FnOnce(&Exclusive)) {
     shared.engine.gate.exclusive(|alone| {
         // A key may have been watched before it was loaded.
@@ -314,8 +320,8 @@ fn serve(shared: &Arc<Shared>, before_serving: impl FnOnce(&Exclusive)) {
     aof::settle(shared);
 }
 
-/// Ends a failed load: removes all keys and functions loaded so far. The caller is outside the
-/// gate.
+/// Ends a failed load: removes all keys and functions loaded so far. The caller is outside the gate
+/// that guards the keyspace.
 fn give_up(shared: &Arc<Shared>) {
     let outbox = Outbox::default();
     let freed = shared.engine.gate.exclusive(|alone| {
@@ -331,7 +337,8 @@ fn give_up(shared: &Arc<Shared>) {
 
 /// Declares the data in memory complete after [`NotReplaced::Emptied`], because the server does not
 /// follow a primary any more. From now on, saves may replace the files on disk, and the append-only
-/// file gets a new base. Does nothing if there was no such failure. The caller is outside the gate.
+/// file gets a new base. Does nothing if there was no such failure. The caller is outside the gate
+/// that guards the keyspace.
 pub fn accept_empty(shared: &Arc<Shared>) {
     let accepted = shared.engine.gate.exclusive(|_alone| {
         let is_loading = shared.engine.server_state.is_loading.load(Relaxed);
@@ -493,8 +500,9 @@ impl Drop for ReceivedSnapshot {
     }
 }
 
-/// The steps of a takeover whose source is a received file. When the end of the snapshot is
-/// checked, the file becomes the data file, before a save can write another one.
+/// The steps of the link to the primary while a snapshot in a received file replaces all data. When
+/// the end of the snapshot is checked, the file becomes the data file, before a save can write
+/// another one.
 struct FileTakeover<'t, T> {
     shared: &'t Shared,
     takeover: &'t mut T,

@@ -45,8 +45,8 @@ const DELAY_STEP: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayRange {
     /// The way in which the threads use the keyspace. With [`Way::Gate`], the caller is outside the
-    /// gate, and the server refuses the requests of clients during the replay
-    /// (`RequestPosition::is_loading`).
+    /// gate that guards the keyspace, and the server refuses the requests of clients during the
+    /// replay (`RequestPosition::is_loading`).
     pub way: Way,
     /// The offset of the first byte to replay, after the RDB part if there is one.
     pub from_offset: u64,
@@ -57,7 +57,8 @@ pub struct ReplayRange {
 /// A point in an append-only file. A transaction is entirely before the point or entirely after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopAt {
-    /// The end of the last unit that ends at or before this offset in the file, in bytes.
+    /// The end of the last request or transaction that ends at or before this offset in the file,
+    /// in bytes.
     Offset(u64),
     /// The first annotation whose time is later than this time, in Unix seconds.
     TimeS(i64),
@@ -91,7 +92,8 @@ pub struct ReplayResult {
 pub enum ReplayEnd {
     /// All requests of the file were run; it ends with a complete one.
     Whole,
-    /// All complete units of the file were run. After them, the file has an incomplete one.
+    /// All complete requests and transactions of the file were run. After them, the file has an
+    /// incomplete one.
     Torn(TornTail),
     /// The replay reached [`ReplayRange::stop_at`]. The replayed part ends at this offset, in
     /// bytes.
@@ -137,8 +139,9 @@ struct Replay<'s> {
 type Tasks = Vec<Task<Batch>>;
 
 impl Replay<'_> {
-    /// Runs the tasks of a lane until no more arrive. Returns the statistics that the lane counted.
-    /// Returns processed batches to the reading thread through `spares`, for reuse.
+    /// Runs the tasks of a lane (a thread that runs requests) until no more arrive. Returns the
+    /// statistics that the lane counted. Returns processed batches to the reading thread through
+    /// `spares`, for reuse.
     fn run_lane(&self, number: usize, tasks: &Receiver<Tasks>, spares: &Sender<Batch>) -> Box<ThreadStats> {
         let engine = &self.shared.engine;
         let stats = Box::new(ThreadStats::new(engine.table.id_count()).into_inner());

@@ -26,7 +26,7 @@ pub struct FinalSave {
 
 /// Runs the shutdown request with this number: waits for replicas, writes the data and stops the
 /// server. If the request is aborted or fails, the clients that wait for it get an error. The
-/// calling thread is outside the gate.
+/// calling thread is outside the gate that guards the keyspace.
 pub fn run_request(shared: &Shared, request: u64, wish: ShutdownOptions) {
     let requests = &shared.shutdown_request;
     let save = || {
@@ -107,7 +107,8 @@ impl FinalSave {
 
     /// Writes all data, and makes the engine run no more requests. Calls `begin` at most once,
     /// before the step after which the shutdown cannot be aborted; `begin` returns false if it was
-    /// aborted already. The caller is outside the gate, because other saves need the gate to end.
+    /// aborted already. The caller is outside the gate that guards the keyspace, because other
+    /// saves need the gate to end.
     ///
     /// If the data must be saved, the function waits for a running script, because the server
     /// continues if the save fails. Otherwise the script is stopped and its changes are undone.

@@ -26,24 +26,23 @@ use crate::replication::memory::backlog_limit_bytes;
 use crate::replication::messages::Point;
 use crate::shared::Shared;
 
-/// The name of the fact that states the database which is selected in the stream.
+/// The name of the AUX field that states the database which is selected in the replication stream.
 const STREAM_DB: &str = "repl-stream-db";
-/// The name of the fact that states the replication ID.
+/// The name of the AUX field that states the replication ID.
 const ID: &str = "repl-id";
-/// The name of the fact that states the offset in the stream.
+/// The name of the AUX field that states the offset in the replication stream.
 const OFFSET: &str = "repl-offset";
 /// The highest offset that is accepted from a file, so that sums with it cannot overflow.
 const OFFSET_MAX: u64 = 1 << 62;
 
-/// The facts about the point of a snapshot in the replication stream. They are written into its
-/// file.
+/// The AUX fields of a snapshot file that state the point of its data in the replication stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointFacts {
-    /// The database that is selected in the stream at the point.
+    /// The database that is selected in the replication stream at the point.
     pub stream_db: usize,
-    /// The replication ID of the stream's history.
+    /// The replication ID of the replication stream.
     pub id: String,
-    /// The offset of the point in the stream, in bytes.
+    /// The offset of the point in the replication stream, in bytes.
     pub offset_bytes: u64,
 }
 
@@ -54,7 +53,7 @@ impl From<Point> for PointFacts {
 }
 
 impl PointFacts {
-    /// Adds the facts about the point to the file that `save` writes.
+    /// Adds the AUX fields that state the point to the file that `save` writes.
     pub fn add_to(self, save: &Save) {
         save.add_facts([
             (STREAM_DB, self.stream_db.to_string()),
@@ -64,8 +63,9 @@ impl PointFacts {
     }
 }
 
-/// Adds the facts about the present point of the stream to the file of `save`, if the stream is
-/// recorded. The caller owns the keyspace and is at the end of a unit.
+/// Adds the AUX fields that state the present point of the replication stream to the file of
+/// `save`, if the stream is recorded. The caller is the exclusive owner of the keyspace and is at
+/// the end of a command or transaction.
 pub fn add_point(shared: &Shared, alone: &Exclusive, save: &Save) {
     let outbox = Outbox::default();
     if let Some(point) = stream::point(shared, alone, &outbox) {
@@ -74,8 +74,9 @@ pub fn add_point(shared: &Shared, alone: &Exclusive, save: &Save) {
     shared.wake(&outbox);
 }
 
-/// Returns the note with the present point of the stream, for the end of the append-only file;
-/// `None` if the stream is not recorded. The caller owns the keyspace and is at the end of a unit.
+/// Returns the note with the present point of the replication stream, the last line of an
+/// append-only file; `None` if the stream is not recorded. The caller is the exclusive owner of the
+/// keyspace and is at the end of a command or transaction.
 pub fn note(shared: &Shared, alone: &Exclusive) -> Option<StreamNote> {
     let outbox = Outbox::default();
     let point = stream::point(shared, alone, &outbox);
@@ -84,7 +85,8 @@ pub fn note(shared: &Shared, alone: &Exclusive) -> Option<StreamNote> {
     Some(StreamNote { id: id.as_str().as_bytes().try_into().ok()?, offset_bytes: offset, stream_db })
 }
 
-/// The facts about a point of the stream that were read from a file so far.
+/// The facts (AUX fields) about a point of the replication stream that were read from a file so
+/// far.
 #[derive(Debug, Default)]
 pub struct ReadFacts {
     stream_db: Option<u32>,
@@ -93,7 +95,8 @@ pub struct ReadFacts {
 }
 
 impl ReadFacts {
-    /// Stores the fact with this name and value if it is one of the three about the point.
+    /// Stores the AUX field with this name and value if it is one of the three about the point in
+    /// the replication stream.
     pub fn note(&mut self, name: &[u8], value: &[u8]) {
         let number = || std::str::from_utf8(value).ok()?.parse::<u64>().ok();
         if name == STREAM_DB.as_bytes() {
@@ -106,7 +109,8 @@ impl ReadFacts {
         }
     }
 
-    /// Returns the facts that a note of an append-only file states.
+    /// Returns the facts that a note, the last line of an append-only file, states about its point
+    /// in the replication stream.
     fn of_note(note: StreamNote) -> Self {
         Self {
             stream_db: Some(note.stream_db),
@@ -115,7 +119,8 @@ impl ReadFacts {
         }
     }
 
-    /// Returns the point that the facts state; `None` if a fact is missing or invalid.
+    /// Returns the point in the replication stream that the facts state; `None` if a fact is
+    /// missing or invalid.
     fn point(&self) -> Option<Point> {
         Some(Point { id: self.id?, offset: self.offset?, stream_db: self.stream_db? })
     }
@@ -130,7 +135,7 @@ pub struct StreamDuringLoad<'s> {
     shared: &'s Arc<Shared>,
     start_thread: StartThread,
     facts: Mutex<ReadFacts>,
-    /// True after the stream was continued from the point of the file.
+    /// True after the replication stream was continued from the point of the file.
     is_continued: AtomicBool,
     /// The number of empty keys and of kinds of other parts that were left out of the load. Expired
     /// keys do not count.
@@ -138,18 +143,19 @@ pub struct StreamDuringLoad<'s> {
 }
 
 impl<'s> StreamDuringLoad<'s> {
-    /// Creates the state of the stream before the file is read.
+    /// Creates the state of the replication stream before the file is read.
     pub fn new(shared: &'s Arc<Shared>, start_thread: StartThread) -> Self {
         Self { shared, start_thread, facts: Mutex::default(), is_continued: false.into(), left_out: 0.into() }
     }
 
-    /// Stores a fact of the snapshot file, if it is about the point.
+    /// Stores an AUX field of the snapshot file, if it is about the point in the replication
+    /// stream.
     pub fn note_fact(&self, name: &[u8], value: &[u8]) {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner).note(name, value);
     }
 
-    /// Continues the stream from the point of the file, if the file states one. Called before the
-    /// first key is loaded, outside the gate.
+    /// Continues the replication stream from the point of the file, if the file states one. Called
+    /// before the first key is loaded, outside the gate that guards the keyspace.
     pub fn begin_keys(&self) {
         let point = self.facts.lock().unwrap_or_else(PoisonError::into_inner).point();
         let Some(point) = point else { return };
@@ -168,8 +174,9 @@ impl<'s> StreamDuringLoad<'s> {
         self.is_continued.store(is_continued, Relaxed);
     }
 
-    /// Continues the stream from the point of `note`, with which the loaded append-only files end.
-    /// Nothing has changed since the load. The caller is outside the gate.
+    /// Continues the replication stream from the point of `note`, with which the loaded append-only
+    /// files end. Nothing has changed since the load. The caller is outside the gate that guards
+    /// the keyspace.
     pub fn continue_after(self, note: StreamNote) {
         *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = ReadFacts::of_note(note);
         self.begin_keys();
@@ -177,7 +184,7 @@ impl<'s> StreamDuringLoad<'s> {
     }
 
     /// Appends DEL commands for `keys`, which were not loaded because they have expired, to the
-    /// stream. Several threads may call it. O(keys).
+    /// replication stream. Several threads may call it. O(keys).
     pub fn delete(&self, db: usize, keys: &[KeyEntry]) {
         if keys.is_empty() || !self.is_continued.load(Relaxed) {
             return;
@@ -188,13 +195,14 @@ impl<'s> StreamDuringLoad<'s> {
         self.shared.replication.primary().append(&bytes);
     }
 
-    /// Records that a part of the file was left out for another reason than expiry.
+    /// Records that a part of the loaded file was left out for another reason than expiry.
     pub fn note_left_out(&self) {
         self.left_out.fetch_add(1, Relaxed);
     }
 
-    /// Ends the load. If the loaded data is not exactly that of the point, ends the stream too, so
-    /// that replicas need a snapshot. The caller is outside the gate.
+    /// Ends the load. If the loaded data is not exactly that of the point, ends the replication
+    /// stream too, so that replicas need a snapshot. The caller is outside the gate that guards the
+    /// keyspace.
     pub fn end(self) {
         if !self.is_continued.into_inner() {
             return;

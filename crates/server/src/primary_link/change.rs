@@ -22,7 +22,7 @@ const UNBLOCKED: &str =
 
 /// Makes this server a replica of the primary at `address`, which is not its present one. Starts
 /// the thread `primary-link`, which opens the link. Blocked clients get an error and are
-/// disconnected, as in Redis. The caller owns the keyspace.
+/// disconnected, as in Redis. The caller is the exclusive owner of the keyspace.
 pub fn follow(shared: &Arc<Shared>, alone: &Exclusive, address: PrimaryAddress, outbox: &Outbox) {
     REPLICAOF.put_words(&mut shared.config(), option_words(&address));
     role::follow(shared, alone, address, outbox);
@@ -32,7 +32,7 @@ pub fn follow(shared: &Arc<Shared>, alone: &Exclusive, address: PrimaryAddress, 
     has_changed(shared);
 }
 
-/// Makes this replica a primary. The caller owns the keyspace.
+/// Makes this replica a primary. The caller is the exclusive owner of the keyspace.
 pub fn promote(shared: &Arc<Shared>, alone: &Exclusive, outbox: &Outbox) {
     REPLICAOF.put_words(&mut shared.config(), Vec::new());
     role::promote(shared, alone, outbox);
@@ -55,7 +55,7 @@ pub fn follow_at_start(shared: &Arc<Shared>) {
 
 /// Starts the thread `primary-link` if [`follow_at_start`] has made this server a replica. The
 /// thread opens the link once the server has loaded its own data. So the primary may continue the
-/// stream from the point of this data. Called after the load has begun.
+/// replication stream from the point of this data. Called after the load has begun.
 pub fn open_link_at_start(shared: &Arc<Shared>) {
     if shared.replication.upstream.is_replica() {
         starter::start(shared);

@@ -14,7 +14,7 @@ use crate::config::table::replication as options;
 use crate::replication::upstream::{Link, LinkMessage};
 use crate::shared::Shared;
 
-/// The longest time between two checks whether the link must end.
+/// The longest time between two checks whether the link to the primary must end.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// The time between two newlines that keep the connection alive during a full synchronisation.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ pub(super) struct Connection<'t> {
     is_killed: bool,
     /// The reason for which the connection is closed; `None` while it is open.
     closed: Option<String>,
-    /// The number of received bytes that were not used when they were last counted.
+    /// The number of received bytes that were still unused when received bytes were last counted.
     unused_bytes: usize,
     last_io: Instant,
     next_alive: Instant,
@@ -114,7 +114,8 @@ impl<'t> Connection<'t> {
         Ok(connection)
     }
 
-    /// Sets the log message of the timeout to `text`, because the link is at another stage.
+    /// Sets the log message of the timeout to `text`, because the link to the primary is at another
+    /// stage.
     pub fn set_timeout_text(&mut self, text: &'static str) {
         self.timeout_text = text;
     }
@@ -127,8 +128,8 @@ impl<'t> Connection<'t> {
         (fd, addresses.map(|(peer, local)| (peer.clone(), local.clone())))
     }
 
-    /// Returns the received bytes that are not used yet, and the number of bytes of the connection
-    /// before them.
+    /// Returns the received bytes that are not used yet, and the number of bytes received on this
+    /// connection before them.
     pub fn input(&self) -> (&[u8], u64) {
         if self.closed.is_some() {
             return (&[], 0);
@@ -244,14 +245,14 @@ impl<'t> Connection<'t> {
     /// Sends the queued bytes and receives without waiting. Returns true if bytes have arrived.
     ///
     /// # Errors
-    /// The reason for which the link must end.
+    /// The reason for which the link to the primary must end.
     pub fn has_arrived(&mut self) -> Result<bool, LinkEnd> {
         let unused_bytes = self.unused_bytes;
         self.poll(Duration::ZERO)?;
         Ok(self.unused_bytes > unused_bytes)
     }
 
-    /// Counts the received bytes, and returns an error if the link must end.
+    /// Counts the received bytes, and returns an error if the link to the primary must end.
     fn check(&mut self) -> Result<(), LinkEnd> {
         // Bytes that have arrived count even if the link must end: a caller may use them before its
         // next check.
@@ -294,8 +295,8 @@ impl<'t> Connection<'t> {
         self.timeout = timeout(self.shared);
     }
 
-    /// Calls `change` with the state of the link that other threads see, unless another link has
-    /// replaced this one.
+    /// Calls `change` with the state of the link to the primary that other threads see, unless
+    /// another link has replaced this one.
     pub fn update(&self, change: impl FnOnce(&mut Link)) {
         let upstream = &self.shared.replication.upstream;
         let mut link = upstream.link();

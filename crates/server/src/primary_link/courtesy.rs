@@ -1,5 +1,6 @@
-//! Courtesy: the thread that applies the primary's stream (the applier) yields its core to the I/O
-//! threads between two batches. It does so while clients are served and the replica is up to date.
+//! Courtesy: the thread that applies the primary's replication stream (the applier) yields its core
+//! to the I/O threads between two batches. It does so while clients are served and the replica is
+//! up to date.
 //!
 //! The stream arrives in bursts, because a primary gathers changes before it sends them. The kernel
 //! interrupts a thread only after some milliseconds. So if both threads share a core, a client's
@@ -15,21 +16,24 @@ use crate::shared::Shared;
 /// The time after all received bytes were applied during which the applier yields its core.
 const CURRENT_MAX: Duration = Duration::from_millis(2);
 
-/// The state by which the applier of one stream decides when to yield.
+/// The state by which the applier of one replication stream decides when to yield.
 #[derive(Default)]
 pub(super) struct Courtesy {
-    /// The number of turns that all I/O threads had taken when the present burst began.
+    /// The number of turns that all I/O threads had taken when the present burst of the replication
+    /// stream began.
     turns: u64,
-    /// True if an I/O thread has taken a turn between the beginnings of the last two bursts.
+    /// True if an I/O thread has taken a turn between the beginnings of the last two bursts of the
+    /// replication stream.
     are_clients_served: bool,
-    /// True if a batch of the present burst was applied.
+    /// True if a batch of the present burst of the replication stream was applied.
     has_begun: bool,
     /// The last time at which all received bytes were applied; `None` before the first time.
     current_at: Option<Instant>,
 }
 
 impl Courtesy {
-    /// Begins a burst: the received bytes are about to be applied, batch by batch. O(I/O threads).
+    /// Begins a burst of the replication stream: the received bytes are about to be applied, batch
+    /// by batch. O(I/O threads).
     pub fn begin_burst(&mut self, shared: &Shared) {
         let turns = shared.engine.threads.sum(|stats| &stats.cycles);
         self.are_clients_served = std::mem::replace(&mut self.turns, turns) != turns;

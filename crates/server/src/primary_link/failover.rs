@@ -48,7 +48,7 @@ pub fn begin(shared: &Shared, request: Request) -> Result<u64, Refusal> {
 /// Makes a replica the primary before this server ends, if this server is a primary with replicas.
 /// Waits for the end of a failover, at most for `shutdown-timeout` seconds; does nothing if that
 /// option is 0. When `is_wanted` returns false, stops waiting and aborts the failover, unless a
-/// client requested it. The calling thread is outside the gate.
+/// client requested it. The calling thread is outside the gate that guards the keyspace.
 pub fn before_end(shared: &Arc<Shared>, is_wanted: impl Fn() -> bool) {
     let timeout_ms = SHUTDOWN_TIMEOUT.of(&shared.config()).saturating_mul(1000);
     let until_ms = shared.uptime_ms().saturating_add(timeout_ms);
@@ -84,7 +84,7 @@ pub fn before_end(shared: &Arc<Shared>, is_wanted: impl Fn() -> bool) {
 }
 
 /// Ends failover `number` without success, as [`abort_number`] does. The calling thread is outside
-/// the gate.
+/// the gate that guards the keyspace.
 fn abort_from_outside(shared: &Arc<Shared>, number: u64) {
     let outbox = Outbox::default();
     shared.engine.gate.exclusive(|alone| abort_number(shared, alone, (number, ABORTED), &outbox));
@@ -129,8 +129,8 @@ fn await_sync(shared: &Arc<Shared>, number: u64) -> bool {
 }
 
 /// Merges the change log, determines the next step of failover `number` again, and performs it. The
-/// step may differ from the one before, because only now all changes are in the stream. The caller
-/// owns the keyspace.
+/// step may differ from the one before, because only now all changes are in the replication stream.
+/// The caller is the exclusive owner of the keyspace.
 fn act(shared: &Arc<Shared>, alone: &Exclusive, number: u64, outbox: &Outbox) {
     let replication = &shared.replication;
     shared.engine.log.pass_on(alone, outbox);
@@ -157,8 +157,8 @@ fn act(shared: &Arc<Shared>, alone: &Exclusive, number: u64, outbox: &Outbox) {
 }
 
 /// Ends the failover without success, for `reason`. If this server has become a replica by it,
-/// makes the server a primary again. Returns false if no failover is in progress. The caller owns
-/// the keyspace.
+/// makes the server a primary again. Returns false if no failover is in progress. The caller is the
+/// exclusive owner of the keyspace.
 pub fn abort(shared: &Arc<Shared>, alone: &Exclusive, reason: &str, outbox: &Outbox) -> bool {
     let aborted = shared.replication.failover.lock().abort(reason);
     let was_on = aborted.is_some();
@@ -191,7 +191,7 @@ fn end_pause(shared: &Shared) {
 }
 
 /// Ends the failover with success, if one is in progress: the target has become the primary and
-/// replies as one. The caller owns the keyspace.
+/// replies as one. The caller is the exclusive owner of the keyspace.
 pub(super) fn succeed(shared: &Shared, _alone: &Exclusive) {
     if shared.replication.failover.lock().succeed() {
         end_pause(shared);

@@ -20,7 +20,7 @@ use crate::random::random_repl_id;
 use crate::replication::memory::backlog_limit_bytes;
 use crate::shared::Shared;
 
-/// The history of the primary, which this replica takes over together with the data.
+/// The replication history of the primary, which this replica adopts together with the data.
 struct History<'s> {
     shared: &'s Arc<Shared>,
     /// The epoch of the link: the number of times that the server had changed its primary when the
@@ -43,8 +43,8 @@ impl History<'_> {
         Ok(())
     }
 
-    /// Takes over the history of the primary. `stream_db` is the database that is selected in its
-    /// stream.
+    /// Adopts the replication ID and the offset of the primary. `stream_db` is the database that is
+    /// selected in the primary's replication stream.
     fn adopt(&self, _alone: &Exclusive, stream_db: Option<u32>) {
         let replication = &self.shared.replication;
         self.shared.engine.server_state.role.local_deadlines.clear();
@@ -62,11 +62,11 @@ impl History<'_> {
     }
 }
 
-/// The steps of the link during the replacement of all data by a snapshot from a source of type
-/// `S`.
+/// The steps of the link to the primary while a snapshot from a source of type `S` replaces all
+/// data.
 struct TakeHistory<'s, S> {
     history: History<'s>,
-    /// The function that reads the bytes of the snapshot which the loader has not read.
+    /// The function that reads and drops the bytes of the snapshot which the loader has not read.
     skip_rest: fn(&mut S) -> Result<(), String>,
 }
 
@@ -84,8 +84,8 @@ impl<S: ByteSource> Takeover<S> for TakeHistory<'_, S> {
     }
 }
 
-/// Receives a snapshot and replaces all data by it. Takes over the history of the primary: its
-/// replication ID is `id`, and the stream continues at `offset`.
+/// Receives a snapshot and replaces all data by it. Adopts the replication history of the primary:
+/// its replication ID is `id`, and the replication stream continues at `offset`.
 ///
 /// # Errors
 /// The reason for which the link must end.
@@ -136,7 +136,7 @@ pub(super) fn replace_data(
     }
 }
 
-/// Creates the steps of a takeover whose snapshot is loaded while it is received.
+/// Creates the steps for a snapshot of the primary that is loaded while it is received.
 fn while_it_arrives<'s, 'c, 't>(history: History<'s>) -> TakeHistory<'s, Transfer<'c, 't>> {
     TakeHistory { history, skip_rest: |source| source.skip_rest().map_err(|end| end.to_string()) }
 }
@@ -153,8 +153,8 @@ enum LoadWay {
     Beside(OldData),
 }
 
-/// Returns the way to load a snapshot of the history `id`, as the option `repl-diskless-load`
-/// requires.
+/// Returns the way to load a snapshot of the replication history `id`, as the option
+/// `repl-diskless-load` requires.
 fn way_to_load(shared: &Shared, id: ReplId) -> LoadWay {
     let is_empty = || {
         let keyspace = &shared.engine.keyspace;

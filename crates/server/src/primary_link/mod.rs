@@ -6,9 +6,9 @@
 //!                          └── every second ◄── the link ends ◄──┘       │
 //!                                                    backlog, acknowledgements
 //! ```
-//! `replicate::link` makes the decisions, and `engine::apply` applies the stream. Neither has a
-//! socket. The thread `primary-link` receives the bytes of one connection and applies them itself.
-//! If the primary sends faster than the thread applies, TCP makes the primary wait.
+//! `replicate::link` makes the decisions, and `engine::apply` applies the replication stream.
+//! Neither has a socket. The thread `primary-link` receives the bytes of one connection and applies
+//! them itself. If the primary sends faster than the thread applies, TCP makes the primary wait.
 //!
 //! | Module | Part |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! The changes of the role: from primary to replica, from one primary to another, and back.
 //!
-//! The role changes under the exclusive ownership of the keyspace. No unit is in progress then, and
-//! each later unit runs under the new role. The stream of a former primary is applied no further,
-//! and a write that was checked under the old role is checked again.
+//! The role changes under the exclusive ownership of the keyspace. No command or transaction is in
+//! progress then, and each later one runs under the new role. The replication stream of a former
+//! primary is applied no further, and a write that was checked under the old role is checked again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,8 +18,9 @@ use crate::shared::Shared;
 
 /// Makes this server a replica of the primary at `address`, and ends the link to a former primary.
 /// The data stays until the new primary sends a snapshot. The server will ask the primary to
-/// continue its present history, or the one before if the present one is empty. The caller owns the
-/// keyspace. The thread `primary-link`, if it runs, opens the link afterwards.
+/// continue its present replication history, or the one before if the present one is empty. The
+/// caller is the exclusive owner of the keyspace. The thread `primary-link`, if it runs, opens the
+/// link afterwards.
 pub fn follow(shared: &Arc<Shared>, alone: &Exclusive, address: PrimaryAddress, outbox: &Outbox) {
     // The reader receives all changes so far. Later changes do not belong to this server's history.
     stream::detach(shared, alone, outbox);
@@ -34,8 +35,9 @@ pub fn follow(shared: &Arc<Shared>, alone: &Exclusive, address: PrimaryAddress, 
     change(shared, Some(Link::new(address)));
 }
 
-/// Makes this server a primary, which continues the history of its former primary. Its replicas are
-/// disconnected, reconnect and continue. Does nothing on a primary. The caller owns the keyspace.
+/// Makes this server a primary, which continues the replication history of its former primary. Its
+/// replicas are disconnected, reconnect and continue. Does nothing on a primary. The caller is the
+/// exclusive owner of the keyspace.
 pub fn promote(shared: &Arc<Shared>, alone: &Exclusive, outbox: &Outbox) {
     let replication = &shared.replication;
     if !replication.upstream.is_replica() {
@@ -47,8 +49,8 @@ pub fn promote(shared: &Arc<Shared>, alone: &Exclusive, outbox: &Outbox) {
     replication.notify();
 }
 
-/// Replaces the link to the primary by `link`, or removes it. The stream of the former primary is
-/// applied no further.
+/// Replaces the link to the primary by `link`, or removes it. The replication stream of the former
+/// primary is applied no further.
 fn change(shared: &Arc<Shared>, link: Option<Link>) {
     let upstream = &shared.replication.upstream;
     let former = upstream.set_link(link);

@@ -1,4 +1,4 @@
-//! The stream of the primary: the replica applies it, sends it to its own replicas, and
+//! The replication stream of the primary: the replica applies it, sends it to its own replicas, and
 //! acknowledges it.
 
 use std::sync::Arc;
@@ -35,8 +35,8 @@ const ERRORS_LOGGED_MAX: u64 = 100;
 /// the size of the request at once.
 const EXPECTED_LEN_BYTES_MIN: usize = 64 << 10;
 
-/// The receiver of the applied bytes: it appends them to the backlog and counts them for
-/// acknowledgements.
+/// The receiver of the applied bytes of the replication stream: it appends them to the backlog and
+/// counts them for acknowledgements.
 struct Receiver<'s> {
     shared: &'s Shared,
     offsets: StreamOffsets,
@@ -88,9 +88,9 @@ impl Applied for Receiver<'_> {
     }
 }
 
-/// Applies the stream from the present end of the history on, until the link ends. Returns the
-/// reason for its end. `info` represents the primary in CLIENT LIST. `epoch` is the epoch of the
-/// link. `scripts` runs the scripts that old primaries send.
+/// Applies the replication stream from the present end of the replication history on, until the
+/// link ends. Returns the reason for its end. `info` represents the primary in CLIENT LIST. `epoch`
+/// is the epoch of the link. `scripts` runs the scripts that old primaries send.
 pub(super) fn follow(
     connection: &mut Connection<'_>,
     host: &ServerHost,
@@ -130,7 +130,7 @@ pub(super) fn follow(
     stream.run()
 }
 
-/// The state of one link while the stream of the primary is applied.
+/// The state of one link while the replication stream of the primary is applied.
 struct Stream<'c, 't, 's> {
     connection: &'c mut Connection<'t>,
     applier: Applier<'s, SystemClock, ServerHost>,
@@ -272,15 +272,15 @@ impl Stream<'_, '_, '_> {
         Ok(())
     }
 
-    /// Returns true while CLIENT PAUSE prevents the application of the stream. Returns false while
-    /// a promotion waits, because all received bytes must then be applied.
+    /// Returns true while CLIENT PAUSE prevents the application of the replication stream. Returns
+    /// false while a promotion waits, because all received bytes must then be applied.
     fn is_paused(&self) -> bool {
         let shared = self.receiver.shared;
         shared.engine.pause.is_on(unix_ms()) && !shared.replication.upstream.is_drain_requested()
     }
 
-    /// Counts the bytes of the stream that were received since the last call. The input contains
-    /// exactly the bytes that are not applied.
+    /// Counts the bytes of the replication stream that were received since the last call. The input
+    /// contains exactly the bytes that are not applied.
     fn note_input(&mut self) {
         let offsets = &mut self.receiver.offsets;
         let arrived = offsets.applied() + self.connection.input().0.len() as u64;

@@ -1,5 +1,6 @@
-//! The thread `primary-link`: it opens the link of a replica to its primary, applies the stream,
-//! and opens the link again when it has ended. It runs from the first REPLICAOF on.
+//! The thread `primary-link`: it opens the link of a replica to its primary, applies the
+//! replication stream, and opens the link again when it has ended. It runs from the first REPLICAOF
+//! on.
 
 use std::net::ToSocketAddrs as _;
 use std::sync::Arc;
@@ -27,15 +28,15 @@ use crate::shared::Shared;
 
 /// The capacity of the thread's mailbox, in messages.
 const MESSAGES_MAX: usize = 64;
-/// The time between two attempts to open the link, if the link was not up before.
+/// The time between two attempts to open the link to the primary, if the link was not up before.
 const RETRY: Duration = Duration::from_secs(1);
 /// The time between two checks while the server loads its own data at the start.
 const LOADING_TICK: Duration = Duration::from_millis(20);
 /// The longest sleep of the thread while the server is a primary.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The function that creates a script engine for the applier of a stream, because old primaries
-/// send scripts.
+/// The function that creates a script engine for the applier of a replication stream, because old
+/// primaries send scripts.
 pub type MakeScripts = fn(&Arc<Shared>) -> Box<dyn ScriptEngine>;
 
 /// Stores the function that starts the thread; the first REPLICAOF calls it.
@@ -141,8 +142,8 @@ impl LinkThread {
         }
     }
 
-    /// Records the end `end` of the link with this epoch. Returns true if the stream was being
-    /// applied; then the thread opens the link again at once.
+    /// Records the end `end` of the link to the primary with this epoch. Returns true if the
+    /// replication stream was being applied; then the thread opens the link again at once.
     fn note_end(&self, shared: &Arc<Shared>, end: LinkEnd, epoch: u64) -> bool {
         let upstream = &shared.replication.upstream;
         let now_ms = shared.uptime_ms();
@@ -171,8 +172,8 @@ impl LinkThread {
         was_up
     }
 
-    /// Opens a link to `primary` and applies the stream, until the link ends. Returns the reason
-    /// for its end.
+    /// Opens a link to `primary` and applies the replication stream, until the link ends. Returns
+    /// the reason for its end.
     fn follow(&mut self, primary: &PrimaryAddress, epoch: u64) -> LinkEnd {
         match self.try_follow(primary, epoch) {
             Ok(end) | Err(end) => end,
@@ -242,8 +243,8 @@ impl LinkThread {
     }
 }
 
-/// Continues with the history of the primary after `+CONTINUE`, whose new ID is `id` if there is
-/// one.
+/// Continues with the replication history of the primary after `+CONTINUE`, whose new ID is `id` if
+/// there is one.
 fn continue_as(shared: &Shared, epoch: u64, id: Option<ReplId>) -> Result<(), LinkEnd> {
     // The role does not change meanwhile: a new primary keeps its own ID.
     shared.engine.gate.exclusive(|alone| {

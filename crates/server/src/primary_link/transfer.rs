@@ -64,7 +64,7 @@ impl<'c, 't> Transfer<'c, 't> {
     /// Waits for the next part of the snapshot, and returns it; `None` at the end of the snapshot.
     ///
     /// # Errors
-    /// The reason for which the link must end.
+    /// The reason for which the link to the primary must end.
     pub fn next_part(&mut self) -> Result<Option<&[u8]>, LinkEnd> {
         self.ready.clear();
         self.ready_from = 0;
@@ -97,7 +97,7 @@ impl<'c, 't> Transfer<'c, 't> {
     /// Receives and drops the rest of the snapshot that the loader has not read.
     ///
     /// # Errors
-    /// The reason for which the link must end.
+    /// The reason for which the link to the primary must end.
     pub fn skip_rest(&mut self) -> Result<(), LinkEnd> {
         while self.next_part()?.is_some() {}
         Ok(())

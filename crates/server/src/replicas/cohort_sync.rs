@@ -1,5 +1,5 @@
-//! The beginning of the snapshot for a cohort, the replicas that share it: its point in the stream,
-//! its RDB version, its spool.
+//! The beginning of the snapshot for a cohort, the replicas that share it: its point in the
+//! replication stream, its RDB version, its spool.
 
 use std::sync::Arc;
 
@@ -73,9 +73,9 @@ pub(super) fn begin(shared: &Arc<Shared>, cohort: &Cohort) -> Result<Begun, NotB
     }
 }
 
-/// Fixes the point of a snapshot in the stream. From this point on, the backlog keeps the stream
-/// for the replicas of the cohort. Returns `None` if the stream cannot be recorded. The caller owns
-/// the keyspace.
+/// Fixes the point of a snapshot in the replication stream. From this point on, the backlog keeps
+/// the stream for the replicas of the cohort. Returns `None` if the stream cannot be recorded. The
+/// caller is the exclusive owner of the keyspace.
 fn begin_point(
     shared: &Shared,
     cohort: &Cohort,

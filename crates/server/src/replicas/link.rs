@@ -38,7 +38,7 @@ pub(super) struct Link {
     /// The time in milliseconds of the server's clock of the last progress: bytes were queued for
     /// the replica, or a request was received.
     pub progress_ms: u64,
-    /// The parse state of an incomplete request.
+    /// The parse state of an incomplete request of the replica.
     pub progress: Progress,
 }
 
@@ -54,11 +54,13 @@ pub(super) struct SnapshotOutput {
 /// The amount of a snapshot that is queued, as [`SnapshotOutput::queue`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queued {
-    /// The output has reached its limit. The caller queues more once some of it is sent.
+    /// The connection's unsent output has reached its limit. The caller queues more of the snapshot
+    /// once some output is sent.
     Part,
-    /// All bytes that the writer has written so far are queued; the snapshot is not complete.
+    /// All bytes of the snapshot that its writer has written so far are queued; the snapshot is not
+    /// complete.
     All,
-    /// The whole snapshot is queued, with its framing.
+    /// The whole snapshot is queued, also the line before it and its end mark, if it has one.
     Whole(Framing),
 }
 
@@ -68,8 +70,8 @@ impl SnapshotOutput {
         Self { reader, framing, mark, is_headed: false }
     }
 
-    /// Queues parts of the snapshot until `out` has about `len_bytes_max` bytes, or until the
-    /// writer has written no more.
+    /// Queues parts of the snapshot until `out` has about `len_bytes_max` bytes, or all bytes that
+    /// its writer has written are queued.
     ///
     /// # Errors
     /// If the snapshot has failed.
@@ -119,7 +121,7 @@ impl SnapshotOutput {
 /// The values in an acknowledgement of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ack {
-    /// The offset up to which the replica has applied the stream.
+    /// The offset up to which the replica has applied the replication stream.
     pub acked: u64,
     /// The offset up to which the replica's append-only file is synced; `None` if not reported.
     pub synced: Option<u64>,

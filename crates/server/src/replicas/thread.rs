@@ -1,6 +1,6 @@
 //! The thread `repl`, which owns the connections of replicas. It sends them snapshots and the
-//! stream, receives their acknowledgements, and begins snapshots. It never waits for another
-//! thread.
+//! replication stream, receives their acknowledgements, and begins snapshots. It never waits for
+//! another thread.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -36,15 +36,16 @@ use crate::replication::memory::{StreamMemory, backlog_limit_bytes, output_limit
 use crate::replication::messages::{Arrival, Begun, Message, NotBegun, Point};
 use crate::shared::{Message as WorkerMessage, Shared};
 
-/// The number of unsent bytes of a replica's connection below which more of the stream is queued.
+/// The number of unsent bytes of a replica's connection below which more of the replication stream
+/// is queued.
 const WINDOW_BYTES: usize = 256 << 10;
 /// The number of unsent bytes of a replica's connection below which more of a snapshot is queued.
 /// It is larger than [`WINDOW_BYTES`], because replicas share the blocks of a snapshot.
 const SNAPSHOT_WINDOW_BYTES: usize = 1 << 20;
 /// The longest sleep while more bytes can be queued for a replica as soon as it has received some.
 const REFILL: Duration = Duration::from_millis(1);
-/// The minimum length in bytes of a piece of the stream that is queued by reference. Shorter pieces
-/// are copied.
+/// The minimum length in bytes of a piece of the replication stream that is queued by reference.
+/// Shorter pieces are copied.
 const CHUNK_BYTES_MIN: usize = 512;
 /// The capacity of the thread's mailbox, in messages.
 const MESSAGES_MAX: usize = 4096;
@@ -109,7 +110,8 @@ fn loop_options() -> LoopOptions {
     }
 }
 
-/// The state of the thread `repl`: the connections of the replicas, and the times of regular work.
+/// The state of the thread `repl`: the connections of the replicas, and the times of its regular
+/// work.
 struct ReplicationThread<'s> {
     shared: &'s Arc<Shared>,
     mailbox: &'s Mailbox<Message>,
@@ -118,7 +120,8 @@ struct ReplicationThread<'s> {
     links: BTreeMap<u64, Link>,
     /// The id of the client of each connection.
     clients: HashMap<ConnId, u64>,
-    /// True while a thread `repl-sync` fixes the point of a snapshot.
+    /// True while a thread `repl-sync` determines the point in the replication stream of a new
+    /// snapshot.
     is_beginning: bool,
     /// The thread `repl-end`, which frees the backlog; it may have ended. `None` before the first
     /// one.
@@ -128,11 +131,11 @@ struct ReplicationThread<'s> {
     closings_seen: u64,
     next_round: Instant,
     rounds: u64,
-    /// The time of the last PING in the stream, in milliseconds of the server's clock.
+    /// The time of the last PING in the replication stream, in milliseconds of the server's clock.
     last_ping_ms: u64,
 }
 
-/// The bytes that were queued for replicas in one turn.
+/// The amount of bytes that were queued for replicas in one turn of the thread's loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fed {
     /// No bytes were queued for any replica.
@@ -167,7 +170,8 @@ impl<'s> ReplicationThread<'s> {
         self.shared.uptime_ms()
     }
 
-    /// Runs turns of the thread until the server stops.
+    /// Runs the loop of the thread `repl` until the server stops: it receives requests of replicas,
+    /// sends the replicas their bytes, and does regular work.
     fn run(mut self) {
         let (mut events, mut fed) = (Vec::new(), Fed::Nothing);
         // Acquire: pairs with the store in `Replication::join`.
@@ -238,7 +242,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Adds the connection of a new replica to the loop, and answers its PSYNC or SYNC.
+    /// Adds the connection of a new replica to the event loop of the thread `repl`, and answers its
+    /// PSYNC or SYNC.
     fn adopt(&mut self, Arrival { socket, info, identity, request }: Arrival) {
         if self.shared.engine.clients.get(info.id).is_none() {
             // It was killed on its way.
@@ -281,8 +286,8 @@ impl<'s> ReplicationThread<'s> {
         self.answer(client, replica, &request);
     }
 
-    /// Adds a replica. Continues the stream at its offset if possible; otherwise the replica waits
-    /// for a snapshot.
+    /// Adds a replica. Continues the replication stream at its offset if possible; otherwise the
+    /// replica waits for a snapshot.
     fn answer(&mut self, client: u64, replica: Replica, request: &SyncRequest) {
         let shared = self.shared;
         let link = &self.links[&client];
@@ -328,7 +333,7 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Handles the requests received on `conn`: acknowledgements and signs of life.
+    /// Handles the requests that a replica has sent on `conn`: acknowledgements and signs of life.
     fn received(&mut self, conn: ConnId) {
         let Some(&client) = self.clients.get(&conn) else { return };
         let Some(link) = self.links.get_mut(&client) else { return };
@@ -394,8 +399,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Queues the next bytes for each replica, as many as may be queued. Returns the most that a
-    /// replica got.
+    /// Queues the next bytes for each replica, as many as may be queued. Returns the largest amount
+    /// that was queued for one replica.
     fn feed_all(&mut self) -> Fed {
         let mut fed = Fed::Nothing;
         for client in self.links.keys().copied().collect::<Vec<u64>>() {
@@ -414,8 +419,8 @@ impl<'s> ReplicationThread<'s> {
         fed
     }
 
-    /// Returns the bytes of the stream that are queued for replicas. They are no longer in the
-    /// backlog if the replicas are slow. The blocks of snapshots are counted by their spool.
+    /// Returns the bytes of the replication stream that are queued for replicas. They are no longer
+    /// in the backlog if the replicas are slow. The blocks of snapshots are counted by their spool.
     fn queued_bytes(&mut self) -> u64 {
         let outputs = self.net.split().1;
         let online = self.links.values().filter(|link| link.snapshot.is_none());
@@ -477,7 +482,7 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Handles a snapshot that is completely queued: begins the stream, waits for an
+    /// Handles a snapshot that is completely queued: begins the replication stream, waits for an
     /// acknowledgement, or closes the connection.
     fn snapshot_sent(&mut self, client: u64, framing: Framing) {
         let Some(link) = self.links.get_mut(&client) else { return };
@@ -496,8 +501,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Begins the snapshot of the cohort that is due, if no snapshot is beginning and no save or
-    /// rewrite is in progress.
+    /// Begins the snapshot that is due for a cohort (replicas that share it), if no snapshot is
+    /// beginning and no save or rewrite is in progress.
     fn begin_due(&mut self) {
         if self.is_beginning || full_sync::is_busy(self.shared) {
             return;
@@ -538,8 +543,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Handles the result of the attempt to begin a snapshot: prepares its output to the replicas
-    /// of the cohort, or sends them an error.
+    /// Handles the result of the attempt to begin a snapshot for a cohort, the replicas that share
+    /// it. Prepares the output to these replicas, or sends them an error.
     fn begun(&mut self, result: Result<Begun, NotBegun>) {
         self.is_beginning = false;
         match result {
@@ -577,7 +582,7 @@ impl<'s> ReplicationThread<'s> {
         (link.snapshot, link.progress_ms) = (Some(snapshot), now_ms);
     }
 
-    /// Performs the regular work of one round, every [`ROUND`].
+    /// Performs the work of every [`ROUND`]: new snapshots, limits and disconnections.
     fn round(&mut self) {
         self.rounds += 1;
         self.disconnect_former_users();
@@ -606,8 +611,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Disconnects replicas whose history has ended or has a new ID, so that they request a new
-    /// sync.
+    /// Disconnects replicas whose replication history has ended or has a new ID, so that they
+    /// request a new synchronisation.
     fn disconnect_outdated(&mut self) {
         let outdated = self.shared.replication.primary().outdated();
         for client in outdated {
@@ -706,8 +711,9 @@ impl<'s> ReplicationThread<'s> {
     }
 }
 
-/// Queues a piece of the stream. A piece queued by reference is freed once it is sent; copied bytes
-/// are freed only once all output is sent. So only small pieces, and the first one, are copied.
+/// Queues a piece of the replication stream. A piece queued by reference is freed once it is sent;
+/// copied bytes are freed only once all output is sent. So only small pieces, and the first one,
+/// are copied.
 fn queue(out: &mut ByteQueue, piece: Piece) {
     match piece {
         Piece::Copied(bytes) if out.is_empty() || bytes.len() < CHUNK_BYTES_MIN => {
@@ -718,7 +724,8 @@ fn queue(out: &mut ByteQueue, piece: Piece) {
     }
 }
 
-/// Returns the options that determine when the snapshot of a cohort starts.
+/// Returns the options that determine when the snapshot for a cohort (replicas that share it)
+/// begins.
 fn cohort_options(shared: &Shared) -> CohortOptions {
     let store = shared.config();
     CohortOptions {

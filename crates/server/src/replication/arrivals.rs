@@ -36,7 +36,7 @@ struct Entry {
 pub struct Arrivals {
     entries: Mutex<HashMap<u64, Entry>>,
     /// The number of connections with a handshake or request. While it is 0,
-    /// [`forget`](Self::forget) costs only one load.
+    /// [`forget`](Self::forget) costs only one atomic load.
     count: AtomicUsize,
 }
 
@@ -67,8 +67,8 @@ impl Arrivals {
         request.map(|(dialect, id, next)| SyncRequest { handshake, dialect, id, next })
     }
 
-    /// Removes the handshake of a client that has disconnected. Costs one load if no connection has
-    /// a handshake.
+    /// Removes the handshake of a client that has disconnected. Costs one atomic load if no
+    /// connection has a handshake.
     pub fn forget(&self, client: u64) {
         if self.count.load(Relaxed) > 0 {
             self.remove(client);

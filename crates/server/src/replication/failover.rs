@@ -48,8 +48,8 @@ impl SharedFailover {
         self.is_awaited.store(false, Relaxed);
     }
 
-    /// Wakes the thread `failover`, which then checks the replicas. Costs one load if it does not
-    /// wait.
+    /// Wakes the thread `failover`, which then checks the replicas. Costs one atomic load if it
+    /// does not wait.
     pub fn notify(&self) {
         // Relaxed: see `lock_to_wait`. A thread that ends its wait clears the flag. Another waiting
         // thread may then miss this call; it checks again after its time limit.

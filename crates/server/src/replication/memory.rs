@@ -12,13 +12,13 @@ use crate::config::table::replication::REPL_BACKLOG_SIZE;
 pub struct StreamMemory {
     /// The memory of the backlog, up to its configured size.
     pub backlog: u64,
-    /// The memory beyond the size of the backlog: of the stream for slow replicas, and of
-    /// snapshots that are being sent.
+    /// The memory beyond the size of the backlog: of the replication stream for slow replicas, and
+    /// of snapshots that are being sent.
     pub beyond: u64,
 }
 
 impl StreamMemory {
-    /// Returns the memory of the stream; 0 without a backlog. O(1).
+    /// Returns the memory of the replication stream; 0 without a backlog. O(1).
     pub fn of(primary: &Primary) -> Self {
         primary.backlog().map(Self::of_backlog).unwrap_or_default()
     }
@@ -40,7 +40,7 @@ impl StreamMemory {
         Self { beyond: self.beyond + queued_bytes, ..self }
     }
 
-    /// Returns the memory of the stream as a whole.
+    /// Returns the memory of the replication stream as a whole.
     pub fn total(self) -> u64 {
         self.backlog + self.beyond
     }

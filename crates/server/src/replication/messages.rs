@@ -38,18 +38,18 @@ pub struct Arrival {
 pub struct Point {
     /// The replication ID of the history.
     pub id: ReplId,
-    /// The offset at which the stream continues after the snapshot.
+    /// The offset at which the replication stream continues after the snapshot.
     pub offset: u64,
-    /// The database that is selected in the stream at this offset.
+    /// The database that is selected in the replication stream at this offset.
     pub stream_db: u32,
 }
 
-/// A snapshot for a cohort of replicas, whose walk has begun.
+/// A snapshot for a cohort (replicas that share it) that has begun.
 pub struct Begun {
-    /// The point of the snapshot in the stream.
+    /// The point of the snapshot in the replication stream.
     pub point: Point,
-    /// The replicas of the cohort: the id of the client of each, its framing, and its reader of the
-    /// spool.
+    /// The replicas of the cohort: for each the id of its client, the framing of its snapshot
+    /// (length or end mark), and its reader of the snapshot.
     pub readers: Vec<(u64, Framing, SpoolReader)>,
 }
 

@@ -19,7 +19,7 @@
 //! | [`spool`] | the snapshot between its writer and the replicas |
 //! | [`upstream`] | the primary that this server follows |
 //!
-//! The threads are in [`crate::replicas`], the walk of a full sync in
+//! The threads are in [`crate::replicas`], the thread that writes the snapshot of a full sync in
 //! [`crate::persistence::full_sync`].
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
@@ -45,14 +45,15 @@ pub mod spool;
 pub mod table;
 pub mod upstream;
 
-/// The command PING, which an idle primary appends to the stream to keep the connections alive.
+/// The command PING, which an idle primary appends to the replication stream to keep the
+/// connections alive.
 pub const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 /// The state of replication that all threads of the server share.
 pub struct Replication {
     primary: Mutex<Primary>,
-    /// The identifier of the change log's reader that appends to the backlog; `None` while it is
-    /// not attached. Changed by exclusive owners of the keyspace.
+    /// The identifier of the reader of the change log that appends to the backlog; `None` while it
+    /// is not attached. Changed by exclusive owners of the keyspace.
     reader: Mutex<Option<ReaderId>>,
     /// The handshakes and requests of connections that have not yet moved to the thread `repl`.
     pub arrivals: Arrivals,
@@ -67,7 +68,8 @@ pub struct Replication {
     pub(crate) notified: AtomicBool,
     /// The number of connections of the thread `repl`. They count towards `maxclients`.
     pub link_count: AtomicUsize,
-    /// The bytes of the stream that are queued for slow replicas, and no longer in the backlog.
+    /// The bytes of the replication stream that are queued for slow replicas, and no longer in the
+    /// backlog.
     pub(crate) queued_bytes: AtomicU64,
     /// True when the thread `repl` must end.
     pub(crate) is_ending: AtomicBool,
@@ -108,7 +110,7 @@ impl Figures {
 }
 
 impl Replication {
-    /// Creates the state of a primary without replicas, whose history has the ID `id`.
+    /// Creates the state of a primary without replicas, whose replication history has the ID `id`.
     pub fn new(id: ReplId) -> Self {
         Self {
             primary: Primary::new(id).into(),
@@ -128,14 +130,14 @@ impl Replication {
         }
     }
 
-    /// Locks the state of the history, the backlog and the replicas. The lock is a leaf: it is held
-    /// for short times, and no other lock is taken under it.
+    /// Locks the state of the replication history, the backlog and the replicas. The lock is a
+    /// leaf: it is held for short times, and no other lock is taken under it.
     pub fn primary(&self) -> MutexGuard<'_, Primary> {
         self.primary.lock().expect("nothing panics while replication is locked")
     }
 
-    /// Locks the identifier of the change log's reader. Only exclusive owners of the keyspace
-    /// change it.
+    /// Locks the identifier of the reader of the change log that appends to the backlog. Only
+    /// exclusive owners of the keyspace change it.
     pub fn reader(&self) -> MutexGuard<'_, Option<ReaderId>> {
         self.reader.lock().expect("nothing panics while the reader is locked")
     }

@@ -49,7 +49,8 @@ impl Limits {
     }
 }
 
-/// The data's memory divided by that of a spool, between the two bounds.
+/// The divisor of the data's size in memory that gives a spool's [`Limits::memory_bytes`], between
+/// its two bounds.
 const DATA_PARTS: usize = 64;
 /// The lower bound of [`Limits::memory_bytes`].
 const MEMORY_BYTES_MIN: usize = 4 << 20;
@@ -60,11 +61,11 @@ const MEMORY_BYTES_MAX: usize = 32 << 20;
 /// that are being sent.
 pub type SpoolMemory = Arc<AtomicU64>;
 
-/// A function that is called when new bytes, or the end, have arrived for a reader that had found
-/// none.
+/// A function that is called when new bytes of the snapshot, or its end, have arrived for a reader
+/// that had found none.
 pub type OnProgress = Box<dyn Fn() + Send + Sync>;
 
-/// A function that is called when all readers are dropped before the writer has ended.
+/// A function that is called when all readers of a spool are dropped before its writer has ended.
 pub type OnAbandoned = Box<dyn Fn() + Send + Sync>;
 
 /// A queue for the bytes of one snapshot, with one writer and a fixed number of readers. Old blocks
@@ -111,7 +112,7 @@ struct State {
     end: Option<Result<(), Unsaved>>,
 }
 
-/// A block: consecutive bytes of the snapshot.
+/// A block of a spool: consecutive bytes of the snapshot.
 struct Block {
     /// The offset of the block's first byte in the snapshot.
     at: u64,
@@ -140,7 +141,7 @@ impl Held {
         Self { bytes, memory: Arc::clone(memory) }
     }
 
-    /// Returns the number of bytes that can be appended.
+    /// Returns the number of bytes for which the block still has room.
     fn room(&self) -> usize {
         self.bytes.capacity() - self.bytes.len()
     }
@@ -166,7 +167,7 @@ enum Place {
 #[derive(Clone, Copy)]
 struct Cursor {
     at: u64,
-    /// True if the reader has found no bytes and [`OnProgress`] was not called since then.
+    /// True if the reader has found no more bytes, and [`OnProgress`] was not called since then.
     is_waiting: bool,
 }
 
@@ -326,8 +327,8 @@ impl State {
         self.take_unneeded()
     }
 
-    /// Removes the blocks that no reader needs, and the present file if no block is in it. Returns
-    /// them.
+    /// Removes the blocks that no reader needs, and the file to which blocks are moved if no block
+    /// is in it. Returns them.
     fn take_unneeded(&mut self) -> Unneeded {
         let needed_from = self.cursors.iter().flatten().map(|cursor| cursor.at).min();
         let is_failed = matches!(self.end, Some(Err(_)));
@@ -346,8 +347,8 @@ impl State {
         Unneeded { _blocks: blocks, _segment: segment }
     }
 
-    /// Returns the oldest block in memory, with the present file, if there are too many bytes in
-    /// memory.
+    /// Returns the oldest block in memory, with the file to which blocks are moved, if there are
+    /// too many bytes in memory.
     fn oldest_above(&self, memory_bytes: usize) -> Option<(u64, Arc<Held>, Option<Segment>)> {
         if self.memory_bytes <= memory_bytes {
             return None;
@@ -380,19 +381,19 @@ struct Unneeded {
     _segment: Option<Segment>,
 }
 
-/// The place and the memory of a spool.
+/// The resources of a spool: its folder for temporary files, and the count of its memory.
 pub struct SpoolResources {
     /// The folder in which files are created when they are needed.
     pub folder: PathBuf,
-    /// The size in memory of the data that the file will have, in bytes.
+    /// The size in memory of the data that the snapshot will contain, in bytes.
     pub data_bytes: usize,
     /// The counter to which the spool adds the memory of its blocks.
     pub memory: SpoolMemory,
 }
 
 impl Spool {
-    /// Creates a spool with its readers. `on_progress` is called without a lock, by the writer's
-    /// thread.
+    /// Creates a spool without bytes, and its readers. `on_progress` is called without a lock, by
+    /// the writer's thread.
     pub fn new(
         resources: SpoolResources,
         reader_count: usize,
@@ -421,7 +422,7 @@ impl Spool {
     }
 
     /// Sets the function that is called once, without holding a lock, when all readers are dropped.
-    /// Calls it at once if this is so already. Without such a function, only the writer's next
+    /// Calls it at once if all are dropped already. Without such a function, only the writer's next
     /// append fails.
     pub fn set_on_abandoned(&self, on_abandoned: OnAbandoned) {
         let set = self.on_abandoned.set(on_abandoned);
@@ -441,7 +442,7 @@ impl Spool {
         }
     }
 
-    /// Returns true if at least one reader exists.
+    /// Returns true if at least one reader of the spool exists.
     pub fn has_readers(&self) -> bool {
         self.state().has_readers()
     }
@@ -458,7 +459,7 @@ impl Spool {
         self.state().end.clone().and_then(Result::err)
     }
 
-    /// Returns the number of bytes of the file that are in memory.
+    /// Returns the number of bytes of the snapshot that are in memory.
     #[cfg(test)]
     pub fn memory_bytes(&self) -> usize {
         self.state().memory_bytes

@@ -15,11 +15,11 @@ pub struct Row {
     pub state: &'static str,
     /// True if INFO shows the replica as online: its snapshot was sent, or it needed none.
     pub is_online: bool,
-    /// The last offset of the stream that the replica has acknowledged.
+    /// The last offset of the replication stream that the replica has acknowledged.
     pub offset: u64,
     /// The time since the replica's last acknowledgement, in seconds.
     pub lag_s: u64,
-    /// The bytes between the last acknowledged offset and the end of the stream.
+    /// The bytes between the last acknowledged offset and the end of the replication stream.
     pub behind_bytes: u64,
     /// The last position of the change log up to which the replica has acknowledged all changes.
     pub acked_position: u64,
@@ -61,8 +61,8 @@ impl Row {
     }
 }
 
-/// Returns the number of unsent bytes of the stream for the replica with this client id; 0 if the
-/// backlog keeps nothing for it.
+/// Returns the number of unsent bytes of the replication stream for the replica with this client
+/// id; 0 if the backlog keeps nothing for it.
 pub fn unread_bytes(primary: &Primary, client: u64) -> u64 {
     let replica = primary.replica(client).filter(|replica| replica.holds_backlog());
     replica.map_or(0, |replica| primary.end().saturating_sub(replica.cursor))

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use stdx::mailbox::Mailbox;
 
-/// The longest time for which a promotion waits until the received bytes of the stream are applied.
+/// The longest time for which a promotion waits until the received bytes of the replication stream
+/// are applied.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// The address of a primary, as REPLICAOF gave it. The host name is looked up for each connection.
@@ -41,7 +42,7 @@ pub enum LinkPhase {
     Handshake,
     /// A snapshot of the primary is being received or loaded.
     Transfer,
-    /// The stream of the primary is being applied.
+    /// The replication stream of the primary is being applied.
     Connected,
 }
 
@@ -75,20 +76,21 @@ pub struct TransferProgress {
 pub struct Link {
     /// The address of the primary.
     pub primary: PrimaryAddress,
-    /// The phase of the link.
+    /// The phase of the link to the primary.
     pub phase: LinkPhase,
     /// The time at which bytes were last received on this link, in milliseconds of the server's
     /// clock; `None` before the first ones.
     pub last_io_ms: Option<u64>,
-    /// The time since which the link has been down, in milliseconds of the server's clock; `None`
-    /// while it is up, and before it was up for the first time.
+    /// The time since which the link to the primary has been down, in milliseconds of the server's
+    /// clock; `None` while it is up, and before it was up for the first time.
     pub down_since_ms: Option<u64>,
     /// The snapshot that is being received; `None` outside [`LinkPhase::Transfer`].
     pub transfer: Option<TransferProgress>,
     /// The reason for which the last attempt or connection failed, for INFO; empty if none has
     /// failed.
     pub last_error: String,
-    /// The id of the client that represents the link in CLIENT LIST; `None` without a connection.
+    /// The id of the client that represents the link to the primary in CLIENT LIST; `None` without
+    /// a connection.
     pub client: Option<u64>,
 }
 
@@ -110,8 +112,8 @@ impl Link {
 /// A message to the thread `primary-link`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkMessage {
-    /// The request to check the state: the primary has changed, the connection was killed, or the
-    /// server ends.
+    /// The request to check the state of the link: the primary has changed, the connection was
+    /// killed, or the server ends.
     Look,
 }
 
@@ -127,16 +129,16 @@ pub struct Upstream {
     /// The epoch: the number of times that the primary was changed. A link that began in an earlier
     /// epoch must end.
     epoch: AtomicU64,
-    /// The offset of the stream up to which its bytes were received.
+    /// The offset of the replication stream up to which its bytes were received.
     pub read_offset: AtomicU64,
-    /// The number of commands of the stream that failed, for INFO.
+    /// The number of commands of the replication stream that failed, for INFO.
     pub failed_commands: AtomicU64,
     /// True while a snapshot is loaded beside the present data, and clients can read this data.
     pub is_async_loading: AtomicBool,
     /// True if CLIENT KILL has requested the end of the connection, and the thread `primary-link`
     /// has not closed it yet.
     kill_requested: AtomicBool,
-    /// True while a promotion waits until the received bytes of the stream are applied.
+    /// True while a promotion waits until the received bytes of the replication stream are applied.
     drain_requested: Mutex<bool>,
     /// The condition variable that is notified when `drain_requested` becomes false.
     drained: Condvar,
@@ -151,7 +153,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Locks the state of the link; `None` stands for a primary.
+    /// Locks the state of the link to the primary; `None` stands for a server that is a primary.
     pub fn link(&self) -> MutexGuard<'_, Option<Link>> {
         self.link.lock().expect("nothing panics while the link is locked")
     }
@@ -167,7 +169,7 @@ impl Upstream {
     }
 
     /// Replaces the link by `link`, `None` for a primary, and begins a new epoch. Returns the
-    /// former link. The caller owns the keyspace.
+    /// former link. The caller is the exclusive owner of the keyspace.
     pub(crate) fn set_link(&self, link: Option<Link>) -> Option<Link> {
         let former = std::mem::replace(&mut *self.link(), link);
         // Relaxed: read inside the gate, which orders it.
@@ -184,19 +186,20 @@ impl Upstream {
         self.wake();
     }
 
-    /// Returns true if the end of the connection was requested since the last call. Only the thread
-    /// `primary-link` calls it.
+    /// Returns true if the end of the connection to the primary was requested since the last call.
+    /// Only the thread `primary-link` calls it.
     pub fn take_kill(&self) -> bool {
         self.kill_requested.swap(false, AcqRel)
     }
 
-    /// Returns true if the stream of a primary is being applied, and on a primary.
+    /// Returns true if the replication stream of a primary is being applied, and on a primary.
     pub fn is_up(&self) -> bool {
         self.link().as_ref().is_none_or(|link| link.phase == LinkPhase::Connected)
     }
 
     /// Waits until all complete requests that have arrived from the primary are applied, at most
-    /// for [`DRAIN_MAX`]. Returns at once if the link is not up. The caller is outside the gate.
+    /// for [`DRAIN_MAX`]. Returns at once if the link is not up. The caller is outside the gate
+    /// that guards the keyspace.
     pub fn drain(&self) {
         let mut requested = self.drain_requested.lock().expect("nothing panics while it is locked");
         if !self.is_replica() || !self.is_up() {
@@ -208,7 +211,8 @@ impl Upstream {
         *waited.expect("nothing panics while it is locked").0 = false;
     }
 
-    /// Returns true while a caller of [`Upstream::drain`] waits.
+    /// Returns true while a caller of [`Upstream::drain`] waits until the received requests are
+    /// applied.
     pub(crate) fn is_drain_requested(&self) -> bool {
         *self.drain_requested.lock().expect("nothing panics while it is locked")
     }
@@ -220,7 +224,7 @@ impl Upstream {
         self.drained.notify_all();
     }
 
-    /// Wakes the thread `primary-link`, if it runs, to check the state.
+    /// Wakes the thread `primary-link`, if it runs, to check the state of the link to the primary.
     pub fn wake(&self) {
         if let Some(mailbox) = &*self.mailbox.lock().expect("nothing panics while it is locked") {
             // If the mailbox is full, the thread is awake.

@@ -29,7 +29,8 @@ const WAIT: Duration = Duration::from_millis(100);
 /// the session at a lower limit, so this limit is never reached in practice.
 const INPUT_BYTES_MAX: usize = 2 << 20;
 
-/// The clients that debug scripts, indexed by their slots in the gate. The lock is a leaf.
+/// The clients that debug scripts, indexed by their slots in the gate that guards the keyspace. The
+/// lock is a leaf.
 #[derive(Default)]
 pub struct Debuggers {
     links: Mutex<[Option<Arc<Link>>; GateSlot::DEBUGGERS_MAX]>,
@@ -66,8 +67,8 @@ impl Debuggers {
         Ok(())
     }
 
-    /// Runs `work` while the lock of the list is held, so that only one thread at a time runs such
-    /// work.
+    /// Runs `work` while the lock of the list of debugging clients is held, so that only one thread
+    /// at a time runs such work.
     pub fn one_at_a_time(&self, work: impl FnOnce()) {
         let _links = self.links();
         work();
@@ -85,7 +86,7 @@ impl Debuggers {
 
 /// The state that the thread of a script and the I/O thread of its client share.
 pub struct Link {
-    /// The slot that the script's thread occupies in the gate.
+    /// The slot that the script's thread occupies in the gate that guards the keyspace.
     pub slot: GateSlot,
     /// The mode, which decides whether the script's changes are kept or undone.
     pub mode: Debugging,
@@ -104,7 +105,8 @@ struct LinkState {
     input: Vec<u8>,
     output: ByteQueue,
     has_left: bool,
-    /// The log position up to which the reply shows changes; set when the script has ended.
+    /// The position of the change log up to which the reply shows changes; set when the script has
+    /// ended.
     ended: Option<u64>,
 }
 
@@ -112,8 +114,8 @@ struct LinkState {
 pub struct Output {
     /// The bytes to send.
     pub bytes: ByteQueue,
-    /// The log position up to which the bytes show changes, if the debug session ends with these
-    /// bytes.
+    /// The position of the change log up to which the bytes show changes, if the debug session ends
+    /// with these bytes.
     pub ended: Option<u64>,
 }
 
@@ -127,7 +129,8 @@ impl Link {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Passes input of the client to the script's thread, which it wakes. Called by the I/O thread.
+    /// Passes input of the client to the script's thread, and wakes that thread. Called by the I/O
+    /// thread.
     pub fn pass_on(&self, bytes: &[u8]) {
         let mut state = self.state();
         if state.input.len() < INPUT_BYTES_MAX {

@@ -30,7 +30,7 @@ pub struct Persistence {
     functions: Mutex<Vec<Arc<[u8]>>>,
     /// The version of `functions`: it grows with each access that may change the list.
     functions_version: AtomicU64,
-    /// The progress of loading.
+    /// The progress of loading data files.
     pub loading: LoadFigures,
     /// The time to which the data is restored at the start, in Unix seconds: `--restore-until`.
     pub restore_until_s: Option<i64>,
@@ -115,7 +115,8 @@ pub enum BeginResult {
 }
 
 impl Persistence {
-    /// Creates the state at the start of a server.
+    /// Creates the state of snapshots at the start of a server. `now_s` is the present time in Unix
+    /// seconds.
     pub fn new(now_s: i64) -> Self {
         let state = State { record: SaveRecord::at_start(now_s), current: None };
         Self {
@@ -189,7 +190,7 @@ impl Persistence {
         }
     }
 
-    /// Returns the statistics that INFO shows.
+    /// Returns the statistics of saves that INFO shows.
     pub fn figures(&self) -> Figures {
         let state = self.state();
         let current = state.current.as_ref().filter(|current| current.initiator.is_background());
@@ -233,7 +234,7 @@ impl Persistence {
     }
 
     /// Cancels the background save after a FLUSHALL, if one is in progress, and waits for its end.
-    /// Returns true if it cancelled one. The caller is outside the gate.
+    /// Returns true if it cancelled one. The caller is outside the gate that guards the keyspace.
     pub(crate) fn cancel_save_of_flush(&self, engine: &engine::Shared) -> bool {
         let (mut state, mut cancelled) = (self.state(), false);
         while let Some(current) =

@@ -29,7 +29,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads the facts of a certificate; `None` if it cannot be parsed.
+    /// Reads the serial number and the time of expiry of a certificate; `None` if it cannot be
+    /// parsed.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = Certificate::from_der(certificate).ok()?.tbs_certificate;
         let serial = certificate.serial_number.as_bytes();

@@ -45,7 +45,7 @@ impl Timeouts {
         }
     }
 
-    /// Removes a wait that has ended, if it had a deadline. O(log n).
+    /// Removes the wait with number `ticket`, which has ended, if it had a deadline. O(log n).
     pub(super) fn remove(&mut self, deadline_ms: Option<u64>, ticket: u64) {
         if let Some(deadline_ms) = deadline_ms {
             self.conns.remove(&(deadline_ms, ticket));

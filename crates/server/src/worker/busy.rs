@@ -9,9 +9,9 @@
 //! ```
 //! Before the script begins, its client, the bytes of its request and the engine are taken out of
 //! the worker. A second engine, the stand-in, replaces the engine and answers the other clients.
-//! The stand-in runs no scripts and stays outside the gate. There it runs the commands that are
-//! allowed while a script is busy, and answers `-BUSY` to all others. A thread that a busy script
-//! of another thread keeps outside the gate behaves in the same way.
+//! The stand-in runs no scripts and stays outside the gate that guards the keyspace. There it runs
+//! the commands that are allowed while a script is busy, and answers `-BUSY` to all others. A
+//! thread that a busy script of another thread keeps outside the gate behaves in the same way.
 //!
 //! Nothing is received from the connection of the running script; its pipelined requests run
 //! afterwards. Visits of the same batch that have not begun return to the queue. Their requests are

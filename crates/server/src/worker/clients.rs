@@ -263,7 +263,8 @@ impl Worker<'_> {
     }
 
     /// Removes the clients in `closed_clients` from the keys that they watched, blocked on or
-    /// tracked. Does nothing while a script is busy, or while the thread is outside the gate.
+    /// tracked. Does nothing while a script is busy, or while the thread is outside the gate that
+    /// guards the keyspace.
     pub(super) fn give_up_keys(&mut self) {
         let engine::Shared { keyspace, blocked, watchers, tracking, scripts, .. } = &self.shared.engine;
         if !self.engine.executor.is_inside || scripts.is_any_busy() {

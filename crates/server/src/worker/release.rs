@@ -42,13 +42,14 @@ type PartKey = (u64, u64);
 /// The output of an I/O thread's connections that is held back until the change log has released
 /// changes.
 pub(super) struct ReleaseQueue {
-    /// The marks that were set in this turn, in the order in which the output was appended.
+    /// The marks on output that shows changes which are not released, set in this turn, in the
+    /// order in which the output was appended.
     marks: Vec<Mark>,
     /// The largest log position among this turn's marks, for each [`Level`]; 0 without marks.
     marked: Released,
     /// The held parts of output, for each [`Level`], in the order of their keys.
     parts: [BTreeMap<PartKey, Part>; Level::ALL.len()],
-    /// The number that the next held part gets.
+    /// The number that the next held-back part of output gets.
     next_number: u64,
     /// The number of held parts and the last part of each connection, by the connection's index.
     conns: Vec<HeldConn>,
@@ -94,7 +95,7 @@ struct HeldConn {
 }
 
 impl ReleaseQueue {
-    /// Returns true if no output is held back or marked.
+    /// Returns true if no output is held back or marked to be held back.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.marks.is_empty() && self.parts.iter().all(BTreeMap::is_empty)
@@ -247,8 +248,8 @@ impl ReleaseQueue {
         longest
     }
 
-    /// Returns the record of the held parts of `conn`. Creates it for a new connection, or resets
-    /// it if it is that of an earlier connection with the same index.
+    /// Returns the entry for the held-back output (parts) of `conn`. Creates it for a new
+    /// connection, or resets it if it is that of an earlier connection with the same index.
     fn held(&mut self, conn: ConnId) -> &mut HeldConn {
         if self.conns.len() <= conn.index() {
             self.conns.resize(conn.index() + 1, HeldConn::default());
@@ -260,7 +261,7 @@ impl ReleaseQueue {
         held
     }
 
-    /// Removes all marks and held parts of a closed connection. O(parts).
+    /// Removes all marks and held-back output (parts) of a closed connection. O(parts).
     #[cold]
     pub(super) fn forget(&mut self, conn: ConnId, waits: &ReplyWaits) {
         if let Some(held) = existing(&mut self.conns, conn)
@@ -274,8 +275,8 @@ impl ReleaseQueue {
     }
 }
 
-/// Returns the record of the held parts of `conn`; `None` if there is none, or if it is that of
-/// another connection with the same index.
+/// Returns the entry for the held-back output (parts) of `conn`; `None` if there is none, or if it
+/// is that of another connection with the same index.
 #[inline]
 fn existing(conns: &mut [HeldConn], conn: ConnId) -> Option<&mut HeldConn> {
     conns.get_mut(conn.index()).filter(|held| held.generation == conn.generation())

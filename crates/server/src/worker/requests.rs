@@ -86,8 +86,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Adds a connection that has more requests than fitted into its visit to the end of the
-    /// deferred queue.
+    /// Adds a connection that has more requests than fitted into its visit to the end of the run
+    /// queue's deferred connections.
     fn defer(&mut self, conn: ConnId) {
         if let Some(client) = self.client(conn)
             && client.session.flow == Flow::Running
@@ -319,7 +319,7 @@ impl Worker<'_> {
     }
 }
 
-/// The state that all visits of one batch share.
+/// The state that all visits of one batch share. A visit is the run of one connection's requests.
 pub(super) struct BatchRun<'a> {
     pub(super) shared: &'a Shared,
     pub(super) batch: &'a Batch<Visit>,

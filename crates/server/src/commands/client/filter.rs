@@ -49,7 +49,7 @@ enum What<'a> {
     IdleAtLeast(u64),
 }
 
-/// The value of the filter TYPE.
+/// The value of the filter TYPE: a class of clients.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClientType {
     Normal,
@@ -282,7 +282,7 @@ fn db_index(ctx: &ServerCtx<'_, '_, '_>, text: &[u8], option: &str) -> Result<u6
     }
 }
 
-/// Parses the value of the filter TYPE.
+/// Parses the value of the filter TYPE, such as `normal` or `replica`, in upper or lower case.
 fn client_type(name: &[u8]) -> Result<ClientType, CommandError> {
     match name.to_ascii_lowercase().as_slice() {
         b"normal" => Ok(ClientType::Normal),

@@ -38,8 +38,8 @@ pub fn keys_of(table: &CommandTable, request: &Args<'_>) -> Result<Vec<(usize, K
     }
 }
 
-/// Returns the positions of the keys that the specs find; `None` if a required key is missing. A
-/// spec that begins with a keyword may find no key.
+/// Returns the positions of the keys that a command's key specs find in a request; `None` if a
+/// required key is missing. A spec that begins with a keyword may find no key.
 fn keys_by_specs(
     registered: &Registered,
     specs: &[KeySpec],

@@ -38,7 +38,7 @@ struct Writing {
     file: File,
     path: PathBuf,
     target: LogTarget,
-    /// True after a failed write; all further batches are dropped.
+    /// True after a write to the file has failed; all later changes are then dropped.
     has_failed: bool,
 }
 
@@ -57,10 +57,11 @@ impl LogReader for Writing {
     }
 }
 
-/// Handles DEBUG CHANGE-LOG. DISCARD, FILE path and MANUAL attach a reader of the records for the
-/// append-only file, or for replicas if REPLICAS follows. CONFIRM [WRITTEN] confirms all changes
-/// for the attached readers. LEVEL WRITTEN|SYNCED sets the [`Level`] that this client's replies
-/// wait for. OFF detaches all readers except that of the append-only file.
+/// Handles DEBUG CHANGE-LOG. DISCARD, FILE path and MANUAL attach a reader of the change log; it
+/// gets the changes as for the append-only file, or as for replicas if REPLICAS follows. CONFIRM
+/// [WRITTEN] confirms all changes for the attached readers. LEVEL WRITTEN|SYNCED sets the [`Level`]
+/// that this client's replies wait for. OFF detaches all readers except that of the append-only
+/// file.
 pub(super) fn change_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.session.in_exec {
         return Err(CommandError::Line("ERR DEBUG CHANGE-LOG cannot be part of a transaction"));

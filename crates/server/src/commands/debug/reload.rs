@@ -32,7 +32,7 @@ fn empty(shared: &Shared) {
 }
 
 /// Runs `work` as the exclusive owner of the keyspace, while no save, rewrite or full sync is in
-/// progress. Cancels those in progress and waits for their end: the walk of a full sync would keep
+/// progress. Cancels those in progress and waits for their end: a full sync in progress would keep
 /// the removed data in memory, beside the loaded data.
 fn alone_without_walk<R>(
     shared: &Shared,

@@ -234,7 +234,8 @@ pub static HOTKEYS_WINDOW_SECONDS: Handle<u64> = Opt::integer(
 .on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
 .typed();
 
-/// The number of housekeeping rounds per second that INFO shows as `hz`.
+/// The number that INFO shows as `hz`: in Redis, the rounds of background work per second. Here it
+/// has no other effect.
 pub static HZ: Handle<u32> = Opt::new(
     "hz",
     Kind::Clamped { min: 1, max: 500 },

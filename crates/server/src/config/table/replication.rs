@@ -282,8 +282,8 @@ pub static REPL_TIMEOUT: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// `repl-writes-wait-above`: the bytes of the stream that a replica may not have received yet
-/// before clients' writes wait; 0: writes never wait for replicas.
+/// `repl-writes-wait-above`: the bytes of the replication stream that a replica may not have
+/// received yet before clients' writes wait; 0: writes never wait for replicas.
 pub static REPL_WRITES_WAIT_ABOVE: Handle<u64> = Opt::memory(
     "repl-writes-wait-above",
     "0",

@@ -9,7 +9,7 @@ use testkit::{Client, Value};
 use super::*;
 use crate::builder::Server;
 
-/// A link to a primary that records which steps of the takeover were called.
+/// A link to a primary that records which steps of [`Takeover`] were called.
 #[derive(Default)]
 pub(in crate::persistence) struct Link {
     pub(in crate::persistence) steps: Vec<String>,
