@@ -162,12 +162,13 @@ pub fn continue_from(
     reader.is_some()
 }
 
-/// The result of a load: whether the data is exactly that of a point of the replication stream.
+/// The result of a load after [`continue_from`]: whether the data is exactly that of the point from
+/// which the replication stream continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loaded {
-    /// The loaded data is exactly that of the point.
+    /// The loaded data is exactly that of the point from which the replication stream continues.
     Exactly,
-    /// A part of the file was not loaded.
+    /// Something in the loaded file was left out, such as an empty key.
     Partly,
 }
 

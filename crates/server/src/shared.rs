@@ -66,8 +66,8 @@ pub enum Message {
         /// The TCP addresses whose listeners stay.
         keep: Vec<Listening>,
     },
-    /// A request to run a turn, because each turn evicts keys. It is sent when the used memory
-    /// exceeds `maxmemory`, because all threads may be idle.
+    /// A request to run a turn of the thread's loop, because each turn evicts keys. It is sent when
+    /// the used memory exceeds `maxmemory`, because all threads may be idle.
     EnforceMemory,
     /// A request to measure the memory of all clients of the thread, because `maxmemory-clients` is
     /// set.

@@ -21,7 +21,7 @@ pub struct Directive {
 /// An invalid line of the configuration, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The position of the line.
+    /// The position of the invalid line in the file or on the command line.
     pub place: Place,
     /// The file that contains the line; `None` if it is not in a file.
     pub file: Option<PathBuf>,

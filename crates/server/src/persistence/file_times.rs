@@ -22,8 +22,8 @@ pub(super) fn changed_at(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
-/// Returns the latest modification time of the parts of an append-only file; `None` if no part can
-/// be read.
+/// Returns the latest modification time of the files that make up an append-only file; `None` if
+/// none of them can be read.
 pub(super) fn files_changed_at(folder: &DataFolder, files: &Files) -> Option<SystemTime> {
     files.manifest().parts().filter_map(|part| changed_at(&folder.file(&part.name))).max()
 }

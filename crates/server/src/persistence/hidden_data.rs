@@ -39,7 +39,7 @@ impl HiddenData {
     }
 
     /// Exchanges the hidden keys and functions for those of the server. The caller is the exclusive
-    /// owner of the keyspace. The load has ended, and no save walks over the keyspace. O(shards ×
+    /// owner of the keyspace. The load has ended, and no save reads the keyspace. O(shards ×
     /// databases).
     pub fn exchange(&self, shared: &Shared, alone: &Exclusive) {
         shared.engine.keyspace.exchange(&self.keyspace, alone);

@@ -122,8 +122,8 @@ pub fn changes(shared: &Shared) -> u64 {
 
 /// Fixes the point of a save: the file will contain the data of this moment. Returns `None` if
 /// another save is in progress, or if the data was loaded only in part. A rewrite in progress also
-/// prevents a save, except one by the exclusive owner. The caller is the exclusive owner of the
-/// keyspace.
+/// prevents a save, except a save that begins and ends within the exclusive ownership (SAVE on the
+/// caller's thread). The caller is the exclusive owner of the keyspace.
 pub(crate) fn fix(
     shared: &Shared,
     alone: &Exclusive,
@@ -269,7 +269,7 @@ pub fn save_here(
     outcome
 }
 
-/// Waits until no save, full sync or rewrite walks over the keyspace or writes its file.
+/// Waits until no save, full sync or rewrite reads the keyspace or writes its file.
 pub fn wait_for_end(shared: &Shared) {
     let persistence = &shared.persistence;
     let mut state = persistence.state();
@@ -278,7 +278,7 @@ pub fn wait_for_end(shared: &Shared) {
     }
 }
 
-/// Writes the file of a save. Ends the walk over the keyspace in every case, even after an error.
+/// Writes the file of a save. Ends the reading of the keyspace in every case, even after an error.
 fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     let (locked, path, name, syncing) = {
         let store = shared.config();

@@ -87,8 +87,8 @@ pub struct Replaced<S> {
     pub behind: Vec<u8>,
     /// The source of the bytes that follow those in `behind`.
     pub source: S,
-    /// The database that is selected in the primary's replication stream, from the fact
-    /// `repl-stream-db`; `None` if the snapshot does not contain this fact.
+    /// The database that is selected in the primary's replication stream, from the AUX field
+    /// `repl-stream-db`; `None` if the snapshot does not contain this field.
     pub stream_db: Option<u32>,
 }
 
@@ -190,7 +190,7 @@ pub fn replace_data<S: ByteSource>(
     }
 }
 
-/// Stores the selected database in `stream_db` if the fact with this name and value is
+/// Stores the selected database in `stream_db` if the AUX field with this name and value is
 /// `repl-stream-db`.
 pub(super) fn note_stream_db(stream_db: &mut Option<u32>, name: &[u8], value: &[u8]) {
     if name.eq_ignore_ascii_case(b"repl-stream-db") {
@@ -260,9 +260,9 @@ pub(super) fn alone_without_walks<R>(
     }
 }
 
-/// Cancels the rewrite and the background save or full sync in progress, and waits until nothing
-/// walks over the keyspace. A scheduled save stays scheduled. The caller is outside the gate that
-/// guards the keyspace.
+/// Cancels the rewrite and the background save or full sync in progress, and waits until no thread
+/// reads the keyspace for them. A scheduled save stays scheduled. The caller is outside the gate
+/// that guards the keyspace.
 fn end_walks(shared: &Shared) {
     aof::cancel_rewrite(shared);
     if let Some(current) = &shared.persistence.state().current

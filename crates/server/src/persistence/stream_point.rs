@@ -53,7 +53,8 @@ impl From<Point> for PointFacts {
 }
 
 impl PointFacts {
-    /// Adds the AUX fields that state the point to the file that `save` writes.
+    /// Adds the AUX fields that state the point of the data in the replication stream to the file
+    /// that `save` writes.
     pub fn add_to(self, save: &Save) {
         save.add_facts([
             (STREAM_DB, self.stream_db.to_string()),
@@ -135,10 +136,10 @@ pub struct StreamDuringLoad<'s> {
     shared: &'s Arc<Shared>,
     start_thread: StartThread,
     facts: Mutex<ReadFacts>,
-    /// True after the replication stream was continued from the point of the file.
+    /// True after the replication stream was continued from the point that the loaded file states.
     is_continued: AtomicBool,
-    /// The number of empty keys and of kinds of other parts that were left out of the load. Expired
-    /// keys do not count.
+    /// The number of times that something in the file was left out of the load, such as an empty
+    /// key. Expired keys do not count.
     left_out: AtomicU64,
 }
 
@@ -154,8 +155,8 @@ impl<'s> StreamDuringLoad<'s> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner).note(name, value);
     }
 
-    /// Continues the replication stream from the point of the file, if the file states one. Called
-    /// before the first key is loaded, outside the gate that guards the keyspace.
+    /// Continues the replication stream from the point that the loaded file states, if it states
+    /// one. Called before the first key is loaded, outside the gate that guards the keyspace.
     pub fn begin_keys(&self) {
         let point = self.facts.lock().unwrap_or_else(PoisonError::into_inner).point();
         let Some(point) = point else { return };
@@ -174,9 +175,9 @@ impl<'s> StreamDuringLoad<'s> {
         self.is_continued.store(is_continued, Relaxed);
     }
 
-    /// Continues the replication stream from the point of `note`, with which the loaded append-only
-    /// files end. Nothing has changed since the load. The caller is outside the gate that guards
-    /// the keyspace.
+    /// Continues the replication stream from the point that `note` states, the last line of the
+    /// loaded append-only files. Nothing has changed since the load. The caller is outside the gate
+    /// that guards the keyspace.
     pub fn continue_after(self, note: StreamNote) {
         *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = ReadFacts::of_note(note);
         self.begin_keys();
@@ -195,14 +196,14 @@ impl<'s> StreamDuringLoad<'s> {
         self.shared.replication.primary().append(&bytes);
     }
 
-    /// Records that a part of the loaded file was left out for another reason than expiry.
+    /// Records that something in the loaded file was left out for another reason than expiry.
     pub fn note_left_out(&self) {
         self.left_out.fetch_add(1, Relaxed);
     }
 
-    /// Ends the load. If the loaded data is not exactly that of the point, ends the replication
-    /// stream too, so that replicas need a snapshot. The caller is outside the gate that guards the
-    /// keyspace.
+    /// Ends the load. If the loaded data is not exactly that of the point from which the stream
+    /// continued, ends the replication stream too, so that replicas need a snapshot. The caller is
+    /// outside the gate that guards the keyspace.
     pub fn end(self) {
         if !self.is_continued.into_inner() {
             return;

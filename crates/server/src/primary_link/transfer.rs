@@ -61,7 +61,8 @@ impl<'c, 't> Transfer<'c, 't> {
         }
     }
 
-    /// Waits for the next part of the snapshot, and returns it; `None` at the end of the snapshot.
+    /// Waits for the next bytes of the snapshot, and returns them; `None` at the end of the
+    /// snapshot.
     ///
     /// # Errors
     /// The reason for which the link to the primary must end.

@@ -146,7 +146,7 @@ enum Fed {
     Window,
 }
 
-/// The number of rounds per second.
+/// The number of rounds of regular work of the thread `repl` per second.
 const ROUNDS_PER_SECOND: u64 = 10;
 
 impl<'s> ReplicationThread<'s> {
@@ -420,7 +420,8 @@ impl<'s> ReplicationThread<'s> {
     }
 
     /// Returns the bytes of the replication stream that are queued for replicas. They are no longer
-    /// in the backlog if the replicas are slow. The blocks of snapshots are counted by their spool.
+    /// in the backlog if the replicas are slow. The bytes of snapshots are not included: their
+    /// spools count them.
     fn queued_bytes(&mut self) -> u64 {
         let outputs = self.net.split().1;
         let online = self.links.values().filter(|link| link.snapshot.is_none());

@@ -42,7 +42,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// Returns the sizes of a spool for data of this size in memory.
+    /// Returns the sizes for the spool of a snapshot whose data takes `data_bytes` bytes in memory.
     fn for_data(data_bytes: usize) -> Self {
         let memory_bytes = (data_bytes / DATA_PARTS).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX);
         Self { memory_bytes, block_bytes: 256 << 10, file_bytes: 256 << 20 }
@@ -100,7 +100,7 @@ struct State {
     /// The blocks that at least one reader still needs, in order and without gaps. Those in files
     /// come first.
     blocks: VecDeque<Block>,
-    /// The number of bytes that the writer has written so far.
+    /// The number of bytes of the snapshot that the writer has written so far.
     len_bytes: u64,
     /// The total number of bytes of the blocks in memory.
     memory_bytes: usize,
@@ -108,7 +108,7 @@ struct State {
     cursors: Vec<Option<Cursor>>,
     /// The temporary file to which blocks are moved at present; `None` if no block is in it.
     segment: Option<Segment>,
-    /// The result of the writer; `None` until it has ended.
+    /// The result of the snapshot's writer; `None` until it has ended.
     end: Option<Result<(), Unsaved>>,
 }
 
@@ -180,9 +180,9 @@ struct Segment {
 
 /// A temporary file of a spool.
 trait SpoolFile: Send + Sync {
-    /// Writes all of `bytes` at the offset `at`.
+    /// Writes all of `bytes` to the file at the offset `at`.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
-    /// Fills the whole buffer with the bytes from the offset `at` on.
+    /// Fills the whole buffer with the bytes of the file from the offset `at` on.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()>;
 }
 
@@ -227,7 +227,7 @@ impl SpoolFile for File {
     }
 }
 
-/// A part of a block that is in memory.
+/// A part of a spool's block whose bytes are in memory.
 struct Slice {
     block: Arc<Held>,
     from: usize,
@@ -264,8 +264,8 @@ impl State {
         self.cursors.iter().any(Option::is_some)
     }
 
-    /// Appends bytes to the last block while it has room, and the rest to a new block. `bytes` has
-    /// at most `block_bytes` bytes.
+    /// Appends bytes to the last block of the spool while it has room, and the rest to a new block.
+    /// `bytes` has at most `block_bytes` bytes.
     fn push(&mut self, mut bytes: &[u8], (block_bytes, memory): (usize, &SpoolMemory)) {
         self.len_bytes += bytes.len() as u64;
         self.memory_bytes += bytes.len();
@@ -321,7 +321,7 @@ impl State {
     }
 
     /// Records that reader `number` has read `len_bytes` more bytes. Returns the blocks that no
-    /// reader needs any more, which the caller drops outside the lock.
+    /// reader needs any more, which the caller drops after it has released the lock.
     fn advance(&mut self, number: usize, len_bytes: usize) -> Unneeded {
         self.cursors[number].as_mut().expect("the reader exists").at += len_bytes as u64;
         self.take_unneeded()
@@ -360,7 +360,8 @@ impl State {
     }
 
     /// Records that the block at offset `at` was written to the end of the file `segment`. Returns
-    /// the blocks that no reader needs any more, which the caller drops outside the lock.
+    /// the blocks that no reader needs any more, which the caller drops after it has released the
+    /// lock.
     fn moved(&mut self, at: u64, segment: Segment) -> Unneeded {
         let place = self.blocks.partition_point(|block| block.at < at);
         if let Some(block) = self.blocks.get_mut(place).filter(|block| block.at == at) {

@@ -48,7 +48,7 @@ pub struct Persistence {
 
 /// The state of saves. One lock guards it, which is a leaf in the lock order.
 pub(crate) struct State {
-    /// The results of saves.
+    /// The results of the saves since the server started.
     pub record: SaveRecord,
     /// The save or full sync in progress, or a rewrite of the append-only file whose data is fixed
     /// at one moment; `None` if there is none.
@@ -98,7 +98,7 @@ impl SaveInitiator {
 
 /// The statistics of saves for INFO.
 pub struct Figures {
-    /// The results of saves so far.
+    /// The results of the saves since the server started.
     pub record: SaveRecord,
     /// The progress and the duration so far of the background save; `None` if none is in progress.
     pub current: Option<(Progress, Duration)>,

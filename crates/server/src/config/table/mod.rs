@@ -65,7 +65,7 @@ impl OptId {
         self.0
     }
 
-    /// Returns the record of the option.
+    /// Returns the option's record: its name, kind, default and documentation.
     pub fn option(self) -> &'static Opt {
         TABLE.options[self.0]
     }

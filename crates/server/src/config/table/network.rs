@@ -187,8 +187,8 @@ pub static IO_THREADS: Handle<usize> = Opt::integer(
 .at_start()
 .typed();
 
-/// The time for which an I/O thread runs requests in a turn before it sends the replies, in
-/// microseconds.
+/// The time for which an I/O thread runs requests in one turn of its loop before it sends the
+/// replies, in microseconds.
 pub static TURN_BUDGET_US: Handle<u64> = Opt::integer(
     "turn-budget-us",
     "500",

@@ -48,7 +48,8 @@ impl Tested {
         }
     }
 
-    /// Makes the walk of a save stay in progress until the test cancels it or calls `go_on`.
+    /// Keeps a save or full sync in progress, by a long pause after each key, until the test
+    /// cancels it or calls `go_on`.
     fn hold(&mut self) {
         self.run("CONFIG SET rdb-key-save-delay 100000000");
     }
@@ -61,8 +62,8 @@ impl Tested {
         of_keyspace(&self.server.shared().engine.keyspace)
     }
 
-    /// Begins a full sync. Returns the result, the reader of the spool, and true if `at_point` was
-    /// called.
+    /// Begins a full sync. Returns the result, the reader of the snapshot's spool, and true if
+    /// `at_point` was called.
     fn begin(&self, version: Option<FileVersion>, contents: Contents) -> (BeginResult, SpoolReader, bool) {
         let resources = SpoolResources {
             folder: self.folder.path().to_owned(),
@@ -83,7 +84,7 @@ impl Tested {
         self.begin(None, Contents::all())
     }
 
-    /// Reads the whole snapshot from the spool.
+    /// Reads the whole snapshot from its spool.
     fn read(&self, mut reader: SpoolReader) -> Result<Vec<u8>, Unsaved> {
         wait_for_end(self.server.shared());
         let mut bytes = Vec::new();

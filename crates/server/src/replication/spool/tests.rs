@@ -91,7 +91,8 @@ fn bytes_of(len: usize, rng: &mut Rng) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64() as u8).collect()
 }
 
-/// Reads until the reader finds no more bytes. Returns true if it has read the whole snapshot.
+/// Appends bytes of the spool to `read` until the reader finds no more. Returns true if it has read
+/// the whole snapshot.
 fn drain(reader: &mut SpoolReader, read: &mut Vec<u8>) -> bool {
     loop {
         match reader.next(50).expect("no failure") {
