@@ -16,7 +16,8 @@ use crate::config::ConfigStore;
 use crate::config::table::persistence as options;
 use crate::snapshots::folder_path;
 
-/// The append-only file of a server.
+/// The state of a server's append-only file: its writer, its files, its rewrites and its sync
+/// thread.
 #[derive(Default)]
 pub struct AppendOnly {
     state: Mutex<State>,
@@ -77,7 +78,7 @@ pub(crate) struct State {
     /// Total length of all append-only files, in bytes, after the last rewrite or, before the first
     /// one, when the server started.
     pub base_len_bytes: u64,
-    /// The rewrite in progress; `None` if there is none.
+    /// The rewrite of the append-only file that is in progress; `None` if there is none.
     pub rewrite: Option<Rewrite>,
     /// True if a rewrite of the file was requested and begins as soon as possible.
     pub is_scheduled: bool,
@@ -110,14 +111,14 @@ pub(crate) struct Active {
 /// A rewrite of the append-only file that is in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rewrite {
-    /// The start time of the rewrite.
+    /// The time at which the rewrite of the append-only file began.
     pub since: Instant,
 }
 
 /// Results of the rewrites of the append-only file since the server started.
 #[derive(Clone, Debug)]
 pub struct RewriteRecord {
-    /// Number of rewrites started.
+    /// Number of rewrites of the append-only file that were started.
     pub begun: u64,
     /// Number of consecutive failed rewrites. A rewrite that a user requests resets it.
     pub failures: u64,

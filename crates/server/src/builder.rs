@@ -64,9 +64,9 @@ pub struct Builder {
 /// The treatment of data that the data folder contains at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// The data is loaded.
+    /// The data in the data folder is loaded.
     Loaded,
-    /// The data is ignored and stays in place.
+    /// The data in the data folder is ignored and stays there.
     Left,
 }
 
@@ -158,7 +158,7 @@ impl Builder {
         self.word(&network::IO_THREADS, count.max(1).to_string())
     }
 
-    /// Sets the I/O backend.
+    /// Sets the I/O backend, the interface to the kernel: io_uring or epoll.
     pub fn backend(self, backend: BackendChoice) -> Self {
         self.word(&network::IO_BACKEND, backend.word())
     }
@@ -517,7 +517,7 @@ impl Server {
         self.shared.tls_port()
     }
 
-    /// Returns the I/O backend in use.
+    /// Returns the I/O backend in use: io_uring or epoll.
     pub fn backend(&self) -> Backend {
         self.backend
     }

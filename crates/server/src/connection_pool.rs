@@ -22,7 +22,7 @@ pub struct Target {
     pub encryption: Encryption,
 }
 
-/// The encryption of a connection.
+/// The encryption of a connection to another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encryption {
     /// No encryption.
@@ -127,7 +127,7 @@ impl ConnectionPool {
         drop(displaced);
     }
 
-    /// Closes connections that have been idle for [`KEPT_FOR`].
+    /// Closes connections that have been idle in the pool for [`KEPT_FOR`].
     pub fn close_idle(&self) {
         let idle: Vec<PooledConnection> =
             self.lock().extract_if(.., |kept| kept.used.elapsed() >= KEPT_FOR).collect();

@@ -34,10 +34,10 @@ impl Run for Runner {
     const UNNAMED: Self = Self::Server(|_, _| Err(CommandError::Line("ERR this command has no handler")));
 }
 
-/// The function that runs a server command.
+/// The function that runs a server command, given the command's context and arguments.
 pub type ServerHandler = fn(&mut ServerCtx<'_, '_, '_>, &Args<'_>) -> Result<(), CommandError>;
 
-/// The context of a server command.
+/// The context of a server command: the shared state, the client's session, and the access to keys.
 pub struct ServerCtx<'a, 'g, 's> {
     /// The state that the threads of the server share.
     pub shared: &'a Arc<Shared>,
@@ -153,7 +153,7 @@ impl Host for ServerHost {
 /// about 1 ms on an idle machine, tens of milliseconds on a busy one, and at most 200 ms.
 static COUNTER: LazyLock<quanta::Clock> = LazyLock::new(quanta::Clock::new);
 
-/// The system's clocks.
+/// The clocks of the system: a steady counter for short times, and the Unix time.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock;
 
@@ -186,7 +186,7 @@ impl engine::Clock for SystemClock {
     }
 }
 
-/// Returns the Unix time in milliseconds.
+/// Returns the present Unix time in milliseconds.
 pub fn unix_ms() -> i64 {
     engine::Clock::unix_ms(&SystemClock)
 }

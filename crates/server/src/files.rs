@@ -20,7 +20,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// Returns the files that the options name.
+    /// Returns the files of a server with the options in `store`: the pidfile, if `pidfile` names
+    /// one.
     pub fn of(store: &ConfigStore) -> Self {
         let named = table::process::PIDFILE.of(store);
         let pid = (!named.as_os_str().is_empty())

@@ -250,7 +250,7 @@ fn judge(stream: impl Read + Write, asked: Asked, password: &[u8]) -> Result<(),
     }
 }
 
-/// The role of the checked server.
+/// The role of the checked server, which its reply to ROLE states.
 #[derive(Debug)]
 enum Role {
     Primary,

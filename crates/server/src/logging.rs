@@ -239,7 +239,7 @@ impl Line {
         }
     }
 
-    /// Formats the line in the current formats.
+    /// Formats the line in the line format and the time format that are set now.
     fn chosen_text(&self) -> String {
         let (format, time_format) = forms();
         self.text(format, time_format)

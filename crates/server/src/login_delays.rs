@@ -33,19 +33,19 @@ const FREE_FAILURES: u32 = 10;
 const FORGIVEN_EACH_MS: u64 = 60_000;
 /// Maximum number of slots that an attempt may wait for.
 const SLOTS_WAITING_MAX: u64 = 10;
-/// Maximum number of addresses in the table.
+/// Maximum number of addresses in the table of failed logins.
 const ADDRESSES_MAX: usize = 4096;
 /// Maximum number of users per address with their own slots. A further user replaces the one that
 /// was added first.
 const KNOWN_USERS_MAX: usize = 8;
 
-/// The error reply to a rejected attempt.
+/// The error reply to a login attempt that is rejected because of many failures.
 pub const TOO_MANY_FAILED_LOGINS: &str = "ERR too many failed logins from this address, try again later";
 
 /// The delay of a login attempt, which the table of failures decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
-    /// The attempt is not delayed.
+    /// The login attempt is not delayed.
     None,
     /// A delay until this time, in milliseconds of the server's clock.
     Until(u64),
@@ -78,7 +78,7 @@ struct LoginRecord {
     failures: u32,
     /// The time up to which failures were forgiven, in milliseconds.
     counted_ms: u64,
-    /// The time of the last attempt, in milliseconds.
+    /// The time of the last login attempt from the address, in milliseconds.
     seen_ms: u64,
     /// The time of the first free slot for users without their own slots, in milliseconds.
     next_slot_ms: u64,

@@ -40,7 +40,8 @@ impl Listening {
         Self { address: listener.local_address().clone(), is_encrypted: listener.tls().is_some() }
     }
 
-    /// Returns the TCP address; `None` for a Unix socket.
+    /// Returns the TCP address on which the server listens; `None` if the listener is a Unix
+    /// socket.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self.address {
             Address::Tcp(address) => Some(address),
@@ -61,7 +62,7 @@ pub enum Message {
     /// A change of the TCP addresses. The accepting thread adds the new listeners, and closes all
     /// others that are not in `keep`.
     Listen {
-        /// New listeners.
+        /// The new listeners, which the accepting thread adds.
         add: Vec<Listener>,
         /// The TCP addresses whose listeners stay.
         keep: Vec<Listening>,
@@ -81,7 +82,7 @@ pub enum Message {
     FindClosedConnections,
     /// A request to close the sessions of users that were removed or have lost a channel.
     CheckUsers,
-    /// A request to leave the event loop.
+    /// A request to leave the event loop, because the server stops.
     Stop,
 }
 
@@ -95,7 +96,7 @@ pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
 
 /// The state through which other threads reach an I/O thread.
 pub struct Port {
-    /// The thread's mailbox.
+    /// The thread's mailbox, through which other threads send messages to it.
     pub mailbox: Mailbox<Message>,
     /// The kernel's thread id; 0 before the thread runs.
     pub tid: AtomicI32,
@@ -190,9 +191,9 @@ pub struct Shared {
     pub run_id: String,
     /// The name of the supervisor that started the process, for INFO; `no` without one.
     pub supervisor: &'static str,
-    /// The state of replication.
+    /// The state of replication: the replicas, the backlog, and the link to a primary.
     pub replication: Arc<Replication>,
-    /// Open connections to other servers, for MIGRATE.
+    /// The pool of open connections to other servers, for MIGRATE.
     pub migrations: ConnectionPool,
     /// The state of snapshots and of loading, and the source texts of the function libraries.
     pub persistence: Persistence,
@@ -202,7 +203,7 @@ pub struct Shared {
     pub script_cache: ScriptCache,
     /// The libraries of FUNCTION LOAD.
     pub functions: Functions,
-    /// Clients that debug their scripts.
+    /// The clients that debug their scripts, with the threads of these scripts.
     pub debuggers: Debuggers,
     /// The audit log.
     pub audit: Arc<Audit>,

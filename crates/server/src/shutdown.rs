@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-/// The options of a shutdown.
+/// The options of a shutdown, from SHUTDOWN or from the configuration of signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShutdownOptions {
     /// True if all data must be saved.
@@ -12,7 +12,7 @@ pub struct ShutdownOptions {
     pub forbids_save: bool,
     /// True if the server must end even if the data cannot be saved.
     pub by_force: bool,
-    /// True if the server does not wait for replicas.
+    /// True if the server ends without waiting for its replicas.
     pub at_once: bool,
     /// True if the server first makes one of its replicas the primary (`failover`). SHUTDOWN has no
     /// word for this option.
@@ -87,7 +87,7 @@ impl ShutdownRequest {
         self.state().pending.is_some()
     }
 
-    /// Returns true while request `number` is pending.
+    /// Returns true while shutdown request `number` is pending.
     pub fn is_wanted(&self, number: u64) -> bool {
         self.state().pending == Some(number)
     }

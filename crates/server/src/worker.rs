@@ -86,7 +86,8 @@ type Engine<'s> = engine::turn::Engine<'s, SystemClock, ServerHost>;
 const PENDING_OUTPUT_SLEEP: Duration = Duration::from_millis(100);
 
 /// Longest time for which the thread sleeps while a busy script keeps it outside the gate that
-/// guards the keyspace, or while closed clients must still be removed from their keys.
+/// guards the keyspace. Also the longest sleep while closed clients must still be removed from
+/// their keys.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
 /// Longest time for which the thread sleeps while writes of clients wait for room in the change
 /// log, or clients of WAITAOF for a sync. The thread that merges the log makes room, but wakes the
@@ -140,7 +141,8 @@ impl Outputs for NetOutputs<'_> {
     }
 }
 
-/// The state of an I/O thread.
+/// The state of an I/O thread: its event loop, its clients, and the clients that wait for
+/// something.
 pub struct Worker<'s> {
     net: EventLoop,
     clients: Vec<Option<Box<Client>>>,

@@ -38,7 +38,7 @@ const QUEUE_BYTES_MAX: usize = 4 << 20;
 /// are lost.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The audit log of a server.
+/// The audit log of a server: its file, the queue of its lines, and the counts of lines.
 #[derive(Debug, Default)]
 pub struct Audit {
     file: Option<LogFile>,
@@ -49,7 +49,7 @@ pub struct Audit {
     /// The condition variable for which a stopping server waits. It is signaled when the thread
     /// `audit` has ended.
     over: Condvar,
-    /// Number of lines that were queued since the start.
+    /// Number of lines that were queued since the server started.
     lines: AtomicU64,
     /// Number of lines lost since the start: the queue was full, or they could not be written.
     lost: AtomicU64,
@@ -65,11 +65,11 @@ struct Queue {
     is_over: bool,
 }
 
-/// A login attempt.
+/// A login attempt, as the audit log records it.
 pub struct Login<'a> {
-    /// The time of the attempt, in Unix milliseconds.
+    /// The time of the login attempt, in Unix milliseconds.
     pub unix_ms: i64,
-    /// The outcome of the attempt.
+    /// The outcome of the login attempt.
     pub outcome: Outcome,
     /// The user that logged in; for a failed login, the name that the client gave.
     pub user: &'a [u8],

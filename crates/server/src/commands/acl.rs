@@ -21,13 +21,13 @@ pub static COMMANDS: &[&Command<Runner>] = &[&ACL];
 const PASSWORD_BITS: i64 = 256;
 const PASSWORD_BITS_MAX: i64 = 4096;
 
-/// The flags of subcommands that show or change users.
+/// The flags of ACL subcommands that show or change users.
 const FLAGS: Flags = ANYBODYS.union(Flags::ADMIN);
-/// The flags of subcommands that every user may run: they reveal nothing about other users.
+/// The flags of ACL subcommands that every user may run: they reveal nothing about other users.
 const ANYBODYS: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
-/// The ACL categories of subcommands that show or change users.
+/// The ACL categories of ACL subcommands that show or change users.
 const CATEGORIES: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
-/// The command tips of subcommands that a cluster client sends to all nodes.
+/// The command tips of ACL subcommands that a cluster client sends to all nodes.
 const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 
 static ACL: Command<Runner> = Command {
@@ -58,7 +58,7 @@ static ACL: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 
-/// Returns the error for too many arguments of a subcommand with optional arguments.
+/// Returns the error for too many arguments of an ACL subcommand with optional arguments.
 fn too_many(args: &Args<'_>) -> CommandError {
     let after = "'. Try ACL HELP.";
     CommandError::quoting("ERR unknown subcommand or wrong number of arguments for '", args.get(1), after)

@@ -15,7 +15,7 @@ const SHOWN: usize = 10;
 /// Maximum number of keys in the reply of BIGKEYS.
 const SHOWN_MAX: i64 = 1000;
 
-/// The types by their names in TYPE's replies.
+/// The types that TYPE selects in a request, by their names in the replies of the command TYPE.
 const TYPES: [(&str, SizedType); 7] = [
     ("string", SizedType::String),
     ("list", SizedType::List),

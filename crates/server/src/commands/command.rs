@@ -1,4 +1,4 @@
-//! COMMAND: the description of all commands, from their records.
+//! COMMAND: the description of all commands, from their records in the command table.
 
 use ::commands::table::{
     Acl, Arg, ArgKind, Arity, Begin, Command, Find, Flags, Group, History, KeyFlags, KeySpec, category_names,

@@ -221,7 +221,8 @@ pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, value: Value, expiry_ms: Op
     }
 }
 
-/// The options of RESTORE.
+/// The parsed options of RESTORE: the treatment of an existing key, the form of the expiry, and the
+/// access clock.
 #[derive(Default)]
 struct Options {
     replace: bool,

@@ -234,7 +234,7 @@ fn hotkeys_start(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(),
     Ok(())
 }
 
-/// Parses the arguments of HOTKEYS START.
+/// Parses the arguments of HOTKEYS START into the options of a session.
 fn options(args: &Args<'_>) -> Result<SessionOptions, CommandError> {
     let number = |at: usize, range: std::ops::RangeInclusive<i64>, line: &'static str| {
         let number = args.integer(at).ok().filter(|number| range.contains(number));

@@ -137,7 +137,7 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
 struct ConnectionOptions {
     source: Vec<u8>,
     encryption: Encryption,
-    /// The TLS configuration if connections are encrypted.
+    /// The TLS configuration of connections to other servers; `None` if they are not encrypted.
     tls: Option<Arc<ClientConfig>>,
 }
 
@@ -178,7 +178,7 @@ enum Existing {
 const TIMEOUT_MS_DEFAULT: u64 = 1000;
 
 impl<'a> MigrateRequest<'a> {
-    /// Parses the arguments of MIGRATE.
+    /// Parses the arguments of MIGRATE. `way` contains the server's options for the connection.
     fn parse(args: &Args<'a>, way: ConnectionOptions) -> Result<Self, CommandError> {
         let (mut copy, mut existing, mut credentials, mut keys) = (false, Existing::Kept, None, 3..4);
         let mut at = 6;
@@ -319,7 +319,7 @@ fn resend_changed(
     delivery.failure
 }
 
-/// The result of sending RESTORE requests to the target.
+/// The result of sending a group of RESTORE requests to the target.
 struct SendResult {
     /// For each request, true if the target executed it.
     taken: Vec<bool>,

@@ -225,10 +225,10 @@ fn require_no_failover(shared: &Shared) -> Result<(), CommandError> {
     }
 }
 
-/// The result of a request to change the role.
+/// The result of a request to change the role or the primary of this server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RoleChange {
-    /// The role or the primary was changed.
+    /// The role or the primary of this server was changed.
     Made,
     /// Nothing was changed: the server already had the requested role and primary.
     None,

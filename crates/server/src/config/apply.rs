@@ -102,9 +102,9 @@ pub enum PortZero {
 /// The meanings of port 0 in the options `port` and `tls-port`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PortZeros {
-    /// The meaning of `port 0`.
+    /// The meaning of `port 0`: no TCP listener, or any free port.
     pub plain: PortZero,
-    /// The meaning of `tls-port 0`.
+    /// The meaning of `tls-port 0`: no TLS listener, or any free port.
     pub tls: PortZero,
 }
 

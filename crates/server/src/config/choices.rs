@@ -86,9 +86,9 @@ impl Choice for AuthClients {
 /// The values of `tls-auth-clients-user`: the field of a client's certificate that names its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateUser {
-    /// The common name.
+    /// The common name of the certificate names the user.
     CommonName,
-    /// A URI among the subject alternative names.
+    /// A URI among the certificate's subject alternative names names the user.
     Uri,
     /// Certificates log in no user.
     Off,

@@ -180,7 +180,7 @@ fn split_input(options: &[Vec<u8>]) -> (bool, &[Vec<u8>]) {
     }
 }
 
-/// Reads `--name value ...` options.
+/// Applies the options `--name value ...` of the command line to `store`.
 fn load_arguments(store: &mut ConfigStore, args: &[Vec<u8>]) -> Result<(), LoadError> {
     let refused = args.iter().enumerate().find(|(at, arg)| {
         let is_mode = matches!(arg.as_slice(), b"--test-memory" | b"--check-system" | b"--sentinel");

@@ -64,7 +64,8 @@ pub enum Prepare {
     OpenFiles,
     /// Reads the certificates and the other files that the TLS options name, if TLS is in use.
     Tls,
-    /// Applies the limit of TLS handshakes per turn (`max-new-tls-connections-per-cycle`).
+    /// Applies the limit of TLS handshakes per turn of an I/O thread
+    /// (`max-new-tls-connections-per-cycle`).
     TlsLimits,
     /// Listens on the addresses of `bind` at `port`. Fails if the new port is in use.
     ListenOnPort,

@@ -12,9 +12,9 @@ pub struct Directive {
     pub line_number: usize,
     /// The line as written, without the blanks around it.
     pub line: Vec<u8>,
-    /// The first word, in lower case.
+    /// The first word of the line, in lower case: the name of the directive.
     pub name: Vec<u8>,
-    /// The words after the name.
+    /// The words of the line after the name of the directive.
     pub words: Vec<Vec<u8>>,
 }
 

@@ -16,11 +16,11 @@ use super::parse::{Directive, parse_config};
 /// A file that every user of the machine may read, and the position of the first password in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadableSecret {
-    /// The path of the file.
+    /// The path of the file with the password.
     pub path: PathBuf,
-    /// The number of the line, from 1.
+    /// The number of the line with the password, from 1.
     pub line_number: usize,
-    /// The option on that line.
+    /// The option that has the password, on that line.
     pub option: String,
 }
 

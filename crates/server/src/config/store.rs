@@ -35,7 +35,7 @@ pub struct ConfigStore {
     unrepeatable: Option<PathBuf>,
     /// The configuration files that contain passwords and that every user of the machine may read.
     readable_secrets: Vec<ReadableSecret>,
-    /// The renames of `rename-command`.
+    /// The new names of commands, and the disabled commands, of the `rename-command` lines.
     renames: Renames,
     /// The words after `user` of each `user` line.
     users: Vec<Vec<Vec<u8>>>,
@@ -201,7 +201,7 @@ impl ConfigStore {
         &self.users
     }
 
-    /// Returns the renames of `rename-command`.
+    /// Returns the new names of commands, and the disabled commands, of the `rename-command` lines.
     pub fn renames(&self) -> &Renames {
         &self.renames
     }

@@ -37,30 +37,30 @@ const NONE: &str = "\"\"";
 /// The grammar of `bind` and `metrics-bind`: a list of addresses.
 pub static ADDRESSES: WordsKind =
     WordsKind { parse: addresses, line_words: 0, accumulates: false, none: NONE };
-/// `audit-log-events`: words of [`AUDIT_EVENT_WORDS`].
+/// The grammar of `audit-log-events`: words of [`AUDIT_EVENT_WORDS`].
 pub static AUDIT_EVENTS: WordsKind =
     WordsKind { parse: audit_events, line_words: 0, accumulates: false, none: NONE };
 /// The grammar of `audit-log-users` and `oidc-audience`: any words.
 pub static NAMES: WordsKind = WordsKind { parse: names, line_words: 0, accumulates: false, none: NONE };
-/// `save`: pairs of a number of seconds and a number of changes.
+/// The grammar of `save`: pairs of a number of seconds and a number of changes.
 pub static SAVE_POINTS: WordsKind =
     WordsKind { parse: save_points, line_words: 2, accumulates: true, none: NONE };
-/// `client-output-buffer-limit`: class, hard limit in bytes, soft limit in bytes, and the seconds
-/// for which a buffer may exceed the soft limit.
+/// The grammar of `client-output-buffer-limit`: class, hard limit in bytes, soft limit in bytes,
+/// and the seconds for which a buffer may exceed the soft limit.
 pub static OUTPUT_LIMITS: WordsKind =
     WordsKind { parse: output_limits, line_words: 4, accumulates: false, none: NONE };
-/// `oom-score-adj-values`: three scores from -2000 to 2000.
+/// The grammar of `oom-score-adj-values`: three scores from -2000 to 2000.
 pub static OOM_SCORES: WordsKind =
     WordsKind { parse: oom_scores, line_words: 0, accumulates: false, none: NONE };
-/// `latency-tracking-info-percentiles`: numbers from 0 to 100.
+/// The grammar of `latency-tracking-info-percentiles`: numbers from 0 to 100.
 pub static PERCENTILES: WordsKind =
     WordsKind { parse: percentiles, line_words: 0, accumulates: false, none: NONE };
-/// `replicaof`: host and port, or `no one`.
+/// The grammar of `replicaof`: host and port, or `no one`.
 pub static PRIMARY: WordsKind =
     WordsKind { parse: primary, line_words: 0, accumulates: false, none: "no one" };
 
-/// `shutdown-on-sigint`, `shutdown-on-sigterm`: `default`, or one or more of `save`, `nosave`,
-/// `now`, `force` and `failover`. `save` and `nosave` exclude each other.
+/// The grammar of `shutdown-on-sigint` and `shutdown-on-sigterm`: `default`, or one or more of
+/// `save`, `nosave`, `now`, `force` and `failover`. `save` and `nosave` exclude each other.
 pub static SHUTDOWN: WordsKind = WordsKind { parse: shutdown, line_words: 0, accumulates: false, none: NONE };
 
 /// The maximum number of addresses in `bind` or `metrics-bind`.

@@ -835,7 +835,7 @@ pub const OTHERS: &[&Metric] = &[
     &MAX_FDS,
 ];
 
-/// Returns all metrics.
+/// Returns all metrics that the metrics endpoint may show.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     let of_parts = std::iter::once(&COMMANDS).chain(PARTS).flat_map(|parts| parts.fields);
     FIELDS.iter().chain(AT_TIMES).chain(of_parts).map(|field| &field.metric).chain(OTHERS.iter().copied())

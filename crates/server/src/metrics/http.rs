@@ -19,11 +19,11 @@ use super::negotiate::{Coding, Form};
 
 /// Maximum length of a request's first line and headers together, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 * 1024;
-/// Maximum number of headers in a request.
+/// Maximum number of headers in a scraper's request.
 const HEADERS_MAX: usize = 64;
-/// Maximum time from accepting a connection to closing it.
+/// Maximum time from accepting a scraper's connection to closing it.
 const VISIT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Maximum number of connections at once.
+/// Maximum number of scrapers' connections at once.
 const VISITS_MAX: usize = 64;
 /// Maximum number of bytes that are read and discarded after the answer was sent. If a connection
 /// is closed with unread input, the peer may lose the answer.

@@ -19,7 +19,7 @@ pub enum Coding {
 /// A form of the metrics page: its format and its encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
-    /// The format of the samples.
+    /// The format of the samples: that of Prometheus or OpenMetrics.
     pub format: Format,
     /// The encoding of the text.
     pub coding: Coding,

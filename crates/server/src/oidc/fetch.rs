@@ -22,7 +22,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// The reason why there are no new keys: a sentence for the log.
 #[derive(Debug)]
 pub enum FetchError {
-    /// The file cannot be read.
+    /// The file with the keys cannot be read.
     File(io::Error),
     /// The web server does not return the keys.
     Web(String),
@@ -40,7 +40,7 @@ impl std::fmt::Display for FetchError {
     }
 }
 
-/// Reads keys from a file.
+/// Reads the public keys of the issuer from the file at `path`.
 pub fn from_file(path: &Path) -> Result<Keys, FetchError> {
     let mut text = Vec::new();
     let file = File::open(path).map_err(FetchError::File)?;

@@ -32,7 +32,7 @@ use self::token::{Keys, verify};
 /// Minimum time between a fetch and the next one that an unknown key causes.
 const FETCH_RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// The values of the options `oidc-…`.
+/// The values of the options whose names begin with `oidc-`.
 #[derive(Clone, Debug, Default)]
 pub struct OidcOptions {
     /// `oidc-keys-file`; `None` if it is not set.
@@ -142,7 +142,7 @@ impl Oidc {
         Ok(Login { users, expires_s })
     }
 
-    /// Counts a successful login.
+    /// Counts a successful login by token.
     pub fn note_login(&self) {
         self.logins.fetch_add(1, Relaxed);
     }

@@ -73,7 +73,7 @@ impl Keys {
         if keys.is_empty() { Err(KeysError::NoUsableKey) } else { Ok(Self(keys)) }
     }
 
-    /// Returns the number of keys.
+    /// Returns the number of public keys in the set.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -126,7 +126,7 @@ fn has_right_length(algorithm: Algorithm, key: &DecodingKey) -> bool {
 /// The claims that a token must have to be accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// The required value of `iss`.
+    /// The issuer: the required value of the claim `iss`.
     pub issuer: String,
     /// The accepted audiences: one of them must be in `aud`.
     pub audience: Vec<String>,
@@ -158,17 +158,17 @@ pub enum Refusal {
     Critical,
     /// No key of the set has the token's key id, or the set is empty.
     UnknownKey,
-    /// The signature is wrong.
+    /// The signature of the token is wrong.
     Signature,
     /// A required claim is missing, or a claim has the wrong type.
     Claim,
-    /// `iss` is another issuer.
+    /// The claim `iss` names another issuer.
     Issuer,
-    /// `aud` contains none of the accepted audiences.
+    /// The claim `aud` contains none of the accepted audiences.
     Audience,
-    /// `exp` has passed.
+    /// The token has expired: the time of the claim `exp` has passed.
     Expired,
-    /// `nbf` is in the future.
+    /// The token is not valid yet: the time of the claim `nbf` is in the future.
     NotYet,
 }
 
@@ -318,7 +318,7 @@ pub(super) mod tests {
             Self::P256(Box::new(EcdsaKeyPair::from_pkcs8(kind, document.as_ref()).expect("just made")))
         }
 
-        /// Returns the public key as JSON, with an id.
+        /// Returns the public key as JSON (JWK) with the key id `id`.
         pub fn public(&self, id: &str) -> Value {
             match self {
                 Self::Ed25519(pair) => {
@@ -333,7 +333,7 @@ pub(super) mod tests {
             }
         }
 
-        /// Signs a token.
+        /// Signs a token with this header and these claims, and returns its text.
         pub fn sign(&self, header: &Value, claims: &Value) -> String {
             let parts = [header, claims].map(|part| encode_base64url(part.to_string().as_bytes()));
             let message = parts.join(".");

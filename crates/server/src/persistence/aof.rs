@@ -239,7 +239,7 @@ pub(super) fn make_folder(store: &ConfigStore) -> Result<DataFolder, FileError> 
 
 /// The reason why an append-only file cannot be turned on.
 pub enum Unprepared {
-    /// Another server holds the lock of the folder.
+    /// Another server holds the lock of the data folder.
     Taken(FileError),
     /// The files of the append-only file cannot be opened.
     Failed(FileError),

@@ -25,7 +25,8 @@ use crate::replication::spool::Spool;
 use crate::shared::Shared;
 use crate::snapshots::SaveInitiator;
 
-/// The request for the snapshot of a full sync.
+/// The properties of the snapshot that a full sync writes: its version, its contents and its
+/// destination.
 pub struct SnapshotRequest {
     /// The version of the RDB format; `None` for the version that the option `rdb-version` sets.
     pub version: Option<FileVersion>,

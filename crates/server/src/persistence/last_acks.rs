@@ -10,7 +10,7 @@ use crate::replication::table::{Row, rows};
 use crate::shared::{Message, Shared};
 use crate::shutdown::ShutdownOptions;
 
-/// Time between two checks for acknowledgements.
+/// Time between two checks whether the replicas have acknowledged all changes.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The result of the wait of a shutdown for replicas.
@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 pub enum WaitEnd {
     /// The shutdown continues: all replicas have all changes, or `shutdown-timeout` has passed.
     Over,
-    /// The shutdown was aborted while it waited.
+    /// The shutdown was aborted while it waited for replicas.
     Aborted,
 }
 

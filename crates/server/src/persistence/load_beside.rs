@@ -38,9 +38,9 @@ use crate::shared::Shared;
 /// The way in which clients are served while a primary's snapshot is loaded beside the old data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OldData {
-    /// Clients can read the old data.
+    /// Clients can read the old data during the load.
     Served,
-    /// Clients get the error `-LOADING`.
+    /// Clients get the error `-LOADING` during the load.
     Withheld,
 }
 

@@ -97,7 +97,7 @@ impl ByteSource for FileSource<'_> {
     }
 }
 
-/// The state that all threads of a load share.
+/// The state that is shared by all threads that load one snapshot.
 struct Loading<'s> {
     shared: &'s Shared,
     how: LoadMode<'s>,
@@ -305,7 +305,7 @@ fn note_fact(name: &[u8], value: &[u8]) {
     }
 }
 
-/// The items that the progress line counts.
+/// The items that the log line about the progress of loading counts.
 #[derive(Clone, Copy)]
 pub(super) enum Counted {
     /// The keys of an RDB file.

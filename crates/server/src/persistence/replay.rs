@@ -128,7 +128,7 @@ impl From<io::Error> for ReplayError {
     }
 }
 
-/// The state that all threads of a replay share.
+/// The state that is shared by all threads that replay one append-only file.
 struct Replay<'s> {
     shared: &'s Shared,
     way: Way,

@@ -100,7 +100,7 @@ pub enum Ending {
 }
 
 impl FinalSave {
-    /// Returns true if no writes are necessary.
+    /// Returns true if no writes are necessary before the server ends.
     pub fn is_nothing(self) -> bool {
         !self.saves && !self.appends
     }

@@ -40,7 +40,7 @@ const OFFSET_MAX: u64 = 1 << 62;
 pub struct PointFacts {
     /// The database that is selected in the replication stream at the point.
     pub stream_db: usize,
-    /// The replication ID of the replication stream.
+    /// The replication ID, which names the history of the stream.
     pub id: String,
     /// The offset of the point in the replication stream, in bytes.
     pub offset_bytes: u64,

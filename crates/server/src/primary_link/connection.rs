@@ -151,12 +151,12 @@ impl<'t> Connection<'t> {
         self.net.expect_input(self.conn, len_bytes);
     }
 
-    /// Stops receiving from the primary until [`resume`](Self::resume).
+    /// Stops receiving bytes from the primary until [`resume`](Self::resume) is called.
     pub fn pause(&mut self) {
         self.net.pause_input(self.conn);
     }
 
-    /// Resumes receiving after [`pause`](Self::pause).
+    /// Resumes receiving bytes from the primary after [`pause`](Self::pause).
     pub fn resume(&mut self) {
         self.net.resume_input(self.conn);
     }

@@ -40,7 +40,7 @@ impl Courtesy {
         self.has_begun = false;
     }
 
-    /// Records that at `now` all received bytes were applied.
+    /// Records that at `now` all received bytes of the replication stream were applied.
     pub fn note_current(&mut self, now: Instant) {
         self.current_at = Some(now);
     }

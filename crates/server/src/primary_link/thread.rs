@@ -26,7 +26,7 @@ use crate::persistence::primary_snapshot::accept_empty;
 use crate::replication::upstream::{LinkMessage, LinkPhase, PrimaryAddress};
 use crate::shared::Shared;
 
-/// The capacity of the thread's mailbox, in messages.
+/// The capacity of the mailbox of the thread `primary-link`, in messages.
 const MESSAGES_MAX: usize = 64;
 /// The time between two attempts to open the link to the primary, if the link was not up before.
 const RETRY: Duration = Duration::from_secs(1);

@@ -29,7 +29,7 @@ pub(super) struct Link {
     pub conn: ConnId,
     /// The client that represents the replica in CLIENT LIST.
     pub info: Arc<ClientInfo>,
-    /// The ACL user of the client.
+    /// The ACL user of the client that represents the replica.
     pub identity: Identity,
     /// The replica's address and announced port, for log lines.
     pub name: String,

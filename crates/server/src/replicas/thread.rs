@@ -47,7 +47,7 @@ const REFILL: Duration = Duration::from_millis(1);
 /// The minimum length in bytes of a piece of the replication stream that is queued by reference.
 /// Shorter pieces are copied.
 const CHUNK_BYTES_MIN: usize = 512;
-/// The capacity of the thread's mailbox, in messages.
+/// The capacity of the mailbox of the thread `repl`, in messages.
 const MESSAGES_MAX: usize = 4096;
 /// The time between two rounds of regular work: new snapshots, limits, disconnections.
 const ROUND: Duration = Duration::from_millis(100);
@@ -118,7 +118,7 @@ struct ReplicationThread<'s> {
     net: EventLoop,
     /// The connections of the replicas, by the ids of their clients.
     links: BTreeMap<u64, Link>,
-    /// The id of the client of each connection.
+    /// The ids of the replicas' clients, by connection.
     clients: HashMap<ConnId, u64>,
     /// True while a thread `repl-sync` determines the point in the replication stream of a new
     /// snapshot.
@@ -140,9 +140,9 @@ struct ReplicationThread<'s> {
 enum Fed {
     /// No bytes were queued for any replica.
     Nothing,
-    /// All bytes that a replica can get at present.
+    /// All bytes that can be sent to a replica at present were queued for it.
     All,
-    /// As many bytes as may be queued for a replica at a time. There may be more.
+    /// As many bytes as may be queued at a time were queued for a replica. There may be more.
     Window,
 }
 

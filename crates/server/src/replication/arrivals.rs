@@ -14,7 +14,7 @@ use replicate::replica::Dialect;
 pub struct SyncRequest {
     /// The properties that the replica has announced with REPLCONF.
     pub handshake: Handshake,
-    /// The command by which the replica requested the data.
+    /// The command by which the replica requested the data: PSYNC or SYNC.
     pub dialect: Dialect,
     /// The replication ID in the PSYNC; `?` if the replica has no data.
     pub id: Vec<u8>,

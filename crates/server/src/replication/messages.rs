@@ -27,7 +27,7 @@ pub struct Arrival {
     pub socket: Socket,
     /// The client that represents the replica in CLIENT LIST.
     pub info: Arc<ClientInfo>,
-    /// The ACL user of the client.
+    /// The ACL user of the client that represents the replica.
     pub identity: Identity,
     /// The PSYNC or SYNC of the client.
     pub request: SyncRequest,
@@ -36,7 +36,7 @@ pub struct Arrival {
 /// The point in the replication stream at which a snapshot was taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// The replication ID of the history.
+    /// The replication ID, which names the history of the stream.
     pub id: ReplId,
     /// The offset at which the replication stream continues after the snapshot.
     pub offset: u64,

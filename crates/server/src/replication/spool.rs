@@ -79,7 +79,7 @@ pub struct Spool {
     on_abandoned: OnceLock<OnAbandoned>,
 }
 
-/// The result of a read from a spool.
+/// The result of a read from a spool: bytes of the snapshot, or none at present, or its end.
 pub enum Piece {
     /// The next bytes of the snapshot.
     Bytes(SharedBytes),
@@ -95,7 +95,7 @@ pub struct SpoolReader {
     number: usize,
 }
 
-/// The state of a spool, under its lock.
+/// The state of a spool, which its lock protects.
 struct State {
     /// The blocks that at least one reader still needs, in order and without gaps. Those in files
     /// come first.
@@ -126,7 +126,7 @@ impl Block {
     }
 }
 
-/// The bytes of a block in memory.
+/// The bytes of a block of a spool, in memory.
 struct Held {
     bytes: Vec<u8>,
     memory: SpoolMemory,
@@ -163,7 +163,7 @@ enum Place {
     },
 }
 
-/// The progress of one reader in the snapshot.
+/// The progress of one reader of a spool in the snapshot.
 #[derive(Clone, Copy)]
 struct Cursor {
     at: u64,

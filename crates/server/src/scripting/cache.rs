@@ -19,13 +19,13 @@ const EVAL_SCRIPTS_MAX: usize = 500;
 /// The command that added a script.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// EVAL or a variant of it.
+    /// EVAL, or a variant of it, added the script.
     Evaluated,
-    /// SCRIPT LOAD.
+    /// SCRIPT LOAD added the script.
     Loaded,
 }
 
-/// A cached script.
+/// A cached script: its text, its flags and the time of its last use.
 pub struct CachedScript {
     /// The name of the script: the SHA1 of its text.
     pub sha: Sha,
@@ -50,7 +50,7 @@ impl CachedScript {
     }
 }
 
-/// The cache of scripts.
+/// The cache of the scripts of EVAL and SCRIPT LOAD, which all threads share.
 #[derive(Default)]
 pub struct ScriptCache {
     scripts: RwLock<Scripts>,

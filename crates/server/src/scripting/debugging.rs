@@ -74,7 +74,7 @@ impl Debuggers {
         work();
     }
 
-    /// Removes a client whose script has ended.
+    /// Removes the client of `link`, whose debugged script has ended.
     pub fn remove(&self, link: &Link) {
         for place in self.links().iter_mut() {
             if place.as_ref().is_some_and(|other| other.slot == link.slot) {
@@ -112,7 +112,7 @@ struct LinkState {
 
 /// The output of a script that is sent to its client.
 pub struct Output {
-    /// The bytes to send.
+    /// The bytes of output to send to the client.
     pub bytes: ByteQueue,
     /// The position of the change log up to which the bytes show changes, if the debug session ends
     /// with these bytes.
@@ -120,7 +120,7 @@ pub struct Output {
 }
 
 impl Link {
-    /// Returns the client's connection.
+    /// Returns the connection of the client that debugs the script.
     pub fn conn(&self) -> ConnId {
         self.client.conn
     }

@@ -23,7 +23,7 @@ use crate::snapshots::Persistence;
 /// Maximum run time of a library's code while the library is loaded, as in Redis.
 const LOADING_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// A library that is loaded.
+/// A library of functions that is loaded, with its unique number.
 pub struct LoadedLibrary {
     /// The unique number of the library. A later library of the same name has another number.
     pub id: u64,
@@ -55,9 +55,9 @@ pub struct Loaded {
     /// The version of the list of texts from which the libraries were loaded; `None` before the
     /// first load.
     version: Option<u64>,
-    /// The libraries by name.
+    /// The loaded libraries by name.
     pub libraries: BTreeMap<Vec<u8>, Arc<LoadedLibrary>>,
-    /// The functions by their names in lower case.
+    /// The functions of the loaded libraries, by their names in lower case.
     functions: HashMap<Vec<u8>, LoadedFunction>,
 }
 
@@ -67,7 +67,7 @@ impl Loaded {
         self.functions.get(&name.to_ascii_lowercase())
     }
 
-    /// Returns the number of functions.
+    /// Returns the number of functions of all loaded libraries.
     pub fn function_count(&self) -> usize {
         self.functions.len()
     }

@@ -18,7 +18,7 @@ fn trouble(error: io::Error) -> FileError {
 }
 
 impl DataFolder {
-    /// Creates a handle for the folder at `path`.
+    /// Creates a handle for the folder at `path`, without access to the disk.
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }

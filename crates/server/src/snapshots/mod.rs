@@ -22,7 +22,8 @@ pub use data_folder::{DataFolder, FolderLock, stamp_of};
 /// the data folder.
 pub struct Persistence {
     state: Mutex<State>,
-    /// Signalled when a save, a rewrite or loading ends.
+    /// The condition variable on which threads wait for the end of a save, a rewrite or loading. It
+    /// is signalled when one of them ends.
     pub(crate) ended: Condvar,
     lock: Mutex<Option<FolderLock>>,
     /// The source texts of the function libraries. Loading fills the list, FUNCTION commands change
@@ -107,7 +108,7 @@ pub struct Figures {
 /// The result of a request for a background save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeginResult {
-    /// The save has begun.
+    /// The background save has begun.
     Started,
     /// No save has begun: another save or a rewrite is in progress, or the data could not be
     /// loaded.
@@ -278,7 +279,7 @@ pub fn folder_path(store: &ConfigStore) -> PathBuf {
     options::DIR.of(store).to_owned()
 }
 
-/// Returns the path of the snapshot file.
+/// Returns the path of the snapshot file: `dbfilename` in the data folder.
 pub fn data_file(store: &ConfigStore) -> PathBuf {
     folder_path(store).join(String::from_utf8_lossy(options::DBFILENAME.of(store)).as_ref())
 }

@@ -19,7 +19,7 @@ use crate::config::choices::CertificateUser;
 /// The attribute type of common names.
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
-/// The facts about a certificate that INFO shows.
+/// The properties of a certificate that INFO shows: its serial number and its time of expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The serial number in hexadecimal digits.

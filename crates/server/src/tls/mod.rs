@@ -119,7 +119,8 @@ impl Tls {
         Ok(server)
     }
 
-    /// Applies the option `max-new-tls-connections-per-cycle`, which limits handshakes per turn.
+    /// Applies the option `max-new-tls-connections-per-cycle`, which limits the handshakes of an
+    /// I/O thread in one turn of its loop.
     pub fn follow_limits(&self, store: &ConfigStore) {
         self.handshakes_per_turn.store(options::MAX_NEW_CONNECTIONS.of(store), Relaxed);
     }

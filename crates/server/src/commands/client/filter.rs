@@ -16,13 +16,13 @@ pub(super) struct Filter<'a> {
     skip_me: bool,
 }
 
-/// One filter of a request.
+/// One filter of a CLIENT LIST or CLIENT KILL request: its form, and the property that it compares.
 struct Condition<'a> {
     what: What<'a>,
     form: Form,
 }
 
-/// The form of a filter.
+/// The form of a filter of CLIENT LIST or CLIENT KILL: plain or with NOT-.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// A plain filter: a selected client matches it.
@@ -73,7 +73,7 @@ impl ClientType {
 const FLAG_LETTERS: &[u8] = b"OSMPxbtRBdcuAUreTIN";
 
 impl<'a> Filter<'a> {
-    /// Parses the filters of CLIENT LIST.
+    /// Parses the arguments of CLIENT LIST as filters.
     pub(super) fn of_list(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
         let id = |text: &[u8], _| match stdx::number::parse_i64(text) {
             // No client has an id below 1, but such an id is not an error.
@@ -146,7 +146,7 @@ impl<'a> Filter<'a> {
         Ok(self)
     }
 
-    /// Returns true if a client matches all filters.
+    /// Returns true if `client` matches all filters of the request.
     pub(super) fn fits(&self, ctx: &ServerCtx<'_, '_, '_>, client: &ClientInfo) -> bool {
         if self.skip_me && client.id == ctx.session.id {
             return false;

@@ -53,7 +53,7 @@ fn client_tracking(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(
     Ok(())
 }
 
-/// Parses the options of CLIENT TRACKING.
+/// Parses the arguments of CLIENT TRACKING: ON or OFF, the redirection, the prefixes and the modes.
 fn parse<'a>(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<TrackingOptions<'a>, CommandError> {
     let mut wish = TrackingOptions { mode: Mode::empty(), redirect: 0, prefixes: Vec::new() };
     let mut at = 3;
