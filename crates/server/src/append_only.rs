@@ -120,7 +120,8 @@ pub(crate) struct Rewrite {
 pub struct RewriteRecord {
     /// Number of rewrites of the append-only file that were started.
     pub begun: u64,
-    /// Number of consecutive failed rewrites. A rewrite that a user requests resets it.
+    /// Number of consecutive failed rewrites of the append-only file. A rewrite that a user
+    /// requests resets it.
     pub failures: u64,
     /// Duration of the last rewrite, in seconds; `None` before the first one has ended.
     pub last_took_s: Option<u64>,

@@ -196,19 +196,19 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Returns the lines of the present text.
+    /// Returns the lines of the configuration file's present text.
     fn old_lines(&self) -> impl Iterator<Item = &[u8]> {
         let old = self.old.strip_suffix(b"\n").unwrap_or(self.old);
         old.split(|&byte| byte == b'\n').filter(|_| !old.is_empty())
     }
 
-    /// Returns the options that the present text names. O(bytes).
+    /// Returns the options that the configuration file's present text names. O(bytes).
     fn named(&self) -> HashSet<OptId> {
         let directives = self.old_lines().filter_map(|line| parse_line(0, line).ok().flatten());
         directives.filter_map(|directive| table::find(&directive.name)).map(|named| named.id).collect()
     }
 
-    /// Returns the new text. O(bytes + options).
+    /// Returns the new text of the configuration file. O(bytes + options).
     fn text(&self) -> Vec<u8> {
         let store = self.store;
         let mut text = Vec::new();

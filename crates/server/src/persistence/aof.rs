@@ -415,8 +415,8 @@ fn attach(
     Some(Active { writer, reader })
 }
 
-/// Makes a writer work without syncs until the base of its file is complete, because the file is
-/// useless before. Replies do not wait for syncs during this time.
+/// Makes a writer of the append-only file work without syncs until the base of its file is
+/// complete, because the file is useless before. Replies do not wait for syncs during this time.
 fn await_base(shared: &Shared, attached: &Active) {
     attached.writer.set_up(SyncPolicy::EverySecond, times(&shared.config()));
     attached.writer.set_syncs(Syncs::Resting);
@@ -465,8 +465,8 @@ fn schedule(shared: &Shared) {
     shared.append_only.state().is_scheduled = true;
 }
 
-/// Begins a rewrite in the background because a client requests it (BGREWRITEAOF). Earlier failures
-/// do not delay the rewrite, as in Redis.
+/// Begins a rewrite of the append-only file in the background because a client requests it
+/// (BGREWRITEAOF). Earlier failures do not delay the rewrite, as in Redis.
 pub fn rewrite_as_asked(shared: &Arc<Shared>) -> BeginResult {
     if shared.append_only.is_rewriting() {
         return BeginResult::InProgress;
@@ -525,8 +525,8 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
     shared.persistence.ended.notify_all();
 }
 
-/// Cancels the rewrite in progress and waits for its end. Returns true if a rewrite was in
-/// progress. The caller is outside the gate that guards the keyspace.
+/// Cancels the rewrite of the append-only file that is in progress, and waits for its end. Returns
+/// true if there was one. The caller is outside the gate that guards the keyspace.
 pub fn cancel_rewrite(shared: &Shared) -> bool {
     if !shared.append_only.is_rewriting() {
         return false;

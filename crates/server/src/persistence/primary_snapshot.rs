@@ -380,7 +380,7 @@ impl ByteSource for ReceivedFile<'_> {
 }
 
 impl ReceivedSnapshot {
-    /// Creates the temporary file, which is empty.
+    /// Creates an empty temporary file for a snapshot that will be received.
     ///
     /// # Errors
     /// The reason why the file cannot be created, with its path.
@@ -407,8 +407,9 @@ impl ReceivedSnapshot {
         self.len_bytes
     }
 
-    /// Appends received bytes to the file. Syncs the file after each [`SYNC_STEP_BYTES`] bytes, so
-    /// that the system never has more than about this number to write at once.
+    /// Appends received bytes of the snapshot to its temporary file. Syncs the file after each
+    /// [`SYNC_STEP_BYTES`] bytes, so that the system never has more than about this number to write
+    /// at once.
     ///
     /// # Errors
     /// The reason why the file cannot be written, with its path.
