@@ -2,6 +2,7 @@
 
 mod blocking;
 mod edit;
+mod move_many;
 mod read;
 mod transfer;
 
@@ -32,11 +33,13 @@ pub static COMMANDS: &[&Command] = &[
     &transfer::LMOVE,
     &transfer::RPOPLPUSH,
     &transfer::LMPOP,
+    &move_many::LMOVEM,
     &blocking::BLPOP,
     &blocking::BRPOP,
     &blocking::BLMOVE,
     &blocking::BRPOPLPUSH,
     &blocking::BLMPOP,
+    &move_many::BLMOVEM,
 ];
 
 /// Returns the limits of list nodes, from the configuration.
@@ -50,6 +53,14 @@ const fn push_event(end: ListEnd) -> &'static str {
     match end {
         ListEnd::Front => "lpush",
         ListEnd::Back => "rpush",
+    }
+}
+
+/// Returns the name of the command that pushes at `end`.
+const fn push_command(end: ListEnd) -> &'static str {
+    match end {
+        ListEnd::Front => "LPUSH",
+        ListEnd::Back => "RPUSH",
     }
 }
 

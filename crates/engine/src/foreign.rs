@@ -18,7 +18,7 @@ pub const COMMANDS: &[&str] = &[
     "argrep", "arinfo", "arinsert", "arlastitems", "arlen", "armget", "armset", "arnext", "arop", "arring",
     "arscan", "arseek", "arset", "backup", "backup|abort", "backup|cleanup", "backup|help", "backup|list",
     "backup|seal", "backup|start", "backup|status", "bf.add", "bf.card", "bf.debug", "bf.exists", "bf.info",
-    "bf.insert", "bf.load", "bf.loadchunk", "bf.madd", "bf.mexists", "bf.reserve", "bf.scandump", "blmovem",
+    "bf.insert", "bf.load", "bf.loadchunk", "bf.madd", "bf.mexists", "bf.reserve", "bf.scandump",
     "cf.add", "cf.addnx", "cf.compact", "cf.count", "cf.debug", "cf.del", "cf.exists", "cf.info", "cf.insert",
     "cf.insertnx", "cf.loadchunk", "cf.mexists", "cf.reserve", "cf.scandump", "clusterscan",
     "cluster|cancelslotmigrations", "cluster|flushslot", "cluster|getslotmigrations", "cluster|migrateslots",
@@ -35,9 +35,9 @@ pub const COMMANDS: &[&str] = &[
     "json.arrinsert", "json.arrlen", "json.arrpop", "json.arrtrim", "json.clear", "json.debug",
     "json.debug|help", "json.debug|memory", "json.del", "json.forget", "json.get", "json.merge", "json.mget",
     "json.mset", "json.numincrby", "json.nummultby", "json.numpowby", "json.objkeys", "json.objlen",
-    "json.resp", "json.set", "json.strappend", "json.strlen", "json.toggle", "json.type", "lmovem", "phcard",
-    "phdel", "phget", "phmget", "phset", "sdiffcard", "search.clusterinfo",
-    "search.clusterrefresh", "search.clusterset", "sunioncard", "tdigest.add",
+    "json.resp", "json.set", "json.strappend", "json.strlen", "json.toggle", "json.type", "phcard",
+    "phdel", "phget", "phmget", "phset", "search.clusterinfo",
+    "search.clusterrefresh", "search.clusterset", "tdigest.add",
     "tdigest.byrank", "tdigest.byrevrank", "tdigest.cdf", "tdigest.create", "tdigest.info", "tdigest.max",
     "tdigest.merge", "tdigest.min", "tdigest.quantile", "tdigest.rank", "tdigest.reset", "tdigest.revrank",
     "tdigest.trimmed_mean", "timeseries.clusterset", "timeseries.refreshcluster", "topk.add", "topk.count",
@@ -102,7 +102,9 @@ mod tests {
 
     #[test]
     fn rules_name_commands_subcommands_and_first_arguments() {
-        for rule in ["clusterscan", "lmovem", "cluster|slot-stats", "ft.config|get", "json.get", "xcfgset"] {
+        for rule in
+            ["clusterscan", "trimslots", "cluster|slot-stats", "ft.config|get", "json.get", "ft.search"]
+        {
             assert!(is_rule(rule, FirstArgs::Refused), "{rule}");
         }
         assert!(is_rule("clusterscan|x", FirstArgs::Taken) && !is_rule("clusterscan|x", FirstArgs::Refused));

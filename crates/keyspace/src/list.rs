@@ -11,6 +11,7 @@
 //! Invariants: only those of the listpack and the quicklist. This module allows empty lists; the
 //! keyspace ensures that no key has one.
 
+use crate::element_batch::ElementBatch;
 use crate::freeing::FreeingSteps;
 use std::ops::{ControlFlow, Range};
 
@@ -56,6 +57,15 @@ pub enum ListEnd {
     Front,
     /// The end of index -1.
     Back,
+}
+
+/// The order in which popped elements are pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushOrder {
+    /// The first element popped is pushed first.
+    AsPopped,
+    /// The last element popped is pushed first.
+    Reversed,
 }
 
 /// The side of the pivot at which LINSERT inserts its element.
@@ -393,6 +403,27 @@ impl List {
             self.push(to, std::iter::once(moved.as_slice()), limits);
             self.shrink(limits);
         }
+        moved
+    }
+
+    /// Moves up to `count` elements at the end `from` to the end `to`: pops them all, then pushes
+    /// them in the given order. Returns them in the order in which they were popped. O(count) for a
+    /// quicklist, O(bytes of the list) for a listpack.
+    pub fn rotate_many(
+        &mut self,
+        (from, to): (ListEnd, ListEnd),
+        count: usize,
+        order: PushOrder,
+        limits: ListLimits,
+    ) -> ElementBatch {
+        let mut moved = ElementBatch::default();
+        self.take(from, count, |element| moved.push(element));
+        match order {
+            PushOrder::AsPopped => self.push(to, moved.iter(), limits),
+            PushOrder::Reversed => self.push(to, moved.iter().rev(), limits),
+        }
+        // As for `rotate`: the list in between does not count.
+        self.shrink(limits);
         moved
     }
 
@@ -759,6 +790,7 @@ mod tests {
     enum Op {
         Push(ListEnd, Vec<Vec<u8>>),
         Pop(ListEnd, usize),
+        RotateMany(ListEnd, ListEnd, usize, bool),
         Set(i64, Vec<u8>),
         Insert(bool, usize, Vec<u8>),
         Remove(i64, usize),
@@ -778,6 +810,8 @@ mod tests {
         prop_oneof![
             4 => (end(), proptest::collection::vec(value(), 1..12)).prop_map(|(end, v)| Op::Push(end, v)),
             2 => (end(), 0_usize..9).prop_map(|(end, n)| Op::Pop(end, n)),
+            2 => (end(), end(), 0_usize..9, any::<bool>())
+                .prop_map(|(from, to, n, reversed)| Op::RotateMany(from, to, n, reversed)),
             2 => (index(), value()).prop_map(|(at, v)| Op::Set(at, v)),
             2 => (any::<bool>(), any::<usize>(), value()).prop_map(|(b, at, v)| Op::Insert(b, at, v)),
             2 => (-3_i64..4, any::<usize>()).prop_map(|(n, at)| Op::Remove(n, at)),
@@ -811,6 +845,24 @@ mod tests {
                 };
                 let expected: Vec<_> = (0..n).map_while(|_| pop()).collect();
                 assert_eq!((popped, count), (expected.clone(), expected.len()));
+            }
+            Op::RotateMany(from, to, n, is_reversed) => {
+                let order = if is_reversed { PushOrder::Reversed } else { PushOrder::AsPopped };
+                let moved = list.rotate_many((from, to), n, order, limits);
+                let mut popped: Vec<_> = (0..n)
+                    .map_while(|_| match from {
+                        ListEnd::Front => twin.pop_front(),
+                        ListEnd::Back => twin.pop_back(),
+                    })
+                    .collect();
+                assert_eq!(moved.iter().map(<[u8]>::to_vec).collect::<Vec<_>>(), popped);
+                if is_reversed {
+                    popped.reverse();
+                }
+                popped.into_iter().for_each(|value| match to {
+                    ListEnd::Front => twin.push_front(value),
+                    ListEnd::Back => twin.push_back(value),
+                });
             }
             Op::Set(at, v) => {
                 let place = if at < 0 { at + twin.len() as i64 } else { at };

@@ -212,7 +212,7 @@ pub(super) fn end_named(args: &Args<'_>, index: usize) -> Result<ListEnd, Comman
 }
 
 /// Parses argument `index` as a count of one or more. `line` is the error line for any other text.
-fn at_least_one(args: &Args<'_>, index: usize, line: &'static str) -> Result<usize, CommandError> {
+pub(super) fn at_least_one(args: &Args<'_>, index: usize, line: &'static str) -> Result<usize, CommandError> {
     let count = stdx::number::parse_i64(args.get(index)).and_then(|count| usize::try_from(count).ok());
     count.filter(|&count| count > 0).ok_or(CommandError::Line(line))
 }

@@ -118,8 +118,8 @@ mod tests {
             Ok(()) => String::new(),
             Err(reason) => reason.into_owned(),
         };
-        assert_eq!([add("CLUSTERSCAN", ""), add("xcfgset", "secret"), add("FT.SEARCH", "")], [""; 3]);
-        assert_eq!(add("xcfgset", "other"), "No such command in rename-command");
+        assert_eq!([add("CLUSTERSCAN", ""), add("trimslots", "secret"), add("FT.SEARCH", "")], [""; 3]);
+        assert_eq!(add("trimslots", "other"), "No such command in rename-command");
         assert_eq!([add("secret", ""), add("psync", "p")], [""; 2]);
         // As in Redis, which has a command `sync`; `psync` was renamed to `p` above.
         assert_eq!(add("get", "sync"), "Target command name already exists");

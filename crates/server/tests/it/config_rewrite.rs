@@ -308,18 +308,21 @@ fn issue_33_random_values_survive_a_rewrite() {
 #[test]
 fn issue_33_names_of_commands_that_other_servers_have_are_kept() {
     let lines =
-        "rename-command LMOVEM \"\"\nrename-command XCFGSET \"\"\nrename-command CLUSTERSCAN hidden\n";
+        "rename-command TRIMSLOTS \"\"\nrename-command JSON.GET \"\"\nrename-command CLUSTERSCAN hidden\n";
     let user = "user rep on sanitize-payload #2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881 \
-                resetchannels -@all +clusterscan +lmovem +ping -@json";
+                resetchannels -@all +clusterscan +trimslots +ping -@json";
     let files = Files::new(&format!("{lines}{user}\n"), &[]);
     let server = files.start(&[]);
     let mut client = server.connect();
-    for warning in ["rename-command LMOVEM", "rule=clusterscan", "rule=@json"] {
+    for warning in ["rename-command TRIMSLOTS", "rule=clusterscan", "rule=@json"] {
         server.wait_for_log(warning);
     }
     assert!(says(&mut client, &["ACL", "LIST"]).contains(user));
-    assert_eq!(says(&mut client, &["ACL", "SETUSER", "x", "+@all", "-lmovem", "-cluster|slot-stats"]), "OK");
-    assert!(says(&mut client, &["ACL", "GETUSER", "x"]).contains("+@all -lmovem -cluster|slot-stats"));
+    assert_eq!(
+        says(&mut client, &["ACL", "SETUSER", "x", "+@all", "-trimslots", "-cluster|slot-stats"]),
+        "OK"
+    );
+    assert!(says(&mut client, &["ACL", "GETUSER", "x"]).contains("+@all -trimslots -cluster|slot-stats"));
     assert!(says(&mut client, &["ACL", "SETUSER", "x", "-nosuch"]).contains("Unknown command or category"));
     assert_eq!(says(&mut client, &["CONFIG", "REWRITE"]), "OK");
     let text = files.text("main.conf");
