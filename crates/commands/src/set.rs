@@ -28,6 +28,8 @@ pub static COMMANDS: &[&Command] = &[
     &SSCAN,
     &algebra::SINTER,
     &algebra::SINTERCARD,
+    &algebra::SUNIONCARD,
+    &algebra::SDIFFCARD,
     &algebra::SINTERSTORE,
     &algebra::SUNION,
     &algebra::SUNIONSTORE,

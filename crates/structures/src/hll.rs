@@ -215,6 +215,12 @@ impl Registers {
         &self.values
     }
 
+    /// Adds the element that `observation` describes. O(1).
+    pub fn observe(&mut self, observation: Observation) {
+        let value = &mut self.values[observation.register];
+        *value = observation.rank.max(*value);
+    }
+
     /// Raises each register to its value in `hll`, if that is greater. On error some registers may
     /// have been raised. O(registers).
     pub fn merge(&mut self, hll: &Hll<'_>) -> Result<(), Corrupted> {

@@ -5,7 +5,10 @@
 //! smallest set in the other sets, in ascending order of their size. A difference either looks up
 //! members in the other sets or removes the other sets' members, whichever needs fewer steps.
 
-use keyspace::{Key, Object, Set, SetLimits, SetView};
+use std::ops::Range;
+
+use keyspace::{Hasher, Key, Object, Set, SetLimits, SetView};
+use structures::hll::{Observation, Registers};
 use structures::listpack::element::{Element, IntText};
 
 use crate::args::Args;
@@ -73,36 +76,70 @@ fn unite<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>
     union
 }
 
+/// A difference that is not empty for a reason that is visible without looking at members.
+struct Difference<'s> {
+    first: &'s Set,
+    /// The other sets, the largest first.
+    others: Vec<&'s Set>,
+}
+
+impl<'s> Difference<'s> {
+    /// Returns the difference of the first set and the others. `None` if it is empty because the
+    /// first set is missing or is also one of the others.
+    fn of(sets: &[Option<&'s Set>]) -> Option<Self> {
+        let (first, others) = sets.split_first()?;
+        let first = (*first)?;
+        let mut others: Vec<&Set> = others.iter().copied().flatten().collect();
+        others.sort_by_key(|set| std::cmp::Reverse(set.len()));
+        (!others.iter().any(|other| std::ptr::eq(*other, first))).then_some(Self { first, others })
+    }
+
+    /// Returns true if removing the members of the other sets needs fewer steps than looking up
+    /// the members of the first set. O(sets).
+    fn is_cheaper_by_removal(&self) -> bool {
+        // A lookup stops at the first set that has the member, so half of all lookups are expected.
+        let questions = self.first.len() * (self.others.len() + 1) / 2;
+        let members = self.first.len() + self.others.iter().map(|set| set.len()).sum::<usize>();
+        questions > members
+    }
+
+    /// Returns the difference as a copy of the first set without the members of the others.
+    /// O(members).
+    fn by_removal(&self, limits: &SetLimits, args: &Args<'_>) -> Set {
+        let mut difference = rebuilt(self.first, limits, args);
+        for member in self.others.iter().flat_map(|set| set.iter()) {
+            difference.remove(member.text(&mut IntText::new()), args.hasher());
+        }
+        difference
+    }
+
+    /// Calls `visit` with each member of the difference, until it returns false. O(members of the
+    /// first set × sets).
+    fn by_lookup(&self, hasher: &Hasher, mut visit: impl FnMut(&[u8]) -> bool) {
+        for member in self.first.iter() {
+            let mut scratch = IntText::new();
+            let text = member.text(&mut scratch);
+            if !self.others.iter().any(|set| set.contains(text, hasher)) && !visit(text) {
+                return;
+            }
+        }
+    }
+}
+
 /// Returns the members of the set at the first key that no set at the other keys has.
 fn subtract<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>) -> Set {
     let (limits, hasher) = (set_limits(ctx), args.hasher());
     let sets: Vec<Option<&Set>> = keys.map(|key| ctx.db.reread::<Set>(key)).collect();
-    let Some((Some(first), others)) = sets.split_first() else { return Set::new() };
-    let mut others: Vec<&Set> = others.iter().copied().flatten().collect();
-    if others.iter().any(|other| std::ptr::eq(*other, *first)) {
-        return Set::new();
+    let Some(difference) = Difference::of(&sets) else { return Set::new() };
+    if difference.is_cheaper_by_removal() {
+        return difference.by_removal(&limits, args);
     }
-    // A lookup stops at the first set that has the member. So half of the possible lookups are
-    // expected.
-    let questions = first.len() * (others.len() + 1) / 2;
-    let members = first.len() + others.iter().map(|set| set.len()).sum::<usize>();
-    if questions > members {
-        let mut difference = rebuilt(first, &limits, args);
-        for member in others.iter().flat_map(|set| set.iter()) {
-            difference.remove(member.text(&mut IntText::new()), hasher);
-        }
-        return difference;
-    }
-    others.sort_by_key(|set| std::cmp::Reverse(set.len()));
-    let mut difference = Set::new();
-    for member in first.iter() {
-        let mut scratch = IntText::new();
-        let text = member.text(&mut scratch);
-        if !others.iter().any(|set| set.contains(text, hasher)) {
-            difference.add(text, &limits, hasher);
-        }
-    }
-    difference
+    let mut members = Set::new();
+    difference.by_lookup(hasher, |member| {
+        members.add(member, &limits, hasher);
+        true
+    });
+    members
 }
 
 /// Writes the members of `set` as the reply.
@@ -166,28 +203,175 @@ pub(super) static SINTERCARD: Command = Command {
 /// Handles SINTERCARD: replies with the number of members that all sets have, or with LIMIT if
 /// there are more.
 fn sintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let count = stdx::number::parse_i64(args.get(1)).filter(|&count| count > 0);
-    let count = count.ok_or(CommandError::Line("ERR numkeys should be greater than 0"))?;
-    if count > args.len() as i64 - 2 {
-        return Err(CommandError::Line("ERR Number of keys can't be greater than number of args"));
-    }
-    let end = 2 + count as usize;
-    let mut limit = 0;
-    let mut at = end;
-    while at < args.len() {
-        if !args.is(at, "LIMIT") || at + 1 >= args.len() {
-            return Err(CommandError::Syntax);
-        }
-        let number = stdx::number::parse_i64(args.get(at + 1)).and_then(|limit| usize::try_from(limit).ok());
-        limit = number.ok_or(CommandError::Line("ERR LIMIT can't be negative"))?;
-        at += 2;
-    }
-    check_keys(ctx, keys(args, 2, end))?;
-    let mut sets: Vec<_> = keys(args, 2, end).map(|key| ctx.db.reread::<Set>(key)).collect();
+    let CardRequest { keys: at, limit, .. } = CardRequest::parse(args, CardOptions::Limit)?;
+    check_keys(ctx, keys(args, at.start, at.end))?;
+    let mut sets: Vec<_> = keys(args, at.start, at.end).map(|key| ctx.db.reread::<Set>(key)).collect();
     let mut len = 0;
     intersect(&mut sets, args, |_| {
         len += 1;
         len != limit
+    });
+    ctx.reply.integer(len as i64);
+    Ok(())
+}
+
+/// A parsed request of SINTERCARD, SUNIONCARD or SDIFFCARD.
+struct CardRequest {
+    /// The indexes of the arguments that are keys.
+    keys: Range<usize>,
+    /// The greatest number to reply with; 0 for no limit.
+    limit: usize,
+    /// True if the number may be an estimate.
+    is_approximate: bool,
+}
+
+/// The options of a command that counts the members of a result.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CardOptions {
+    /// LIMIT.
+    Limit,
+    /// LIMIT and APPROX.
+    LimitAndApprox,
+}
+
+impl CardRequest {
+    /// Parses a request.
+    fn parse(args: &Args<'_>, options: CardOptions) -> Result<Self, CommandError> {
+        let count = stdx::number::parse_i64(args.get(1)).filter(|&count| count > 0);
+        let count = count.ok_or(CommandError::Line("ERR numkeys should be greater than 0"))?;
+        if count > args.len() as i64 - 2 {
+            return Err(CommandError::Line("ERR Number of keys can't be greater than number of args"));
+        }
+        let end = 2 + count as usize;
+        let mut request = Self { keys: 2..end, limit: 0, is_approximate: false };
+        let mut at = end;
+        while at < args.len() {
+            if options == CardOptions::LimitAndApprox && args.is(at, "APPROX") {
+                request.is_approximate = true;
+                at += 1;
+                continue;
+            }
+            if !args.is(at, "LIMIT") || at + 1 >= args.len() {
+                return Err(CommandError::Syntax);
+            }
+            let number =
+                stdx::number::parse_i64(args.get(at + 1)).and_then(|limit| usize::try_from(limit).ok());
+            request.limit = number.ok_or(CommandError::Line("ERR LIMIT can't be negative"))?;
+            at += 2;
+        }
+        Ok(request)
+    }
+
+    /// Returns `len`, or the limit if that is smaller.
+    fn limited(&self, len: usize) -> usize {
+        if self.limit == 0 { len } else { len.min(self.limit) }
+    }
+}
+
+pub(super) static SUNIONCARD: Command = Command {
+    name: "SUNIONCARD",
+    summary: "Returns the number of members in the union of sets.",
+    history: History::since("8.10.0"),
+    complexity: "O(N) in the number of members",
+    args: &[
+        Arg::integer("numkeys"),
+        Arg::key("key", 0).multiple(),
+        Arg::word("approx", "APPROX").optional(),
+        Arg::integer("limit").token("LIMIT").optional(),
+    ],
+    run: sunioncard,
+    ..SINTERCARD
+};
+/// Handles SUNIONCARD: replies with the number of members that any set has, or with LIMIT if there
+/// are more.
+fn sunioncard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let request = CardRequest::parse(args, CardOptions::LimitAndApprox)?;
+    check_keys(ctx, keys(args, request.keys.start, request.keys.end))?;
+    let sets = keys(args, request.keys.start, request.keys.end);
+    let mut sets: Vec<&Set> = sets.filter_map(|key| ctx.db.reread::<Set>(key)).collect();
+    sets.sort_by_key(|set| std::cmp::Reverse(set.len()));
+    let len = if sets.len() <= 1 {
+        sets.first().map_or(0, |set| set.len())
+    } else if request.is_approximate {
+        union_estimate(&sets)
+    } else if sets.len() <= LOOKED_UP_SETS_MAX {
+        union_len(&sets, request.limit, args.hasher())
+    } else {
+        union_len_of_many(&sets, request.limit, &set_limits(ctx), args.hasher())
+    };
+    ctx.reply.integer(request.limited(len) as i64);
+    Ok(())
+}
+
+/// The most sets whose union is counted by looking up each member in the sets before its own. The
+/// union of more sets is built.
+const LOOKED_UP_SETS_MAX: usize = 4;
+
+/// Counts the members of the union of `sets`, without memory: a member counts in the first set that
+/// has it. Stops at `limit`, unless that is 0. O(members × sets).
+fn union_len(sets: &[&Set], limit: usize, hasher: &Hasher) -> usize {
+    let mut len = sets.first().map_or(0, |set| set.len());
+    for (at, set) in sets.iter().enumerate().skip(1) {
+        for member in set.iter() {
+            if limit > 0 && len >= limit {
+                return limit;
+            }
+            let mut scratch = IntText::new();
+            let text = member.text(&mut scratch);
+            len += usize::from(!sets[..at].iter().any(|earlier| earlier.contains(text, hasher)));
+        }
+    }
+    len
+}
+
+/// Counts the members of the union of many sets, which it builds. Stops at `limit`, unless that is
+/// 0. O(members).
+fn union_len_of_many(sets: &[&Set], limit: usize, limits: &SetLimits, hasher: &Hasher) -> usize {
+    let mut union = Set::new();
+    for member in sets.iter().flat_map(|set| set.iter()) {
+        if limit > 0 && union.len() >= limit {
+            break;
+        }
+        union.add(member.text(&mut IntText::new()), limits, hasher);
+    }
+    union.len()
+}
+
+/// Estimates the number of members of the union with a HyperLogLog. O(members), 16 KiB.
+fn union_estimate(sets: &[&Set]) -> usize {
+    let mut registers = Registers::new();
+    for member in sets.iter().flat_map(|set| set.iter()) {
+        registers.observe(Observation::of(member.text(&mut IntText::new())));
+    }
+    registers.count() as usize
+}
+
+pub(super) static SDIFFCARD: Command = Command {
+    name: "SDIFFCARD",
+    summary: "Returns the number of members of the first set that no other set has.",
+    history: History::since("8.10.0"),
+    complexity: "O(N) in the number of members",
+    run: sdiffcard,
+    ..SINTERCARD
+};
+/// Handles SDIFFCARD: replies with the number of members of the first set that no other set has, or
+/// with LIMIT if there are more.
+fn sdiffcard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let request = CardRequest::parse(args, CardOptions::Limit)?;
+    check_keys(ctx, keys(args, request.keys.start, request.keys.end))?;
+    let limits = set_limits(ctx);
+    let sets = keys(args, request.keys.start, request.keys.end);
+    let sets: Vec<Option<&Set>> = sets.map(|key| ctx.db.reread::<Set>(key)).collect();
+    let len = Difference::of(&sets).map_or(0, |difference| match request.limit {
+        0 if difference.is_cheaper_by_removal() => difference.by_removal(&limits, args).len(),
+        limit => {
+            let mut len = 0;
+            difference.by_lookup(args.hasher(), |_| {
+                len += 1;
+                len != limit
+            });
+            len
+        }
     });
     ctx.reply.integer(len as i64);
     Ok(())
@@ -360,6 +544,19 @@ mod tests {
             let count = format!("SINTERCARD {}{names}", picks.len());
             assert_eq!(db.line(&count), format!(":{}|", inter.len()));
             assert_eq!(db.line(&format!("{count} LIMIT 7")), format!(":{}|", inter.len().min(7)));
+            for (command, expected) in [("SUNIONCARD", union.len()), ("SDIFFCARD", diff.len())] {
+                let count = format!("{command} {}{names}", picks.len());
+                assert_eq!(db.line(&count), format!(":{expected}|"), "{count}");
+                assert_eq!(db.line(&format!("{count} limit 7")), format!(":{}|", expected.min(7)));
+                let two = format!("{command} {}{names}{names}", 2 * picks.len());
+                let expected = if command == "SDIFFCARD" { 0 } else { expected };
+                assert_eq!(db.line(&two), format!(":{expected}|"), "{two}");
+            }
+            let estimate = format!("SUNIONCARD {}{names} APPROX", picks.len());
+            let found = db.line(&estimate).trim_matches([':', '|']).parse::<f64>().expect("a number");
+            let exact = union.len() as f64;
+            assert!((found - exact).abs() <= exact * 0.04, "{estimate}: {found}, exactly {exact}");
+            assert_eq!(db.line(&format!("{estimate} LIMIT 3")), format!(":{}|", union.len().min(3)));
         }
         let mixed = db.line("SINTERCARD 2 m0 s0");
         assert_eq!(mixed, ":900|");
@@ -409,6 +606,10 @@ mod tests {
             ("SINTERCARD 1 a LIMIT -1", "-ERR LIMIT can't be negative|"),
             ("SINTERCARD 1 a LIMIT x", "-ERR LIMIT can't be negative|"),
             ("SINTERCARD 1 a FOO", "-ERR syntax error|"),
+            ("SINTERCARD 1 a APPROX", "-ERR syntax error|"),
+            ("SDIFFCARD 1 a APPROX", "-ERR syntax error|"),
+            ("SUNIONCARD 1 a APPROX LIMIT", "-ERR syntax error|"),
+            ("SUNIONCARD 2 a", "-ERR Number of keys can't be greater than number of args|"),
         ]);
     }
 }
