@@ -1,4 +1,4 @@
-//! The command line of saker-bench.
+//! The executable `saker-bench`: calls the library's `program::main` and exits with its status.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

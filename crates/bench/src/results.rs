@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The result of one workload against one server.
+/// The result of one run of one workload against one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
     /// The name of the test. A default test has redis-benchmark's name (`SET`, `LRANGE_100 (first
@@ -112,8 +112,8 @@ pub struct Settings {
     pub db: u32,
     /// The number of threads of the load generator.
     pub threads: usize,
-    /// The number of connections of all threads together. In a cluster, each has a connection to
-    /// every node.
+    /// The number of connections of all threads together. In a cluster, it is the number of
+    /// clients, each of which has a connection to every node.
     pub connections: usize,
     /// The number of requests that a connection sends before it waits for their replies.
     pub pipeline: usize,
@@ -140,7 +140,7 @@ pub struct Settings {
     pub seed: Option<u64>,
 }
 
-/// The transport to the server.
+/// The transport of the connections between the load generator and the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
@@ -349,7 +349,7 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
-    /// Returns `netem` or `relay`.
+    /// Returns the name of the simulator in reports and in JSON: `netem` or `relay`.
     pub fn name(self) -> &'static str {
         match self {
             LinkKind::Netem => "netem",

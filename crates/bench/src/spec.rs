@@ -83,7 +83,7 @@ pub enum Endpoint {
     Unix(PathBuf),
 }
 
-/// The text form is `127.0.0.1:6379`, or the path of a Unix socket.
+/// Formats the endpoint as `127.0.0.1:6379`, or as the path of a Unix socket.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -178,8 +178,8 @@ fn percent_decoded(text: &str) -> Option<String> {
 pub struct Load {
     /// The number of threads of the load generator. At most one thread per connection is started.
     pub threads: usize,
-    /// The number of connections of all threads together. In a cluster, each has a connection to
-    /// every node.
+    /// The number of connections of all threads together. In a cluster, it is the number of
+    /// clients, each of which has a connection to every node.
     pub connections: usize,
     /// The number of requests that a connection sends before it waits for their replies.
     pub pipeline: usize,

@@ -16,14 +16,14 @@ pub(crate) struct ThreadTime {
 }
 
 impl ThreadTime {
-    /// Reads the times of the calling thread.
+    /// Reads the CPU time and the waiting time of the calling thread since its start.
     pub(crate) fn now() -> Self {
         let schedstat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let waiting = schedstat.split_whitespace().nth(1).and_then(|field| field.parse().ok());
         Self { cpu_ns: thread_cpu_ns(), waiting_ns: waiting.unwrap_or(0) }
     }
 
-    /// Returns, for each figure, the difference to `earlier`.
+    /// Returns the CPU time and the waiting time between the reading `earlier` and this one.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),

@@ -1,4 +1,4 @@
-//! The command line of saker-check.
+//! The executable `saker-check`: calls the library's `program::main` and exits with its status.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

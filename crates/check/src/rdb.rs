@@ -77,8 +77,8 @@ pub fn check(path: &Path, options: &Options) -> io::Result<Report> {
     Ok(report)
 }
 
-/// Reads the file and decodes its keys on all cores; returns the facts that each decoding thread
-/// found.
+/// Reads the file and decodes its keys on all cores. Returns the counts and findings of each
+/// decoding thread.
 fn read(
     source: &mut FileSource,
     cut: &mut SplitterState,
@@ -97,7 +97,8 @@ fn read(
     })
 }
 
-/// Decodes batches until the reading thread sends no more; returns the facts about their keys.
+/// Decodes batches of keys until the reading thread sends no more. Returns the counts and findings
+/// of these keys.
 fn decode_batches(batches: &Mutex<Receiver<Batch>>, decode: &DecodeOptions<'_>, limits: Limits) -> Facts {
     let mut facts = Facts::new(limits);
     loop {
@@ -154,10 +155,10 @@ fn element_count(value: &View<'_, Object>) -> u64 {
     }
 }
 
-/// The state of the thread that cuts the file into batches.
+/// The state of the thread that cuts the file into batches of whole keys.
 struct SplitterState {
     report: Report,
-    /// The facts about the parts of the file other than keys.
+    /// The counts and findings about the parts of the file other than keys.
     facts: Facts,
     /// The sections of the file by database: pairs of the offset at which a section begins and its
     /// database.
@@ -165,8 +166,8 @@ struct SplitterState {
 }
 
 impl SplitterState {
-    /// Cuts the file into batches, and sends them to the decoding threads. Records everything else
-    /// in the report and the facts.
+    /// Cuts the file into batches of whole keys, and sends them to the decoding threads. Records
+    /// everything other than keys in this thread's report, counts and findings.
     fn file(&mut self, source: &mut FileSource, batches: &SyncSender<Batch>) {
         let options =
             LoadOptions { versions: VersionCheck::Relaxed, checksum: true, unsupported: Unsupported::Kept };

@@ -12,16 +12,17 @@ const PART_COUNT: usize = 500;
 /// The number of bytes in a part of a string that is copied by APPEND.
 const PART_LEN_BYTES: usize = 1024 * 1024;
 
-/// A request, as its words.
+/// A request to a server: the name of the command and its arguments.
 pub type Request = Vec<Vec<u8>>;
 
 /// A connection on which requests are answered one after the other.
 pub trait Ask {
-    /// Sends `requests` and returns the replies, including error replies.
+    /// Sends `requests` and returns their replies in the same order, including error replies.
+    /// Returns an error if the connection fails.
     fn ask(&mut self, requests: &[Request]) -> Result<Vec<Value>, String>;
 }
 
-/// Creates a request from words.
+/// Creates a request from the name of a command and its arguments.
 pub fn request(words: &[&[u8]]) -> Request {
     words.iter().map(|word| word.to_vec()).collect()
 }
@@ -35,7 +36,8 @@ fn ask_one(server: &mut dyn Ask, words: &[&[u8]]) -> Result<Value, String> {
     Ok(reply)
 }
 
-/// Sends `requests`. Returns the first error reply as an error.
+/// Sends `requests` to `server`. Returns an error for the first error reply, and ignores all other
+/// replies.
 fn tell(server: &mut dyn Ask, requests: &[Request]) -> Result<(), String> {
     if requests.is_empty() {
         return Ok(());
@@ -91,8 +93,8 @@ pub fn copy(source: &mut dyn Ask, target: &mut dyn Ask, key: &Key) -> Result<boo
     Ok(true)
 }
 
-/// Returns true if the values of `key` are the same on both servers, as far as their commands show
-/// them.
+/// Returns true if the values of `key` are the same on both servers, as far as the commands of its
+/// type show them.
 pub fn is_equal(source: &mut dyn Ask, target: &mut dyn Ask, key: &Key) -> Result<bool, String> {
     select(source, target, key)?;
     let name = &key.name[..];
@@ -122,7 +124,7 @@ pub fn is_equal(source: &mut dyn Ask, target: &mut dyn Ask, key: &Key) -> Result
     }
 }
 
-/// The types that consist of elements.
+/// The types of values that consist of elements: they are copied and compared in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     List,
@@ -170,8 +172,8 @@ impl Kind {
         request(&[word, name])
     }
 
-    /// Orders the elements of a part as the command that writes them requires. For example, ZADD
-    /// has each score before its member.
+    /// Orders the elements of a part of a value as the command that writes them requires. For
+    /// example, ZADD has each score before its member.
     fn to_write(self, elements: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut words = elements.to_vec();
         if self == Kind::Zset {
@@ -180,8 +182,8 @@ impl Kind {
         words
     }
 
-    /// Returns true if the target has the elements of a part. `index` is the number of elements of
-    /// the parts before it.
+    /// Returns true if the target has the elements of one part of a value. `index` is the number of
+    /// elements of the parts before it.
     fn has_part(
         self,
         target: &mut dyn Ask,
@@ -391,8 +393,8 @@ fn equal_streams(source: &mut dyn Ask, target: &mut dyn Ask, name: &[u8]) -> Res
     Ok(are_equal && groups(source)? == groups(target)?)
 }
 
-/// Compares the stored vectors and the attributes of all elements. Does not compare the links,
-/// which each server chooses itself.
+/// Compares the stored vectors and the attributes of all elements of a vector set on both servers.
+/// Does not compare the links between elements, which each server chooses itself.
 fn equal_vector_sets(source: &mut dyn Ask, target: &mut dyn Ask, name: &[u8]) -> Result<bool, String> {
     let facts = |server: &mut dyn Ask| -> Result<[Option<Value>; 4], String> {
         let info = ask_one(server, &[b"VINFO", name])?;
@@ -421,13 +423,15 @@ fn array(value: &Value) -> &[Value] {
     if let Value::Array(values) = value { values } else { &[] }
 }
 
-/// Returns the value after `name` in a flat list of names and values.
+/// Returns the value after `name` in a flat list of names and values; `None` if the list does not
+/// have the name.
 fn field(list: &Value, name: &str) -> Option<Value> {
     let pair = array(list).chunks(2).find(|pair| pair[0].as_bytes() == Some(name.as_bytes()))?;
     pair.get(1).cloned()
 }
 
-/// Returns the text of `value`: bytes as they are, an integer in decimal.
+/// Returns the text of `value`: bytes as they are, an integer in decimal; empty for `None` and
+/// other values.
 fn text(value: Option<Value>) -> Vec<u8> {
     match value {
         Some(Value::Integer(number)) => number.to_string().into_bytes(),

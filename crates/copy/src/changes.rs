@@ -24,7 +24,8 @@ pub enum Pushed {
     Full,
 }
 
-/// The queue of the changed keys of one lane, oldest change first.
+/// The changed keys that wait for a copy by one lane, which copies a share of all keys. The oldest
+/// change comes first.
 #[derive(Debug)]
 pub struct ChangedKeys {
     waiting: VecDeque<(u64, Rc<Key>)>,
@@ -39,7 +40,7 @@ impl ChangedKeys {
         Self { waiting: VecDeque::new(), known: HashSet::new(), len_bytes: 0, len_bytes_max }
     }
 
-    /// Adds `key`, which changed at `now_ns`.
+    /// Adds `key`, which changed at `now_ns` (nanoseconds).
     pub fn push(&mut self, key: Key, now_ns: u64) -> Pushed {
         if self.known.contains(&key) {
             return Pushed::Known;
@@ -55,7 +56,8 @@ impl ChangedKeys {
         Pushed::Added
     }
 
-    /// Takes the oldest key if it was added at `until_ns` or before.
+    /// Removes and returns the key that was added first, if it was added at `until_ns` or before;
+    /// otherwise returns `None`.
     pub fn pop(&mut self, until_ns: u64) -> Option<Key> {
         if self.waiting.front()?.0 > until_ns {
             return None;

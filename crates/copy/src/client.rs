@@ -48,7 +48,8 @@ impl Client {
         }
     }
 
-    /// Connects unless it is connected. Database 0 is selected on a new connection.
+    /// Connects to the server, unless a connection is open. Database 0 is selected on a new
+    /// connection.
     pub fn open(&mut self) -> Result<(), String> {
         if self.conn.is_none() {
             self.conn = Some(self.connect()?);
@@ -77,7 +78,8 @@ impl Client {
         Ok(conn)
     }
 
-    /// Sends `bytes` and returns `count` replies.
+    /// Sends `bytes`, which hold `count` requests, over `conn`. Waits for the replies and returns
+    /// them, or an error if the connection is lost or silent for too long.
     fn exchange(&mut self, conn: ConnId, bytes: &[u8], count: usize) -> Result<Vec<Value>, String> {
         self.net.output(conn).tail_mut().extend_from_slice(bytes);
         let deadline = Instant::now() + REPLY_WITHIN;

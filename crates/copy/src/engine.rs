@@ -53,7 +53,7 @@ const LARGE_LEN_BYTES: usize = 256 * 1024;
 /// The pause of a lane after a server has replied that it is busy, in nanoseconds.
 const BUSY_NS: u64 = 200_000_000;
 
-/// The indices of the links that do not belong to a lane.
+/// The indices of the links (connections) that do not belong to a lane.
 const SCAN_SOURCE: usize = 0;
 const SCAN_TARGET: usize = 1;
 const EVENTS: usize = 2;
@@ -89,7 +89,8 @@ pub struct Engine {
     settings: Settings,
     net: EventLoop,
     links: Vec<Link>,
-    /// The link of each connection, by its index.
+    /// For each connection, by its index, the index of the link that uses it; `None` if no link
+    /// does.
     link_of: Vec<Option<usize>>,
     lanes: Vec<Lane>,
     budget: Budget,
@@ -289,7 +290,8 @@ impl Engine {
         }
     }
 
-    /// Sends the next SCAN of link `index` if the lanes have few keys.
+    /// Sends the next SCAN over the link (connection) with index `index`, if the lanes have few
+    /// keys.
     fn request_keys(&mut self, index: usize) {
         let link = &mut self.links[index];
         let Some(conn) = link.conn.filter(|_| link.is_ready()) else { return };
@@ -326,8 +328,8 @@ impl Engine {
         }
     }
 
-    /// Handles the loss of the connection of link `index`. If the link belongs to a lane, both
-    /// links of the lane are closed.
+    /// Handles the loss of the connection of the link with index `index`. If the link belongs to a
+    /// lane, both links of the lane are closed.
     fn lose(&mut self, index: usize, error: &str) -> Result<(), String> {
         let now_ns = self.now_ns();
         self.tally.losses += 1;
@@ -356,7 +358,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Handles the received bytes of link `index`.
+    /// Handles the bytes received over the link (connection) with index `index`.
     fn receive(&mut self, index: usize, conn: ConnId) -> Result<(), String> {
         let mut replies = Vec::new();
         loop {
@@ -391,8 +393,8 @@ impl Engine {
         }
     }
 
-    /// Returns true if link `index` reads from the source while its target has too many unsent
-    /// bytes. The link is then paused.
+    /// Returns true if the link (connection) with index `index` reads from the source while its
+    /// target has too many unsent bytes. The link is then paused.
     fn must_wait(&mut self, index: usize) -> bool {
         let Role::Lane(_) = self.links[index].role else { return false };
         if self.links[index].end == End::Target {
@@ -406,7 +408,7 @@ impl Engine {
         is_behind
     }
 
-    /// Handles one reply of link `index`.
+    /// Handles one reply received over the link (connection) with index `index`.
     fn take(&mut self, index: usize, reply: Value) -> Result<(), String> {
         if matches!(self.links[index].state, State::Greeting { .. }) {
             return self.greeted(index, &reply);

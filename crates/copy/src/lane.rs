@@ -32,7 +32,7 @@ pub enum Task {
     Sweep,
 }
 
-/// The result for a key.
+/// The result of a task (copy, comparison or removal) for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The key was written to the target. Contains the length of its payload, in bytes.
@@ -52,12 +52,12 @@ pub enum Outcome {
     Kept,
 }
 
-/// The forms of requests that both servers know.
+/// The commands by which expiries are read and values are compared; both servers know them.
 #[derive(Clone, Copy, Debug)]
 pub struct Dialect {
     /// The way in which expiries are read and written.
     pub expiry: ExpiryForm,
-    /// The method of comparing values.
+    /// The method of comparing values: by digest or by DUMP payload.
     pub method: Method,
 }
 
@@ -101,7 +101,8 @@ impl Side {
     }
 }
 
-/// The state of one lane.
+/// The state of one lane: its queued keys, the replies that it expects, and the state of its two
+/// connections.
 #[derive(Debug)]
 pub struct Lane {
     /// The changed keys. They are copied before the keys of a scan.
@@ -217,6 +218,7 @@ impl Lane {
     }
 
     /// Handles the next reply of the source. Appends the requests that follow from it to `target`.
+    /// Returns the result of the key's task, or `None` if it is not decided yet.
     pub fn on_source(&mut self, reply: &Value, target: &mut Vec<u8>) -> Option<Outcome> {
         match self.at_source.pop_front()? {
             AtSource::Select => refused_select(self.source.db, reply),
@@ -247,7 +249,8 @@ impl Lane {
         }
     }
 
-    /// Handles the next reply of the target.
+    /// Handles the next reply of the target. Returns the result of the key's task, or `None` if it
+    /// is not decided yet.
     pub fn on_target(&mut self, reply: &Value) -> Option<Outcome> {
         let outcome = match self.at_target.pop_front()? {
             AtTarget::Select => return refused_select(self.target.db, reply),
@@ -275,7 +278,8 @@ impl Lane {
         Some(outcome)
     }
 
-    /// Compares the replies of both servers about the oldest compared key, if both have arrived.
+    /// Takes the replies of both servers about the key whose comparison was requested first, and
+    /// compares them. Returns `None` if one of the replies has not arrived yet.
     fn judge(&mut self) -> Option<Outcome> {
         if self.source_facts.is_empty() || self.target_facts.is_empty() {
             return None;

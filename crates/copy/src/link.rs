@@ -37,7 +37,7 @@ pub enum Role {
     Lane(usize),
 }
 
-/// The state of a link.
+/// The state of a link's connection to its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// There is no connection; `retry_ns` is the time of the next attempt.
@@ -54,7 +54,7 @@ pub enum State {
     Ready,
 }
 
-/// A connection and its state.
+/// A connection of the copy to the source or the target, with its purpose and its state.
 #[derive(Debug)]
 pub struct Link {
     /// The server to which the link connects.
@@ -95,7 +95,8 @@ impl Link {
         now_ns - self.failing_since_ns
     }
 
-    /// Records a reply to the greeting. Returns true if it was the last.
+    /// Counts a reply to the greeting. Returns true if it was the last one, so that the link is now
+    /// ready.
     pub fn greeted(&mut self) -> bool {
         if let State::Greeting { replies } = &mut self.state {
             *replies -= 1;
@@ -108,7 +109,7 @@ impl Link {
         false
     }
 
-    /// Returns true if requests may be sent.
+    /// Returns true if the connection is greeted, so that requests may be sent over it.
     pub fn is_ready(&self) -> bool {
         self.state == State::Ready
     }

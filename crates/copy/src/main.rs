@@ -1,4 +1,4 @@
-//! The command line of saker-copy.
+//! The executable `saker-copy`: calls the library's `program::main` and exits with its status.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -42,7 +42,8 @@ impl Progress {
         self.bar.set_position(0);
     }
 
-    /// Shows that `done` keys of the phase are handled and `waiting` changed keys wait.
+    /// Shows that `done` keys of the phase are handled and that `waiting` changed keys wait for a
+    /// copy.
     pub fn update(&mut self, done: u64, waiting: usize) {
         // A scan may return a key twice, and keys are added meanwhile.
         self.bar.set_length(self.bar.length().unwrap_or(0).max(done));
@@ -62,12 +63,12 @@ impl Progress {
         );
     }
 
-    /// Prints `line` above the bar.
+    /// Prints `line` above the progress bar.
     pub fn note(&self, line: &str) {
         self.bar.suspend(|| eprintln!("saker-copy: {line}"));
     }
 
-    /// Removes the bar.
+    /// Removes the progress bar from the terminal.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -4,8 +4,8 @@
 /// burst.
 const BURST_S: f64 = 0.05;
 
-/// An account of one rate limit: it fills with time, up to [`BURST_S`] seconds of the rate, and may
-/// be overdrawn.
+/// An account of one rate limit, in keys or bytes: it fills with time, up to [`BURST_S`] seconds of
+/// the rate, and may be overdrawn.
 #[derive(Debug)]
 struct Account {
     per_second: Option<f64>,
@@ -51,7 +51,8 @@ impl Budget {
         self.bytes.fill(seconds);
     }
 
-    /// Takes one key. Returns false if a limit is reached.
+    /// Takes one key from the budget. Takes none and returns false if the limit of keys or of bytes
+    /// is reached.
     pub fn take_key(&mut self) -> bool {
         let is_open = self.keys.is_open() && self.bytes.is_open();
         if is_open {
@@ -60,14 +61,14 @@ impl Budget {
         is_open
     }
 
-    /// Subtracts `len_bytes` received bytes. The length of a value is known only after it was
-    /// received, so the account may become negative. Then no key is taken until it is positive
-    /// again.
+    /// Subtracts `len_bytes` received bytes from the budget. The length of a value is known only
+    /// after it was received, so the account may become negative. Then no key may be read until the
+    /// account is positive again.
     pub fn charge_bytes(&mut self, len_bytes: usize) {
         self.bytes.left -= len_bytes as f64;
     }
 
-    /// Returns true if there is any limit.
+    /// Returns true if the keys or the bytes per second are limited.
     pub fn is_limited(&self) -> bool {
         self.keys.per_second.is_some() || self.bytes.per_second.is_some()
     }

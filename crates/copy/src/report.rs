@@ -5,7 +5,7 @@ use std::fmt::Write;
 /// The number of refused and of different keys that are listed by name.
 pub const LISTED_MAX: usize = 20;
 
-/// The counts of a copy.
+/// The counts of a copy, for its summary.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// The number of keys written to the target. A key written twice counts twice.
@@ -46,7 +46,7 @@ impl Tally {
     }
 }
 
-/// The result of the comparison.
+/// The result of comparing the keys of both servers at the end of a copy.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// The keys that differ and did not change during the comparison.
@@ -63,7 +63,8 @@ impl Comparison {
     }
 }
 
-/// Writes the summary. `comparison` is `None` if keys were not compared.
+/// Formats the summary of a copy that took `seconds` seconds. `comparison` is `None` if keys were
+/// not compared.
 pub fn summary(tally: &Tally, comparison: Option<&Comparison>, seconds: f64) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {

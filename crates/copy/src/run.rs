@@ -24,7 +24,7 @@ use crate::verdict::Refusal;
 
 /// The maximum number of differing keys that are compared again one by one.
 const SUSPECTS_MAX: usize = 100_000;
-/// The number of comparisons of a key that differs.
+/// The maximum number of times that a differing key is copied and compared again.
 const ROUNDS: u32 = 5;
 /// The pause between two attempts to open a lost connection again.
 const REOPEN_EVERY: Duration = Duration::from_millis(100);
@@ -103,8 +103,8 @@ impl From<String> for Stop {
     }
 }
 
-/// Copies all data. At the end, also after a failure, sets `notify-keyspace-events` of the source
-/// back to its former value.
+/// Copies all data from the source to the target. At the end, also after a failure, sets
+/// `notify-keyspace-events` of the source back to its former value.
 pub fn run(
     source: &Server,
     target: &Server,
@@ -171,7 +171,7 @@ struct Copy<'a> {
     progress: &'a mut Progress,
     /// The number of received signals above which the present phase ends.
     signals_allowed: u32,
-    /// The keys of the present round that differ.
+    /// The keys that the present comparison has found to differ.
     differing: HashSet<Key>,
     /// True if more keys differ than `differing` may hold ([`SUSPECTS_MAX`]).
     is_overflowing: bool,
@@ -262,7 +262,7 @@ impl<'a> Copy<'a> {
         self.progress.begin(name, keys);
     }
 
-    /// Scans the source and copies its keys, again if changes were missed.
+    /// Scans the source and copies its keys. Repeats both if changes were missed during the scan.
     fn copy_all(&mut self) -> Result<(), Stop> {
         loop {
             self.engine.must_rescan = false;
@@ -297,7 +297,8 @@ impl<'a> Copy<'a> {
         }
     }
 
-    /// Waits until all requests are answered, or for a limited time if changes never end.
+    /// Waits until all sent requests are answered and all queued keys are handled, but for a
+    /// limited time if changes never end.
     fn settle(&mut self) -> Result<(), Stop> {
         let deadline = Instant::now() + SETTLE_WITHIN;
         self.drive(|engine| engine.has_scanned() && (engine.pending() == (0, 0) || Instant::now() > deadline))
@@ -423,7 +424,8 @@ impl<'a> Copy<'a> {
         })
     }
 
-    /// Runs `work` on the clients of both servers, and again after a lost connection.
+    /// Runs `work` on the clients of both servers. Runs it again if a connection was lost
+    /// meanwhile.
     fn by_type<T>(
         &mut self,
         mut work: impl FnMut(&mut Client, &mut Client) -> Result<T, String>,

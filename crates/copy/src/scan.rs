@@ -30,7 +30,7 @@ impl Scan {
         Some((db, &self.cursor))
     }
 
-    /// Takes the reply of SCAN. Returns the database and its keys, or the server's error.
+    /// Handles the reply of SCAN. Returns the database and its keys, or the server's error.
     pub fn reply(&mut self, reply: Value) -> Result<(u32, Vec<Value>), String> {
         self.is_waiting = false;
         let db = *self.databases.front().ok_or("a reply without a request")?;
@@ -56,7 +56,7 @@ impl Scan {
         self.is_waiting = false;
     }
 
-    /// Returns true after the last reply.
+    /// Returns true after the last reply of SCAN for the last database.
     pub fn is_done(&self) -> bool {
         self.databases.is_empty()
     }

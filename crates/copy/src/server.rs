@@ -30,7 +30,7 @@ pub struct TlsOptions {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// A server to connect to.
+/// A server that is copied from or to: its address, account and TLS settings.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// The address and the account of the server.
@@ -39,7 +39,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads certificates if `endpoint` needs them.
+    /// Creates the server at `endpoint`, and reads the certificates of `options` if its connections
+    /// use TLS.
     pub fn new(endpoint: Endpoint, options: &TlsOptions) -> Result<Self, String> {
         let tls = endpoint.is_tls.then(|| tls_client(options, endpoint.host())).transpose()?;
         Ok(Self { endpoint, tls })
@@ -58,7 +59,7 @@ impl Server {
         }
     }
 
-    /// Returns the TLS settings of a connection.
+    /// Returns the TLS settings for a new connection; `None` if the server is used without TLS.
     pub fn tls(&self) -> Option<TlsClient> {
         self.tls.clone()
     }

@@ -1,5 +1,5 @@
-//! The steps before and after the copy: the questions about both servers, keyspace events,
-//! functions.
+//! The steps before and after the copy: questions to both servers, switching keyspace events on and
+//! off, and copying functions.
 
 use resp::Value;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// A server and the account to use there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The address of the server.
+    /// The address of the server: host and port, or a path.
     pub place: Place,
     /// True if the connection is encrypted.
     pub is_tls: bool,
@@ -60,7 +60,8 @@ impl Endpoint {
         Self { place, is_tls: false, user: None, password: None }
     }
 
-    /// Returns the host for the check of a certificate.
+    /// Returns the host name that the server's certificate must have; `localhost` for a Unix
+    /// socket.
     pub fn host(&self) -> &str {
         match &self.place {
             Place::Tcp(host, _) => host,

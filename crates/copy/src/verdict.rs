@@ -47,7 +47,7 @@ impl ExpiryForm {
     }
 }
 
-/// The result of reading a key on one server, for a comparison.
+/// The result of reading one key on one server, for a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Facts {
     /// The key does not exist.
@@ -64,8 +64,8 @@ pub enum Facts {
 }
 
 impl Facts {
-    /// Derives the facts of a key from `expiry`, the reply to the command that reads the expiry,
-    /// and `content`, the reply to the command of `method`.
+    /// Derives the state of a key on one server from `expiry`, the reply to the command that reads
+    /// the expiry, and `content`, the reply to the command of `method`.
     pub fn of(method: Method, expiry: i64, content: &Value) -> Self {
         let bytes = match (method, content) {
             (_, Value::Error(error)) => return Facts::Refused(error.escape_ascii().to_string()),
@@ -83,7 +83,8 @@ impl Facts {
         Facts::Present { expiry, content: (hasher.finish(), bytes.len()) }
     }
 
-    /// Returns true if the key is the same on both servers.
+    /// Returns true if the two servers have the same value and expiry for the key, given the result
+    /// of reading it on each.
     pub fn agree(&self, other: &Facts, form: ExpiryForm) -> bool {
         match (self, other) {
             (Facts::Missing, Facts::Missing) => true,

@@ -33,8 +33,8 @@ impl Pair {
     }
 }
 
-/// A gate and three pairs of words. Exclusive owners change one pair; each of two threads changes a
-/// pair of its own in its turns.
+/// A gate of a keyspace and three pairs of words. Exclusive owners change one pair; each of two
+/// threads changes a pair of its own in its turns.
 struct Guarded {
     gate: Gate,
     owners: Pair,
@@ -46,14 +46,16 @@ impl Guarded {
         Arc::new(Self { gate: Gate::new(2), owners: Pair::new(), turns: [Pair::new(), Pair::new()] })
     }
 
-    /// Runs a turn of thread `index`: it reads the owners' pair and changes the thread's own pair.
+    /// Runs a turn of thread `index` inside the gate: it reads the owners' pair and changes the
+    /// thread's own pair.
     fn turn(&self, index: usize) {
         let _pass = self.gate.shared(index);
         self.owners.read();
         self.turns[index].step();
     }
 
-    /// Runs a turn of a thread that claims `index`; `None` if another thread has claimed it.
+    /// Runs a turn inside the gate of a thread that claims the index `index`; `None` if another
+    /// thread has claimed it.
     fn claimed_turn(&self, index: usize) -> Option<()> {
         let _pass = self.gate.try_shared_claimed(index)?;
         self.owners.read();
@@ -174,8 +176,8 @@ fn an_upgrader_beside_a_turn_and_an_owner() {
     });
 }
 
-/// Runs a turn of thread `index` that does not wait for a busy owner. Returns true if it was
-/// inside.
+/// Runs a turn of thread `index` that does not wait for a busy owner. Returns true if it was inside
+/// the gate.
 fn turn_unless_busy(guarded: &Guarded, index: usize) -> bool {
     let pass = guarded.gate.shared_unless_busy(index);
     if pass.is_inside() {

@@ -1,5 +1,5 @@
-//! The gate under random schedules (shuttle): an exclusive owner is alone, and no thread waits
-//! forever. It uses more threads and turns than loom can explore (`loom_gate.rs`).
+//! The gate of the keyspace under random schedules (shuttle): an exclusive owner is alone, and no
+//! thread waits forever. It uses more threads and turns than loom can explore (`loom_gate.rs`).
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p keyspace --test shuttle_gate`
 #![cfg(shuttle)]

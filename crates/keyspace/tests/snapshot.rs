@@ -1,5 +1,6 @@
-//! A test that a snapshot walk returns the keyspace in its state at the start. Random changes of
-//! every kind are made between its steps; the result is compared with a copy made at the start.
+//! A test that a walk over the keyspace, which writes a snapshot, returns the keyspace in its state
+//! at the start. Random changes of every kind are made between its steps; the result is compared
+//! with a copy made at the start.
 
 use std::collections::BTreeMap;
 
@@ -202,7 +203,8 @@ impl Walked {
         assert!(!fix(), "one at a time");
     }
 
-    /// Takes one step as a walker. Returns true if the walk has ended.
+    /// Takes one step of the walk, as a thread that writes a snapshot does. Returns true if the
+    /// walk has ended.
     fn step(&mut self) -> bool {
         let (snapshot, keyspace, shown) = (self.keyspace.snapshot(), &self.keyspace, &mut self.shown);
         if let Some((big, parts)) = &mut self.big {
@@ -460,8 +462,8 @@ impl Walked {
         drop(self.results.take());
     }
 
-    /// Checks that the walk has visited exactly the keys of `at_point`, each once and with the same
-    /// value.
+    /// Checks that the walk has visited exactly the keys of `at_point`, the contents at its start,
+    /// each once and with the same value.
     fn check(&mut self, at_point: &Contents, seed: u64) {
         assert_eq!(self.shown.len(), at_point.len(), "seed {seed}: each key once");
         let names: std::collections::BTreeSet<_> = self.shown.iter().map(|(key, _)| key).collect();
@@ -628,7 +630,8 @@ fn keys_written_after_a_flush_do_not_belong_to_the_walk() {
     walked.check_sizes(2);
 }
 
-/// Checks that an abandoned walk does not take over flushed keys: the flush frees them.
+/// Checks that flushed keys do not become the property of a walk that was abandoned: the flush
+/// frees them.
 #[test]
 fn an_abandoned_walk_takes_over_no_keys() {
     for (abandon_first, on_flush) in [(true, OnFlush::Continue), (false, OnFlush::Abandon)] {

@@ -1,10 +1,10 @@
 //! Tests of saves on a disk that fails. Whichever operation fails, the folder must hold a complete
 //! file: the last one that was reported as saved, or the new one. The next save must work.
 //!
-//! Seeds determine the saves: their format, their data, the walker that runs next, changes between
-//! two steps, short writes. Each save runs once to record the result of a crash at each of its
-//! operations. It then runs once for each operation, which fails in that run. `SAKER_SAVES=2000`
-//! sets the number of seeds; the first seed is that of the property tests.
+//! Seeds determine the saves: their format, their data, the thread of the save (walker) that runs
+//! next, changes between two steps, short writes. Each save runs once to record the result of a
+//! crash at each of its operations. It then runs once for each operation, which fails in that run.
+//! `SAKER_SAVES=2000` sets the number of seeds; the first seed is that of the property tests.
 
 use std::sync::Arc;
 use std::time::Instant;

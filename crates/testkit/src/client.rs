@@ -85,7 +85,7 @@ impl From<io::Error> for ClientError {
     }
 }
 
-/// A stream socket of either kind.
+/// A connected stream socket: TCP or Unix.
 #[derive(Debug)]
 pub(crate) enum Stream {
     /// A TCP connection.
@@ -107,7 +107,8 @@ impl Stream {
         })
     }
 
-    /// Waits for at least one byte and reads the available ones. Returns their number.
+    /// Waits for at least one byte and reads the available ones into `into`. Returns their number;
+    /// 0 if the peer has closed the connection.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(into),
@@ -115,7 +116,7 @@ impl Stream {
         }
     }
 
-    /// Sends all bytes; waits until the kernel has accepted them.
+    /// Sends all of `bytes` to the peer. Waits until the kernel has accepted them.
     pub(crate) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.write_all(bytes),
@@ -132,7 +133,7 @@ impl Stream {
     }
 }
 
-/// One connection to a server.
+/// A blocking connection to a server, with the received bytes that no reply has used yet.
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
@@ -143,7 +144,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects. Every connection starts with RESP2.
+    /// Connects to the server at `address`. The connection uses RESP2, like every new connection.
     pub fn connect(address: &Address) -> io::Result<Self> {
         let stream = Stream::connect(address)?;
         stream.set_read_timeout(Some(READ_TIMEOUT))?;
@@ -198,7 +199,7 @@ impl Client {
         })
     }
 
-    /// Sends one command and returns its reply.
+    /// Sends one command and returns its reply, or the reason why none was received.
     pub fn request<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Value, ClientError> {
         let mut bytes = Vec::new();
         encode_request(args, &mut bytes);
@@ -231,12 +232,12 @@ impl Client {
         Ok(())
     }
 
-    /// Sends bytes unchanged.
+    /// Sends `bytes` to the server as they are, for example an incomplete request.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         Ok(self.stream.write_all(bytes)?)
     }
 
-    /// Reads the next reply.
+    /// Waits for the next reply and returns it.
     pub fn read(&mut self) -> Result<Value, ClientError> {
         loop {
             match decode(&self.input[self.consumed..]) {
@@ -252,7 +253,7 @@ impl Client {
         }
     }
 
-    /// Reads the next `count` replies.
+    /// Waits for the next `count` replies and returns them in order.
     pub fn read_many(&mut self, count: usize) -> Result<Vec<Value>, ClientError> {
         (0..count).map(|_| self.read()).collect()
     }

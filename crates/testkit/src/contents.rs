@@ -53,15 +53,15 @@ pub fn rules(hasher: &Hasher) -> Rules<'_> {
     }
 }
 
-/// The contents of a file.
+/// The contents of an RDB file: its keys and its AUX fields.
 pub struct FileContents {
-    /// The keys of the file.
+    /// The value and expiry of each key in the file.
     pub keys: Contents,
-    /// The facts about the file (its AUX fields).
+    /// The values of the file's AUX fields, by name.
     pub facts: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Returns everything that a file holds, including expired keys.
+/// Returns everything that an RDB file holds, including expired keys.
 ///
 /// # Errors
 /// The reason why the file cannot be loaded, as text.

@@ -43,7 +43,7 @@ const SESSIONS_PERCENT: usize = 25;
 /// Number of sequences after which the protocol changes.
 const SEQUENCES_PER_PROTOCOL: u64 = 8;
 
-/// The settings of a run.
+/// The settings of a run of the differential test.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The seed of all choices.
@@ -67,7 +67,7 @@ impl Default for Options {
     }
 }
 
-/// The results of a run.
+/// The results of a run of the differential test.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// The seed of the run.

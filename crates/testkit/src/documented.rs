@@ -200,7 +200,7 @@ impl Documented {
     }
 }
 
-/// A request under construction.
+/// A request under construction, with the state of the random walk over the documented arguments.
 struct Walk<'r> {
     rng: &'r mut Rng,
     /// The number of keys that the next argument with several keys must have. An earlier argument

@@ -21,7 +21,7 @@ use std::time::Instant;
 /// The maximum number of commands in a pipeline.
 const PIPELINE_MAX: usize = 4;
 
-/// The settings of a recording.
+/// The settings for recording the concurrent requests of several clients.
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// The address of the server. Its database 0 must have no keys `key:…`.
@@ -105,7 +105,7 @@ fn run_client(recording: &Recording, client: usize, start: Instant, together: &B
     history
 }
 
-/// The random choices of one client.
+/// The generator of one client's random commands.
 pub struct Choices<'r> {
     rng: fastrand::Rng,
     recording: &'r Recording,

@@ -167,8 +167,9 @@ struct Event {
 /// The search over one object's history up to a time.
 struct Search<'a> {
     operations: Vec<&'a Operation>,
-    /// For each operation, true if it returned by that time: the order must explain its reply. The
-    /// other operations were in flight and may have had no effect.
+    /// For each operation, true if it returned by the time up to which the history is checked: the
+    /// order must explain its reply. The other operations were in flight and may have had no
+    /// effect.
     required: Vec<bool>,
     required_left: usize,
     /// For each operation, the previous operation of the same client, which must come first.
@@ -279,7 +280,7 @@ impl<'a> Search<'a> {
         self.done[operation / 64] & 1 << (operation % 64) != 0
     }
 
-    /// Removes both events of the operation from the list.
+    /// Removes the call and the return of `operation` from the list of events.
     fn take(&mut self, operation: usize) {
         self.done[operation / 64] |= 1 << (operation % 64);
         self.required_left -= usize::from(self.required[operation]);
@@ -292,8 +293,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Puts both events of the operation back at their places in the list. The order must be the
-    /// reverse of the removals.
+    /// Puts the call and the return of `operation` back at their places in the list of events.
+    /// Operations must be put back in the reverse order of their removal.
     fn put_back(&mut self, operation: usize) {
         self.done[operation / 64] &= !(1 << (operation % 64));
         self.required_left += usize::from(self.required[operation]);

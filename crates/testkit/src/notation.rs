@@ -26,7 +26,7 @@ use stdx::quoted::split_quoted;
 pub enum Expected {
     /// `?glob`: matched against the one-line form of a value.
     Glob(Vec<u8>),
-    /// A value without parts.
+    /// A value that is not an aggregate, such as a string or a number.
     Scalar(Value),
     /// `*2`: an array.
     Array(Vec<Expected>),

@@ -242,7 +242,7 @@ impl ChosenPort {
     }
 }
 
-/// The ports returned last.
+/// The ports that [`free_port`] has returned most recently, at most [`RECENT_PORTS`].
 static RECENT: Mutex<VecDeque<ChosenPort>> = Mutex::new(VecDeque::new());
 
 /// Returns a port that is free on the loopback. It stays free as long as all programs that choose

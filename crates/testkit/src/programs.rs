@@ -77,7 +77,7 @@ end
 return replies
 ";
 
-/// Commands that do not write.
+/// The commands that occur in programs and do not write.
 const READING: &[&[u8]] = &[
     b"GET",
     b"STRLEN",

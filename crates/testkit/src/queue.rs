@@ -46,7 +46,7 @@ const KILL_PERMILLE: usize = 8;
 /// Maximum time until the server has removed all closed connections.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
-/// The settings of a run.
+/// The settings of a run of the queue test.
 #[derive(Clone, Debug)]
 pub struct Queue {
     /// The address of a server without keys.
@@ -59,7 +59,7 @@ pub struct Queue {
     pub seed: u64,
 }
 
-/// The results of a run that found nothing wrong.
+/// The results of a run of the queue test that found nothing wrong.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The number of elements whose push was answered.
@@ -126,7 +126,7 @@ struct Known {
     killed: usize,
 }
 
-/// The state that all clients share.
+/// The state that all clients of a run share.
 struct Common {
     /// The id of each client's present connection, by client number.
     ids: Vec<AtomicU64>,

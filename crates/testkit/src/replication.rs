@@ -39,7 +39,7 @@ pub fn happens(mut is_so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Returns a section of INFO.
+/// Returns the text of the section `section` of INFO.
 pub fn info(client: &mut Client, section: &str) -> String {
     let reply = client.command(&["INFO", section]);
     String::from_utf8_lossy(reply.as_bytes().unwrap_or_default()).into_owned()
@@ -57,7 +57,7 @@ pub fn number(client: &mut Client, section: &str, name: &str) -> u64 {
     field(client, section, name).parse().unwrap_or(0)
 }
 
-/// Runs a command whose reply must not be an error.
+/// Runs a command, whose reply must not be an error, and returns the reply.
 ///
 /// # Panics
 /// Panics with the error.

@@ -209,7 +209,7 @@ impl Step {
     }
 }
 
-/// A parsed script.
+/// A parsed `.resp` script: its commands with their replies, its settings and its examples.
 #[derive(Debug)]
 pub struct Script {
     path: PathBuf,
@@ -294,18 +294,18 @@ impl Script {
         Ok(script)
     }
 
-    /// Returns true if the step at `at` is the first of an example.
+    /// Returns true if the step (command) with index `at` is the first of an example.
     fn begins_example(&self, at: usize) -> bool {
         self.examples.iter().any(|example| example.first == at)
     }
 
-    /// Returns true if the step at `at` does not run in `protocol`.
+    /// Returns true if the step (command) with index `at` does not run in `protocol`.
     fn skips(&self, at: usize, protocol: Protocol) -> bool {
         let example = self.examples.iter().rfind(|example| example.first <= at);
         protocol != Protocol::Resp3 && example.is_some_and(|example| example.resp3_only)
     }
 
-    /// Returns the steps before the examples.
+    /// Returns the steps (commands) before the examples.
     fn body(&self) -> &[Step] {
         &self.steps[..self.examples.first().map_or(self.steps.len(), |example| example.first)]
     }

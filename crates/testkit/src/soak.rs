@@ -157,7 +157,8 @@ impl Drop for StopsRun<'_> {
     }
 }
 
-/// Runs all clients for the requested time, then checks their results and their remains.
+/// Runs all clients for the requested time, then checks their results, and that nothing of them
+/// remains in the server.
 ///
 /// # Panics
 /// Panics when a condition of the module's list does not hold; the message names it.

@@ -1,8 +1,9 @@
-//! The generated pages: docs/commands, options and metrics, and packaging/saker.conf come from
-//! records and examples. docs/unsafe.md comes from the sources; tidy checks that it is current.
+//! The generated pages: docs/commands, options and metrics, and packaging/saker.conf come from the
+//! records that describe commands, options and metrics, and from examples. docs/unsafe.md comes
+//! from the sources; tidy checks that it is current.
 //!
-//! Only the server crate has all records. Examples of that crate therefore write the pages, so that
-//! other tasks of xtask need not build the server.
+//! Only the server crate has all these records. Examples of that crate therefore write the pages,
+//! so that other tasks of xtask need not build the server.
 
 use std::process::Command;
 use std::time::Duration;
@@ -25,15 +26,16 @@ pub fn write(session: &Session) -> Result<bool> {
     Ok(true)
 }
 
-/// Runs the step of CI: checks that the generated pages agree with the records, and that no command
-/// lacks an example.
+/// Runs the step of CI: checks that the generated pages agree with the records that describe
+/// commands, options and metrics, and that no command lacks an example.
 pub fn check(session: &Session) -> Result<Outcome> {
     shell::run_logged(session, "docs", writer(session, "write_docs")?.args(["docs", "--check"]), LIMIT)?;
     shell::run_logged(session, "docs", writer(session, "package_files")?.args(CONF).arg("--check"), LIMIT)?;
     Ok(Outcome::Passed(String::new()))
 }
 
-/// Builds `example` of the server crate, which writes pages. Returns the command that runs it.
+/// Builds the example program `example` of the server crate, which writes generated pages. Returns
+/// the command that runs it.
 fn writer(session: &Session, example: &str) -> Result<Command> {
     let mut command = Command::new(programs::built(session, &format!("examples/{example}"))?);
     command.current_dir(&session.root);

@@ -59,8 +59,8 @@ enum Task {
     Fuzz(FuzzArguments),
     /// Kill the server and workers of frameworks together, and count lost jobs.
     Crashes(ci::crashes::CrashArguments),
-    /// Run engines with simulated threads, clients, links, clock and disk, until the time is over
-    /// or a check fails.
+    /// Run engines with simulated threads, clients, replication links, clock and disk, until the
+    /// time is over or a check fails.
     Simulate(simulate::SimulateArguments),
     /// Check that the simulator finds known bugs; each is planted in a copy of the sources.
     Plant(simulate::plant::PlantArguments),

@@ -22,12 +22,13 @@ const ROUND_TRIP_MS_MAX: u64 = 60_000;
 /// The longest run or warm-up: one day, in seconds.
 const SECONDS_MAX: f64 = 86_400.0;
 
-/// Checks that the count at `path` is from 1 to `max`.
+/// Checks that the count with the key path `path` in the study, such as `load.pipeline`, is from 1
+/// to `max`.
 fn count(path: &str, count: u64, max: u64) -> Result<(), Mistake> {
     within(path, count, (1, max))
 }
 
-/// Checks that the number at `path` is in `range`, both ends included.
+/// Checks that the number with the key path `path` in the study is in `range`, both ends included.
 fn within<T: PartialOrd + ToString>(path: &str, value: T, range: (T, T)) -> Result<(), Mistake> {
     // NaN is in no range.
     if value >= range.0 && value <= range.1 {
@@ -38,13 +39,13 @@ fn within<T: PartialOrd + ToString>(path: &str, value: T, range: (T, T)) -> Resu
     Err(Mistake::of(path, format!("{name} is {value}: it must be {low} to {high}")))
 }
 
-/// Returns the last name of a path without the index of a list entry: `value_bytes` for
+/// Returns the last name of a key path without the index of a list entry: `value_bytes` for
 /// `load.value_bytes.1`.
 fn key(path: &str) -> &str {
     path.rsplit('.').find(|name| name.parse::<usize>().is_err()).unwrap_or(path)
 }
 
-/// Checks that the list at `path` is not empty and has no duplicates.
+/// Checks that the list with the key path `path` in the study is not empty and has no duplicates.
 fn list<T: PartialEq + Debug>(path: &str, entries: &[T]) -> Result<(), Mistake> {
     if entries.is_empty() {
         return Err(Mistake::of(path, format!("{} is empty: nothing would be measured", key(path))));
@@ -57,8 +58,8 @@ fn list<T: PartialEq + Debug>(path: &str, entries: &[T]) -> Result<(), Mistake> 
     }
 }
 
-/// Checks that the list at `path` is not empty, has no duplicates and contains only numbers in
-/// `range`.
+/// Checks that the list with the key path `path` in the study is not empty, has no duplicates and
+/// contains only numbers in `range`.
 fn numbers<T>(path: &str, entries: &[T], range: (u64, u64)) -> Result<(), Mistake>
 where
     T: PartialEq + Debug + Copy + TryInto<u64>,

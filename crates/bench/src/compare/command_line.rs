@@ -58,8 +58,8 @@ pub fn whole(start: &str, tls_options: Option<&str>) -> String {
     tls_options.map_or_else(|| start.to_owned(), |options| format!("{start} {options}"))
 }
 
-/// Splits `line` into words and replaces the placeholders. Returns an error if a quote is not
-/// closed.
+/// Splits `line` into words and replaces the placeholders by the values in `places`. Returns an
+/// error if a quote is not closed.
 pub fn fill(line: &str, places: &Places) -> Result<Vec<String>, String> {
     let fill = |word: String| {
         word.replace("{port}", &places.port.to_string())

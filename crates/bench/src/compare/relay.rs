@@ -148,7 +148,8 @@ struct Lane {
     free_ns: u64,
 }
 
-/// A packet in transit through the link.
+/// A packet in transit through the simulated link: its content, its connection and its time of
+/// delivery.
 struct Packet {
     out_ns: u64,
     pair: u64,
@@ -173,12 +174,12 @@ struct Pair {
     ends: [End; 2],
 }
 
-/// One end of a connection.
+/// One end of a relayed connection, toward the client or toward the server.
 #[derive(Default)]
 struct End {
     /// The connection in the event loop; absent before it is opened and after it is closed.
     conn: Option<ConnId>,
-    /// The number of bytes in the lane that leads to this end, not yet delivered.
+    /// The number of bytes in transit to this end, not yet delivered.
     on_its_way_len_bytes: usize,
     /// True while the relay does not receive from this end, because too many bytes from it are in
     /// transit.
@@ -197,13 +198,14 @@ struct Line {
     ns_per_byte: f64,
     epoch: Instant,
     shared: Arc<Shared>,
-    /// The two lanes, indexed by the side that they lead to.
+    /// The packets in transit in each of the two directions, indexed by the side that receives
+    /// them.
     lanes: [Lane; 2],
     pairs: HashMap<u64, Pair>,
     next_pair: u64,
     /// The connection pair and the side to which each connection of the event loop belongs.
     conns: HashMap<ConnId, (u64, Side)>,
-    /// The ends to which bytes were delivered in this turn.
+    /// The ends to which bytes were delivered in this turn of the event loop.
     served: Vec<(u64, Side)>,
     /// The connections whose sending side must be shut down as soon as their output buffer is
     /// empty.
@@ -322,8 +324,8 @@ impl Line {
         self.end_mut(pair, side).conn = Some(conn);
     }
 
-    /// Puts `cargo` of connection `pair` into the lane to `side`, and computes its time of
-    /// delivery.
+    /// Adds `cargo` of connection `pair` to the packets in transit to `side`, and computes its time
+    /// of delivery.
     fn send(&mut self, pair: u64, side: Side, cargo: Payload, now_ns: u64) {
         let len_bytes = if let Payload::Bytes(bytes) = &cargo { bytes.len() } else { 0 };
         let lane = &mut self.lanes[side as usize];
@@ -332,8 +334,8 @@ impl Line {
         lane.packets.push_back(Packet { out_ns, pair, cargo });
     }
 
-    /// Moves the bytes that arrived on `conn` into the lane to the other side. Pauses the input of
-    /// `conn` if the window is full.
+    /// Moves the bytes that arrived on `conn` to the packets in transit to the other side. Pauses
+    /// the input of `conn` if the window is full.
     fn receive(&mut self, conn: ConnId, now_ns: u64) {
         let Some((pair, side)) = self.place(conn) else { return };
         let bytes = self.net.inputs().bytes(conn).to_vec();
@@ -347,8 +349,8 @@ impl Line {
         }
     }
 
-    /// Returns the number of bytes of connection `pair` in transit to `side`: in the lane, or in
-    /// the output buffer of the connection at `side`.
+    /// Returns the number of bytes of connection `pair` in transit to `side`, together with those
+    /// in the output buffer of the connection at `side`.
     fn held_len_bytes(&mut self, pair: u64, side: Side) -> usize {
         let end = self.end_mut(pair, side);
         let (conn, on_its_way) = (end.conn, end.on_its_way_len_bytes);

@@ -53,8 +53,8 @@ pub struct Runner<'a> {
     /// The number of points measured so far, counted again in each round. The runs of all engines
     /// at a point in one round count as one.
     points_done: u64,
-    /// The engines of the current group that have ended or stopped replying: the index in the group
-    /// and the name.
+    /// The engines that have ended or stopped replying since the engines of the current group were
+    /// started: the index in the group and the name.
     gone: Vec<(usize, String)>,
     /// The certificate for TLS, if the study measures TLS.
     certificate: Option<Certificate>,
@@ -70,7 +70,8 @@ struct Group {
     is_first: bool,
 }
 
-/// One round of a group with one number of connections.
+/// One round of measurements with one number of connections, while the engines run with the
+/// settings of one group.
 struct Step<'a> {
     group: Group,
     connections: usize,
@@ -267,7 +268,8 @@ impl<'a> Runner<'a> {
         Ok(Some(link))
     }
 
-    /// Starts the engines of a group and measures them with each number of connections.
+    /// Starts the engines with the settings of `group`, and measures them with each number of
+    /// connections.
     fn group(&mut self, group: Group, link: Option<&Link>) -> Result<(), String> {
         let mut engines = Vec::new();
         self.gone.clear();
@@ -644,8 +646,8 @@ impl<'a> Runner<'a> {
         &mut cells[at]
     }
 
-    /// Adds the series of this group whose rate has stopped rising to `at_their_limit`. `steps` are
-    /// the numbers of connections measured so far.
+    /// Adds to `at_their_limit` the series of runs whose rate has stopped rising, each with its
+    /// engine, test and transport. `steps` are the numbers of connections measured so far.
     fn find_limits(&self, percent: f64, group: Group, steps: &[usize], at_their_limit: &mut Vec<Series>) {
         let load = &self.study.load;
         let factor =

@@ -54,7 +54,7 @@ const DRAIN_NS_MAX: u64 = 5_000_000_000;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A thread of the load generator.
+/// A thread of the load generator: its event loop, its connections and the counts of its requests.
 pub(super) struct Worker<'a> {
     spec: &'a RunSpec,
     workload: &'a Workload,
@@ -642,7 +642,8 @@ impl<'a> Worker<'a> {
         self.queued.clear();
     }
 
-    /// Records that connection `id` has queued requests.
+    /// Adds connection `id` to the list of connections with unsent requests, unless it is the last
+    /// entry of the list.
     fn note_queued(&mut self, id: ConnId) {
         if self.queued.last() != Some(&id) {
             self.queued.push(id);

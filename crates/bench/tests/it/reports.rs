@@ -85,7 +85,8 @@ fn run(point: &Point, rate: f64, round: u32) -> RunResult {
     }
 }
 
-/// Returns all cells of two engines. One cell is partial, one has failed.
+/// Returns the results of two engines at all points of measurement (cells). One cell is partial,
+/// one has failed.
 fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
     for io_threads in [1, 2, 4] {

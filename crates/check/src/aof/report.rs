@@ -72,7 +72,7 @@ pub struct FileReport {
     pub name: String,
     /// The role of the file.
     pub role: Role,
-    /// The result of the check.
+    /// The result of checking the file.
     pub state: State,
     /// The size of the file, in bytes.
     pub len_bytes: u64,

@@ -176,7 +176,7 @@ pub(crate) struct ModuleCount {
     pub len_bytes: u64,
 }
 
-/// The limits of the facts that a check collects.
+/// The maximum lengths of the lists that a check collects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// The maximum number of biggest keys that are listed by each measure.
@@ -185,7 +185,7 @@ pub(crate) struct Limits {
     pub findings_max: usize,
 }
 
-/// The facts that one thread has collected about the keys of a file.
+/// The counts, lists and findings that one thread has collected about the keys of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     limits: Limits,
@@ -204,7 +204,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Creates empty facts with these limits.
+    /// Creates counts and lists without any key. `limits` bounds the lists.
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -257,8 +257,8 @@ impl Facts {
         self.findings.truncate(self.limits.findings_max);
     }
 
-    /// Adds the facts that another thread has collected. The result does not depend on the division
-    /// of work, except for the order of `names`.
+    /// Adds the counts, lists and findings that another thread has collected. The result does not
+    /// depend on the division of work, except for the order of `names`.
     pub(crate) fn merge(&mut self, other: Facts) {
         other.databases.into_iter().for_each(|(db, count)| self.databases.entry(db).or_default().add(count));
         other.types.into_iter().for_each(|(form, count)| self.types.entry(form).or_default().add(count));
@@ -288,7 +288,7 @@ impl Facts {
         }
     }
 
-    /// Returns the counts of all keys.
+    /// Returns the counts of all good keys together.
     pub(crate) fn total(&self) -> Count {
         let mut total = Count::default();
         self.databases.values().for_each(|count| total.add(*count));

@@ -32,7 +32,7 @@ fn incr(folder: &TempDir) -> PathBuf {
     folder.path().join(INCR)
 }
 
-/// Changes a file's bytes.
+/// Reads the file at `path`, changes its bytes by `change`, and writes them back.
 fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs::read(path).unwrap();
     change(&mut bytes);

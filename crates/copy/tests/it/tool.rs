@@ -47,7 +47,7 @@ impl Tool {
         Self { child, errors }
     }
 
-    /// Waits for a line of standard error that contains `text`.
+    /// Waits until saker-copy has printed a line that contains `text` on standard error.
     pub fn wait_for(&self, text: &str) {
         loop {
             let line = self.errors.recv_timeout(SOON).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -57,12 +57,13 @@ impl Tool {
         }
     }
 
-    /// Sends Ctrl-C.
+    /// Sends the signal of Ctrl-C (SIGINT) to saker-copy.
     pub fn interrupt(&self) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
     }
 
-    /// Waits for the end. Returns the exit status, the summary, and the rest of standard error.
+    /// Waits until saker-copy has ended. Returns the exit status, the summary, and the rest of
+    /// standard error.
     pub fn wait(mut self) -> (i32, String, String) {
         let mut summary = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut summary).unwrap();

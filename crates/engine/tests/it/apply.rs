@@ -1,5 +1,5 @@
-//! Tests of the applier of a primary's stream: its changes and reports, and their effects on
-//! clients of the replica.
+//! Tests of the applier of a replication stream: the changes that it makes, its reports, and the
+//! effects on clients of the replica.
 
 mod busy;
 mod clients;
@@ -32,7 +32,8 @@ use stdx::{Address, ByteQueue, ConnId};
 
 use crate::driver::{Thread, shared_with};
 
-/// The host of the applier.
+/// The host that runs the commands of connections, such as SELECT, for the applier of the
+/// replication stream.
 struct ReplicaHost<'s>(&'s Shared);
 
 const SELECT: u16 = 0;
@@ -107,7 +108,7 @@ fn replica(settings: Settings) -> (Shared, ManualClock) {
     (shared, clock)
 }
 
-/// The reports that an applier has made.
+/// The reports of an applier about the parts of the replication stream that it has applied.
 #[derive(Default)]
 struct Reports {
     bytes: Vec<u8>,
@@ -141,10 +142,10 @@ impl Applied for Reports {
     }
 }
 
-/// The stream of a primary, with its applier.
+/// The replication stream of a primary, with the applier that a replica runs on it.
 struct Stream<'s> {
     applier: Applier<'s, ManualClock, ReplicaHost<'s>>,
-    /// All bytes of the stream that have arrived.
+    /// All bytes of the replication stream that have arrived.
     sent: Vec<u8>,
     dropped: usize,
     reports: Reports,
@@ -162,13 +163,13 @@ impl<'s> Stream<'s> {
         Self { applier, sent: Vec::new(), dropped: 0, reports: Reports::default() }
     }
 
-    /// Appends bytes, and applies as much as possible.
+    /// Appends bytes to the replication stream, and applies as much of it as possible.
     fn push(&mut self, bytes: &[u8]) -> Result<Progressed, ApplyError> {
         self.sent.extend_from_slice(bytes);
         self.go_on()
     }
 
-    /// Applies as much of the arrived bytes as possible.
+    /// Applies as much of the replication stream that has arrived as possible.
     fn go_on(&mut self) -> Result<Progressed, ApplyError> {
         loop {
             let input = &self.sent[self.dropped..];
@@ -181,13 +182,14 @@ impl<'s> Stream<'s> {
         }
     }
 
-    /// Applies whole requests, one on a line. Returns the number of reported bytes of the stream.
+    /// Applies whole requests, one on a line. Returns the number of bytes of the replication stream
+    /// that the applier has reported.
     fn apply(&mut self, requests: &str) -> usize {
         assert_eq!(self.push(&encoded(requests)), Ok(Progressed::NeedsInput(0)), "{requests}");
         self.dropped
     }
 
-    /// Returns true if all that has arrived is reported.
+    /// Returns true if the applier has reported all bytes that have arrived.
     fn is_reported(&self) -> bool {
         self.dropped == self.sent.len()
     }
@@ -257,7 +259,7 @@ impl ScriptEngine for Flagged {
     fn learn(&mut self, _: Lesson) {}
 }
 
-/// Creates thread 0 of an engine, with scripts.
+/// Creates thread 0 of an engine, with a script engine.
 fn thread<'s>(shared: &'s Shared, clock: &ManualClock) -> Thread<'s> {
     Thread::new(shared, clock, 0).with_scripts(Box::new(Flagged::default()))
 }
@@ -278,7 +280,7 @@ impl Outputs for Output {
     fn shows(&mut self, _: ConnId, _: usize, _: u64) {}
 }
 
-/// Returns what was published for thread 0.
+/// Returns the published messages for subscribers on thread 0, with `|` for each line end.
 fn published(shared: &Shared) -> String {
     let mut output = Output::default();
     shared.pubsub.deliver(0, &mut output, u64::MAX, &mut Vec::new());

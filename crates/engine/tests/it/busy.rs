@@ -1,5 +1,5 @@
 //! Tests of requests while a script runs for too long. The test plays the script: it registers the
-//! script, holds a shard or the gate, and marks these as busy.
+//! script, holds a shard or the gate of the keyspace, and marks these as busy.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const ABORTED: &str = "-EXECABORT Transaction discarded because of: BUSY Redis i
 /// The thread of the script.
 const SCRIPT: usize = 1;
 
-/// Creates a script that is busy but has not marked a shard or the gate.
+/// Creates a script that is busy but has not marked a shard or the gate of the keyspace as busy.
 pub fn busy_script<'s>(shared: &'s Shared, clock: &ManualClock) -> Script<'s> {
     let name =
         ScriptName { kind: ScriptKind::Script, name: Box::default(), command: Vec::new(), thread: SCRIPT };

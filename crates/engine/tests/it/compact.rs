@@ -33,7 +33,7 @@ fn pages(shared: &engine::Shared) -> (usize, usize) {
     (pages.len(), bytes)
 }
 
-/// Runs the present pass to its end.
+/// Runs the present pass of the compaction to its end.
 fn finish(compaction: &mut Compaction, shared: &engine::Shared) {
     assert!(compaction.is_in_pass());
     while compaction.is_in_pass() {

@@ -63,7 +63,7 @@ impl<'s> Thread<'s> {
         Self { shared, index, engine: Engine::new(executor), sessions: Vec::new(), clock: clock.clone() }
     }
 
-    /// Adds a script engine.
+    /// Returns this thread with a script engine, which runs its scripts.
     pub fn with_scripts(mut self, scripts: Box<dyn ScriptEngine>) -> Self {
         self.engine.executor.scripts = Some(scripts);
         self

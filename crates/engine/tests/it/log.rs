@@ -12,16 +12,16 @@ use engine::threads::Outbox;
 
 use crate::driver::{Thread, expire_round, shared};
 
-/// A reader of the change log that stores the stream. It confirms each batch at once or never, as
-/// `confirms` says.
+/// A reader of the change log that stores the stream of changes. It confirms each batch at once or
+/// never, as `confirms` says.
 #[derive(Clone)]
 pub struct Kept {
     bytes: Arc<Mutex<Vec<u8>>>,
-    /// The lengths of the parts in which the stream arrived.
+    /// The lengths of the parts in which the stream of changes arrived.
     piece_lens: Arc<Mutex<Vec<usize>>>,
     /// The stream offset of the first byte that the reader received; `None` before that.
     start: Option<u64>,
-    /// True if the reader confirms each part as soon as it arrives.
+    /// True if the reader confirms each part of the stream as soon as it arrives.
     confirms: bool,
     target: LogTarget,
 }
@@ -57,7 +57,7 @@ impl Kept {
         shared.gate.exclusive(attach).expect("there is room for readers")
     }
 
-    /// Returns the commands of the stream so far, with spaces between words.
+    /// Returns the commands in the stream of changes so far, with spaces between words.
     pub fn commands(&self, shared: &Shared) -> Vec<String> {
         shared.log.merge(&Outbox::default());
         let bytes = self.bytes.lock().expect("no panic");

@@ -1,5 +1,5 @@
 //! Tests of the targets of records: each target's stream must have exactly the commands for it, in
-//! order, in their databases, and with whole units.
+//! order, in their databases, and whole transactions.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,8 +14,8 @@ use engine::threads::Outbox;
 use keyspace::Hasher;
 use keyspace::gate::Gate;
 
-/// A reader that keeps the lines of its target's stream, and the numbers of units according to the
-/// marks of its batches.
+/// A reader of the change log that keeps the lines of its target's stream. It also keeps the
+/// numbers of changes and transactions according to the marks of its batches.
 #[derive(Clone)]
 struct Lines {
     target: LogTarget,
@@ -59,10 +59,11 @@ impl Lines {
     }
 }
 
-/// A command of a unit: its targets, its database, and a value that is different for each command.
+/// A command of a change: its targets, its database, and a value that is different for each
+/// command.
 type Command = (Targets, usize, usize);
 
-/// Appends units to a log with one thread.
+/// Appends changes, each a command or a transaction, to a log with one thread.
 struct Writer {
     log: ChangeLog,
     gate: Gate,
@@ -169,9 +170,9 @@ fn a_new_part_of_one_target_leaves_the_other_as_it_is() {
     assert_eq!(replicas.commands(), ["SELECT 0", "INCRBY k 2", "INCRBY k 3"]);
 }
 
-/// Returns the stream of a target by the definition. For each unit it has the unit's commands for
-/// the target. They are between MULTI and EXEC if the unit has several commands for any target.
-/// SELECT is inserted where the database changes.
+/// Returns the stream of a target by the definition. For each unit (a command or a transaction) it
+/// has the unit's commands for the target. They are between MULTI and EXEC if the unit has several
+/// commands for any target. SELECT is inserted where the database changes.
 fn defined(units: &[Vec<Command>], target: LogTarget) -> Vec<String> {
     let (mut lines, mut selected) = (Vec::new(), None);
     for unit in units {

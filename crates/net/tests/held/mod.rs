@@ -24,8 +24,8 @@ fn expect(client: &mut impl Read, bytes: &[u8]) {
     assert!(got == bytes, "other bytes than expected");
 }
 
-/// Checks that held parts are sent in order when they are released. Some are larger than the socket
-/// accepts at once.
+/// Checks that held-back output is sent in order when it is released. Some parts are larger than
+/// the socket accepts at once.
 pub fn held_output_leaves_in_order_when_released(backend: BackendChoice) {
     let mut served = Served::start(backend);
     let (client, conn) = served.connect_known();

@@ -2,7 +2,7 @@
 //! fail, at any operation. Then the files that the manifest names must have all changes up to some
 //! moment, complete and in order, and at least the acknowledged ones.
 //!
-//! Seeds determine everything: the appended units, the jobs and the events during them, new files
+//! Seeds determine everything: the appended changes, the jobs and the events during them, new files
 //! and bases, changes of options, faults, and the crash before the next life of the server. A life
 //! is one run of its process. `SAKER_WRITERS=100000` sets the number of seeds; the first seed is
 //! that of the property tests.
@@ -34,12 +34,13 @@ const POLICIES: [SyncPolicy; 3] = [SyncPolicy::Always, SyncPolicy::EverySecond, 
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
-    /// The offset of the end of each unit, by the unit's number; that of number 0 is 0.
+    /// The offset of the end of each change (a request or a transaction), by the change's number;
+    /// that of number 0 is 0.
     ends: Vec<usize>,
 }
 
 impl Stream {
-    /// Adds a unit: a request or a transaction.
+    /// Adds a change to the stream: a request or a transaction.
     fn add(&mut self, rng: &mut Rng) {
         let number = self.ends.len();
         let mut request = |bytes: &mut Vec<u8>| {
@@ -195,7 +196,7 @@ impl Life<'_> {
         self.promises.push(promise);
     }
 
-    /// Records the positions that a call has confirmed.
+    /// Records the positions that a call of the writer has confirmed.
     fn note(&mut self, appended: Appended) {
         let figures = self.writer.figures();
         let (confirmed, synced) = (appended.confirmed + self.before, figures.synced_position + self.before);
@@ -519,13 +520,13 @@ fn append_for(writer: &Writer, targets: Targets, (text, position): (&Text, u64),
     writer.append(&LogBatch { text, marks: &[mark], offset: 0, position }, now)
 }
 
-/// Appends a unit whose record is for replicas only.
+/// Appends a change whose record is for replicas only.
 fn append_for_replicas(writer: &Writer, position: u64, now: Moment) -> Appended {
     let text = Text::of(b"*1\r\n$4\r\nPING\r\n".to_vec());
     append_for(writer, Targets::REPLICAS, (&text, position), now)
 }
 
-/// Appends a unit and returns the state of the writer.
+/// Appends a change and returns the state of the writer.
 fn append_unit(writer: &Writer, now: Moment) -> Appended {
     let text = Text::of(b"*1\r\n$4\r\nPING\r\n".to_vec());
     append_for(writer, Targets::all(), (&text, 1), now)

@@ -49,8 +49,8 @@ fn begin(engine: &Shared, options: SaveOptions, functions: &[&str]) -> std::sync
     save
 }
 
-/// Returns the file of a save whose walkers are stepped in random order. `between` is called
-/// between two steps.
+/// Returns the file of a save whose threads (walkers) take their steps in random order. `between`
+/// is called between two steps.
 fn file_of(engine: &Shared, save: &Save, rng: &mut Rng, mut between: impl FnMut(&mut Rng)) -> Vec<u8> {
     let out = Bytes::default();
     save.write_head(engine, &out);

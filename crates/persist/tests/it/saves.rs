@@ -67,7 +67,8 @@ fn fill(engine: &Shared) {
     }
 }
 
-/// Steps random walkers until all are done, at most `steps_max` times.
+/// Lets the threads of a save (walkers) take steps in random order until all are done, at most
+/// `steps_max` steps.
 fn step(
     save: &Save,
     engine: &Shared,
@@ -170,8 +171,8 @@ fn an_abandoned_save_fails_even_if_a_flush_follows() {
     assert_eq!(save.finish(&engine, &out), Err(Failed));
 }
 
-/// Copies and records of a save do not count towards `maxmemory`. Otherwise keys would be evicted
-/// for them.
+/// Checks that the copies and records that a save makes in memory do not count towards `maxmemory`.
+/// Otherwise keys would be evicted for them.
 #[test]
 fn issue_33_copies_and_records_of_a_save_are_counted_as_held_by_it() {
     const LEN_BYTES: usize = 1 << 20;

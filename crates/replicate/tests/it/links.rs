@@ -1,12 +1,12 @@
 //! A simulation of a primary and its replicas over links without sockets; one seed determines a
 //! run. Links break after any byte, deliver in pieces of any size, and stall. Replicas connect and
-//! disconnect, apply only whole units, and reconnect with the history and offset that they have.
+//! disconnect, apply only whole changes, and reconnect with the history and offset that they have.
 //!
-//! The data of a server is the number of units that it has applied. A unit has a number, which must
-//! be one higher than that of the unit before it. So a replica that receives a wrong part of the
-//! stream notices it at once. The replicas follow the protocol of Redis: they search the mark after
-//! a snapshot at the end of the received bytes. They count each byte of the stream, and acknowledge
-//! offsets.
+//! The data of a server is the number of changes (units) that it has applied. A change has a
+//! number, which must be one higher than that of the change before it. So a replica that receives a
+//! wrong part of the stream notices it at once. The replicas follow the protocol of Redis: they
+//! search the mark after a snapshot at the end of the received bytes. They count each byte of the
+//! stream, and acknowledge offsets.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,10 +27,10 @@ const LIMIT: OutputLimit = OutputLimit { hard_bytes: 5_000, soft_bytes: 0, soft_
 /// A replica in the simulation.
 #[derive(Debug, Default)]
 struct Follower {
-    /// The number of units that the replica has applied, which is its data.
+    /// The number of changes that the replica has applied, which is its data.
     units: u64,
-    /// The ID of the replica's history, and the offset up to which it has applied the stream;
-    /// `None` without data.
+    /// The ID of the replica's history, and the offset up to which it has applied the replication
+    /// stream; `None` without data.
     history: Option<(ReplId, u64)>,
     /// The replica's connection to the primary; `None` while it is disconnected.
     link: Option<Link>,
@@ -61,20 +61,20 @@ enum Reading {
     Marked((ReplId, u64)),
     /// The replica receives a snapshot of this length.
     Counted((ReplId, u64), usize),
-    /// The replica receives the stream.
+    /// The replica receives the replication stream.
     Stream,
 }
 
 /// The primary in the simulation.
 struct Server {
     primary: Primary,
-    /// The number of units in the primary's data.
+    /// The number of changes in the primary's data.
     units: u64,
     is_recording: bool,
     ids: u64,
     now_ms: u64,
     next_client: u64,
-    /// The number of units at each offset of each history: the data that a replica with this
+    /// The number of changes at each offset of each history: the data that a replica with this
     /// history and offset must have.
     truth: BTreeMap<(String, u64), u64>,
     /// The counts of events in a run, which show that the run has tested something.
@@ -102,7 +102,7 @@ impl Server {
         self.truth.insert((id, self.primary.end()), self.units);
     }
 
-    /// Writes one unit, as a client's command does.
+    /// Appends one change to the primary's data and replication stream, as a client's command does.
     fn write(&mut self) {
         self.units += 1;
         if self.is_recording {
@@ -135,7 +135,8 @@ impl Server {
         follower.link = Some(link);
     }
 
-    /// Begins the snapshot for the cohort whose snapshot is due, if any.
+    /// Begins the snapshot for the replicas that share it (a cohort) and whose snapshot is due, if
+    /// there are any.
     fn begin_snapshot(&mut self, followers: &mut [Follower], transfer: Transfer) {
         let options = CohortOptions { transfer, delay_ms: 3, replicas_max: 0 };
         let Some(cohort) = due(&self.primary, options, self.now_ms) else { return };
@@ -159,7 +160,8 @@ impl Server {
         }
     }
 
-    /// Puts at most `max_bytes` bytes into a link: a part of its snapshot, or of the stream.
+    /// Sends at most `max_bytes` bytes over a link: a part of its snapshot, or of the replication
+    /// stream.
     fn feed(&mut self, link: &mut Link, max_bytes: usize) {
         if let Some((text, framing)) = link.snapshot.take() {
             match framing {
@@ -185,7 +187,7 @@ impl Server {
 }
 
 impl Follower {
-    /// Processes the received bytes, as far as they form complete lines, snapshots and units.
+    /// Processes the received bytes, as far as they form complete lines, snapshots and changes.
     fn use_received(&mut self) {
         while self.use_some() {}
     }
@@ -344,7 +346,7 @@ fn step(rng: &mut fastrand::Rng, server: &mut Server, followers: &mut [Follower]
     }
 }
 
-/// Disconnects the replicas that had more unsent bytes than their limit.
+/// Disconnects the replicas that had more unsent bytes than their output limit.
 fn disconnect_over_limit(server: &mut Server, followers: &mut [Follower]) {
     for client in server.primary.over_limit(server.now_ms) {
         let is = |it: &&mut Follower| it.link.as_ref().is_some_and(|link| link.client == client);
@@ -355,8 +357,8 @@ fn disconnect_over_limit(server: &mut Server, followers: &mut [Follower]) {
     }
 }
 
-/// Checks WAIT for a client that has written some unit: the replicas that are counted must have
-/// this unit.
+/// Checks WAIT for a client that has written some change: the replicas that are counted must have
+/// this change.
 fn wait(rng: &mut fastrand::Rng, server: &mut Server, followers: &mut [Follower]) {
     let unit = rng.u64(server.units.saturating_sub(500)..=server.units);
     if server.is_recording {

@@ -3,9 +3,10 @@
 //! are promoted and demoted; two of them may be primaries that write at the same time. Links break
 //! after any byte, also inside a transaction.
 //!
-//! A unit has a number, contains the number of the unit before it, and has a database that the test
-//! knows. So a server that receives a wrong part of a stream notices it at once. The followers are
-//! the state machines of `replicate::link`; the streams have a short form of their own:
+//! A change (unit) has a number, contains the number of the change before it, and has a database
+//! that the test knows. So a server that receives a wrong part of a stream notices it at once. The
+//! followers are the state machines of `replicate::link`; the streams have a short form of their
+//! own:
 //!
 //! | Text | Command |
 //! |---|---|
@@ -40,15 +41,16 @@ const GETACK_LEN: usize = 37;
 /// A server in the simulation, with its link if it is a replica.
 struct Server {
     primary: Primary,
-    /// The number of the last unit in the data; 0 for none.
+    /// The number of the last change in the data; 0 for none.
     last: u64,
-    /// The position of the last change in the server's own change log.
+    /// The position of the last entry in the server's own change log.
     position: u64,
-    /// The position up to which the server's change log is synced, and the last unit at that time.
+    /// The position up to which the server's change log is synced, and the number of the last
+    /// change at that time.
     synced: (u64, u64),
     /// The database that is selected at the end of a primary's own stream.
     selected: Option<u32>,
-    /// The latest changes of a primary: the position and the unit number of each.
+    /// The latest changes of a primary: the log position and the number of each.
     writes: Vec<(u64, u64)>,
     /// The index of the server that this one follows; `None` on a primary.
     upstream: Option<usize>,
@@ -86,10 +88,10 @@ enum Reading {
 /// All servers of the simulation, and the facts that the test knows about their data.
 struct World {
     servers: Vec<Server>,
-    /// For each unit, by number: the number of the unit before it, and its database.
+    /// For each change, by number: the number of the change before it, and its database.
     units: Vec<(u64, u32)>,
-    /// The last unit at each offset of each history: the data that every server with this history
-    /// and offset must have.
+    /// The number of the last change at each offset of each history: the data that every server
+    /// with this history and offset must have.
     truth: BTreeMap<(String, u64), u64>,
     ids: u64,
     clients: u64,
@@ -115,7 +117,8 @@ struct Done {
     synced_waits: u64,
 }
 
-/// Returns the length in bytes of the first unit in `bytes`; `None` if it is incomplete.
+/// Returns the length in bytes of the first complete command or transaction in `bytes`; `None` if
+/// it is incomplete.
 fn unit_len(bytes: &[u8]) -> Option<usize> {
     let command_len = |bytes: &[u8]| match bytes.first()? {
         b'*' => (bytes.len() >= GETACK_LEN).then_some(GETACK_LEN),
@@ -174,8 +177,8 @@ impl Server {
         self.link.as_ref().is_some_and(|link| matches!(link.reading, Reading::Stream(_)))
     }
 
-    /// Processes the bytes that a replica has received, but applies at most `units_max` units.
-    /// Returns false if the link has failed.
+    /// Processes the bytes that a replica has received, but applies at most `units_max` commands
+    /// and transactions. Returns false if the link has failed.
     fn use_received(&mut self, link: &mut Link, mut units_max: usize, world: &mut Facts<'_>) -> bool {
         loop {
             match &mut link.reading {
@@ -241,7 +244,7 @@ impl Server {
         }
     }
 
-    /// Loads a snapshot. Its text has the number of the last unit, the selected database, and the
+    /// Loads a snapshot. Its text has the number of the last change, the selected database, and the
     /// first characters of the end mark.
     fn load(&mut self, text: &str, id: ReplId, offset: u64) {
         let words: Vec<&str> = text.split(' ').collect();
@@ -253,7 +256,8 @@ impl Server {
         self.synced = (self.position, self.last);
     }
 
-    /// Applies a complete unit. Returns the database that is selected at the end of the unit.
+    /// Applies a complete command or transaction of the stream. Returns the database that is
+    /// selected at its end.
     fn apply(&mut self, unit: &[u8], world: &Facts<'_>) -> u32 {
         let mut db = self.primary.stream_db();
         let text = std::str::from_utf8(unit).expect("text");
@@ -286,7 +290,7 @@ impl World {
         ReplId::of_bits(self.ids, 0, 0)
     }
 
-    /// Returns true if the data up to the unit `last` contain `unit`.
+    /// Returns true if the data up to the change `last` contain the change `unit`.
     fn contains(&self, mut last: u64, unit: u64) -> bool {
         while last > unit {
             last = self.units[last as usize].0;
@@ -294,7 +298,7 @@ impl World {
         last == unit
     }
 
-    /// Writes `count` units to a primary as a client does, as a transaction if there are several.
+    /// Writes `count` changes to a primary as a client does, as a transaction if there are several.
     fn write(&mut self, at: usize, count: u32, db: u32) {
         let server = &mut self.servers[at];
         if server.primary.is_following() {
@@ -346,7 +350,8 @@ impl World {
         });
     }
 
-    /// Closes the link of a replica. Received bytes that are not a complete unit are lost.
+    /// Closes the link of a replica. Received bytes that are not a complete command or transaction
+    /// are lost.
     fn disconnect(&mut self, at: usize) {
         if let Some(link) = self.servers[at].link.take() {
             let is_half = link.received.starts_with(b"M;") && unit_len(&link.received).is_none();
@@ -356,7 +361,7 @@ impl World {
     }
 
     /// Delivers up to `max_bytes` bytes to the replica of a link, which applies up to `units_max`
-    /// units.
+    /// commands and transactions.
     fn receive(&mut self, at: usize, max_bytes: usize, units_max: usize) {
         let server = &mut self.servers[at];
         let Some(mut link) = server.link.take() else { return };
@@ -424,7 +429,8 @@ impl World {
         link.down.extend(reply.bytes());
     }
 
-    /// Begins the snapshot for the cohort of this server whose snapshot is due, if any.
+    /// Begins the snapshot for the replicas of this server that share it (a cohort) and whose
+    /// snapshot is due, if there are any.
     fn begin_snapshot(&mut self, at: usize, transfer: Transfer) {
         let options = CohortOptions { transfer, delay_ms: 3, replicas_max: 0 };
         let Some(cohort) = due(&self.servers[at].primary, options, self.now_ms) else { return };
@@ -455,8 +461,8 @@ impl World {
         }
     }
 
-    /// Puts bytes into a link, from the primary to the replica: newlines, the snapshot, or at most
-    /// `max_bytes` bytes of the stream.
+    /// Sends bytes over a link, from the primary to the replica: newlines, the snapshot, or at most
+    /// `max_bytes` bytes of the replication stream.
     fn feed(&mut self, at: usize, max_bytes: usize) {
         let Some(mut link) = self.servers[at].link.take() else { return };
         let primary = &mut self.servers[link.upstream].primary;
@@ -480,8 +486,8 @@ impl World {
         self.servers[at].link = Some(link);
     }
 
-    /// Disconnects the replicas that this server must disconnect: outdated ones, and those over a
-    /// limit.
+    /// Disconnects the replicas that this server must disconnect: those with an outdated history,
+    /// and those over a limit.
     fn disconnect_given_up(&mut self, at: usize) {
         let primary = &mut self.servers[at].primary;
         let outdated = primary.outdated();

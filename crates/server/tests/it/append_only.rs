@@ -41,7 +41,7 @@ fn digest(client: &mut Client) -> String {
     client.command(&["DEBUG", "DIGEST"]).to_string()
 }
 
-/// Returns a field of INFO persistence.
+/// Returns the value of `field` in the section `persistence` of INFO.
 pub fn persistence(client: &mut Client, field: &str) -> String {
     let Value::Bulk(text) = client.command(&["INFO", "persistence"]) else { panic!("no INFO") };
     let text = String::from_utf8_lossy(&text).into_owned();

@@ -93,7 +93,8 @@ impl Node {
         Self { process, kind, version, password: "" }
     }
 
-    /// Starts the server under test as a replica of `primary`, and waits until the link is up.
+    /// Starts the server under test as a replica of `primary`, and waits until the link between
+    /// them is up.
     fn following(primary: &Self, options: &[&str]) -> Self {
         let node = Self::start(Kind::Own, options);
         node.follow(primary.port());
@@ -140,7 +141,7 @@ impl Node {
         run(&mut self.connect(), &["FLUSHALL"]);
     }
 
-    /// Returns a field of INFO replication.
+    /// Returns the value of the field `name` in the section `replication` of INFO.
     fn link(&self, name: &str) -> String {
         field(&mut self.connect(), "replication", name)
     }
@@ -153,18 +154,18 @@ impl Node {
         self.link("master_link_status") == "up"
     }
 
-    /// Waits until the link is up.
+    /// Waits until the link to the primary is up.
     fn wait_until_up(&self) {
         assert!(happens(|| self.is_up()), "the link stays down: {}", self.state());
     }
 
-    /// Waits until the link is down.
+    /// Waits until the link to the primary is down.
     fn wait_until_down(&self) {
         assert!(happens(|| !self.is_up()), "the link stays up: {}", self.state());
     }
 
-    /// Returns the server's offset in the stream: of a primary the end of what it has written, of a
-    /// replica the end of what it has applied.
+    /// Returns the server's offset in the replication stream: of a primary the end of what it has
+    /// written, of a replica the end of what it has applied.
     fn offset(&self) -> u64 {
         number(&mut self.connect(), "replication", "master_repl_offset")
     }
@@ -179,7 +180,8 @@ impl Node {
         self.syncs().since(before)
     }
 
-    /// Waits until this replica's link is up and the replica has reached the offset of `primary`.
+    /// Waits until the link of this replica to its primary is up and the replica has reached the
+    /// offset of `primary`.
     fn catch_up(&self, primary: &Self) {
         let (mut own, mut theirs) = (self.connect(), primary.connect());
         let caught_up = happens(|| {
@@ -210,7 +212,8 @@ impl Node {
         assert!(is_same, "{what}: other data\n{differing}\n{}", self.state());
     }
 
-    /// Describes the state of the link, with the last lines of the server's log, for messages.
+    /// Describes the state of the link to the primary, with the last lines of the server's log, for
+    /// messages.
     fn state(&self) -> String {
         let log = self.process.log();
         let lines: Vec<&str> = log.lines().collect();

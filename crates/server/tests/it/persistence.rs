@@ -34,7 +34,7 @@ fn signal(server: &ServerProcess, signal: Signal) {
     kill_process(pid, signal).expect("it is there");
 }
 
-/// Returns a field of INFO persistence.
+/// Returns the value of `field` in the section `persistence` of INFO.
 fn persistence(client: &mut Client, field: &str) -> String {
     let Value::Bulk(text) = client.command(&["INFO", "persistence"]) else { panic!("no INFO") };
     let text = String::from_utf8_lossy(&text).into_owned();

@@ -1,5 +1,5 @@
-//! The records for replicas: the commands, and the transactions around them, are those of the
-//! stream that a real Redis sends to its replicas.
+//! The records of the change log for replicas: the commands, and the transactions around them, are
+//! those of the replication stream that a real Redis sends to its replicas.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use crate::append_only::{folder, start_in};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The word in the command that ends the compared part of a stream.
+/// The word in the command that ends the compared part of a replication stream.
 const END: &str = "the-end";
 
 /// Runs commands that are recorded for the append-only file, for replicas, for both or for neither,
@@ -68,7 +68,7 @@ fn run(client: &mut Client) {
     }
 }
 
-/// Returns the commands of a stream up to the one with [`END`], one per line.
+/// Returns the commands of a replication stream up to the one with [`END`], one per line.
 fn lines(stream: &[u8]) -> Vec<String> {
     let (mut at, mut lines) = (0, Vec::new());
     while let Some((request, len_bytes)) = decode(&stream[at..]).expect("requests") {
@@ -96,8 +96,8 @@ fn without_empty_transactions(lines: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// Returns the commands of a stream as [`lines`] does. Each has its database in front, so SELECT is
-/// left out.
+/// Returns the commands of a replication stream as [`lines`] does. Each has its database in front,
+/// so SELECT is left out.
 fn effects(stream: &[u8]) -> Vec<String> {
     let (mut selected, mut effects) = (String::new(), Vec::new());
     for line in lines(stream) {
@@ -153,7 +153,8 @@ fn read_to_the_end(mut link: TcpStream) -> Vec<u8> {
     stream
 }
 
-/// Checks that a stream ends with a complete command; returns `None` if it does not.
+/// Checks that the bytes of a replication stream end with a complete command; returns `None` if
+/// they do not.
 fn decode_all(stream: &[u8]) -> Option<()> {
     let mut at = 0;
     while at < stream.len() {

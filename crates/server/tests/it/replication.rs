@@ -94,7 +94,7 @@ impl Primary {
 
     /// Configures the primary so that its snapshots can be read by a Redis before 7.2, which does
     /// not state its version in its handshake. A real Redis 8 as the primary must send the snapshot
-    /// on the link of the stream.
+    /// on the link that carries the replication stream.
     fn suit(&self, peer_version: &str) {
         self.connect().command(&["CONFIG", "SET", "repl-rdb-channel", "no"]);
         let rdb = match peer_version.split('.').collect::<Vec<_>>()[..] {

@@ -193,7 +193,8 @@ impl Watched {
         value.unwrap_or_default().to_owned()
     }
 
-    /// Returns true if server `at` is a replica of server `primary`, and its link is up.
+    /// Returns true if server `at` is a replica of server `primary`, and the link between them is
+    /// up.
     fn follows(&self, at: usize, primary: usize) -> bool {
         self.field(at, "master_port") == self.watched_ports()[primary].to_string()
             && self.field(at, "master_link_status") == "up"

@@ -1,5 +1,6 @@
-//! Many clients with keys in random order. Transactions are atomic for every reader, and no
-//! client waits forever, with commands that take one lock, many locks, or the gate.
+//! Many clients with keys in random order. Transactions are atomic for every reader, and no client
+//! waits forever, with commands that take one lock, many locks, or the gate (ownership of the whole
+//! keyspace).
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -164,8 +165,8 @@ fn the_sum_stays(server: &Server) {
     assert!(done > WRITERS * times(TRANSFERS) / 3, "{done} transfers were done: too few to show anything");
 }
 
-/// Requests that take no lock, one lock, several locks in random order, or the gate. `k` stands for
-/// any key.
+/// Requests that take no lock, one lock, several locks in random order, or the gate (ownership of
+/// the whole keyspace). `k` stands for any key.
 const FORMS: &[&str] = &[
     "RPUSH k v",
     "RPUSH k v",

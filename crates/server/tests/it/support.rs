@@ -11,10 +11,10 @@ use server::Server;
 use tempfile::TempDir;
 use testkit::{Address, Client, Protocol, ServerProcess, Value, notation, saker};
 
-/// The path of the program.
+/// The path of the program saker-server that is tested.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_saker-server");
 
-/// Runs the program to its end; `input` is its standard input.
+/// Runs saker-server with the arguments `args` to its end; `input` is its standard input.
 pub fn run(args: &[&str], input: &str) -> Output {
     let mut child = Command::new(BINARY)
         .args(args)

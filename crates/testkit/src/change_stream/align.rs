@@ -10,7 +10,7 @@ const SAME_MOMENT_MS: u64 = 2_000;
 /// The range of numbers that are taken for Unix times in milliseconds: from 2020 to the year 5138.
 const TIMES_MS: std::ops::Range<u64> = 1_577_836_800_000..99_999_999_999_999;
 
-/// A section in which two streams differ.
+/// A section in which two streams of changes differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The changes that only the first stream has.

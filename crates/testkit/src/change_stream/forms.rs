@@ -54,7 +54,7 @@ impl fmt::Display for PeerVersion {
 /// Returns the lowest versions of Redis and Valkey that can apply all changes of a stream.
 ///
 /// # Errors
-/// A text that names a change newer than Redis 6.2 or Valkey 7.2 whose record does not mark it so.
+/// A text that names a change newer than Redis 6.2 or Valkey 7.2 although the command's record does not mark it as newer.
 pub fn versions_for(changes: &[Change]) -> Result<KnownSince, String> {
     changes.iter().try_fold(KnownSince::ALL, |known, change| match versions_for_change(change) {
         Some(of_change) => Ok(known.and(of_change)),
@@ -63,7 +63,7 @@ pub fn versions_for(changes: &[Change]) -> Result<KnownSince, String> {
 }
 
 /// Returns the lowest versions that can apply one change. Returns `None` if the change is newer
-/// than its record states.
+/// than the record of its command states.
 fn versions_for_change(change: &Change) -> Option<KnownSince> {
     let name = change.name();
     // Commands about the server, whose records are in another crate.

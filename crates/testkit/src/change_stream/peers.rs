@@ -24,7 +24,7 @@ const SHORTEST_SCORES: ServerVersion = ServerVersion::new(7, 2);
 /// before it passes.
 const SOON_MS: i64 = 10_000;
 
-/// A real server that applies streams.
+/// A running Redis or Valkey server to which streams of changes are applied.
 #[derive(Debug)]
 pub struct Peer {
     server: RecordedServer,
@@ -48,7 +48,7 @@ impl Peer {
         self.version
     }
 
-    /// Opens a new connection.
+    /// Opens a new connection to the server.
     pub fn connect(&self) -> Client {
         self.server.process.connect()
     }

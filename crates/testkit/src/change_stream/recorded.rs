@@ -16,7 +16,7 @@ pub const MAJOR_MIN: u32 = 8;
 pub struct RecordedServer {
     /// The process of the server.
     pub process: ServerProcess,
-    /// The file of the stream.
+    /// The file to which the server writes its stream of changes.
     pub file: PathBuf,
     /// A folder outside the server's own folder, removed when the handle is dropped.
     folder: Option<PathBuf>,

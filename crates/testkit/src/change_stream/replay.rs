@@ -157,7 +157,7 @@ const NEWER: &[&str] = &[
 /// append-only files have the same problem. Streams for peers do not contain these commands.
 const LOADED_OTHERWISE_BY_REDIS: &[&str] = &["HINCRBY h%", "HINCRBYFLOAT h%", "HPERSIST h%"];
 
-/// The results of a run.
+/// The results of a run: the commands sent, the streams of changes replayed, and the differences.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// The number of commands sent.

@@ -151,8 +151,8 @@ fn without_times(value: &Value) -> Value {
     }
 }
 
-/// Returns the one-line form with maps and sets in a fixed order. If `arrays` ignores their order,
-/// arrays are sorted, too.
+/// Returns the one-line form of `value`, with maps and sets in a fixed order. If `arrays` ignores
+/// their order, arrays are sorted, too.
 fn sorted(value: &Value, arrays: Order) -> String {
     let all = |values: &[Value]| values.iter().map(|value| sorted(value, arrays)).collect::<Vec<_>>();
     let (sign, mut parts, has_order) = match value {

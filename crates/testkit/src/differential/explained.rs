@@ -10,7 +10,7 @@ use stdx::glob::glob_match;
 use super::compare::name;
 use crate::notation::one_line;
 
-/// An accepted difference.
+/// An accepted difference between the replies of two servers to one command.
 #[derive(Debug)]
 pub struct Explained {
     /// A text that `INFO server` of one of the two servers contains.

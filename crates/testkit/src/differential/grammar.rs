@@ -119,7 +119,8 @@ fn parse(line: &'static str) -> Vec<Node> {
     nodes
 }
 
-/// Parses nodes up to the word `close` or a `|`. Returns them, and true if a `|` ended them.
+/// Parses the nodes of a rule up to the word `close` or a `|`. Returns them, and true if a `|`
+/// ended them.
 fn parse_until(words: &mut std::str::SplitWhitespace<'static>, close: &str) -> (Vec<Node>, bool) {
     let mut nodes = Vec::new();
     while let Some(word) = words.next() {
@@ -273,7 +274,7 @@ fn damage(rule: &[Node], rng: &mut Rng, args: &mut Args) {
     }
 }
 
-/// Collects the words of a rule's options.
+/// Collects into `words` the words of the options in the nodes of a rule.
 fn collect_words(nodes: &[Node], words: &mut Vec<&'static str>) {
     for node in nodes {
         match node {

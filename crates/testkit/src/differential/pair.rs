@@ -122,7 +122,7 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-/// Connections to both servers.
+/// The connections to the two servers that are compared, and the state of the comparison.
 #[derive(Debug)]
 pub struct Pair {
     addresses: [Address; 2],
@@ -140,7 +140,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Connects to both servers.
+    /// Connects to the servers at `a` and `b`, with `protocol` on both connections.
     pub fn connect(a: &Address, b: &Address, protocol: Protocol) -> Self {
         let mut clients = [Client::speaking(a, protocol), Client::speaking(b, protocol)];
         let mut has = |name: &str| {
@@ -185,7 +185,7 @@ impl Pair {
         self.protocol
     }
 
-    /// Opens new connections in `protocol`.
+    /// Opens new connections to both servers, in `protocol`.
     pub fn reconnect(&mut self, protocol: Protocol) {
         // Ends the subscriptions of the old connections now, not at an unknown later time.
         for client in &mut self.clients {

@@ -13,7 +13,8 @@
 //!   old one loads. The names of the parts that it loads must be synced. The content of its base
 //!   must be synced, too.
 //! - Another file, for example a snapshot: if a synced file replaces it, and the process knows it.
-//! - The end of a log file: if it contains no whole unit, or the process knows the file.
+//! - The end of a log file: if it contains no whole command or transaction, or the process knows
+//!   the file.
 
 use persist::aof::manifest::Manifest;
 use persist::aof::reader::{End, Next, Reader};
@@ -113,7 +114,8 @@ impl State {
     }
 }
 
-/// Returns the total length of a file's whole units in bytes.
+/// Returns the total length in bytes of the whole transactions and single commands at the start of
+/// a log file.
 fn whole_len_bytes(bytes: &[u8]) -> u64 {
     let mut reader = Reader::new(bytes);
     loop {

@@ -320,8 +320,8 @@ struct Observer {
 }
 
 impl Observer {
-    /// Number of checks. If none finds the client blocked, the client has already been served, or
-    /// the server has not yet run its command.
+    /// Number of times that the server is asked. If no answer finds the client blocked, the client
+    /// has already been served, or the server has not yet run its command.
     const LOOKS: usize = 3;
 
     fn of(client: &mut Client, recording: &Recording) -> Result<Self, ClientError> {

@@ -21,13 +21,13 @@ pub enum Psync {
     Full {
         /// The replication ID of the primary.
         id: String,
-        /// The offset of the stream at which the snapshot was taken.
+        /// The offset of the replication stream at which the snapshot was taken.
         offset: u64,
     },
-    /// `CONTINUE`: the stream continues at the requested offset. The field is the new replication
-    /// ID, which only connections with the capability PSYNC2 get.
+    /// `CONTINUE`: the replication stream continues at the requested offset. The field is the new
+    /// replication ID, which only connections with the capability PSYNC2 get.
     Continues(Option<String>),
-    /// Any other line.
+    /// Any other answer line, such as an error reply.
     Other(String),
 }
 
@@ -67,12 +67,12 @@ pub struct Link {
     /// The number of empty lines received before the last answer. Primaries send them as signs of
     /// life.
     empty_lines: usize,
-    /// The bytes of the stream so far.
+    /// The bytes of all commands of the replication stream that were returned so far.
     streamed: Vec<u8>,
 }
 
 impl Link {
-    /// Connects to `port` on the loopback.
+    /// Connects to the primary at `port` on the loopback.
     ///
     /// # Panics
     /// Panics when nothing listens.
@@ -80,7 +80,7 @@ impl Link {
         Self::connect_to(&Address::port(port))
     }
 
-    /// Connects over TCP or a Unix socket.
+    /// Connects to the primary at `address`, over TCP or a Unix socket.
     ///
     /// # Panics
     /// Panics when nothing listens.
@@ -100,7 +100,7 @@ impl Link {
         self.port
     }
 
-    /// Sends a request.
+    /// Sends a request to the primary.
     ///
     /// # Panics
     /// Panics when the connection is closed.
@@ -110,7 +110,7 @@ impl Link {
         self.send_bytes(&bytes);
     }
 
-    /// Sends bytes unchanged.
+    /// Sends bytes to the primary unchanged.
     ///
     /// # Panics
     /// Panics when the connection is closed.
@@ -118,7 +118,7 @@ impl Link {
         self.stream.write_all(bytes).expect("the connection is open");
     }
 
-    /// Sends a request and returns the line of its answer.
+    /// Sends a request to the primary and returns the line of its answer.
     pub fn ask(&mut self, words: &[&str]) -> String {
         self.send(words);
         self.line()
@@ -140,7 +140,7 @@ impl Link {
         }
     }
 
-    /// Sends PSYNC and returns the answer.
+    /// Sends PSYNC with a replication ID and an offset, and returns the primary's answer.
     pub fn psync(&mut self, id: &str, offset: i64) -> Psync {
         let line = self.ask(&["PSYNC", id, &offset.to_string()]);
         Psync::of(line)
@@ -169,8 +169,8 @@ impl Link {
         Psync::of(self.line())
     }
 
-    /// Returns the next line that is not empty, without its end. Primaries send empty lines while a
-    /// snapshot is made.
+    /// Waits for the next line that is not empty, and returns it without its line end. Primaries
+    /// send empty lines while a snapshot is made.
     pub fn line(&mut self) -> String {
         self.empty_lines = 0;
         loop {
@@ -189,12 +189,13 @@ impl Link {
         }
     }
 
-    /// Returns the number of empty lines before the last line.
+    /// Returns the number of empty lines that the primary sent right before its last line.
     pub fn empty_lines(&self) -> usize {
         self.empty_lines
     }
 
-    /// Reads a snapshot, with its length or with its end mark.
+    /// Reads the snapshot that a primary sends for a full synchronisation, with its length or with
+    /// its end mark.
     ///
     /// # Panics
     /// Panics when the primary sends anything else.
@@ -219,12 +220,12 @@ impl Link {
         }
     }
 
-    /// Acknowledges the stream up to `offset`.
+    /// Acknowledges the replication stream up to `offset` (REPLCONF ACK).
     pub fn acknowledge(&mut self, offset: u64) {
         self.send(&["REPLCONF", "ACK", &offset.to_string()]);
     }
 
-    /// Returns the next command of the stream, its words as text.
+    /// Returns the words of the next command of the replication stream, as text.
     ///
     /// # Panics
     /// Panics when the connection ends, or no command comes.
@@ -241,8 +242,8 @@ impl Link {
         }
     }
 
-    /// Returns the next commands of the stream up to the one with the words `last`, each as one
-    /// line. PINGs are left out, because a primary sends them at any time.
+    /// Returns the next commands of the replication stream up to the one with the words `last`,
+    /// each as one line. PINGs are left out, because a primary sends them at any time.
     pub fn commands_up_to(&mut self, last: &[&str]) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
@@ -257,12 +258,12 @@ impl Link {
         }
     }
 
-    /// Returns the bytes of all commands of the stream that were returned so far.
+    /// Returns the bytes of all commands of the replication stream that were returned so far.
     pub fn streamed(&self) -> &[u8] {
         &self.streamed
     }
 
-    /// Returns the next `len_bytes` bytes.
+    /// Waits for the next `len_bytes` bytes from the primary and returns them.
     ///
     /// # Panics
     /// Panics when they do not arrive in time.
@@ -273,8 +274,8 @@ impl Link {
         self.input.drain(..len_bytes).collect()
     }
 
-    /// Returns the bytes that have arrived; waits for at least one. Returns nothing if the primary
-    /// has closed the connection.
+    /// Returns the bytes that have arrived from the primary; waits for at least one. Returns
+    /// nothing if the primary has closed the connection.
     pub fn take_some(&mut self) -> Vec<u8> {
         if self.input.is_empty() {
             // The end of the connection leaves nothing to return.
@@ -283,7 +284,8 @@ impl Link {
         std::mem::take(&mut self.input)
     }
 
-    /// Returns true if no byte arrives within `time`. Used to check that a server sends nothing.
+    /// Returns true if no byte arrives from the primary within `time`. Used to check that it sends
+    /// nothing.
     pub fn is_silent_for(&mut self, time: Duration) -> bool {
         self.stream.set_read_timeout(Some(time)).expect("the timeout is not zero");
         let received = self.receive();

@@ -33,7 +33,7 @@ pub fn send_random(server: &ServerProcess, commands: &mut Commands, batches: usi
     }
 }
 
-/// Sends requests, the words separated by spaces. None may fail.
+/// Sends requests, given as lines of words separated by spaces. None may fail.
 ///
 /// # Panics
 /// Panics with the first error.

@@ -44,7 +44,7 @@ struct State {
 }
 
 impl State {
-    /// Ends all connections.
+    /// Closes all open connections, and counts this as one cut.
     fn cut(&mut self) {
         self.cut_at = None;
         self.cuts += 1;

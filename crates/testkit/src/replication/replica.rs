@@ -34,7 +34,8 @@ impl SyncCounts {
     }
 }
 
-/// The options of all replicas: they save no snapshots and notice changes of the link quickly.
+/// The options of all replicas: they save no snapshots, and notice quickly when the link to the
+/// primary is lost or restored.
 const OPTIONS: &[&str] = &[
     "--save",
     "",
@@ -83,7 +84,7 @@ impl Replica {
         Ok(Self { process, version })
     }
 
-    /// Returns the server.
+    /// Returns the process of the replica's server.
     pub fn process(&self) -> &ServerProcess {
         &self.process
     }
@@ -93,12 +94,12 @@ impl Replica {
         self.version
     }
 
-    /// Opens a new connection.
+    /// Opens a new connection to the replica.
     pub fn connect(&self) -> Client {
         self.process.connect()
     }
 
-    /// Makes the server a replica of the primary at `port` on the loopback.
+    /// Makes the server a replica of the primary at `port` on the loopback (REPLICAOF).
     pub fn follow(&self, port: u16) {
         super::run(&mut self.connect(), &["REPLICAOF", "127.0.0.1", &port.to_string()]);
     }

@@ -63,7 +63,8 @@ pub(super) fn parts_of<'w, 'a>(rest: &'w [&'a [u8]]) -> impl Iterator<Item = &'w
 }
 
 impl Database {
-    /// Runs a command of a session.
+    /// Runs a command of a client in its session: WATCH, a transaction, the beginning or the end of
+    /// a blocking command, or any other command.
     pub(super) fn session(&mut self, client: usize, words: &[&[u8]], actual: &Value) -> Answer {
         match words {
             [b"WATCH", keys @ ..] => {

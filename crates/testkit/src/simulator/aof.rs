@@ -117,9 +117,9 @@ pub(super) fn run(world: &World) {
     world.kernel.leave();
 }
 
-/// Handles the result of an append or of a job of the writer. Records a promise for the synced
-/// bytes, releases replies, and refuses or permits writes. If a sync has failed, schedules a
-/// rewrite.
+/// Handles the result of an append or of a job of the writer. Records that the synced bytes must
+/// survive a crash, releases replies, and refuses or permits writes. If a sync has failed,
+/// schedules a rewrite.
 fn note(world: &World, aof: &Aof, active: &Active, appended: Appended, outbox: &Outbox) {
     let figures = active.writer.figures();
     let damages = active.writer.needs_rewrite();
@@ -281,7 +281,8 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
     }
 }
 
-/// Records a failed sync in a new promise, and schedules a rewrite.
+/// Records a failed sync, after which the content of the disk is unknown until a new base is
+/// written. Schedules a rewrite.
 fn note_damage(aof: &Aof) {
     aof.promise(|promise| promise.is_damaged = true);
     aof.state().is_scheduled = true;

@@ -87,17 +87,18 @@ impl Aof {
         Self { folder, options, state: Mutex::new(state) }
     }
 
-    /// Locks the state, to read or change it.
+    /// Locks the state of the append-only file, to read or change it.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Returns all promises ([`Promise`]), oldest first.
+    /// Returns all promises of bytes that must survive a crash ([`Promise`]), oldest first.
     pub fn promises(&self) -> Vec<Promise> {
         self.state().promises.clone()
     }
 
-    /// Records a new promise as of now: a copy of the last one, modified by `change`.
+    /// Records a new promise of bytes that must survive a crash, from the next disk operation on: a
+    /// copy of the last promise, modified by `change`.
     pub fn promise(&self, change: impl FnOnce(&mut Promise)) {
         let (operations, mut state) = (self.folder.operations(), self.state());
         let mut promise = *state.promises.last().expect("there is one");

@@ -201,7 +201,7 @@ pub(super) fn check_histories(
 /// not answered by then may have taken effect or not. The same holds for clients whose replies do
 /// not wait for a sync.
 ///
-/// A blocked client that is served has its own unit in the log, after the unit of the client that
+/// The change of a blocked client that is served follows in the log the change of the client that
 /// served it. A crash between the two leaves the element in its list, and the blocked client has
 /// received no reply. So a blocking command is changed into one that takes effect at one instant
 /// and pops an existing element.

@@ -1,7 +1,8 @@
 //! Checks of the append-only files that a crash leaves at each operation of the disk. The files
 //! must hold a base and requests that together form a prefix of the tape, the record of all changes
-//! ([`super::disk`]). The prefix must end with a whole unit and contain at least the promised part.
-//! Some of these files are also loaded, and the result is compared with the replay of the tape.
+//! ([`super::disk`]). The prefix must end with a whole command or transaction and contain at least
+//! the promised part. Some of these files are also loaded, and the result is compared with the
+//! replay of the tape.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -21,15 +21,16 @@ use crate::Rng;
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
-    /// The offset of the next batch in the log's stream that has the records for all targets.
+    /// The offset of the next batch in the stream of the change log that has the records for all
+    /// targets.
     offset: u64,
     position: u64,
     written_position: u64,
     synced_bytes: usize,
     synced_position: u64,
     reader: Option<ReaderId>,
-    /// For a tape: its length at the start of this life, and the end of each unit of this life, in
-    /// bytes. `None` for a disk.
+    /// For a tape (the reference record of all changes): its length at the start of this life, and
+    /// the end of each command and transaction of this life, in bytes. `None` for a disk.
     recorded_stream: Option<(usize, Vec<usize>)>,
 }
 
@@ -66,14 +67,15 @@ impl LogReader for DiskReader {
 }
 
 impl Disk {
-    /// Creates a tape that begins with `bytes`, the changes of earlier lives.
+    /// Creates a tape, the reference record of all changes. It begins with `bytes`, the changes of
+    /// earlier lives.
     pub fn recorded_stream(bytes: Vec<u8>) -> Self {
         let (synced_bytes, recorded_stream) = (bytes.len(), Some((bytes.len(), Vec::new())));
         Self(Mutex::new(Stream { bytes, synced_bytes, recorded_stream, ..Stream::default() }))
     }
 
-    /// Returns the length of the tape at the end of the unit with log position `position`, in
-    /// bytes. For position 0, returns the length at the start of this life.
+    /// Returns the length of the tape at the end of the command or transaction with log position
+    /// `position`, in bytes. For position 0, returns the length at the start of this life.
     ///
     /// # Panics
     /// Panics if the disk is not a tape.
@@ -83,8 +85,8 @@ impl Disk {
         position.checked_sub(1).map_or(*before, |at| ends[at as usize])
     }
 
-    /// Returns true if a unit of this life, or the part of earlier lives, ends after `len_bytes`
-    /// bytes of the tape.
+    /// Returns true if the first `len_bytes` bytes of the tape end with a whole command or
+    /// transaction of this life, or with the last change of earlier lives.
     ///
     /// # Panics
     /// Panics if the disk is not a tape.

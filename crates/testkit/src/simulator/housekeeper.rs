@@ -8,7 +8,7 @@ use engine::shared::GateSlot;
 use super::kernel::Message;
 use super::world::World;
 
-/// Time between two rounds in milliseconds.
+/// Time between two rounds of active expiry and lazy freeing, in milliseconds.
 pub(super) const ROUND_MS: u64 = 100;
 /// Maximum number of pieces of big values that are freed in one step.
 const FREED_PIECES_PER_STEP: usize = 64;

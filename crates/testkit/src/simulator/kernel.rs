@@ -22,8 +22,8 @@ pub(super) type LinkId = u32;
 pub(super) enum Message {
     /// To an I/O thread: take the messages from the inboxes of the engine.
     Delivered,
-    /// To an I/O thread: check the sessions whose requests are held back by a pause or a full log
-    /// again.
+    /// To an I/O thread: check the sessions whose requests are held back by a pause or a full
+    /// change log again.
     Resume,
     /// To an I/O thread: run a turn, which evicts keys while the memory limit is exceeded.
     EnforceMemory,

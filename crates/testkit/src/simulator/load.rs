@@ -27,12 +27,13 @@ pub(super) struct Found {
     pub files: Files,
     /// The base, if there is one.
     pub base: Option<Vec<u8>>,
-    /// The contents of the incremental files, in order, without an incomplete last unit.
+    /// The contents of the incremental files, in order, without an incomplete command or
+    /// transaction at the end.
     pub incr: Vec<Vec<u8>>,
     /// The requests of the incremental files as bytes, without the timestamps.
     pub requests: Vec<u8>,
-    /// The name of the file that ends within a unit, if there is one, and the length of its whole
-    /// units in bytes.
+    /// The name of the file that ends within a command or transaction, if there is one, and the
+    /// length in bytes of the whole ones before that.
     torn: Option<(String, u64)>,
 }
 
@@ -44,7 +45,8 @@ impl Found {
         folder.open_log(name, *len_bytes)?.sync()
     }
 
-    /// Returns the length of the whole units of the last incremental file, in bytes.
+    /// Returns the length of the whole commands and transactions in the last incremental file, in
+    /// bytes.
     pub fn last_len_bytes(&self) -> u64 {
         self.incr.last().map_or(0, |bytes| bytes.len() as u64)
     }
@@ -58,7 +60,7 @@ pub(super) struct Readings(HashMap<Vec<u8>, Arc<Reading>>);
 struct Reading {
     /// The requests of the file as bytes, without the timestamps.
     requests: Vec<u8>,
-    /// The total length of the file's whole units in bytes.
+    /// The total length of the whole commands and transactions in the file, in bytes.
     whole_len_bytes: usize,
 }
 
@@ -79,8 +81,8 @@ impl Readings {
     }
 }
 
-/// Parses a file and calls `each` for every batch of its whole units. Returns their total length in
-/// bytes.
+/// Parses a file and calls `each` for every batch of its whole commands and transactions. Returns
+/// their total length in bytes.
 fn each_batch(bytes: &[u8], mut each: impl FnMut(Batch)) -> Result<usize, String> {
     let mut reader = Reader::new(bytes);
     loop {

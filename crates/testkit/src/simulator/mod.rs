@@ -37,7 +37,7 @@
 //!   requires. After a crash, one order of commands explains the content of the disk and the
 //!   replies that clients received.
 //! - At each operation of a failing disk, a kill or a power failure leaves append-only files that
-//!   hold a prefix of the log. It consists of whole units and contains everything that
+//!   hold a prefix of the log. It consists of whole changes and contains everything that
 //!   `appendfsync` had promised before. A server that loads these files continues with this data
 //!   ([`aof`], [`crashes`]).
 //! - A snapshot file equals the keyspace at its point, and the replay of the change log up to that

@@ -10,7 +10,7 @@ use keyspace::Exclusive;
 use super::disk::Disk;
 use crate::contents::{Contents, of_keyspace};
 
-/// The required content of a base.
+/// The required content of a base of the append-only file.
 pub(super) struct Point {
     /// The keyspace at the base's point, the moment at which its snapshot begins.
     pub contents: Contents,

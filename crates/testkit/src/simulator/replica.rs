@@ -11,8 +11,8 @@ use resp::decode::decode;
 
 use super::units::{ends_of_units, units_for};
 
-/// The received stream. Its lock is a leaf: no other lock is taken under it. A thread of the
-/// simulator does not yield at it.
+/// The replication stream received so far. Its lock is a leaf: no other lock is taken under it. A
+/// thread of the simulator does not yield at it.
 #[derive(Clone, Default)]
 pub(super) struct Replica(Arc<Mutex<Vec<u8>>>);
 
@@ -31,7 +31,7 @@ impl LogReader for Replica {
 }
 
 impl Replica {
-    /// Returns the received stream.
+    /// Returns the replication stream received so far.
     pub fn stream(&self) -> Vec<u8> {
         self.0.lock().expect("nothing panics while it is locked").clone()
     }

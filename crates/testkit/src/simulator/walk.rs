@@ -13,7 +13,7 @@ use crate::contents::{Contents, of_file, of_keyspace};
 
 /// The name of the AUX field that holds the number of the save in an RDB file.
 const NUMBER: &str = "save";
-/// The maximum number of threads that walk for one file.
+/// The maximum number of threads that walk over the keyspace to write one file.
 pub(super) const WALKERS_MAX: usize = 3;
 
 /// Returns random options for the file of save `number`, and its kind as a base. A base of commands

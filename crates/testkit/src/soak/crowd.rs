@@ -91,7 +91,7 @@ pub struct Crowd {
     pub p99_factor_max: Option<f64>,
 }
 
-/// The results of a run.
+/// The results of a run of the crowd.
 #[derive(Clone, Debug)]
 pub struct Report {
     alone_us: Histogram<u64>,
@@ -135,7 +135,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs the crowd.
+/// Runs the three measurements with the crowd, and returns their results.
 ///
 /// # Panics
 /// Panics when a condition of the module's list does not hold.
@@ -223,7 +223,7 @@ trait Stream: Read + Write + Send {}
 
 impl<S: Read + Write + Send> Stream for S {}
 
-/// A well-behaved client.
+/// A well-behaved client: its connection, its key and its random choices.
 struct Good {
     stream: Box<dyn Stream>,
     key: String,

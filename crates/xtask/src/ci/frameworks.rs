@@ -23,7 +23,7 @@ const SEEDS: u64 = 1 << 31;
 
 /// A test program for a framework. It takes the server's port, a database and a seed as arguments.
 struct Program {
-    /// The name of the program, by which its log is called.
+    /// The name of the program, which is also the name of its log file.
     name: &'static str,
     words: Vec<String>,
     environment: Vec<(&'static str, String)>,

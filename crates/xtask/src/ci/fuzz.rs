@@ -23,7 +23,7 @@ const RUSTFLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-modul
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Cdebug-assertions -Coverflow-checks";
 
-/// The initial inputs of targets, as (target, folder, file extension).
+/// The initial inputs of fuzz targets, as (target, folder, file extension).
 const SEEDS: &[(&str, &str, &str)] = &[
     ("session", "tests/cmd", "resp"),
     ("dump_payload", "crates/persist/tests/files/payloads", "value"),

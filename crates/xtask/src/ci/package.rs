@@ -165,7 +165,8 @@ fn completions(session: &Session, _deb: &Path, root: &Path) -> Checked {
     Ok(if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) })
 }
 
-/// Checks that systemd knows every setting of the unit, and that the sandbox does not get weaker.
+/// Checks that systemd knows every setting of the service's unit file, and that the service's
+/// sandbox does not get weaker.
 fn unit(session: &Session, _deb: &Path, root: &Path) -> Checked {
     /// The highest exposure allowed, from 0 (best) to 100: ten times the number that
     /// `systemd-analyze security` shows.

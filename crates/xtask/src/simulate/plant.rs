@@ -65,10 +65,11 @@ pub fn run(session: &Session, arguments: &PlantArguments) -> Result<bool> {
     Ok(all_found)
 }
 
-/// The folder of the bugs that simulated links must find.
+/// The folder of the patches whose bugs the simulation of replication links must find.
 const LINKS_FOLDER: &str = "crates/replicate/planted";
 
-/// Runs the simulated links on the tree with a bug. Returns true if they find it.
+/// Runs the tests with simulated replication links on the sources with a bug planted. Returns true
+/// if a test finds the bug.
 fn links_find(tree: &Tree<'_>, target: &Path, name: &str) -> Result<bool> {
     let mut command = Command::new("cargo");
     command.current_dir(&tree.path).env("CARGO_TARGET_DIR", target);

@@ -1,4 +1,5 @@
-//! Rules about the texts that are written for readers.
+//! Rules about documentation: the comments of files, the width of comments, the changelog and
+//! links.
 
 use std::collections::BTreeSet;
 

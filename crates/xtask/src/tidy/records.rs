@@ -1,4 +1,5 @@
-//! Rules about the command records.
+//! Rules about the records of commands: the statics that declare each command, and the scripts that
+//! test it.
 
 use syn::visit::{self, Visit};
 

@@ -1,4 +1,4 @@
-//! The files that tidy checks, read once.
+//! The files of the repository that tidy checks. They are read and parsed once, for all rules.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! results.csv: one line per cell, with redis-benchmark's columns, then additional ones. Figures
-//! are medians over the rounds. An unknown figure is empty.
+//! results.csv: one line for the results of one engine at one point of measurement (a cell), with
+//! redis-benchmark's columns, then additional ones. Figures are medians over the rounds. An unknown
+//! figure is empty.
 
 use std::io;
 

@@ -182,7 +182,7 @@ fn verdicts(outcome: &Outcome, views: &[View<'_>]) -> Markup {
     }
 }
 
-/// Returns the metrics in [`METRICS`] that at least one cell has.
+/// Returns the metrics in [`METRICS`] for which at least one engine has a value.
 fn known(outcome: &Outcome) -> Vec<Metric> {
     let is_known = |metric: &Metric| outcome.cells.iter().any(|cell| cell.median(*metric).is_some());
     METRICS.into_iter().filter(is_known).collect()
@@ -198,8 +198,8 @@ fn metric_choice(outcome: &Outcome) -> Markup {
     }
 }
 
-/// Renders the table of a view, with a table body per metric. The script shows one table body at a
-/// time; without the script all are visible.
+/// Renders the table of the measurements under the same conditions (a view), with a table body per
+/// metric. The script shows one table body at a time; without the script all are visible.
 fn table(outcome: &Outcome, view: &View<'_>) -> Markup {
     let engines = view::engines(outcome);
     let base = view::baseline_at(outcome);

@@ -1,4 +1,4 @@
-//! results.json: all rounds of all cells.
+//! results.json: the whole outcome of a study, with the results of each engine in every round.
 
 use std::fs;
 use std::io;

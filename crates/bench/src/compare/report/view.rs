@@ -20,8 +20,8 @@ pub struct Conditions {
     pub io_threads: u32,
     /// The size of values, in bytes.
     pub value_bytes: usize,
-    /// The number of connections; `None` if the row contains the best cell of each engine over all
-    /// numbers.
+    /// The number of connections; `None` if each row of the view contains the best result of each
+    /// engine over all numbers of connections.
     pub connections: Option<usize>,
 }
 
@@ -42,7 +42,8 @@ pub struct View<'a> {
 pub struct Row<'a> {
     /// The name of the test.
     pub test: &'a str,
-    /// The cell of each engine, in the order of [`engines`]; `None` if the engine was not measured.
+    /// The results of each engine, in the order of [`engines`]; `None` if the engine was not
+    /// measured.
     pub cells: Vec<Option<&'a Cell>>,
 }
 
@@ -55,7 +56,7 @@ pub struct Engine<'a> {
     pub colour: usize,
 }
 
-/// Returns the engines that have cells, in the study's order.
+/// Returns the engines that have results, in the study's order.
 pub fn engines(outcome: &Outcome) -> Vec<Engine<'_>> {
     // Engines that were left out keep their colours, so they do not change the colours of others.
     let names: Vec<&str> = outcome.engines.iter().map(|engine| engine.name.as_str()).collect();
@@ -75,7 +76,7 @@ pub fn common_rows<'v, 'a>(views: &'v [View<'a>], metric: Metric) -> Vec<&'v Row
     rows.iter().copied().filter(is_common).collect()
 }
 
-/// Returns the index of the baseline engine in [`engines`], or 0 if the baseline has no cells.
+/// Returns the index of the baseline engine in [`engines`], or 0 if the baseline has no results.
 pub fn baseline_at(outcome: &Outcome) -> usize {
     engines(outcome).iter().position(|engine| engine.name == outcome.baseline).unwrap_or(0)
 }
@@ -91,7 +92,7 @@ pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     all
 }
 
-/// Returns all views, in order of measurement.
+/// Returns a table (view) for each set of conditions of the study, in the order of measurement.
 pub fn views(outcome: &Outcome) -> Vec<View<'_>> {
     let engines = engines(outcome);
     let all = distinct(outcome.cells.iter().map(|cell| conditions(outcome, &cell.point)));

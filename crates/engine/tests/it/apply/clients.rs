@@ -1,4 +1,5 @@
-//! Tests of the messages that clients of a replica receive because of the stream's changes.
+//! Tests of the messages that clients of a replica receive because of changes in the replication
+//! stream.
 
 use std::sync::atomic::Ordering::Relaxed;
 

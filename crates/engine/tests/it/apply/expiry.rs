@@ -1,5 +1,5 @@
-//! Tests of expired keys on a replica: they stay until the stream removes them, and clients do not
-//! see them.
+//! Tests of expired keys on a replica: they stay until the replication stream removes them, and
+//! clients do not see them.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! Tests of the role of a replica: refused requests of clients, and a change of the role while the
-//! stream is applied.
+//! replication stream is applied.
 
 use std::sync::atomic::Ordering::Relaxed;
 

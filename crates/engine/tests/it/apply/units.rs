@@ -1,4 +1,5 @@
-//! Tests of the units of the stream: order, offsets, transactions, control requests, errors.
+//! Tests of the commands and transactions (units) of a replication stream: their order, offsets,
+//! control requests and errors.
 
 use engine::apply::{ApplyError, Progressed, UnknownCommands};
 use engine::settings::Settings;

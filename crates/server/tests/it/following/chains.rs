@@ -10,7 +10,8 @@ use super::{Kind, Node, is_without_peer, seed};
 /// Number of batches of random commands in a test.
 const BATCHES: usize = 6;
 
-/// Starts servers of which each follows the one before it, and waits until all links are up.
+/// Starts servers of which each follows the one before it, and waits until the links between them
+/// are up.
 pub(super) fn chain(kinds: &[Kind]) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     for &kind in kinds {
@@ -27,7 +28,7 @@ pub(super) fn chain(kinds: &[Kind]) -> Vec<Node> {
     nodes
 }
 
-/// Returns the bytes of the stream that a server sends from `offset` up to `end`.
+/// Returns the bytes of the replication stream that a server sends from `offset` up to `end`.
 fn stream(node: &Node, offset: u64, end: u64) -> Vec<u8> {
     let mut link = Link::connect(node.port());
     link.introduce(&["eof", "psync2"]);
@@ -37,7 +38,7 @@ fn stream(node: &Node, offset: u64, end: u64) -> Vec<u8> {
 }
 
 /// Writes random commands on the first server of a chain, and checks that all servers have its
-/// data, offset and stream.
+/// data, its offset and its replication stream.
 fn check(nodes: &[Node], seed: u64) {
     let what = format!("{:?}, seed {seed}", nodes.iter().map(|node| node.kind).collect::<Vec<_>>());
     let (first, rest) = nodes.split_first().expect("a chain");

@@ -36,7 +36,7 @@ fn proxy_to(node: &Node) -> Proxy {
 }
 
 /// Measures the bytes that the primary sends over a link: up to the end of the snapshot, and up to
-/// the end of the stream that follows it.
+/// the end of the replication stream after it.
 fn measure(primary: &Node, replica: &Node) -> (u64, u64) {
     let proxy = proxy_to(primary);
     replica.follow(proxy.port());

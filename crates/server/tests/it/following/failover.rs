@@ -16,8 +16,8 @@ use crate::tls::Pki;
 
 /// The address of all servers in the tests.
 const HOST: &str = "127.0.0.1";
-/// The length of `REPLCONF GETACK *` in the stream, in bytes: the primary's request for an
-/// acknowledgement.
+/// The length of `REPLCONF GETACK *` in the replication stream, in bytes: the primary's request for
+/// an acknowledgement.
 const GETACK_LEN: u64 = 37;
 
 /// Returns the pairs of kinds, of a primary and of its replica, to test.

@@ -1,4 +1,5 @@
-//! Links with a password, as a user, and over TLS. Also requests of clients while the link is down.
+//! Links to a primary with a password, as a user, and over TLS. Also requests of clients while the
+//! link is down.
 
 use testkit::process::free_port;
 use testkit::replication::load::send_lines;

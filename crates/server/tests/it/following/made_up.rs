@@ -1,21 +1,21 @@
-//! A made-up primary: one snapshot, then a stream that the test writes. It can send what no real
-//! server sends.
+//! A primary that the test simulates (made up): it sends one snapshot, then a replication stream
+//! that the test writes. It can send data that no real server sends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-/// The ID of the history.
+/// The replication ID of the history.
 const ID: &str = "0123456789012345678901234567890123456789";
 
-/// A primary that exists only in the test.
+/// A primary that exists only in the test, as threads that serve its replicas.
 pub struct MadeUpPrimary {
     port: u16,
     shared: Arc<Shared>,
 }
 
-/// The state that all connections share.
+/// The state that all connections of the primary share.
 struct Shared {
     snapshot: Vec<u8>,
     written: Mutex<Written>,
@@ -24,7 +24,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Written {
-    /// The whole stream, from the offset of the snapshot on.
+    /// The whole replication stream, from the offset of the snapshot on.
     stream: Vec<u8>,
     full_syncs: u64,
 }
@@ -53,7 +53,7 @@ impl MadeUpPrimary {
         self.port
     }
 
-    /// Appends commands to the stream.
+    /// Appends commands, one on each line, to the replication stream.
     pub fn send(&self, lines: &[&str]) {
         let mut written = self.shared.written.lock().expect("no thread panicked");
         for line in lines {
@@ -63,14 +63,15 @@ impl MadeUpPrimary {
         self.shared.grows.notify_all();
     }
 
-    /// Returns the number of snapshots that were requested.
+    /// Returns the number of full synchronisations that replicas have requested.
     pub fn full_syncs(&self) -> u64 {
         self.shared.written.lock().expect("no thread panicked").full_syncs
     }
 }
 
 impl Shared {
-    /// Answers the handshake of a replica, then sends the stream until the replica leaves.
+    /// Answers the handshake of a replica, then sends the replication stream until the replica
+    /// disconnects.
     fn serve(&self, mut connection: TcpStream) -> Option<()> {
         let mut requests = BufReader::new(connection.try_clone().ok()?);
         loop {

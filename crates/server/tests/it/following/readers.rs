@@ -1,6 +1,6 @@
-//! Readers of a replica see a beginning of the primary's stream and whole transactions, and never
-//! an older state after a newer one. This holds over cuts of the link, and on a replica of the
-//! replica.
+//! Readers of a replica see the effect of a beginning of the primary's replication stream with
+//! whole transactions, and never an older state after a newer one. This holds over cuts of the
+//! link, and on a replica of the replica.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -56,8 +56,9 @@ fn write(mut client: Client, stop: &AtomicBool) -> u64 {
     round
 }
 
-/// Checks that the values belong to one moment of the stream. Counters of a group are equal, no
-/// group is ahead of the group before it, and the last is at most one round behind the first.
+/// Checks that the values belong to one moment of the replication stream. Counters of a group are
+/// equal, no group is ahead of the group before it, and the last is at most one round behind the
+/// first.
 fn check_moment(seen: &Seen, what: &str) {
     let mut at = 0;
     let mut heads = Vec::new();

@@ -23,7 +23,7 @@ const PART_BYTES_PER_S: u64 = 100_000;
 const NEW: &str = "2";
 
 /// A replica that has fallen behind its primary, so that its next synchronization is a full one of
-/// the same history. The link is stalled.
+/// the same history. The link to the primary is stalled.
 struct Behind {
     primary: Node,
     proxy: Proxy,
@@ -72,7 +72,8 @@ impl Behind {
         run(&mut client, &["XADD", "stream", "1-1", "field", "value"]);
     }
 
-    /// Lets the link pass the first part of a snapshot, and then stalls it.
+    /// Lets the first part of a snapshot pass over the link to the replica, and then stalls the
+    /// link.
     fn let_part_arrive(&self) {
         let passed = self.proxy.passed_bytes();
         self.proxy.throttle(Some(PART_BYTES_PER_S));
@@ -81,8 +82,8 @@ impl Behind {
         self.proxy.stall();
     }
 
-    /// Lets the link pass the rest of the snapshot and the stream, and waits until the replica has
-    /// caught up.
+    /// Lets the rest of the snapshot and the replication stream pass over the link, and waits until
+    /// the replica has caught up.
     fn let_all_arrive(&self) {
         self.proxy.throttle(None);
         self.proxy.resume();

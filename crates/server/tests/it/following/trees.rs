@@ -17,7 +17,8 @@ const CHANGES: usize = 12;
 /// The state in which a tree is when the test changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    /// All servers have the whole stream when a change begins, so that no change needs a full sync.
+    /// All servers have the whole replication stream when a change begins, so that no change needs
+    /// a full sync.
     Orderly,
     /// Replicas may be behind, and a promotion may lose writes.
     Abrupt,
@@ -35,7 +36,8 @@ struct Tree {
 }
 
 impl Tree {
-    /// Starts servers of random kinds in a random tree, and waits until all links are up.
+    /// Starts servers of random kinds in a random tree, and waits until the links of all replicas
+    /// are up.
     fn start(mut rng: Rng) -> Self {
         // At least two nodes are the server under test.
         let choices = kinds();
@@ -139,7 +141,7 @@ impl Tree {
         }
     }
 
-    /// Returns those lines of all logs that report syncs.
+    /// Returns the lines about synchronisations in the logs of all servers.
     fn resyncs(&self) -> String {
         let mut lines = String::new();
         for (index, node) in self.nodes.iter().enumerate() {
@@ -151,7 +153,7 @@ impl Tree {
         lines
     }
 
-    /// Returns the number of full syncs that all servers have given.
+    /// Returns the total number of full syncs that the servers have given to replicas.
     fn full_syncs(&self) -> u64 {
         self.nodes.iter().map(|node| node.syncs().full).sum()
     }

@@ -111,7 +111,7 @@ impl Speaker {
         self.client.send(&bytes).expect("the server takes requests");
     }
 
-    /// Reads the next reply.
+    /// Waits for the next reply and returns it. Stores the messages that arrive before it.
     pub fn read(&mut self) -> Value {
         self.read_to("a request")
     }
@@ -163,14 +163,15 @@ impl Speaker {
         self.pushes.clear();
     }
 
-    /// Returns a field of INFO as text; empty if the server lacks it.
+    /// Returns the value of `field` in the section `section` of INFO, as text; empty if the server
+    /// lacks it.
     pub fn info(&mut self, section: &str, field: &str) -> String {
         let text = text_of(&self.ask(&format!("INFO {section}")));
         let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.unwrap_or_default().to_owned()
     }
 
-    /// Returns a field of INFO as a number.
+    /// Returns the value of `field` in the section `section` of INFO, as a number.
     pub fn number(&mut self, section: &str, field: &str) -> i64 {
         self.info(section, field).parse().unwrap_or_else(|_| panic!("INFO has {field} as a number"))
     }

@@ -40,7 +40,8 @@ pub(crate) fn write_snapshot(client: &mut Client, rng: &mut Rng) {
     );
 }
 
-/// Writes the commands of the stream, about 70 KB. The data does not grow if they are repeated.
+/// Writes the commands that follow the snapshot in the replication stream, about 70 KB. The data
+/// does not grow if they are repeated.
 pub(crate) fn write_stream(client: &mut Client) {
     let filler = "v".repeat(300);
     for number in 0..110 {
@@ -63,7 +64,7 @@ pub(crate) fn write_stream(client: &mut Client) {
 }
 
 /// The numbers of bytes that a primary sends over a link: up to the end of the snapshot, and up to
-/// the end of the stream.
+/// the end of the replication stream after it.
 struct Lengths {
     snapshot: u64,
     all: u64,
@@ -83,7 +84,8 @@ fn measure(primary: &Primary, replica: &Replica, client: &mut Client) -> Lengths
 }
 
 /// Follows the primary over a link that is cut after `cut` bytes, and checks that the replica
-/// reconnects and has the primary's data. Returns true if the cut was in the stream.
+/// reconnects and has the primary's data. Returns true if the cut was in the replication stream
+/// after the snapshot.
 fn follow_with_cut(primary: &Primary, replica: &Replica, client: &mut Client, cut: u64, what: &str) -> bool {
     let proxy = Proxy::start(primary.port()).expect("a port is free");
     proxy.cut_after(cut);
@@ -132,7 +134,7 @@ fn cuts(rng: &mut Rng, lengths: &Lengths) -> Vec<u64> {
 }
 
 /// Cuts the links of one of `lanes` primaries, one after the other. Returns the number of cuts in
-/// the stream, and the number of all cuts.
+/// the replication stream after a snapshot, and the number of all cuts.
 fn run_lane(lane: usize, lanes: usize, seed: u64) -> (usize, usize) {
     let mut rng = Rng::new(seed + lane as u64);
     let primary = Primary::start(&[]);

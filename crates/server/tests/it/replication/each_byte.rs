@@ -1,4 +1,5 @@
-//! Links that end after each byte: of the stream, of the handshake, and of a snapshot.
+//! Links of replicas that end after each byte: of the replication stream, of the handshake, and of
+//! a snapshot.
 //!
 //! The test itself acts as the replica, so that each link costs a fraction of a millisecond.
 //! `SAKER_CUTS=all` cuts after each byte; otherwise a fraction of the bytes is chosen.
@@ -16,11 +17,11 @@ use super::cuts::write_snapshot;
 use super::protocol::{check_snapshot, full_sync, online};
 use super::{Primary, is_without_peer, replicas, seed};
 
-/// The number of bytes at the start of the stream after each of which a link may end.
+/// The number of bytes at the start of the replication stream after each of which a link may end.
 const CUT_MAX: usize = 100_000;
 
-/// Distance in bytes between two cuts in the stream, unless each byte is chosen. It is prime, so
-/// the cuts fall on different bytes of repeated commands.
+/// Distance in bytes between two cuts in the replication stream, unless each byte is chosen. It is
+/// prime, so the cuts fall on different bytes of repeated commands.
 const STEP: usize = 7;
 
 /// Distance in bytes between two cuts in a snapshot, unless each byte is chosen.
@@ -36,8 +37,8 @@ const HANDSHAKE_BYTES: usize = 180;
 /// Number of threads that open links at the same time.
 const LANES: usize = 4;
 
-/// Number of bytes by which the stream is ahead of the links while clients write. It exceeds
-/// [`TAKEN_MAX`].
+/// Number of bytes by which the replication stream is ahead of the links while clients write. It
+/// exceeds [`TAKEN_MAX`].
 const AHEAD_BYTES: usize = 8 << 10;
 
 /// Maximum number of bytes that a link reads before it ends.
@@ -46,7 +47,7 @@ const TAKEN_MAX: usize = 4 << 10;
 /// Maximum length of the written values, in bytes.
 const VALUE_BYTES: usize = 3000;
 
-/// Number of links that read the stream to its end, after the others were cut.
+/// Number of links that read the replication stream to its end, after the others were cut.
 const WHOLE: usize = 200;
 
 /// Growth of the used memory, in bytes, that does not count as a leak.
@@ -59,7 +60,7 @@ fn distance(step: usize) -> usize {
     if std::env::var("SAKER_CUTS").as_deref() == Ok("all") { 1 } else { step }
 }
 
-/// The bytes of the stream, as a link that is not cut receives them.
+/// The bytes of the replication stream, as a link that is not cut receives them.
 #[derive(Default)]
 struct Reference {
     bytes: Mutex<Vec<u8>>,
@@ -67,8 +68,8 @@ struct Reference {
 }
 
 impl Reference {
-    /// Reads a link up to the command `SET the-end 1`, and adds its bytes to the reference. Returns
-    /// the link.
+    /// Reads the replication stream from a link up to the command `SET the-end 1`, and adds its
+    /// bytes to the reference. Returns the link.
     fn follow(&self, mut link: Link) -> Link {
         let mut last = Vec::new();
         resp::encode_request(&["SET", "the-end", "1"], &mut last);
@@ -88,8 +89,8 @@ impl Reference {
         self.bytes.lock().expect("no panic").len()
     }
 
-    /// Returns true if the stream has the bytes `found` at offset `from`. Waits until the stream is
-    /// that long; returns false if that takes too long.
+    /// Returns true if the replication stream has the bytes `found` at offset `from`. Waits until
+    /// the stream is that long; returns false if that takes too long.
     fn has(&self, from: usize, found: &[u8]) -> bool {
         let bytes = self.bytes.lock().expect("no panic");
         let is_short = |bytes: &mut Vec<u8>| bytes.len() < from + found.len();

@@ -24,7 +24,7 @@ const LINKS: usize = 40;
 /// Number of hexadecimal digits of a replication ID.
 const ID_DIGITS: usize = 40;
 
-/// Returns the offset of the end of the stream, as INFO of the primary states it.
+/// Returns the offset of the end of the replication stream, as INFO of the primary states it.
 pub(super) fn offset(client: &mut Client) -> u64 {
     number(client, "replication", "master_repl_offset")
 }
@@ -40,15 +40,16 @@ pub(super) fn full_sync(primary: &Primary) -> (Link, String, u64) {
     (link, id, offset)
 }
 
-/// Connects like [`full_sync`], and acknowledges until the primary sends the stream.
+/// Connects like [`full_sync`], and sends acknowledgements until the primary sends the replication
+/// stream.
 pub(super) fn online(primary: &Primary) -> (Link, String, u64) {
     let (mut link, id, offset) = full_sync(primary);
     begin_stream(primary, &mut link, offset);
     (link, id, offset)
 }
 
-/// Acknowledges until the primary sends the stream. Redis ignores acknowledgements until it has
-/// noticed the end of the process that wrote the snapshot.
+/// Sends acknowledgements until the primary sends the replication stream. Redis ignores
+/// acknowledgements until it has noticed the end of the process that wrote the snapshot.
 pub(super) fn begin_stream(primary: &Primary, link: &mut Link, offset: u64) {
     let mut client = primary.connect();
     let own = format!("port={},state=online", link.port());

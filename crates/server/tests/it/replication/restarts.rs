@@ -111,7 +111,8 @@ fn ask(primary: &Primary, id: &str, offset: u64) -> (Link, Psync) {
     (link, answer)
 }
 
-/// Makes the primary record its stream, by a replica that asks for a snapshot and disconnects.
+/// Makes the primary keep its replication stream, by a replica that asks for a snapshot and
+/// disconnects.
 fn begin_stream(primary: &Primary) {
     let (mut link, _) = ask(primary, "?", 0);
     link.snapshot();
@@ -455,8 +456,8 @@ fn a_reload_never_cuts_the_snapshot_of_a_replica_short() {
 }
 
 /// Checks the snapshot of a full sync during which all data is flushed. If a replica loses its link
-/// right after the snapshot, it has and serves the data of the snapshot's point. It then continues
-/// the stream from there.
+/// right after the snapshot, it has and serves the data of the moment at which the snapshot was
+/// taken. It then continues the replication stream from there.
 #[test]
 fn a_snapshot_with_a_flush_meanwhile_has_all_data_of_its_point() {
     if is_without_peer() || std::env::var_os("SAKER_PRIMARY").is_some() {

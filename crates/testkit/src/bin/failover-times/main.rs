@@ -58,11 +58,11 @@ struct Options {
 struct Engine {
     name: String,
     line: Vec<OsString>,
-    /// Its options, which follow the configuration file on the command line.
+    /// The options of the server, which follow the configuration file on its command line.
     options: Vec<String>,
 }
 
-/// The results of one run.
+/// The times measured in one run, in which the primary is lost once.
 #[derive(Clone, Copy)]
 struct Times {
     /// The time from the last write that the lost primary acknowledged to the first that another

@@ -32,7 +32,7 @@ pub struct Options {
     keys: usize,
 }
 
-/// Pause between two samples.
+/// Pause between two samples of the server's used and resident memory.
 const SAMPLE_EVERY: Duration = Duration::from_millis(5);
 /// Number of requests that a client sends in one pipeline.
 const BATCH: usize = 20;

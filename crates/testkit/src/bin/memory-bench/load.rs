@@ -16,7 +16,8 @@ pub struct Options {
     /// Number of elements of the big value.
     #[arg(long, default_value_t = 1_000_000)]
     pub elements: usize,
-    /// Names of the ways to measure, as in the table; all if none is given.
+    /// Names of the measurements, as in the table: `growing`, or a way to remove or shrink the big
+    /// value. All if none is given.
     #[arg(long, value_delimiter = ',')]
     ways: Vec<String>,
     /// Types of the value to measure.
@@ -59,9 +60,9 @@ pub struct Way {
     pub name: &'static str,
     /// The types of the values that can be removed in this way; empty for all types.
     types: &'static [&'static str],
-    /// Steps before the measurement.
+    /// The steps that prepare the big value before the measurement begins.
     pub before: &'static [Step],
-    /// The measured steps.
+    /// The steps that are measured: they remove or shrink the big value.
     pub steps: &'static [Step],
 }
 

@@ -81,7 +81,7 @@ impl Servers {
         saker.chain(peers).collect()
     }
 
-    /// Starts the server of this name with the files in `folder`.
+    /// Starts the server that the table calls `name`, with the files in `folder`.
     fn start_in(&self, name: &str, folder: &std::path::Path) -> io::Result<ServerProcess> {
         let folder = folder.to_string_lossy();
         if name.starts_with("saker") {
@@ -91,7 +91,7 @@ impl Servers {
         peer::start_command(&format!("{} --dir {folder}", command.unwrap_or(name)))
     }
 
-    /// Starts the server of this name.
+    /// Starts the server that the table calls `name`, in a new folder.
     fn start(&self, name: &str) -> io::Result<ServerProcess> {
         if let Some(threads) = name.strip_prefix("saker") {
             let threads =

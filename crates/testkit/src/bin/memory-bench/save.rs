@@ -29,7 +29,7 @@ pub const LOOK: Duration = Duration::from_millis(5);
 /// Number of connections of the writers.
 const WRITERS: u64 = 4;
 
-/// Options of `save`.
+/// The options of the measurement of saves.
 #[derive(Args)]
 pub struct Options {
     #[command(flatten)]
@@ -120,7 +120,8 @@ fn measure(options: &Options, name: &str) -> Result<String, Box<dyn Error>> {
     ))
 }
 
-/// Waits until a field of INFO's persistence section is no longer 1.
+/// Waits until `field` in the section `persistence` of INFO, such as `rdb_bgsave_in_progress`, is
+/// no longer 1.
 pub fn wait_while(client: &mut Client, field: &str) -> Result<(), Box<dyn Error>> {
     while info(client, "persistence", field)? == 1 {
         thread::sleep(LOOK);
@@ -162,7 +163,8 @@ pub fn fill(client: &mut Client, options: &Options) -> Result<(), Box<dyn Error>
     Ok(())
 }
 
-/// The results of a phase.
+/// The results of a phase, which has a save or is a control: the writers' counters, the duration,
+/// and the resident memory before and at most.
 pub struct Phase {
     pub seen: Arc<Seen>,
     pub took: Duration,
@@ -170,7 +172,8 @@ pub struct Phase {
     rss_peak: u64,
 }
 
-/// Runs the writers while `during` runs.
+/// Runs the writers while `during` runs. Returns their counters, the duration of `during` and the
+/// resident memory of the server.
 pub fn phase(
     server: &ServerProcess,
     options: &Options,

@@ -97,7 +97,7 @@ impl Waits {
     }
 }
 
-/// The state that the reader and its director share.
+/// The state that the reading thread shares with the thread that directs it.
 #[derive(Default)]
 struct Reading {
     /// The number of the current phase; the maximum value ends the reader.

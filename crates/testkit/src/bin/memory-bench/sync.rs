@@ -17,7 +17,7 @@ use testkit::{Client, ServerProcess, Value, peer};
 use crate::save::{self, LOOK, Phase, expect_simple, phase, wait_while};
 use crate::{info, set_option};
 
-/// Options of `sync`.
+/// The options of the measurement of full synchronisations.
 #[derive(Args)]
 pub struct Options {
     #[command(flatten)]

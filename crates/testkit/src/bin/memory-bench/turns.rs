@@ -18,7 +18,8 @@ const AFTERMATH: Duration = Duration::from_millis(500);
 /// Pause between two readings of the threads' CPU times during [`AFTERMATH`].
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// A row of the table: the name of the way, and the longest turn in milliseconds.
+/// A row of the table: the name of the way to grow or remove the value, and the longest CPU time of
+/// a thread for a few requests, in milliseconds.
 type Row = (String, f64);
 
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -36,7 +37,8 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The last readings of the CPU time of a server's threads, and the longest turn since the reset.
+/// The last readings of the CPU time of a server's threads, and the longest CPU time between two
+/// readings since the reset.
 struct Watch {
     clocks: Vec<ThreadClock>,
     running_ns: Vec<u64>,
@@ -57,8 +59,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Waits until all threads sleep. Counts the CPU time of each since the last reading as one
-    /// turn.
+    /// Waits until all threads sleep. Compares the CPU time of each thread since the last reading
+    /// with the longest one so far.
     fn look(&mut self) -> Result<(), Box<dyn Error>> {
         for (clock, before) in self.clocks.iter().zip(&mut self.running_ns) {
             while !clock.is_asleep()? {

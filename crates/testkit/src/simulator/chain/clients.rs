@@ -133,8 +133,9 @@ impl<'c> Client<'c> {
         }
     }
 
-    /// Reads the counters in one transaction. Checks that they show the state after a whole number
-    /// of units, and no older state than earlier reads of this node. Returns the counters.
+    /// Reads the counters in one transaction. Checks that they show the state between two changes
+    /// (commands or transactions), and no older state than earlier reads of this node. Returns the
+    /// counters.
     fn read(&mut self) -> Option<Seen> {
         let (before, loads) = self.cluster.with(self.node, |state| (state.seen, state.loads));
         let mut reply = Value::Null;

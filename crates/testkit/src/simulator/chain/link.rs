@@ -87,8 +87,8 @@ impl<'c> Link<'c> {
         }
     }
 
-    /// Asks the primary to continue the stream from `point`, else for a snapshot. Returns `None` if
-    /// the primary has no replication history at present.
+    /// Asks the primary to continue the stream from `point` (a replication ID and an offset), else
+    /// for a snapshot. Returns `None` if the primary has no replication history at present.
     fn ask(&self, point: Option<(ReplId, u64)>) -> Option<Answer> {
         let id = self.cluster.with(self.upstream, |state| {
             let (id, next) = point?;
@@ -170,7 +170,8 @@ impl<'c> Link<'c> {
         Applier::new(&node.engine, (info, db), self.epoch, rng.next_u64(), (node.clock.clone(), host))
     }
 
-    /// Receives and applies the stream, until the link is cut or the role of this node changes.
+    /// Receives and applies the replication stream, until the link is cut or the role of this node
+    /// changes.
     fn stream(&self, rng: &mut Rng) {
         let (start, db) = self
             .cluster
@@ -212,8 +213,8 @@ impl<'c> Link<'c> {
     }
 }
 
-/// The load of a snapshot. It takes over the replication history of the snapshot in the same step
-/// that replaces the data.
+/// The load of a snapshot into a replica. In one step, it replaces the data and the replication
+/// history of the node by those of the snapshot.
 struct Loading<'l, 'c> {
     link: &'l Link<'c>,
     snapshot: &'l Snapshot,
@@ -239,8 +240,8 @@ impl Applied for Loading<'_, '_> {
     }
 }
 
-/// A receiver of applied units: appends their bytes to this node's own backlog, from which its
-/// replicas are fed.
+/// The receiver of the commands and transactions that a replica has applied. It appends their bytes
+/// to the backlog of this node, from which its own replicas are fed.
 struct Receiver<'l, 'c> {
     link: &'l Link<'c>,
     offset: u64,

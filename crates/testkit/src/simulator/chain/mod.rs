@@ -8,11 +8,11 @@
 //! former primary then follows, possibly with changes that no other node has.
 //!
 //! **Checks.**
-//! - A read of a node shows the data after a whole number of units, and no later read shows an
+//! - A read of a node shows the data between two changes (units), and no later read shows an
 //!   older state ([`clients`]). To make this visible, a transaction increments several keys
 //!   together, and a client increments `x` before `y`.
 //! - Each byte that a node appends to its history equals the byte of the primary at the same
-//!   offset. A replica appends whole units only ([`truth`]).
+//!   offset. A replica appends whole changes only ([`truth`]).
 //! - The exclusive owner of a replica's keyspace finds exactly the data that belongs to the
 //!   replica's offset, expired keys included. An acknowledged offset is applied.
 //! - Backlogs, links and receive buffers stay within their limits.

@@ -21,9 +21,10 @@ use crate::contents::{difference, of_keyspace};
 
 /// The number of I/O threads of a node.
 pub(super) const THREADS: usize = 2;
-/// The number of bytes of the stream that a backlog keeps for replicas that reconnect.
+/// The number of bytes of the replication stream that a backlog keeps for replicas that reconnect.
 pub(super) const BACKLOG_BYTES: u64 = 3000;
-/// Maximum number of bytes of the stream that a replica has not read; above it, its link is cut.
+/// Maximum number of bytes of the replication stream that a replica has not read; above it, its
+/// link is cut.
 pub(super) const OUTPUT_BYTES: u64 = 6000;
 
 /// The values of the counters `t`, `x` and `y` that readers have seen.
@@ -33,7 +34,8 @@ pub(super) type Seen = [i64; 3];
 /// of the simulator does not yield at it.
 pub(super) struct State {
     pub primary: Primary,
-    /// The id of the reader that appends changes to the stream; `None` on a replica.
+    /// The id of the reader of the change log that appends changes to the replication stream;
+    /// `None` on a replica.
     pub reader: Option<ReaderId>,
     /// The number of the node that this node follows; `None` on a primary.
     pub follows: Option<usize>,
@@ -80,7 +82,7 @@ impl LogReader for StreamReader {
     }
 }
 
-/// All nodes of a run, and the switches and findings that their threads share.
+/// All nodes of a run, and the switches and texts of violated checks that their threads share.
 pub(super) struct Cluster {
     pub nodes: Vec<Node>,
     pub truth: Arc<Mutex<Truth>>,
@@ -130,14 +132,14 @@ impl Cluster {
     }
 
     /// Runs `change` on the replication state of a node. Checks the bytes that it appends to the
-    /// stream against the recorded history.
+    /// replication stream against the recorded history.
     pub fn with<R>(&self, node: usize, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.nodes[node].state.lock().expect("nothing panics while it is locked");
         with_state(&mut state, (&self.truth, &self.findings), change)
     }
 
     /// Runs `change`, which replaces the replication history of a node, without the check of
-    /// appended bytes. The caller owns the node's keyspace, or works inside its gate.
+    /// appended bytes. The caller owns the node's keyspace, or works in it beside other threads.
     pub fn replace<R>(&self, node: usize, change: impl FnOnce(&mut State) -> R) -> R {
         change(&mut self.nodes[node].state.lock().expect("nothing panics while it is locked"))
     }

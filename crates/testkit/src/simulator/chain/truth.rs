@@ -1,5 +1,5 @@
 //! The reference for the checks of replication: the bytes of each history, and the data after each
-//! unit.
+//! command and transaction.
 
 use std::collections::BTreeMap;
 
@@ -63,11 +63,12 @@ impl Data {
     }
 }
 
-/// The bytes of one history, and the data after each of its units.
+/// The bytes of one replication history, and the data after each of its commands and transactions.
 #[derive(Clone, Debug, Default)]
 struct History {
     bytes: Vec<u8>,
-    /// The data after each unit, by the offset at which the unit ends.
+    /// The data after each command outside of transactions and each transaction, by the offset at
+    /// which it ends.
     states: BTreeMap<u64, Data>,
 }
 
@@ -105,7 +106,7 @@ impl Truth {
     }
 
     /// Begins history `next` at a promotion: a copy of history `former` up to offset `end`. Panics
-    /// if no unit ends there.
+    /// if no command or transaction ends there.
     pub fn fork(&mut self, former: &str, next: &str, end: u64) {
         let mut history = self.0[former].clone();
         history.bytes.truncate(end as usize);
@@ -148,7 +149,8 @@ impl Truth {
         Ok(())
     }
 
-    /// Returns the data at offset `offset` of history `id`; `None` if no unit ends there.
+    /// Returns the data at offset `offset` of history `id`; `None` if no command or transaction
+    /// ends there.
     pub fn contents_at(&self, id: &str, offset: u64) -> Option<Contents> {
         Some(self.0.get(id)?.states.get(&offset)?.contents())
     }
