@@ -15,7 +15,7 @@ pub struct RunResult {
     pub test: String,
     /// The command template of the requests. A mix has one template per line, each with its weight.
     pub command: String,
-    /// The settings of the load.
+    /// The settings of the load and of the connections.
     pub settings: Settings,
     /// The start of the measured part, in milliseconds of Unix time.
     pub started_unix_ms: u64,
@@ -371,7 +371,7 @@ pub struct LinkUse {
     pub cpu_us_per_request: Option<f64>,
 }
 
-/// The way in which a run ended.
+/// The way in which a run ended: completely, by an interrupt or by a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "reason", rename_all = "snake_case")]
 pub enum Ending {

@@ -37,7 +37,7 @@ pub use until::{Until, UntilError, Written, write_until};
 /// The maximum number of batches that wait to be counted: a few megabytes.
 const BATCHES_WAITING_MAX: usize = 4;
 
-/// The options of a check.
+/// The options of a check of an append-only file.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The maximum number of keys, and of commands, that the report lists.

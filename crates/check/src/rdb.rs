@@ -37,7 +37,7 @@ pub use report::{Aux, Checksum, Database, Function, Module, Report, ReportedKey,
 /// The maximum number of batches that wait for a decoding thread: a few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;
 
-/// The options of a check.
+/// The options of a check of an RDB file.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The maximum number of biggest keys that the report lists, by each measure.
@@ -270,11 +270,11 @@ impl SplitterState {
 
 /// The place in the file at which an error ended the reading.
 struct Broken {
-    /// The database of the broken record.
+    /// The database that was selected at the broken record.
     db: u64,
-    /// The offset of the broken record.
+    /// The offset in the file at which the broken record begins, in bytes.
     begin: u64,
-    /// The offset of the file's end.
+    /// The offset of the file's end, in bytes.
     end: u64,
 }
 

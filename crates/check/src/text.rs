@@ -1,4 +1,4 @@
-//! Numbers, keys and tables in readable form.
+//! Formatting of numbers, keys and tables for people.
 
 /// Formats `number` with a comma before each group of three digits.
 pub(crate) fn grouped(number: u64) -> String {

@@ -16,7 +16,7 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// The longest time to wait for a reply.
 const REPLY_WITHIN: Duration = Duration::from_secs(60);
 
-/// A client of one server.
+/// A client of one server: connects when needed, and sends requests one after the other.
 pub struct Client {
     server: Server,
     net: EventLoop,

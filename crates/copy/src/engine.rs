@@ -32,7 +32,7 @@ use crate::verdict::Refusal;
 
 /// The maximum number of keys of one lane with unanswered requests.
 const WINDOW: usize = 512;
-/// The COUNT of a SCAN request.
+/// The argument COUNT of each SCAN request: about the number of keys in its reply.
 const SCAN_COUNT: &[u8] = b"1000";
 /// The number of queued keys per lane up to which a scan continues.
 const QUEUED_MAX: usize = 2 * WINDOW;
@@ -59,7 +59,7 @@ const SCAN_TARGET: usize = 1;
 const EVENTS: usize = 2;
 const LANES: usize = 3;
 
-/// The settings of the engine.
+/// The settings of the engine, the event loop of the copy.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The number of lanes, each of which handles a share of the keys.
@@ -177,7 +177,7 @@ impl Engine {
         self.target_scan = Scan::over(databases);
     }
 
-    /// Queues `key` for `task`.
+    /// Gives `key` to its lane, which then does `task` (copy, compare or remove) for it.
     pub fn push(&mut self, task: Task, key: Key) {
         let lane = key.lane(self.lanes.len());
         self.lanes[lane].push(task, key);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A key of one database.
+/// A key of one database: the number of the database, and the name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The number of the database.

@@ -21,7 +21,7 @@ use crate::verdict::{ExpiryForm, Facts, Method, Refusal};
 /// The maximum number of connections in a row that are lost before any of them gives a result.
 const FRUITLESS_RESETS_MAX: u32 = 10;
 
-/// The work to do for a key.
+/// The work that a lane has to do for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Copy the key; if the source does not have it, remove it from the target.

@@ -26,14 +26,14 @@ impl End {
     }
 }
 
-/// The purpose of a connection.
+/// The purpose of a connection of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Scans of the source or the target.
+    /// The connection runs SCAN on the source or the target.
     Scan,
-    /// Keyspace events of the source.
+    /// The connection is subscribed to the keyspace events of the source.
     Events,
-    /// Requests of the lane with this index.
+    /// The connection carries the requests of the lane with this index.
     Lane(usize),
 }
 
@@ -47,10 +47,10 @@ pub enum State {
     },
     /// The connection is being opened, or awaits replies to its greeting.
     Greeting {
-        /// The number of replies that are missing.
+        /// The number of replies to the greeting that are still missing.
         replies: u32,
     },
-    /// The connection is in use.
+    /// The connection is greeted, so that requests may be sent over it.
     Ready,
 }
 
@@ -63,7 +63,7 @@ pub struct Link {
     pub role: Role,
     /// The connection; `None` while it is down.
     pub conn: Option<ConnId>,
-    /// The state of the connection.
+    /// The state of the connection: down, greeting or ready.
     pub state: State,
     /// The selected database; used only by links that scan.
     pub db: u32,

@@ -34,7 +34,7 @@ impl Progress {
         Self { bar, next_line }
     }
 
-    /// Begins the phase `name` over `keys` keys.
+    /// Begins to show the phase `name`, which handles `keys` keys.
     pub fn begin(&self, name: &'static str, keys: u64) {
         self.bar.reset();
         self.bar.set_prefix(name);
@@ -74,6 +74,6 @@ impl Progress {
     }
 }
 
-/// True if no progress is shown.
+/// The choice to hide the progress: true if nothing is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Quiet(pub bool);

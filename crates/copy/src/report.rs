@@ -57,7 +57,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Returns true if every key was equal.
+    /// Returns true if every key was equal on both servers.
     pub fn is_equal(&self) -> bool {
         self.different.is_empty() && self.changing == 0
     }

@@ -45,9 +45,9 @@ pub enum Existing {
 /// The moment at which the copy ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// After one comparison.
+    /// The copy ends after one comparison of all keys.
     Copied,
-    /// After Ctrl-C and one comparison.
+    /// The copy follows changes until Ctrl-C, and ends after one comparison of all keys.
     Interrupted,
     /// Once both servers are equal and no change waits.
     Equal,
@@ -56,7 +56,7 @@ pub enum Until {
 /// The options of a copy.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The databases; empty for all.
+    /// The databases to copy; empty for all.
     pub databases: Vec<u32>,
     /// The treatment of data that the target has already.
     pub existing: Existing,
@@ -66,7 +66,7 @@ pub struct Options {
     pub rewrites: bool,
     /// True if the keys are compared at the end.
     pub compares: bool,
-    /// True if keyspace events are used.
+    /// True if the copy uses keyspace events to follow changes.
     pub has_events: bool,
     /// The number of lanes, each of which handles a share of the keys.
     pub lanes: usize,
@@ -84,7 +84,7 @@ pub struct Options {
 pub struct Done {
     /// The counts for the summary of the copy.
     pub tally: Tally,
-    /// The comparison, if there was one.
+    /// The comparison of all keys; `None` if keys were not compared.
     pub comparison: Option<Comparison>,
 }
 
@@ -93,7 +93,7 @@ pub struct Done {
 pub enum Stop {
     /// A signal interrupted the copy.
     Interrupted,
-    /// The copy failed with this error.
+    /// The copy failed; contains the error.
     Failed(String),
 }
 

@@ -24,7 +24,7 @@ const SYSTEM_ROOTS: [&str; 3] =
 pub struct TlsOptions {
     /// The file of a CA certificate that is trusted besides those of the system.
     pub ca: Option<PathBuf>,
-    /// True if any certificate is accepted.
+    /// True if any certificate of the server is accepted.
     pub is_insecure: bool,
     /// The files of the client's certificate and key.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -77,7 +77,7 @@ impl Server {
     }
 }
 
-/// Formats the address of the server.
+/// Formats the address of the server, without user and password.
 impl std::fmt::Display for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.endpoint.fmt(f)

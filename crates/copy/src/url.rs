@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 pub struct Endpoint {
     /// The address of the server: host and port, or a path.
     pub place: Place,
-    /// True if the connection is encrypted.
+    /// True if the connection is encrypted with TLS.
     pub is_tls: bool,
     /// The ACL user; `None` for the default user.
     pub user: Option<String>,

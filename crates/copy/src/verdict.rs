@@ -13,7 +13,7 @@ const TTL_TOLERANCE_MS: i64 = 2000;
 /// The way in which values are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// By DEBUG DIGEST-VALUE.
+    /// By the digests that DEBUG DIGEST-VALUE computes.
     Digest,
     /// By DUMP, without the version and the checksum.
     Payload,
@@ -22,14 +22,14 @@ pub enum Method {
 /// The form in which both servers report the expiry of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiryForm {
-    /// The time of expiry, by PEXPIRETIME.
+    /// The Unix time of expiry in milliseconds, by PEXPIRETIME.
     Absolute,
     /// The time to live, by PTTL, for servers before Redis 7.
     Relative,
 }
 
 impl ExpiryForm {
-    /// Returns the command that reads the expiry.
+    /// Returns the name of the command that reads the expiry in this form.
     pub fn command(self) -> &'static [u8] {
         match self {
             ExpiryForm::Absolute => b"PEXPIRETIME",
@@ -54,7 +54,7 @@ pub enum Facts {
     Missing,
     /// The key exists.
     Present {
-        /// The expiry, in milliseconds; -1 for none.
+        /// The expiry of the key in the form of [`ExpiryForm`], in milliseconds; -1 for none.
         expiry: i64,
         /// The hash of the reply (digest or payload), and its length in bytes.
         content: (u64, usize),
@@ -117,7 +117,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Classifies the error reply `error`.
+    /// Classifies `error`, the text of an error reply.
     pub fn of(error: &[u8]) -> Self {
         let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| error.starts_with(prefix.as_bytes()));
         if starts(&["ERR DUMP payload version", "ERR Bad data format"]) {

@@ -181,7 +181,7 @@ impl Walked {
         Self { keyspace, gate: Gate::new(1), rng: Rng::with_seed(seed), results, part, big, shown }
     }
 
-    /// Returns all keys in their present state.
+    /// Returns all keys with their values and expiries in their present state.
     fn contents(&self) -> Contents {
         let mut contents = Contents::new();
         for shard in 0..SHARD_COUNT {

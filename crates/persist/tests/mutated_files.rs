@@ -22,7 +22,7 @@ static ALLOCATOR: PeakAllocator = PeakAllocator::new();
 
 static CRC: Crc<u64, crc::Table<16>> = Crc::<u64, crc::Table<16>>::new(&CRC_64_REDIS);
 
-/// The number of mutations in CI.
+/// The number of changed files that a run in CI loads.
 const MUTATIONS: u64 = 6_000;
 /// The memory that the load of any file may take in addition, in bytes. It covers the buffer, which
 /// exists twice while it grows.

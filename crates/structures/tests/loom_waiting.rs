@@ -80,7 +80,7 @@ impl Port {
         self.inbox.take().unwrap_or_default()
     }
 
-    /// Runs turns until `count` replies have come.
+    /// Runs turns until `count` replies have come, and returns them.
     fn await_replies(&self, count: usize) -> Vec<u32> {
         let mut replies = Vec::new();
         while replies.len() < count {

@@ -27,7 +27,7 @@ pub(crate) mod reported;
 
 pub use align::{Difference, compare};
 
-/// One command of a stream of changes.
+/// One command of a stream of changes, with its database and transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The database that the command changes.

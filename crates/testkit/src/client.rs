@@ -44,7 +44,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The reason why no reply was received.
+/// The reason why a client received no reply.
 #[derive(Debug)]
 pub enum ClientError {
     /// The server closed the connection.

@@ -107,7 +107,7 @@ pub fn difference(expected: (&str, &Contents), other: (&str, &Contents)) -> Opti
     Some(format!("{} of database {}: {ours}, {theirs}", key.1.escape_ascii(), key.0))
 }
 
-/// Describes a value with its expiry.
+/// Describes a value with its expiry as text, which is equal for equal values.
 fn describe(entry: &KeyEntry) -> String {
     let value = match entry.view() {
         View::Int(number) => format!("string {number}"),

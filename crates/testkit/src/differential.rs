@@ -33,7 +33,7 @@ pub use pair::{Difference, RunError};
 
 use pair::Pair;
 
-/// Number of commands of a sequence.
+/// Number of random commands in a sequence.
 const SEQUENCE_COMMANDS: usize = 400;
 
 /// Percentage of sequences that also contain session commands (transactions, subscriptions,
@@ -74,14 +74,14 @@ pub struct Summary {
     pub seed: u64,
     /// The number of commands sent to each server.
     pub commands: u64,
-    /// The number of sequences.
+    /// The number of sequences of commands sent to both servers.
     pub sequences: u64,
     /// The duration of the run.
     pub elapsed: Duration,
     /// The commands of the table that were not compared. Only one of the servers knows them, or
     /// their effects differ between the two versions.
     pub unknown: Vec<String>,
-    /// One script for each failure.
+    /// One `.resp` script for each failure, with the replies of server A.
     pub failures: Vec<String>,
 }
 

@@ -34,7 +34,7 @@ const SECTOR_BYTES: usize = 512;
 /// The maximum number of writes into which an append is divided.
 const WRITES_MAX: usize = 3;
 
-/// The cause of a failed operation.
+/// The cause for which an operation of the simulated disk fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The disk is full.
@@ -66,7 +66,7 @@ pub enum Plan {
     Chance(usize),
 }
 
-/// An operation of the disk.
+/// An operation of the simulated disk that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A file is created.
@@ -92,7 +92,7 @@ pub enum Operation {
 /// The content of a file. Copies of the disk's state share it until one of them changes it.
 #[derive(Clone, Debug, Default)]
 struct File {
-    /// The bytes that processes read.
+    /// The present bytes of the file, synced or not, as processes read them.
     bytes: Arc<Vec<u8>>,
     /// The bytes that were synced, which every crash leaves.
     safe: Arc<Vec<u8>>,
@@ -139,7 +139,7 @@ pub struct SimulatedFolder {
 }
 
 impl SimulatedFolder {
-    /// Creates an empty folder.
+    /// Creates an empty folder on a simulated disk, whose random choices follow from `seed`.
     pub fn new(seed: u64) -> Self {
         Self::holding(Rng::new(seed), BTreeMap::new())
     }
@@ -291,7 +291,8 @@ impl State {
         self.unsafe_names.push((name.to_owned(), file));
     }
 
-    /// Creates a file and returns its number.
+    /// Creates the file `name` and returns its number. With a fault, creates nothing and returns
+    /// the error of this fault.
     fn create(&mut self, name: &str, fault: Option<Fault>) -> Result<usize, FileError> {
         if let Some(fault) = fault {
             return Err(fault.trouble());

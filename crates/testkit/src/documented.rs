@@ -17,7 +17,7 @@ use crate::rng::Rng;
 const DAMAGED_PERCENT: usize = 20;
 /// Percentage of optional arguments that are present.
 const OPTIONAL_PERCENT: usize = 35;
-/// Maximum number of repetitions of an argument.
+/// Maximum number of repetitions of an argument that may occur several times.
 const REPEATS_MAX: usize = 3;
 
 /// Keys, some of them named like options.
@@ -100,18 +100,18 @@ const STRINGS: &[&str] = &[
     "18446744073709551615-18446744073709551615",
     "9223372036854775807",
 ];
-/// Patterns of keys and of SORT.
+/// Patterns for keys, and for the options BY and GET of SORT.
 const PATTERNS: &[&str] = &["*", "?", "a*", "[a-c]", "h*->f", "#", "s*x", "\\*", "[", "nosort"];
 /// Unix times: long past and far in the future.
 const TIMES: &[&str] =
     &["0", "1", "-1", "4000000000", "4000000000000", "9223372036854775807", "9223372036854775"];
 
-/// A documented command.
+/// A command that a server documents, with its arguments.
 #[derive(Clone, Debug)]
 pub struct Documented {
     /// The name in lower case, `container|subcommand` for a subcommand.
     pub name: String,
-    /// The group in COMMAND DOCS.
+    /// The group of the command in COMMAND DOCS, such as `string`.
     pub group: String,
     arguments: Vec<Argument>,
 }
@@ -187,7 +187,7 @@ fn text(value: &Value) -> String {
 }
 
 impl Documented {
-    /// Returns a random request. O(arguments).
+    /// Returns a random request of this command. O(arguments).
     pub fn request(&self, rng: &mut Rng) -> Vec<Vec<u8>> {
         let mut walk = Walk { rng, key_count: None, words: Vec::new() };
         walk.words.extend(self.name.split('|').map(|word| word.to_ascii_uppercase().into_bytes()));

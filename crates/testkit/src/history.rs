@@ -161,7 +161,7 @@ const SINGLE: &[&[&str]] = &[
 ];
 
 impl<'r> Choices<'r> {
-    /// Creates the choices of client `client`.
+    /// Creates the generator of the random commands of client `client`.
     pub fn new(recording: &'r Recording, client: usize) -> Self {
         let rng =
             fastrand::Rng::with_seed(recording.seed.wrapping_mul(1_000_003).wrapping_add(client as u64));
@@ -191,7 +191,7 @@ impl<'r> Choices<'r> {
         }
     }
 
-    /// Returns the next command.
+    /// Returns the next random command.
     pub fn command(&mut self) -> Vec<Vec<u8>> {
         let percent = self.recording.scripts_percent;
         if percent > 0 && self.below(100) < percent {

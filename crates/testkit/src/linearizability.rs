@@ -37,7 +37,7 @@ pub struct Operation {
     pub client: usize,
     /// The command and its arguments.
     pub args: Vec<Vec<u8>>,
-    /// The reply of the server.
+    /// The reply of the server to the command.
     pub reply: Value,
     /// A time at or before the sending of the request. All clients use the same clock, of any unit.
     pub invoked: u64,

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::client::{Address, Client};
 
-/// Maximum time until a server answers.
+/// Maximum time until a started server answers a PING.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// Pause between two attempts to connect while a server starts.
@@ -155,7 +155,7 @@ impl ServerProcess {
         self.dir.path()
     }
 
-    /// Returns everything that the server has printed.
+    /// Returns everything that the server has printed so far, standard output and standard error.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()

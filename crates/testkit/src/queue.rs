@@ -31,7 +31,7 @@ use resp::{Value, encode_request};
 use crate::client::{Address, Client, ClientError};
 use crate::rng::Rng;
 
-/// Number of lists that elements pass through.
+/// Number of lists through which the elements pass.
 const LISTS: usize = 3;
 /// Maximum number of requests in a pipeline.
 const PIPELINE_MAX: usize = 6;
@@ -102,9 +102,9 @@ impl fmt::Display for Report {
 /// An element: its pusher, its list, and its number among that pusher's elements of the list.
 type Element = (usize, usize, usize);
 
-/// A request of a pipeline.
+/// A random request of a pipeline, as the client must know it to use the reply.
 enum Request {
-    /// RPUSH.
+    /// RPUSH of these elements to their list.
     Push(Vec<Element>),
     /// A pop of up to `elements_max` elements. It has `replies` replies, of which the last one
     /// holds the elements.
@@ -155,14 +155,14 @@ pub fn run(queue: &Queue) -> Report {
     check(queue, &known)
 }
 
-/// A client of the test.
+/// A client of the queue test: its connection, its random choices and its elements.
 struct Worker<'q> {
     queue: &'q Queue,
     index: usize,
     common: &'q Common,
     rng: Rng,
     client: Client,
-    /// The number of pushed elements by list.
+    /// The number of elements that this client has pushed to each list.
     pushes: [usize; LISTS],
     quota: usize,
     known: Known,

@@ -25,7 +25,7 @@ use stdx::{Address, ByteQueue, ConnId};
 /// The Unix time at which the clock stands still.
 const NOW: Duration = Duration::from_secs(1_000_000);
 
-/// Creates an engine without data.
+/// Creates an engine without data, whose random choices follow from `seed`.
 pub fn empty_engine(seed: u64) -> Shared {
     static TABLE: OnceLock<CommandTable> = OnceLock::new();
     let table = TABLE.get_or_init(|| CommandTable::new(engine::exec::commands())).clone();
@@ -53,7 +53,8 @@ pub struct Player<'s, H: Host = NoHost> {
 }
 
 impl<'s> Player<'s> {
-    /// Creates a client of this engine.
+    /// Creates the only client of the engine `shared`, without commands of a server. Its clock
+    /// stands still.
     pub fn new(shared: &'s Shared) -> Self {
         Self::with_host(shared, ManualClock::new(Instant::now(), NOW), NoHost)
     }

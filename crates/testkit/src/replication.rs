@@ -20,7 +20,7 @@ pub use link::{Link, Psync, Snapshot};
 pub use proxy::Proxy;
 pub use replica::{Replica, SyncCounts};
 
-/// Maximum time until a condition becomes true.
+/// Maximum time for which the waits of this module wait for a condition.
 pub const WITHIN: Duration = Duration::from_secs(240);
 
 /// Pause between two checks of a condition.

@@ -7,12 +7,12 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// Creates the stream of `seed`.
+    /// Creates the stream of random numbers that `seed` determines.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Returns the next 64 bits.
+    /// Returns the next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;

@@ -81,7 +81,7 @@ pub const LARGE_ENCODINGS: &[(&str, &str)] = &[
     ("stream-node-max-entries", "1"),
 ];
 
-/// The encoding thresholds of a run.
+/// The thresholds at which collections change their encoding, in one run of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encodings {
     /// The defaults: small collections are packed.
@@ -93,9 +93,9 @@ pub enum Encodings {
 /// One way to run a script: the protocol of the connections and the thresholds of encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// The protocol of the connections.
+    /// The version of RESP of all connections of the run.
     pub protocol: Protocol,
-    /// The encoding thresholds.
+    /// The thresholds at which collections change their encoding.
     pub encodings: Encodings,
 }
 
@@ -169,7 +169,7 @@ enum Wanted {
     Replies(Vec<(Selector, Expected)>),
 }
 
-/// One command of a script.
+/// One command of a script, with the reply that the script states.
 #[derive(Clone, Debug)]
 struct Step {
     /// The line number of the command, from 0.
@@ -220,7 +220,7 @@ pub struct Script {
     examples: Vec<ExampleStart>,
 }
 
-/// The beginning of an example.
+/// The beginning of an example in a script.
 #[derive(Debug)]
 struct ExampleStart {
     title: String,
@@ -234,7 +234,7 @@ struct ExampleStart {
 #[derive(Debug)]
 pub struct ScriptError {
     path: PathBuf,
-    /// The line number, from 0.
+    /// The number of the wrong line, from 0.
     line: usize,
     what: String,
 }
@@ -340,7 +340,8 @@ impl Script {
         Ok(())
     }
 
-    /// Returns the options to set for `variant`.
+    /// Returns the options, as name and value, that must be set before the script runs in
+    /// `variant`.
     fn options(&self, variant: Variant) -> impl Iterator<Item = (&str, &str)> {
         let large = if variant.encodings == Encodings::Large { LARGE_ENCODINGS } else { &[] };
         large.iter().copied().chain(self.config.iter().map(|(name, value)| (name.as_str(), value.as_str())))

@@ -56,7 +56,7 @@ const LEFT_BYTES_MAX: u64 = 16 << 20;
 pub struct Soak {
     /// The address of the server. The server has no keys and refuses DEBUG.
     pub address: Address,
-    /// The server's process.
+    /// The process ID of the server.
     pub pid: u32,
     /// The duration of the test.
     pub time: Duration,
@@ -115,7 +115,7 @@ struct Run<'s> {
 }
 
 impl Run<'_> {
-    /// Opens a connection.
+    /// Opens a connection to the server under test.
     fn connect(&self) -> Client {
         connect(&self.soak.address)
     }

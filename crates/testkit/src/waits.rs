@@ -47,7 +47,7 @@ const fn command(name: &'static str, words: &'static [&'static str]) -> Kind {
     Kind { name, words, pause: None }
 }
 
-/// All blocking commands.
+/// All blocking commands and modes of CLIENT PAUSE that are measured.
 pub const KINDS: &[Kind] = &[
     command("BLPOP", &["BLPOP", "none", "S"]),
     command("BRPOP", &["BRPOP", "none", "none too", "S"]),
@@ -85,7 +85,7 @@ impl Kind {
     }
 }
 
-/// The settings of one measurement.
+/// The settings for measuring one kind of blocking command.
 #[derive(Clone, Debug)]
 pub struct Waits {
     /// The address of the server; none of the keys of blocking commands exist.

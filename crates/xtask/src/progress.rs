@@ -56,7 +56,7 @@ pub enum Lane {
     Servers,
 }
 
-/// All lanes.
+/// All lanes. A sequential run takes the steps of all of them, in the order of the list of steps.
 const LANES: [Lane; 3] = [Lane::Sources, Lane::Models, Lane::Servers];
 
 /// The treatment of a step whose `run` returned an error.
@@ -135,7 +135,7 @@ impl Session {
 pub struct Selection {
     /// The steps to run; empty means all.
     pub only: Vec<String>,
-    /// The steps to leave out.
+    /// The steps to leave out; empty means none.
     pub skip: Vec<String>,
 }
 
@@ -215,7 +215,7 @@ struct Run<'a> {
     state: Mutex<State>,
 }
 
-/// The results of a run in progress.
+/// The results of a run in progress, as far as its steps have ended.
 #[derive(Default)]
 struct State {
     tally: Tally,

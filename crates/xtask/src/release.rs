@@ -12,7 +12,7 @@ use crate::shell;
 /// a fraction of this.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// The paths of the release binaries.
+/// The paths of the release binaries that a release build makes.
 pub struct Programs {
     /// Path of saker-server.
     pub server: PathBuf,

@@ -23,14 +23,14 @@ const SHOWN_CHARS_MAX: usize = 160;
 /// The interval between two checks whether a running command has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The end of a watched command.
+/// The way in which a watched command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It reported success.
+    /// The command ended with the exit status 0.
     Succeeded,
-    /// It reported failure.
+    /// The command ended with another exit status, or by a signal.
     Failed,
-    /// It ran longer than its limit and was killed.
+    /// The command ran longer than its limit and was killed.
     Killed,
 }
 

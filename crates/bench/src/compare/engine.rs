@@ -505,7 +505,7 @@ fn scratch_folder(engine: &Engine) -> io::Result<TempDir> {
     builder.tempdir_in(if tmp.is_dir() { &tmp } else { root })
 }
 
-/// Returns a port that is currently free.
+/// Returns a TCP port of the loopback interface on which no program listens at present.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

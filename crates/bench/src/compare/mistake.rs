@@ -12,7 +12,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A mistake in a study file.
+/// A mistake in a study file: its reason, and the part of the file that it is about.
 #[derive(Debug, PartialEq)]
 pub struct Mistake {
     place: Place,

@@ -24,7 +24,7 @@ pub enum Link {
     Relay(Shape),
 }
 
-/// The requested properties of a link.
+/// The properties that a study requests for a simulated link.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// The simulator; when absent, the kernel's netem if possible, otherwise a relay.
@@ -60,7 +60,7 @@ impl Link {
         }
     }
 
-    /// Returns the simulator of the link.
+    /// Returns the simulator of the link: netem or a relay.
     pub fn kind(&self) -> LinkKind {
         match self {
             Link::Netem(_) => LinkKind::Netem,

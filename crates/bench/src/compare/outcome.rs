@@ -9,7 +9,7 @@ use super::stats::{self, Estimate};
 use super::study::Point;
 use crate::results::{Ending, LatencySummary, LinkKind, RunResult};
 
-/// The outcome of a whole study.
+/// The outcome of a whole study: its settings, its machine, its engines and all results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The title of the study.
@@ -48,7 +48,7 @@ pub struct Outcome {
     pub seed: Option<u64>,
 }
 
-/// The machine of the load generator.
+/// The machine on which the load generator ran.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// The model of the machine's processor.
@@ -61,12 +61,12 @@ pub struct Machine {
     pub system: String,
 }
 
-/// The facts about an engine.
+/// The facts about an engine that reports show: its version, its start and its settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EngineFacts {
     /// The name of the engine in the study.
     pub name: String,
-    /// The version from INFO.
+    /// The version that the engine states in INFO.
     pub version: String,
     /// The command line in the study, or the address of a running engine.
     pub start: String,
@@ -82,7 +82,7 @@ pub struct EngineFacts {
 pub struct Cell {
     /// The name of the engine.
     pub engine: String,
-    /// The point of measurement.
+    /// The point of measurement: the test and the conditions, such as the number of connections.
     pub point: Point,
     /// The results of the rounds; rounds that measured nothing useful are absent.
     pub rounds: Vec<RunResult>,
@@ -160,7 +160,7 @@ impl Outcome {
 /// the rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// The requests per second.
+    /// The number of requests answered per second.
     Rate,
     /// The mean latency, in microseconds.
     Mean,

@@ -156,7 +156,7 @@ struct Packet {
     cargo: Payload,
 }
 
-/// The content of a packet.
+/// The content of a packet in transit: bytes, or an event of the connection.
 enum Payload {
     /// The client has connected: the relay must connect to the server.
     Open,

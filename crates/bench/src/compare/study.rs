@@ -41,7 +41,7 @@ pub struct Study {
     /// The purpose of the study, a few sentences.
     #[serde(default)]
     pub description: String,
-    /// The number of rounds.
+    /// The number of rounds, in each of which every engine is measured once at each point.
     #[serde(default = "default_rounds")]
     pub rounds: u32,
     /// The engine that differences are relative to; when absent, the first engine with results.
@@ -155,9 +155,9 @@ impl Default for Load {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(untagged, expecting = "client_threads must be a number or \"as-engine\"")]
 pub enum ClientThreads {
-    /// A fixed number.
+    /// A fixed number of threads.
     Count(usize),
-    /// A number that follows from another setting.
+    /// A number of threads that follows from another setting.
     Named(AsEngine),
 }
 
@@ -187,7 +187,7 @@ impl ClientThreads {
         = NUMBER }"
 )]
 pub enum Connections {
-    /// A list of numbers.
+    /// A list of numbers of connections, each of which is measured.
     List(Vec<usize>),
     /// Numbers that double until the rate stops rising.
     Rising(Rising),
@@ -272,7 +272,7 @@ pub struct Quick {
     io_threads: Option<Vec<u32>>,
 }
 
-/// A server to measure.
+/// A server to measure: its name, and its command line or address.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Engine {
@@ -363,7 +363,7 @@ pub struct NamedWorkload {
 /// The length of a study: whole, or shortened by `--quick`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// The whole study.
+    /// The whole study, as its file describes it.
     Whole,
     /// A short demonstration with the changes of `[quick]`.
     Quick,

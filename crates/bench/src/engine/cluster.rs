@@ -16,7 +16,7 @@ pub(super) const SLOTS_REPLY_LEN_BYTES_MAX: usize = 16 << 20;
 /// The largest number of nodes in a map: the maximum that the cluster specification recommends.
 const NODES_MAX: usize = 1000;
 
-/// A node of a cluster.
+/// A node of a cluster: its host and port, and its socket address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     /// The IP address or host name by which the cluster calls the node.

@@ -19,7 +19,7 @@ pub(super) const VALUES_MAX: u64 = 1 << 32;
 /// The maximum number of bytes of an error's text that are kept.
 const ERROR_LEN_BYTES_MAX: usize = 256;
 
-/// The kind of a reply.
+/// The kind of a reply, as the load generator counts it: a value, null or an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     /// Any reply that is neither null nor an error.

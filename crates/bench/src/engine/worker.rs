@@ -104,7 +104,7 @@ struct Client {
     listed: bool,
 }
 
-/// A connection of a client.
+/// A connection of a client, with its requests in flight and the scanner of its replies.
 struct Conn {
     id: ConnId,
     /// The index of the client in [`Worker::clients`].
@@ -129,7 +129,7 @@ struct Sent {
     request: u32,
 }
 
-/// The schedule of an open loop.
+/// The schedule of an open loop: the rate, and the clients that are free to send.
 struct Schedule {
     interval_ns: f64,
     first_ns: f64,

@@ -17,7 +17,7 @@ use crate::slow_server::{Oddities, SlowServer};
 const FOLDER: &str = "SAKER_BENCH_TEST_ENGINES";
 /// The number of requests after which an engine process counts as busy and reports it.
 const BUSY_REQUESTS: u64 = 50;
-/// The longest wait for any event.
+/// The longest wait for an event of an engine process, such as its start.
 const SOON: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(2);
 

@@ -77,7 +77,7 @@ impl SlowServer {
         Self::start_with(oddities, None, 0)
     }
 
-    /// Starts a server at a given port.
+    /// Starts a server with the given odd behaviour at port `port`.
     pub fn start_at(port: u16, oddities: Oddities) -> Self {
         Self::start_with(oddities, None, port)
     }

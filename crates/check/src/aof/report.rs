@@ -65,7 +65,7 @@ pub struct Report {
     pub fix: Option<Fix>,
 }
 
-/// The report on one file.
+/// The report on one file of an append-only file.
 #[derive(Debug, Serialize)]
 pub struct FileReport {
     /// The name of the file.
@@ -96,7 +96,7 @@ pub struct FileReport {
     pub last_time_s: Option<i64>,
 }
 
-/// The result of checking a file.
+/// The result of checking one file of an append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -125,7 +125,7 @@ pub struct CommandCount {
     pub len_bytes: u64,
 }
 
-/// A key that commands name.
+/// A key that commands of the append-only file name, with their number.
 #[derive(Debug, Serialize)]
 pub struct TouchedKey {
     /// The database of the key.
@@ -176,7 +176,7 @@ pub(crate) struct CheckedFile {
     pub(crate) problem: Option<FileProblem>,
 }
 
-/// A problem of one file.
+/// A problem of one file: in its RDB part or in its commands.
 pub(crate) enum FileProblem {
     Missing,
     /// A problem in the RDB part of the file.
@@ -185,7 +185,7 @@ pub(crate) enum FileProblem {
     Broken(Broken),
 }
 
-/// A problem, as the report shows it.
+/// A problem that the report shows: its place, its description and advice.
 #[derive(Clone, Debug, Serialize)]
 pub struct Problem {
     /// The name of the file.

@@ -21,7 +21,7 @@ pub(crate) struct KeyFacts<'a> {
     pub len_bytes: u64,
     /// The number of elements of the value; 1 for a string.
     pub elements: u64,
-    /// The expiry of the key.
+    /// The expiry of the key, compared with the time of the check.
     pub expiry: KeyExpiry,
 }
 
@@ -138,7 +138,7 @@ impl Biggest {
     }
 }
 
-/// A problem that a check found.
+/// A problem that a check found, with its place in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The offset at which the problem was noticed, in bytes from the start of the file.

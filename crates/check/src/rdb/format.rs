@@ -18,7 +18,7 @@ pub struct Format {
 }
 
 impl Format {
-    /// Returns the format with this version number.
+    /// Returns the format with the version number `version`, and the servers that write it.
     pub(crate) fn of(version: u16) -> Self {
         let magic = if version >= VALKEY_VERSION { "VALKEY" } else { "REDIS" };
         let written_by = match version {

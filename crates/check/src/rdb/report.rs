@@ -79,7 +79,7 @@ pub struct Aux {
     pub value: String,
 }
 
-/// A library of functions.
+/// A library of functions in the file.
 #[derive(Debug, Serialize)]
 pub struct Function {
     /// The name of the library, from the first line of its source.

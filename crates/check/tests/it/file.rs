@@ -12,7 +12,7 @@ pub const OF_SERVERS: &[(&str, &[u8])] = &[
     ("Valkey 9.1.2", include_bytes!("../files/valkey-9.1.rdb")),
 ];
 
-/// The RDB file of Redis 8.0.2.
+/// An RDB file without problems, which Redis 8.0.2 wrote.
 pub const GOOD: &[u8] = OF_SERVERS[1].1;
 
 /// Builds a whole RDB file with these encoded records.

@@ -79,7 +79,7 @@ pub fn copy(from: &ServerProcess, to: &ServerProcess, options: &[&str]) -> Strin
     summary
 }
 
-/// Returns the URL of a server.
+/// Returns the URL (redis://) by which saker-copy reaches `server`.
 pub fn url(server: &ServerProcess) -> String {
     format!("redis://127.0.0.1:{}", server.port())
 }
@@ -122,7 +122,7 @@ pub fn fill(client: &mut Client, count: usize) {
     assert!(replies.iter().all(|reply| !reply.is_error()));
 }
 
-/// Returns the digest of all data.
+/// Returns the digest of all data on `server` (DEBUG DIGEST).
 pub fn digest(server: &ServerProcess) -> Value {
     send(&mut server.connect(), "DEBUG DIGEST")
 }

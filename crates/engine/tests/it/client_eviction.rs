@@ -160,9 +160,9 @@ fn small_clients_are_never_evicted_for_large_ones() {
 #[derive(Default)]
 struct Fates {
     connected: Vec<Arc<ClientInfo>>,
-    /// The clients that were evicted.
+    /// The clients that were evicted because of the memory limit.
     evicted: Vec<Arc<ClientInfo>>,
-    /// The clients that disconnected first.
+    /// The clients that disconnected before they were evicted.
     hung_up: Vec<Arc<ClientInfo>>,
 }
 

@@ -1,4 +1,5 @@
-//! Tests of the compaction of the keyspace.
+//! Tests of the compaction of the keyspace: values move to other pages, so that sparse pages become
+//! free.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

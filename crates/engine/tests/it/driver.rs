@@ -39,7 +39,7 @@ pub fn shared(threads: usize, settings: Settings) -> (Shared, ManualClock) {
     shared_with(threads, settings, &[])
 }
 
-/// Creates an idle engine with further commands.
+/// Creates an idle engine that also has the commands `further`.
 pub fn shared_with(threads: usize, settings: Settings, further: &[Command<Runner>]) -> (Shared, ManualClock) {
     let now = Instant::now();
     let table = CommandTable::new(engine::exec::commands().chain(further.iter().copied()));
@@ -57,7 +57,7 @@ pub struct Thread<'s> {
 }
 
 impl<'s> Thread<'s> {
-    /// Creates thread `index` of the engine.
+    /// Creates the I/O thread with index `index` of the engine `shared`.
     pub fn new(shared: &'s Shared, clock: &ManualClock, index: usize) -> Self {
         let executor = Executor::new(shared, Some(index), index as u64, (clock.clone(), NoHost));
         Self { shared, index, engine: Engine::new(executor), sessions: Vec::new(), clock: clock.clone() }
@@ -81,7 +81,7 @@ impl<'s> Thread<'s> {
         number
     }
 
-    /// Borrows the session of a client.
+    /// Borrows the session of the client with number `client`.
     pub fn session(&mut self, client: usize) -> &mut Session {
         &mut self.sessions[client]
     }

@@ -9,7 +9,7 @@ use keyspace::Expiry;
 
 use crate::driver::{Thread, shared_with};
 
-/// The declaration of the first key only.
+/// A declaration of keys that names only the first argument of a command.
 const DECLARED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
 
 /// Creates a command whose record declares the first key only.

@@ -32,7 +32,7 @@ const WINDOW_LEN_BYTES: u64 = 3 << 20;
 pub(crate) enum Transport {
     /// TCP over the loopback interface, with small buffers.
     Tcp,
-    /// Unix sockets.
+    /// Unix socket pairs.
     Unix,
 }
 

@@ -1,4 +1,4 @@
-//! Tests with append-only files of real servers.
+//! Tests that read append-only files which real servers have written.
 
 use std::fs;
 use std::path::{Path, PathBuf};

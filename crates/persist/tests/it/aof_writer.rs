@@ -601,7 +601,7 @@ fn append(writer: &Writer, text: &str, position: u64, now: Moment) -> Appended {
     append_for(writer, Targets::all(), (&text, position), now)
 }
 
-/// Runs all jobs that are ready.
+/// Runs all jobs of the writer that are ready.
 fn work(writer: &Writer, now: Moment) {
     while let Next::Job(job) = writer.next(now) {
         writer.done(job.run(), now);

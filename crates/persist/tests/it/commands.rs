@@ -290,7 +290,7 @@ fn random_change(rng: &mut Rng, has_timed_fields: bool) -> Vec<String> {
     }
 }
 
-/// Makes `changes` random changes in all databases.
+/// Makes `changes` random changes of keys in all databases.
 fn change(player: &mut Player<'_>, rng: &mut Rng, (changes, has_timed_fields): (usize, bool)) {
     for _ in 0..changes {
         player.run(&["SELECT", &rng.below(DBS).to_string()]);

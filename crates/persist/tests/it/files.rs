@@ -26,7 +26,7 @@ const VERSIONS: [FileVersion; 5] = [
     FileVersion::Valkey9,
 ];
 
-/// The result of reading a file.
+/// The result of reading a file: its keys and its other contents.
 struct Read {
     /// The keys: name, type in the file, and value.
     keys: Vec<(String, u8, String)>,

@@ -24,7 +24,7 @@ const PING: &str = "P;";
 const STEPS: usize = 4000;
 const LIMIT: OutputLimit = OutputLimit { hard_bytes: 5_000, soft_bytes: 0, soft_ms: 0 };
 
-/// A replica in the simulation.
+/// A replica in the simulation: its data, its history and its link to the primary.
 #[derive(Debug, Default)]
 struct Follower {
     /// The number of changes that the replica has applied, which is its data.
@@ -65,7 +65,7 @@ enum Reading {
     Stream,
 }
 
-/// The primary in the simulation.
+/// The primary in the simulation: its data, its replication state and its counts.
 struct Server {
     primary: Primary,
     /// The number of changes in the primary's data.

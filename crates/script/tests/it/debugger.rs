@@ -30,13 +30,13 @@ const SCRIPTS: &[&str] = &[
     "",
 ];
 
-/// The names of commands.
+/// The names of the debugger's commands, also unknown ones.
 const NAMES: &[&str] = &[
     "s", "n", "c", "l", "w", "p", "b", "t", "m", "e", "r", "a", "h", "step", "LIST", "whole", "print",
     "break", "trace", "maxlen", "eval", "redis", "x", "\0", "\r\n",
 ];
 
-/// The arguments of commands.
+/// The arguments for the debugger's commands.
 const ARGUMENTS: &[&str] = &[
     "0",
     "-0",
@@ -87,7 +87,7 @@ const ARGUMENTS: &[&str] = &[
     "[==[",
 ];
 
-/// Input that is not a valid command.
+/// Input that the debugger cannot parse as a command.
 const BROKEN: &[&str] = &[
     "*0\r\n",
     "*1025\r\n",

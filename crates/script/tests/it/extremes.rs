@@ -12,14 +12,14 @@ use crate::server::{Server, eval, options};
 
 /// The total number of calls in a run.
 const CALLS: usize = 20_000;
-/// The number of calls on one state.
+/// The number of function calls that run on one Lua state, before a new one is created.
 const CALLS_PER_STATE: usize = 500;
 /// The number of calls of `Commands::interrupt` that let a call continue; the next one ends it.
 const PATIENCE: u32 = 20;
 /// The memory limit of a state, in bytes: enough for texts of megabytes, and exceeded by longer
 /// ones.
 const MEMORY_MAX: usize = 32 << 20;
-/// The maximum number of a call's arguments.
+/// The maximum number of arguments of a function call.
 const ARGUMENTS_MAX: usize = 5;
 
 /// A script that returns the names of all functions: of the global table, of the tables in it, and
@@ -36,7 +36,7 @@ const FUNCTIONS: &str = "local found = {} \
     table.sort(found) \
     return found";
 
-/// The expressions for arguments.
+/// The Lua expressions from which arguments of functions are drawn.
 const VALUES: &[&str] = &[
     // Numbers: the limits of int, long, size_t and double.
     "0",
@@ -182,7 +182,7 @@ const VALUES: &[&str] = &[
     "ARGV",
 ];
 
-/// The functions that the expressions use.
+/// The Lua functions that the expressions of arguments use.
 const HELPERS: &str = "local function deep(n) local t = {} for i = 1, n do t = {t} end return t end \
     local function circle() local t = {} t[1] = t t.a = t return t end ";
 

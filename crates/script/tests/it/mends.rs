@@ -7,7 +7,7 @@ use script::{Sha, Vm};
 
 use crate::server::{Server, eval, options};
 
-/// Returns the reply to `program` as text.
+/// Returns the reply to `program`, run by EVAL, as text.
 fn reply(program: &str) -> String {
     let (mut vm, mut server) = (Vm::new(&options()), Server::default());
     eval(&mut vm, &mut server, program.as_bytes(), Protocol::Resp2).escape_ascii().to_string()

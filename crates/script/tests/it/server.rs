@@ -12,7 +12,7 @@ pub struct Server {
     pub log: Vec<(LogLevel, Vec<u8>)>,
     /// The number of times that `interrupt` lets a script continue; `None` for no limit.
     pub patience: Option<u32>,
-    /// The reply of the last command.
+    /// The reply to the last command that a script called.
     pub reply: Vec<u8>,
 }
 

@@ -11,7 +11,7 @@ use testkit::{Client, Value, peer};
 
 use crate::support;
 
-/// The words of a request to check.
+/// The words of a request whose permission is checked.
 type Words = Vec<String>;
 
 /// Requests whose keys and channels depend on their arguments.

@@ -9,7 +9,7 @@ use testkit::{ClientError, Protocol, Rng, Value};
 
 use crate::support::{connect, info, on_each_back_end, speaking};
 
-/// Test time of each backend.
+/// Time for which requests are sent on each backend.
 const TIME: Duration = Duration::from_secs(2);
 /// Number of requests sent before their replies are read.
 const BATCH: usize = 40;
@@ -131,7 +131,7 @@ const LEFT_OUT_OF_EXEC: &[&str] = &[
     "migrate",
     "script|debug",
 ];
-/// Number of transactions with each command.
+/// Number of transactions in which each command is sent.
 const TRANSACTIONS: usize = 8;
 
 /// Runs `request` in a transaction and checks that EXEC's reply has the announced length.

@@ -23,7 +23,7 @@ const PIPELINE_MAX: usize = 20;
 /// Maximum time by which replies may precede the write to the file. It applies with `everysec`
 /// while a sync blocks the file.
 const LAG_MAX: Duration = Duration::from_secs(2);
-/// Maximum time until a rewrite has ended.
+/// Maximum time until a rewrite of the append-only file has ended.
 const WITHIN: Duration = Duration::from_secs(60);
 const POLICIES: [&str; 3] = ["always", "everysec", "no"];
 

@@ -43,7 +43,7 @@ fn send(client: &mut Client, words: &[impl AsRef<[u8]>]) {
     client.send(&bytes).expect("it is connected");
 }
 
-/// Number of keys of one blocking request.
+/// Number of keys that one blocking request names.
 const KEYS: usize = 30_000;
 /// Maximum time to block on all keys and to unblock, as a multiple of the time of a request that
 /// only reads all keys. It is far above the usual multiple, and far below that of a quadratic

@@ -117,7 +117,7 @@ fn resetstat_starts_counting_over() {
     assert!(!errors(&mut client).contains("errorstat_ERR"));
 }
 
-/// Starts the server with `file` and `options`.
+/// Starts the server with the configuration file `file` and the command-line options `options`.
 fn start_with(file: &Path, options: &[&str]) -> ServerProcess {
     // The file comes first, before the --port that every server process gets.
     let command_line = [BINARY.into(), file.as_os_str().to_owned()];

@@ -11,7 +11,7 @@ pub type Command = Vec<Vec<u8>>;
 
 /// Number of values of each type that a run transfers.
 const VALUES_PER_TYPE: usize = 12;
-/// Maximum number of elements of a value.
+/// Maximum number of elements of a generated value.
 const ELEMENTS_MAX: usize = 700;
 /// The types of values that [`value`] generates.
 pub const TYPES: [&str; 8] = ["string", "list", "intset", "set", "hash", "expiring hash", "zset", "stream"];

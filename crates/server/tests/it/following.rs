@@ -46,12 +46,12 @@ const OPTIONS: &[&str] = &[
     "16mb",
 ];
 
-/// The program of a server.
+/// The program of a server in the tests: this one, or a real one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// The server under test.
     Own,
-    /// A real server.
+    /// A real server (Redis or Valkey).
     Peer,
 }
 
@@ -130,7 +130,7 @@ impl Node {
         run(&mut self.connect(), &["REPLICAOF", "127.0.0.1", &port.to_string()]);
     }
 
-    /// Makes the server a primary.
+    /// Makes the server a primary that keeps its data (REPLICAOF NO ONE).
     fn promote(&self) {
         run(&mut self.connect(), &["REPLICAOF", "NO", "ONE"]);
     }

@@ -165,7 +165,7 @@ fn a_client_that_waited_before_the_import_began_leaves_imported_keys() {
     });
 }
 
-/// Waits until a client is blocked.
+/// Waits until INFO shows exactly one blocked client.
 fn until_one_waits(client: &mut Client) {
     let since = Instant::now();
     while info(client, "blocked_clients") != 1 {

@@ -55,7 +55,7 @@ const TYPES: [(&str, &str, &str); 5] = [
     ("hash", "HLEN", "hashes_items"),
 ];
 
-/// A generator of random commands.
+/// A generator of random commands that create, change and remove keys.
 struct Draw(fastrand::Rng);
 
 impl Draw {

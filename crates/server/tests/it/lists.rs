@@ -1,4 +1,4 @@
-//! Long lists with compressed nodes.
+//! Long lists whose quicklist nodes are compressed.
 
 use net::BackendChoice;
 use testkit::{Client, Value};

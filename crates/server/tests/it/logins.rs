@@ -15,7 +15,7 @@ use testkit::{Address, Client, ClientError, Value, saker};
 
 use crate::support::{BINARY, connect, info, signal};
 
-/// Starts a server with `options`.
+/// Starts a server with `options`, given as pairs of name and value.
 fn start(options: &[(&str, &str)]) -> Server {
     let mut builder = Server::builder().port(0).io_threads(2);
     for (name, value) in options {

@@ -15,7 +15,7 @@ use testkit::process::free_port;
 use testkit::replication::happens;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_saker-server");
-/// Options that the package sets.
+/// Options whose values the package sets to other values than the defaults.
 const PACKAGED: &[&str] = &["dir", "logfile", "pidfile"];
 /// Options for which the packaged configuration file shows an example instead of the default.
 const EXAMPLES: &[&str] = &[

@@ -1,4 +1,4 @@
-//! Publish and subscribe over several I/O threads.
+//! Messages of PUBLISH to subscribers that other I/O threads serve.
 
 use std::thread;
 

@@ -142,7 +142,7 @@ fn is_at_least(version: PeerVersion, redis: (u8, u8)) -> bool {
     }
 }
 
-/// Returns the seed of the random choices.
+/// Returns the seed of the random choices: `PROPTEST_RNG_SEED`, or 1.
 pub(crate) fn seed() -> u64 {
     let given = std::env::var("PROPTEST_RNG_SEED").ok();
     given.map_or(1, |text| text.parse().expect("PROPTEST_RNG_SEED is a number"))

@@ -42,7 +42,7 @@ fn rewrite(client: &mut Client) {
     await_rewrite(client);
 }
 
-/// Returns the existing keys, sorted.
+/// Returns the names of the keys on `server`, sorted.
 fn keys(server: &ServerProcess) -> Vec<String> {
     let mut client = server.connect();
     let mut keys = Vec::new();

@@ -30,7 +30,7 @@ const SNAPSHOT: &str = "dump.rdb";
 const SINGLE: &str = "appendonly.aof";
 const UNFINISHED: &str = "temp-999999.rdb";
 
-/// The state of one file.
+/// The state of one data file before the server starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Missing,
@@ -39,7 +39,7 @@ enum State {
     Foreign,
     /// A folder with the name of the file.
     Directory,
-    /// A valid file whose end is missing.
+    /// A valid file whose last bytes are missing.
     Torn,
     /// A valid file that was changed before the other files.
     Older,
@@ -95,7 +95,7 @@ fn good_files() -> BTreeMap<&'static str, Vec<u8>> {
     ])
 }
 
-/// One combination of states and options.
+/// One combination of states of the data files and options of the server.
 struct Case {
     states: Vec<(&'static str, State)>,
     /// True if the manifest names [`HISTORY`] as history.

@@ -206,7 +206,7 @@ fn listening(client: &mut Client, channel: &str) -> i64 {
     }
 }
 
-/// Returns a number of INFO stats.
+/// Returns the number in the field `name` of the section `stats` of INFO.
 fn stat(client: &mut Client, name: &str) -> u64 {
     let info = text(client.command(&["INFO", "stats"]));
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

@@ -52,7 +52,7 @@ fn is_stopped(process: u32) -> bool {
     })
 }
 
-/// Converts a process id for system calls.
+/// Converts a process id to the type that system calls take.
 pub fn pid(number: u32) -> Pid {
     Pid::from_raw(number.try_into().expect("a process id")).expect("not zero")
 }
@@ -119,12 +119,12 @@ pub fn start_in(folder: &Path) -> Server {
     builder.option("enable-debug-command", "yes").start().expect("the server starts")
 }
 
-/// Connects a client.
+/// Connects a client to `server` over TCP.
 pub fn connect(server: &Server) -> Client {
     Client::to_port(server.port())
 }
 
-/// Connects a client that uses `protocol`.
+/// Connects a client to `server` that uses `protocol`.
 pub fn speaking(server: &Server, protocol: Protocol) -> Client {
     Client::speaking(&Address::port(server.port()), protocol)
 }

@@ -39,16 +39,16 @@ struct Options {
     /// The path of the program saker-bench.
     #[arg(long)]
     bench: String,
-    /// The number of SETs per second.
+    /// The number of SETs per second that the load generator sends to the primary.
     #[arg(long, default_value_t = 300_000)]
     rate: u64,
     /// The duration of the load in seconds.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// The core of the primary.
+    /// The number of the core on which the primary runs.
     #[arg(long, default_value_t = 0)]
     primary_core: usize,
-    /// The core of the replica.
+    /// The number of the core on which the replica runs.
     #[arg(long, default_value_t = 1)]
     replica_core: usize,
     /// The core of the load generator; any core without this option.

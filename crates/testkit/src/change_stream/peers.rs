@@ -13,7 +13,7 @@ use super::reported::reported;
 use super::{Change, parse};
 use crate::client::Client;
 
-/// The number of databases of a server.
+/// The number of databases that each server has by default.
 const DATABASES: u32 = 16;
 
 /// The first version of Redis that writes scores in their shortest form. `DEBUG DIGEST` depends on
@@ -171,7 +171,7 @@ fn is_lasting(time: &Value, from_ms: i64) -> bool {
     matches!(time, Value::Integer(ms) if *ms == -1 || *ms >= from_ms)
 }
 
-/// Returns the bulk strings of an array.
+/// Returns the bytes of the bulk strings in an array.
 fn bulks(array: &Value) -> Vec<Vec<u8>> {
     let Value::Array(values) = array else { return Vec::new() };
     values.iter().filter_map(Value::as_bytes).map(<[u8]>::to_vec).collect()

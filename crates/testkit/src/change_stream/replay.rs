@@ -160,13 +160,13 @@ const LOADED_OTHERWISE_BY_REDIS: &[&str] = &["HINCRBY h%", "HINCRBYFLOAT h%", "H
 /// The results of a run: the commands sent, the streams of changes replayed, and the differences.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// The number of commands sent.
+    /// The number of random commands sent.
     pub commands: u64,
-    /// The number of commands in the streams.
+    /// The number of commands in the streams of changes that resulted.
     pub changes: u64,
-    /// The number of streams replayed.
+    /// The number of streams of changes replayed.
     pub streams: u64,
-    /// The differences in the replayed data.
+    /// The differences found in the replayed data, each as a text.
     pub failures: Vec<String>,
 }
 
@@ -182,7 +182,7 @@ enum Audience {
     Saker,
     /// The peers whose version has expiry of fields.
     FieldExpiry,
-    /// All peers.
+    /// All peers, also those without expiry of fields.
     All,
 }
 
@@ -205,7 +205,7 @@ impl Audience {
     }
 }
 
-/// A server into which streams are replayed.
+/// A server into which streams of changes are replayed.
 enum Target {
     Peer(Peer),
     Saker(ServerProcess),
@@ -398,7 +398,7 @@ fn is_loaded_otherwise(line: &str) -> bool {
     LOADED_OTHERWISE_BY_REDIS.iter().any(|start| line.starts_with(start))
 }
 
-/// The generator of a stream's random commands.
+/// The generator of random commands, from whose effects a stream of changes results.
 #[derive(Debug)]
 pub struct Commands {
     grammar: Grammar,
@@ -422,7 +422,7 @@ impl Commands {
         Self::new(if has_fields { Audience::FieldExpiry } else { Audience::All }, rng)
     }
 
-    /// Generates the next command.
+    /// Generates the next random command.
     pub fn next_command(&mut self) -> Args {
         if !self.rng.percent(MORTAL_PERCENT) {
             return self.grammar.command(Kind::Sessions, &mut self.clock, &mut self.rng);

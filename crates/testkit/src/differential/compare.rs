@@ -16,7 +16,7 @@ use crate::notation::one_line;
 /// The parts of two replies that must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compared {
-    /// All bytes of the replies.
+    /// All bytes of the replies must be equal.
     Exactly,
     /// Everything except the order of the elements of arrays.
     Unordered,

@@ -43,7 +43,7 @@ pub struct Grammar {
 /// The kind of commands in a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Data commands.
+    /// Commands that read and write keys.
     Data,
     /// Data commands mixed with session commands: transactions, subscriptions, blocking commands.
     Sessions,
@@ -108,7 +108,7 @@ impl Grammar {
     }
 }
 
-/// Returns the name of a rule's command.
+/// Returns the name of the command that a line of the rules describes.
 fn name(line: &str) -> &str {
     line.split(' ').next().unwrap_or_default()
 }

@@ -89,7 +89,7 @@ impl Difference {
     }
 }
 
-/// The reason why a run cannot continue.
+/// The reason why a run of the differential test cannot continue.
 #[derive(Debug)]
 pub enum RunError {
     /// A server closed the connection or did not answer.
@@ -128,12 +128,12 @@ pub struct Pair {
     addresses: [Address; 2],
     clients: [Client; 2],
     protocol: Protocol,
-    /// The number of commands sent so far.
+    /// The number of commands sent to each server so far.
     pub sent: u64,
     /// The commands sent since both servers were emptied, for an error message.
     recent: Vec<Args>,
     explained: Vec<&'static Explained>,
-    /// The commands queued in a transaction.
+    /// The commands queued since MULTI in the current transaction.
     queued: Vec<Args>,
     /// The indexes of the [`OPTIONS`] that both servers have.
     options: Vec<usize>,
@@ -180,7 +180,7 @@ impl Pair {
         self.explained = explained;
     }
 
-    /// Returns the protocol of both connections.
+    /// Returns the version of RESP that both connections use.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
@@ -219,7 +219,7 @@ impl Pair {
         Ok(replies)
     }
 
-    /// Empties both servers and resets their options.
+    /// Empties both servers and resets their options to the start values.
     fn reset(&mut self) -> Result<(), RunError> {
         self.recent.clear();
         self.queued.clear();
@@ -371,7 +371,7 @@ fn is_message(value: &Value) -> bool {
     matches!(parts.first().and_then(Value::as_bytes), Some(b"message" | b"pmessage" | b"smessage"))
 }
 
-/// Splits `text` at spaces into a command.
+/// Splits `text` at spaces into the words of a command.
 fn words(text: &str) -> Args {
     text.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }

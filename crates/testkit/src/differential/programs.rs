@@ -9,10 +9,10 @@ use std::fmt::Write;
 
 use crate::rng::Rng;
 
-/// Maximum number of statements of a program.
+/// Maximum number of statements of a random Lua program.
 const STATEMENTS_MAX: usize = 6;
 
-/// Maximum nesting depth of expressions.
+/// Maximum nesting depth of expressions in a random Lua program.
 const DEPTH_MAX: u32 = 3;
 
 /// Templates of commands as Lua arguments: `$k` is a key, `$v` a value, `$n` a number.

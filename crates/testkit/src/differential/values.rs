@@ -6,7 +6,7 @@ use super::payloads::{PAYLOADS, bytes_of};
 use super::programs;
 use crate::rng::Rng;
 
-/// Number of keys per type.
+/// Number of different keys of each type that commands use.
 const KEYS_PER_TYPE: usize = 3;
 
 /// Percentage of typed keys that are replaced by a key of any type, so that wrong types occur.

@@ -23,7 +23,7 @@ const TIMEOUTS: &[&str] = &["0.001", "0.002", "0.005", "0.02"];
 /// The maximum number of commands of a transaction.
 const TRANSACTION_COMMANDS_MAX: usize = 4;
 
-/// One call of a client.
+/// One call of a client: a command, a transaction or a blocking command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
     /// A command that is answered at once, or that takes effect at one instant before its reply.
@@ -34,7 +34,7 @@ pub enum Call {
     Wait(Args),
 }
 
-/// The random calls of one client.
+/// The generator of one client's random calls.
 pub struct Script<'r> {
     rng: fastrand::Rng,
     recording: &'r Recording,
@@ -103,7 +103,7 @@ const MOVES: &[&str] = &[
 ];
 
 impl<'r> Script<'r> {
-    /// Creates the calls of client `client`.
+    /// Creates the generator of the random calls of client `client`.
     pub fn new(recording: &'r Recording, client: usize) -> Self {
         let seed = recording.seed.wrapping_mul(1_000_003).wrapping_add(client as u64);
         Self {

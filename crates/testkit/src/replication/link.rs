@@ -8,7 +8,7 @@ use resp::{Value, decode, encode_request};
 use crate::client::{Address, Stream};
 use crate::process::free_port;
 
-/// Maximum time of a read.
+/// Maximum time for which a read waits for bytes from the primary.
 const READ_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Length of the mark that ends a snapshot sent without its length, in bytes.

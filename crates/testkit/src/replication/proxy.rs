@@ -23,7 +23,7 @@ struct State {
     passed_bytes: u64,
     /// The number of forwarded bytes at which all connections are cut.
     cut_at: Option<u64>,
-    /// The number of cuts so far.
+    /// The number of times that all connections were cut so far.
     cuts: u64,
     /// The index of the byte to change, counted from the start of the proxy.
     corrupt_at: Option<u64>,
@@ -68,7 +68,7 @@ impl Shared {
     }
 }
 
-/// A proxy that listens on the loopback.
+/// A TCP proxy between a replica and its primary, which listens on the loopback.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -89,7 +89,7 @@ impl Proxy {
         Ok(Self { port, shared })
     }
 
-    /// Returns the port of the proxy.
+    /// Returns the port on which the proxy listens.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -100,7 +100,7 @@ impl Proxy {
         self.change(|state| state.cut_at = Some(bytes));
     }
 
-    /// Cuts all connections now.
+    /// Cuts all open connections now.
     pub fn cut(&self) {
         self.change(State::cut);
     }
@@ -131,7 +131,7 @@ impl Proxy {
         self.change(|state| state.is_stalled = true);
     }
 
-    /// Continues after [`Self::stall`].
+    /// Reads from the primary again after [`Self::stall`].
     pub fn resume(&self) {
         self.change(|state| state.is_stalled = false);
     }
@@ -141,7 +141,7 @@ impl Proxy {
         self.shared.lock().passed_bytes
     }
 
-    /// Returns the number of cuts so far.
+    /// Returns the number of times that the proxy has cut its connections so far.
     pub fn cuts(&self) -> u64 {
         self.shared.lock().cuts
     }

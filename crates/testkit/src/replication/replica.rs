@@ -89,7 +89,7 @@ impl Replica {
         &self.process
     }
 
-    /// Returns the version of the server.
+    /// Returns the version of the replica's server.
     pub fn version(&self) -> PeerVersion {
         self.version
     }

@@ -6,7 +6,7 @@ use super::{Encodings, Script, Step, Variant, Wanted};
 use crate::matching::as_sent;
 use crate::notation::{Expected, expected_lines};
 
-/// One example: commands with their replies.
+/// One example of a script: commands with their replies.
 #[derive(Debug)]
 pub struct Example<'s> {
     /// The title of the example, a few words.
@@ -27,9 +27,9 @@ pub struct Exchange<'s> {
     /// The meaning of the reply, if the script describes it. Empty if the reply needs no
     /// description.
     pub note: Option<&'s str>,
-    /// The answer in RESP2.
+    /// The answer to the command in RESP2.
     pub resp2: Answer,
-    /// The answer in RESP3.
+    /// The answer to the command in RESP3.
     pub resp3: Answer,
 }
 

@@ -18,7 +18,7 @@ const FAILURES_REPORTED_MAX: usize = 12;
 /// Maximum time to wait for a background save of an earlier script.
 const SAVE_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The results of one or more scripts.
+/// The results of running one or more scripts.
 #[derive(Debug, Default)]
 pub struct Report {
     /// The number of commands sent, over all variants.

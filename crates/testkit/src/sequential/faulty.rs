@@ -23,7 +23,7 @@ enum Fault {
     BlindToWatch,
     /// EXEC checks the watched keys too early, and runs some time later.
     LooksTooEarly,
-    /// EXEC fails although nothing has changed.
+    /// EXEC fails although no watched key has changed.
     FailsForNothing,
     /// The element that a blocked client receives stays in the list.
     ServesTwice,

@@ -32,7 +32,7 @@ use std::fmt;
 /// The separator between the commands of a transaction.
 pub const SEPARATOR: &[u8] = b";";
 
-/// The state of all sessions.
+/// The state of the sessions of all clients in the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Sessions {
     /// The watched keys by client.

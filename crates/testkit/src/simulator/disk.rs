@@ -125,7 +125,7 @@ impl Disk {
         stream.synced_position < stream.position
     }
 
-    /// Writes all accepted bytes, and confirms them.
+    /// Writes all bytes that the disk has accepted, and confirms them to the change log as written.
     pub fn write(&self, shared: &Shared, outbox: &Outbox) {
         let mut stream = self.stream();
         stream.written_position = stream.position;
@@ -158,7 +158,7 @@ impl Disk {
         }
     }
 
-    /// Returns the synced bytes.
+    /// Returns the bytes that have been synced so far.
     pub fn synced(&self) -> Vec<u8> {
         let stream = self.stream();
         stream.bytes[..stream.synced_bytes].to_vec()

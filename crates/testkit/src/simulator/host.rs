@@ -99,7 +99,7 @@ const fn command(name: &'static str, number: u16, arity: Arity, flags: Flags) ->
     }
 }
 
-/// The commands of this host.
+/// The commands of a simulated connection, such as SELECT and HELLO.
 pub(super) static COMMANDS: &[Command<Runner>] = &[
     command("PING", 0, Arity::AtLeast(1), Flags::FOR_SUBSCRIBERS),
     command("SELECT", 1, Arity::Exactly(2), Flags::FAST),

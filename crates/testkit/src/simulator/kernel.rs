@@ -42,11 +42,11 @@ pub(super) enum Message {
 /// An event that a thread's poll reports.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A client has connected.
+    /// A client has connected over this link.
     Connected(LinkId),
-    /// Bytes have arrived.
+    /// These bytes have arrived on this connection.
     Data(LinkId, Vec<u8>),
-    /// The connection has ended.
+    /// This connection has ended.
     Closed(LinkId),
 }
 
@@ -104,7 +104,7 @@ impl Poll {
         self.change(|state| state.woken = true);
     }
 
-    /// Passes an event to the thread.
+    /// Passes an event to the thread, and wakes it if it sleeps.
     pub fn post(&self, event: Event) {
         self.change(|state| state.events.push(event));
     }

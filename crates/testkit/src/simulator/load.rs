@@ -19,13 +19,13 @@ use persist::load::{DecodeOptions, Decoded, Part, Splitter, decode_batch};
 use crate::contents::{STRICT, rules};
 use crate::disk::SimulatedFolder;
 
-/// The name of the append-only file.
+/// The name of the append-only file in the simulated folder.
 pub(super) const NAME: &str = "a.aof";
 
 /// The contents of a folder's append-only files, without an incomplete end.
 pub(super) struct Found {
     pub files: Files,
-    /// The base, if there is one.
+    /// The content of the base file; `None` if there is no base.
     pub base: Option<Vec<u8>>,
     /// The contents of the incremental files, in order, without an incomplete command or
     /// transaction at the end.

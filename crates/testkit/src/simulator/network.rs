@@ -43,20 +43,20 @@ struct ConnectedClient {
     link: Link,
 }
 
-/// An action that may happen next.
+/// An action of the network, one of which is drawn for each step.
 #[derive(Clone, Copy)]
 enum Action {
-    /// A client sends its next requests.
+    /// The client with this index sends its next requests.
     Start(usize),
-    /// Bytes reach the server.
+    /// Some bytes of the client with this index reach the server.
     ToServer(usize),
-    /// Bytes reach the client.
+    /// Some bytes reach the client with this index.
     ToClient(usize),
-    /// Time passes.
+    /// The clock moves forward by 1 to 3 ms.
     Tick,
-    /// The disk writes what it has accepted.
+    /// The change log's disk writes the bytes that it has accepted.
     Write,
-    /// The disk syncs what it has written.
+    /// The change log's disk syncs the bytes that it has written.
     Sync,
     /// The memory limit is set to one byte, so that all data exceeds it, or the limit is removed.
     /// The eviction policy is drawn anew.
@@ -64,11 +64,11 @@ enum Action {
     /// A power failure of the change log's disk is recorded: the bytes that it would leave. The run
     /// continues without it.
     Crash,
-    /// Requests a save.
+    /// The saver gets a request to save a snapshot.
     Save,
-    /// Cancels the save in progress.
+    /// The save in progress is cancelled.
     CancelSave,
-    /// Requests a rewrite of the append-only file.
+    /// The saver gets a request to rewrite the append-only file.
     Rewrite,
     /// An option of the append-only file changes.
     ChangeOptions,
@@ -83,7 +83,7 @@ enum Action {
 
 /// A recorded power failure of the change log's disk. The run continues; the checks use it later.
 pub(super) struct Crash {
-    /// The step of the crash.
+    /// The step of the network at which the crash is recorded.
     pub step: u64,
     /// The bytes of the log that the disk holds after the crash.
     pub left: Vec<u8>,
@@ -121,7 +121,7 @@ const REWRITES_MAX: usize = 5;
 /// all changes.
 const RECOVERY_MAX_S: usize = 100;
 
-/// Values of `maxmemory-policy`.
+/// Values of `maxmemory-policy` from which one is drawn.
 const POLICIES: &[&str] = &["allkeys-lru", "volatile-ttl", "allkeys-random", "noeviction"];
 
 /// The network of a run: see the module.

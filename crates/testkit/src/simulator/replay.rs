@@ -19,7 +19,7 @@ use crate::replay::Player;
 /// The content of each key as text, by database number and key.
 pub(super) type Contents = BTreeMap<(usize, Vec<u8>), String>;
 
-/// Number of databases that the workloads use.
+/// Number of databases that the clients of the simulator use.
 const DATABASES: usize = 2;
 
 /// The only client of an engine whose threads have all ended.
@@ -30,7 +30,7 @@ impl<'s> Inspector<'s> {
         Self(Player::with_host(shared, clock.clone(), SimulatedHost::new(shared, clock)))
     }
 
-    /// Runs a command in its own turn.
+    /// Runs a command in a turn of its own, and returns the reply.
     pub fn run(&mut self, words: &[Vec<u8>]) -> Value {
         self.0.run(words)
     }
@@ -39,7 +39,7 @@ impl<'s> Inspector<'s> {
         self.run(&words.iter().map(|word| word.to_vec()).collect::<Args>())
     }
 
-    /// Returns the whole content of the engine.
+    /// Returns the values and expiries of all keys in the engine.
     pub fn contents(&mut self) -> Contents {
         let mut contents = Contents::new();
         for db in 0..DATABASES {
@@ -128,7 +128,7 @@ pub(super) fn replay(stream: &[u8]) -> Result<(Arc<Shared>, ManualClock), String
     Ok((shared, clock))
 }
 
-/// Returns the first error in a reply.
+/// Returns the first error reply within a reply; `None` if there is none.
 fn error_in(reply: &Value) -> Option<&Value> {
     match reply {
         Value::Error(_) | Value::BulkError(_) => Some(reply),

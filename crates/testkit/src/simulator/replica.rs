@@ -36,7 +36,7 @@ impl Replica {
         self.0.lock().expect("nothing panics while it is locked").clone()
     }
 
-    /// Returns the published messages in their order.
+    /// Returns the published messages in the replication stream, in their order.
     pub fn published(&self) -> Vec<Vec<u8>> {
         let (stream, mut at, mut published) = (self.stream(), 0, Vec::new());
         while let Ok(Some((request, len_bytes))) = decode(&stream[at..]) {

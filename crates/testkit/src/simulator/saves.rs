@@ -11,7 +11,7 @@ use crate::disk::{Plan, SimulatedFolder};
 /// The number of disk operations per 1,000 that fail, in a run whose disk fails.
 const FAILING: usize = 30;
 
-/// The required content of a save.
+/// The required content of the file that a save writes.
 pub(super) struct Point {
     /// The keyspace at the save's point, the moment at which its snapshot begins.
     pub contents: Contents,
@@ -23,11 +23,11 @@ pub(super) struct Point {
 
 /// The state behind the lock of [`Saves`].
 pub(super) struct State {
-    /// The folder of the snapshots.
+    /// The simulated folder to which snapshots are saved.
     pub folder: SimulatedFolder,
     /// The required content of each save, by the number of the save.
     pub points: Vec<Point>,
-    /// The save in progress.
+    /// The save in progress; `None` if there is none.
     pub current: Option<Arc<Save>>,
 }
 

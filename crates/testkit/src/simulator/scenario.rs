@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// One step of a client.
+/// One step of a simulated client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Sends these commands at once and waits for the replies.
@@ -83,7 +83,7 @@ pub enum Step {
 /// The time at which the EXEC of a transaction is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
-    /// In one piece with the other requests.
+    /// EXEC is sent in one piece with the other requests of the transaction.
     Together,
     /// After the replies to the other requests have arrived.
     ExecApart,
@@ -101,12 +101,12 @@ pub enum Role {
     Cache,
 }
 
-/// A client's steps and role.
+/// A simulated client of a scenario: its steps and its role.
 #[derive(Clone, Debug)]
 pub struct ScriptedClient {
     /// The role of the client.
     pub role: Role,
-    /// The steps in order.
+    /// The steps of the client, in the order in which it runs them.
     pub steps: Vec<Step>,
     /// The level, written or synced, that a change must reach before the client's replies to it are
     /// sent. With an append-only file it is always [`Level::Written`], whose meaning depends on
@@ -123,18 +123,18 @@ impl ScriptedClient {
 /// The reader of the change log in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// None: changes are not recorded.
+    /// There is no reader: changes are not recorded.
     Nowhere,
     /// A simulated disk that keeps the log as one stream of bytes.
     Disk,
-    /// An append-only file.
+    /// The log is written to an append-only file.
     AppendOnly(AppendOnly),
 }
 
 /// The settings of an append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppendOnly {
-    /// The policy for syncs (`appendfsync`).
+    /// The policy by which the file is synced (`appendfsync`).
     pub policy: SyncPolicy,
     /// The setting for timestamps in the file (`aof-timestamp-enabled`).
     pub times: Times,
@@ -169,13 +169,13 @@ pub struct Scenario {
     pub seed: u64,
     /// The seed of the order in which threads continue and bytes arrive.
     pub schedule: u64,
-    /// The kind of workload.
+    /// The kind of workload, which determines the commands and the checks.
     pub kind: Kind,
-    /// The number of I/O threads.
+    /// The number of I/O threads of the engine.
     pub threads: usize,
-    /// The destination of the change log.
+    /// The reader of the change log: none, a disk or an append-only file.
     pub log: Log,
-    /// True if snapshots are saved.
+    /// True if snapshots are saved during the run.
     pub has_saves: bool,
     /// The clients that send requests during the run.
     pub players: Vec<ScriptedClient>,
@@ -313,7 +313,7 @@ impl Scenario {
         Self { seed, schedule, kind, threads, log, has_saves, players }
     }
 
-    /// Returns the settings of the engine.
+    /// Returns the settings of the engine in this scenario.
     pub(super) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         if self.kind == Kind::Listeners || self.seed.is_multiple_of(4) {
@@ -352,7 +352,7 @@ struct Size {
     clients: usize,
     /// The approximate number of steps of each client.
     steps: usize,
-    /// The number of keys of each kind.
+    /// The number of keys of each kind that clients use.
     keys: usize,
     /// The approximate percentage of calls that are scripts, see [`SCRIPTS_PERCENT`].
     scripts_percent: usize,

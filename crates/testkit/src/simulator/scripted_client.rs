@@ -30,17 +30,18 @@ struct UnderWay {
 
 /// The next action of a client after it has received a value.
 pub(super) enum Received {
-    /// The client does nothing.
+    /// The client sends nothing.
     Nothing,
     /// The client sends these requests.
     Send(Vec<Args>),
 }
 
-/// A simulated client: see the module.
+/// A simulated client: its next step, the replies that it waits for, and the messages it has
+/// received.
 pub(super) struct ScriptedClient {
     number: usize,
     role: Role,
-    /// The number of reconnections so far.
+    /// The number of times that the client has reconnected so far.
     sessions: usize,
     steps: VecDeque<Step>,
     under_way: Option<UnderWay>,

@@ -87,7 +87,7 @@ impl Outputs for LinkOutputs {
     }
 }
 
-/// A client of this thread.
+/// A client that this thread serves: its session, and its received bytes.
 struct Client {
     session: Session,
     progress: Progress,
@@ -97,7 +97,7 @@ struct Client {
     is_ready: bool,
 }
 
-/// A simulated I/O thread: see the module.
+/// A simulated I/O thread: its engine, its clients and their outputs.
 pub(super) struct IoThread<'w> {
     world: &'w World,
     index: usize,
@@ -120,7 +120,7 @@ pub(super) struct IoThread<'w> {
 }
 
 impl<'w> IoThread<'w> {
-    /// Creates thread `index` of the engine.
+    /// Creates the I/O thread with index `index` of the world's engine.
     pub fn new(world: &'w World, index: usize, seed: u64) -> Self {
         let host = world.host();
         let mut executor = Executor::new(&world.engine, Some(index), seed, (world.clock.clone(), host));
@@ -375,7 +375,7 @@ impl<'w> IoThread<'w> {
     }
 }
 
-/// The methods that parse and run requests.
+/// The methods of an I/O thread that parse and run requests.
 impl IoThread<'_> {
     /// Runs all requests received, batch after batch.
     fn run_ready(&mut self, pass: &mut SharedPass<'_>) {
@@ -411,7 +411,7 @@ impl IoThread<'_> {
         self.batch.collect(source, &self.world.engine);
     }
 
-    /// Runs the batch's requests of one connection.
+    /// Runs the requests of one connection that are in the batch.
     fn visit(&mut self, at: usize, timed: &mut Timing, pass: &mut SharedPass<'_>) {
         let world = self.world;
         let ConnTurn { visit: conn, ref requests, skip_to, has_more } = self.batch.turns[at];

@@ -86,7 +86,7 @@ fn engine_at(unix: Duration, threads: usize, settings: Settings, seed: u64) -> (
 pub(super) struct Life {
     /// The Unix time at the start of the life.
     pub unix: Duration,
-    /// The append-only file, if there is one.
+    /// The append-only file; `None` in a run without one.
     pub aof: Option<Aof>,
     /// The bytes of the tape: the changes of earlier lives.
     pub recorded_stream: Vec<u8>,
@@ -145,7 +145,8 @@ impl World {
         (left_ms > 0).then(|| self.uptime_ms() + left_ms + 1)
     }
 
-    /// Attaches a reader to the change log.
+    /// Attaches `reader` to the change log, for the records of `target`. Returns its id; `None` if
+    /// the log has too many readers.
     pub fn attach(&self, reader: Box<dyn LogReader>, target: LogTarget) -> Option<ReaderId> {
         let log = &self.engine.log;
         self.engine.gate.exclusive(|alone| log.attach(alone, (reader, target), &Outbox::default()))
@@ -222,7 +223,7 @@ impl World {
         self.findings.lock().expect("nothing panics while it is locked").push(finding);
     }
 
-    /// Returns the findings and clears them.
+    /// Removes and returns the findings, the texts of violated checks.
     pub fn take_findings(&self) -> Vec<String> {
         std::mem::take(&mut *self.findings.lock().expect("nothing panics while it is locked"))
     }

@@ -15,7 +15,7 @@ use super::Run;
 use crate::client::Client;
 use crate::rng::Rng;
 
-/// Number of keys of each kind.
+/// Number of keys of each kind that a checker uses.
 const KEYS: usize = 50;
 /// Maximum number of fields of a hash and of elements of a list.
 const PARTS_MAX: usize = 64;

@@ -40,7 +40,7 @@ use super::encryption::Encryption;
 use super::{checker, resident_bytes_max};
 use crate::client::{Address, Client};
 
-/// The password of the server.
+/// The password that a server under attack must require.
 pub const PASSWORD: &str = "of-the-good-half";
 
 /// Number of threads that run the well-behaved clients.
@@ -48,7 +48,7 @@ const GOOD_THREADS: usize = 4;
 /// Pause of a thread of well-behaved clients between two requests, so that the server is not fully
 /// loaded.
 const GOOD_PAUSE: Duration = Duration::from_micros(300);
-/// Maximum time until a reply.
+/// Maximum time for which a well-behaved client waits for a reply.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time added to the limit of the 99th percentile: the scheduler of a busy machine may delay the
 /// slowest of 100 requests by this time.
@@ -63,16 +63,16 @@ const GONE_WITHIN: Duration = Duration::from_secs(30);
 /// A server without keys whose password is [`PASSWORD`].
 #[derive(Debug)]
 pub struct Target {
-    /// The address for plain TCP.
+    /// The address on which the server accepts plain TCP.
     pub address: SocketAddr,
-    /// The certificate and address for TLS.
+    /// The certificate of the server, and the address on which it accepts TLS.
     pub encryption: Encryption,
 }
 
-/// The settings of a run.
+/// The settings of a run of the crowd.
 #[derive(Debug)]
 pub struct Crowd {
-    /// The measured server.
+    /// The server whose latency is measured.
     pub server: Target,
     /// Another server with the same settings, which the misbehaving half attacks in the second
     /// measurement.
@@ -425,7 +425,7 @@ fn reset(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
     Ok(set_socket_linger(&*stream, Some(Duration::ZERO))?)
 }
 
-/// Guesses the password and reads the reply.
+/// Sends AUTH with a wrong password in each turn, and reads the reply.
 fn guess(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     let mut bytes = Vec::new();
     encode_request(&["AUTH", "default", &turn.to_string()], &mut bytes);

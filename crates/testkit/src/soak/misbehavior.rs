@@ -31,7 +31,7 @@ pub(super) static ALL: &[Misbehavior] = &[
     Misbehavior { name: "killer", clients: 1, round: killer },
 ];
 
-/// A client that misbehaves.
+/// A client that misbehaves: the run to which it belongs, and its random choices.
 struct Maker<'r> {
     run: &'r Run<'r>,
     rng: Rng,

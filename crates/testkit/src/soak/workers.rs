@@ -22,7 +22,7 @@ const KILL_PERCENT: usize = 2;
 const UNBLOCK_PERCENT: usize = 2;
 /// Percentage of workers that block with a short timeout in a round.
 const SHORT_PERCENT: usize = 5;
-/// Maximum number of elements in one push.
+/// Maximum number of elements that one request pushes.
 const PUSH_MAX: usize = 8;
 
 /// Maximum time for which the server may refuse pushes for lack of memory.

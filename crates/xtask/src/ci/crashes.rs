@@ -163,7 +163,7 @@ pub fn run(session: &Session, arguments: &CrashArguments) -> Result<bool> {
     Ok(all_done)
 }
 
-/// The results of one framework's run.
+/// The results of one framework's run: lost and repeated jobs, and times.
 struct Report {
     /// The numbers of the jobs that were never done.
     lost: Vec<usize>,

@@ -135,7 +135,7 @@ fn build(session: &Session) -> Result<PathBuf> {
     Ok(target.join(host).join("release"))
 }
 
-/// A run of one fuzz target.
+/// A run of one fuzz target, with its time, its seed and its corpus.
 struct Run<'a> {
     target: &'a str,
     seconds: u64,

@@ -93,7 +93,7 @@ pub struct SuiteArguments {
     server: Option<PathBuf>,
 }
 
-/// Runs the step of CI: all units.
+/// Runs the step of CI: all units of the suite, as skip.toml lists them.
 pub fn step(session: &Session) -> Result<Outcome> {
     match prepare(session)? {
         Err(missing) => Ok(Outcome::Skipped(missing)),
@@ -237,13 +237,13 @@ struct Run<'a> {
 
 /// A set of tests of one unit that run together on one server setting.
 struct Pass<'a> {
-    /// The folder in which the tests run.
+    /// The folder, laid out like the suite's own, in which the tests run.
     folder: &'a Path,
     /// The names of the tests that are left out.
     skipped: &'a [String],
     /// The names of the only tests that run; if empty, all tests run that are not in `skipped`.
     only: &'a [String],
-    /// The additional options of the server.
+    /// The additional options of the tested server.
     options: &'a [&'a str],
 }
 

@@ -1,4 +1,4 @@
-//! The results that the suite prints, counted.
+//! The counts of the results that the suite prints for its tests.
 
 use std::fmt;
 
@@ -60,7 +60,7 @@ impl UnitOutcome {
         outcome
     }
 
-    /// Adds the results of another unit.
+    /// Adds the counts and failures of another unit.
     pub fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.left_out += other.left_out;

@@ -25,7 +25,7 @@ pub enum Mode {
     Encrypted,
 }
 
-/// The content of skip.toml.
+/// The content of skip.toml: the units to run, and the tests that are left out.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SkipList {
@@ -38,7 +38,7 @@ pub struct SkipList {
 /// Tests that are left out, or that run differently, for one reason.
 #[derive(Deserialize)]
 struct Reason {
-    /// The reason in words, in one line.
+    /// The reason in words, in one line of text.
     because: String,
     /// The names of the tests, by unit. A name that begins with / is a regular expression.
     #[serde(flatten)]

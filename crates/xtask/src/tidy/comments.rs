@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// One doc comment.
+/// One doc comment of a file, with its place.
 struct Doc {
     line: usize,
     /// The text of the comment without comment signs, code blocks and tables.

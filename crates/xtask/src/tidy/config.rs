@@ -84,7 +84,7 @@ pub struct CommentAllowance {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pure {
-    /// The names of the pure crates.
+    /// The names of the crates that must be pure.
     pub crates: Vec<String>,
     /// The Rust paths that pure crates must not name, such as `std::fs`.
     pub never: Vec<String>,

@@ -1,4 +1,4 @@
-//! Rules about the crates and their manifests.
+//! Rules about the workspace's crates, their manifests and Cargo.lock.
 
 use toml::{Table, Value};
 

@@ -111,7 +111,7 @@ fn resolve(from: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// Returns every folder above `path`.
+/// Returns each folder that contains `path`, directly or indirectly.
 fn parents(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
 }

@@ -39,7 +39,7 @@ pub fn table(tree: &Tree) -> String {
 /// that the greatest can be chosen.
 type Record = Option<(usize, String)>;
 
-/// The sizes of a crate.
+/// The sizes of a crate's functions, structs and circles of modules.
 #[derive(Default)]
 struct Figures {
     /// The number of lines and the name of each function.

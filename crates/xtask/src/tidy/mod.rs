@@ -24,7 +24,7 @@ use anyhow::{Context, Result};
 
 use tree::Tree;
 
-/// One violation of a rule.
+/// One violation of a rule: its place in the repository and its description.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     path: String,

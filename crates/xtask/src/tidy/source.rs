@@ -17,7 +17,7 @@ pub struct Token {
     pub line: usize,
 }
 
-/// A parsed Rust file.
+/// A parsed Rust file: its text, its tokens and its syntax tree.
 pub struct Source {
     /// The path from the repository's root, with `/`.
     pub path: String,

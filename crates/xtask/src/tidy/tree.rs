@@ -12,7 +12,7 @@ use super::source::Source;
 /// The folders that contain no handwritten files.
 const SKIPPED_FOLDERS: &[&str] = &["target", ".git", "corpus", "artifacts", "coverage", "__pycache__"];
 
-/// The repository's files.
+/// The text files and crates of the repository, as the rules read them.
 pub struct Tree {
     /// The settings of `tidy.toml`.
     pub config: Config,
@@ -32,7 +32,7 @@ pub struct TextFile {
     pub text: String,
 }
 
-/// One crate of the workspace.
+/// One crate of the workspace: its folder and its manifest.
 pub struct Crate {
     /// The name of the crate's folder in `crates/`.
     pub folder: String,

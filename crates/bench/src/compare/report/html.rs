@@ -37,7 +37,7 @@ const METRICS: [Metric; 18] = [
     Metric::VectorBytes,
 ];
 
-/// Returns the whole page.
+/// Returns the text of report.html, with the charts of `groups`.
 pub fn page(outcome: &Outcome, groups: &[Group]) -> String {
     let views = views(outcome);
     let page = html! {

@@ -28,7 +28,7 @@ pub struct Conditions {
 /// A table of the measurements made under the same conditions.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
-    /// The conditions of all rows.
+    /// The conditions under which all rows of the table were measured.
     pub conditions: Conditions,
     /// The conditions in words: the conditions that differ within the study, or all if none
     /// differs.

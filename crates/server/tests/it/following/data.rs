@@ -20,7 +20,7 @@ const BATCHES: usize = 6;
 /// The values of `repl-diskless-load`: the ways to load a snapshot.
 pub(super) const LOADS: [&str; 4] = ["disabled", "on-empty-db", "swapdb", "flush-before-load"];
 
-/// Loads two libraries of functions.
+/// Loads two libraries of functions into the server of `client`.
 fn load_functions(client: &mut Client) {
     for name in ["one", "two"] {
         let code = format!(

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-/// The replication ID of the history.
+/// The replication ID of the primary that the test simulates.
 const ID: &str = "0123456789012345678901234567890123456789";
 
 /// A primary that exists only in the test, as threads that serve its replicas.

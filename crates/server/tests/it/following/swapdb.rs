@@ -28,7 +28,7 @@ struct Behind {
     primary: Node,
     proxy: Proxy,
     replica: Node,
-    /// A replica of the replica.
+    /// A replica of that replica, the last server of the chain.
     last: Node,
 }
 

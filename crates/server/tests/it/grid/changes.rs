@@ -27,20 +27,20 @@ pub enum Before {
 /// The place from which a change takes a value.
 #[derive(Clone, Copy)]
 pub enum Source {
-    /// The key `o` of the same database.
+    /// The key `o` of the same database of the same server.
     Key,
-    /// The key `k` of database 1.
+    /// The key `k` of database 1 of the same server.
     OtherDatabase,
-    /// A payload of DUMP.
+    /// A payload that DUMP returned.
     Payload,
-    /// The key `k` of the other server.
+    /// The key `k` of the other server of the test.
     OtherServer,
 }
 
 /// The way in which the change of a row happens.
 #[derive(Clone, Copy)]
 pub enum How {
-    /// These requests make the change.
+    /// A client sends these requests, which make the change.
     Ask(&'static [&'static str]),
     /// These requests are sent after the expiry, while active expiry is off, so that they find the
     /// expired key or fields.
@@ -85,7 +85,7 @@ macro_rules! rows {
         pub enum Change { $($(#[$doc])* $name,)+ }
 
         impl Change {
-            /// All rows of the grid.
+            /// All rows of the grid: every kind of change of a value.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
             /// Returns the facts about this row of the grid.

@@ -15,7 +15,7 @@ macro_rules! columns {
         pub enum Listener { $($(#[$doc])* $name,)+ }
 
         impl Listener {
-            /// All columns of the grid.
+            /// All columns of the grid: every listener.
             pub const ALL: &[Self] = &[$(Self::$name),+];
         }
     };
@@ -60,9 +60,9 @@ pub struct Reason(pub &'static str);
 
 /// The kind of a cell: which servers have a value in it.
 pub enum Cell {
-    /// Both servers have a value.
+    /// Both Saker and the real server have a value in the cell, and the values are compared.
     Compared,
-    /// Only Saker has a value.
+    /// Only Saker has a value in the cell, for this reason.
     OnlyHere(Reason),
     /// No server can have a value in the cell.
     Impossible(Reason),

@@ -79,7 +79,7 @@ impl Rig {
         self.process.port()
     }
 
-    /// Opens a new RESP3 connection.
+    /// Opens a new RESP3 connection to the server.
     pub fn speaker(&self) -> Speaker {
         let mut client = Client::speaking(&self.process.address(), Protocol::Resp3);
         client.set_read_timeout(WAIT_MAX);
@@ -131,7 +131,7 @@ impl Speaker {
         self.read_to(line)
     }
 
-    /// Sends requests that must not fail.
+    /// Sends requests one after the other, none of which may fail.
     pub fn ask_all(&mut self, lines: &[&str]) {
         for line in lines {
             let reply = self.ask(line);
@@ -207,7 +207,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A type of value.
+/// A type of value, as the grid uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
     /// The key does not exist.
@@ -229,7 +229,7 @@ pub struct Stage<'a> {
     pub far: &'a Rig,
     /// A connection to `here` that is not a listener.
     pub admin: Speaker,
-    /// A connection to `far`.
+    /// A connection to `far`, the other server.
     pub far_admin: Speaker,
     /// The type that the key `k` holds before the change.
     pub holds: Holds,
@@ -241,12 +241,12 @@ pub struct Stage<'a> {
     pub margin_ms: u64,
     /// The expiry time of the key or its fields, in Unix milliseconds; 0 without expiry.
     pub expires_at_ms: u64,
-    /// The DUMP payload for RESTORE.
+    /// The DUMP payload from which RESTORE creates the key.
     pub payload: Vec<u8>,
 }
 
 impl<'a> Stage<'a> {
-    /// Empties both servers and creates the connections.
+    /// Empties the servers `here` and `far`, and connects a client to each.
     pub fn new(here: &'a Rig, far: &'a Rig) -> Self {
         let (mut admin, mut far_admin) = (here.speaker(), far.speaker());
         for client in [&mut admin, &mut far_admin] {
@@ -287,7 +287,7 @@ impl<'a> Stage<'a> {
         wait_until("the expiry passes", || admin.now_ms() > *expires_at_ms);
     }
 
-    /// Adds keys besides the key that changes.
+    /// Adds [`FILLER_KEYS`] keys besides the key that changes.
     pub fn fill(&mut self) {
         self.admin.ask_all(&[&format!("DEBUG POPULATE {FILLER_KEYS} filler")]);
     }

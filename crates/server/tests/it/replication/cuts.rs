@@ -26,7 +26,7 @@ const LANES_OF_LONG_RUNS: usize = 16;
 const VALUE_BYTES: usize = 1000;
 const VALUES: usize = 40;
 
-/// Writes the data that the snapshot contains.
+/// Writes the data that a snapshot of the primary will contain.
 pub(crate) fn write_snapshot(client: &mut Client, rng: &mut Rng) {
     for number in 0..VALUES {
         let value: Vec<u8> = (0..VALUE_BYTES).map(|_| b'!' + (rng.next_u64() % 90) as u8).collect();

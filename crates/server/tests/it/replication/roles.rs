@@ -17,7 +17,7 @@ struct Pair {
     theirs: ServerProcess,
 }
 
-/// Starts the server under test.
+/// Starts the server under test with `options`.
 fn start(options: &[&str]) -> ServerProcess {
     testkit::saker::start_binary(BINARY, &[OPTIONS, options].concat())
         .unwrap_or_else(|error| panic!("{error}"))

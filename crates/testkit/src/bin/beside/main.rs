@@ -42,7 +42,7 @@ struct Options {
     /// Duration of each measurement in seconds; `expire` and `trackers` take their own time.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Number of measurements of each server.
+    /// Number of measurements of each server under each load.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
 }
@@ -69,7 +69,7 @@ impl Default for Figures {
     }
 }
 
-/// The key that GET reads.
+/// The key that the GETs of the probe read.
 const PROBED: &str = "probe";
 /// Pause between two requests of the probe: the probe itself must not keep the server busy.
 const PROBE_PAUSE: Duration = Duration::from_millis(1);

@@ -21,10 +21,10 @@ pub struct Options {
     /// The eviction policy.
     #[arg(long, default_value = "allkeys-lru")]
     policy: String,
-    /// Duration in seconds.
+    /// Duration of the load, in seconds.
     #[arg(long, default_value_t = 180)]
     seconds: u64,
-    /// Number of clients that write.
+    /// Number of clients that write at the same time.
     #[arg(long, default_value_t = 4)]
     clients: u64,
     /// Number of key names for each type.

@@ -45,7 +45,7 @@ const EVICTING: Duration = Duration::from_millis(1500);
 /// A step of a way ([`Way`]) to remove or shrink the big value.
 #[derive(Clone, Copy)]
 pub enum Step {
-    /// Sends these requests, one after the other.
+    /// The requests to send, one after the other.
     Send(&'static [&'static str]),
     /// Lowers `maxmemory` so that the value is evicted.
     Evict,
@@ -153,9 +153,9 @@ fn evict(client: &mut Client) -> Result<(), Box<dyn Error>> {
 /// The number of elements that a request adds to a value.
 #[derive(Clone, Copy)]
 pub enum Pace {
-    /// Ten elements a request.
+    /// Ten elements per request, so that a request itself is no stall.
     Measured,
-    /// More elements a request ([`ELEMENTS_PER_REQUEST_UNMEASURED`]).
+    /// More elements per request ([`ELEMENTS_PER_REQUEST_UNMEASURED`]), outside of measurements.
     Quick,
 }
 

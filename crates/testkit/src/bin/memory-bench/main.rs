@@ -54,7 +54,7 @@ enum What {
     Turns(load::Options),
 }
 
-/// The servers to measure.
+/// The servers to measure: Saker with several numbers of I/O threads, and peers.
 #[derive(Args)]
 struct Servers {
     /// Numbers of I/O threads of Saker; it is measured with each.

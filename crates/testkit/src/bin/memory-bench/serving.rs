@@ -20,7 +20,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Returns the time since `earlier`.
+    /// Returns the times that the thread has spent since the reading `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             running_ns: self.running_ns.saturating_sub(earlier.running_ns),

@@ -22,7 +22,7 @@ use crate::{info, set_option};
 pub struct Options {
     #[command(flatten)]
     load: save::Options,
-    /// The command of the replica.
+    /// The command line of the server that becomes the replica.
     #[arg(long, default_value = "redis-server")]
     replica: String,
     /// Number of saves and of synchronisations of each server.

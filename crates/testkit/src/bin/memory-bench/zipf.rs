@@ -20,7 +20,7 @@ use crate::{Servers, info, set_option};
 pub struct Options {
     #[command(flatten)]
     servers: Servers,
-    /// Policies to compare.
+    /// Eviction policies to compare.
     #[arg(long, value_delimiter = ',', default_value = "allkeys-lru,allkeys-lfu")]
     policies: Vec<String>,
     /// Number of different keys that are requested.
@@ -47,7 +47,7 @@ pub struct Options {
     rounds: u64,
 }
 
-/// Number of requests in a pipeline.
+/// Number of requests that the client sends in one pipeline.
 const BATCH: usize = 100;
 /// Number of times that the memory limit is adjusted, to reach the wanted number of keys.
 const ADJUSTMENTS: usize = 20;

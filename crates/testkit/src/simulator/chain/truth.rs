@@ -17,7 +17,7 @@ struct Data {
 }
 
 impl Data {
-    /// Applies a request of the stream.
+    /// Changes the data as a request of the replication stream does.
     fn apply(&mut self, words: &[&[u8]]) {
         let text = |at: usize| std::str::from_utf8(words[at]).expect("the words are text");
         let number = |at: usize| text(at).parse::<i64>().expect("a number");

@@ -17,7 +17,7 @@ const GAP: f64 = 7.0;
 const RIGHT: f64 = 18.0;
 const AXIS_HEIGHT: f64 = 20.0;
 
-/// A bar of the chart.
+/// A bar of the chart: the value of one engine, with its whisker and its note.
 #[derive(Clone, Debug)]
 pub struct Bar {
     /// The value that the bar shows.

@@ -72,7 +72,7 @@ pub struct Plot<'a> {
 
 /// An axis of the chart.
 pub struct Axis {
-    /// The name and the unit.
+    /// The name and the unit of the values on the axis.
     pub title: &'static str,
     /// The scale: linear, logarithmic or with given ticks.
     pub kind: Kind,
@@ -86,7 +86,7 @@ pub struct Axis {
 pub enum Kind {
     /// A linear scale from 0.
     Linear,
-    /// A logarithmic scale.
+    /// A logarithmic scale, whose ticks are at 1, 2 and 5 times powers of ten.
     Logarithmic,
     /// A linear scale from 0 to the last of these values. Ticks are only at the values, labelled
     /// with these texts.
@@ -125,7 +125,7 @@ pub fn reach<'a>(series: impl IntoIterator<Item = &'a Series>) -> Option<(f64, f
     ends.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
 }
 
-/// Draws `plot`.
+/// Draws the axes, the lines, the dots and the key of `plot`.
 pub fn draw(plot: Plot<'_>) -> Picture {
     let Plot { id, title, engines, series, x, y, key } = plot;
     let height = if key.is_empty() { HEIGHT } else { HEIGHT_NUMBERED };
