@@ -162,7 +162,7 @@ fn content_of(view: &EntryView<'_, Object>) -> String {
     parts.content()
 }
 
-/// A keyspace with a snapshot walk in progress, and the keys that the walk has visited.
+/// A keyspace that a walk is writing to a snapshot, and the keys that the walk has visited.
 struct Walked {
     keyspace: Keyspace,
     gate: Gate,
@@ -557,7 +557,7 @@ fn a_walk_shows_the_keyspace_of_its_point_whatever_happens_meanwhile() {
     assert!(seeds < 60 || flushes_in_big > 0, "a flush came in the middle of a big value");
 }
 
-/// Fills database 0 with small keys, and with sets that are walked in pieces.
+/// Fills database 0 with small keys, and with sets that a snapshot visits in pieces.
 fn fill(walked: &mut Walked) {
     let keyspace = &walked.keyspace;
     for number in 0..20_000 {
@@ -579,7 +579,8 @@ fn fill(walked: &mut Walked) {
     }
 }
 
-/// Checks that a walk frees each flushed table as soon as it has visited the table's keys.
+/// Checks that a walk over the keyspace frees each flushed table as soon as it has visited the
+/// table's keys.
 #[test]
 fn flushed_keys_are_freed_behind_the_walk() {
     let mut walked = Walked::new(1);

@@ -73,7 +73,7 @@ impl Server {
     }
 
     /// Saves into a folder. The seed determines the options, the steps, and the changes between
-    /// them. Returns the result and the contents at the point of the save.
+    /// them. Returns the result, and the contents of the engine when the save began.
     fn save(&self, folder: &SimulatedFolder, seed: u64) -> (Result<(), Unsaved>, Contents) {
         let mut rng = Rng::new(seed);
         let options = SaveOptions {

@@ -65,7 +65,8 @@ impl Port {
         }
     }
 
-    /// Runs one turn of the owner: sleeps if it may, empties the mailbox, takes the inbox's items.
+    /// Runs one turn of the thread that owns the port: sleeps if it may, empties the mailbox, takes
+    /// the inbox's items.
     fn turn(&self) -> Vec<u32> {
         if self.mailbox.prepare_sleep() {
             self.signal.sleep();

@@ -70,7 +70,7 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// Parses the commands of a whole stream, which begins in database `db`. O(bytes).
+/// Parses the commands of a whole stream of changes, which begins in database `db`. O(bytes).
 ///
 /// # Errors
 /// The stream is malformed, or it ends inside of a command or a transaction.
@@ -104,7 +104,8 @@ pub fn parse(stream: &[u8], db: u32) -> Result<Vec<Change>, ParseError> {
     Ok(changes)
 }
 
-/// Parses the command at the beginning of `stream`. Returns its words and its length in bytes.
+/// Parses the command at the beginning of `stream`, a stream of changes. Returns its words and its
+/// length in bytes.
 fn words_of(stream: &[u8]) -> Result<(Vec<Vec<u8>>, usize), String> {
     let (value, len) = match decode(stream) {
         Ok(Some(found)) => found,

@@ -23,9 +23,9 @@ use resp::Value;
 
 /// The separator between the commands of a program.
 pub const NEXT: &[u8] = b"|";
-/// The mark before a command that runs only if the [`weight`] of the last reply is odd.
+/// The word before a command that runs only if the [`weight`] of the last reply is odd.
 pub const IF_ODD: &[u8] = b"?";
-/// The mark before a command whose error ends the script. Other errors are ordinary replies.
+/// The word before a command whose error ends the script. Other errors are ordinary replies.
 pub const RAISES: &[u8] = b"!";
 /// The text that stands for the reply of a command whose condition was false.
 pub const SKIPPED: &[u8] = b"skipped";

@@ -1,4 +1,5 @@
-//! Tests of the change log: the content and order of the stream, and the replies that wait for it.
+//! Tests of the change log: the content and order of its stream of changes, and the replies that
+//! wait for it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,9 +20,10 @@ pub struct Kept {
     bytes: Arc<Mutex<Vec<u8>>>,
     /// The lengths of the parts in which the stream of changes arrived.
     piece_lens: Arc<Mutex<Vec<usize>>>,
-    /// The stream offset of the first byte that the reader received; `None` before that.
+    /// The offset in the stream of changes of the first byte that the reader received; `None`
+    /// before that.
     start: Option<u64>,
-    /// True if the reader confirms each part of the stream as soon as it arrives.
+    /// True if the reader confirms each part of the stream of changes as soon as it arrives.
     confirms: bool,
     target: LogTarget,
 }

@@ -14,7 +14,7 @@ use engine::threads::Outbox;
 use keyspace::Hasher;
 use keyspace::gate::Gate;
 
-/// A reader of the change log that keeps the lines of its target's stream. It also keeps the
+/// A reader of the change log that keeps the lines of the stream for its target. It also keeps the
 /// numbers of changes and transactions according to the marks of its batches.
 #[derive(Clone)]
 struct Lines {

@@ -53,7 +53,7 @@ impl Random {
     }
 }
 
-/// Returns the byte at `position` of the test stream that `seed` selects.
+/// Returns the byte at `position` of the sequence of test bytes that `seed` selects.
 pub(crate) fn byte(seed: u64, position: u64) -> u8 {
     ((seed + position).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 37) as u8
 }
@@ -61,7 +61,7 @@ pub(crate) fn byte(seed: u64, position: u64) -> u8 {
 /// The role of one end of a connection.
 enum Part {
     Echo,
-    /// The end that sends the stream `seed` and checks its echo.
+    /// The end that sends the sequence of bytes of `seed` and checks its echo.
     Check {
         seed: u64,
         sent: u64,
@@ -107,7 +107,7 @@ impl World {
 /// A report from a loop to the test.
 #[derive(Debug, PartialEq, Eq)]
 enum Report {
-    /// The whole stream of one connection has been echoed correctly.
+    /// All bytes of one connection have been echoed correctly.
     Checked,
     /// The end of a connection that echoes was closed.
     EchoClosed,

@@ -156,7 +156,7 @@ struct Life<'s> {
     times: Times,
     /// True if the options never change during this life.
     is_steady: bool,
-    /// The difference between positions of the stream and those of the writer.
+    /// The difference between positions in the stream of all changes and positions of the writer.
     before: u64,
     running: Option<Result<Done, Job>>,
     /// True if replies may have been sent before the write of their changes, which waits for a
@@ -168,8 +168,8 @@ struct Life<'s> {
     confirmed: u64,
     /// True if a sync has failed and no new base was written since.
     is_damaged: bool,
-    /// The rewrite in progress: the position of its point, and the number and the file of its first
-    /// incremental file.
+    /// The rewrite in progress: the position of the data that its base holds, and the number and
+    /// the file of its first incremental file.
     rewrite: Option<(u64, i64, Arc<dyn LogFile>)>,
     promises: Vec<Promise>,
 }
@@ -385,7 +385,8 @@ fn check(left: &SimulatedFolder, stream: &Stream, at_least: u64, known: &mut Rea
     }
 }
 
-/// Opens the files that the life before has left. In an empty folder, creates the first file.
+/// Opens the files that the run of the server before has left. In an empty folder, creates the
+/// first file.
 fn open(folder: &SimulatedFolder, last_len_bytes: u64) -> (Files, Arc<dyn LogFile>, u64) {
     let mut files = Files::open(folder, NAME).expect("a manifest");
     match files.last_incr() {

@@ -57,7 +57,7 @@ enum Reading {
     Answer,
     /// The replica expects the line before the snapshot. The snapshot has this history and offset.
     Head((ReplId, u64)),
-    /// The replica receives a snapshot that ends with a mark.
+    /// The replica receives a snapshot that ends with a mark (a random text).
     Marked((ReplId, u64)),
     /// The replica receives a snapshot of this length.
     Counted((ReplId, u64), usize),

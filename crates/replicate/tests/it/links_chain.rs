@@ -48,7 +48,7 @@ struct Server {
     /// The position up to which the server's change log is synced, and the number of the last
     /// change at that time.
     synced: (u64, u64),
-    /// The database that is selected at the end of a primary's own stream.
+    /// The database that is selected at the end of a primary's own replication stream.
     selected: Option<u32>,
     /// The latest changes of a primary: the log position and the number of each.
     writes: Vec<(u64, u64)>,
@@ -256,8 +256,8 @@ impl Server {
         self.synced = (self.position, self.last);
     }
 
-    /// Applies a complete command or transaction of the stream. Returns the database that is
-    /// selected at its end.
+    /// Applies a complete command or transaction of the replication stream. Returns the database
+    /// that is selected at its end.
     fn apply(&mut self, unit: &[u8], world: &Facts<'_>) -> u32 {
         let mut db = self.primary.stream_db();
         let text = std::str::from_utf8(unit).expect("text");

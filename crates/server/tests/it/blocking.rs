@@ -298,11 +298,11 @@ fn the_error_of_a_blocked_client_whose_key_expires_counts_for_its_command() {
 
 /// Number of rounds of the stress test on each backend.
 const ROUNDS: u64 = 3;
-/// Number of blocked clients in each round.
+/// Number of blocked clients in each round of the stress test.
 const CROWD: usize = 2000;
-/// Number of lists on which the clients of a round block.
+/// Number of lists on which the clients of one round of the stress test block.
 const LISTS: usize = 12;
-/// Number of elements that each writer pushes in a round, over all lists.
+/// Number of elements that each writer pushes in a round of the stress test, over all lists.
 const PUSHED: usize = 600;
 const WRITERS: usize = 3;
 

@@ -7,7 +7,7 @@ use testkit::{Client, Protocol, Rng, Value};
 
 use crate::support::{connect, on_each_back_end};
 
-/// Number of tested request streams per backend, each with another seed.
+/// Number of tested sequences of requests per backend, each with another seed.
 const STREAMS: u64 = 60;
 
 /// The way in which a client is held back and released.

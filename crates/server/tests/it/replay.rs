@@ -82,7 +82,7 @@ fn engine() -> (Shared, ManualClock) {
     (Shared::new(start), ManualClock::new(now, Duration::from_secs(1_000_000)))
 }
 
-/// A replay of a file in lanes, on one thread: the test decides which lane runs next.
+/// A replay of an append-only file in lanes, on one thread: the test decides which lane runs next.
 struct Replay<'s> {
     lanes: Vec<Lane<'s, ManualClock>>,
     queues: Vec<VecDeque<Task<Batch>>>,
@@ -119,7 +119,8 @@ impl<'s> Replay<'s> {
         });
     }
 
-    /// Runs the next task of a lane, unless the lane waits for other lanes or has no task left.
+    /// Runs the next task of a lane (one of the threads of a replay), unless the lane waits for
+    /// other lanes or has no task left.
     fn step(&mut self, shared: &Shared, number: usize) {
         if self.waits[number].take_if(|meeting| meeting.is_over()).is_none() && self.waits[number].is_some() {
             return;
@@ -158,8 +159,8 @@ fn pieces(batch: &Batch, rng: &mut Rng) -> Vec<std::ops::Range<usize>> {
     pieces
 }
 
-/// Replays `file` in `lanes` lanes, of which a random one runs next. Returns the resulting data and
-/// the errors.
+/// Replays `file` in `lanes` lanes, as several threads would; a random lane runs next. Returns the
+/// resulting data and the errors.
 fn replay(file: &[u8], lanes: usize, rng: &mut Rng) -> (Contents, Vec<(u64, String)>) {
     let (shared, clock) = engine();
     clock.advance(Duration::from_secs(500_000));

@@ -117,8 +117,8 @@ pub(crate) fn peer_version() -> String {
     text.split_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or_default().to_owned()
 }
 
-/// Starts a replica with further `options` that follows the primary, and waits until its link is
-/// up.
+/// Starts a replica with further `options` that follows the primary, and waits until its link to
+/// the primary is up.
 fn replica_of(primary: &Primary, options: &[&str]) -> Replica {
     let replica = Replica::start(options).unwrap_or_else(|error| panic!("the replica: {error}"));
     replica.follow(primary.port());

@@ -29,7 +29,7 @@ use testkit::{Address, Client, Protocol, peer};
 /// Maximum time until a client is seen blocked or disconnected.
 const SEEN_WITHIN: Duration = Duration::from_secs(120);
 
-/// A server and the clients of the scene that runs on it.
+/// A server, and the clients of the scene (a list of steps) that runs on it.
 struct Stage {
     address: Address,
     control: Client,

@@ -47,8 +47,8 @@ fn fill(client: &mut Client, kind: &str) {
     }
 }
 
-/// A guard that stops the reader when it is dropped, even if `work` panics. The scope waits for the
-/// reader's end.
+/// A guard that stops the reading client when it is dropped, even if `work` panics. The scope waits
+/// for the end of that client.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {

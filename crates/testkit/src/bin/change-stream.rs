@@ -35,10 +35,10 @@ struct Arguments {
     /// The seed of random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The command line of a real server that applies the streams too; may be repeated.
+    /// The command line of a real server that applies the streams of changes too; may be repeated.
     #[arg(long)]
     peer: Vec<String>,
-    /// The scripts (`.resp` files) after which the streams are compared.
+    /// The scripts (`.resp` files) after which the streams of changes are compared.
     files: Vec<PathBuf>,
 }
 
@@ -66,8 +66,8 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn Error>> {
     }
 }
 
-/// Sends random commands for `time` and applies their streams. Returns the number of differences in
-/// the data.
+/// Sends random commands for `time` and applies the resulting streams of changes. Returns the
+/// number of differences in the data.
 fn replay_random(seed: u64, time: Duration, peers: &[String]) -> Result<usize, Box<dyn Error>> {
     let summary = replay::run(seed, time, peers)?;
     summary.failures.iter().for_each(|failure| println!("{failure}"));
@@ -79,8 +79,8 @@ fn replay_random(seed: u64, time: Duration, peers: &[String]) -> Result<usize, B
     Ok(found)
 }
 
-/// Runs a script, compares the two streams, and applies Saker's stream to the peers. Returns the
-/// number of differences.
+/// Runs a script, compares the streams of changes of both servers, and applies Saker's stream to
+/// the peers. Returns the number of differences.
 fn run_script(path: &Path, peers: &mut [Peer]) -> Result<usize, Box<dyn Error>> {
     let mut saker = RecordedServer::saker(&[])?;
     // Other tests check the replies.

@@ -95,7 +95,7 @@ fn soak(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs a crowd on two new servers. Returns its report.
+/// Runs a crowd of connections, half of which misbehave, on two new servers. Returns its report.
 fn crowd(
     arguments: &Arguments,
     server: &Path,

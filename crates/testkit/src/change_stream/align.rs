@@ -13,9 +13,9 @@ const TIMES_MS: std::ops::Range<u64> = 1_577_836_800_000..99_999_999_999_999;
 /// A section in which two streams of changes differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The changes that only the first stream has.
+    /// The changes in the section that only the first stream has.
     pub ours: Vec<Change>,
-    /// The changes that only the second stream has.
+    /// The changes in the section that only the second stream has.
     pub theirs: Vec<Change>,
 }
 

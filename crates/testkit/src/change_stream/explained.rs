@@ -1,9 +1,9 @@
-//! The table of intended differences between the streams of Saker and of Redis 8.0.
+//! The table of intended differences between the streams of changes of Saker and of Redis 8.0.
 
 use super::{Change, Difference};
 
-/// An intended difference: changes that only one of the two streams has, or that differ between
-/// them.
+/// An intended difference between two streams of changes: changes that only one of them has, or
+/// that differ between them.
 struct Explained {
     /// The name of the script to which the entry applies; empty for all scripts.
     script: &'static str,
@@ -82,8 +82,8 @@ const EXPLAINED: &[Explained] = &[
     because(OURS, "xreadgroup", "XCLAIM "),
 ];
 
-/// Returns the reason for a difference in the stream of `script` (`set` for set.resp). Returns
-/// `None` if the table does not explain all of the difference.
+/// Returns the reason for a difference in the stream of changes of `script` (`set` for set.resp).
+/// Returns `None` if the table does not explain all of the difference.
 pub fn reason(script: &str, difference: &Difference) -> Option<&'static str> {
     let known = |change: &Change| {
         let text = change.to_string();

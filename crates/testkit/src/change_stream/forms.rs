@@ -1,5 +1,5 @@
-//! Finds the versions of Redis and Valkey that can apply a stream, from the version marks in the
-//! commands' records.
+//! Finds the versions of Redis and Valkey that can apply a stream of changes, from the versions
+//! that the records of its commands state.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::client::Client;
 /// The version of RDB files that Redis 6.2 reads.
 const PAYLOAD_VERSION_MAX: u16 = 9;
 
-/// The kind and version of a real server that applies streams.
+/// The kind and version of a real server that applies streams of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerVersion {
     /// A Redis server of this version.

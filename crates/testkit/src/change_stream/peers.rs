@@ -1,5 +1,5 @@
-//! Real servers (peers) to which streams are applied. Every peer that is new enough must apply the
-//! stream without an error, and then have the same data.
+//! Real servers (peers) to which streams of changes are applied. Every peer that is new enough must
+//! apply a stream without an error, and then have the same data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -58,7 +58,7 @@ impl Peer {
         has_same_data(self.version, &mut self.connect(), source)
     }
 
-    /// Replaces the content of the server by that of `stream`.
+    /// Replaces the content of the server by that of `stream`, a stream of changes.
     ///
     /// # Errors
     /// The server refuses the stream, or one of its commands.

@@ -20,7 +20,7 @@ pub struct RecordedServer {
     pub file: PathBuf,
     /// A folder outside the server's own folder, removed when the handle is dropped.
     folder: Option<PathBuf>,
-    /// The length of the part of the stream that has been read, in bytes.
+    /// The length of the part of the stream of changes that has been read, in bytes.
     read_to: usize,
 }
 

@@ -28,7 +28,7 @@ use crate::rng::Rng;
 /// Number of connections that send commands at the same time.
 const CONNECTIONS: usize = 3;
 
-/// Number of commands that each connection sends before the stream is replayed.
+/// Number of commands that each connection sends before the stream of changes is replayed.
 const COMMANDS_PER_CONNECTION: usize = 250;
 
 /// Percentage of commands taken from [`TIME_DEPENDENT`] and [`NEWER`].
@@ -171,11 +171,12 @@ pub struct Summary {
 }
 
 /// The commands that set or change the expiry of fields. Valkey before 9.0 has no such expiry, so
-/// the streams that it applies do not contain them.
+/// the streams of changes that it applies do not contain them.
 const FIELD_EXPIRY: &[&str] =
     &["HEXPIRE", "HPEXPIRE", "HEXPIREAT", "HPEXPIREAT", "HPERSIST", "HGETEX", "HSETEX"];
 
-/// The peers that apply a stream in addition to Saker; they limit the commands that it may contain.
+/// The peers that apply a stream of changes in addition to Saker; they limit the commands that it
+/// may contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Audience {
     /// No peer, only Saker: every command may run.
@@ -187,8 +188,8 @@ enum Audience {
 }
 
 impl Audience {
-    /// Returns true if streams for these servers may contain the command. `line` is its beginning,
-    /// the name first.
+    /// Returns true if streams of changes for these servers may contain the command. `line` is its
+    /// beginning, the name first.
     fn permits(self, line: &str) -> bool {
         let name = line.split(' ').next().unwrap_or_default();
         (self == Self::Saker || !is_loaded_otherwise(line))
@@ -212,7 +213,7 @@ enum Target {
 }
 
 impl Target {
-    /// Replaces the content of the server by the content of `stream`.
+    /// Replaces the content of the server by the content of `stream`, a stream of changes.
     fn replay(&mut self, stream: &[u8], changes: &[Change]) -> io::Result<()> {
         match self {
             Self::Peer(peer) => peer.replay(stream),
@@ -242,8 +243,8 @@ impl Target {
     }
 }
 
-/// Sends the stream to an empty Saker server over one connection. The server expires no key by
-/// itself.
+/// Sends the stream of changes to an empty Saker server over one connection. The server expires no
+/// key by itself.
 fn pipe(server: &ServerProcess, stream: &[u8], changes: &[Change]) -> io::Result<()> {
     let mut client = server.connect();
     for command in [&["FLUSHALL"][..], &["CLIENT", "IMPORT-SOURCE", "ON"]] {
@@ -272,7 +273,7 @@ fn pipe(server: &ServerProcess, stream: &[u8], changes: &[Change]) -> io::Result
     }
 }
 
-/// The settings of the server whose stream is replayed; the streams use them in turn.
+/// The settings of the server whose stream of changes is replayed; the runs use them in turn.
 const SETTINGS: &[&[&[&str]]] = &[
     &[&["CONFIG", "SET", "maxmemory", "0"], &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]],
     &[&["CONFIG", "SET", "maxmemory", "0"], &["DEBUG", "SET-ACTIVE-EXPIRE", "1"]],
@@ -283,8 +284,8 @@ const SETTINGS: &[&[&[&str]]] = &[
     ],
 ];
 
-/// Runs random commands for `time`, starting from `seed`, and replays their streams into a Saker
-/// and into the peers with these command lines.
+/// Runs random commands for `time`, starting from `seed`, and replays the resulting streams of
+/// changes into a Saker and into the peers with these command lines.
 ///
 /// # Errors
 /// A server does not start, or ends.
@@ -348,7 +349,8 @@ pub fn run(seed: u64, time: Duration, peers: &[String]) -> io::Result<Summary> {
     Ok(summary)
 }
 
-/// Empties the server, then sends the commands of one stream on several connections at a time.
+/// Empties the server, then sends the commands that make one stream of changes, on several
+/// connections at a time.
 fn send_all(
     server: &ServerProcess,
     settings: &[&[&str]],

@@ -11,7 +11,7 @@ use crate::notation::{command_line, one_line};
 /// Number of databases that are read to show a difference.
 const DATABASES: u32 = 4;
 
-/// Describes the keys that differ, with their changes in the stream.
+/// Describes the keys that differ between two servers, with their changes in the stream of changes.
 pub(crate) fn reported(source: &mut Client, target: &mut Client, changes: &[Change]) -> String {
     let mut out = String::new();
     for db in 0..DATABASES {

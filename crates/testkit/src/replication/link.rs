@@ -11,7 +11,7 @@ use crate::process::free_port;
 /// Maximum time for which a read waits for bytes from the primary.
 const READ_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// Length of the mark that ends a snapshot sent without its length, in bytes.
+/// Length in bytes of the random text (mark) that ends a snapshot which is sent without its length.
 const MARK_BYTES: usize = 40;
 
 /// The answer of a primary to PSYNC.
@@ -50,7 +50,7 @@ impl Psync {
 /// A snapshot received from a primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// True if the snapshot ended with a mark, false if its length preceded it.
+    /// True if the snapshot ended with a mark (a random text), false if its length preceded it.
     pub has_mark: bool,
     /// The bytes of the RDB file.
     pub bytes: Vec<u8>,
@@ -158,7 +158,8 @@ impl Link {
         bytes
     }
 
-    /// Introduces the replica and sends PSYNC, all in one piece. Returns the answer to PSYNC.
+    /// Sends the first requests of the handshake and PSYNC, all in one piece. Returns the answer to
+    /// PSYNC.
     ///
     /// # Panics
     /// Panics when a request before PSYNC is not accepted.

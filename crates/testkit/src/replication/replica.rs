@@ -124,7 +124,7 @@ impl Replica {
         assert!(happens(|| self.is_up()), "the link stays down: {}", self.log());
     }
 
-    /// Waits until the link is up and primary and replica have the same offset.
+    /// Waits until the link to the primary is up and primary and replica have the same offset.
     ///
     /// # Panics
     /// Panics with the state of both sides when the offsets stay different.

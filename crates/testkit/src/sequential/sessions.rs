@@ -115,8 +115,8 @@ impl Database {
         }
     }
 
-    /// Runs a command. Marks the watches whose keys it changes, and adds the keys that it creates
-    /// and on which clients are blocked to `ready`.
+    /// Runs a command. Marks the watched keys that it changes. Adds the keys that it creates and on
+    /// which clients are blocked to `ready`.
     pub(super) fn followed(
         &mut self,
         words: &[&[u8]],
@@ -144,7 +144,8 @@ impl Database {
         reply
     }
 
-    /// Marks the watches of a changed key, so that the clients' transactions fail.
+    /// Marks the watched key `key` as changed, so that the transactions of the clients that watch
+    /// it fail.
     fn note_change(&mut self, key: &[u8]) {
         let watching = self.sessions.watching.values_mut();
         watching.filter(|watch| watch.keys.contains(key)).for_each(|watch| watch.is_stale = true);

@@ -68,8 +68,8 @@ impl World {
         self.threads() + 2
     }
 
-    /// Wakes the thread of the append-only file. Asks the saver to rewrite the file if a rewrite is
-    /// due.
+    /// Wakes the thread of the append-only file. Asks the thread that saves to rewrite the file if
+    /// a rewrite is due.
     pub fn wake_aof(&self) {
         self.kernel.ports[self.aof_port()].poll.wake();
         // A full mailbox does no harm: the saver checks for a due rewrite after each message.
@@ -193,7 +193,7 @@ pub(super) fn open(world: &World, aof: &Aof, found: Found, rng: &mut Rng) -> Res
     Ok(())
 }
 
-/// The file that receives the changes made after the point at which a rewrite begins.
+/// The file that receives the changes made after the moment at which a rewrite begins.
 enum Follows {
     Nowhere,
     Named(Arc<dyn LogFile>, i64),
@@ -201,7 +201,7 @@ enum Follows {
 }
 
 /// Rewrites the append-only file: writes a new base from a snapshot, then replaces the old files.
-/// Called by the saver.
+/// Called by the thread that saves.
 pub(super) fn rewrite(world: &World, aof: &Aof, rng: &mut Rng) -> Result<(), Unsaved> {
     let mut files = {
         let mut state = aof.state();
@@ -343,7 +343,7 @@ fn give_up_turning_on(world: &World, attached: Option<Active>) {
     world.wake(&outbox);
 }
 
-/// Changes one option of the append-only file, chosen at random. Called by the saver.
+/// Changes one option of the append-only file, chosen at random. Called by the thread that saves.
 pub(super) fn change_options(world: &World, aof: &Aof, rng: &mut Rng) {
     match rng.below(4) {
         0 => {
@@ -407,7 +407,7 @@ fn turn_off(world: &World, aof: &Aof) {
     world.engine.server_state.note_log(None);
 }
 
-/// Rewrites the file if a rewrite is scheduled or needed. Called by the saver.
+/// Rewrites the file if a rewrite is scheduled or needed. Called by the thread that saves.
 pub(super) fn rewrite_if_due(world: &World, aof: &Aof, rng: &mut Rng) {
     let is_due = {
         let state = aof.state();

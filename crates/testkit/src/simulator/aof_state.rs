@@ -18,11 +18,13 @@ use crate::disk::{Fault, Plan, SimulatedFolder};
 /// a crash. It holds for crashes from one operation of the disk on, until the next promise.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Promise {
-    /// The number of disk operations before the promise was made.
+    /// The number of operations of the disk before the promise was made.
     pub operations: u64,
-    /// The number of bytes of the tape that must survive a kill of the process.
+    /// The number of bytes of the tape (the record of all changes) that must survive a kill of the
+    /// process.
     pub killed: usize,
-    /// The number of bytes of the tape that must survive a power failure.
+    /// The number of bytes of the tape (the record of all changes) that must survive a power
+    /// failure.
     pub powerless: usize,
     /// True if a sync has failed and no new base was written since. The content of the disk is
     /// unknown until then.
@@ -43,12 +45,12 @@ pub(super) struct State {
     pub active: Option<Active>,
     /// True while the option `appendonly` is `yes`.
     pub is_wanted: bool,
-    /// True if the saver must rewrite the file as soon as possible.
+    /// True if the thread that saves must rewrite the file as soon as possible.
     pub is_scheduled: bool,
     /// True while the thread of the append-only file runs a job of the writer: a write or a sync.
     pub is_working: bool,
-    /// True if a sync has failed since the point of the last base. It may have been a sync of the
-    /// file that receives the changes after this base.
+    /// True if a sync has failed since the moment whose data the last base holds. It may have been
+    /// a sync of the file that receives the changes after this base.
     pub is_damaged_since_point: bool,
     pub policy: SyncPolicy,
     pub syncs: Syncs,
@@ -59,8 +61,8 @@ pub(super) struct State {
     pub promises: Vec<Promise>,
 }
 
-/// The append-only file of a life. No other lock is taken under its lock, and the lock is not a
-/// yield point.
+/// The append-only file of one life (a run of the server process). No other lock is taken under its
+/// lock, and the lock is not a yield point.
 pub(super) struct Aof {
     pub folder: SimulatedFolder,
     pub options: AppendOnly,
@@ -69,7 +71,7 @@ pub(super) struct Aof {
 
 impl Aof {
     /// Creates an append-only file with `appendonly yes`, in the folder that a crash left. `first`
-    /// is the promise that the files in the folder fulfill.
+    /// states the bytes that the files in the folder hold.
     pub fn new(options: AppendOnly, folder: SimulatedFolder, first: Promise) -> Self {
         let state = State {
             files: None,
@@ -126,8 +128,8 @@ impl Aof {
         state.active.is_some() && is_strict && !is_damaged
     }
 
-    /// Records the promise of a sent reply that shows changes up to log position `position`. The
-    /// policy decides if these changes must survive a kill or also a power failure.
+    /// Records that the changes up to log position `position`, which a sent reply shows, must
+    /// survive a crash. The policy decides if they must survive a kill or also a power failure.
     pub fn note_sent(&self, recorded_stream: &Disk, position: u64) {
         if position == 0 {
             return;

@@ -134,7 +134,8 @@ fn the_log_is_the_data(world: &World) {
     }
 }
 
-/// Checks that a replay of a target's stream gives the data, without the keys not written for it.
+/// Checks that a replay of the change log's stream for a target gives the data, without the keys
+/// not written for it.
 fn replays_to_the_data(world: &World, target: LogTarget, stream: &[u8]) {
     let (replica, clock) = match replay(stream) {
         Ok(replayed) => replayed,
@@ -148,7 +149,7 @@ fn replays_to_the_data(world: &World, target: LogTarget, stream: &[u8]) {
     }
 }
 
-/// Checks that the stream of replicas has published messages in the order in which listeners
+/// Checks that the replication stream has published messages in the order in which listeners
 /// received them.
 fn messages_are_in_order(world: &World, outcome: &Outcome) {
     let published = world.replica.published();

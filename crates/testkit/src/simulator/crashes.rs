@@ -31,7 +31,8 @@ const SELECT_LEN_BYTES: usize = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n".len();
 /// The files and data that a crash leaves.
 pub(super) struct Left {
     pub folder: SimulatedFolder,
-    /// The length of the tape's prefix that the files hold, in bytes.
+    /// The length in bytes of the part of the tape (the record of all changes) that the files hold:
+    /// its beginning.
     pub end: usize,
     /// True if the crash was a power failure: then all remaining bytes of the folder are synced.
     pub is_safe: bool,
@@ -41,8 +42,8 @@ pub(super) struct Left {
 /// leave mostly the same files.
 #[derive(Default)]
 struct Known {
-    /// For each base that was checked: the length of the tape, in bytes, that corresponds to the
-    /// base. The key is the content of the base.
+    /// For each base that was checked: the length of the tape (the record of all changes), in
+    /// bytes, that corresponds to the base. The key is the content of the base.
     bases: HashMap<Vec<u8>, usize>,
     readings: Readings,
 }
@@ -98,8 +99,8 @@ pub(super) fn check(
     Ok((next.ok_or("no crash can be gone on from")?, ends))
 }
 
-/// Compares the files that one crash left with the tape. Returns the length of the tape's prefix
-/// that they hold, in bytes.
+/// Compares the files that one crash left with the tape, the record of all changes. Returns the
+/// number of bytes of the tape, from its beginning, that the files hold.
 fn check_crash(
     world: &World,
     folder: &SimulatedFolder,
@@ -141,8 +142,8 @@ fn check_crash(
     Ok(end)
 }
 
-/// Loads the files into an empty engine, with `lanes` lanes of replay. Checks that the data equals
-/// a replay of the tape's prefix.
+/// Loads the files into an empty engine, with `lanes` threads (lanes) of replay. Checks that the
+/// data equals a replay of the beginning of the tape, the record of all changes.
 pub(super) fn loads_as_recorded(
     engine: &Arc<engine::Shared>,
     clock: &ManualClock,
@@ -156,8 +157,8 @@ pub(super) fn loads_as_recorded(
     difference(("the tape up to there", expected), ("what was loaded", loaded)).map_or(Ok(()), Err)
 }
 
-/// Checks that a base holds the data of its point, the moment of its snapshot. Returns the length
-/// of the tape at that point, in bytes.
+/// Checks that a base holds the data of the moment of its snapshot. Returns the length of the tape
+/// (the record of all changes) at that moment, in bytes.
 fn end_of_base(world: &World, found: &Found, known: &mut Known) -> Result<usize, String> {
     let Some(base) = &found.base else {
         return if found.incr.is_empty() { Ok(0) } else { Err("there is no base".to_owned()) };

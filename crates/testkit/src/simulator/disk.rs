@@ -17,7 +17,7 @@ use keyspace::Exclusive;
 use super::units::{ends_of_units, units_for};
 use crate::Rng;
 
-/// The bytes of the log on the disk, and the lengths of their written and synced parts.
+/// The bytes of the change log on the disk, and the lengths of their written and synced parts.
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
@@ -105,8 +105,8 @@ impl Disk {
         self.stream().reader = Some(reader);
     }
 
-    /// Merges all changes so far into the stream, as the exclusive owner of the keyspace. Returns
-    /// the length of the stream in bytes; `None` if the run has no log.
+    /// Merges all changes so far into the stream of the change log, as the exclusive owner of the
+    /// keyspace. Returns the length of the stream in bytes; `None` if the run has no log.
     pub fn cut(&self, shared: &Shared, _alone: &Exclusive, outbox: &Outbox) -> Option<usize> {
         self.stream().reader?;
         // No change is in progress: this merges all of them.

@@ -27,13 +27,14 @@ pub(super) enum Message {
     Resume,
     /// To an I/O thread: run a turn, which evicts keys while the memory limit is exceeded.
     EnforceMemory,
-    /// To the saver: save a snapshot.
+    /// To the thread that saves (the saver): save a snapshot.
     Save,
-    /// To the saver: rewrite the append-only file.
+    /// To the thread that saves (the saver): rewrite the append-only file.
     Rewrite,
-    /// To the saver: rewrite the append-only file if a rewrite is scheduled or needed.
+    /// To the thread that saves (the saver): rewrite the append-only file if a rewrite is scheduled
+    /// or needed.
     RewriteIfDue,
-    /// To the saver: change an option of the append-only file.
+    /// To the thread that saves (the saver): change an option of the append-only file.
     ChangeOptions,
     /// To any thread: leave the loop and end.
     Stop,
@@ -42,7 +43,7 @@ pub(super) enum Message {
 /// An event that a thread's poll reports.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A client has connected over this link.
+    /// A client has connected over this connection.
     Connected(LinkId),
     /// These bytes have arrived on this connection.
     Data(LinkId, Vec<u8>),
@@ -165,8 +166,8 @@ pub(super) struct Port {
 
 /// The simulated kernel of a run: see the module.
 pub(super) struct Kernel {
-    /// The ports of the I/O threads in order, then of the housekeeper, of the saver, and of the
-    /// thread of the append-only file.
+    /// The ports of the I/O threads in order, then of the housekeeper, of the thread that saves,
+    /// and of the thread of the append-only file.
     pub ports: Vec<Port>,
     bell: Arc<Wakeup>,
     sent: PlainMutex<Vec<Sent>>,

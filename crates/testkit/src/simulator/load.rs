@@ -128,7 +128,8 @@ pub(super) fn find(folder: &SimulatedFolder, readings: &mut Readings) -> Result<
     Ok(Found { files, base, incr, requests, torn })
 }
 
-/// Loads the files into an engine that has no other user, with `lanes` lanes of replay.
+/// Loads the files into an engine that has no other user, with `lanes` threads (lanes) that share
+/// the requests.
 pub(super) fn load(
     engine: &Arc<Shared>,
     clock: &ManualClock,
@@ -169,7 +170,7 @@ fn load_snapshot(engine: &Shared, bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Replays the requests in `bytes` with `lanes` lanes.
+/// Replays the requests in `bytes` with `lanes` threads (lanes) that share them.
 fn replay(engine: &Arc<Shared>, clock: &ManualClock, bytes: &[u8], lanes: usize) -> Result<(), String> {
     let (mut router, mut failed) = (Router::new(engine, lanes), None);
     let mut tasks: Vec<Vec<Task<Batch>>> = (0..lanes).map(|_| Vec::new()).collect();
@@ -197,8 +198,8 @@ fn described(failed: &engine::replay::Failed<'_>) -> String {
     format!("{} at byte {}: {}", failed.command, failed.offset, failed.error.escape_ascii())
 }
 
-/// Runs each lane's tasks on its own thread. Returns the text of a request that failed, if there is
-/// one.
+/// Runs the tasks of each lane of a replay on a thread of its own. Returns the text of a request
+/// that failed, if there is one.
 fn run_lanes(engine: &Arc<Shared>, clock: &ManualClock, tasks: Vec<Vec<Task<Batch>>>) -> Option<String> {
     let threads = tasks.into_iter().enumerate().map(|(number, tasks)| {
         let (engine, clock) = (Arc::clone(engine), clock.clone());

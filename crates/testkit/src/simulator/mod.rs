@@ -105,7 +105,8 @@ const POINTS_PER_OPERATION_MAX: usize = 20_000;
 /// The number of yield points that every run may have, also one without operations.
 const POINTS_MAX_MIN: usize = 5_000_000;
 
-/// Runs a scenario once, in all its lives. Returns the texts of the violated checks.
+/// Runs a scenario once, in all its lives (runs of the server process). Returns the texts of the
+/// violated checks.
 pub fn run(scenario: &Scenario) -> Vec<String> {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
@@ -131,7 +132,8 @@ pub fn run(scenario: &Scenario) -> Vec<String> {
     findings
 }
 
-/// Runs all lives of a scenario, within shuttle. Returns the texts of the violated checks.
+/// Runs all lives (runs of the server process) of a scenario, within shuttle. Returns the texts of
+/// the violated checks.
 fn simulate(scenario: &Scenario) -> Vec<String> {
     let Log::AppendOnly(options) = scenario.log else {
         let (world, outcome) = live(scenario, Life::default());
@@ -162,7 +164,8 @@ fn simulate(scenario: &Scenario) -> Vec<String> {
     Vec::new()
 }
 
-/// Runs one life of the server: starts the threads, runs the clients, and joins the threads.
+/// Runs one life of the server (a run of its process): starts the threads, runs the clients, and
+/// joins the threads.
 fn live(scenario: &Scenario, life: Life) -> (Arc<World>, Outcome) {
     let world = Arc::new(World::new(scenario, life));
     let mut rng = Rng::new(scenario.schedule ^ 0x006f_7065_6e00);
@@ -190,7 +193,8 @@ fn live(scenario: &Scenario, life: Life) -> (Arc<World>, Outcome) {
     (world, outcome)
 }
 
-/// Loads the append-only files of the life before, and attaches the readers of the change log.
+/// Loads the append-only files that the run of the server process before has left, and attaches the
+/// readers of the change log.
 fn begin(world: &Arc<World>, scenario: &Scenario, rng: &mut Rng) -> Result<(), String> {
     if scenario.log == Log::Nowhere {
         return Ok(());
@@ -244,8 +248,9 @@ fn judge(world: &World, scenario: &Scenario, outcome: &Outcome, crashes: Vec<Cra
     findings
 }
 
-/// Checks a life with an append-only file after its threads have ended. Returns the files that a
-/// crash leaves to the next life; on violated checks, returns their findings.
+/// Checks a life (a run of the server process) with an append-only file after its threads have
+/// ended. Returns the files that a crash leaves to the next life; on violated checks, returns their
+/// texts.
 fn check_server_run(
     world: &World,
     (scenario, number): (&Scenario, usize),

@@ -64,11 +64,11 @@ enum Action {
     /// A power failure of the change log's disk is recorded: the bytes that it would leave. The run
     /// continues without it.
     Crash,
-    /// The saver gets a request to save a snapshot.
+    /// The thread that saves (the saver) gets a request to save a snapshot.
     Save,
     /// The save in progress is cancelled.
     CancelSave,
-    /// The saver gets a request to rewrite the append-only file.
+    /// The thread that saves (the saver) gets a request to rewrite the append-only file.
     Rewrite,
     /// An option of the append-only file changes.
     ChangeOptions,
@@ -182,8 +182,8 @@ impl<'w> Network<'w> {
         network
     }
 
-    /// Opens a connection to a random I/O thread. Its replies wait until their changes have reached
-    /// `level` (written or synced).
+    /// Opens a connection to a random I/O thread. The replies sent over it wait until their changes
+    /// have reached `level` (written or synced).
     fn connect(&mut self, level: Level) -> Link {
         self.links += 1;
         self.world.set_level(self.links, level);
@@ -223,7 +223,7 @@ impl<'w> Network<'w> {
         Outcome { players, crashes: self.crashes, aof_crashes: self.aof_crashes }
     }
 
-    /// Moves the bytes that threads have sent to the ends of the links.
+    /// Moves the bytes that threads have sent to the client's end of each connection.
     fn take_sent(&mut self) {
         for Sent { link, bytes, closed } in self.world.kernel.take_sent() {
             if let Some(seat) = self.seats.iter_mut().find(|seat| seat.link.id == link) {

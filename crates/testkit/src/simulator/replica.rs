@@ -1,4 +1,4 @@
-//! The replication stream: a reader of the change log that keeps what replicas would receive.
+//! A reader of the change log that keeps the replication stream which replicas would receive.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

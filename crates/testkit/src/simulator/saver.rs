@@ -22,10 +22,10 @@ use crate::disk::{Operation, Plan, SimulatedFolder};
 
 /// The name of the snapshot file.
 const NAME: &str = "dump.rdb";
-/// The process id that the saver writes into the names of temporary files.
+/// The process id in the names of temporary files.
 const PID: u32 = 7;
 
-/// Runs the saver until it receives [`Message::Stop`].
+/// Runs the thread that saves until it receives [`Message::Stop`].
 pub(super) fn run(world: &World, seed: u64) {
     let port = &world.kernel.ports[world.threads() + 1];
     let mut rng = Rng::new(seed ^ 0x7361_7665_7273);
@@ -48,7 +48,8 @@ pub(super) fn run(world: &World, seed: u64) {
     world.kernel.leave();
 }
 
-/// Handles a message that concerns the append-only file: a rewrite or a change of options.
+/// Handles a message to the thread that saves about the append-only file: a rewrite or a change of
+/// options.
 fn run_for_aof(world: &World, aof: &Aof, message: Message, rng: &mut Rng) {
     match message {
         Message::Rewrite => {
@@ -61,8 +62,8 @@ fn run_for_aof(world: &World, aof: &Aof, message: Message, rng: &mut Rng) {
     aof::rewrite_if_due(world, aof, rng);
 }
 
-/// Begins a save at the present point as the exclusive owner. Records the required content of its
-/// file.
+/// Begins a save of the present data as the exclusive owner of the keyspace. Records the required
+/// content of its file.
 fn begin(world: &World, rng: &mut Rng) -> Option<Arc<Save>> {
     let (engine, saves) = (&*world.engine, &world.saves);
     let number = saves.state().points.len();

@@ -13,9 +13,10 @@ const FAILING: usize = 30;
 
 /// The required content of the file that a save writes.
 pub(super) struct Point {
-    /// The keyspace at the save's point, the moment at which its snapshot begins.
+    /// The keyspace at the moment at which the snapshot of the save begins.
     pub contents: Contents,
-    /// The length of the change log's stream up to the save's point in bytes, if there is a log.
+    /// The length of the change log's stream at the moment of the snapshot, in bytes; `None`
+    /// without a log.
     pub log_len_bytes: Option<usize>,
     /// The number of disk operations when the save was reported as successful; `None` until then.
     pub reported_at: Option<u64>,

@@ -125,7 +125,7 @@ impl ScriptedClient {
 pub enum Log {
     /// There is no reader: changes are not recorded.
     Nowhere,
-    /// A simulated disk that keeps the log as one stream of bytes.
+    /// A simulated disk that keeps the change log as one sequence of bytes.
     Disk,
     /// The log is written to an append-only file.
     AppendOnly(AppendOnly),
@@ -322,7 +322,8 @@ impl Scenario {
         settings
     }
 
-    /// Returns a scenario for life number `life`: each client has only its share of the steps.
+    /// Returns a scenario for life (run of the server process) number `life`: each client has only
+    /// its share of the steps.
     pub(super) fn life(&self, life: usize) -> Self {
         let Log::AppendOnly(AppendOnly { lives, .. }) = self.log else { return self.clone() };
         let part = |scripted_client: &ScriptedClient| {

@@ -104,7 +104,7 @@ impl ScriptedClient {
         self.under_way.is_some()
     }
 
-    /// Describes the step in progress, for the text of a finding.
+    /// Describes the step in progress, for the text of a violated check.
     pub fn doing(&self) -> String {
         self.under_way.as_ref().map(|under_way| under_way.step.to_string()).unwrap_or_default()
     }

@@ -9,11 +9,11 @@ const SCHEDULES: u64 = 12;
 /// Maximum number of runs for the reduction of one failure.
 const RUNS_MAX: usize = 2_000;
 
-/// A failing scenario and its findings.
+/// A failing scenario and the texts of its violated checks.
 pub struct Failure {
     /// The scenario that fails.
     pub scenario: Scenario,
-    /// The findings of the run.
+    /// The texts of the checks that the run violated.
     pub findings: Vec<String>,
 }
 

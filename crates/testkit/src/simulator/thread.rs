@@ -43,7 +43,8 @@ struct Output {
 }
 
 impl Output {
-    /// Marks the bytes appended since the last mark as showing changes up to `position`.
+    /// Records that the bytes appended to the output since the last mark show changes up to the log
+    /// position `position`.
     fn mark(&mut self, position: u64) {
         let end = self.queue.len_bytes();
         if self.marks.back().map_or(0, |&(end, _)| end) < end {
@@ -329,7 +330,7 @@ impl<'w> IoThread<'w> {
         self.client(conn).map(|client| &mut client.session)
     }
 
-    /// Marks the bytes just appended to a connection's output with the log position they show.
+    /// Records the log position that the bytes just appended to a connection's output show.
     fn mark(&mut self, conn: ConnId) {
         let Some(position) = self.session(conn).map(|session| session.observed_position()) else { return };
         self.outputs.0[conn.index()].mark(position);

@@ -35,7 +35,8 @@ pub(super) fn options(number: usize, rng: &mut Rng) -> (BaseKind, SaveOptions) {
     (kind, options)
 }
 
-/// Walks the keyspace with `walkers` threads, until the whole file is written to `out`.
+/// Walks over the keyspace with `walkers` threads, until the whole file of `save` is written to
+/// `out`.
 pub(super) fn drive(world: &World, save: &Save, out: &(dyn ChunkSink + Sync), walkers: usize) {
     let walk = |number| {
         let mut walker = save.walker(number, Way::Gate);
@@ -55,7 +56,8 @@ pub(super) fn drive(world: &World, save: &Save, out: &(dyn ChunkSink + Sync), wa
     });
 }
 
-/// Reads a file. Returns the number of the save that wrote it, and the data that it holds.
+/// Reads a file that a save wrote. Returns the number of the save, and the data that the file
+/// holds.
 pub(super) fn held_by(world: &World, bytes: &[u8]) -> Result<(usize, Contents), String> {
     let unnumbered = "the file does not say of which save it is";
     if let Some(rest) = bytes.strip_prefix(b"#TS:") {

@@ -46,7 +46,8 @@ pub(super) struct World {
     pub clock: ManualClock,
     pub disk: Arc<Disk>,
     pub replica: Replica,
-    /// The level, written or synced, that changes must reach before replies on each link are sent.
+    /// The level, written or synced, that changes must reach before replies over each connection
+    /// are sent.
     levels: Mutex<BTreeMap<LinkId, Level>>,
     pub saves: Saves,
     pub aof: Option<Aof>,
@@ -56,7 +57,7 @@ pub(super) struct World {
     pub pause: Arc<PauseCheck>,
     /// The number of steps of the network so far. It is the time in the histories of clients.
     steps: AtomicU64,
-    /// The blocking commands whose replies have not arrived, by link.
+    /// The blocking commands whose replies have not arrived, by connection.
     waits: Mutex<BTreeMap<LinkId, Wait>>,
     findings: Mutex<Vec<String>>,
 }
@@ -84,13 +85,14 @@ fn engine_at(unix: Duration, threads: usize, settings: Settings, seed: u64) -> (
 
 /// The initial state of one life, a run of a server process.
 pub(super) struct Life {
-    /// The Unix time at the start of the life.
+    /// The Unix time at which this run of the server process starts.
     pub unix: Duration,
     /// The append-only file; `None` in a run without one.
     pub aof: Option<Aof>,
-    /// The bytes of the tape: the changes of earlier lives.
+    /// The bytes of the tape (the record of all changes): the changes of earlier runs of the server
+    /// process.
     pub recorded_stream: Vec<u8>,
-    /// The required contents of the bases of earlier lives.
+    /// The required contents of the bases that earlier runs of the server process have written.
     pub points: Points,
 }
 
@@ -101,7 +103,7 @@ impl Default for Life {
 }
 
 impl World {
-    /// Creates the world for one life of a scenario.
+    /// Creates the world for one life of a scenario, a run of the server process.
     pub fn new(scenario: &Scenario, life: Life) -> Self {
         let (threads, seed) = (scenario.threads, scenario.seed);
         let (engine, clock) = engine_at(life.unix, threads, scenario.settings(), seed);
@@ -152,13 +154,14 @@ impl World {
         self.engine.gate.exclusive(|alone| log.attach(alone, (reader, target), &Outbox::default()))
     }
 
-    /// Sets the level, written or synced, that changes must reach before replies on a new link are
-    /// sent.
+    /// Sets the level, written or synced, that changes must reach before replies over a new
+    /// connection are sent.
     pub fn set_level(&self, link: LinkId, level: Level) {
         self.levels.lock().expect("nothing panics while it is locked").insert(link, level);
     }
 
-    /// Returns the level that changes must reach before replies on a link are sent.
+    /// Returns the level, written or synced, that changes must reach before replies over a
+    /// connection are sent.
     pub fn level(&self, link: LinkId) -> Level {
         self.levels.lock().expect("nothing panics while it is locked")[&link]
     }
@@ -198,13 +201,14 @@ impl World {
         self.kernel.broadcast(self.threads(), Message::Resume);
     }
 
-    /// Records that the client of a link is blocked from the present step on.
+    /// Records that the client of a connection is blocked from the present step on.
     pub fn note_blocked(&self, link: LinkId) {
         let wait = Wait { begun: self.step(), may_end: 0 };
         self.waits.lock().expect("nothing panics while it is locked").insert(link, wait);
     }
 
-    /// Records that the timeout of a blocked client has passed, before the client is unblocked.
+    /// Records that the timeout of the blocked client of a connection has passed, before it is
+    /// unblocked.
     pub fn note_timeout(&self, link: LinkId) {
         let step = self.step();
         let mut waits = self.waits.lock().expect("nothing panics while it is locked");
@@ -213,7 +217,7 @@ impl World {
         }
     }
 
-    /// Removes and returns the wait of a link's client; `None` if the client was not blocked.
+    /// Removes and returns the wait of a connection's client; `None` if the client was not blocked.
     pub fn take_wait(&self, link: LinkId) -> Option<Wait> {
         self.waits.lock().expect("nothing panics while it is locked").remove(&link)
     }

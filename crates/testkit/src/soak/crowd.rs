@@ -270,8 +270,8 @@ impl Good {
     }
 }
 
-/// The action of a misbehaving connection in its turn, on a non-blocking socket. An error other
-/// than `WouldBlock` closes the connection.
+/// The action of a misbehaving connection in each of its turns, on a non-blocking socket. An error
+/// other than `WouldBlock` closes the connection.
 type BadAction = fn(&mut TcpStream, turn: usize) -> io::Result<()>;
 
 /// A kind of misbehaving connection.
@@ -376,7 +376,7 @@ impl Others<'_> {
     }
 }
 
-/// The treatment of a connection after its turn.
+/// The treatment of a connection after its turn: it stays open or is closed.
 enum Next {
     Stay,
     HangUp,

@@ -54,7 +54,7 @@ impl Misbehavior {
     }
 }
 
-/// Number of requests that a hog sends at a time.
+/// Number of requests that a client which floods the server (hog) sends at a time.
 const PIPELINE: usize = 5_000;
 /// Number of different keys that the hogs write, with a time to live. All of them together would
 /// need many times the memory limit.

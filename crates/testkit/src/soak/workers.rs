@@ -33,7 +33,7 @@ struct Worker {
     id: i64,
 }
 
-/// Runs rounds until the run is over.
+/// Blocks the workers of a group and serves them, in rounds, until the run is over.
 ///
 /// # Panics
 /// Panics when an element is lost, served twice, or not served in time.

@@ -49,8 +49,8 @@ fn measure(primary: &Node, replica: &Node) -> (u64, u64) {
     (of_snapshot, of_all)
 }
 
-/// Follows the primary over a link that is cut after `cut` bytes, and checks that the replica
-/// reconnects and has the primary's data.
+/// Makes `replica` follow `primary` over a link that is cut after `cut` bytes, and checks that the
+/// replica reconnects and has the primary's data.
 fn follow_with_cut(primary: &Node, replica: &Node, cut: u64, what: &str) {
     let proxy = proxy_to(primary);
     proxy.cut_after(cut);

@@ -13,10 +13,10 @@ use super::{Kind, Node, kinds, runs_all, seed};
 /// raised by one transaction, script or command.
 const GROUPS: [&[&str]; 4] = [&["a", "b", "c"], &["seq"], &["d", "e"], &["f", "g"]];
 
-/// Number of rounds that the writer sends at once.
+/// Number of rounds of increments that the writer sends at once.
 const ROUNDS: u64 = 40;
 
-/// Number of cuts of the link in a test.
+/// Number of times that the link to the primary is cut in a test.
 const CUTS: u64 = 12;
 
 /// The values of the counters that one read has seen; in the order of [`GROUPS`].
@@ -27,7 +27,8 @@ fn names() -> Vec<&'static str> {
     GROUPS.concat()
 }
 
-/// Writes rounds on the primary until `stop` is set. Returns the number of rounds.
+/// Increments all counters on the primary in rounds, until `stop` is set. Returns the number of
+/// rounds.
 fn write(mut client: Client, stop: &AtomicBool) -> u64 {
     let script = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('SET', KEYS[2], ARGV[1])";
     let mut round = 0;
@@ -154,7 +155,8 @@ fn read_on(mut client: Client, way: Way, stop: &AtomicBool, what: &str) -> u64 {
     changes
 }
 
-/// Runs a writer of the primary, and readers of its replicas, while the links are cut.
+/// Runs a client that writes to the primary, and clients that read from its replicas, while the
+/// links between the servers are cut.
 fn run_readers(kind: Kind, seed: u64) {
     let primary = Node::start(kind, &[]);
     let proxy = Proxy::start(primary.port()).expect("a port is free");

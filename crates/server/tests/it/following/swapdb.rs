@@ -11,7 +11,7 @@ use super::{Kind, Node, kinds};
 
 const LOADING: &str = "LOADING Redis is loading the dataset in memory";
 
-/// Number of bytes of a snapshot that pass before the proxy stalls the link.
+/// Number of bytes of a snapshot that pass before the proxy stalls the link to the replica.
 const PART_BYTES: u64 = 60_000;
 
 /// The limit of bytes per second while a part of a snapshot passes. It is low, so that the proxy
@@ -144,7 +144,8 @@ fn read_on(mut client: Client, stop: &AtomicBool) -> Vec<String> {
 fn with_readers(replica: &Node, work: impl FnOnce()) -> Vec<Vec<String>> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        /// A guard that stops the readers when it is dropped, also if an assertion has failed.
+        /// A guard that stops the reading clients when it is dropped, also if an assertion has
+        /// failed.
         struct Stops<'s>(&'s AtomicBool);
         impl Drop for Stops<'_> {
             fn drop(&mut self) {

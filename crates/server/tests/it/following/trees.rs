@@ -20,7 +20,7 @@ enum Change {
     /// All servers have the whole replication stream when a change begins, so that no change needs
     /// a full sync.
     Orderly,
-    /// Replicas may be behind, and a promotion may lose writes.
+    /// Replicas may lag behind the primary, and a promotion may lose writes.
     Abrupt,
 }
 

@@ -40,7 +40,7 @@ columns! {
     KeyspaceEvents,
     /// A client that blocks on the key before the key has a value that could serve the client.
     BlockedClient,
-    /// A client that blocks on a group of the stream `k`.
+    /// A client that blocks in XREADGROUP on a group of the stream `k`.
     BlockedReader,
     /// The append-only file: its records of the change, and the data that it contains after a load.
     ChangeLog,

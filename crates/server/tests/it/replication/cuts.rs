@@ -11,10 +11,10 @@ use testkit::{Client, Rng};
 
 use super::{Primary, is_without_peer, replica_of, seed};
 
-/// The bytes of a link from its start among which cuts are chosen.
+/// The number of bytes from the start of a link among which cuts are chosen.
 const CUT_MAX: u64 = 100_000;
 
-/// Number of cuts of links in CI.
+/// Number of times that a replica's link is cut in CI.
 const CUTS: usize = 60;
 
 /// Number of primaries whose links are cut at the same time, in CI and with `SAKER_CUTS`. The test

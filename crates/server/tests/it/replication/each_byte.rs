@@ -34,14 +34,14 @@ const HEAD_BYTES: usize = 300;
 /// A number of bytes above the length of a handshake.
 const HANDSHAKE_BYTES: usize = 180;
 
-/// Number of threads that open links at the same time.
+/// Number of threads that open links to the primary at the same time.
 const LANES: usize = 4;
 
 /// Number of bytes by which the replication stream is ahead of the links while clients write. It
 /// exceeds [`TAKEN_MAX`].
 const AHEAD_BYTES: usize = 8 << 10;
 
-/// Maximum number of bytes that a link reads before it ends.
+/// Maximum number of bytes of the replication stream that a link reads before it ends.
 const TAKEN_MAX: usize = 4 << 10;
 
 /// Maximum length of the written values, in bytes.

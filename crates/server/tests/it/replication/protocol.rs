@@ -18,7 +18,7 @@ use super::{Primary, fill, has_field_expiry, is_without_peer, persist_fields, re
 /// a slow machine does not make the test fail.
 const SILENCE: Duration = Duration::from_millis(150);
 
-/// Number of links that follow the primary at the same time.
+/// Number of test connections (links) that follow the primary at the same time.
 const LINKS: usize = 40;
 
 /// Number of hexadecimal digits of a replication ID.

@@ -69,7 +69,7 @@ fn link_lines(client: &mut Client) -> Vec<String> {
 }
 
 /// Returns true if the reply of ROLE names the primary at `port` without an offset, in a phase
-/// before the stream.
+/// before the replication stream begins.
 fn is_unconnected(role: &Value, port: &str) -> bool {
     let line = notation::one_line(role);
     let has = |word: &str| line.contains(word);

@@ -65,7 +65,8 @@ pub fn run(
     Ok(())
 }
 
-/// Returns a pipeline of 20,000 SETs for hog number `index`. Each hog writes its own keys.
+/// Returns a pipeline of 20,000 SETs for the client (hog) with index `index`. Each such client
+/// writes its own keys.
 fn sets(index: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for number in 0..20_000 {

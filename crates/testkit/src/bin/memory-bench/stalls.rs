@@ -22,8 +22,8 @@ use crate::serving::{CpuTime, ThreadClock, serving_threads};
 const AFTERMATH: Duration = Duration::from_millis(1500);
 /// Minimum length of a wait that counts as long.
 const LONG: Duration = Duration::from_millis(1);
-/// Number of requests sent to find the server's thread that serves the reader: the one that uses
-/// the most CPU time.
+/// Number of requests sent to find the server's thread that serves the client which reads: the one
+/// that uses the most CPU time.
 const PROBES: usize = 2000;
 
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -100,7 +100,7 @@ impl Waits {
 /// The state that the reading thread shares with the thread that directs it.
 #[derive(Default)]
 struct Reading {
-    /// The number of the current phase; the maximum value ends the reader.
+    /// The number of the current phase; with the maximum value, the reading thread ends.
     phase: AtomicU64,
 }
 

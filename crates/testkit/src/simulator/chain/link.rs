@@ -1,4 +1,4 @@
-//! The thread of a node that follows its primary: handshake, snapshot, then the stream of changes.
+//! The thread of a node that follows its primary: handshake, snapshot, then the replication stream.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ pub(super) const WIRE_BYTES_MAX: usize = 2000;
 /// Maximum number of received bytes that are not applied: while a replica has this many, it
 /// receives nothing more.
 const INPUT_BYTES_MAX: usize = 2000;
-/// Maximum number of bytes that a replica receives at once.
+/// Maximum number of bytes that a replica receives from its primary at once.
 const RECEIVED_BYTES_MAX: usize = 300;
 
 /// The answer of a primary to a replica's request for synchronisation (PSYNC).
@@ -37,7 +37,7 @@ enum Answer {
     Full(Snapshot),
 }
 
-/// The data of a primary at one offset of its stream, as requests that rebuild it.
+/// The data of a primary at one offset of its replication stream, as requests that rebuild it.
 struct Snapshot {
     id: ReplId,
     offset: u64,
@@ -45,8 +45,8 @@ struct Snapshot {
     requests: Vec<u8>,
 }
 
-/// Runs the thread until the cluster stops. It opens one link after another to the node that `node`
-/// follows at the time.
+/// Runs the thread until the cluster stops. It opens one connection after another to the node that
+/// `node` follows at the time.
 pub(super) fn run(cluster: &Cluster, node: usize, mut rng: Rng) {
     while !cluster.stops() {
         let epoch = cluster.nodes[node].engine.server_state.role.epoch.load(Relaxed);
@@ -87,8 +87,9 @@ impl<'c> Link<'c> {
         }
     }
 
-    /// Asks the primary to continue the stream from `point` (a replication ID and an offset), else
-    /// for a snapshot. Returns `None` if the primary has no replication history at present.
+    /// Asks the primary to continue the replication stream from `point` (a replication ID and an
+    /// offset), else for a snapshot. Returns `None` if the primary has no replication history at
+    /// present.
     fn ask(&self, point: Option<(ReplId, u64)>) -> Option<Answer> {
         let id = self.cluster.with(self.upstream, |state| {
             let (id, next) = point?;
@@ -111,7 +112,7 @@ impl<'c> Link<'c> {
     }
 
     /// Takes a snapshot of the primary as the exclusive owner of its keyspace. Registers this
-    /// replica to receive the stream from the snapshot's offset on.
+    /// replica to receive the replication stream from the snapshot's offset on.
     fn snapshot(&self) -> Option<Snapshot> {
         let upstream = &self.cluster.nodes[self.upstream];
         upstream.engine.gate.exclusive(|alone| {

@@ -51,8 +51,8 @@ fn cut_one(state: &State, rng: &mut Rng) {
     }
 }
 
-/// Passes acknowledgements and bytes of the stream between a node and one of its replicas, chosen
-/// at random. Cuts the links of replicas that exceed their output limit.
+/// Passes acknowledgements and bytes of the replication stream between a node and one of its
+/// replicas, chosen at random. Cuts the links of replicas that exceed their output limit.
 fn pass_on(state: &mut State, rng: &mut Rng) {
     for client in state.primary.over_limit(0) {
         if let Some(wire) = state.wires.get(&client) {

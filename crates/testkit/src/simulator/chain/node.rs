@@ -86,7 +86,7 @@ impl LogReader for StreamReader {
 pub(super) struct Cluster {
     pub nodes: Vec<Node>,
     pub truth: Arc<Mutex<Truth>>,
-    /// True while links may be cut.
+    /// True while the links between primaries and replicas may be cut.
     pub cuts: AtomicBool,
     /// True while clients of primaries must not write.
     pub holds_writes: AtomicBool,
@@ -157,7 +157,7 @@ impl Cluster {
         self.with(node, |state| state.reader = Some(id.expect("it is the only reader")));
     }
 
-    /// Describes the replication state of a node, for the text of a finding.
+    /// Describes the replication state of a node, for the text of a violated check.
     pub fn describe(&self, node: usize) -> String {
         self.with(node, |state| {
             let (id, end, follows) = (state.primary.history().id, state.primary.end(), state.follows);

@@ -111,7 +111,7 @@ fn is_level(cluster: &Cluster, node: usize, primary: usize) -> bool {
 }
 
 /// Stops cutting links, and waits until all nodes have the whole history of the primary. A node
-/// that does not catch up is a finding.
+/// that does not catch up is a violation.
 pub(super) fn settle(cluster: &Cluster) {
     cluster.cuts.store(false, Relaxed);
     let primary = primary_of(cluster);

@@ -9,7 +9,8 @@ use resp::decode::decode;
 
 use crate::contents::Contents;
 
-/// The data that results from a stream's requests: keys with their integer values and expiries.
+/// The data that results from the requests of a replication stream: keys with their integer values
+/// and expiries.
 #[derive(Clone, Debug, Default)]
 struct Data {
     keys: BTreeMap<(usize, Vec<u8>), (i64, Option<i64>)>,
