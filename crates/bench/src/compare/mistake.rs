@@ -22,9 +22,9 @@ pub struct Mistake {
 /// The part of the file that a mistake is about.
 #[derive(Debug, PartialEq)]
 enum Place {
-    /// The whole file.
+    /// The mistake is about the whole file.
     File,
-    /// A byte range of the file.
+    /// The mistake is about this byte range of the file.
     Bytes(Range<usize>),
     /// The value of the key at this path, or of the longest prefix of the path that the file
     /// contains.

@@ -125,7 +125,7 @@ pub struct CommandCount {
     pub len_bytes: u64,
 }
 
-/// A key that commands of the append-only file name, with their number.
+/// A key that commands of the append-only file name, with the number of times that they do.
 #[derive(Debug, Serialize)]
 pub struct TouchedKey {
     /// The database of the key.

@@ -169,7 +169,7 @@ impl<'s> Stream<'s> {
         self.go_on()
     }
 
-    /// Applies as much of the replication stream that has arrived as possible.
+    /// Applies the part of the replication stream that has arrived, as far as possible.
     fn go_on(&mut self) -> Result<Progressed, ApplyError> {
         loop {
             let input = &self.sent[self.dropped..];

@@ -12,7 +12,7 @@ use structures::alloc::{PAGE_LEN_BYTES, page_of};
 
 use crate::driver::{Thread, shared};
 
-/// A use of memory that is far above all thresholds.
+/// Figures of memory whose fragmentation is far above all thresholds of the compaction.
 const FRAGMENTED: HeldMemory = HeldMemory { used_bytes: 1 << 20, held_bytes: 9 << 20 };
 
 fn settings(slice: Duration) -> Settings {

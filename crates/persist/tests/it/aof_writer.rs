@@ -233,7 +233,7 @@ impl Life<'_> {
         self.note(appended);
     }
 
-    /// Runs a step of the thread that performs the jobs.
+    /// Runs a step of the thread that performs the writer's jobs.
     fn work(&mut self) {
         match self.running.take() {
             None => {

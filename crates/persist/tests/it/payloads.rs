@@ -291,7 +291,8 @@ fn payloads_of_real_servers_become_their_values() {
     }
 }
 
-/// The types whose values are written exactly as they were read: strings, intset, listpacks.
+/// The type numbers of RDB values that are written exactly as they were read: strings, intset,
+/// listpacks.
 const WRITTEN_AS_READ: [u8; 5] = [0, 11, 16, 17, 20];
 
 #[test]

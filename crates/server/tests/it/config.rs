@@ -224,7 +224,7 @@ fn version_and_help_are_printed() {
     assert!(printed("--help").starts_with("Usage: saker-server "));
 }
 
-/// Returns true if this process, and thus each child process, ignores the signal.
+/// Returns true if this process, and thus each child process, ignores the signal `signal`.
 fn is_ignored_here(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("Linux has it");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");

@@ -50,7 +50,8 @@ impl Servers {
         Self { plain, logged, version, is_saker: false }
     }
 
-    /// Returns the reason why these servers can give no value for a cell; `None` if they can.
+    /// Returns the reason why these servers can give no value for a cell (a change and a listener);
+    /// `None` if they can.
     fn leaves_out(&self, change: Change, listener: Listener) -> Option<Reason> {
         match listener.cell(change) {
             Cell::Impossible(reason) => Some(reason),
@@ -66,8 +67,8 @@ impl Servers {
         }
     }
 
-    /// Runs one cell. Returns the notifications of the listener as soon as they equal `expected`,
-    /// or those that it has after `patience`.
+    /// Runs one cell: makes the change while the listener is attached. Returns the notifications of
+    /// the listener as soon as they equal `expected`, or those that it has after `patience`.
     fn fill(&self, change: Change, listener: Listener, expected: Option<&str>, patience: Duration) -> String {
         let needs_log = change == Change::Loading || listener == Listener::ChangeLog;
         let [here, far] = if needs_log { &self.logged } else { &self.plain };
@@ -109,7 +110,8 @@ fn name(change: Change, listener: Listener) -> String {
     format!("{change:?} {listener:?}")
 }
 
-/// Returns the recorded values of `grid/values.txt` by the names of their cells.
+/// Returns the recorded values of `grid/values.txt` by the names of their cells (each a change and
+/// a listener).
 fn values() -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(path()).expect("the values are part of the sources");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -158,7 +160,8 @@ fn older(change: Change, listener: Listener) -> Option<Reason> {
     }
 }
 
-/// Compares the values of all cells with the recorded ones; returns a line for each difference.
+/// Compares the values of all cells (pairs of a change and a listener) with the recorded ones;
+/// returns a line for each difference.
 fn check(servers: &Servers) -> Vec<String> {
     let values = values();
     let (mut wrong, mut left_out) = (Vec::new(), BTreeMap::<_, u32>::new());
@@ -219,7 +222,7 @@ fn every_listener_of_a_real_server_hears_the_same() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Writes the values of all cells into `grid/values.txt`.
+/// Writes the values of all cells (pairs of a change and a listener) into `grid/values.txt`.
 fn record(peer: &Servers) {
     assert_eq!(peer.version, (8, 0), "values are those of Redis 8.0");
     let saker = Servers::saker("auto");

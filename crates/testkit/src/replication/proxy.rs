@@ -55,7 +55,7 @@ impl State {
     }
 }
 
-/// The state, and the signal that it has changed.
+/// The state of the proxy, and the signal that it has changed.
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
@@ -105,7 +105,8 @@ impl Proxy {
         self.change(State::cut);
     }
 
-    /// Changes the byte at index `position`, counted from the start of the proxy.
+    /// Changes the byte at index `position` of the bytes from the primary, counted from the start
+    /// of the proxy.
     pub fn corrupt(&self, position: u64) {
         self.change(|state| state.corrupt_at = Some(position));
     }

@@ -57,7 +57,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Starts the peer with further `options`. At first it is not a replica.
+    /// Starts the peer, a real server, with further `options`. At first it is not a replica.
     ///
     /// # Errors
     /// The server does not start, or does not state its version.

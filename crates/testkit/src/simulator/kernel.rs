@@ -164,7 +164,7 @@ pub(super) struct Port {
     pub poll: Arc<Poll>,
 }
 
-/// The simulated kernel of a run: see the module.
+/// The simulated kernel of a run: the polls of the threads, and the bytes that they have sent.
 pub(super) struct Kernel {
     /// The ports of the I/O threads in order, then of the housekeeper, of the thread that saves,
     /// and of the thread of the append-only file.

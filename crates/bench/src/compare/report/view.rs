@@ -199,11 +199,11 @@ pub struct Difference {
 /// The meaning of a difference between two engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Better by more than the noise.
+    /// The first engine is better, and the confidence intervals do not overlap.
     Better,
-    /// Worse by more than the noise.
+    /// The first engine is worse, and the confidence intervals do not overlap.
     Worse,
-    /// Within the noise: the confidence intervals overlap.
+    /// The confidence intervals overlap, so that the difference may be noise.
     Noise,
     /// Neither better nor worse: the metric is not judged.
     None,

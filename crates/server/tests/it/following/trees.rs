@@ -95,8 +95,8 @@ impl Tree {
         (primary + 1 + self.rng.below(NODES - 1)) % NODES
     }
 
-    /// Cuts the links of a server's replicas, moves a replica, or promotes one, at random. Returns
-    /// a description of the change.
+    /// Cuts the links of a server's replicas, makes a replica follow another server, or promotes
+    /// one, at random. Returns a description of the change.
     fn change(&mut self) -> String {
         match self.rng.below(3) {
             0 => {

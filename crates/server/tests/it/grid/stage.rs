@@ -210,7 +210,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// A type of value, as the grid uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// The key does not exist.
+    /// No value: the key does not exist.
     Nothing,
     /// The type that the listener of the cell chooses.
     Any,

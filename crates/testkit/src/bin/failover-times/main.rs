@@ -149,7 +149,8 @@ fn cell(times: &[Times], of: fn(&Times) -> Duration) -> String {
     format!("{median:.2} s, {:.2} s", sorted[sorted.len() - 1])
 }
 
-/// Runs once: writes to the primary, causes the loss, and writes until another server acknowledges.
+/// Measures one run: writes to the primary, causes the loss, and writes until another server
+/// acknowledges.
 fn measure(mut set: Set, loss: Loss) -> Result<Times, Box<dyn Error>> {
     let primary = set.primary_port();
     // On a busy machine a reply may take longer than the client would wait later.
