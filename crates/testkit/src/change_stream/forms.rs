@@ -53,7 +53,8 @@ impl fmt::Display for PeerVersion {
 
 /// Returns the lowest versions of Redis and Valkey that can apply all changes of a stream.
 ///
-/// # Errors A text that names a change newer than Redis 6.2 or Valkey 7.2 although the command's
+/// # Errors
+/// A text that names a change newer than Redis 6.2 or Valkey 7.2 although the command's
 /// record does not mark it as newer.
 pub fn versions_for(changes: &[Change]) -> Result<KnownSince, String> {
     changes.iter().try_fold(KnownSince::ALL, |known, change| match versions_for_change(change) {

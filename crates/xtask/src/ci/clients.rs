@@ -112,8 +112,36 @@ pub fn redis_py(session: &Session) -> Result<Outcome> {
     let server = server::start(&release::build(session)?.server, &["--requirepass", PASSWORD])?;
     drive(&["--port", &server.port().to_string(), "--password", PASSWORD])?;
     server::stop(server)?;
+    semantic_search(session, &python)?;
     over_tls(session, |port, files| drive(&[&["--port", port, "--tls"], files].concat()).map(drop))?;
     Ok(Outcome::Passed(String::new()))
+}
+
+/// Runs the program in docs/vector-sets.md, and compares its output with that in the page.
+fn semantic_search(session: &Session, python: &Path) -> Result<()> {
+    let page = fs::read_to_string(session.root.join("docs/vector-sets.md"))?;
+    let (program, rest) = fenced(&page, "python").context("docs/vector-sets.md has no program")?;
+    let (expected, _) = fenced(rest, "text").context("docs/vector-sets.md has no output")?;
+    let file = session.target.join("clients/semantic_search.py");
+    fs::create_dir_all(file.parent().unwrap_or(&session.target))?;
+    fs::write(&file, program)?;
+    let server = server::start(&release::build(session)?.server, &[])?;
+    let output = Command::new(python).arg(&file).arg(server.port().to_string()).output()?;
+    server::stop(server)?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let trimmed = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+    ensure!(
+        output.status.success() && trimmed(&printed) == trimmed(expected),
+        "the program in docs/vector-sets.md prints:\n{printed}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+/// Returns the first block of `page` in the language `language`, and the text after it.
+fn fenced<'a>(page: &'a str, language: &str) -> Option<(&'a str, &'a str)> {
+    let (_, rest) = page.split_once(&format!("```{language}\n"))?;
+    rest.split_once("```")
 }
 
 /// Starts the release server with a TLS port that requires client certificates, and calls `work`.
