@@ -99,8 +99,8 @@ pub(super) fn set_field(bytes: &mut [u8], at: usize, width: u32, value: u64) {
     bytes[at / 8..at / 8 + len].copy_from_slice(&changed.to_be_bytes()[..len]);
 }
 
-/// Returns up to [`FIELD_LEN_BYTES_MAX`] bytes, from the byte that holds bit `at`, and their count.
-/// The bytes are the highest bytes of the returned number.
+/// Returns up to [`FIELD_LEN_BYTES_MAX`] bytes as the highest bytes of a number, and their count.
+/// The first of them is the byte that holds bit `at`.
 fn window(bytes: &[u8], at: usize) -> (u128, usize) {
     let part = bytes.get(at / 8..).unwrap_or_default();
     let part = &part[..part.len().min(FIELD_LEN_BYTES_MAX)];

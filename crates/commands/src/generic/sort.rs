@@ -102,7 +102,7 @@ fn find_destination(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
 struct Request<'a> {
     /// The pattern of BY; `None` without BY.
     by: Option<Pattern<'a>>,
-    /// True if the elements keep their order: BY with a text that is not a pattern.
+    /// True if BY gives a text without `*`: the elements then keep their order.
     unsorted: bool,
     descending: bool,
     alphabetic: bool,

@@ -56,11 +56,11 @@ pub(super) enum Lifetime<'a> {
 /// The options that a command accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AllowedOptions {
-    /// All options except PERSIST: SET.
+    /// The options of SET: all except PERSIST.
     Set,
-    /// NX, XX, expiry times and KEEPTTL: MSETEX.
+    /// The options of MSETEX: NX, XX, expiry times and KEEPTTL.
     Msetex,
-    /// Expiry times and PERSIST: GETEX and INCREX.
+    /// The options of GETEX and INCREX: expiry times and PERSIST.
     Getex,
 }
 
