@@ -309,8 +309,10 @@ impl Changes {
     /// Takes over the results of key accesses: raises their events, records the changed keys and
     /// frees the removed values. O(results).
     pub fn absorb(&mut self, access_results: &mut AccessResults) {
-        for access_events in access_results.access_events.drain(..) {
-            match access_events {
+        // Deadlines stay for the engine, which takes them after the command.
+        let is_handled_here = |event: &mut AccessEvent| !matches!(event, AccessEvent::GotDeadline { .. });
+        for access_event in access_results.access_events.extract_if(.., is_handled_here) {
+            match access_event {
                 AccessEvent::Expired(expired) => {
                     let key = expired.entry.key();
                     self.record.key_expired(expired.db, key);
@@ -326,8 +328,7 @@ impl Changes {
                     self.raise(EventClass::MISSED, "keymiss", missed.db, &missed.key);
                 }
                 AccessEvent::Created(created) => self.raise(EventClass::NEW, "new", created.db, &created.key),
-                // Not handled here: the engine reads these events before it calls this method.
-                AccessEvent::GotDeadline { .. } => {}
+                AccessEvent::GotDeadline { .. } => unreachable!("they are left in the list"),
             }
         }
         self.absorb_displaced(access_results);

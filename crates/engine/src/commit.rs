@@ -364,6 +364,7 @@ impl<'s> Commit<'s> {
     pub fn roll_back(&mut self, changes: u64) {
         self.unmarked = None;
         self.effects.absorb(&mut self.access_results);
+        self.access_results.access_events.clear();
         self.effects.changes = changes;
         self.effects.record.begin(changes);
         self.effects.events.clear();
@@ -463,7 +464,7 @@ impl<'s> Commit<'s> {
             self.forget_local_deadlines();
         }
         if !self.access_results.access_events.is_empty() {
-            self.note_local_deadlines();
+            self.take_local_deadlines();
         }
         self.effects.absorb(&mut self.access_results);
         if !self.effects.db_changes.is_empty() {
@@ -491,15 +492,17 @@ impl<'s> Commit<'s> {
         self.ready.extend(waited.map(|(db, key)| ReadyKey { db, hash: hasher.hash_key(&key), key }));
     }
 
-    /// Records the keys of this replica to which its clients have given a deadline. Does nothing on
-    /// a server that imports data: the server that sends the data removes its keys.
-    fn note_local_deadlines(&mut self) {
-        if !self.shared.server_state.role.is_replica.load(Relaxed) {
-            return;
-        }
-        for event in &self.access_results.access_events {
-            if let AccessEvent::GotDeadline { key, at_ms } = event {
-                self.shared.server_state.role.local_deadlines.note((key.db, key.key.clone()), *at_ms);
+    /// Takes the keys to which the command has given a deadline. Records them on a replica, except
+    /// on a server that imports data: the server that sends the data removes its keys.
+    fn take_local_deadlines(&mut self) {
+        let role = &self.shared.server_state.role;
+        let is_replica = role.is_replica.load(Relaxed);
+        let is_deadline = |event: &mut AccessEvent| matches!(event, AccessEvent::GotDeadline { .. });
+        for event in self.access_results.access_events.extract_if(.., is_deadline) {
+            if let AccessEvent::GotDeadline { key, at_ms } = event
+                && is_replica
+            {
+                role.local_deadlines.note((key.db, key.key), at_ms);
             }
         }
     }

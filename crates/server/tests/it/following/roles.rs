@@ -499,6 +499,23 @@ fn keys_that_clients_of_a_writable_replica_let_expire_are_removed() {
     }
 }
 
+#[test]
+fn issue_37_keys_with_keyspace_events_expire_on_writable_replicas() {
+    for kind in kinds() {
+        let primary = Node::start(kind, &[]);
+        let options = ["--replica-read-only", "no", "--notify-keyspace-events", "KEA"];
+        let replica = Node::following(&primary, &options);
+        replica.catch_up(&primary);
+        let mut own = replica.connect();
+        send_lines(
+            &mut own,
+            ["SET first 1", "PEXPIRE first 1", "EVAL return{redis.call('set','of-script',1,'px',1)} 0"],
+        );
+        let is_empty = |own: &mut Client| own.command(&["DBSIZE"]) == Value::Integer(0);
+        assert!(happens(|| is_empty(&mut own)), "{kind:?}: {}", own.command(&["KEYS", "*"]));
+    }
+}
+
 /// Makes the next saves of a server fail: puts a folder in the place of its snapshot file.
 fn block_saves(folder: &std::path::Path) {
     // The received snapshot became the data file. A folder cannot be replaced by a file.
