@@ -1,5 +1,5 @@
-//! Running work of an executor as the exclusive owner of the keyspace, and refusing it while a busy
-//! script owns the keyspace.
+//! Runs work as the exclusive owner of the keyspace, and refuses it while a busy script owns the
+//! keyspace.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -34,9 +34,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// published to the change log before the thread waits to become the owner, and again before it
     /// stops being the owner.
     ///
-    /// While the thread waits, other owners may run. If one of them was CLIENT PAUSE or REPLICAOF,
-    /// a request that may write must not run any more. If one of them began a load, no request may
-    /// run.
+    /// While the thread waits, other threads may become the owner. If one of them ran CLIENT PAUSE
+    /// or REPLICAOF, a request that may write must not run any more. If one of them began to load
+    /// all data, no request may run.
     ///
     /// # Errors
     /// The reason why `work` was not run.
@@ -69,8 +69,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     }
 
     /// Returns true if a write must not run: clients are paused, or the role has changed since the
-    /// request was checked. For the applier of a primary's stream, returns true if the server no
-    /// longer follows this stream.
+    /// request was checked. For the applier of a primary's replication stream, returns true if the
+    /// server no longer follows this primary.
     #[inline]
     fn must_not_write_now(&self) -> bool {
         let epoch = self.shared().server_state.role.epoch.load(Relaxed);

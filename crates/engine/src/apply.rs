@@ -6,11 +6,13 @@
 //!                                        ▼
 //!                                   Applied: the bytes of whole units, verbatim
 //! ```
-//! A *unit* is a request outside a transaction, or a transaction from MULTI to EXEC. Each unit runs
-//! as the request of a client does: under the locks of its keys, or as the exclusive owner of the
-//! keyspace. So every reader sees the data after a whole number of units, and never an older state
-//! later. The changes have the same effects as those of a client, on watchers, client-side caches,
-//! keyspace events, blocked clients and subscribers. In the change log they are ordinary records.
+//! The *gate* is the lock that every thread shares while it runs commands; an exclusive owner of
+//! the keyspace has it alone. A *unit* is a request outside a transaction, or a transaction from
+//! MULTI to EXEC. Each unit runs as the request of a client does: under the locks of its keys, or
+//! as the exclusive owner of the keyspace. So every reader sees the data after a whole number of
+//! units, and never an older state later. The changes have the same effects as those of a client,
+//! on watchers, client-side caches, keyspace events, blocked clients and subscribers. In the change
+//! log they are ordinary records.
 //!
 //! **Applied units are reported before the thread leaves the gate.** An exclusive owner, such as
 //! the point of a snapshot, therefore finds data and offset in agreement. A transaction of which
@@ -49,26 +51,27 @@ use crate::table::{KeyPlan, Registered, Runner};
 use crate::threads::Outbox;
 use crate::turn::{Engine, Outcome};
 
-/// The receiver of the bytes that are applied. It is called inside the gate.
+/// The receiver of the bytes of a replication stream that were applied to the data. It is called
+/// inside the gate (the keyspace's shared lock).
 pub trait Applied {
-    /// Takes the bytes of units that were applied, in the order of the stream. `db` is the database
-    /// that is selected after them. `position` is the log position up to which the change log has
-    /// the changes, if they are recorded.
+    /// Takes the bytes of whole requests and transactions that were applied, in the order of the
+    /// stream. `db` is the database that is selected after them. `position` is the log position up
+    /// to which the change log has the changes, if they are recorded.
     fn take(&mut self, bytes: &[u8], db: usize, position: u64);
 
-    /// Records that the primary asks for an acknowledgement (`REPLCONF GETACK *`). All units before
-    /// the request have been taken.
+    /// Records that the primary asks for an acknowledgement (`REPLCONF GETACK *`). All bytes before
+    /// this request were passed to [`Applied::take`].
     fn ask_ack(&mut self);
 
-    /// Records that a request of the stream has failed. `error` is the error line without the
-    /// leading `-`.
+    /// Records that a request of the replication stream has failed. `error` is the error line
+    /// without the leading `-`.
     fn fail(&mut self, command: &[u8], error: &[u8]);
 
     /// Records that a write is applied although this server cannot write to its disk.
     fn note_unwritable(&mut self) {}
 }
 
-/// The progress of [`Applier::apply`].
+/// The progress of one call of [`Applier::apply`] in the replication stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progressed {
     /// More bytes are needed. The number is the least that an incomplete request still lacks; 0 if
@@ -82,12 +85,12 @@ pub enum Progressed {
     Waits,
 }
 
-/// The reason for which a stream cannot be applied any further.
+/// The reason for which the replication stream of a primary cannot be applied any further.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyError {
     /// The server now follows another primary, or none.
     Superseded,
-    /// The bytes are not a request. Contains the error line.
+    /// The bytes of the stream are not a request. Contains the error line.
     Broken(String),
     /// The stream has a command that this server does not have.
     Unknown(String),
@@ -108,18 +111,18 @@ impl std::fmt::Display for ApplyError {
 
 impl std::error::Error for ApplyError {}
 
-/// The treatment of commands that this server does not have.
+/// The treatment of commands in the replication stream that this server does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownCommands {
     /// The stream ends with an error at a command that this server does not have.
     #[default]
     Refuse,
-    /// Such a command is skipped, and reported as failed.
+    /// A command that this server does not have is skipped, and reported to [`Applied::fail`].
     Skip,
 }
 
-/// The treatment of writes in the stream while this server cannot write to its disk: the last save
-/// has failed, or the append-only file cannot be written.
+/// The treatment of writes in the replication stream while this server cannot write to its disk:
+/// the last save has failed, or the append-only file cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskErrors {
     /// The stream ends with [`ApplyError::Unwritable`] before the write.
@@ -129,17 +132,18 @@ pub enum DiskErrors {
     Ignore,
 }
 
-/// The effect of CLIENT PAUSE on the stream.
+/// The effect of CLIENT PAUSE on the replication stream of a primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pauses {
-    /// Units wait during a pause.
+    /// Requests and transactions of the stream wait until the pause ends.
     #[default]
     Obeyed,
-    /// Units are applied during a pause, because the stream is about to end.
+    /// Requests and transactions are applied during a pause, because the stream is about to end.
     Ignored,
 }
 
-/// The applier of one stream. Only one exists at a time, and only one thread uses it.
+/// The applier of one primary's replication stream. Only one exists at a time, and only one thread
+/// uses it.
 pub struct Applier<'s, C, H> {
     engine: Engine<'s, C, H>,
     session: Session,
@@ -151,22 +155,24 @@ pub struct Applier<'s, C, H> {
     epoch: u64,
     batch: Batch<()>,
     progress: Progress,
-    /// The number of bytes at the front of the input whose requests have run or are queued.
+    /// The number of bytes at the front of the input whose requests have run or are queued in a
+    /// transaction.
     run_bytes: usize,
-    /// The number of bytes at the front of the input that are whole units that were applied. They
-    /// are reported, or will be before the thread leaves the gate.
+    /// The number of bytes at the front of the input that are whole requests and transactions that
+    /// were applied. They are reported to [`Applied`] before the thread leaves the gate (the
+    /// keyspace's shared lock).
     applied_bytes: usize,
-    /// The part of `applied_bytes` that was reported.
+    /// The part of `applied_bytes` that was reported to [`Applied`], in bytes.
     reported_bytes: usize,
-    /// The database that is selected after `applied_bytes`.
+    /// The database that is selected after the first `applied_bytes` of the input.
     applied_db: usize,
     out: ByteQueue,
 }
 
 impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
-    /// Creates the applier of a stream that begins now, with database `db` selected. `info` is the
-    /// client that represents the primary. `epoch` is the epoch of the role at which the stream
-    /// began; a later change of the role ends the stream.
+    /// Creates the applier of a replication stream that begins now, with database `db` selected.
+    /// `info` is the client that represents the primary. `epoch` is the epoch of the role at which
+    /// the stream began; a later change of the role ends the stream.
     pub fn new(
         shared: &'s Shared,
         (info, db): (Arc<ClientInfo>, usize),
@@ -205,7 +211,7 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         self.engine.executor.scripts = Some(scripts);
     }
 
-    /// Sets the treatment of commands that this server does not have.
+    /// Sets the treatment of commands in the stream that this server does not have.
     pub fn set_unknown(&mut self, unknown: UnknownCommands) {
         self.unknown = unknown;
     }
@@ -215,7 +221,7 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         self.disk_errors = disk_errors;
     }
 
-    /// Sets the effect of CLIENT PAUSE.
+    /// Sets the effect of CLIENT PAUSE on the replication stream.
     pub fn set_pauses(&mut self, pauses: Pauses) {
         self.pauses = pauses;
     }
@@ -237,8 +243,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
 
     /// Serves the clients that are blocked on keys that exist now. A snapshot may have created
     /// these keys when it replaced all data. Called before the first [`apply`](Self::apply),
-    /// outside the gate. Returns false if a busy script owns the keyspace: the caller then tries
-    /// again after a short time. O(keys with blocked clients).
+    /// outside the gate (the keyspace's shared lock). Returns false if a busy script owns the
+    /// keyspace: the caller then tries again after a short time. O(keys with blocked clients).
     ///
     /// # Errors
     /// The server does not follow this primary any more.
@@ -259,13 +265,14 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         Ok(true)
     }
 
-    /// Applies a batch of requests from `input`. The caller is outside the gate before and after
-    /// the call. `input` begins where the last input began, without the bytes that were dropped
-    /// since. Its first byte has the offset `position` in the connection. O(batch).
+    /// Applies a batch of requests from `input`. The caller is outside the gate (the keyspace's
+    /// shared lock) before and after the call. `input` begins where the last input began, without
+    /// the bytes that were dropped since. Its first byte has the offset `position` in the
+    /// connection. O(batch).
     ///
     /// # Errors
-    /// The reason for which the stream cannot be applied any further. The units before it are
-    /// applied and reported, unless the stream is superseded.
+    /// The reason for which the stream cannot be applied any further. The requests before the
+    /// failing one are applied and reported, unless the stream is superseded.
     pub fn apply(
         &mut self,
         input: &[u8],
@@ -309,7 +316,7 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         result
     }
 
-    /// Runs the requests of the batch, inside the gate.
+    /// Runs the requests of the batch, inside the gate (the keyspace's shared lock).
     fn run_batch(
         &mut self,
         input: &[u8],
@@ -383,7 +390,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         pause.is_on(now_ms) && self.pauses == Pauses::Obeyed && (pause.is_on_for_all(now_ms) || may_write())
     }
 
-    /// Returns true if the server still follows the primary of this stream. Called inside the gate.
+    /// Returns true if the server still follows the primary of this stream. Called inside the gate
+    /// (the keyspace's shared lock).
     #[inline]
     fn is_current(&self) -> bool {
         self.engine.shared().server_state.role.epoch.load(Relaxed) == self.epoch
@@ -478,7 +486,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         true
     }
 
-    /// Reports the units that were applied since the last report.
+    /// Reports to `applied` the bytes of the requests and transactions that were applied since the
+    /// last report.
     fn report(&mut self, input: &[u8], applied: &mut impl Applied) {
         if self.applied_bytes > self.reported_bytes {
             let bytes = &input[self.reported_bytes..self.applied_bytes];
@@ -487,7 +496,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         }
     }
 
-    /// Makes the current unit run again later, from its beginning. It has changed nothing so far.
+    /// Makes the current request or transaction run again later, from its beginning. It has changed
+    /// nothing so far.
     fn run_again_later(&mut self) -> Progressed {
         self.session.drop_transaction();
         self.session.info.db.store(self.applied_db as u64, Relaxed);
@@ -496,8 +506,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         Progressed::Waits
     }
 
-    /// Reports the errors of a request. Returns true if the request did not run because of a busy
-    /// script.
+    /// Reports the errors of a request of the stream to `applied`. Returns true if the request did
+    /// not run because of a busy script.
     #[cold]
     fn note_errors(&mut self, request: &Incoming<'_>, applied: &mut impl Applied) -> bool {
         // The old value that SET … GET replies with may be a piece of its own.
@@ -534,7 +544,7 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
     }
 }
 
-/// Returns true if a request may run as the exclusive owner of the keyspace.
+/// Returns true if a request of the stream may need to run as the exclusive owner of the keyspace.
 #[inline]
 fn may_run_alone(registered: &Registered, args: &Args<'_>) -> bool {
     match registered.command.run {

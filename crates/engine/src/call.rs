@@ -72,8 +72,8 @@ pub struct Call<'a, 'g, 's> {
     pub reply: Reply<'a>,
     /// The index of the I/O thread that runs the command.
     pub thread: usize,
-    /// This turn's pass through the gate, with which the command can become the exclusive owner.
-    /// The thread holds no shard lock.
+    /// The pass with which this turn holds the gate (the keyspace's shared lock). With it, the
+    /// command can become the exclusive owner of the keyspace. The thread holds no shard lock.
     pub pass: &'a mut SharedPass<'g>,
     /// The random number generator of the thread.
     pub rng: &'a mut fastrand::Rng,
@@ -83,7 +83,7 @@ pub struct Call<'a, 'g, 's> {
 
 /// The access to keys for a command of the host, as data commands have it.
 pub struct DataAccess<'a, 's> {
-    /// The commit that receives the changes.
+    /// The commit that receives the command's changes.
     pub commit: &'a mut Commit<'s>,
     /// The time and the modes with which the command accesses keys.
     pub access_context: AccessContext,
@@ -91,7 +91,7 @@ pub struct DataAccess<'a, 's> {
     pub unix_us: i64,
     /// The id of the client that sent the request.
     pub client: u64,
-    /// The unit that the command is part of.
+    /// The unit of the change log that the command is part of: the command itself or a transaction.
     pub unit: Unit,
 }
 
@@ -99,9 +99,9 @@ impl DataAccess<'_, '_> {
     /// Runs `work` with the shard of `key` locked. `work` may access only this key of database
     /// `db`, and must make no system call.
     ///
-    /// The call is one unit, unless it is part of a transaction. The commands that `work` records
-    /// are the unit's record. Clients that are blocked on a changed key are served after the
-    /// command.
+    /// The call is one unit of the change log, unless it is part of a transaction. The commands
+    /// that `work` records make up the unit's record in the log. Clients that are blocked on a
+    /// changed key are served after the command.
     pub fn with_key<T>(
         &mut self,
         db: usize,

@@ -14,7 +14,8 @@ use crate::table::{Registered, Runner, Verb};
 pub(crate) enum Effect {
     /// The request may change data, or must be sent to replicas: CLIENT PAUSE WRITE postpones it.
     MayWrite,
-    /// The request changes nothing, or it is part of a unit that was already checked.
+    /// The request changes nothing, or it is part of a unit (such as a transaction) that was
+    /// already checked.
     Harmless,
 }
 
@@ -25,7 +26,7 @@ impl Effect {
     }
 }
 
-/// A request that is refused.
+/// A request that is refused before it runs, and the error.
 pub struct Refused {
     /// The command or, if the request names one, its subcommand.
     pub registered: &'static Registered,

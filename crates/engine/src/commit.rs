@@ -20,9 +20,9 @@
 //! A client receives the events and invalidations of keys in the order of the changes, then its
 //! reply. A blocked client that is served receives its messages after its own reply.
 //!
-//! With a change log (`crate::log`), each command adds its canonical record to the record of its
-//! unit. The unit draws its position before it is released ([`Commit::log_unit`]). Its messages
-//! carry the position.
+//! With a change log (`crate::log`), each command adds the commands that replicas and files must
+//! repeat to the log record of its unit. The unit takes its log position before it is released
+//! ([`Commit::log_unit`]). Its messages carry the position.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -68,23 +68,24 @@ impl Held<'_, '_> {
     }
 }
 
-/// The unit to which a command or a removal belongs.
+/// The unit of the change log to which a command, or the removal of a key, belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// The command or removal is a unit of its own.
+    /// The command or removal is one unit of the change log by itself.
     Own,
     /// The command or removal is part of a transaction, which ends after it.
     Transaction,
 }
 
-/// A message that is sent to other clients when the unit is released.
+/// A message that is sent to other clients when the command or transaction that caused it has
+/// ended.
 enum Notice {
     /// A keyspace event.
     Event(KeyEvent),
     /// A changed key, and the clients that cache it.
     Invalidation { key: Box<[u8]>, readers: Vec<Arc<TrackingClient>> },
-    /// Databases were emptied, so clients must drop all cached keys. The place is for the client
-    /// that flushed: it receives this message before or after its reply.
+    /// Databases were emptied, so clients must drop all cached keys. The place states if the client
+    /// that flushed receives this message before or after its reply.
     Flushed(Place),
 }
 
@@ -106,14 +107,15 @@ impl ReadyKey {
     }
 }
 
-/// The changes of one thread that are not yet released. Used by every thread that runs commands,
-/// expires or evicts.
+/// The changes of one thread whose messages are not sent yet. Used by every thread that runs
+/// commands, expires or evicts.
 pub struct Commit<'s> {
     /// The state that all threads of the engine share.
     pub shared: &'s Shared,
     /// The index of the I/O thread; `None` for other threads.
     pub thread: Option<usize>,
-    /// The changes that commands made to the data and that are not yet collected.
+    /// The changes that commands made to the data and that are not yet collected by
+    /// [`Commit::collect`].
     pub effects: Changes,
     /// The counts of hits and misses, and the effects of accesses to keys, such as removed expired
     /// keys.
@@ -127,11 +129,12 @@ pub struct Commit<'s> {
     /// The place of the invalidation of a flush without ASYNC for the client that flushes: before
     /// or after its reply.
     pub flush_place: Place,
-    /// The log position that the messages of the last ended unit carry. It is the unit's own
-    /// position. If the unit changed nothing, it is the position of the last change to the shards
-    /// that it used.
+    /// The log position that the messages of the last ended unit (a command or transaction) carry.
+    /// It is the unit's own position. If the unit changed nothing, it is the position of the last
+    /// change to the shards that it used.
     pub position: u64,
-    /// The log position of the last ended unit if it has a record, else 0.
+    /// The log position of the last ended command or transaction if the change log has a record of
+    /// it, else 0.
     pub own_position: u64,
     /// True while the changes of this thread are not recorded in the change log, because they are
     /// replayed from a file that already has them.
@@ -139,14 +142,15 @@ pub struct Commit<'s> {
     /// The targets to which a running script sends its commands (`redis.set_repl`); all targets
     /// otherwise. The removal of expired keys and fields goes to all targets nevertheless.
     pub propagation: Targets,
-    /// The targets for which changes are recorded at present.
+    /// The targets (the append-only file, replicas) for which changes are recorded at present.
     targets: Targets,
-    /// The record of the current unit.
+    /// The change log's record of the current command or transaction.
     unit: UnitRecord,
-    /// The records of ended units that are not published yet.
+    /// The change log's records of ended commands and transactions that this thread has not
+    /// published yet.
     chunk: Chunk,
-    /// True if a merge of the log is needed: this thread has published something that is not
-    /// merged, or its clients wait for a merge.
+    /// True if the log buffers of all threads must be merged: this thread has published something
+    /// that is not merged, or its clients wait for a merge.
     awaits_merge: bool,
     /// The index of this thread's buffer in the change log.
     log_buffer: usize,
@@ -154,7 +158,7 @@ pub struct Commit<'s> {
     notices: Vec<Notice>,
     ready: Vec<ReadyKey>,
     /// While a script runs that may be undone: the changed keys with watchers or blocked clients.
-    /// Their watchers are marked when the script has ended.
+    /// Their watchers are marked as dirty when the script has ended.
     unmarked: Option<Vec<ReadyKey>>,
     /// The changed keys with a tracked prefix, until the end of the turn.
     changed: Changed,
@@ -193,7 +197,7 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Makes this the commit of the applier of a primary's stream.
+    /// Makes this the commit of the applier of a primary's replication stream.
     pub(crate) fn become_applier(&mut self) {
         self.log_buffer = self.shared.log.applier_buffer_index();
     }
@@ -205,8 +209,8 @@ impl<'s> Commit<'s> {
         self.shared.awaits_room(self.log_buffer)
     }
 
-    /// Begins the record of a command or a removal, inside the gate. Returns true if changes are
-    /// recorded.
+    /// Begins the change log's record of a command or of the removal of a key, inside the gate (the
+    /// keyspace's shared lock). Returns true if changes are recorded.
     #[inline]
     pub fn begin_record(&mut self) -> bool {
         self.targets = if self.is_unrecorded { Targets::empty() } else { self.shared.log.targets() };
@@ -216,13 +220,13 @@ impl<'s> Commit<'s> {
         is_wanted
     }
 
-    /// Returns true if the current unit has recorded a command.
+    /// Returns true if the change log's record of the current unit has a command.
     pub fn has_record(&self) -> bool {
         !self.unit.is_empty()
     }
 
-    /// Adds the effect of a command to the unit's record. The caller has already collected the
-    /// removals of the expired keys that the command found.
+    /// Adds the effect of a command to the change log's record of the current unit. The caller has
+    /// already collected the removals of the expired keys that the command found.
     #[inline]
     pub fn record(&mut self, db: usize, args: &Args<'_>, locked: Option<&Locked<'_>>) {
         if self.effects.record.is_wanted && self.effects.record.command_count() > 0 {
@@ -233,7 +237,8 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Adds a request to the unit's record, for the targets that `redis.set_repl` has chosen.
+    /// Adds a request to the change log's record of the current unit, for the targets that
+    /// `redis.set_repl` has chosen.
     fn record_request(&mut self, db: usize, args: &Args<'_>, locked: Option<&Locked<'_>>) {
         let targets = self.targets & self.propagation;
         if !targets.is_empty() {
@@ -242,9 +247,10 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Adds the commands that a handler recorded to the unit's record, in addition to the request
-    /// or instead of it. The caller has already collected the removals of expired keys. Big values
-    /// are not copied but shared with the keys of the `locked` shards.
+    /// Adds the commands that a handler recorded to the change log's record of the current unit.
+    /// They are recorded in addition to the request or instead of it. The caller has already
+    /// collected the removals of expired keys. Big values are not copied but shared with the keys
+    /// of the `locked` shards.
     #[cold]
     pub fn record_commands(&mut self, locked: Option<&Locked<'_>>) {
         let values = Values { locked, hasher: self.shared.keyspace.hasher() };
@@ -259,7 +265,7 @@ impl<'s> Commit<'s> {
     }
 
     /// Ends a unit of one command in the change log. Same effect as [`Commit::record`] and
-    /// [`Commit::log_unit`], with a shorter path for a request that is its own record.
+    /// [`Commit::log_unit`], with a shorter path for a request that is recorded unchanged.
     #[inline]
     pub fn log_command(&mut self, db: usize, args: &Args<'_>, locked: &Locked<'_>) {
         let record = &self.effects.record;
@@ -280,14 +286,16 @@ impl<'s> Commit<'s> {
         self.note_changed_position();
     }
 
-    /// Ends a unit in the change log, under the locks of these shards and before its release. Draws
-    /// a position if the unit has a record. Only called while changes are recorded.
+    /// Ends a unit in the change log, under the locks of these shards and before its messages are
+    /// sent. Takes the next log position if the unit has a record. Only called while changes are
+    /// recorded.
     #[inline]
     pub fn log_unit(&mut self, locked: &Locked<'_>) {
         self.log_change_of(|| locked.numbers());
     }
 
-    /// Ends a unit as [`Commit::log_unit`] does. `shards` returns the numbers of the locked shards.
+    /// Ends a unit in the change log as [`Commit::log_unit`] does. `shards` returns the numbers of
+    /// the locked shards.
     #[inline]
     pub fn log_change_of<S: Iterator<Item = usize>>(&mut self, shards: impl Fn() -> S) {
         let log = &self.shared.log;
@@ -319,8 +327,8 @@ impl<'s> Commit<'s> {
 
     /// Publishes the message of PUBLISH or SPUBLISH (`args`) and records the command for replicas:
     /// as a unit of its own, or as part of a transaction or script, whose client owns the keyspace.
-    /// A unit of its own draws its position under the lock of the channel, so replicas publish the
-    /// messages of a channel in the order of this server.
+    /// A unit of its own takes its log position under the lock of the channel, so replicas publish
+    /// the messages of a channel in the order of this server.
     pub fn publish(&mut self, (db, unit): (usize, Unit), kind: Kind, args: &Args<'_>) -> Published {
         self.begin_record();
         let targets = match args.get(1) {
@@ -340,7 +348,7 @@ impl<'s> Commit<'s> {
     }
 
     /// Begins a script that may be undone, under its locks. Until [`Commit::mark_watchers`], the
-    /// script's changes make no transaction of a watching client fail.
+    /// script's changes do not mark the watchers of the changed keys as dirty.
     pub fn begin_script(&mut self) {
         self.unmarked = Some(Vec::new());
     }
@@ -356,10 +364,10 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Discards the effects of a script that was undone: its record, its events, the keys whose
-    /// watchers were to be marked, and ready keys. Keeps invalidations, because the clients that
-    /// cache these keys were already removed from the tracking tables. `changes` is the number of
-    /// changes counted before the script.
+    /// Discards the effects of a script that was undone: its record in the change log, its events,
+    /// the keys whose watchers were to be marked, and ready keys. Keeps invalidations, because the
+    /// clients that cache these keys were already removed from the tables of client-side caching.
+    /// `changes` is the number of changes counted before the script.
     #[cold]
     pub fn roll_back(&mut self, changes: u64) {
         self.unmarked = None;
@@ -375,8 +383,9 @@ impl<'s> Commit<'s> {
         self.unit.forget();
     }
 
-    /// Makes this thread's new records of the change log available to the merger. Called after each
-    /// visit of a connection, and before the thread leaves the gate or asks to own it.
+    /// Makes this thread's new records of the change log available to the thread that merges the
+    /// log. Called after the requests of each connection, and before the thread leaves the gate
+    /// (the keyspace's shared lock) or asks for its exclusive lock.
     #[inline]
     pub fn publish_log(&mut self) {
         if !self.chunk.is_empty() {
@@ -385,15 +394,16 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Requests a merge in this turn, because this thread's clients wait for changes that other
-    /// threads have published. Otherwise they would wait until the publishing thread ends its turn.
+    /// Requests a merge of the change log in this turn, because this thread's clients wait for
+    /// changes that other threads have published. Otherwise they would wait until the publishing
+    /// thread ends its turn.
     #[cold]
     pub fn await_merge(&mut self) {
         self.awaits_merge = true;
     }
 
     /// Merges the change log if this thread has published something, or its clients wait for a
-    /// merge. Called at the end of a turn, outside the gate.
+    /// merge. Called at the end of a turn, outside the gate (the keyspace's shared lock).
     #[inline]
     pub fn merge_log(&mut self) {
         if std::mem::take(&mut self.awaits_merge) {
@@ -402,7 +412,8 @@ impl<'s> Commit<'s> {
     }
 
     /// Records that the current unit, which owns the keyspace, has changed these shards; `None` for
-    /// all shards. The unit's record, if it has one, will get the next position.
+    /// all shards. If the change log gets a record of the unit, the record will have the next log
+    /// position.
     #[cold]
     pub fn note_change_alone(&mut self, locked: Option<&Locked<'_>>) {
         let log = &self.shared.log;
@@ -447,17 +458,17 @@ impl<'s> Commit<'s> {
         (changed_keys.len() | events.len() | db_changes.len() | self.access_results.access_events.len()) != 0
     }
 
-    /// Returns true if the unit has notifications or ready keys for [`Commit::release`]. Changed
-    /// keys with a tracked prefix count only if they are many; a few of them wait for
-    /// [`Commit::broadcast`].
+    /// Returns true if the current command or transaction has notifications or ready keys for
+    /// [`Commit::release`]. Changed keys with a tracked prefix count only if there are many of
+    /// them; a few wait for [`Commit::broadcast`].
     #[inline]
     pub fn is_pending(&self) -> bool {
         ((self.notices.len() | self.ready.len()) != 0) | self.changed.is_full()
     }
 
     /// Collects the messages for other clients about a command's changes. Called after each
-    /// command, under its locks. `client` is the id of the client that made the changes; 0 for
-    /// none. O(changed keys).
+    /// command, under the locks of its keys. `client` is the id of the client that made the
+    /// changes; 0 for none. O(changed keys).
     #[cold]
     pub fn collect(&mut self, held: &mut Held<'_, '_>, client: u64) {
         if !self.effects.db_changes.is_empty() {
@@ -596,16 +607,17 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Makes all keys ready on which clients are blocked. Called when code outside the commands has
-    /// replaced all data. O(keys with blocked clients).
+    /// Makes all keys ready on which clients are blocked. Called when all data was replaced without
+    /// a command, for example by a full synchronisation. O(keys with blocked clients).
     #[cold]
     pub fn ready_all(&mut self) {
         let dbs: Vec<usize> = (0..self.shared.keyspace.db_count()).collect();
         self.make_ready(&dbs);
     }
 
-    /// Ends a unit: sends the collected messages in order, under the locks of all changed shards.
-    /// `client` is the id of the client that made the changes; 0 for none. O(notices).
+    /// Ends a command, transaction or removal: sends the collected messages in order, under the
+    /// locks of all changed shards. `client` is the id of the client that made the changes; 0 for
+    /// none. O(messages).
     #[cold]
     pub fn release(&mut self, client: u64) {
         let mut notices = std::mem::take(&mut self.notices);

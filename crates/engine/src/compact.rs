@@ -4,7 +4,8 @@
 //!   round   compares used memory with the memory that the allocator holds, once a second
 //!   pass    while too much is held: counts the blocks of all pages, moves those in sparse ones
 //!   slice   at most `active-defrag-cycle-us` of a pass, then a rest that keeps the share of a core
-//!   step    part of a table, tens of microseconds inside the gate and under its shard's lock
+//!   step    part of a table, tens of microseconds inside the gate (shared lock) and under its
+//!   shard's lock
 //! ```
 //! The share of a core grows with the fragmentation, as in Redis: from `active-defrag-cycle-min` at
 //! the lower threshold to `-max` at the upper one. A pass that freed little is followed by a longer
@@ -20,19 +21,19 @@ use keyspace::key::SHARD_COUNT;
 use crate::fragmentation::HeldMemory;
 use crate::shared::{GateSlot, Shared};
 
-/// The maximum time of one step, if the thread is not interrupted.
+/// The maximum time of one step of compaction, if the thread is not interrupted.
 const STEP_MAX: Duration = Duration::from_micros(200);
-/// The minimum time between two passes.
+/// The minimum time between two compaction passes over the keyspace.
 const REST: Duration = Duration::from_secs(1);
-/// The minimum time between two passes if the first one freed little.
+/// The minimum time between two compaction passes if the first one freed little.
 const LONG_REST: Duration = Duration::from_secs(60);
-/// The inverse of the smallest fraction of the excess memory that a pass should free. A pass that
-/// has freed less is followed by a long rest.
+/// The inverse of the smallest fraction of the excess memory that a compaction pass should free. A
+/// pass that has freed less is followed by a long rest.
 const LITTLE_DIVISOR: u64 = 32;
 /// The inverse of the fraction by which the excess memory must grow to end a long rest early.
 const GROWTH_DIVISOR: u64 = 4;
 
-/// The state of a pass over the keyspace.
+/// The state of a compaction pass, which moves the keys of all shards.
 struct Pass {
     /// True once the blocks of all pages are counted; from then on the pass moves blocks.
     moves: bool,
@@ -48,25 +49,26 @@ struct Pass {
 pub struct Compaction {
     pass: Option<Pass>,
     share_percent: u64,
-    /// The earliest time of the next slice, or of the next pass.
+    /// The earliest time of the next slice (a short run of a pass) or of the next pass.
     next: Instant,
-    /// The excess memory before the last pass, in bytes; `None` after the result of the pass was
-    /// computed.
+    /// The excess memory before the last compaction pass, in bytes; `None` after the result of the
+    /// pass was computed.
     before_bytes: Option<u64>,
-    /// The excess memory at which the next pass begins early, in bytes.
+    /// The excess memory (held by the allocator but not used) at which the next pass begins early,
+    /// in bytes.
     grown_bytes: u64,
 }
 
 const START: SweepPoint = SweepPoint { shard: 0, db: 0, cursor: 0 };
 
 impl Compaction {
-    /// Creates the state before the first pass.
+    /// Creates the state of compaction before its first pass.
     pub fn new(now: Instant) -> Self {
         Self { pass: None, share_percent: 0, next: now, before_bytes: None, grown_bytes: u64::MAX }
     }
 
-    /// Begins or ends a pass, or changes its share of a core, depending on the use of memory.
-    /// Called about once a second while compaction is on or a pass is in progress.
+    /// Begins or ends a compaction pass, or changes its share of a core, depending on the use of
+    /// memory. Called about once a second while compaction is on or a pass is in progress.
     pub fn begin_round(&mut self, shared: &Shared, memory: HeldMemory, now: Instant) {
         let share = shared.settings.get().compaction.share(memory);
         match share {
@@ -91,7 +93,7 @@ impl Compaction {
         self.show(shared, now);
     }
 
-    /// Returns true if a pass is in progress.
+    /// Returns true if a compaction pass is in progress.
     pub fn is_in_pass(&self) -> bool {
         self.pass.is_some()
     }
@@ -104,13 +106,14 @@ impl Compaction {
         shared.upkeep.compaction.pass_ms.store(pass_ms, Relaxed);
     }
 
-    /// Returns the earliest time of the next slice; `None` without a pass.
+    /// Returns the earliest time of the next slice of the compaction pass; `None` if no pass is in
+    /// progress.
     pub fn next_slice(&self) -> Option<Instant> {
         self.pass.is_some().then_some(self.next)
     }
 
-    /// Continues the pass for one slice; `now` reads the clock. Returns true if the pass has ended:
-    /// the threads should then return free memory to the system.
+    /// Continues the compaction pass for one slice; `now` reads the clock. Returns true if the pass
+    /// has ended: the threads should then return free memory to the system.
     pub fn slice(&mut self, shared: &Shared, now: impl Fn() -> Instant) -> bool {
         let Some(pass) = &mut self.pass else { return false };
         let (since, slice) = (now(), shared.settings.get().compaction.slice);
@@ -147,8 +150,8 @@ impl Pass {
         Self { moves: false, at: START, pages, moved, shards_left: SHARD_COUNT, since }
     }
 
-    /// Runs the next step. Returns false if there is no further step. Skips a shard that a busy
-    /// script holds.
+    /// Runs the next step of the pass, in one shard. Returns false if there is no further step.
+    /// Skips a shard that a busy script holds.
     fn step(&mut self, shared: &Shared) -> bool {
         if let Some(next) = self.step_in_shard(shared) {
             self.at = next;

@@ -10,8 +10,8 @@
 //!                                      └──► YES:  an engine of its own, which copies keys as they
 //!                                                 are used, and is dropped at the end
 //! ```
-//! With SYNC, other clients receive `-BUSY` during that time, and SCRIPT KILL ends the script. With
-//! YES, other clients are not affected: a key is locked only while it is copied.
+//! With SYNC, other clients receive `-BUSY` until the debugged script ends, and SCRIPT KILL ends
+//! the script. With YES, other clients are not affected: a key is locked only while it is copied.
 //!
 //! [`Executor::run_debugged`]: crate::run::Executor::run_debugged
 
@@ -53,7 +53,8 @@ pub struct Original<'s> {
 }
 
 impl<'s> Original<'s> {
-    /// Creates a source of copies from the data of `shared`. `slot` is the gate slot of the thread.
+    /// Creates a source of copies from the data of `shared`. `slot` is the thread's slot in the
+    /// gate, the keyspace's shared lock.
     pub fn new(shared: &'s Shared, slot: GateSlot) -> Self {
         Self { shared, slot, copied: HashSet::new(), has_all: false }
     }
@@ -62,8 +63,8 @@ impl<'s> Original<'s> {
     /// before.
     ///
     /// # Errors
-    /// The error of a busy script, which prevents the copy, or that of a command that cannot run on
-    /// copies.
+    /// The error for a busy script, which prevents the copy, or the error of a command that cannot
+    /// run on copies.
     pub(crate) fn copy(
         &mut self,
         request: &Request<'_>,

@@ -1,5 +1,5 @@
-//! EVAL, FCALL and related commands: each script runs as one unit, through the executor of all
-//! commands.
+//! EVAL, FCALL and related commands: each script runs as one unit of the change log, through the
+//! executor of all commands.
 //!
 //! ```text
 //!   prepared ─► declared keys locked ─► run; further keys' shards locked if free ─► unit logged,
@@ -65,7 +65,7 @@ pub fn commands() -> impl Iterator<Item = Command<Runner>> {
     COMMANDS.iter().map(|command| command.map(Runner::Script))
 }
 
-/// The records of the commands that run scripts.
+/// The command table's entries of the commands that run scripts.
 static COMMANDS: &[&Command<ScriptVerb>] = &[&EVAL, &EVALSHA, &EVAL_RO, &EVALSHA_RO, &FCALL, &FCALL_RO];
 
 /// The key specification of the commands whose scripts may write.
@@ -493,8 +493,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         end
     }
 
-    /// Undoes a run: restores the images of keys, the newest first, and discards the run's record
-    /// and messages. `changes` is the number of changes counted before the run.
+    /// Undoes a run of a script: restores the copies of changed keys, the newest first, and
+    /// discards the run's change log record and messages. `changes` is the number of changes
+    /// counted before the run.
     #[cold]
     fn undo(&mut self, locked: &mut Locked<'_>, images: &mut Images, changes: u64) {
         let caller_context = self.undo_context();
@@ -571,22 +572,24 @@ impl FurtherKey {
     }
 }
 
-/// The reason for which a script must run again with other locks.
+/// The reason for which a script must run again with other locks or as the exclusive owner of the
+/// keyspace.
 enum Needs {
-    /// The script cannot run under locks, for the reason in the lesson. The lesson is stored with
-    /// the script, so that its later calls run as the exclusive owner at once.
+    /// The script cannot run under locks, for the reason in the [`Lesson`]. The lesson is stored
+    /// with the script, so that its later calls run as the exclusive owner at once.
     Lesson(Lesson),
     /// Another thread holds a shard that the script needs.
     Locks,
 }
 
-/// The condition under which a key is copied into the images before a command.
+/// The condition under which a key is copied before a command of a script, so that the script can
+/// be undone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
-    /// Always: the command may change the key.
+    /// The key is always copied: the command may change it.
     Always,
-    /// Only if the key or one of its fields has expired: the command reads the key and thereby
-    /// removes the expired parts.
+    /// The key is copied only if it or one of its fields has expired: the command reads the key and
+    /// thereby removes the expired parts.
     IfDue,
 }
 
@@ -725,7 +728,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Err(denial.script_error(self.session.identity.name(), registered))
     }
 
-    /// Checks that a script may run this command in the present state of the server.
+    /// Checks that the present state of the server (its memory, disk, role and pauses) permits a
+    /// script to run this command.
     fn check(&self, registered: &Registered) -> Result<(), CommandError> {
         let flags = registered.command.flags;
         if flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) && self.run.is_read_only {
@@ -808,8 +812,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Copies a key into the images before the script first changes it. Fails with [`Stop::Again`]
-    /// if the value is too big to copy.
+    /// Copies a key before the script first changes it, so that the run can be undone. Fails with
+    /// [`Stop::Again`] if the value is too big to copy.
     fn keep_image(&mut self, key: Key<'_>, keep: Keep) -> Result<(), Stop> {
         let Some(locked) = &self.locked else { return Ok(()) };
         let db = self.session.db();
@@ -897,7 +901,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
     }
 
     /// Marks a debugged script as busy at once, before the busy threshold. Threads that wait for it
-    /// then give up: its client may take long between two steps.
+    /// then give up: its client may take long between two steps of the debugger.
     #[cold]
     fn become_busy(&mut self) {
         let later = self.executor.clock.now() + Duration::from_millis(1);

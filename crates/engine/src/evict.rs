@@ -27,7 +27,7 @@
 //!
 //! Memory that waits to be freed in the background counts as free while there is little of it. If
 //! used memory is nevertheless over the limit by more than [`slack`], a thread that needs memory
-//! first helps to free it.
+//! first helps to free the waiting memory.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -45,7 +45,8 @@ use crate::run::Executor;
 use crate::shared::Shared;
 use crate::stats::latency_events::Event;
 
-/// The number of keys evicted between two readings of the clock.
+/// The number of keys evicted between two readings of the clock, which limit the time of eviction
+/// in a turn.
 const EVICTED_PER_LOOK: u64 = 16;
 /// The number of pieces of lazy freed values, such as members, that a thread frees at a time when
 /// memory is over its limit. This takes tens of microseconds.
@@ -58,7 +59,8 @@ const LARGE_LEN_BYTES_MIN: usize = 1 << 20;
 /// The result of enforcing the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitState {
-    /// Memory with the requested reserve is within its limit, except for a permitted small excess.
+    /// Used memory plus the requested reserve is within its limit, except for a permitted small
+    /// excess.
     Fits,
     /// Memory is over its limit, and later turns continue to evict. The time for eviction in this
     /// turn has passed, or the change log is full.
@@ -71,9 +73,11 @@ pub enum LimitState {
 #[derive(Default)]
 pub struct MemoryLimit {
     evictor: Evictor,
-    /// The value of this thread's counter of allocated bytes at the last sum of used memory.
+    /// The value of this thread's counter of allocated bytes at the last computation of used
+    /// memory.
     from_bytes: i64,
-    /// The number of bytes that the thread may allocate after that sum until it must sum again.
+    /// The number of bytes that the thread may allocate after used memory was last computed, until
+    /// it must be computed again.
     allowance_bytes: i64,
     /// True if no key could be evicted in this turn; eviction is not tried again before the next
     /// turn.
@@ -87,7 +91,8 @@ impl MemoryLimit {
         alloc::thread_memory_bytes() + len_bytes as i64 - self.from_bytes <= self.allowance_bytes
     }
 
-    /// Sums memory at the start of a turn. O(threads).
+    /// Computes used memory from all threads' counters at the start of a turn, and how much this
+    /// thread may allocate. O(threads).
     pub fn begin_turn(&mut self, limit: u64, threads: usize) {
         self.nothing_evictable = false;
         self.sum(limit, threads);
@@ -213,8 +218,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Evicts a key, as a unit of its own under the lock of its shard. Returns false if no key can
-    /// be evicted.
+    /// Evicts a key, under the lock of its shard, as one unit of the change log. Returns false if
+    /// no key can be evicted.
     fn evict_one(&mut self, memory: &mut MemoryLimit, policy: Policy) -> bool {
         let (commit, rng) = (&mut self.commit, &mut self.rng);
         let samples = self.settings.maxmemory_samples;
@@ -262,7 +267,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
 }
 
 /// Returns true if used memory is over its limit and keys can be evicted, so that the housekeeper
-/// must ask for a turn.
+/// thread must ask an I/O thread for a turn that evicts.
 pub fn is_exceeded(shared: &Shared) -> bool {
     let settings = shared.settings.get();
     let limit = settings.maxmemory_bytes;

@@ -2,7 +2,7 @@
 //!
 //! If the arguments of all queued commands name their keys and there is no monitor, EXEC locks all
 //! these keys together, once. Otherwise it runs as the exclusive owner of the keyspace. In both
-//! cases each command runs like a single request, and their changes are one unit.
+//! cases each command runs like a single request, and their changes are one unit of the change log.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -32,7 +32,7 @@ pub fn commands() -> impl Iterator<Item = Command<Runner>> {
     COMMANDS.iter().map(|command| command.map(Runner::Transaction))
 }
 
-/// The records of the transaction commands.
+/// The command table's entries of the transaction commands.
 static COMMANDS: &[&Command<Verb>] = &[&MULTI, &EXEC, &DISCARD, &WATCH, &UNWATCH];
 
 static MULTI: Command<Verb> = Command {
@@ -420,8 +420,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         succeeded
     }
 
-    /// Ends the unit of a transaction: releases its messages and serves clients blocked on changed
-    /// keys.
+    /// Ends a transaction: sends its messages and serves clients blocked on changed keys.
     fn end_transaction(&mut self, locked: Locked<'s>, session: &Session) {
         if self.commit.is_pending() {
             self.commit.release(session.id);

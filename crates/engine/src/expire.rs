@@ -3,7 +3,8 @@
 //! ```text
 //!   walk   visits every shard; the next one begins with the next round of the housekeeper
 //!   slice  at most a millisecond of a walk, then a rest that keeps the share of a core
-//!   step   tens of microseconds inside the gate and under one shard's lock: serves the clients
+//!   step   tens of microseconds inside the gate (shared lock) and under one shard's lock: serves
+//!   the clients
 //!          blocked on the removed keys; frees what it removed outside both
 //! ```
 //! Segments of the tables store their earliest deadline. If nothing has expired, a walk therefore
@@ -13,7 +14,7 @@
 //! keys with an expiry are overdue, a small share is enough: more frequent slices would find less,
 //! and the expired keys take little memory. If more are overdue, the share is larger and includes
 //! the time that the I/O threads leave idle. `active-expire-effort` changes all these numbers, as
-//! in Redis. A slice is short and followed by a rest, so that the scheduler has no reason to
+//! in Redis. A slice is short and is followed by a rest, so that the scheduler has no reason to
 //! interrupt it while it holds a lock.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,15 +36,17 @@ use crate::shared::{GateSlot, Shared};
 use crate::stats::latency_events::Event;
 use crate::threads::Outbox;
 
-/// The maximum time of a slice: the walk runs for this time, then rests.
+/// The maximum time of a slice of active expiry: the walk over the keyspace runs for this time,
+/// then rests.
 const SLICE_MAX: Duration = Duration::from_millis(1);
-/// The maximum duration of a slice with the rest after it. The share of a core is computed again
-/// after each slice, so that active expiry soon reacts when many keys have expired.
+/// The maximum duration of a slice of active expiry with the rest after it. The share of a core is
+/// computed again after each slice, so that active expiry soon reacts when many keys have expired.
 const PERIOD_MAX: Duration = Duration::from_millis(100);
-/// The budget of one locked step: a few tens of microseconds.
+/// The budget of one step of active expiry under a shard's lock: it takes a few tens of
+/// microseconds.
 const STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
-/// The pause between two steps that begin at the same point, because a big hash loses many fields.
-/// During the pause, threads that wait for the shard's lock can take it.
+/// The pause between two steps of active expiry that begin at the same key, because a big hash
+/// loses many fields. During the pause, threads that wait for the shard's lock can take it.
 const SAME_PLACE_PAUSE: Duration = Duration::from_micros(50);
 /// The maximum number of keys that one call removes on a writable replica, of those with a deadline
 /// set by its clients ([`crate::local_deadlines`]).
@@ -51,7 +54,7 @@ const LOCAL_KEYS_MAX: usize = 256;
 /// The time in milliseconds after which a key with a deadline set by clients of the replica is
 /// tried again, if a busy script had locked the key.
 const LOCKED_KEY_RETRY_MS: i64 = 100;
-/// The weight of one round in the running mean of the fraction of overdue keys.
+/// The weight of one round of active expiry in the running mean of the fraction of overdue keys.
 const STALE_WEIGHT: f64 = 0.05;
 
 /// The housekeeper's walk over the keyspace.
@@ -60,20 +63,20 @@ pub struct ActiveExpiry {
     /// The number of shards that the current walk has not finished, including the one at `at`; 0
     /// between walks.
     shards_left: usize,
-    /// The earliest time of the next slice.
+    /// The earliest time of the next slice (a short run of the walk).
     next: Instant,
     /// The share of a core that expiry may use, computed from the findings of the last slice.
     share: Share,
     /// The idle time of all I/O threads together in the last round, in percent of one core, at most
     /// 100.
     idle_percent: u32,
-    /// The number of keys that active expiry had removed before this round.
+    /// The number of keys that active expiry had removed before this round of the housekeeper.
     expired_before: u64,
     /// The number of keys with an expiry in the tables that slices have visited in this round.
     expiring: u64,
 }
 
-/// The results of one slice.
+/// The results of one slice of active expiry.
 #[derive(Clone, Copy, Default)]
 struct Found {
     /// The number of checked elements: keys with an expiry, and hashes that have fields with one.
@@ -83,7 +86,8 @@ struct Found {
 }
 
 impl Found {
-    /// Returns the removed keys and fields in percent of the checked elements, at most 100.
+    /// Returns the number of removed keys and fields in percent of the checked elements, at most
+    /// 100.
     fn stale_percent(self) -> u32 {
         (self.removed * 100 / self.looked_at.max(1)).min(100) as u32
     }
@@ -108,19 +112,19 @@ impl Share {
         Self { permille, is_behind }
     }
 
-    /// Returns the length of a slice.
+    /// Returns how long a slice of active expiry may run.
     fn slice(self) -> Duration {
         SLICE_MAX.min(PERIOD_MAX * self.permille / 1000)
     }
 
-    /// Returns the rest after a slice that took the time `worked`.
+    /// Returns the pause after a slice that took the time `worked`.
     fn rest(self, worked: Duration) -> Duration {
         worked * (1000 - self.permille) / self.permille
     }
 }
 
 impl ActiveExpiry {
-    /// Creates the state before the first walk.
+    /// Creates the state of active expiry before its first walk over the keyspace.
     pub fn new(now: Instant) -> Self {
         Self {
             at: SweepPoint { shard: 0, db: 0, cursor: 0 },
@@ -133,8 +137,9 @@ impl ActiveExpiry {
         }
     }
 
-    /// Begins a walk unless one is in progress, and records the last round for INFO. `idle_percent`
-    /// is the idle time of the I/O threads in percent of one core.
+    /// Begins a walk over the keyspace unless one is in progress, and records the results of the
+    /// last round for INFO. `idle_percent` is the idle time of the I/O threads in percent of one
+    /// core.
     pub fn begin_round(&mut self, shared: &Shared, idle_percent: u32) {
         let stats = &shared.upkeep.expiry;
         self.idle_percent = idle_percent;
@@ -154,8 +159,9 @@ impl ActiveExpiry {
         (self.shards_left > 0).then_some(self.next)
     }
 
-    /// Continues the walk for a slice. Calls `after_step` after each step, outside the gate.
-    /// `after_step` must wake the threads in the outbox and wait for the given time.
+    /// Continues the walk for a slice. Calls `after_step` after each step, outside the gate (the
+    /// keyspace's shared lock). `after_step` must wake the threads in the outbox and wait for the
+    /// given time.
     pub fn slice<C: Clock, H: Host>(
         &mut self,
         executor: &mut Executor<'_, C, H>,
@@ -216,8 +222,8 @@ impl ActiveExpiry {
 
     /// Runs one step at the walk's current point. Returns the point at which the next step
     /// continues in the same shard; `None` if the shard is done or a busy script holds it. A step
-    /// runs inside the gate like a thread's turn, so no key is removed while another thread owns
-    /// the keyspace.
+    /// runs inside the gate (the keyspace's shared lock) like a thread's turn, so no key is removed
+    /// while another thread owns the keyspace.
     fn step<C: Clock, H: Host>(
         &self,
         executor: &mut Executor<'_, C, H>,
@@ -256,8 +262,8 @@ impl ActiveExpiry {
     }
 }
 
-/// Ends a step that may have removed something. Collects its messages, calls `record`, sends the
-/// messages, and serves the clients that were blocked on the removed keys.
+/// Ends a step of active expiry that may have removed something. Collects its messages, calls
+/// `record`, sends the messages, and serves the clients that were blocked on the removed keys.
 fn end_step<'s, C: Clock, H: Host>(
     executor: &mut Executor<'s, C, H>,
     mut locked: Locked<'s>,
@@ -278,8 +284,9 @@ fn end_step<'s, C: Clock, H: Host>(
 }
 
 /// Removes expired keys whose deadlines clients of this replica have set, at most
-/// [`LOCAL_KEYS_MAX`]. Calls `after_key` after each key, outside the gate. `after_key` must wake
-/// the threads in the outbox. Returns true if more keys may be removable now.
+/// [`LOCAL_KEYS_MAX`]. Calls `after_key` after each key, outside the gate (the keyspace's shared
+/// lock). `after_key` must wake the threads in the outbox. Returns true if more keys may be
+/// removable now.
 pub fn expire_local_keys<C: Clock, H: Host>(
     executor: &mut Executor<'_, C, H>,
     mut after_key: impl FnMut(&Outbox),
@@ -319,7 +326,8 @@ enum Looked {
     Lives(i64),
     /// A busy script has locked the key.
     Locked,
-    /// No key can be removed now: a busy script owns the keyspace, or data is being loaded.
+    /// The key cannot be checked, and no key can be removed now: a busy script owns the keyspace,
+    /// or data is being loaded.
     Nowhere,
 }
 
@@ -361,7 +369,8 @@ fn expire_local_key<C: Clock, H: Host>(executor: &mut Executor<'_, C, H>, named:
     left_ms.map_or(Looked::Gone, Looked::Lives)
 }
 
-/// Records the removals of a step. Each key, and the fields of each hash, is a unit of its own.
+/// Records the removals of a step of active expiry in the change log. Each key, and the fields of
+/// each hash, is a unit of its own.
 #[cold]
 fn record_swept(commit: &mut Commit<'_>, swept: &SweepResult, locked: &Locked<'_>) {
     let db = swept.db;

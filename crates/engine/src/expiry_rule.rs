@@ -18,8 +18,8 @@ pub enum ExpiryRule {
     /// Data is imported (`import-mode`): only writes remove expired keys. The importing client
     /// still sees expired keys.
     Importing,
-    /// The server is a replica: only the primary's stream removes expired keys. The stream still
-    /// sees expired keys; clients do not.
+    /// The server is a replica: only the primary's replication stream removes expired keys. Its
+    /// commands still see expired keys; clients do not.
     Replica,
     /// Clients are paused (CLIENT PAUSE): expired keys stay, so that the change log does not grow.
     /// Reads do not see them.
@@ -40,8 +40,8 @@ impl ExpiryRule {
     }
 
     /// Returns the treatment of expired keys for a command. `imports` returns true for a client
-    /// that imports data, and for the stream of a primary. Frequent callers check for the usual
-    /// rule before they call this, so only that check is inlined into them.
+    /// that imports data, and for the replication stream of a primary. Frequent callers check for
+    /// the usual rule before they call this, so only that check is inlined into them.
     #[cold]
     #[inline(never)]
     pub fn access(self, command: &Command<Runner>, imports: impl FnOnce() -> bool) -> ExpiredAccess {

@@ -11,7 +11,7 @@ use crate::table::{KeyPlan, Registered, Runner};
 /// The minimum number of requests for which prefetching saves more time than it costs.
 const REQUESTS_MIN: usize = 2;
 
-/// A key or member to look up, by its hash.
+/// A key or member to look up, by its hash, and the hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct LookupKey<H> {
     hash: H,
@@ -100,7 +100,7 @@ pub enum Sought {
 }
 
 impl Sought {
-    /// Combines these kinds with the kinds that `lookup` needs.
+    /// Combines these kinds of lookups with the kinds that `lookup` needs.
     #[inline]
     pub fn with(self, lookup: &Lookup) -> Self {
         if lookup.member.is_some() { Self::Members } else { self }

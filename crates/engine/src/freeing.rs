@@ -34,19 +34,20 @@ use crate::clock::Clock;
 /// The number of waiting bytes above which a thread that adds more must free the same number
 /// itself. While fewer bytes wait, a value of any size is added without this obligation.
 const PENDING_BYTES_MAX: u64 = 64 << 20;
-/// The number of pieces that a thread frees before it computes again how many bytes it still owes.
+/// The number of pieces, such as members, that a thread frees before it computes again how many
+/// bytes it still owes.
 const HELP_STEPS: usize = 256;
 /// The number of waiting tasks above which a thread that adds one must free some.
 const PENDING_TASKS_MAX: usize = 10_000;
-/// The number of pieces that a thread frees for each task that it adds while too many tasks wait.
-/// An average value has fewer pieces, so the queue gets shorter.
+/// The number of pieces, such as members, that a thread frees for each task that it adds while too
+/// many tasks wait. An average value has fewer pieces, so the queue gets shorter.
 const STEPS_PER_TASK: usize = 256;
 
 /// A value to free, in pieces.
 struct Task {
     number: u64,
     pieces: FreeingSteps,
-    /// The estimated bytes of the task that are not freed yet.
+    /// The estimated memory, in bytes, of those parts of the task's value that are not freed yet.
     bytes: u64,
     objects: u64,
 }
@@ -55,13 +56,13 @@ struct Task {
 struct Tasks {
     /// The waiting tasks, ordered by number.
     waiting: VecDeque<Task>,
-    /// The numbers of the tasks that threads are working on.
+    /// The numbers of the tasks whose values threads are freeing now.
     taken: Vec<u64>,
     next_number: u64,
 }
 
-/// A mark of a point in time: it stands for all tasks that were added before. See
-/// [`FreeQueue::ticket`].
+/// A point in the queue of lazy freed values: it stands for all tasks that were added before it.
+/// See [`FreeQueue::ticket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 

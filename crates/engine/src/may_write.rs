@@ -1,5 +1,5 @@
-//! The second check of a request that CLIENT PAUSE WRITE would postpone because of its command's
-//! flags. Its scripts may declare that they do not write.
+//! Checks again if a request may write that CLIENT PAUSE WRITE would postpone because of its
+//! command's flags: its scripts may declare that they do not write.
 
 use commands::Args;
 

@@ -62,7 +62,7 @@ impl OverLimit {
         }
     }
 
-    /// Records that memory is within its limit at `uptime`.
+    /// Records that memory is within its limit at `uptime` after the server's start.
     pub fn note_within(&self, uptime: Duration) {
         if self.since_usec.load(Relaxed) == 0 {
             return;
@@ -74,7 +74,8 @@ impl OverLimit {
         }
     }
 
-    /// Returns the total time of all ended periods over the limit, and the time of the current one.
+    /// Returns the total time of all ended periods over the limit, and the time of the current one
+    /// up to `uptime`.
     pub fn times(&self, uptime: Duration) -> (Duration, Duration) {
         let since_usec = self.since_usec.load(Relaxed);
         let now_usec = uptime.as_micros() as u64 + 1;

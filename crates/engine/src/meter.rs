@@ -1,11 +1,11 @@
-//! The counters of a thread for the commands that it runs, which no other thread reads.
+//! Counters of the commands that a thread runs, which no other thread reads.
 
 use std::time::Instant;
 
 use crate::stats::end_to_end::TurnClock;
 use crate::stats::hot_keys::Sampling;
 
-/// The counters of a thread for its own use.
+/// The counters of a thread's commands that only this thread reads.
 pub struct Meter {
     /// The clock for the end-to-end latency of this turn's requests.
     pub turn: TurnClock,

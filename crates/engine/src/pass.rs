@@ -1,8 +1,9 @@
-//! A turn's pass through the gate, with the work of the thread's driver during a busy script.
+//! A turn's pass: its hold of the gate (the keyspace's shared lock), with the connections' driver
+//! to call during a busy script.
 //!
 //! The driver of a thread (the server's I/O loop) owns its connections. A busy script calls the
-//! driver at intervals, so that it can serve them ([`Meanwhile`]). Drivers without connections, and
-//! turns without scripts, do not need this.
+//! driver at intervals, so that the driver can serve them ([`Meanwhile`]). Drivers without
+//! connections, and turns without scripts, do not need this.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
@@ -13,35 +14,40 @@ use keyspace::gate::SharedPass;
 pub trait Meanwhile {
     /// Serves the thread's other connections. Called every few thousand instructions of a busy
     /// script, with the time `now` of the engine's clock. It must return soon. It must not lock a
-    /// shard or enter the gate, since the script holds locks or owns the keyspace.
+    /// shard or take the gate (the keyspace's shared lock), since the script holds locks or owns
+    /// the keyspace.
     fn attend(&mut self, now: Instant);
 }
 
-/// A pass through the gate with the driver to call while a script is busy.
+/// A turn's hold of the gate (the keyspace's shared lock), with the driver to call while a script
+/// is busy.
 pub struct TurnPass<'a, 'g> {
     gate: &'a mut SharedPass<'g>,
     meanwhile: Option<&'a mut dyn Meanwhile>,
 }
 
 impl<'a, 'g> TurnPass<'a, 'g> {
-    /// Creates a pass for a driver without work during busy scripts.
+    /// Creates a turn's pass through the gate (the keyspace's shared lock) for a driver without
+    /// work during busy scripts.
     #[inline]
     pub fn new(gate: &'a mut SharedPass<'g>) -> Self {
         Self { gate, meanwhile: None }
     }
 
-    /// Creates a pass for a driver that is called during busy scripts.
+    /// Creates a turn's pass through the gate (the keyspace's shared lock) for a driver that is
+    /// called during busy scripts.
     #[inline]
     pub fn attended_by(gate: &'a mut SharedPass<'g>, meanwhile: &'a mut dyn Meanwhile) -> Self {
         Self { gate, meanwhile: Some(meanwhile) }
     }
 
-    /// Borrows the same pass for a shorter time.
+    /// Borrows the same pass through the gate for a shorter time.
     pub(crate) fn reborrow(&mut self) -> TurnPass<'_, 'g> {
         TurnPass { gate: self.gate, meanwhile: reborrow(&mut self.meanwhile) }
     }
 
-    /// Runs `work` with this pass made exclusive, as [`SharedPass::alone_unless_busy`] does.
+    /// Runs `work` as the exclusive owner of the keyspace, as [`SharedPass::alone_unless_busy`]
+    /// does.
     pub(crate) fn alone_unless_busy<R>(
         &mut self,
         work: impl FnOnce(&mut TurnPass<'_, 'g>) -> R,

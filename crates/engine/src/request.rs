@@ -1,5 +1,5 @@
-//! A request whose command was found: the command's record, the arguments, and the positions of the
-//! keys.
+//! A request whose command was found: the command's entry in the table, the arguments, and the
+//! positions of the keys.
 
 use commands::Args;
 use commands::keys::for_each_key;
@@ -16,14 +16,14 @@ pub struct RequestKey {
     pub at: u32,
     /// The hash of the key.
     pub hash: KeyHash,
-    /// The access of the command to the key.
+    /// The kind of access (read, write) of the command to the key.
     pub access: KeyFlags,
 }
 
-/// The keys of a request, in the order of the record's key specifications. Most requests have
+/// The keys of a request, in the order of the command's key specifications. Most requests have
 /// exactly one key.
 pub enum RequestKeys {
-    /// No keys.
+    /// The request has no keys.
     None,
     /// Exactly one key, the most frequent case.
     One(RequestKey),
@@ -46,8 +46,8 @@ impl RequestKeys {
         }
     }
 
-    /// Finds the keys by the key specifications of the command's record. Not inlined, so that it
-    /// adds no cost to requests with at most one key.
+    /// Finds the keys by the key specifications of the command. Not inlined, so that it adds no
+    /// cost to requests with at most one key.
     #[inline(never)]
     fn find_by_specs(registered: &Registered, args: &Args<'_>) -> Self {
         let mut keys = Self::None;
@@ -118,7 +118,7 @@ pub fn keys_of_request(registered: &'static Registered, args: &Args<'_>) -> Vec<
 
 /// A request that is ready to run.
 pub struct Request<'a> {
-    /// The table record of the command.
+    /// The command table's entry of the command.
     pub registered: &'static Registered,
     /// The words of the request: the command's name and its arguments.
     pub args: Args<'a>,

@@ -1,8 +1,8 @@
-//! The check of a client's rights to make a request, on every path. A request is checked when it
-//! arrives, when it is queued, when EXEC runs it, when a script calls it, and when a blocked client
-//! is served.
+//! The check of a client's rights to make a request, on every path by which it can run. A request
+//! is checked when it arrives, when it is queued, when EXEC runs it, when a script calls it, and
+//! when a blocked client is served.
 //!
-//! A client that has all rights costs a load and a comparison ([`Identity::is_free`]). Refused
+//! A client that has all rights costs only a load and a comparison ([`Identity::is_free`]). Refused
 //! requests are counted and recorded for ACL LOG; their errors have Redis' texts.
 
 use commands::table::Flags;

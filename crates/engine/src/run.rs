@@ -5,10 +5,10 @@
 //!   request ─► shards locked ─► run_one ─► blocked? queued at its keys ─► released
 //!                                                  unlocked ◄─ ready keys served ◄┘
 //! ```
-//! **Serving** a blocked client runs its request by its command's own handler, as a unit of its
-//! own. The reply goes to the client's thread before the writer's own reply is sent. Serving may
-//! need more than the writer's keys: BLPOP's other keys, or BLMOVE's destination and the keys of
-//! the clients that wait for it. They are found and locked before the writer runs
+//! **Serving** a blocked client runs its request by its command's own handler, as one unit of the
+//! change log. The reply goes to the client's thread before the writer's own reply is sent. Serving
+//! may need more than the writer's keys: BLPOP's other keys, or BLMOVE's destination and the keys
+//! of the clients that wait for it. They are found and locked before the writer runs
 //! ([`lock_blocked_clients_keys`]), for as many clients as the command adds elements. A write and
 //! the serving that it causes are therefore one step for all other clients.
 //!
@@ -68,7 +68,7 @@ const LOCK_ATTEMPTS_MAX: usize = 4;
 
 /// The executor of one thread: it runs commands, and has all state except the connections.
 pub struct Executor<'s, C, H> {
-    /// The commit that collects the changes of this thread's commands.
+    /// The [`Commit`] that collects the changes of this thread's commands.
     pub commit: Commit<'s>,
     /// The host, which runs the commands that the engine does not implement.
     pub host: H,
@@ -97,15 +97,15 @@ pub struct Executor<'s, C, H> {
     pub meter: Meter,
     /// This thread's counters, which other threads read.
     stats: &'s ThreadStats,
-    /// True if the last request was an EXEC that dropped replies itself because of CLIENT REPLY.
+    /// True if the last request was an EXEC that itself dropped replies (CLIENT REPLY).
     pub exec_filtered_replies: bool,
-    /// The bytes that this thread must help to free, because it added them to a full queue.
+    /// The number of bytes of lazy freed values that this thread must itself help to free.
     pub unfreed_bytes: u64,
     /// True while the thread is inside the gate, where shards may be locked: not while a busy
     /// script owns the keyspace.
     pub is_inside: bool,
-    /// The epoch of the server's role (the number of its changes) at which the applied stream
-    /// began. `None` unless this is the executor of the applier.
+    /// The epoch of the server's role (the number of its changes) at which the applied replication
+    /// stream began. `None` unless this is the executor of the applier.
     pub(crate) applied_epoch: Option<u64>,
     /// True if requests may have to be delayed or refused, as determined by the last call of
     /// [`look_at_refusals`](Self::look_at_refusals).
@@ -186,8 +186,7 @@ pub fn lock_blocked_clients_keys<'k>(
     Some(locked)
 }
 
-/// Locks keys as [`lock_blocked_clients_keys`] does for the keys of one command, if the command
-/// writes.
+/// Locks keys as [`lock_blocked_clients_keys`] does for one command, if the command writes.
 #[cold]
 fn lock_for_command<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Request<'_>) -> Option<Locked<'k>> {
     if !request.registered.command.flags.contains(Flags::WRITE) {
@@ -244,10 +243,10 @@ fn keys_of_wait(
 /// A ready key whose queue is being served.
 struct Serving {
     key: ReadyKey,
-    /// The lowest place in the queue that was not visited yet.
+    /// The queue position of the first blocked client that was not visited yet.
     from: u64,
-    /// The highest place in the queue to serve, so that one change does not run a client's request
-    /// twice.
+    /// The queue position of the last client to serve, so that one change does not run a client's
+    /// request twice.
     up_to: u64,
 }
 
@@ -305,8 +304,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Returns the index of the I/O thread for client requests. A debugged script and the applier
-    /// of a primary's stream have threads of their own. Their commands get the index of the first
-    /// I/O thread.
+    /// of a primary's replication stream have threads of their own. Their commands get the index of
+    /// the first I/O thread.
     #[inline]
     pub fn thread(&self) -> usize {
         match self.debugged {
@@ -394,8 +393,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Runs a data command on locked shards: calls its handler, writes its error, and collects the
-    /// messages for other clients. The caller adds the command to the unit's record afterwards.
-    /// Returns true if the command succeeded. Every data command runs through this function.
+    /// messages for other clients. The caller records the command in the change log. Returns true
+    /// if the command succeeded. Every data command runs through this function.
     #[inline]
     pub fn run_one(
         &mut self,
@@ -469,8 +468,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Reply::new(out, protocol).error_bytes(&line);
     }
 
-    /// Counts a request whose handler used a key that its record does not declare (a defect of this
-    /// server). Logs it if the count is a power of two. Returns the error to reply with.
+    /// Counts a request whose handler used a key that the command table does not declare (a defect
+    /// of this server). Logs it if the count is a power of two. Returns the error to reply with.
     #[cold]
     fn count_undeclared_key(&mut self, args: &Args<'_>) -> CommandError {
         self.commit.effects.wait = None;
@@ -512,7 +511,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Runs a client's data command as a unit of its own. Returns true if it succeeded.
+    /// Runs a client's data command as one unit of the change log. Returns true if it succeeded.
     #[inline]
     pub fn run_data(
         &mut self,
@@ -578,8 +577,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         done
     }
 
-    /// Ends the unit of a data command: blocks its client if the command requests it, and releases
-    /// its changes. Then sends the command to monitors, and serves clients blocked on changed keys.
+    /// Ends a data command: blocks its client if the command requests it, and sends the messages
+    /// about its changes. Then sends the command to monitors, and serves clients blocked on changed
+    /// keys.
     #[cold]
     fn end_unit(&mut self, mut locked: Locked<'s>, session: &mut Session, request: &Request<'_>) {
         if let Some(wait) = self.commit.effects.wait.take() {
@@ -662,7 +662,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Releases changes made under locks that are no longer held, and serves blocked clients.
+    /// Sends the messages about changes of released shards, and serves blocked clients.
     #[inline]
     pub fn end_unlocked(&mut self, client: u64) {
         if self.commit.has_changes() {
@@ -865,8 +865,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         is_served
     }
 
-    /// Passes the reply to the thread of a blocked client, and releases the request's changes,
-    /// which ends the unit of the request.
+    /// Passes the reply to the thread of a blocked client. Then releases the messages about the
+    /// request's changes, which ends the request's unit in the change log.
     fn deliver(&mut self, blocked: &BlockedClient, mut out: ByteQueue, since: Instant) {
         let reply_bytes = out.len_bytes();
         if let Some(listener) = &blocked.listener {
@@ -927,8 +927,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Reads the clocks and takes over the current settings, at the start of a turn. `began` is the
-    /// time at which the thread had work to do.
+    /// Reads the clocks and loads the current settings, at the start of a turn. `began` is the time
+    /// at which the thread had work to do.
     pub fn begin_turn(&mut self, began: Instant) {
         self.read_clock();
         self.now.uptime_ms = self.shared().uptime(began).as_millis() as u64;
@@ -944,7 +944,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.now_ms = self.now.unix_ms;
     }
 
-    /// Takes over the settings that a command on any connection may have changed.
+    /// Loads the settings that a command on any connection may have changed.
     pub fn take_settings(&mut self) {
         let now_ms = self.now.unix_ms;
         let version = self.shared().settings.version();

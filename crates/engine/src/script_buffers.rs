@@ -14,7 +14,7 @@ pub(crate) struct ScriptBuffers {
     pub(crate) spans: Vec<Span>,
     /// The reply to the current command.
     pub(crate) out: ByteQueue,
-    /// The images by which the running script can be undone.
+    /// The copies of changed keys by which the running script can be undone.
     pub(crate) images: Images,
     /// The reply as one slice, if `out` has it in several chunks.
     joined: Vec<u8>,

@@ -1,5 +1,5 @@
-//! The count of refused commands of the running script. If the script is undone and runs again, the
-//! same refusals occur again and must not be counted twice.
+//! The count of refused commands of the running script. If the script is undone and is run again,
+//! the same refusals occur again and must not be counted twice.
 
 use std::cell::Cell;
 

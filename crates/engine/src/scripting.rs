@@ -24,7 +24,7 @@ pub enum Source<'a> {
 }
 
 bitflags! {
-    /// The traits that a script declares.
+    /// The properties that a script declares by its flags, for the checks before it runs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ScriptTraits: u8 {
         /// The script changes no data.
@@ -47,54 +47,57 @@ pub struct Prepared {
     pub kind: ScriptKind,
     /// The digest of the script, or the name of the function.
     pub name: Rc<[u8]>,
-    /// The traits that the script declares by its flags.
+    /// The properties that the script declares by its flags.
     pub traits: ScriptTraits,
-    /// The kind of run that the script needs, as far as its earlier runs have shown.
+    /// The kind of run (under locks, or as the exclusive owner) that the script needs, as far as
+    /// its earlier runs have shown.
     pub known: Known,
 }
 
-/// The kind of run that a script needs, as far as its earlier runs have shown.
+/// The kind of run (under locks, or as the exclusive owner) that a script needs, as far as its
+/// earlier runs have shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing is known: the script runs under locks if it declares keys.
+    /// No earlier run is known: the script runs under locks if it declares keys.
     Nothing,
-    /// An earlier run used only some keys: the script runs under locks, in parallel with others.
+    /// An earlier run used only a few keys: the script runs under locks, in parallel with others.
     Shares,
     /// The script must run as the exclusive owner of the keyspace.
     Alone,
 }
 
-/// The result of a run that determines how later runs are made.
+/// The result of a script's run that determines how later runs are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lesson {
-    /// The script ended by itself and used only some keys, so that it can run under locks.
+    /// The script ended by itself and used only a few keys, so that it can run under locks.
     Shares,
     /// The script needs the whole keyspace.
     NeedsAll,
     /// The script needed more than `SHARDS_MAX` shards, or was about to change a value too big to
-    /// copy. The next [`ALONE_RUNS`] runs are as the exclusive owner; then it may run under locks
-    /// again.
+    /// copy. The next [`ALONE_RUNS`] runs are made as the exclusive owner of the keyspace; then it
+    /// may run under locks again.
     NeedsMuch,
 }
 
-/// The number of runs as the exclusive owner after a script needed many shards or a big copy.
+/// The number of runs that a script makes as the exclusive owner of the keyspace after it needed
+/// many shards or a big copy.
 const ALONE_RUNS: u32 = 100;
-/// The value of `alone_runs` that means all future runs.
+/// The value of `alone_runs` that means that all future runs are as the exclusive owner.
 const ALWAYS: u32 = u32::MAX;
 
 /// The results of the earlier runs of a script or function, shared by all threads.
 #[derive(Default)]
 pub struct Learned {
-    /// The number of future runs that must be made as the exclusive owner; [`ALWAYS`] for all of
-    /// them.
+    /// The number of future runs that must be made as the exclusive owner of the keyspace;
+    /// [`ALWAYS`] for all of them.
     alone_runs: AtomicU32,
-    /// True if a run ended by itself and needed only some keys.
+    /// True if a run ended by itself and needed only a few keys.
     shares: AtomicBool,
 }
 
 impl Learned {
-    /// Returns the kind of the next run. If that run is as the exclusive owner, subtracts it from
-    /// `alone_runs`.
+    /// Returns the kind of the script's next run. If it is a run as the exclusive owner of the
+    /// keyspace, decrements `alone_runs`.
     pub fn begin(&self) -> Known {
         match self.alone_runs.load(Relaxed) {
             0 if self.shares.load(Relaxed) => return Known::Shares,
@@ -141,7 +144,7 @@ pub enum ScriptEnd {
         /// True if the error was already counted when a command inside the script failed with it.
         is_counted: bool,
     },
-    /// The script was stopped by [`Stop::Again`], without a reply; it must run again.
+    /// The run of the script was stopped by [`Stop::Again`], without a reply; it must run again.
     Again,
 }
 
@@ -161,7 +164,7 @@ pub trait ScriptEngine {
         reply: &mut ByteQueue,
     ) -> ScriptEnd;
 
-    /// Stores the result of a run with the script that was prepared last.
+    /// Stores what a run has shown about the script that was prepared last, for its later runs.
     fn learn(&mut self, lesson: Lesson);
 
     /// Sends the client of a debugged script the end of the debug session.
@@ -180,8 +183,8 @@ pub trait ScriptCommands {
     fn was_refused(&self) -> bool;
 
     /// Checks if the script may continue. Called every few thousand instructions of the script. If
-    /// the server is about to end without saving, the script's record must not enter the change
-    /// log.
+    /// the server is about to end without saving, the script's changes must not be added to the
+    /// change log.
     ///
     /// # Errors
     /// The script must end at once, for the reason in [`Stop`].
@@ -218,7 +221,7 @@ pub enum Debugging {
     Sync,
 }
 
-/// The state of the server during a script.
+/// The state of the server , as a running script must know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptServerState {
     /// The server continues.

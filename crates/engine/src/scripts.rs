@@ -1,8 +1,9 @@
 //! The running scripts and functions, and the treatment of those that run for too long.
 //!
 //! The executor registers each script that it runs, and calls [`Script::exceeds`] at intervals. A
-//! script that has run for longer than `busy-reply-threshold` is **busy**. Its thread then marks
-//! the locks that it holds, or the gate ([`Locked::mark_busy`](keyspace::Locked::mark_busy),
+//! script that has run for longer than `busy-reply-threshold` is **busy**. Its thread then marks as
+//! busy the locks that it holds, or the gate: the keyspace's shared lock
+//! ([`Locked::mark_busy`](keyspace::Locked::mark_busy),
 //! [`SharedPass::mark_busy`](keyspace::SharedPass::mark_busy)). A thread that waits for one of
 //! these stops waiting. It has locked nothing and run no part of the request. It replies with
 //! [`RunningScripts::error`] and continues with its other clients. Below the threshold all threads
@@ -33,7 +34,7 @@ pub enum ScriptKind {
 /// The identity of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptName {
-    /// Script or function.
+    /// The kind: a script or a function.
     pub kind: ScriptKind,
     /// The digest of a script, or the name of a function.
     pub name: Box<[u8]>,
@@ -43,7 +44,7 @@ pub struct ScriptName {
     pub thread: usize,
 }
 
-/// An entry in the list of running scripts.
+/// An entry in the list of running scripts: the script, its start, and its state.
 struct Entry {
     script: ScriptName,
     since: Instant,
@@ -183,7 +184,7 @@ impl RunningScripts {
 impl Script<'_> {
     /// Marks the script as busy if, at `now`, it has run for longer than `threshold`; never if
     /// `threshold` is `None`. Returns true if this call has marked it. The caller must then mark
-    /// all locks that the script holds, or the gate.
+    /// all locks that the script holds, or the gate (the keyspace's shared lock).
     pub fn exceeds(&self, threshold: Option<Duration>, now: Instant) -> bool {
         let too_long = threshold.is_some_and(|threshold| now - self.entry.since > threshold);
         let exceeds = too_long && !self.entry.is_busy.swap(true, Relaxed);

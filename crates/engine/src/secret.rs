@@ -1,9 +1,9 @@
 //! Arguments with passwords, which neither MONITOR nor a log may show.
 //!
-//! The rules depend on the names of the commands, not on flags of their records. The syntax of
-//! these few commands determines the secret argument: it is the word after AUTH, or the value after
-//! an option's name. It is hidden in requests with a syntax error, too. All rules are in this file,
-//! so that they can be checked together.
+//! The rules depend on the names of the commands, not on flags in the command table. The syntax of
+//! the commands determines the secret argument: it is the word after AUTH, or the value after an
+//! option's name. A secret is hidden in requests with a syntax error, too. All rules are in this
+//! file, so that they can be checked together.
 
 use commands::Args;
 

@@ -19,7 +19,7 @@ use crate::track::{Tracker, Tracking};
 use crate::transaction::{Transaction, Watch};
 use crate::watch::Watchers;
 
-/// The mode of CLIENT REPLY.
+/// The mode that CLIENT REPLY has set: the replies that are sent to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyMode {
     /// Replies are sent.
@@ -80,12 +80,12 @@ pub struct Session {
     /// authentication. There is only one such line per connection, so that a client cannot fill the
     /// disk.
     pub unauthenticated_noted: bool,
-    /// The mode of CLIENT REPLY.
+    /// The mode that CLIENT REPLY has set.
     pub reply_mode: ReplyMode,
     /// The state that determines when the client's requests run.
     pub flow: Flow,
-    /// The number of the last turn of its thread in which the client got a reply; 0 if there was
-    /// none.
+    /// The number of the last turn of the client's thread in which the client got a reply; 0 if
+    /// there was none.
     pub answered: u64,
     /// The client's tracking; `None` if it does not track keys.
     pub tracking: Option<Box<Tracker>>,
@@ -95,10 +95,10 @@ pub struct Session {
     pub debugging: Debugging,
     /// The transaction that the client is queuing; `None` outside MULTI.
     pub transaction: Option<Box<Transaction>>,
-    /// The watched keys of the client's next transaction, and former ones that are not yet removed
-    /// from the table of watchers.
+    /// The watched keys of the client's next transaction, and formerly watched keys that are not
+    /// yet removed from the table of watchers.
     pub watch: Option<Box<Watch>>,
-    /// The subscriptions; `None` for none.
+    /// The channels and patterns that the client is subscribed to; `None` for none.
     pub subscriptions: Option<Box<Subscriptions>>,
     /// The level of the change log, such as synced, that changes must reach before replies that
     /// show them are sent.
@@ -139,7 +139,7 @@ impl Session {
     }
 
     /// Returns the highest log position that the client's replies and messages show. They are sent
-    /// once this position is released: replies at [`Session::level`].
+    /// once changes up to this position are safe: replies at [`Session::level`].
     #[inline]
     pub fn observed_position(&self) -> u64 {
         self.observed_position.get()
@@ -230,9 +230,9 @@ impl Session {
         self.watch.as_deref().filter(|watch| !watch.is_over())
     }
 
-    /// Removes the watched keys. The caller is inside the gate and holds no shard's lock. A key
-    /// remains if a busy script holds its shard. The next WATCH or EXEC removes it. O(watched
-    /// keys).
+    /// Removes the watched keys. The caller is inside the gate (the keyspace's shared lock) and
+    /// holds no shard's lock. A key remains if a busy script holds its shard. The next WATCH or
+    /// EXEC removes it. O(watched keys).
     pub fn unwatch(&mut self, watchers: &Watchers, keyspace: &Keyspace) {
         if let Some(watch) = &mut self.watch
             && watch.end(watchers, keyspace)

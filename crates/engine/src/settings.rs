@@ -122,7 +122,7 @@ pub struct Settings {
     pub lfu_decay_minutes: u32,
     /// `tracking-table-max-keys`: the most keys in the tracking tables.
     pub tracking_keys_max: usize,
-    /// `turn-budget-us`: the time for which a thread runs requests before it sends replies.
+    /// `turn-budget-us`: the time for which an I/O thread runs requests before it sends replies.
     pub turn_budget: Duration,
     /// `import-mode`: no active expiry and no eviction.
     pub import_mode: bool,
@@ -136,7 +136,7 @@ pub struct Settings {
     pub key_sampling: Sampling,
     /// `busy-reply-threshold`: a script that runs for longer is busy; `None` for never.
     pub busy_threshold: Option<Duration>,
-    /// `lua-memory-limit`: the memory limit of a thread's Lua, in bytes.
+    /// `lua-memory-limit`: the memory limit for the Lua interpreter of a thread, in bytes.
     pub lua_bytes_max: Option<usize>,
     /// `stop-writes-on-bgsave-error`; always false if no snapshots are configured.
     pub stops_writes_on_save_error: bool,
@@ -213,10 +213,10 @@ pub enum NewChannels {
     All,
 }
 
-/// The treatment of the checksums of payloads and files.
+/// The treatment of the checksums in RESTORE's payloads and in snapshot files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// Checksums are compared.
+    /// Checksums are compared with the data; a wrong one is an error.
     Compared,
     /// Checksums are ignored.
     Skipped,
@@ -270,7 +270,7 @@ impl SharedSettings {
         self.set(Settings::clone(&self.get()));
     }
 
-    /// Sets the treatment of checksums of payloads and files, for DEBUG
+    /// Sets the treatment of checksums in RESTORE's payloads and in snapshot files, for DEBUG
     /// SET-SKIP-CHECKSUM-VALIDATION.
     pub fn set_checksums(&self, checksums: Checksums) {
         self.skips_checksums.store(checksums == Checksums::Skipped, Ordering::Relaxed);
@@ -285,13 +285,13 @@ impl SharedSettings {
     }
 }
 
-/// The length of a string, in bytes, that is accepted in the stream of a primary even if
-/// `proto-max-bulk-len` is lower.
+/// The length of a string, in bytes, that is accepted in the replication stream of a primary even
+/// if `proto-max-bulk-len` is lower.
 const STREAM_STRING_LEN_BYTES_MAX: u64 = 4 << 30;
 
 impl Settings {
-    /// Returns the settings with which recorded commands run: those of a primary's stream or of an
-    /// append-only file. Command forms that are refused to clients only are accepted.
+    /// Returns the settings with which commands of a primary's replication stream or of an
+    /// append-only file run. Forms of commands that only clients may not use are accepted.
     pub(crate) fn for_records(&self) -> Self {
         let mut settings = self.clone();
         settings.limits.takes_unknown_dumps = true;
@@ -299,7 +299,7 @@ impl Settings {
         settings
     }
 
-    /// Returns the settings for the stream of a primary: those of
+    /// Returns the settings for the replication stream of a primary: those of
     /// [`for_records`](Self::for_records), without the limits for clients. The primary may permit
     /// longer strings than this server. A bound remains, so that a damaged stream cannot request an
     /// arbitrary amount of memory.
@@ -323,7 +323,7 @@ impl Settings {
         }
     }
 
-    /// Returns the parser's limits for a request.
+    /// Returns the limits that the parser applies to a client's request.
     pub fn parse_limits(&self) -> resp::parse::Limits {
         resp::parse::Limits {
             bulk_len_max: self.limits.string_len_bytes_max,

@@ -1,4 +1,5 @@
-//! The state that all threads of an engine share. It includes no socket, thread or file.
+//! The state that all threads of an engine share: data, clients, settings, logs. It has no socket,
+//! thread or file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -31,40 +32,43 @@ use crate::track::Tracking;
 use crate::wait::BlockedClients;
 use crate::watch::Watchers;
 
-/// The places in the gate for threads that are not I/O threads. They follow the places of the I/O
-/// threads.
+/// The slots in the gate (the keyspace's shared lock) for threads that are not I/O threads. They
+/// follow the slots of the I/O threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateSlot {
-    /// The housekeeper, for one short step at a time.
+    /// The housekeeper thread (active expiry, compaction), which enters the gate for one short step
+    /// at a time.
     Housekeeper,
-    /// The metrics thread, for one section of INFO at a time.
+    /// The metrics thread, which enters the gate for one section of INFO at a time.
     Metrics,
-    /// A thread that runs a debugged script, with an index below
+    /// A thread that runs a debugged script, which has an index below
     /// [`DEBUGGERS_MAX`](Self::DEBUGGERS_MAX).
     Debugger(usize),
-    /// A walker of a save, with an index below [`WALKERS_MAX`](Self::WALKERS_MAX), for one short
-    /// step at a time.
+    /// A thread that writes a snapshot, with an index below [`WALKERS_MAX`](Self::WALKERS_MAX). It
+    /// enters the gate for one short step at a time.
     Walker(usize),
-    /// A thread that loads a snapshot, with an index below [`LOADERS_MAX`](Self::LOADERS_MAX), for
-    /// one short step at a time.
+    /// A thread that loads a snapshot, with an index below [`LOADERS_MAX`](Self::LOADERS_MAX). It
+    /// enters the gate for one short step at a time.
     Loader(usize),
-    /// A replaying lane, with an index below [`LANES_MAX`](Self::LANES_MAX), for one slice
-    /// of requests at a time.
+    /// A thread that replays an append-only file (a lane), with an index below
+    /// [`LANES_MAX`](Self::LANES_MAX). It enters the gate for one slice of requests at a time.
     Lane(usize),
-    /// The applier of a primary's stream, for one batch of requests at a time.
+    /// The applier of a primary's replication stream, which enters the gate for one batch of
+    /// requests at a time.
     Applier,
 }
 
 impl GateSlot {
-    /// The most walkers of saves at the same time.
+    /// The maximum number of threads that write snapshots at the same time.
     pub const WALKERS_MAX: usize = 8;
     /// The most threads that load a snapshot at the same time.
     pub const LOADERS_MAX: usize = 8;
     /// The most scripts that are debugged at the same time.
     pub const DEBUGGERS_MAX: usize = 4;
-    /// The maximum number of replaying lanes at the same time.
+    /// The maximum number of threads that replay an append-only file at the same time.
     pub const LANES_MAX: usize = 8;
-    /// The number of gate slots for threads that are not I/O threads.
+    /// The number of slots in the gate (the keyspace's shared lock) for threads that are not I/O
+    /// threads.
     pub const COUNT: usize = Self::FIRST_LANE + Self::LANES_MAX;
 
     const FIRST_DEBUGGER: usize = 3;
@@ -87,7 +91,8 @@ impl GateSlot {
     }
 }
 
-/// The pause of clients: by CLIENT PAUSE, by a shutdown that waits for replicas, or by a failover.
+/// The pause of clients' requests: by CLIENT PAUSE, by a shutdown that waits for replicas, or by a
+/// failover.
 #[derive(Debug, Default)]
 pub struct Pause {
     /// The end of CLIENT PAUSE, in Unix milliseconds; a time in the past if clients are not paused.
@@ -114,7 +119,7 @@ pub struct Role {
     pub is_replica: AtomicBool,
     /// True if clients may not write, because the server is a replica (`replica-read-only`).
     pub refuses_writes: AtomicBool,
-    /// True if the link of a replica is down and clients may not read old data
+    /// True if this replica's link to its primary is down and clients may not read old data
     /// (`replica-serve-stale-data no`).
     is_stale: AtomicBool,
     /// True while a primary's snapshot is loaded into a second keyspace, while clients read the old
@@ -123,19 +128,20 @@ pub struct Role {
     /// True if `is_stale` or `is_loading_beside` is true, so that requests check only one flag.
     is_hindered: AtomicBool,
     /// True if `maxmemory` has no effect, because the server is a replica
-    /// (`replica-ignore-maxmemory`) or loads a snapshot beside its data.
+    /// (`replica-ignore-maxmemory`) or loads a primary's snapshot into a second keyspace.
     pub ignores_memory_limit: AtomicBool,
-    /// The epoch: the number of changes of the role or of the primary. A stream or write that was
-    /// checked under an earlier epoch must not be applied any more.
+    /// The epoch: the number of changes of the role or of the primary. A replication stream or a
+    /// write that was checked under an earlier epoch must not be applied any more.
     pub epoch: AtomicU64,
     /// The keys to which clients of this replica have given a deadline.
     pub local_deadlines: LocalDeadlines,
 }
 
-/// The reasons for which clients of a replica are refused, depending on the link to the primary.
+/// The reasons for which clients of a replica are refused, depending on the state of the
+/// replication link to the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hindrances {
-    /// True if the link is down and clients may not read old data.
+    /// True if the link to the primary is down and clients may not read old data.
     pub is_stale: bool,
     /// True while a primary's snapshot is loaded into a second keyspace, while clients read the old
     /// data.
@@ -151,20 +157,22 @@ impl Role {
         self.is_hindered.store(is_stale || is_loading_beside, Relaxed);
     }
 
-    /// Returns true if the link of a replica is down and clients may not read old data.
+    /// Returns true if this replica's link to its primary is down and clients may not read old
+    /// data.
     #[inline]
     pub fn is_stale(&self) -> bool {
         self.is_stale.load(Relaxed)
     }
 
-    /// Returns true while a primary's snapshot is loaded into a second keyspace.
+    /// Returns true while a primary's snapshot is loaded into a second keyspace; clients still read
+    /// the old data.
     pub fn is_loading_beside(&self) -> bool {
         self.is_loading_beside.load(Relaxed)
     }
 }
 
-/// The states of the server, outside the engine, because of which requests are refused or
-/// postponed.
+/// The states of the server that are set outside the engine and because of which requests are
+/// refused or postponed.
 #[derive(Default)]
 pub struct ServerState {
     /// True while the data is loaded: only commands that need no data run.
@@ -180,18 +188,18 @@ pub struct ServerState {
     /// True if there are fewer good replicas than `min-replicas-to-write` demands. A replica is
     /// good if its last acknowledgement is not older than `min-replicas-max-lag`.
     pub lacks_replicas: AtomicBool,
-    /// The role of the server. Changed by exclusive owners of the keyspace only.
+    /// The role of the server. Only changed by exclusive owners of the keyspace.
     pub role: Role,
     /// Bytes of the replication stream that are kept or queued only for slow replicas. They do not
     /// count against `maxmemory`: deleting keys would enlarge the stream.
     pub replica_buffer_bytes: AtomicU64,
     /// Bytes of snapshots on their way to replicas, in memory. They do not count against
-    /// `maxmemory` either.
+    /// `maxmemory`.
     pub snapshot_buffer_bytes: Arc<AtomicU64>,
 }
 
 impl ServerState {
-    /// Returns true if any of these states may cause a refusal or a delay of requests.
+    /// Returns true if any state of the server may cause a refusal or a delay of requests.
     #[inline]
     pub fn may_refuse(&self) -> bool {
         self.is_loading.load(Relaxed)
@@ -219,8 +227,8 @@ impl ServerState {
 pub struct ExpiryStats {
     /// The time that active expiry took, in nanoseconds.
     pub nanos: Counter,
-    /// The number of rounds in which a walk could not be completed although more keys were overdue
-    /// than is tolerated.
+    /// The number of rounds in which active expiry could not visit all shards although more keys
+    /// were overdue than is tolerated.
     pub cut_short: Counter,
     /// The number of keys that active expiry removed.
     pub keys: Counter,
@@ -240,7 +248,7 @@ pub struct UpkeepStats {
     pub compaction: CompactionStats,
 }
 
-/// The parameters to create an engine.
+/// The parameters to create an engine's shared state.
 pub struct Start {
     /// The number of I/O threads.
     pub threads: usize,
@@ -260,9 +268,9 @@ pub struct Start {
 pub struct Shared {
     /// All databases.
     pub keyspace: Keyspace,
-    /// The gate: turns enter it shared; commands that cannot name their keys enter it exclusively.
-    /// A thread locks a shard only inside the gate, under the index of its I/O thread or of its
-    /// [`GateSlot`].
+    /// The gate, a lock around the keyspace: threads that run requests share it; a command that
+    /// cannot name its keys takes it exclusively. A thread locks a shard only inside the gate,
+    /// under the index of its I/O thread or of its [`GateSlot`].
     pub gate: Gate,
     /// The joined table of all commands.
     pub table: CommandTable,
@@ -272,7 +280,7 @@ pub struct Shared {
     pub settings: SharedSettings,
     /// All clients.
     pub clients: Clients,
-    /// The ports of the I/O threads.
+    /// The ports of the I/O threads: their counters and inboxes.
     pub threads: Threads,
     /// The watched keys with their watchers.
     pub watchers: Watchers,
@@ -286,7 +294,8 @@ pub struct Shared {
     pub pubsub: PubSub,
     /// The state of CLIENT PAUSE.
     pub pause: Pause,
-    /// The states outside the engine for which requests are refused or postponed.
+    /// The states of the server, set outside the engine, for which requests are refused or
+    /// postponed.
     pub server_state: ServerState,
     /// The start time of the server, by the monotonic clock.
     pub started: Instant,
@@ -324,7 +333,8 @@ impl Pause {
         self.reasons.fetch_or(reason as u8, Relaxed);
     }
 
-    /// Ends the pause for a reason. Returns true if there was one. Other pauses stay in force.
+    /// Ends the pause of writes for a reason. Returns true if there was one. Other pauses stay in
+    /// force.
     pub fn end(&self, reason: PauseReason) -> bool {
         self.reasons.fetch_and(!(reason as u8), Relaxed) & reason as u8 != 0
     }
@@ -339,7 +349,8 @@ impl Pause {
         self.until_ms.load(Relaxed) > now_ms && self.all.load(Relaxed)
     }
 
-    /// Returns the time until the pause ends, in milliseconds; 0 or less without a pause.
+    /// Returns the time from `now_ms` until CLIENT PAUSE ends, in milliseconds; 0 or less without a
+    /// pause.
     pub fn left_ms(&self, now_ms: i64) -> i64 {
         match self.reasons.load(Relaxed) {
             1.. => i64::MAX,
@@ -383,7 +394,8 @@ impl Shared {
         }
     }
 
-    /// Returns the gate index of a thread that is not an I/O thread.
+    /// Returns the index in the gate (the keyspace's shared lock) of a thread that is not an I/O
+    /// thread.
     pub fn gate_index(&self, slot: GateSlot) -> usize {
         self.threads.len() + slot.number()
     }
@@ -396,7 +408,7 @@ impl Shared {
         self.log.is_full(log_buffer) || self.keyspace.snapshot().is_full()
     }
 
-    /// Enters the gate as a thread that is not an I/O thread.
+    /// Enters the gate (the keyspace's shared lock) as a thread that is not an I/O thread.
     ///
     /// # Panics
     /// If another thread uses the slot.
@@ -404,8 +416,8 @@ impl Shared {
         self.gate.shared_claimed(self.gate_index(slot))
     }
 
-    /// Enters the gate like [`enter_gate`](Self::enter_gate), but gives up while a busy script owns
-    /// the keyspace: the returned pass is then outside the gate.
+    /// Enters the gate (the keyspace's shared lock) like [`enter_gate`](Self::enter_gate), but
+    /// gives up while a busy script owns the keyspace: the returned pass is then outside the gate.
     ///
     /// # Panics
     /// If another thread uses the slot.
@@ -431,8 +443,8 @@ impl Shared {
         Sender { clients, threads, pubsub, thread, outbox, position }
     }
 
-    /// Counts an error reply to a blocked client. `thread` is the calling I/O thread, which ended
-    /// the wait.
+    /// Counts the error `line` as a reply to a blocked client's command. `thread` is the calling
+    /// I/O thread, which unblocked the client.
     pub fn count_failure(&self, thread: usize, registered: &Registered, line: &[u8]) {
         let stats = &self.threads[thread].stats;
         stats.errors.add(1);

@@ -1,4 +1,4 @@
-//! The beginning and end of a session's subscriptions.
+//! Subscribes a session's client to channels and patterns, and ends its subscriptions.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,8 +26,8 @@ impl Session {
     }
 
     /// Ends the client's subscriptions to `names`, as far as they exist. Before that, writes the
-    /// messages that were already published. Calls `confirm` for each name, with the number of
-    /// remaining subscriptions.
+    /// messages of these channels that were already published to the reply. Calls `confirm` for
+    /// each name, with the number of remaining subscriptions.
     pub fn unsubscribe(
         &mut self,
         pubsub: &PubSub,
@@ -51,16 +51,16 @@ impl Session {
         }
     }
 
-    /// Writes the waiting messages before a subscription ends, unless a transaction runs. A
-    /// transaction has written them at its start. Messages that the transaction itself has
-    /// published since then follow its reply (see [`PubSub::keep`]).
+    /// Writes the client's waiting messages to its reply before a subscription ends, unless a
+    /// transaction runs. A transaction has written them at its start. Messages that the transaction
+    /// itself has published since then follow its reply (see [`PubSub::keep`]).
     fn catch_up_outside_exec(&self, pubsub: &PubSub, reply: &mut Reply<'_>) {
         if !self.in_exec {
             self.catch_up(pubsub, reply);
         }
     }
 
-    /// Writes the messages that wait for this client.
+    /// Writes the messages that wait for this client in its thread's inbox to the reply.
     pub(crate) fn catch_up(&self, pubsub: &PubSub, reply: &mut Reply<'_>) {
         self.saw(pubsub.catch_up(&self.info, self.subscriptions.as_deref(), reply));
     }
@@ -82,7 +82,7 @@ impl Session {
     }
 
     /// Ends all subscriptions. With a `reply`, first writes the messages that were already
-    /// published.
+    /// published to it.
     pub fn unsubscribe_all(&mut self, pubsub: &PubSub, reply: Option<&mut Reply<'_>>) {
         let Some(subscriptions) = &self.subscriptions else { return };
         const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
@@ -126,7 +126,8 @@ impl Session {
         self.subscriptions.as_ref().map_or(0, |all| all.names[kind as usize].len()).max(1)
     }
 
-    /// Publishes the numbers of the client's subscriptions to other threads.
+    /// Stores the numbers of the client's subscriptions where other threads read them, for CLIENT
+    /// LIST.
     fn show_subscriptions(&self) {
         for (index, shown) in self.info.subscriptions.iter().enumerate() {
             let count = self.subscriptions.as_ref().map_or(0, |all| all.names[index].len());

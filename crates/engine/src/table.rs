@@ -11,9 +11,9 @@ use commands::table::{Acl, Arg, ArgKind, Begin, Command, Find, Flags, KeyFlags, 
 /// The code that runs a command.
 #[derive(Clone, Copy)]
 pub enum Runner {
-    /// A command on keys; its keys are locked before it runs.
+    /// The handler of a command on keys; the keys are locked before the command runs.
     Data(commands::Handler),
-    /// A command on whole databases; it gets the keyspace, with no shard locked.
+    /// The handler of a command on whole databases; it gets the keyspace, with no shard locked.
     Walk(commands::Walker),
     /// A command that controls the session's transaction.
     Transaction(Verb),
@@ -72,18 +72,18 @@ pub enum Verb {
     Unwatch,
 }
 
-/// A command of the host, by its index in the host's table of handlers.
+/// A command that the engine's host runs, by its index in the host's table of handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCommand(pub u16);
 
-/// The way to find the keys of a command's requests.
+/// The method by which the keys of a command's requests are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPlan {
     /// The command has no keys.
     None,
     /// The command has exactly one key, at this argument index: the most frequent case.
     One(usize),
-    /// The keys are found by the key specifications of the command's record.
+    /// The keys are found by the key specifications in the command's entry.
     Specs,
 }
 
@@ -124,7 +124,7 @@ pub enum Channels {
     Patterns,
 }
 
-/// The databases that a command uses, for access control.
+/// The databases that a command uses; access control checks the client's right to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Databases {
     /// The command uses no database.
@@ -143,13 +143,13 @@ pub enum Databases {
 
 /// A command in the table.
 pub struct Registered {
-    /// The command's record.
+    /// The command's declaration: name, arity, flags, keys, documentation.
     pub command: Command<Runner>,
     /// The id of the command, below [`CommandTable::id_count`]: the index of its counters.
     pub id: usize,
     /// The original name in lower case; `container|sub` for a subcommand.
     pub full_name: &'static str,
-    /// The way to find the keys.
+    /// The method by which the keys of a request are found.
     pub key_plan: KeyPlan,
     /// The argument with the member that is looked up first, for prefetching.
     pub member_plan: MemberPlan,
@@ -157,7 +157,8 @@ pub struct Registered {
     pub channels: Channels,
     /// The databases that the command uses, for access control.
     pub databases: Databases,
-    /// True if a call with few arguments cannot take long. Such calls may be timed together.
+    /// True if a call of this command with few arguments cannot take long. Such calls may be timed
+    /// together.
     pub is_short: bool,
     /// The minimum number of words of a request that sets an expiry relative to now; `usize::MAX`
     /// for commands that set none.
@@ -166,7 +167,7 @@ pub struct Registered {
     pub subcommands: Vec<&'static Registered>,
 }
 
-/// All commands by name.
+/// All commands of the server, by name and by id.
 #[derive(Clone)]
 pub struct CommandTable {
     by_name: HashMap<Name, &'static Registered, ahash::RandomState>,
@@ -182,7 +183,7 @@ pub struct CommandTable {
 /// each call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Name {
-    /// Eight bytes per word, the first byte lowest; unused bytes are zero.
+    /// The name's bytes, eight per word, the first byte lowest. Unused bytes are zero.
     words: [u64; Name::LEN_MAX / 8],
     len: usize,
 }
@@ -190,7 +191,7 @@ struct Name {
 impl Name {
     const LEN_MAX: usize = 32;
 
-    /// Packs a name; `None` if it is too long.
+    /// Packs a command's name into words, in capitals; `None` if it is too long.
     #[inline]
     fn new(name: &[u8]) -> Option<Self> {
         if name.len() > Self::LEN_MAX {
@@ -358,7 +359,7 @@ impl CommandTable {
         self.by_full_name.get(full_name).map(|&id| self.by_id[id])
     }
 
-    /// Returns the number of ids, including those of subcommands.
+    /// Returns the number of command ids, including those of subcommands.
     pub fn id_count(&self) -> usize {
         self.by_id.len()
     }
@@ -395,7 +396,7 @@ impl Registered {
         self.subcommand(args.get(1)).unwrap_or(self)
     }
 
-    /// Returns true if the command is refused before authentication.
+    /// Returns true if the command is refused to clients that have not authenticated.
     #[inline]
     pub fn needs_auth(&self) -> bool {
         !self.command.flags.contains(Flags::NO_AUTH)
@@ -427,7 +428,7 @@ fn databases(full_name: &str, command: &Command<Runner>) -> Databases {
     }
 }
 
-/// Returns true if a command's own work is O(1) or O(log n).
+/// Returns true if the documented complexity of a command is O(1) or O(log n).
 fn is_short(command: &Command<Runner>) -> bool {
     command.run.is_on_data()
         && command.flags.intersects(Flags::FAST | Flags::SHORT)
@@ -447,8 +448,8 @@ fn key_plan(command: &Command<Runner>) -> KeyPlan {
 
 /// Returns the minimum number of words of a request that sets an expiry relative to now. The
 /// command's documented arguments determine it: the arguments for such expiries have one of the
-/// names below. A required one is within the arity; an optional one follows the word that
-/// introduces it.
+/// names in this function. A required argument is counted by the arity; an optional one follows the
+/// word that introduces it.
 fn lifetime_words_min(command: &Command<Runner>) -> usize {
     let is_lifetime =
         |arg: &Arg| arg.kind == ArgKind::Integer && matches!(arg.name, "seconds" | "milliseconds" | "ttl");
@@ -482,17 +483,17 @@ fn member_plan(command: &Command<Runner>) -> MemberPlan {
     }
 }
 
-/// The number of times that an argument occurs in a request.
+/// The number of times that a documented argument occurs in a request of its command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Occurs {
-    /// Exactly once.
+    /// The argument occurs exactly once.
     Once,
-    /// Any number of times, including none.
+    /// The argument occurs any number of times, including none.
     Unknown,
 }
 
-/// Lists the words of a request that these arguments stand for, with the number of times that each
-/// occurs. `outer` is the number for the enclosing argument.
+/// Lists the words of a request that these documented arguments stand for, with the number of times
+/// that each occurs. `outer` is the number for the enclosing argument.
 fn flatten<'a>(args: &'a [Arg], outer: Occurs, flat: &mut Vec<(&'a Arg, Occurs)>) {
     for arg in args {
         let is_fixed = !arg.optional && arg.token.is_none();

@@ -37,7 +37,7 @@ pub struct Port {
 pub struct Inbound {
     /// The replies for blocked clients, at most one for each.
     pub deliveries: Vec<Delivery>,
-    /// The killed clients, without duplicates.
+    /// The clients of this thread that were killed and must be closed, without duplicates.
     pub kills: Vec<Killed>,
 }
 
@@ -56,14 +56,15 @@ pub struct Delivery {
     pub conn: ConnId,
     /// The client's id.
     pub client: u64,
-    /// The id of the client's wait ([`BlockedClient::ticket`](crate::wait::BlockedClient::ticket)).
+    /// The number of the client's wait for a key
+    /// ([`BlockedClient::ticket`](crate::wait::BlockedClient::ticket)).
     pub ticket: u64,
     /// The reply; empty if it was sent before, among the messages to a client with subscriptions or
     /// tracking.
     pub reply: ByteQueue,
     /// The length of the reply in bytes, even if it was sent before.
     pub reply_bytes: usize,
-    /// The messages that follow the reply.
+    /// The messages (invalidations of cached keys) that follow the reply.
     pub pushes: ByteQueue,
     /// The time for which the request ran, without the wait.
     pub took: Duration,
@@ -73,8 +74,9 @@ pub struct Delivery {
     pub closes: bool,
 }
 
-/// The threads to wake because they have new messages and may sleep. Each sender has one. The
-/// thread that runs the sender wakes them when it holds no shard. Used by that thread only.
+/// The threads to wake because they have new messages and may sleep. Each thread that sends
+/// messages has one outbox and uses it alone. It wakes the threads in it when it holds no shard's
+/// lock.
 #[derive(Default)]
 pub struct Outbox {
     threads: RefCell<SmallVec<[usize; 8]>>,
@@ -83,7 +85,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Adds a thread to wake. O(threads to wake).
+    /// Adds a thread to wake, unless it was added before. O(threads to wake).
     pub fn wake(&self, thread: usize) {
         let mut threads = self.threads.borrow_mut();
         if !threads.contains(&thread) {
@@ -106,7 +108,7 @@ impl Outbox {
 }
 
 /// The ports of the I/O threads, and the counters of the housekeeper, of replays, of debugged
-/// scripts and of the applier of a primary's stream.
+/// scripts and of the applier of a primary's replication stream.
 pub struct Threads {
     ports: Box<[Port]>,
     housekeeper: CachePadded<ThreadStats>,
@@ -145,7 +147,7 @@ impl Threads {
         }
     }
 
-    /// Returns the counters of the applier of a primary's stream.
+    /// Returns the counters of the applier of a primary's replication stream.
     pub fn applier_stats(&self) -> &ThreadStats {
         &self.applier
     }
@@ -156,8 +158,8 @@ impl Threads {
         self.iter().map(|port| &*port.stats).chain([&*self.housekeeper, &*self.replays, &*self.applier])
     }
 
-    /// Adds the counts of a finished replay thread: changes, reads of keys, errors. Only one caller
-    /// at a time.
+    /// Adds the counts of a thread that has finished replaying an append-only file: changes, reads
+    /// of keys, errors. Only one caller at a time.
     pub fn add_replay(&self, stats: &ThreadStats) {
         let Self { replays, .. } = self;
         replays.changes.add(stats.changes.get());
@@ -189,17 +191,19 @@ impl Threads {
         self.all_stats().map(|stats| counter(stats).get()).fold(0, u64::wrapping_add)
     }
 
-    /// Returns the times of the command with this id on all threads.
+    /// Returns the summed histogram of the running times of the command with this id on all
+    /// threads.
     pub fn times_of(&self, id: usize) -> Times {
         Times::of(self.all_stats().filter_map(|stats| stats.commands[id].times.get()))
     }
 
-    /// Returns the end-to-end times of the command with this id on all threads.
+    /// Returns the summed histogram of the end-to-end times of the command with this id on all
+    /// threads.
     pub fn end_to_end_of(&self, id: usize) -> Times {
         Times::of(self.all_stats().filter_map(|stats| stats.commands[id].end_to_end.get()))
     }
 
-    /// Returns the end-to-end times of all commands on all threads.
+    /// Returns the summed histogram of the end-to-end times of all commands on all threads.
     pub fn end_to_end(&self) -> Times {
         let commands = self.all_stats().flat_map(|stats| &stats.commands);
         Times::of(commands.filter_map(|command| command.end_to_end.get()))
@@ -224,7 +228,7 @@ impl Threads {
     ///
     /// Any thread may call this; no other lock is taken under the lock of the inbox. If the client
     /// is blocked, the caller must end its wait
-    /// ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)). If the client is then a
+    /// ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)). If the client is a
     /// replica or the primary, the caller must make the owner of the connection close it.
     pub fn kill(&self, clients: &Clients, client: &ClientInfo, outbox: &Outbox) -> bool {
         let is_first = !client.state.kill_requested.swap(true, Relaxed);

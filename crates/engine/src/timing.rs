@@ -35,7 +35,7 @@ const STALE_AFTER: Duration = Duration::from_millis(1);
 /// The maximum number of words of a request that is timed together with others.
 const SHORT_ARGS_MAX: usize = 16;
 
-/// The clock for the commands of one batch.
+/// The clock that measures the times of the commands of one batch.
 pub struct Timing {
     started: Instant,
     since: Instant,
@@ -78,8 +78,8 @@ impl Timing {
         self.since - self.started
     }
 
-    /// Records a command that has just run. `next` is the command of the same client's next
-    /// request.
+    /// Records the time of a command that has just run, alone or in a group of short commands.
+    /// `next` is the command of the same client's next request.
     #[inline]
     pub fn ran<C: Clock, H: Host>(
         &mut self,
@@ -160,7 +160,7 @@ impl Timing {
 }
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Adds the total time of `calls` calls to a command's counters.
+    /// Adds the total time of `calls` calls to a command's counters and histogram.
     #[inline]
     pub(crate) fn note_time(&self, registered: &Registered, took: Duration, calls: u64) {
         let counters = self.counters(registered);
@@ -171,7 +171,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Records a command of a transaction or script that began at `since`.
+    /// Records the time of a command of a transaction or script that began at `since`.
     pub(crate) fn note_queued(&mut self, session: &Session, ran: &Ran<'_>, since: Ticks) {
         let took = self.clock.elapsed(since);
         self.meter.extra_calls += 1;
@@ -208,8 +208,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.commit.shared.hot_keys.note(thread, ran, took, |bound| rng.u32(..bound));
     }
 
-    /// Records the command of a blocked client that is served now. As in Redis, its time does not
-    /// include the wait.
+    /// Records the time of the command of a blocked client that is served now. As in Redis, its
+    /// time does not include the wait.
     pub fn record_unblocked(
         &self,
         session: &Session,

@@ -36,8 +36,8 @@ use crate::watch::Watchers;
 #[derive(Default)]
 pub struct Transaction {
     pub(crate) queue: Vec<Queued>,
-    /// The bytes that count against `client-query-buffer-limit`, as in Redis: the words, and a
-    /// pointer for each word.
+    /// The number of bytes of the queued commands that count against `client-query-buffer-limit`,
+    /// as in Redis: the words, and a pointer for each word.
     query_bytes: usize,
     /// True if a command was refused when it was to be queued, so that EXEC will fail.
     pub(crate) refused: bool,
@@ -47,7 +47,7 @@ pub struct Transaction {
     common_flags: Option<Flags>,
 }
 
-/// A queued command.
+/// A command that is queued in a transaction, with its arguments.
 pub(crate) struct Queued {
     pub registered: &'static Registered,
     pub args: OwnedArgs,
@@ -64,12 +64,12 @@ impl Transaction {
         self.common_flags.unwrap_or(Flags::all())
     }
 
-    /// Returns the memory of the queue, in bytes.
+    /// Returns the memory of the queued commands, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.queue.iter().map(|queued| queued.args.len_bytes() + size_of::<Queued>()).sum()
     }
 
-    /// Returns the bytes that count against `client-query-buffer-limit`.
+    /// Returns the number of bytes that count against `client-query-buffer-limit`.
     pub fn query_bytes(&self) -> usize {
         self.query_bytes
     }
@@ -112,7 +112,7 @@ pub struct Watch {
     /// True if the client's watch has ended, but some of its keys are still in the table of
     /// watchers.
     is_over: bool,
-    /// The indexes of the watched keys in `keys`, by the hash of the key.
+    /// The index of each watched key in `keys`, found by the key's hash.
     places: HashTable<usize>,
 }
 
@@ -190,8 +190,8 @@ impl Watch {
     }
 
     /// Ends the watch, and removes all keys except those in shards that a busy script holds.
-    /// Returns true if no key is left. The caller is inside the gate and holds no shard's lock.
-    /// O(keys).
+    /// Returns true if no key is left. The caller is inside the gate (the keyspace's shared lock)
+    /// and holds no shard's lock. O(keys).
     pub(crate) fn end(&mut self, watchers: &Watchers, keyspace: &Keyspace) -> bool {
         self.end_later();
         let client = &self.client;

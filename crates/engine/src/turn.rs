@@ -1,5 +1,5 @@
-//! A thread's turn: the functions by which a driver lets the engine run requests. A driver is an
-//! I/O thread of the server, or a simulator.
+//! A thread's turn, in which it runs the requests that have arrived: the functions by which a
+//! driver lets the engine run requests. A driver is an I/O thread of the server, or a simulator.
 //!
 //! ```text
 //!   begin ─► [ run ]* ─► keep_limits ─► broadcast ─► end          inside the gate
@@ -53,7 +53,7 @@ pub struct DelayedReply {
     /// The id of the client.
     pub client: u64,
     ticket: Ticket,
-    /// The encoded reply, which is sent when the values are freed.
+    /// The encoded reply, which is sent when the removed values are freed.
     pub reply: ByteQueue,
 }
 
@@ -79,7 +79,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.executor.shared()
     }
 
-    /// Begins a turn, inside the gate. `began` is the time at which the thread had work to do.
+    /// Begins a turn, inside the gate (the keyspace's shared lock). `began` is the time at which
+    /// the thread had work to do.
     pub fn begin(&mut self, began: Instant) {
         let executor = &mut self.executor;
         executor.begin_turn(began);
@@ -90,8 +91,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.executor.look_at_refusals();
     }
 
-    /// Records if the thread is inside the gate. It is outside while a busy script owns the
-    /// keyspace. Requests are still answered then: permitted ones run, and the others are refused.
+    /// Records if the thread is inside the gate (the keyspace's shared lock). It is outside while a
+    /// busy script owns the keyspace. Requests are still answered then: permitted ones run, and the
+    /// others are refused.
     #[inline]
     pub fn note_standing(&mut self, pass: &SharedPass<'_>) {
         if self.executor.is_inside != pass.is_inside() {
@@ -102,8 +104,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
 
     /// Yields the keyspace to a waiting exclusive owner, between two requests of a turn. Afterwards
     /// the clock and the settings are read again, so a change by the owner (such as CLIENT PAUSE)
-    /// affects the next request. If the owner is a busy script, the turn continues outside the
-    /// gate, see [`note_standing`](Self::note_standing).
+    /// affects the next request. If the owner is a busy script, the turn continues outside the gate
+    /// (without the keyspace's shared lock), see [`note_standing`](Self::note_standing).
     #[cold]
     pub fn yield_to_owner(&mut self, pass: &mut SharedPass<'_>, timed: &mut Timing) {
         let since = self.executor.clock.now();
@@ -296,8 +298,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         Outcome::Done
     }
 
-    /// Returns true if a command must be refused for lack of memory. Always false outside the gate,
-    /// where nothing can be evicted and where such commands do not run.
+    /// Returns true if a command must be refused for lack of memory. Always false outside the gate
+    /// (the keyspace's shared lock), where nothing can be evicted and where such commands do not
+    /// run.
     #[inline]
     fn lacks_memory(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
         needs_memory(session, registered)
@@ -477,9 +480,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.is_held_back(session, registered, args).then_some(Outcome::Postponed)
     }
 
-    /// Returns the error for a request that the state of the server does not permit. The order is
-    /// that of Redis: a disk that cannot be written, too few replicas, a write on a replica, a
-    /// replica that may not show old data, and loading.
+    /// Returns the error for a request that the state of the server does not permit. The reasons
+    /// are checked in the order of Redis: a disk that cannot be written, too few replicas, a write
+    /// on a replica, a replica that may not show old data, and loading.
     fn standing_refusal(&self, session: &Session, registered: &Registered) -> Option<CommandError> {
         let (server_state, command) = (&self.shared().server_state, &registered.command);
         let permitted = common_flags_of(session, registered);

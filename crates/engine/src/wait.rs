@@ -52,9 +52,10 @@ use crate::track::TrackingClient;
 
 /// The wait of a blocked client.
 pub struct BlockedClient {
-    /// The id of the wait: the number of the first place that the client got in the queues.
+    /// The id of the wait: the first position number that the client got in the queues.
     pub ticket: u64,
-    /// The client's place in all its queues. It changes under the locks of all its keys.
+    /// The client's position number in all its queues. A lower number is served first. It changes
+    /// under the locks of all its keys.
     pub place: AtomicU64,
     /// The client's id.
     pub client: u64,
@@ -77,16 +78,17 @@ pub struct BlockedClient {
     pub registered: &'static Registered,
     /// The reply if the wait ends by its timeout.
     pub empty: EmptyReply,
-    /// The end of the timeout, in milliseconds of the server's clock; `None` without a timeout.
+    /// The time at which the timeout ends, in milliseconds of the server's clock; `None` without a
+    /// timeout.
     pub deadline_ms: Option<u64>,
     /// The log position for which the client waits until replicas have it (WAIT); 0 for other
     /// commands.
     pub awaited_position: u64,
     /// The request as the client sent it.
     pub args: OwnedArgs,
-    /// The request that runs when the client is served, if it differs from `args`.
+    /// The request that is run when the client is served, if it differs from `args`.
     pub request: Option<OwnedArgs>,
-    /// The client, if its reads are tracked.
+    /// The client as a tracking client, if the keys that it reads are tracked.
     pub reader: Option<Arc<TrackingClient>>,
     /// The client, if it has subscriptions or tracking and wants replies. Its reply is then sent
     /// through the inbox of messages, to keep the order among them.
@@ -95,9 +97,9 @@ pub struct BlockedClient {
     pub keys: Vec<BlockedKey>,
     /// The number of leading keys that are in the same shard as the first key.
     pub first_shard_keys: usize,
-    /// The other keys of the request, which it may write to.
+    /// The other keys that the request names and may write to.
     pub destinations: Vec<DestinationKey>,
-    /// The memory of the wait in bytes, including the entries in the queues.
+    /// The memory that the blocked client takes, in bytes, including the entries in the queues.
     pub held_bytes: usize,
     /// The claim on the end of the wait: set once the client was served or its wait has ended.
     /// After that, no thread serves the client. [`BlockedClients::end`] and
@@ -181,13 +183,14 @@ pub fn deadline_ms(uptime: Duration, timeout_ms: u64) -> u64 {
     from_ms.saturating_add(timeout_ms).saturating_add(margin_ms)
 }
 
-/// The command, timeout and empty reply of a wait that does not depend on a key.
+/// The command, timeout and timeout reply of a wait that does not depend on a key.
 pub struct KeylessWait {
     /// The blocking command.
     pub registered: &'static Registered,
     /// The reply if the wait ends by its timeout.
     pub empty: EmptyReply,
-    /// The end of the timeout, in milliseconds of the server's clock; `None` without a timeout.
+    /// The time at which the timeout ends, in milliseconds of the server's clock; `None` without a
+    /// timeout.
     pub deadline_ms: Option<u64>,
     /// The log position for which the client waits until replicas have it (WAIT); 0 for other
     /// commands.
@@ -251,15 +254,15 @@ impl ShardsToLock {
     }
 }
 
-/// The clients blocked on a key for one type of value, by place. Each has the index of the key
-/// among the client's keys.
+/// The clients blocked on a key for one type of value, by position number. Each has the index of
+/// the key among the client's keys.
 type Queue = BTreeMap<u64, (Arc<BlockedClient>, usize)>;
 
 /// The clients that are blocked on one key of one database.
 #[derive(Default)]
 struct Queues {
     db: usize,
-    /// The queues by awaited type, in the order of [`Awaited::ALL`].
+    /// The queues by the type of value that clients wait for, in the order of [`Awaited::ALL`].
     queues: [Queue; Awaited::ALL.len()],
     /// The number of clients in these queues that may need more than this key's shard.
     multi_shard_clients: usize,
@@ -395,7 +398,7 @@ impl BlockedClients {
     }
 
     /// Removes the clients whose wait has ended from queues that a busy script held. The caller is
-    /// inside the gate and holds no shard's lock.
+    /// inside the gate (the keyspace's shared lock) and holds no shard's lock.
     #[cold]
     pub fn remove_left_behind(&self, keyspace: &Keyspace) {
         // Taken out of the list first, because a shard's lock comes before the list's lock.
@@ -418,8 +421,8 @@ impl BlockedClients {
         }
     }
 
-    /// Returns the next free place in the queues, for a client that will be blocked on keys of the
-    /// locked shards.
+    /// Returns the next free position number in the queues, for a client that will be blocked on
+    /// keys of the locked shards.
     pub fn next_ticket(&self, _locked: &Locked<'_>) -> u64 {
         self.tickets.fetch_add(1, Relaxed) + 1
     }
@@ -440,8 +443,8 @@ impl BlockedClients {
         self.group_keys.load(Relaxed)
     }
 
-    /// Returns the last assigned place in the queues. Clients that are queued later have higher
-    /// places.
+    /// Returns the last assigned position number in the queues. Clients that are queued later have
+    /// higher numbers.
     pub fn last_ticket(&self) -> u64 {
         self.tickets.load(Relaxed)
     }
@@ -493,8 +496,8 @@ impl BlockedClients {
     }
 
     /// Moves a client to the end of its queues, if the shards of all its keys are locked. Otherwise
-    /// the client keeps its place: if it were removed from a queue without the lock, a thread that
-    /// serves that queue could miss the client. O(its keys).
+    /// the client keeps its position: if it were removed from a queue without the lock, a thread
+    /// that serves that queue could miss the client. O(its keys).
     pub fn requeue(&self, locked: &mut Locked<'_>, waiter: &Arc<BlockedClient>) {
         if !locked.holds(waiter.keys.iter().map(|key| key.hash)) {
             return;
@@ -528,7 +531,8 @@ impl BlockedClients {
 
     /// Returns the keys that may be touched when clients blocked on `keys` are served, in any
     /// database. These are the keys of the first `served_max` clients blocked on each of them, and
-    /// of clients blocked on keys that serving writes. Returns one hash for each shard.
+    /// of clients blocked on keys that these clients' requests write. Returns one hash for each
+    /// shard.
     ///
     /// The result is exact for keys whose shards are locked, if all returned keys are locked and
     /// none of these clients was unblocked. O(keys + examined clients), at most
@@ -568,9 +572,9 @@ impl BlockedClients {
         keys_when_served.hashes
     }
 
-    /// Returns the first client in the queues of a key in this shard whose place is in `places`,
-    /// and whose awaited type is in `met`. Also returns the client's place, and the index of the
-    /// key in [`BlockedClient::keys`].
+    /// Returns the first client in the queues of a key in this shard whose position number is in
+    /// `places`, and whose awaited type is in `met`. Also returns the client's position number, and
+    /// the index of the key in [`BlockedClient::keys`].
     pub fn next_blocked(
         &self,
         _shard: &Shard,

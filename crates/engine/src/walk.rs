@@ -5,10 +5,10 @@
 //!   walker ─► collect ─► [ a found expired key: shard locked ─► removed ─► collect ─► unlocked ]*
 //!      └──────────────────── again, if it has not replied ◄──────────────────────────────┘
 //! ```
-//! Outside a transaction, the walker's own changes are one unit. Each removal of an expired key is
-//! a further unit, released and served under the lock of the key's shard. In a transaction, all of
-//! this belongs to the transaction's unit, which is released and served at its end. The transaction
-//! owns the keyspace until then.
+//! Outside a transaction, the walker's own changes are one unit of the change log. Each removal of
+//! an expired key is a further unit, released and served under the lock of the key's shard. In a
+//! transaction, all of this belongs to the transaction's unit, which is released and served at its
+//! end. The transaction owns the keyspace until then.
 
 use commands::table::Flags;
 use commands::{BlockingMode, CommandError, WalkCtx, Walked, Walker};
@@ -27,8 +27,9 @@ use crate::session::Session;
 use crate::track::Place;
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Runs a client's walker outside a transaction, as the exclusive owner of the keyspace if its
-    /// record requires it. Returns true if it succeeded.
+    /// Runs a client's command on a whole database (a walker) outside a transaction. Runs it as the
+    /// exclusive owner of the keyspace if its entry in the command table requires it. Returns true
+    /// if it succeeded.
     pub fn run_walker(
         &mut self,
         session: &mut Session,
@@ -90,7 +91,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         false
     }
 
-    /// Calls a walker once. Returns its result, and the keys that it found expired.
+    /// Calls the handler of a command on whole databases (a walker) once. Returns its result, and
+    /// the keys that it found expired.
     fn call_walker(
         &mut self,
         (walker, calls_before): (Walker, usize),
@@ -112,8 +114,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         (result, ctx.due)
     }
 
-    /// Adds the walker's own changes to the record of the unit, and ends the unit in the change log
-    /// outside a transaction. The reply shows a whole database, so it waits for all changes so far.
+    /// Adds the changes of a command on whole databases to the change log's record of the unit, and
+    /// ends the unit in the change log outside a transaction. The reply shows a whole database, so
+    /// it waits for all changes so far.
     #[cold]
     fn log_step(&mut self, session: &Session, request: &Request<'_>, unit: Unit) {
         self.commit.record(session.db(), &request.args, None);
@@ -125,7 +128,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Ends the unit of the walker's own changes. In a transaction, only collects the changes.
+    /// Ends the change log's unit of a walker's own changes (those of a command on whole
+    /// databases). In a transaction, only collects the changes.
     fn end_step(&mut self, caller: &Caller<'_>, unit: Unit) {
         match unit {
             Unit::Own => self.end_unlocked(caller.client),
@@ -137,7 +141,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     }
 
     /// Removes a key if it is still expired, under the lock of its shard. Outside a transaction,
-    /// this is a unit, which ends here.
+    /// this is one unit of the change log, which ends here.
     #[cold]
     fn remove_due(&mut self, caller: &Caller<'_>, key: &[u8], unit: Unit) {
         let keyspace = &self.shared().keyspace;

@@ -17,7 +17,7 @@ pub(crate) const STALE_REPLICA: CommandError =
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// Returns the error for writes in the present state of the disk, of the replicas and of the
-    /// role, in Redis' order. The stream of a primary is never refused.
+    /// role, in Redis' order. A primary's replication stream is never refused.
     pub(crate) fn write_refusal(&self) -> Option<CommandError> {
         if self.applied_epoch.is_some() {
             return None;

@@ -1,5 +1,5 @@
-//! Pauses of listeners that could not accept because the process lacks descriptors or memory, and
-//! the times of their next attempts.
+//! Pauses of listeners that could not accept a connection because the process lacks descriptors or
+//! memory, and the times of their next attempts.
 //!
 //! The pause starts short and doubles with each failure. It is reset only when all waiting clients
 //! are accepted: at the limit of descriptors, each freed descriptor allows only one accept. A
@@ -62,7 +62,7 @@ impl AcceptPauses {
     }
 
     /// Returns the listeners whose pause has ended at `now`, so that the caller tries to accept
-    /// again. Each stays in the list until [`failed`](Self::failed) pauses it again or
+    /// again. A returned listener stays paused until [`failed`](Self::failed) pauses it again or
     /// [`end`](Self::end) removes it.
     pub(crate) fn due(&self, now: Instant) -> Vec<ListenerId> {
         self.0.iter().filter(|paused| paused.due <= now).map(|paused| paused.listener).collect()

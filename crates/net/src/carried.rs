@@ -37,7 +37,8 @@ pub(crate) struct Carried {
 /// The input of a released connection that was received and not consumed.
 #[derive(Default)]
 pub(crate) struct CarriedInput {
-    /// The received bytes. The first `consumed` of them are already consumed and are skipped.
+    /// The received bytes. The first `consumed` of them were consumed by the former loop and are
+    /// skipped.
     pub(crate) bytes: Vec<u8>,
     pub(crate) consumed: usize,
     /// The number of bytes consumed since the connection was opened, in all its loops.
@@ -51,8 +52,8 @@ pub(crate) struct CarriedOutput {
     /// The bytes that a flush has tried to send but the socket did not accept. Sealed (encrypted)
     /// bytes if the connection is encrypted.
     pub(crate) unsent: ByteQueue,
-    /// The plaintext of an encrypted connection that is next to be sealed; `None` without
-    /// encryption.
+    /// The plaintext of an encrypted connection that is next to be sealed (encrypted); `None`
+    /// without encryption.
     pub(crate) sealing: Option<Box<ByteQueue>>,
     pub(crate) queue: ByteQueue,
     pub(crate) held: Option<Box<Held>>,

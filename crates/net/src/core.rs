@@ -52,7 +52,7 @@ const OPENED_CAPACITY_BYTES_MAX: usize = 256 * 1024;
 /// The minimum number of requests that a poll waits for when it gathers.
 const GATHER_REPORTS_MIN: u64 = 2;
 
-/// The state of one event loop that does not depend on its back end.
+/// The state of one event loop that does not depend on its back end (epoll or io_uring).
 pub(crate) struct Core {
     pub(crate) options: LoopOptions,
     pub(crate) conns: Slab,
@@ -61,11 +61,11 @@ pub(crate) struct Core {
     pub(crate) pace: Pace,
     /// The connections that have ended but are not reported yet.
     ended: Vec<ConnId>,
-    /// The connections for which the next poll reports `Drained`.
+    /// The connections for which the next poll reports that all their output is sent (`Drained`).
     drained: Vec<ConnId>,
     /// The connections whose handshakes are not complete, and those that are not connected yet.
     handshakes: Handshakes,
-    /// The connections that move to another loop and still have a slot in this one.
+    /// The connections that move to another loop and still have a slot in this loop.
     leaving: Vec<ConnId>,
     /// The errors of outgoing connections that failed and are not reported yet.
     connect_errors: Vec<(ConnId, ConnectError)>,
@@ -101,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Stores `socket` in a free slot. Returns the id of the new connection.
+    /// Stores `socket` in a free slot of the loop. Returns the id of the new connection.
     pub(crate) fn open(&mut self, socket: Socket) -> ConnId {
         let conn = self.conns.insert(socket);
         self.inputs.open(conn);
@@ -182,8 +182,8 @@ impl Core {
         }
     }
 
-    /// Performs the next step of each handshake that is ready, up to the limit per turn. Ends the
-    /// handshakes whose deadlines have passed. The next flush sends their output.
+    /// Performs the next step of each TLS handshake that is ready, up to the limit per turn. Ends
+    /// the handshakes whose deadlines have passed. The next flush sends their output.
     pub(crate) fn shake_hands(&mut self, events: &mut Vec<Event>) -> AfterHandshakes {
         let mut after = AfterHandshakes::default();
         if self.handshakes.any_deadline() {
@@ -284,8 +284,8 @@ impl Core {
         any
     }
 
-    /// Sends the bytes that earlier flushes left unsent, then those queued since. Returns the
-    /// progress. Sends nothing for a connection that leaves the loop, and returns `Blocked`.
+    /// Sends the bytes that earlier flushes left unsent, then those queued since. Returns how far
+    /// it came. For a connection that moves to another loop, sends nothing and returns `Blocked`.
     pub(crate) fn send_unsent(&mut self, conn: ConnId) -> Result<Sent, Errno> {
         for _ in 0..UNSENT_PIECES_MAX {
             if self.outputs.is_sealed(conn) {
@@ -325,7 +325,7 @@ impl Core {
     }
 
     /// Frees the slot of `conn` and returns its socket, which the caller closes. Returns `None` for
-    /// a stale id.
+    /// the id of a closed connection.
     pub(crate) fn release(&mut self, conn: ConnId) -> Option<Socket> {
         if self.outputs.is_sealed(conn) {
             self.send_close_notice(conn);
@@ -336,13 +336,14 @@ impl Core {
         Some(socket)
     }
 
-    /// Ends the previous turn: its input becomes invalid, and its released slots can be reused.
+    /// Ends the previous turn of the loop: its input becomes invalid, and its released slots can be
+    /// reused.
     pub(crate) fn end_turn(&mut self) {
         self.inputs.end_turn();
         self.conns.end_turn();
     }
 
-    /// Returns true if there are events to report without waiting for the kernel.
+    /// Returns true if the loop has events to report without waiting for the kernel.
     pub(crate) fn has_work(&self) -> bool {
         self.inputs.any_marked()
             || !self.ended.is_empty()
@@ -363,10 +364,10 @@ impl Core {
         gather_us(self.pace, interval_ns, active, self.options.gather_us_max)
     }
 
-    /// Records that the connection has ended for `reason`; the end is reported later. Of several
-    /// reasons, the first is reported, with two exceptions. `Flushed` replaces any other reason.
-    /// Any reason replaces `PeerClosed`: a peer that has only finished sending may still read
-    /// replies, but not after a failed send.
+    /// Records that `conn` has ended for `reason`; the end is reported later. Of several reasons,
+    /// the first is reported, with two exceptions. `Flushed` replaces any other reason. Any reason
+    /// replaces `PeerClosed`: a peer that has only finished sending may still read replies, but not
+    /// after a failed send.
     pub(crate) fn end(&mut self, conn: ConnId, reason: CloseReason) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         let listed = open.ending.is_some() && !std::mem::take(&mut open.end_parked);
@@ -439,7 +440,7 @@ impl Core {
         reported
     }
 
-    /// Records that all output of `conn` is sent, except the parts that are held back. Without held
+    /// Records that all output of `conn` is sent, except the parts that are held back. Without such
     /// parts, reports `Drained` later if that was requested, and ends the connection if
     /// `close_after_flush` was called.
     #[inline]

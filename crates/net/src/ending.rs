@@ -8,11 +8,11 @@ use crate::TlsFailure;
 /// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// The peer closed its side. Everything it sent was reported before.
+    /// The peer closed its side. Everything that the peer sent was reported before.
     PeerClosed,
     /// `close_after_flush` was called and all output is sent.
     Flushed,
-    /// A receive or a send failed.
+    /// A receive or a send on the socket failed with this kind of error.
     Failed(io::ErrorKind),
     /// A TLS handshake or a TLS record was invalid, or another failure of TLS.
     Tls(TlsFailure),

@@ -31,7 +31,7 @@ use crate::{CloseReason, ConnId, Event, Listener, ListenerId, Waker};
 /// The maximum number of kernel events taken in one turn; the next turn takes the rest.
 const KERNEL_EVENTS_PER_TURN_MAX: usize = 1024;
 /// The maximum length of one receive of a large announced request, in chunks
-/// ([`LoopOptions::read_chunk_len_bytes`](crate::LoopOptions)). Other receives have one chunk. A
+/// ([`LoopOptions::read_chunk_len_bytes`](crate::LoopOptions)). Other receives take one chunk. A
 /// connection without encryption may receive more: all free capacity of its buffer.
 const SEALED_CHUNKS_MAX: usize = 4;
 /// The token of the waker. Tokens of the waker and of listeners fit 32 bits; those of connections
@@ -56,7 +56,7 @@ pub(crate) struct Epoll {
     sleeps_precisely: bool,
 }
 
-/// The state of a socket after a receive.
+/// The state of a socket after a receive: it may have more input, is empty, or has ended.
 #[derive(PartialEq, Eq)]
 enum Received {
     Everything,
@@ -127,7 +127,7 @@ impl Epoll {
         self.writable.push(conn);
     }
 
-    /// Removes the registration of `conn`, which leaves the loop.
+    /// Removes the registration of `conn`, which moves to another loop.
     pub(crate) fn release(&mut self, core: &mut Core, conn: ConnId) {
         let Some(open) = core.conns.get_mut(conn) else { return };
         open.readiness.awaits_writable = false;
@@ -376,7 +376,7 @@ impl Epoll {
 
     /// Registers the socket of `conn` for input, or for input and writability. epoll reports the
     /// present readiness of a socket when it is registered, so no event is lost. Does nothing for a
-    /// connection that leaves the loop.
+    /// connection that moves to another loop.
     fn register(&mut self, core: &mut Core, conn: ConnId, interest: Interest) {
         let awaits = interest.is_writable();
         let Some(open) = core.conns.get_mut(conn).filter(|open| !open.is_leaving()) else { return };

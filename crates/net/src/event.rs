@@ -14,7 +14,8 @@ pub enum Event {
     Accepted {
         /// The listener that accepted the connection.
         listener: ListenerId,
-        /// The connection, which is not part of any loop yet. Dropping it closes it.
+        /// The connection, which is not part of any loop yet. Dropping the socket closes the
+        /// connection.
         socket: Socket,
     },
     /// A failure to accept, for example because the process has no free descriptor. The listener
@@ -39,8 +40,8 @@ pub enum Event {
     /// The moment at which all output of a connection is sent. Reported if input was paused while
     /// output was unsent, or if output was still unsent when the poll after its flush returned.
     Drained(ConnId),
-    /// The end of the peer's stream: the peer sends no more, but may still receive. Everything it
-    /// sent was reported before. Reported only with
+    /// The end of the peer's stream: the peer sends no more, but may still receive. Everything that
+    /// the peer sent was reported before. Reported only with
     /// [`keeps_half_closed`](crate::LoopOptions::keeps_half_closed); the caller must then close the
     /// connection.
     PeerFinished(ConnId),
@@ -55,8 +56,8 @@ pub enum Event {
     ConnectFailed(ConnId, ConnectError),
     /// The completion of [`EventLoop::release`](crate::EventLoop::release), the last event of the
     /// connection in this loop. The socket carries everything that was received and not consumed,
-    /// and everything that was queued and not sent. A loop may adopt the socket; dropping it closes
-    /// it.
+    /// and everything that was queued and not sent. A loop may adopt the socket; dropping the
+    /// socket closes the connection.
     Released(ConnId, Box<Socket>),
     /// One or more calls of [`Waker::wake`](crate::Waker::wake) by other threads since the last
     /// `poll`.

@@ -1,4 +1,4 @@
-//! The event loop: one interface over both back ends.
+//! The event loop: one interface over both back ends, epoll and io_uring.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -102,7 +102,7 @@ impl EventLoop {
     }
 
     /// Returns the reason why `Auto` chose epoll, as a phrase for the log. `None` if it chose
-    /// io_uring, or if another choice was made.
+    /// io_uring, or if the options did not say `Auto`.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.fallback_reason.as_deref()
     }
@@ -125,7 +125,7 @@ impl EventLoop {
         }
     }
 
-    /// Closes the listener `id`. Its accepted connections stay open.
+    /// Closes the listener `id`. Connections that it has accepted stay open.
     pub fn remove_listener(&mut self, id: ListenerId) {
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.remove_listener(id),
@@ -302,7 +302,7 @@ impl EventLoop {
     /// Consumes the first `n` unconsumed bytes of `conn`. O(1).
     ///
     /// # Panics
-    /// If there are fewer bytes.
+    /// If `conn` has fewer unconsumed bytes.
     #[inline]
     pub fn consume(&mut self, conn: ConnId, n: usize) {
         self.core.inputs.consume(conn, n);
@@ -323,14 +323,14 @@ impl EventLoop {
     }
 
     /// Requests an event `Data(conn)` in the next poll even without new bytes; that poll does not
-    /// wait. For a caller that stops in the middle of its input. Until that poll, epoll receives
-    /// nothing for `conn`, and io_uring only up to a limit of unparsed bytes.
+    /// wait. Meant for a caller that stops in the middle of its input. Until that poll, epoll
+    /// receives nothing for `conn`, and io_uring only up to a limit of unparsed bytes.
     pub fn mark_ready(&mut self, conn: ConnId) {
         self.core.inputs.mark(conn);
     }
 
-    /// Sends all queues as far as the sockets accept bytes. Returns the number of connections with
-    /// output to send. Call it at the end of every turn.
+    /// Sends the output queues of all connections, as far as the sockets accept bytes. Returns the
+    /// number of connections with output to send. The caller flushes at the end of every turn.
     pub fn flush(&mut self) -> usize {
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.flush(&mut self.core),
@@ -394,8 +394,8 @@ impl EventLoop {
 
     /// Checks some connections for ends that the kernel has not reported: an eighth of all, at
     /// least 256. Each call continues after the connections of the last one. Such ends occur with
-    /// io_uring only; with epoll this does nothing. The next polls report the ends found. Call it
-    /// about once a second. O(connections checked), one system call.
+    /// io_uring only; with epoll this does nothing. The next polls report the ends that were found.
+    /// To be called about once a second. O(connections checked), one system call.
     pub fn find_closed_connections(&mut self) {
         match &mut self.driver {
             Driver::Epoll(_) => {}

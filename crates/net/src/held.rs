@@ -14,9 +14,10 @@ use stdx::ByteQueue;
 #[derive(Default)]
 pub(crate) struct Held {
     parts: VecDeque<ByteQueue>,
-    /// The number of bytes at the front of the connection's queue that may be sent now.
+    /// The number of bytes at the front of the connection's output queue that may be sent now,
+    /// before all held parts.
     released_len_bytes: usize,
-    /// The number of bytes in all held parts together.
+    /// The number of bytes in all held parts of the connection's output.
     pub(crate) len_bytes: usize,
     /// The capacity of the buffers of all held parts, in bytes.
     pub(crate) capacity_bytes: usize,
@@ -26,13 +27,13 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Creates an empty list of parts for a connection whose queue has `queue_len_bytes` bytes. All
-    /// bytes in the queue may be sent.
+    /// Creates an empty list of held parts for a connection whose queue has `queue_len_bytes`
+    /// bytes. All bytes in the queue may be sent.
     pub(crate) fn behind(queue_len_bytes: usize) -> Self {
         Self { released_len_bytes: queue_len_bytes, ..Self::default() }
     }
 
-    /// Adds `part` as the last held part.
+    /// Adds `part` of the output as the last held part.
     pub(crate) fn push(&mut self, part: ByteQueue) {
         self.count(&part);
         self.parts.push_back(part);
@@ -50,8 +51,8 @@ impl Held {
         }
     }
 
-    /// Moves the first held part to the end of the bytes in `queue` that may be sent. Returns true
-    /// if no part is left; then bytes appended to `queue` may be sent too.
+    /// Moves the first held part to the end of the bytes in `queue` that may be sent now. Returns
+    /// true if no part is left; then bytes appended to `queue` may be sent too.
     pub(crate) fn release(&mut self, queue: &mut ByteQueue) -> bool {
         self.settle(queue);
         if let Some(part) = self.parts.pop_front() {
@@ -66,8 +67,7 @@ impl Held {
         self.parts.is_empty()
     }
 
-    /// Records that the connection's queue was taken away to be sent, so that its new queue is
-    /// empty.
+    /// Records that the connection's queue was moved to a send, so that its new queue is empty.
     pub(crate) fn queue_was_taken(&mut self) {
         self.released_len_bytes = 0;
     }

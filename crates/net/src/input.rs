@@ -31,14 +31,14 @@ const SPARE_LEN_BYTES_MAX: usize = 256 * 1024;
 /// The maximum number of buffers that are kept for reuse.
 const SPARES_MAX: usize = 4;
 
-/// Empty buffers for reuse. New memory of that size comes from the system page by page, which costs
-/// as much as all other work for a large request.
+/// Empty input buffers for reuse. New memory of that size comes from the system page by page, which
+/// costs as much as all other work for a large request.
 #[derive(Default)]
 struct Spares(Vec<Vec<u8>>);
 
 impl Spares {
-    /// Removes the smallest spare buffer with capacity for `len` bytes and returns it; `None` if
-    /// there is none. O(spares).
+    /// Removes the smallest spare input buffer with capacity for `len` bytes and returns it; `None`
+    /// if there is none. O(spares).
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         if len < SPARE_LEN_BYTES_MIN {
             return None;
@@ -48,8 +48,8 @@ impl Spares {
         Some(self.0.swap_remove(at))
     }
 
-    /// Stores `buffer` for reuse if its size is within the limits. Frees the smallest spare buffer
-    /// if there are too many. O(spares).
+    /// Stores an input buffer for reuse if its size is within the limits. Frees the smallest spare
+    /// buffer if there are too many. O(spares).
     fn put(&mut self, mut buffer: Vec<u8>) {
         if !(SPARE_LEN_BYTES_MIN..=SPARE_LEN_BYTES_MAX).contains(&buffer.capacity()) {
             return;
@@ -72,7 +72,7 @@ pub struct Inputs {
     /// The connections for which `Data` was reported in this turn. Some of them have bytes in the
     /// memory of the turn.
     reported: Vec<ConnId>,
-    /// The connections to report in the next poll even if nothing new arrives.
+    /// The connections to report in the next poll even if no new bytes arrive.
     marked: Vec<ConnId>,
     activity: Activity,
 }
@@ -102,7 +102,7 @@ const TURNS_PER_EPOCH: u32 = 32;
 
 struct InputSlot {
     generation: u32,
-    /// The last epoch in which the connection was reported.
+    /// The last epoch (some turns) in which `Data` was reported for the connection.
     active_epoch: u32,
     /// True if the event `Data` of this connection was reported in this turn.
     reported: bool,
@@ -114,11 +114,11 @@ struct InputSlot {
     consumed: usize,
     /// The number of bytes consumed since the connection was opened, in all its loops.
     position: u64,
-    /// The exact length of the current request, as `reserve_input` announced it, in bytes. It is 0
+    /// The exact length of the current request, as `reserve_input` announced it, in bytes. 0
     /// without an announcement, and again once all pending bytes are consumed.
     announced_len_bytes: usize,
     /// The minimum length of the request that the unconsumed bytes begin, as `expect_input`
-    /// announced it, in bytes; 0 if unknown.
+    /// announced it, in bytes; 0 if it is unknown.
     expected_len_bytes: usize,
 }
 
@@ -248,9 +248,9 @@ impl Inputs {
         self.slots[conn.index()] = InputSlot { generation: conn.generation(), ..InputSlot::VACANT };
     }
 
-    /// Stops the reports of `conn`, which leaves the loop, and moves its bytes out of the memory of
-    /// the turn. Bytes that arrive later are in that memory until [`keep`](Self::keep) moves them.
-    /// O(connections reported in this turn).
+    /// Stops the reports of `conn`, which moves to another loop, and moves its bytes out of the
+    /// memory of the turn. Bytes that arrive later are in that memory until [`keep`](Self::keep)
+    /// moves them. O(connections reported in this turn).
     pub(crate) fn stop_reports(&mut self, conn: ConnId) {
         self.keep(conn);
         self.reported.retain(|&other| other != conn);
@@ -298,7 +298,7 @@ impl Inputs {
         &mut self.memory
     }
 
-    /// Consumes the first `n` unconsumed bytes. Panics if there are fewer.
+    /// Consumes the first `n` unconsumed bytes of `conn`. Panics if `conn` has fewer.
     #[inline]
     pub(crate) fn consume(&mut self, conn: ConnId, n: usize) {
         let Self { slots, spares, .. } = self;
@@ -402,12 +402,12 @@ impl Inputs {
         }
     }
 
-    /// Returns the mean time between two reports over the last few turns, in nanoseconds.
+    /// Returns the mean time between two `Data` events over the last few turns, in nanoseconds.
     pub(crate) fn report_interval_ns(&self) -> u64 {
         self.activity.report_interval_ns
     }
 
-    /// Returns the approximate number of connections that were reported in the last few turns,
+    /// Returns the approximate number of connections with a `Data` event in the last few turns,
     /// each counted once.
     pub(crate) fn active_count(&self) -> usize {
         self.activity.count.max(self.activity.count_before)
@@ -468,7 +468,8 @@ impl Inputs {
         self.memory.end_turn();
     }
 
-    /// Moves the bytes of `conn` from the memory of the turn to the end of its pending buffer.
+    /// Moves the received bytes of `conn` from the memory of the turn to the end of its pending
+    /// buffer.
     fn spill(&mut self, conn: ConnId) {
         let Some(slot) = self.slots.get_mut(conn.index()) else { return };
         if slot.generation == conn.generation() && slot.turn.len() > 0 {
@@ -496,7 +497,8 @@ mod tests {
         inputs.report(conn, events);
     }
 
-    /// Compares random receives and consumptions over many turns with plain vectors.
+    /// Compares the input after random receives and consumptions over many turns with plain
+    /// vectors.
     #[test]
     fn bytes_are_what_arrived_and_was_not_consumed() {
         let mut random = 7_u64;

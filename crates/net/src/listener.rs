@@ -118,7 +118,7 @@ impl Listener {
         self.socket.into()
     }
 
-    /// Accepts one waiting connection. `WouldBlock` if there is none.
+    /// Accepts one waiting connection. Returns the error `WouldBlock` if there is none.
     pub(crate) fn accept(&self) -> io::Result<Socket> {
         #[cfg(target_os = "linux")]
         let fd = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;

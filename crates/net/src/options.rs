@@ -14,7 +14,7 @@ pub enum Pace {
     Held,
 }
 
-/// The kind of back end that the caller of the loop wants.
+/// The kind of back end that the caller wants for an event loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendChoice {
     /// io_uring, the faster one by our measurements, if the kernel permits it; else epoll.
@@ -26,7 +26,7 @@ pub enum BackendChoice {
     Epoll,
 }
 
-/// The kind of back end that a loop uses.
+/// The kind of back end that an event loop uses to wait for the kernel's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// io_uring: submissions and completions in shared rings.
@@ -50,9 +50,9 @@ impl Backend {
 pub struct LoopOptions {
     /// The kind of back end to use.
     pub backend: BackendChoice,
-    /// The length of a chunk in bytes. With epoll, one receive takes at most one chunk, unless a
-    /// large request was announced with `reserve_input`. With io_uring, this limit applies only to
-    /// connections with much unparsed input.
+    /// The length of a chunk, the unit of receiving, in bytes. With epoll, one receive takes at
+    /// most one chunk, unless a large request was announced with `reserve_input`. With io_uring,
+    /// this limit applies only to connections with much unparsed input.
     pub read_chunk_len_bytes: usize,
     /// The maximum number of bytes received in one turn from all connections together. When it is
     /// reached, the other connections wait for the next turn.

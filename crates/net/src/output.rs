@@ -1,4 +1,4 @@
-//! The output of every connection.
+//! The unsent output of every connection of a loop.
 //!
 //! ```text
 //!   slot ── unsent: ByteQueue  bytes that an earlier flush could not send (nothing is appended)
@@ -18,25 +18,26 @@ use crate::ConnId;
 use crate::carried::CarriedOutput;
 use crate::held::{Held, split_off};
 
-/// The maximum number of buffers in the pool. Together they have at most 8 MiB, and usually the few
-/// kilobytes of the last turns.
+/// The maximum number of output buffers in the pool of a loop. Together they have at most 8 MiB,
+/// and usually the few kilobytes of the last turns.
 const POOLED_COUNT_MAX: usize = 512;
-/// The maximum capacity of a buffer that returns to the pool, in bytes.
+/// The maximum capacity of an output buffer that returns to the pool, in bytes.
 const POOLED_CAPACITY_BYTES_MAX: usize = 16 * 1024;
-/// The capacity of a new buffer, in bytes: enough for a few small replies.
+/// The capacity of a new output buffer, in bytes: enough for a few small replies.
 const BUFFER_CAPACITY_BYTES: usize = 512;
 
 /// The output queues of all connections of a loop.
 #[derive(Default)]
 pub struct Outputs {
     slots: Vec<OutputSlot>,
-    /// The connections whose queue was borrowed since the last flush.
+    /// The connections whose output queue was borrowed since the last flush.
     dirty: Vec<ConnId>,
     pool: Vec<Vec<u8>>,
-    /// The connections whose output could not be sent completely, each once.
+    /// The connections whose output could not be sent completely, each of them once.
     /// [`take_behind`](Self::take_behind) empties the list.
     behind: Vec<ConnId>,
-    /// The queue that takes bytes written to stale ids; every flush empties it without sending.
+    /// The queue that takes bytes written for closed connections; every flush empties it without
+    /// sending.
     nowhere: ByteQueue,
 }
 
@@ -55,8 +56,8 @@ struct OutputSlot {
     in_flight_len_bytes: usize,
     /// The parts of the output that are held back; `None` if there are none.
     held: Option<Box<Held>>,
-    /// The plaintext that is being encrypted, before that in `queue`. `Some` for encrypted
-    /// connections only; their `unsent` has encrypted bytes, and only those are sent.
+    /// The plaintext that is being encrypted, which is sent before the plaintext in `queue`. `Some`
+    /// for encrypted connections only; their `unsent` has encrypted bytes, and only those are sent.
     sealing: Option<Box<ByteQueue>>,
 }
 
@@ -82,8 +83,8 @@ impl OutputSlot {
 }
 
 impl Outputs {
-    /// Borrows the queue of `conn`, to append to. For a stale id it is a queue that is never sent.
-    /// O(1).
+    /// Borrows the queue of `conn`, to append output to it. For a closed connection it is a queue
+    /// that is never sent. O(1).
     #[inline]
     pub fn queue(&mut self, conn: ConnId) -> &mut ByteQueue {
         let slot = self.slots.get_mut(conn.index());
@@ -171,7 +172,7 @@ impl Outputs {
     }
 
     /// Returns the number of chunks of unsent output of `conn`, without the buffer to which bytes
-    /// are appended. The bytes that a send of the kernel has taken count as one chunk. O(1).
+    /// are appended. The bytes that the kernel is sending count as one chunk. O(1).
     pub fn piece_count(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| {
             let unsent = slot.unsent.chunk_count() + usize::from(!slot.unsent.is_empty());
@@ -199,7 +200,7 @@ impl Outputs {
         self.slots[conn.index()] = OutputSlot { generation: conn.generation(), ..OutputSlot::default() };
     }
 
-    /// Marks `conn` as encrypted: its queue is encrypted before it is sent.
+    /// Marks `conn` as encrypted: its output queue is encrypted before it is sent.
     pub(crate) fn seal(&mut self, conn: ConnId) {
         if let Some(slot) = self.slot_mut(conn) {
             slot.sealing = Some(Box::default());
@@ -211,7 +212,7 @@ impl Outputs {
         self.slot(conn).is_some_and(|slot| slot.sealing.is_some())
     }
 
-    /// Adds `conn` to the connections of the next flush.
+    /// Adds `conn` to the connections whose output the next flush sends.
     pub(crate) fn mark_dirty(&mut self, conn: ConnId) {
         if let Some(slot) = self.slot_mut(conn)
             && !std::mem::replace(&mut slot.dirty, true)
@@ -259,8 +260,8 @@ impl Outputs {
         }
     }
 
-    /// Takes the encrypted bytes of `conn` for a send of the kernel. [`sent`](Self::sent) takes
-    /// back the bytes that were not sent.
+    /// Takes the encrypted bytes of `conn`, so that the kernel can send them. [`sent`](Self::sent)
+    /// takes back the bytes that were not sent.
     pub(crate) fn take_sealed(&mut self, conn: ConnId) -> Option<ByteQueue> {
         let slot = self.slot_mut(conn)?;
         slot.in_flight_len_bytes = slot.unsent.len_bytes();
@@ -284,7 +285,8 @@ impl Outputs {
         }
     }
 
-    /// Returns all output of `conn` and frees its slot. No send of the kernel may have bytes of it.
+    /// Returns all unsent output of `conn` and frees its slot. The kernel must not be sending bytes
+    /// of `conn`.
     pub(crate) fn take(&mut self, conn: ConnId) -> CarriedOutput {
         let Some(slot) = self.slot_mut(conn) else { return CarriedOutput::default() };
         debug_assert_eq!(slot.in_flight_len_bytes, 0, "the kernel still has bytes");
@@ -292,9 +294,9 @@ impl Outputs {
         CarriedOutput { unsent, sealing, queue, held }
     }
 
-    /// Stores `output`, which a connection brings from another loop, as the output of the new
-    /// `conn`. The next flush sends it. Returns true if a flush of the other loop has left bytes
-    /// unsent.
+    /// Stores `output`, which a connection brings from another loop, as the output of `conn`, which
+    /// was opened just now. The next flush sends it. Returns true if a flush of the other loop has
+    /// left bytes unsent.
     pub(crate) fn put(&mut self, conn: ConnId, output: CarriedOutput) -> bool {
         let Some(slot) = self.slot_mut(conn) else { return false };
         let CarriedOutput { unsent, sealing, queue, held } = output;
@@ -349,8 +351,8 @@ impl Outputs {
         Some(&mut self.slots[conn.index()].queue)
     }
 
-    /// Returns the connections whose output could not be sent completely since the last call, and
-    /// empties the list.
+    /// Returns the connections whose output could not be sent completely since the last call of
+    /// this function, and empties the list.
     pub fn take_behind(&mut self) -> Vec<ConnId> {
         for conn in &self.behind {
             if let Some(slot) = self.slots.get_mut(conn.index()) {
@@ -373,7 +375,7 @@ impl Outputs {
         self.slot(conn).is_some_and(|slot| !slot.unsent.is_empty() || slot.in_flight_len_bytes > 0)
     }
 
-    /// Returns true while a send of the kernel has bytes of `conn`.
+    /// Returns true while the kernel is sending bytes of `conn`.
     pub(crate) fn in_flight(&self, conn: ConnId) -> bool {
         self.slot(conn).is_some_and(|slot| slot.in_flight_len_bytes > 0)
     }
@@ -392,8 +394,8 @@ impl Outputs {
         }
     }
 
-    /// Takes the queue of `conn` for a send of the kernel, if it is one contiguous piece.
-    /// [`sent`](Self::sent) takes back the bytes that were not sent.
+    /// Takes the output queue of `conn`, so that the kernel can send it. `None` unless the queue is
+    /// one contiguous piece. [`sent`](Self::sent) takes back the bytes that were not sent.
     pub(crate) fn take_single(&mut self, conn: ConnId) -> Option<ByteQueue> {
         let slot = self.slot_mut(conn)?;
         if slot.queue.chunk_count() > 0 {
@@ -422,7 +424,7 @@ impl Outputs {
         }
     }
 
-    /// Borrows the queue with the unsent bytes of `conn`. If that is empty, borrows the bytes
+    /// Borrows the queue with the unsent bytes of `conn`. If that queue is empty, borrows the bytes
     /// queued since, as the new unsent queue. `None` if both are empty.
     pub(crate) fn unsent_mut(&mut self, conn: ConnId) -> Option<&mut ByteQueue> {
         let slot = self.slots.get_mut(conn.index())?;
@@ -440,7 +442,7 @@ impl Outputs {
     }
 }
 
-/// Returns the buffer of a sent queue to the pool, unless it is large or the pool is full.
+/// Returns the buffer of a sent queue to the pool, unless the buffer is large or the pool is full.
 #[inline]
 fn keep(pool: &mut Vec<Vec<u8>>, queue: &mut ByteQueue) {
     let buffer = queue.take_buffer();

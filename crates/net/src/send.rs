@@ -12,14 +12,14 @@ use crate::sys::send_flags;
 /// The maximum number of pieces of memory that one `sendmsg` sends.
 const PIECES_PER_CALL_MAX: usize = 256;
 
-/// The reason for which a send stopped.
+/// The reason for which sending a queue has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// The whole queue is sent.
     All,
     /// The socket accepts no more bytes until it is writable again.
     Blocked,
-    /// The limit is reached; the socket may accept more.
+    /// The limit of bytes for this call is reached; the socket may accept more.
     Limited,
 }
 

@@ -7,7 +7,8 @@
 use crate::tls::Session;
 use crate::{CloseReason, ConnId, Socket};
 
-/// The state of one slot. Its input and output are in `Inputs` and `Outputs`, under the same index.
+/// The state of one connection in its slot. Its input and output are in `Inputs` and `Outputs`,
+/// under the same index.
 pub(crate) struct Conn {
     generation: u32,
     socket: Option<Socket>,
@@ -27,10 +28,10 @@ pub(crate) struct Conn {
     pub(crate) closing: bool,
     /// The TLS state of the connection; `None` without encryption.
     pub(crate) tls: Option<Box<Session>>,
-    /// True if bytes for the TLS handshake have arrived and wait to be processed.
+    /// True if bytes for the TLS handshake have arrived that were not processed yet.
     pub(crate) awaits_step: bool,
     /// True while nothing may be received: the TLS handshake waits for a later turn, the connection
-    /// is not connected yet, or it leaves the loop.
+    /// is not connected yet, or it moves to another loop.
     pub(crate) input_stopped: bool,
     pub(crate) passage: Passage,
     /// The readiness of the socket, for the epoll back end.
@@ -49,22 +50,23 @@ pub(crate) enum Passage {
     Connecting,
     /// An outgoing connection whose TLS handshake is in progress.
     Shaking,
-    /// A connection that leaves the loop: it is released once the kernel has no request for it.
+    /// A connection that moves to another loop: it is released once the kernel has no request for
+    /// it.
     Leaving,
 }
 
-/// The requests of a connection that the kernel has or that are queued for it.
+/// The requests of a connection to io_uring that the kernel has or that are queued for the kernel.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Requests {
     /// The state of the io_uring request that receives from the connection.
     pub(crate) receive: Receive,
-    /// True while an io_uring request waits until the socket accepts output.
+    /// True while the kernel has an io_uring request that waits until the socket accepts output.
     pub(crate) writable: bool,
     /// True while the connection has more unparsed input than io_uring allows: nothing is received
     /// until the caller has parsed it.
     pub(crate) throttled: bool,
-    /// True for a connection that was throttled or for which no buffer was free, until its socket
-    /// is empty. Only one chunk at a time is received from it.
+    /// True from the time at which the connection was throttled, or no buffer was free for it,
+    /// until its socket is empty. Only one chunk at a time is received from it.
     pub(crate) floods: bool,
 }
 
@@ -81,13 +83,13 @@ pub(crate) enum Receive {
 }
 
 /// The last known readiness of a socket for input and output. epoll reports only changes (edges),
-/// so the readiness is stored until a receive or send finds it used up.
+/// so the readiness is stored until a receive or send shows that the socket is not ready any more.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Readiness {
-    /// True if the socket may have bytes, or the end of the stream, to receive.
+    /// True if the socket may have bytes, or the end of the peer's stream, to receive.
     pub(crate) readable: bool,
     /// True if the peer has closed its side. No further event will come, so the loop receives until
-    /// it finds the end of the stream.
+    /// it finds the end of the peer's stream.
     pub(crate) peer_closed: bool,
     /// True if the connection is in `Epoll::readable`, the list of connections to receive from.
     pub(crate) queued: bool,
@@ -106,7 +108,7 @@ impl Conn {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Returns true if the connection leaves the loop.
+    /// Returns true if the connection moves to another loop.
     #[inline]
     pub(crate) fn is_leaving(&self) -> bool {
         self.passage == Passage::Leaving
@@ -131,7 +133,8 @@ impl Conn {
 pub(crate) struct Slab {
     slots: Vec<Conn>,
     free: Vec<u32>,
-    /// The slots freed in this turn; they can be reused from the next turn on.
+    /// The indexes of the slots that were freed in this turn; they can be reused from the next turn
+    /// on.
     released: Vec<u32>,
     open_count: usize,
 }
@@ -143,7 +146,8 @@ impl Slab {
         self.take_slot(Some(socket))
     }
 
-    /// Returns an id that is stale from the start, for a connection that could not be opened.
+    /// Returns an id that never names an open connection, for a connection that could not be
+    /// opened.
     pub(crate) fn stale_id(&mut self) -> ConnId {
         let id = self.take_slot(None);
         self.released.push(id.index() as u32);
@@ -182,7 +186,7 @@ impl Slab {
         socket
     }
 
-    /// Ends the turn: the slots released in it can be reused.
+    /// Ends the turn of the loop: the slots released in it can be reused.
     pub(crate) fn end_turn(&mut self) {
         self.free.append(&mut self.released);
     }
@@ -192,8 +196,8 @@ impl Slab {
         self.open_count
     }
 
-    /// Returns the open connections in the `count` slots from `*from` on, and advances `*from`.
-    /// After the last slot, `*from` is 0 again.
+    /// Iterates over the open connections in the `count` slots from `*from` on, and advances
+    /// `*from`. After the last slot, `*from` is 0 again.
     pub(crate) fn next_open(&self, from: &mut usize, count: usize) -> impl Iterator<Item = (ConnId, &Conn)> {
         let begin = (*from).min(self.slots.len());
         let end = begin.saturating_add(count).min(self.slots.len());

@@ -29,8 +29,8 @@ pub struct Socket {
     state: State,
 }
 
-/// The origin of a socket, with the state to hand to the loop that adopts it. The type is small
-/// because each event of a loop has room for a socket.
+/// The origin of a socket, with the state for the loop that adopts it. The type is small because
+/// each event of a loop has room for a socket.
 #[derive(Debug)]
 enum State {
     /// A new socket that will not use TLS.
@@ -82,12 +82,12 @@ impl Socket {
         Ok(Self::unused(socket.into(), Address::Tcp(server), local))
     }
 
-    /// Starts to connect to the Unix socket at `path`, which accepts or refuses at once. As for an
-    /// accepted connection, the path is the address of both ends.
+    /// Starts to connect to the Unix socket at `path`, which accepts or refuses at once. The path
+    /// is, as for an accepted connection, the address of both ends.
     ///
     /// # Errors
-    /// The refusal. It is `WouldBlock` if the listener's backlog is full: the system offers no way
-    /// to wait for room.
+    /// The error of the refusal: `WouldBlock` if the listener's backlog is full: the system offers
+    /// no way to wait for room.
     pub(crate) fn connect_unix(path: &Arc<Path>) -> io::Result<Self> {
         let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
@@ -116,7 +116,8 @@ impl Socket {
         Self { state: State::Encrypted(TlsSide::Client(client)), ..self }
     }
 
-    /// Makes the socket the server's side of an encrypted connection if `server` is `Some`.
+    /// Makes the socket the server's side of an encrypted connection if `server` is a TLS
+    /// configuration; no effect for `None`.
     pub(crate) fn with_server(self, server: Option<&TlsServer>) -> Self {
         let state = server.cloned().map_or(State::New, |server| State::Encrypted(TlsSide::Server(server)));
         Self { state, ..self }
@@ -161,7 +162,7 @@ impl Socket {
         self.carried().map_or(&[], |carried| carried.input.unread())
     }
 
-    /// Returns the number of bytes that were queued and not sent, including held parts.
+    /// Returns the number of bytes of output that were queued and not sent, including held parts.
     pub fn unsent_len_bytes(&self) -> usize {
         self.carried().map_or(0, |carried| carried.output.len_bytes())
     }
@@ -193,7 +194,7 @@ impl Socket {
     }
 
     /// Sends `bytes` with one call, without waiting. Returns the number of bytes that the system
-    /// accepted. For a last message to a client that no loop will adopt.
+    /// accepted. Meant for a last message to a client that no loop will adopt.
     pub fn send_once(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(&self.fd, bytes, crate::sys::send_flags())?)
     }
@@ -208,8 +209,8 @@ impl Socket {
         if keepalive.is_some() { self.set_keepalive(keepalive) } else { Ok(()) }
     }
 
-    /// Sets the TCP keepalive: the kernel probes the peer after `interval` of silence, and then
-    /// three more times, each after a third of `interval`. `None` turns the probes off.
+    /// Sets the TCP keepalive: the kernel probes the peer after `interval` without received bytes,
+    /// and then three more times, each after a third of `interval`. `None` turns the probes off.
     pub(crate) fn set_keepalive(&self, interval: Option<Duration>) -> io::Result<()> {
         if self.peer.is_unix() {
             return Ok(());
@@ -234,7 +235,8 @@ impl AsFd for Socket {
 impl TryFrom<TcpStream> for Socket {
     type Error = io::Error;
 
-    /// Converts a connected stream. Fails if it is not connected any more.
+    /// Converts a connected TCP stream to a socket for a loop. Fails if it is not connected any
+    /// more.
     fn try_from(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let (peer, local) = (Address::Tcp(stream.peer_addr()?), Address::Tcp(stream.local_addr()?));

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// The suffix that turns the name of a socket into that of its lock file.
+/// The suffix of file names that turns the name of a socket into that of its lock file.
 const LOCK_SUFFIX: &str = ".saker-lock";
 
 /// The file in the file system that represents a Unix socket of a listener.
@@ -45,8 +45,8 @@ impl SocketFile {
         &self.path
     }
 
-    /// Removes the socket file. Leaves it if another file is at the path by now or another process
-    /// is about to listen there. Returns true if the file was removed.
+    /// Removes the socket file. Leaves the file if another file is at the path by now or another
+    /// process is about to listen there. Returns true if the file was removed.
     pub fn remove(&self) -> io::Result<bool> {
         let _lock = match PathLock::of(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(false),
@@ -64,8 +64,8 @@ impl SocketFile {
     }
 }
 
-/// The exclusive right to replace or remove the socket file at a path. Dropping it releases the
-/// lock.
+/// The exclusive right to replace or remove the socket file at a path. Dropping the value releases
+/// the lock.
 #[derive(Debug)]
 pub(crate) struct PathLock {
     path: PathBuf,

@@ -75,7 +75,7 @@ pub(crate) struct Uring {
     /// The connections whose last send stopped at the limit of a turn, although the socket may
     /// accept more.
     writable: Vec<ConnId>,
-    /// The connections with a send that the last flush has queued.
+    /// The connections with a send that the last flush has queued for the kernel.
     submitted: Vec<ConnId>,
     /// The slot at which the next check for unreported ends begins.
     looks_from: usize,
@@ -144,7 +144,7 @@ impl Uring {
         self.writable.push(conn);
     }
 
-    /// Cancels the requests for `conn`, which leaves the loop.
+    /// Cancels the requests for `conn`, which moves to another loop.
     pub(crate) fn release(&mut self, core: &mut Core, conn: ConnId) {
         self.disarm(core, conn);
         if core.conns.get(conn).is_some_and(|open| open.requests.writable) {
@@ -155,8 +155,8 @@ impl Uring {
         }
     }
 
-    /// Submits a receive for `conn`, if the loop may receive from it and the kernel has no receive
-    /// for it.
+    /// Submits a receive from `conn`, if the loop may receive from it and the kernel has no receive
+    /// request for it.
     fn arm(&mut self, core: &mut Core, conn: ConnId) {
         if has_much_unparsed(core, conn) {
             self.throttle(core, conn);
@@ -193,7 +193,8 @@ impl Uring {
         self.arm(core, conn);
     }
 
-    /// Checks the connections in some further slots for ends that the kernel has not reported.
+    /// Checks some connections, a different part in each call, for ends that the kernel has not
+    /// reported.
     pub(crate) fn find_closed_connections(&mut self, core: &mut Core) {
         let count = (core.conns.open_count() / LOOK_DIVISOR).max(LOOK_COUNT_MIN);
         let slots = core.conns.next_open(&mut self.looks_from, count);
@@ -459,7 +460,7 @@ impl Uring {
         self.ring.submit();
     }
 
-    /// Sends the queue of `conn`, which has no unsent bytes from before.
+    /// Sends the queue of `conn`, which has no unsent bytes from an earlier flush.
     fn send_first(&mut self, core: &mut Core, conn: ConnId) {
         let Some(open) = core.conns.get(conn) else { return };
         // A send to a Unix socket is a copy into the peer's queue: a request and its completion

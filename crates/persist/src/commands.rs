@@ -58,7 +58,7 @@ pub struct CommandEncoder {
     big: Option<BigKey>,
 }
 
-/// The key whose value is being written in pieces.
+/// The key whose value is being written in pieces, each of them as commands.
 #[derive(Debug)]
 struct BigKey {
     key: Box<[u8]>,
@@ -66,28 +66,28 @@ struct BigKey {
 }
 
 impl CommandEncoder {
-    /// Borrows the written bytes, which the caller may take.
+    /// Borrows the commands written so far, which the caller may take.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.out.bytes
     }
 
-    /// Writes the start time of the file as an annotation.
+    /// Writes the start time of the file, in Unix seconds, as a time annotation.
     pub fn time(&mut self, time_s: i64) {
         append_time_annotation(time_s, &mut self.out.bytes);
     }
 
-    /// Writes a library of functions.
+    /// Writes a library of functions as FUNCTION LOAD.
     pub fn function(&mut self, source: &[u8]) {
         self.out.command(&[b"FUNCTION", b"LOAD", source]);
     }
 
-    /// Selects the database of the following keys.
+    /// Writes a SELECT of the database of the following keys.
     pub fn select_db(&mut self, db: usize) {
         let mut text = IntText::new();
         self.out.command(&[b"SELECT", Element::Int(db as i64).text(&mut text)]);
     }
 
-    /// Writes a key with its value. O(bytes).
+    /// Writes the commands that create a key with its value. O(bytes).
     pub fn entry(&mut self, entry: &KeyEntry) {
         let key = entry.key();
         match entry.view() {
@@ -113,7 +113,7 @@ impl CommandEncoder {
         self.out.piece(key, piece);
     }
 
-    /// Ends the value after its last piece.
+    /// Ends the value of [`big_head`](Self::big_head) after its last piece, and writes its expiry.
     pub fn big_end(&mut self) {
         let BigKey { key, expiry_ms } = self.big.take().expect("a value was begun");
         self.out.end_of_key(&key, expiry_ms);
@@ -217,7 +217,7 @@ impl CommandBuffer {
         words.iter().for_each(|word| self.word(word));
     }
 
-    /// Writes the header of a command of `words` words.
+    /// Writes the beginning (the RESP array header) of a command of `words` words.
     fn begin(&mut self, words: usize) {
         append_count(&mut self.bytes, b'*', words);
     }

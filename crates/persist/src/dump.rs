@@ -66,8 +66,8 @@ pub fn dump_oldest(value: &View<'_, Object>, compression: Compression) -> Option
     Some(sealed(writer.into_sink(), FileVersion::Redis5.number()))
 }
 
-/// Returns the version of the format in the footer of a payload, or `None` if it is too short.
-/// O(1).
+/// Returns the version of the format in the footer of a payload, or `None` if the payload is too
+/// short. O(1).
 pub fn version(payload: &[u8]) -> Option<u16> {
     let footer = payload.last_chunk::<FOOTER_LEN_BYTES>()?;
     footer.first_chunk().map(|version| u16::from_le_bytes(*version))

@@ -9,8 +9,8 @@
 //! The folder is synced last, so that a crash cannot undo the rename after the save was reported as
 //! complete. A temporary file that a crash left is removed at the next start ([`writer_pid`]).
 //!
-//! A file is created only if its name is free. A new file replaces only a file that this process
-//! has loaded or written ([`KnownFiles`]). Any other file is kept aside under another name
+//! A temporary file is created only if its name is free. A new file replaces only a file that this
+//! process has loaded or written ([`KnownFiles`]). Any other file is kept under another name
 //! ([`keep_aside`]).
 
 use std::collections::VecDeque;
@@ -33,8 +33,8 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// A folder, with the operations that persistence needs. All names are file names within it. Errors
-/// are those of the operating system unless stated otherwise.
+/// A folder, with the operations that the snapshots and append-only files need. All names are file
+/// names within it. Errors are those of the operating system unless stated otherwise.
 pub trait Folder: Send + Sync {
     /// Creates an empty file.
     ///
@@ -106,7 +106,7 @@ pub trait DataFile: Send {
     fn sync(&mut self) -> Result<(), FileError>;
 }
 
-/// A file to which bytes are appended as long as the server runs, such as the append-only file.
+/// A file to which bytes are appended while the server runs, such as the append-only file.
 pub trait LogFile: Send + Sync {
     /// Appends `bytes`.
     ///
@@ -126,12 +126,12 @@ pub trait LogFile: Send + Sync {
     fn cut(&self, len_bytes: u64) -> Result<(), FileError>;
 }
 
-/// The error of an append that was not complete.
+/// The error of an append to a file that wrote only a part of the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unwritten {
     /// The number of bytes that were appended.
     pub written_bytes: usize,
-    /// The error of the system.
+    /// The error of the operating system.
     pub trouble: FileError,
 }
 
@@ -139,33 +139,34 @@ pub struct Unwritten {
 /// its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The number of the device.
+    /// The number of the device on which the file is.
     pub device: u64,
     /// The inode number of the file.
     pub inode: u64,
-    /// The length in bytes.
+    /// The length of the file in bytes.
     pub len_bytes: u64,
-    /// The time of the last change of the contents, in nanoseconds since 1970.
+    /// The time of the last change of the file's contents, in nanoseconds since 1970.
     pub changed_ns: i128,
 }
 
 /// The files that a new file may replace: those that this process has loaded or written, and those
-/// older than the loaded one. No other lock is taken under its lock. The list has at most
-/// [`KnownFiles::LEN_MAX`] files. A file that was dropped from it is kept aside instead of
+/// older than the loaded one. No other lock is taken under its lock. There are at most
+/// [`KnownFiles::LEN_MAX`] of them. A file that was dropped from the list is renamed instead of
 /// replaced.
 #[derive(Debug, Default)]
 pub struct KnownFiles(Mutex<VecDeque<Stamp>>);
 
 impl KnownFiles {
-    /// The maximum number of files in the list; when it is full, the file added first is dropped.
+    /// The maximum number of files that may be replaced; when the list is full, the file added
+    /// first is dropped.
     pub const LEN_MAX: usize = 256;
 
     fn stamps(&self) -> MutexGuard<'_, VecDeque<Stamp>> {
         self.0.lock().expect("nothing panics while it is locked")
     }
 
-    /// Adds the file with this stamp. Drops the oldest file if there are more than
-    /// [`Self::LEN_MAX`].
+    /// Adds a file that may be replaced, by its stamp. Drops the file added first if there are more
+    /// than [`Self::LEN_MAX`].
     pub fn add(&self, stamp: Stamp) {
         let mut stamps = self.stamps();
         if stamps.contains(&stamp) {
@@ -177,7 +178,7 @@ impl KnownFiles {
         stamps.push_back(stamp);
     }
 
-    /// Returns true if the file is in the list and has not changed since it was added.
+    /// Returns true if the file may be replaced and has not changed since it was added.
     pub fn has(&self, stamp: &Stamp) -> bool {
         self.stamps().contains(stamp)
     }
@@ -193,7 +194,7 @@ pub enum Place<'f> {
     Over {
         /// The files that may be replaced; the new file is added to them.
         known: &'f KnownFiles,
-        /// A function that is called with the name under which an existing file was kept aside.
+        /// A function that is called with the name to which an existing file was renamed.
         set_aside: &'f (dyn Fn(&str) + Sync),
     },
 }
@@ -220,8 +221,8 @@ pub fn keep_aside(folder: &dyn Folder, name: &str) -> Result<String, FileError> 
 }
 
 /// Renames a complete and synced file from one name to another, by the rule of `place`.
-/// [`Place::Free`] fails if the new name is taken; [`Place::Over`] keeps an unknown file aside and
-/// adds the new file to the known ones. The caller syncs the folder.
+/// [`Place::Free`] fails if the new name is taken; [`Place::Over`] renames a file that is not among
+/// the known ones, and adds the new file to the known ones. The caller syncs the folder.
 ///
 /// # Errors
 /// The new name is taken, or an error of the system. The file keeps its name.
@@ -248,7 +249,7 @@ pub fn rename_into_place(
     folder.rename(temporary, name)
 }
 
-/// Creates a file under a name that only this process uses, for unfinished files. If a failure or a
+/// Creates a file for unfinished data, under a name that only this process uses. If a failure or a
 /// crash left a file with this name, that file is removed first.
 ///
 /// # Errors
@@ -273,13 +274,13 @@ pub enum Syncing {
     },
 }
 
-/// The destination of a save.
+/// The destination of a snapshot that is saved to a file.
 pub struct Target<'f> {
     /// The folder in which the file is written.
     pub folder: &'f dyn Folder,
     /// The name of the file until it is complete.
     pub temporary: String,
-    /// The final name of the file.
+    /// The final name of the file with the snapshot.
     pub name: String,
     /// The rule for an existing file with the final name.
     pub place: Place<'f>,
@@ -287,12 +288,12 @@ pub struct Target<'f> {
     pub syncing: Syncing,
 }
 
-/// The reason why a save has created no file.
+/// The reason why a save of a snapshot has created no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unsaved {
-    /// The save was abandoned.
+    /// The save was abandoned on request, before its file was complete.
     Cancelled,
-    /// An error occurred.
+    /// The file could not be written or renamed.
     Failed(FileError),
 }
 
@@ -302,12 +303,13 @@ impl From<FileError> for Unsaved {
     }
 }
 
-/// Returns the name of the file to which a process writes a save.
+/// Returns the name of the file to which a process writes a snapshot until it is complete.
 pub fn temporary_name(pid: u32) -> String {
     format!("temp-{pid}.rdb")
 }
 
-/// Returns the name of the file to which a process writes the base of an append-only file.
+/// Returns the name of the file to which a process writes the base of an append-only file until it
+/// is complete.
 pub fn temporary_base_name(pid: u32) -> String {
     format!("temp-rewriteaof-bg-{pid}.aof")
 }
@@ -345,8 +347,8 @@ pub fn receiver_pid(name: &str) -> Option<u32> {
     begun_s.parse::<u64>().ok().and(pid.parse().ok())
 }
 
-/// Writes a save to a file, and ends the save's walk of the keyspace in any case. `drive` must step
-/// the save's walkers until all are done.
+/// Writes a snapshot to a file, and ends the save's walk over the keyspace in any case. `drive`
+/// must run the save's walkers (threads that encode keys) until all are done.
 ///
 /// # Errors
 /// The reason why there is no new file. The old one is then unchanged, except in the case that
@@ -374,8 +376,8 @@ pub fn save_into(
     }
 }
 
-/// Abandons a save whose file was not created, and ends its walk of the keyspace. `drive` must step
-/// the save's walkers until all are done.
+/// Abandons a save whose file was not created, and ends its walk over the keyspace. `drive` must
+/// run the save's walkers (threads that encode keys) until all are done.
 pub fn give_up(save: &Save, engine: &Shared, drive: impl FnOnce(&(dyn ChunkSink + Sync))) {
     save.abandon(engine);
     // The result is an error, as expected; the call ends the walk.
@@ -406,10 +408,10 @@ struct State {
 }
 
 impl<'f> IncomingFile<'f> {
-    /// Creates the temporary file.
+    /// Creates the temporary file, which is empty.
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// If the file cannot be created.
     pub fn create(folder: &'f dyn Folder, temporary: String, syncing: Syncing) -> Result<Self, FileError> {
         let file = create_temporary(folder, &temporary)?;
         let state = State { file, unsynced_len_bytes: 0, trouble: None };
@@ -443,7 +445,7 @@ impl<'f> IncomingFile<'f> {
         }
     }
 
-    /// Removes the file. Returns the first error of writing, if there was one.
+    /// Removes the temporary file. Returns the first error of writing, if there was one.
     pub fn discard(self) -> Option<FileError> {
         // On a broken disk this may fail; then the next start removes the file.
         let _ = self.folder.remove(&self.temporary);

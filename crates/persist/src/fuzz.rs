@@ -11,7 +11,7 @@ use crate::folder::FileError;
 use crate::load::{ByteSource, DecodeOptions, LoadOptions, Part, Splitter, Unsupported, decode_batch};
 use crate::rdb::{Compression, REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType, VersionCheck};
 
-/// Returns rules with small limits, so that short inputs are below or above them.
+/// Returns limits for values that are small, so that short inputs are below or above them.
 fn rules(hasher: &Hasher) -> Rules<'_> {
     let pack = PackLimits { entries_max: 4, value_len_bytes_max: 8 };
     Rules {
@@ -27,9 +27,9 @@ fn rules(hasher: &Hasher) -> Rules<'_> {
     }
 }
 
-/// Checks that any bytes are either rejected as a value, or are a value that stays the same when it
-/// is written and read again. The first byte of `data` chooses the version of the format; the
-/// second is the type.
+/// Checks that any bytes are either rejected as a value, or are decoded as a value that stays the
+/// same when it is written and read again. The first byte of `data` chooses the version of the
+/// format; the second is the type.
 pub fn fuzz_dump_payload(data: &[u8]) {
     let hasher = Hasher::with_seed([1, 2, 3, 4]);
     let rules = rules(&hasher);
@@ -58,8 +58,8 @@ const COMPRESSED: &[u8] = b"VCS\x01\x01\0\x01\x04\x22\x4d\x18\x40\x40\xc0";
 const EXPANSION_MAX: usize = 255;
 
 /// Checks that any bytes are rejected as a file, or are split into batches that have no more bytes
-/// than the file. Decoding these must not panic. Bytes that begin with a magic are a whole file.
-/// For other bytes, the first one chooses the magic and the options.
+/// than the file. Decoding these must not panic. Bytes that begin with the magic of an RDB file are
+/// a whole file. For other bytes, the first one chooses the magic and the options.
 pub fn fuzz_file(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
     let is_whole = [&b"REDIS"[..], b"VALKEY", b"VCS"].iter().any(|magic| data.starts_with(magic));
@@ -181,7 +181,7 @@ pub fn fuzz_aof(data: &[u8]) {
     assert_eq!(batches, file[..good as usize], "other bytes than those of the file");
 }
 
-/// Returns the bytes of a file's batches, and the end of the file.
+/// Returns the bytes of an append-only file's batches, and the end of the file.
 fn read_aof(mut reader: AofReader<Pieces<'_>>) -> (Vec<u8>, Result<End, AofError>) {
     let mut bytes = Vec::new();
     loop {
@@ -260,8 +260,8 @@ mod tests {
         fuzz_dump_payload(value);
     }
 
-    /// Checks files with shared field names and hashes that use them, with an array, and with a
-    /// module's value, both plain and inside a compressed frame.
+    /// Checks random changes of RDB files with shared field names and hashes that use them, with an
+    /// array, and with a module's value, both plain and inside a compressed frame.
     #[test]
     fn changed_files_of_newer_servers_are_refused_or_loaded_within_their_bytes() {
         let records = b"\xf2\x05\x02\x01a\x02bb\x1e\x01k\x0f\x0f\0\0\0\x03\0\x05\x01\x81x\x02\x81y\x02\xff\
@@ -273,7 +273,7 @@ mod tests {
         change(b"\xf2*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n\x17\x01p\x01\x01a\x01\x01f\x01v\xff\0\0\0\0\0\0\0\0");
     }
 
-    /// Checks changes of a small file with values of several types.
+    /// Checks random changes of a small RDB file with values of several types.
     #[test]
     fn changed_files_are_refused_or_loaded_within_their_bytes() {
         change(b"\xfa\x09redis-ver\x058.0.2\xfe\0\xfb\x05\x01\xfc\xff\xff\0\0\0\0\0\0\xf8\x05\0\x01a\xc0\x05\
@@ -282,7 +282,7 @@ mod tests {
             \x18\x01h\xe8\x03\0\0\0\0\0\0\x01\x01\x01f\x01v\x15\x01i\0\0\0\0\0\0\0\0\0\0\0\xff\0\0\0\0\0\0\0\0");
     }
 
-    /// Checks changes of files that real servers wrote.
+    /// Checks random changes of append-only files that real servers wrote.
     #[test]
     fn changed_append_only_files_are_cut_into_units_or_refused() {
         for file in [
@@ -294,7 +294,7 @@ mod tests {
         }
     }
 
-    /// Checks changes of the manifest of a real server, and of one with unusual names.
+    /// Checks random changes of the manifest of a real server, and of one with unusual names.
     #[test]
     fn changed_manifests_are_read_or_refused() {
         let manifest = &include_bytes!("../tests/files/aof/redis-8.0.6/appendonly.aof.manifest")[..];

@@ -2,13 +2,12 @@
 //! other threads decode the batches.
 //!
 //! ```text
-//!   bytes ─► Splitter ─► facts, libraries of functions, sizes of databases
+//!   bytes ─► Splitter ─► facts (AUX fields), libraries of functions, sizes of databases
 //!                    └─► batches ─► decode ─► keys with their values
 //! ```
 //! The splitter finds the ends of values without decoding them. It allocates memory only for bytes
 //! that have arrived, whatever a length in the file claims. Values are checked when they are
-//! decoded. Records: `rdb::record`; the versions and their readers: the documentation of the
-//! format.
+//! decoded. The module `rdb::record` describes the records of a file.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -38,17 +37,19 @@ pub use unsupported::{Feature, Skipped, Unsupported};
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// The minimum length of a complete batch, in bytes: the splitter returns it from this length on.
+/// The minimum length of a complete batch of keys, in bytes: the splitter returns it from this
+/// length on.
 const BATCH_BYTES: usize = 512 * 1024;
-/// The minimum length, in bytes, of a batch that takes over the splitter's buffer. Shorter batches
-/// are copied from it.
+/// The minimum length, in bytes, of a batch that gets the splitter's buffer as its own. Shorter
+/// batches are copied from the buffer.
 const LONG_BATCH_BYTES: usize = 4 << 20;
-/// The minimum length of a read, in bytes.
+/// The minimum length of a read from an RDB file, in bytes.
 const READ_BYTES: usize = 1 << 20;
 
-/// The source of a file's bytes.
+/// The source of the bytes of an RDB file or an append-only file.
 pub trait ByteSource {
-    /// Reads bytes into `buffer`, which is not empty. Returns their number, 0 at the end.
+    /// Reads bytes into `buffer`, which is not empty. Returns the number of read bytes, 0 at the
+    /// end.
     ///
     /// # Errors
     /// An error of the system.
@@ -72,29 +73,29 @@ impl ByteSource for &[u8] {
     }
 }
 
-/// The options for reading a file.
+/// The options for reading an RDB file.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
     /// The file versions that are accepted.
     pub versions: VersionCheck,
-    /// True to compare the checksum at the end of the file.
+    /// True if the checksum at the end of the file is compared with the data.
     pub checksum: bool,
-    /// The treatment of unsupported types.
+    /// The treatment of types and data that this server does not support.
     pub unsupported: Unsupported,
 }
 
-/// The error for which a file cannot be loaded.
+/// The error because of which an RDB file cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError {
     /// The offset in the file where the error was found, in bytes.
     pub file_offset: u64,
-    /// The key with the error, if known.
+    /// The key with the error; `None` if it is unknown.
     pub key: Option<Box<[u8]>>,
     /// The kind of the error.
     pub kind: LoadErrorKind,
 }
 
-/// The kinds of errors of a file.
+/// The kinds of errors in an RDB file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadErrorKind {
     /// The file does not begin as an RDB file does.
@@ -111,7 +112,7 @@ pub enum LoadErrorKind {
     Frame(&'static str),
     /// The checksum is wrong.
     Checksum,
-    /// A key occurs twice.
+    /// A key occurs twice in the file.
     DuplicateKey,
     /// A library of functions already exists.
     DuplicateLibrary,
@@ -170,10 +171,10 @@ impl From<FormatError> for LoadError {
     }
 }
 
-/// The parts that the splitter finds in a file, in order.
+/// The parts that the splitter finds in an RDB file, in order.
 #[derive(Debug)]
 pub enum Part {
-    /// A fact about the file (AUX field).
+    /// A fact about the file or the server that wrote it (AUX field).
     Fact {
         /// The name of the fact.
         name: Vec<u8>,
@@ -186,9 +187,9 @@ pub enum Part {
     DbSize {
         /// The number of the database.
         db: usize,
-        /// The number of keys.
+        /// The number of keys of the database, as the file states it.
         keys: u64,
-        /// The number of keys that expire.
+        /// The number of the database's keys that expire, as the file states it.
         expires: u64,
     },
     /// Data that a module stores outside the values of keys.
@@ -198,13 +199,13 @@ pub enum Part {
         /// The length of the data in the file, in bytes.
         len_bytes: u64,
     },
-    /// A batch of keys.
+    /// A batch of complete keys of one database, not decoded yet.
     Batch(Batch),
-    /// The end of the complete file.
+    /// The end of the file, which was complete.
     End,
 }
 
-/// The result of checking the checksum at the end of the file.
+/// The result of checking the checksum at the end of an RDB file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileChecksum {
     /// The end of the file was not reached.
@@ -215,53 +216,53 @@ pub enum FileChecksum {
     NotWritten,
     /// The checksum was not compared, because the options say so.
     NotCompared,
-    /// The checksum is right.
+    /// The checksum was compared and is right.
     Good,
     /// The checksum is wrong: bytes of the file changed after they were written.
     Wrong,
 }
 
-/// A batch of complete keys of one database, as they are in the file.
+/// A batch of complete keys of one database, as they are in the RDB file.
 #[derive(Debug)]
 pub struct Batch {
     db: usize,
     version: u16,
     file_offset: u64,
     bytes: Vec<u8>,
-    /// The shared field names of the whole file.
+    /// The shared field names that hashes of the RDB file refer to.
     templates: Arc<Templates>,
 }
 
 impl Batch {
-    /// Returns the length of the batch in the file, in bytes.
+    /// Returns the length of the batch in the RDB file, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns the start of the batch in the file, in bytes.
+    /// Returns the start of the batch in the RDB file, in bytes.
     pub fn file_offset(&self) -> u64 {
         self.file_offset
     }
 
-    /// Returns the number of the database of the keys.
+    /// Returns the number of the database of the batch's keys.
     pub fn db(&self) -> usize {
         self.db
     }
 
-    /// Creates an error for one of the keys.
+    /// Creates the error `kind` for the key `key` of this batch.
     pub fn error(&self, key: &[u8], kind: LoadErrorKind) -> LoadError {
         LoadError { file_offset: self.file_offset, key: Some(key.into()), kind }
     }
 }
 
-/// The content of a file after its RDB part: commands, if the file is an append-only file with an
-/// RDB preamble.
+/// The content of an RDB file after its RDB part: commands, if the file is an append-only file with
+/// an RDB preamble.
 pub struct Behind<S> {
     /// The source of the bytes after `ahead`.
     pub source: S,
     /// The bytes that were already read.
     pub ahead: Vec<u8>,
-    /// The start of the content in the file, in bytes.
+    /// The start of this content in the file, in bytes.
     pub file_offset: u64,
 }
 
@@ -271,10 +272,10 @@ enum Input<S> {
     Compressed(Box<Frame<S>>),
 }
 
-/// A splitter of a file into parts; see the module. In a compressed file, offsets are those in the
-/// decompressed file.
+/// A splitter of an RDB file into parts; see the module. In a compressed file, offsets are those in
+/// the decompressed file.
 pub struct Splitter<S> {
-    /// The source; `None` only while the beginning of a compressed file is read.
+    /// The source of bytes; `None` only while the beginning of a compressed file is read.
     input: Option<Input<S>>,
     options: LoadOptions,
     db_count: usize,
@@ -296,7 +297,7 @@ pub struct Splitter<S> {
 }
 
 impl<S: ByteSource> Splitter<S> {
-    /// Opens a file and reads its magic and version.
+    /// Opens an RDB file and reads its magic and version.
     ///
     /// # Errors
     /// If it is not an RDB file, or its version is not supported.
@@ -321,7 +322,7 @@ impl<S: ByteSource> Splitter<S> {
         Ok(splitter)
     }
 
-    /// Returns the version of the format.
+    /// Returns the version of the RDB format in which the file is written.
     pub fn version(&self) -> u16 {
         self.version
     }
@@ -341,18 +342,18 @@ impl<S: ByteSource> Splitter<S> {
         matches!(self.input, Some(Input::Compressed(_)))
     }
 
-    /// Returns the numbers of items skipped so far.
+    /// Returns the numbers of unsupported items skipped so far, by kind.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
     }
 
-    /// Returns the result of checking the checksum.
+    /// Returns the result of checking the checksum at the end of the file.
     pub fn checksum(&self) -> FileChecksum {
         self.checksum
     }
 
-    /// Returns the content after the RDB part. `None` if [`next_part`](Self::next_part) has not
-    /// returned the end yet.
+    /// Returns the file's content after the RDB part; `None` if [`next_part`](Self::next_part) has
+    /// not returned the end yet.
     pub fn into_behind(mut self) -> Option<Behind<S>> {
         if !self.has_ended {
             return None;
@@ -464,7 +465,7 @@ impl<S: ByteSource> Splitter<S> {
         }
     }
 
-    /// Adds the bytes before `end` to the checksum and drops them.
+    /// Adds the bytes before `end` to the checksum and drops them from the buffer.
     fn consume(&mut self, end: usize) {
         if self.options.checksum {
             self.digest.update(&self.buffer[self.start..end]);
@@ -472,8 +473,9 @@ impl<S: ByteSource> Splitter<S> {
         (self.start, self.at) = (end, end);
     }
 
-    /// Calls `skip` at the next record. As long as it needs more bytes, reads them and calls it
-    /// again. Returns its result and the end of the record in the buffer.
+    /// Calls `skip` to find the end of the next record (a key or another entry) of the file. As
+    /// long as it needs more bytes, reads them and calls it again. Returns its result and the end
+    /// of the record in the buffer.
     fn try_skip<T>(
         &mut self,
         skip: impl Fn(&Self, &mut Skipper<'_>) -> Result<T, Unskipped>,
@@ -504,8 +506,8 @@ impl<S: ByteSource> Splitter<S> {
     /// Returns the next part of the file.
     ///
     /// # Errors
-    /// If the file ends too early, is damaged, or has data that cannot be loaded. All keys before
-    /// that were returned, and [`file_offset`](Self::file_offset) is the start of the wrong record.
+    /// If the file ends too early, is damaged, or has data that cannot be loaded. All earlier keys
+    /// were returned, and [`file_offset`](Self::file_offset) is the start of the wrong record.
     pub fn next_part(&mut self) -> Result<Part, LoadError> {
         loop {
             let (first, version) = (self.peek(), self.version);
@@ -676,8 +678,8 @@ impl<S: ByteSource> Splitter<S> {
         Ok((self.options.unsupported == Unsupported::Kept).then_some(Part::Module { id, len_bytes }))
     }
 
-    /// Processes a command among the keys: skips and counts it, or rejects it with an error that
-    /// names its key.
+    /// Processes a command of Valkey among the keys of the file: skips and counts it, or rejects it
+    /// with an error that names its key.
     fn pass_update(&mut self) -> Result<Option<Part>, LoadError> {
         let ([_, (start, key_end)], end) = self.try_skip(|_, skipper| {
             skipper.byte()?;
@@ -692,7 +694,7 @@ impl<S: ByteSource> Splitter<S> {
         Ok(None)
     }
 
-    /// Skips a record that this server does not need.
+    /// Skips a record (an entry that is not a key) that this server does not need.
     fn pass_record(&mut self, first: u8) -> Result<Option<Part>, LoadError> {
         let ((), end) = self.try_skip(|_, skipper| {
             skipper.byte()?;
@@ -712,7 +714,7 @@ impl<S: ByteSource> Splitter<S> {
         Ok(None)
     }
 
-    /// Reads the string in this range of the buffer.
+    /// Reads the encoded string in this range (start and end) of the buffer.
     fn string_at(&self, place: (usize, usize)) -> Result<Vec<u8>, LoadError> {
         Ok(self.reader_at(place).string()?)
     }
@@ -762,14 +764,14 @@ impl<S: ByteSource> Splitter<S> {
     }
 }
 
-/// The setting to compare or to ignore the checksums of a frame.
+/// The setting to compare or to ignore the checksums of an LZ4 frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Checksums {
     Compared,
     PassedOver,
 }
 
-/// The lowest version with a checksum at the end.
+/// The lowest version of the RDB format with a checksum at the end.
 const CHECKSUM_VERSION_MIN: u16 = 5;
 /// The type of modules' values.
 const MODULE: u8 = 7;
@@ -778,7 +780,7 @@ const ARRAY: u8 = 28;
 /// The type of hashes with paths, in files of Valkey.
 const PATH_HASH: u8 = 23;
 
-/// Returns true if a record with this first byte is a key.
+/// Returns true if an entry of the file with this first byte is a key.
 fn is_of_key(first: u8, version: u16) -> bool {
     match first {
         opcode::EXPIRE_TIME_MS | opcode::EXPIRE_TIME | opcode::FREQ | opcode::IDLE => true,
@@ -787,7 +789,7 @@ fn is_of_key(first: u8, version: u16) -> bool {
     }
 }
 
-/// Skips a key's record. Returns the type of the value.
+/// Skips a key with its attributes and value. Returns the type of the value.
 fn skip_key(skipper: &mut Skipper<'_>, version: u16, templates: &Templates) -> Result<u8, Unskipped> {
     let kind = skip_attributes(skipper, version)?;
     skipper.string()?;
@@ -795,8 +797,8 @@ fn skip_key(skipper: &mut Skipper<'_>, version: u16, templates: &Templates) -> R
     Ok(kind)
 }
 
-/// Returns the module type of a key's value. The record of the key is at the start of `bytes` and
-/// was skipped before without error.
+/// Returns the module type of a key's value. The key with its attributes is at the start of `bytes`
+/// and was skipped before without error.
 fn module_id(bytes: &[u8], version: u16) -> ModuleId {
     let mut skipper = Skipper::new(bytes, 0);
     let number = skip_attributes(&mut skipper, version).and_then(|_| {
@@ -821,10 +823,10 @@ fn skip_attributes(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskip
     }
 }
 
-/// The options for decoding a batch.
+/// The options for decoding a batch of keys.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeOptions<'a> {
-    /// The rules for values.
+    /// The limits and options by which values are checked.
     pub rules: &'a Rules<'a>,
     /// The kind of access clock of the keys (LRU or LFU).
     pub access: Access,
@@ -833,11 +835,11 @@ pub struct DecodeOptions<'a> {
     pub now_ms: i64,
 }
 
-/// The result of decoding a record.
+/// The result of decoding a key of a batch.
 pub enum Decoded<'b> {
-    /// A key.
+    /// A key with its value, which has not expired.
     Key(KeyEntry),
-    /// A key that has expired.
+    /// A key that has expired, with its value.
     Expired(KeyEntry),
     /// An empty collection under the key with this name, which must not be loaded.
     Empty(&'b [u8]),
@@ -870,7 +872,8 @@ pub fn decode_batch(
     Ok(())
 }
 
-/// Decodes a key. Returns `None` for an empty collection, which does not exist.
+/// Decodes a key with its attributes and value. Returns `None` for an empty collection, which does
+/// not exist.
 fn decode_key<'b>(
     reader: &mut Reader<&'b [u8]>,
     batch: &Batch,

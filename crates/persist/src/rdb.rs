@@ -76,17 +76,17 @@ pub const VALKEY_VERSION: u16 = 80;
 /// greater length is rejected before any of it is read.
 pub const STRING_LEN_BYTES_MAX: u64 = 1 << 40;
 
-/// The accepted versions of the format: `rdb-version-check`.
+/// The accepted versions of the RDB format: `rdb-version-check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionCheck {
-    /// The versions whose types are all known.
+    /// Only the versions whose types are all known to this server.
     Strict,
     /// All versions. A newer version can only add types, and keys of unknown types are rejected.
     Relaxed,
 }
 
 impl VersionCheck {
-    /// Returns true if values of this version are accepted.
+    /// Returns true if files and payloads of this version of the RDB format are accepted.
     pub fn admits(self, version: u16) -> bool {
         self == VersionCheck::Relaxed || version <= REDIS_VERSION_MAX || version == VALKEY_VERSION
     }

@@ -2,15 +2,16 @@
 //! any number of threads, while clients continue to write.
 //!
 //! ```text
-//!   begin    alone in the gate for a moment: the point of the save is fixed (`keyspace::snapshot`)
+//!   begin    exclusive owner of the keyspace for a moment: the point of the save is fixed
+//!   (`keyspace::snapshot`)
 //!   step     a walker takes the next piece of work, visits a few keys in a short locked step and
 //!            encodes them into its chunk; a full chunk is written to the file
 //!   finish   when all walkers are done: the end of the file and its checksum, if it has one
 //! ```
 //! Keys may be in any order, so chunks are written to the file as they become full. Between two
-//! chunks a change of the database is written if necessary. A big value is one record, or several
-//! commands. Its walker owns the file until the last piece is written; the other walkers wait with
-//! full chunks.
+//! chunks a change of the database is written if necessary. A big value is one key of the RDB file,
+//! or several commands. Its walker owns the file until the last piece is written; the other walkers
+//! wait with full chunks.
 //!
 //! This module uses no thread, clock or file: the caller runs the walkers on its threads and
 //! receives the bytes ([`ChunkSink`]). If the save fails or is abandoned, the walkers continue
@@ -40,11 +41,13 @@ use self::records::Records;
 use crate::commands::CommandEncoder;
 use crate::rdb::{Compression, Encoder, FileVersion, TooLong, Usage};
 
-/// The minimum length of a full chunk, in bytes: from this length on it is written to the file.
+/// The minimum length of a full chunk (encoded keys of one thread), in bytes: from this length on
+/// it is written to the file.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// The approximate number of keys that one locked step visits.
+/// The approximate number of keys that one step of a save visits under a shard's lock.
 const STEP_KEYS: usize = 32;
-/// The approximate number of elements of a big value that one locked step visits.
+/// The approximate number of elements of a big value that one step of a save visits under a shard's
+/// lock.
 const STEP_ELEMENTS: usize = 256;
 /// The maximum size in bytes of a key that is encoded under the lock of its shard. A larger one is
 /// copied under the lock and encoded outside it.
@@ -59,13 +62,13 @@ pub enum SaveFormat {
     Rdb,
     /// Commands ([`crate::commands`]): the base of an append-only file without RDB preamble.
     Commands {
-        /// The Unix time in seconds to write first, if any.
+        /// The Unix time in seconds that is written first, as a time annotation; `None` for none.
         time_s: Option<i64>,
     },
 }
 
 bitflags! {
-    /// The contents of a file.
+    /// The contents of a saved file: keys, libraries of functions, or both.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Contents: u8 {
         /// The keys of all databases.
@@ -75,23 +78,24 @@ bitflags! {
     }
 }
 
-/// The options of a save. For commands only `format`, `contents` and `on_flush` are used.
+/// The options of a save. If the file consists of commands, only `format`, `contents` and
+/// `on_flush` are used.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
     /// The format of the file.
     pub format: SaveFormat,
-    /// The contents of the file.
+    /// The contents of the file: keys, libraries of functions, or both.
     pub contents: Contents,
-    /// The effect of a flush of all data on the save: it is abandoned, or its file has all keys of
-    /// the point.
+    /// The effect of a flush of all data on the save: it is abandoned, or its file has all keys
+    /// that existed when the save began.
     pub on_flush: OnFlush,
-    /// The version of the format. `None` selects the lowest version, from that of Redis 7.2 on,
+    /// The version of the RDB format. `None` selects the lowest version, from that of Redis 7.2 on,
     /// that has all types of the data. So every server that supports the data can read the file,
     /// including Valkey.
     pub version: Option<FileVersion>,
     /// The compression of strings.
     pub compression: Compression,
-    /// True to write a checksum; otherwise the field of the checksum is zero.
+    /// True if a checksum is written; otherwise the field of the checksum is zero.
     pub checksum: bool,
     /// The part of each key's access clock (LRU or LFU) that is written.
     pub usage: Usage,
@@ -99,7 +103,7 @@ pub struct SaveOptions {
     pub facts: Vec<(&'static str, String)>,
 }
 
-/// The reason why the data cannot be written in the requested version.
+/// The reason why the data cannot be written in the requested version of the RDB format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
     /// Fields of hashes expire, which the version does not support.
@@ -121,7 +125,7 @@ pub enum Unfit {
         /// The number of the requested version.
         version: u16,
     },
-    /// An element of a list is too long for the version.
+    /// An element of a list is too long for the version of the format.
     Element {
         /// The number of the version in which the file is written.
         version: u16,
@@ -157,102 +161,108 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// The error that the file cannot be written any more. Its sink knows the reason.
+/// The error that the file of a save cannot be written any more. The [`ChunkSink`] that writes it
+/// knows the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 
-/// A destination of a file's bytes.
+/// A destination of the bytes of a saved file.
 pub trait ChunkSink {
-    /// Appends bytes. Only one thread at a time calls it.
+    /// Appends bytes to the file. Only one thread at a time calls it.
     ///
     /// # Errors
     /// If the file cannot be written. No more bytes are then passed to it.
     fn append(&self, bytes: &[u8]) -> Result<(), Failed>;
 }
 
-/// The outcome of a walker's step.
+/// The outcome of a step of a save's walker (a thread that writes the snapshot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// There is more work.
+    /// The walker has more work, to be done in another step.
     More,
-    /// No work is possible now, because other walkers or threads must act first. Try again later.
+    /// The walker can do no work now, because other walkers or threads must act first. The caller
+    /// tries again later.
     Waiting,
-    /// The walker has finished.
+    /// The walker has no work left.
     Done,
 }
 
 /// The progress of a save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The number of keys written.
+    /// The number of keys that the save has written.
     pub keys_done: u64,
-    /// The number of keys at the point of the save.
+    /// The number of keys when the save began.
     pub keys: u64,
-    /// The number of bytes written.
+    /// The number of bytes that the save has written.
     pub len_bytes: u64,
 }
 
-/// A save in progress, shared by its walkers; see the module.
+/// A save in progress, shared by its walkers (the threads that write the snapshot); see the module.
 pub struct Save {
     options: SaveOptions,
     /// The facts (AUX fields) that were added after [`Save::begin`].
     more_facts: Lock<Vec<(&'static str, String)>>,
-    /// The source texts of the function libraries at the point of the save.
+    /// The source texts of the function libraries when the save began.
     functions: Vec<Arc<[u8]>>,
     version: FileVersion,
-    /// The reason why the data cannot be written in this version, if found so far.
+    /// The reason why the data cannot be written in this version of the format; `None` if none was
+    /// found so far.
     unfit: Lock<Option<Unfit>>,
     keys: u64,
     keys_done: AtomicU64,
     len_bytes: AtomicU64,
     failed: AtomicBool,
-    /// The bytes that all walkers hold; see [`Snapshot::walker_len_bytes`].
+    /// The number of bytes that all walkers hold in memory; see [`Snapshot::walker_len_bytes`].
     walker_len_bytes: Arc<AtomicUsize>,
     stream: Lock<Stream>,
 }
 
-/// The state of the file's end: the checksum so far, the selected database, and the walker that
-/// owns the file for a big value.
+/// The state of a saved file up to its present end: the checksum so far, the selected database, and
+/// the walker that owns the file for a big value.
 struct Stream {
     digest: Digest<'static, u64, Table<16>>,
-    /// The current database of the file; the next record belongs to it.
+    /// The current database of the file; the next key belongs to it; `None` before the first key.
     db: Option<usize>,
-    /// The databases whose sizes were written to the file.
+    /// The databases whose sizes were already written to the file.
     sized: Vec<usize>,
-    /// The walker that owns the file for a big value.
+    /// The walker that alone may write to the file until its big value is complete; `None` if every
+    /// walker may.
     owner: Option<usize>,
 }
 
 /// The access of a save to the keyspace while it copies keys: beside running commands or alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Through the gate, for one short step at a time. The walker's number serves as that of a
-    /// background thread.
+    /// The save enters the gate (the keyspace's shared lock) for one short step at a time. The
+    /// walker's number is the index of its slot in the gate.
     Gate,
-    /// As the exclusive owner of the keyspace, or on behalf of the thread that is the owner.
+    /// The save runs as the exclusive owner of the keyspace, or on behalf of the thread that is the
+    /// owner.
     Owner,
 }
 
-/// The state of a walker, which one thread runs.
+/// The state of a save's walker, by which one thread writes its share of the snapshot.
 pub struct Walker {
     number: usize,
     way: Way,
     records: Records,
-    /// The database of the records in the walker's buffer.
+    /// The database of the encoded keys in the walker's buffer.
     db: usize,
-    /// The database of the next records; different from `db` until the buffer is written.
+    /// The database of the keys that are encoded next; different from `db` until the buffer is
+    /// written.
     next_db: usize,
     work: Option<Current>,
     /// Copies of keys, made under a shard's lock, to be encoded after the lock is released.
     copies: Vec<KeyEntry>,
-    /// The counter of the bytes that this walker holds: `copies`, and `records` at their last
-    /// count.
+    /// The counter of the bytes that this walker holds: `copies`, and the memory of `records` when
+    /// it was last counted.
     held: CopiedBytes,
     /// The part of `held` that counts `records`, in bytes.
     records_len_bytes: usize,
 }
 
-/// The current work of a walker.
+/// The current work of a save's walker.
 enum Current {
     Part(Part),
     HandedOver(std::vec::IntoIter<HandedOver>),
@@ -261,18 +271,18 @@ enum Current {
     Big(BigValue, BigState),
 }
 
-/// The progress of a big value.
+/// The progress of a walker with a big value, which is written in pieces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BigState {
     AwaitsFile,
     Begun,
-    /// All pieces are in the buffer.
+    /// All pieces of the big value are encoded in the buffer.
     Complete,
 }
 
 impl Walker {
-    /// Encodes a key. For a long record, counts its memory and that of its compression in advance,
-    /// because each takes about as many bytes as the value.
+    /// Encodes a key. For a long value, counts the memory of its encoding and of its compression in
+    /// advance, because each takes about as many bytes as the value.
     fn encode(&mut self, entry: &KeyEntry) {
         if !is_long(entry) {
             return self.records.entry(entry);
@@ -296,7 +306,7 @@ impl Walker {
         self.copies = copies;
     }
 
-    /// Updates the count of held bytes to the present memory of the records.
+    /// Updates the count of held bytes to the present memory of the encoded keys.
     fn count_records(&mut self) {
         let len_bytes = self.records.memory_usage();
         if len_bytes != self.records_len_bytes {
@@ -313,8 +323,8 @@ impl Walker {
 impl Save {
     /// Begins a save of the keyspace as it is now (the point of the save). `functions` are the
     /// source texts of the function libraries. The caller reads them as the exclusive owner
-    /// `alone`, so that they belong to the same point. Returns `None` if another walk is in
-    /// progress. O(shards).
+    /// `alone`, so that they belong to the same moment as the keys. Returns `None` if another walk
+    /// is in progress. O(shards).
     ///
     /// Contents that the options exclude do not count as [unfit](Self::unfit) for the version.
     pub fn begin(
@@ -380,14 +390,14 @@ impl Save {
         *self.unfit.lock()
     }
 
-    /// Ends the save without a file, in the same exclusive section as [`Self::begin`]. No walker is
-    /// needed, because no key is marked yet.
+    /// Ends the save without a file. The caller has owned the keyspace exclusively since
+    /// [`Self::begin`], so no key is marked yet and no walker is needed.
     pub fn take_back(&self, engine: &Shared, _alone: &Exclusive) {
         self.failed.store(true, Relaxed);
         engine.keyspace.snapshot().end();
     }
 
-    /// Adds facts about the file, before [`Self::write_head`].
+    /// Adds facts about the file (AUX fields), before [`Self::write_head`].
     pub fn add_facts(&self, facts: impl IntoIterator<Item = (&'static str, String)>) {
         self.more_facts.lock().extend(facts);
     }
@@ -423,7 +433,7 @@ impl Save {
         }
     }
 
-    /// Creates walker `number`.
+    /// Creates walker `number` of the save, to be run by one thread.
     pub fn walker(&self, number: usize, way: Way) -> Walker {
         Walker {
             number,
@@ -438,8 +448,8 @@ impl Save {
         }
     }
 
-    /// Abandons the file. The walkers must still be stepped until they are done, which takes a
-    /// short time.
+    /// Abandons the save and its file. The walkers must still be run until they are done, which
+    /// takes a short time.
     pub fn abandon(&self, engine: &Shared) {
         self.fail(engine.keyspace.snapshot());
     }
@@ -502,8 +512,8 @@ impl Save {
         Step::More
     }
 
-    /// Sets the database of the walker's next records. Returns false if another walker owns the
-    /// file, so that the walker's records of the previous database cannot be written yet.
+    /// Sets the database of the keys that the walker encodes next. Returns false if another walker
+    /// owns the file, so that its encoded keys of the previous database cannot be written yet.
     fn turn_to(&self, walker: &mut Walker, db: usize, out: &dyn ChunkSink, snapshot: &Snapshot) -> bool {
         walker.next_db = db;
         if walker.db == db {
@@ -625,7 +635,8 @@ impl Save {
         Step::More
     }
 
-    /// Makes this walker the owner of the file. Returns false if another walker owns it.
+    /// Makes this walker the only one that may write to the file. Returns false if another walker
+    /// is.
     fn own_stream(&self, walker: &Walker) -> bool {
         let mut stream = self.stream.lock();
         let is_free = stream.owner.is_none_or(|owner| owner == walker.number);
@@ -635,7 +646,8 @@ impl Save {
         is_free
     }
 
-    /// Writes the walker's buffer to the file. Returns false if another walker owns the file.
+    /// Writes the walker's buffer to the file. Returns false if another walker alone may write to
+    /// the file.
     fn write_out(&self, walker: &mut Walker, out: &dyn ChunkSink, snapshot: &Snapshot) -> bool {
         let mut stream = self.stream.lock();
         if stream.owner.is_some_and(|owner| owner != walker.number) {
@@ -686,8 +698,8 @@ impl Save {
         snapshot.abandon();
     }
 
-    /// Writes the whole file, and ends the walk of the keyspace in any case. `drive` must step the
-    /// walkers until all are done.
+    /// Writes the whole file, and ends the save's walk over the keyspace in any case. `drive` must
+    /// run the walkers (threads that write the snapshot) until all are done.
     ///
     /// # Errors
     /// If the file could not be written, or was abandoned.
@@ -702,8 +714,8 @@ impl Save {
         self.finish(engine, out)
     }
 
-    /// Writes the end of the file after all walkers are done. After this call another save can
-    /// begin.
+    /// Writes the end of the file, with the checksum, after all walkers are done. After this call
+    /// another save can begin.
     ///
     /// # Errors
     /// If the file could not be written, or was abandoned.
@@ -737,7 +749,7 @@ impl Save {
     }
 }
 
-/// The numbers of keys that only some versions of the format support, at the point of a save.
+/// The numbers of keys that only some versions of the format support, when a save begins.
 #[derive(Clone, Copy)]
 struct SpecialKeys {
     /// The number of hashes with fields that expire.
@@ -747,7 +759,8 @@ struct SpecialKeys {
 }
 
 impl SpecialKeys {
-    /// Counts the keys of the databases in `dbs`. The caller owns the keyspace. O(databases).
+    /// Counts the hashes with fields that expire and the vector sets of the databases in `dbs`. The
+    /// caller owns the keyspace. O(databases).
     fn of(keyspace: &Keyspace, dbs: &[(usize, DbSize)]) -> Self {
         let vectors = |db| keyspace.sizes().counts(db)[SizedType::Vector as usize - 1].iter().sum::<u64>();
         Self {
@@ -757,7 +770,7 @@ impl SpecialKeys {
     }
 }
 
-/// Returns true if encoding the entry under a lock would take too long.
+/// Returns true if encoding the key under the lock of its shard would take too long.
 fn is_long(entry: &KeyEntry) -> bool {
     match entry.view() {
         View::Object(Object::Blob(_)) => true,

@@ -1,11 +1,12 @@
-//! Decides when a snapshot is due, and records the results of the last saves. It uses no clock:
-//! times are arguments.
+//! Decides when a snapshot must be saved by the rules of the option `save`, and records the results
+//! of the last saves. It uses no clock: times are arguments.
 
 use std::time::Duration;
 
 use crate::folder::FileError;
 
-/// The time after a failed save before a rule may begin the next one, as in Redis.
+/// The time after a failed save before a rule of the option `save` may begin the next one, as in
+/// Redis.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// A rule of the option `save`: a save is due when this time has passed since the last save and at
@@ -18,7 +19,7 @@ pub struct SaveRule {
     pub changes: u64,
 }
 
-/// The results of the saves so far. Times are Unix seconds.
+/// The results of the saves of snapshots so far. Times are Unix seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaveRecord {
     /// The end of the last save that succeeded; the start of the server if none did.
@@ -27,20 +28,23 @@ pub struct SaveRecord {
     pub last_try_s: Option<i64>,
     /// True if the last save in the background succeeded.
     pub last_succeeded: bool,
-    /// The error of the last save in the background.
+    /// The error of the last save in the background; `None` if it succeeded or there was none.
     pub last_error: Option<FileError>,
-    /// The duration of the last save in the background, in seconds.
+    /// The duration of the last save in the background, in seconds; `None` before the first one has
+    /// ended.
     pub last_took_s: Option<u64>,
     /// The number of saves that have succeeded.
     pub saves: u64,
-    /// The number of changes up to the point of the last save that succeeded.
+    /// The number of changes to the data that the last save contains among the saves that
+    /// succeeded.
     pub changes_saved: u64,
     /// True if a save should begin as soon as possible.
     pub is_scheduled: bool,
 }
 
 impl SaveRecord {
-    /// Creates the record at the start of a server.
+    /// Creates the record of a server that starts at `now_s`, in Unix seconds, and has saved
+    /// nothing yet.
     pub fn at_start(now_s: i64) -> Self {
         Self {
             last_save_s: now_s,
@@ -68,14 +72,14 @@ impl SaveRecord {
         rule.map(|rule| Reason::Rule(*rule)).or(self.is_scheduled.then_some(Reason::Scheduled))
     }
 
-    /// Records the start of a save in the background.
+    /// Records the start of a save in the background at `now_s`, in Unix seconds.
     pub fn begun(&mut self, now_s: i64) {
         self.last_try_s = Some(now_s);
         self.is_scheduled = false;
     }
 
-    /// Records at `now_s` the success of a save. `changes` is the number of changes up to the point
-    /// of the save.
+    /// Records that a save has succeeded at `now_s`, in Unix seconds. `changes` is the number of
+    /// changes to the data that the save contains.
     pub fn succeeded(&mut self, changes: u64, now_s: i64) {
         self.last_save_s = now_s;
         self.last_succeeded = true;
@@ -84,17 +88,17 @@ impl SaveRecord {
         self.changes_saved = changes;
     }
 
-    /// Records the failure of a save.
+    /// Records that a save has failed, for the reason `trouble`.
     pub fn failed(&mut self, trouble: FileError) {
         self.last_succeeded = false;
         self.last_error = Some(trouble);
     }
 }
 
-/// The reason why a save begins.
+/// The reason why a save in the background begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The conditions of this rule of the option `save` are met.
+    /// The conditions of this rule (time and changes) of the option `save` are met.
     Rule(SaveRule),
     /// A save was requested when it could not begin.
     Scheduled,

@@ -1,5 +1,5 @@
-//! The backlog: the last bytes of the replication stream, in memory blocks from which all replicas
-//! read.
+//! The backlog of a primary: the last bytes of the replication stream, in memory blocks from which
+//! all replicas read.
 //!
 //! ```text
 //!   start                                                              end
@@ -20,32 +20,33 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The maximum length of a block, in bytes.
+/// The maximum length of a memory block of the backlog, in bytes.
 const BLOCK_BYTES_MAX: usize = 256 << 10;
-/// The minimum length of a block, in bytes.
+/// The minimum length of a memory block of the backlog, in bytes.
 const BLOCK_BYTES_MIN: usize = 1 << 10;
-/// The maximum number of stored pairs of log position and offset. Beyond it, every second pair of
-/// the older half is dropped.
+/// The maximum number of stored pairs of a change log position and a stream offset in the backlog.
+/// Beyond it, every second pair of the older half is dropped.
 const PAIRS_MAX: usize = 1 << 14;
 /// The memory of a full block besides its bytes: the counters of the `Arc` and the vector in it,
 /// rounded up to the allocator's next size class.
 const BLOCK_OVERHEAD_BYTES: usize = (2 * size_of::<usize>() + size_of::<Vec<u8>>()).next_multiple_of(16);
-/// The capacity up to which a queue is never shrunk, in elements.
+/// The capacity up to which a queue of the backlog is never shrunk, in elements.
 const QUEUE_CAPACITY_MIN: usize = 64;
 /// The minimum length in bytes of a part of a full block that [`Backlog::read`] returns by
 /// reference. Shorter parts are copied.
 const SHARED_BYTES_MIN: usize = 16 << 10;
 
-/// A piece of the stream that is to be sent to a replica.
+/// A piece of the replication stream that is to be sent to a replica.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// A copy of bytes of the stream.
+    /// A copy of bytes of the replication stream.
     Copied(Vec<u8>),
     /// A part of a block of the backlog, by reference.
     Shared(BlockPart),
 }
 
-/// A part of a block of the backlog. It keeps the block in memory while it exists.
+/// A part of a block of the backlog: bytes of the replication stream. It keeps the block in memory
+/// while it exists.
 #[derive(Clone, Debug)]
 pub struct BlockPart {
     block: Arc<Vec<u8>>,
@@ -71,16 +72,17 @@ impl AsRef<[u8]> for Piece {
 #[derive(Debug)]
 pub struct Backlog {
     limit_bytes: u64,
-    /// The offset of the first byte in the backlog.
+    /// The offset in the replication stream of the backlog's first byte.
     start: u64,
     /// The full blocks of the backlog, oldest first.
     blocks: VecDeque<Arc<Vec<u8>>>,
-    /// The offset of the first byte of `tail`, the block that is being filled.
+    /// The offset in the replication stream of the first byte of `tail`, the block that is being
+    /// filled.
     tail_start: u64,
     tail: Vec<u8>,
     needed_from: u64,
-    /// Pairs of a position of the change log and the stream offset at which its bytes end, in
-    /// ascending order.
+    /// Pairs of a position of the change log and the replication stream's offset at which the bytes
+    /// of its change end, in ascending order.
     pairs: VecDeque<(u64, u64)>,
 }
 
@@ -103,17 +105,17 @@ impl Backlog {
         self.limit_bytes
     }
 
-    /// Returns the offset of the first byte in the backlog.
+    /// Returns the offset in the replication stream of the backlog's first byte.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// Returns the offset after the last byte of the stream.
+    /// Returns the offset after the last byte of the replication stream.
     pub fn end(&self) -> u64 {
         self.tail_start + self.tail.len() as u64
     }
 
-    /// Returns the memory of the blocks and pairs, in bytes. O(1).
+    /// Returns the memory of the backlog's blocks and position pairs, in bytes. O(1).
     pub fn memory_bytes(&self) -> u64 {
         // Blocks are full, except for the tail.
         let room = self.tail.capacity() - self.tail.len();
@@ -137,7 +139,8 @@ impl Backlog {
         }
     }
 
-    /// Returns the number of bytes that the slowest replica has still to read; 0 without replicas.
+    /// Returns the number of bytes that the slowest replica has not been sent yet; 0 without
+    /// replicas.
     pub fn behind_bytes(&self) -> u64 {
         self.end().saturating_sub(self.needed_from)
     }
@@ -146,7 +149,7 @@ impl Backlog {
         usize::try_from(self.limit_bytes / 16).unwrap_or(usize::MAX).clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)
     }
 
-    /// Appends bytes to the end of the stream. O(bytes).
+    /// Appends bytes to the end of the replication stream. O(bytes).
     pub fn append(&mut self, mut bytes: &[u8]) {
         let block_bytes = self.block_bytes();
         while !bytes.is_empty() {
@@ -185,8 +188,8 @@ impl Backlog {
         shrink(&mut self.pairs);
     }
 
-    /// Records that the present end of the stream is the end of the bytes of all changes up to
-    /// `position` of the change log.
+    /// Records that the present end of the replication stream is the end of the bytes of all
+    /// changes up to `position` of the change log.
     pub fn note_position(&mut self, position: u64) {
         let end = self.end();
         if self.pairs.len() == PAIRS_MAX {
@@ -203,28 +206,29 @@ impl Backlog {
         }
     }
 
-    /// Returns the last recorded position of the change log whose bytes end at or before `offset`.
-    /// `None` if `offset` is before all recorded ones. O(log n).
+    /// Returns the last recorded position of the change log whose changes end at or before `offset`
+    /// in the replication stream. `None` if `offset` is before all recorded ones. O(log n).
     pub fn position_at(&self, offset: u64) -> Option<u64> {
         let after = self.pairs.partition_point(|&(_, end)| end <= offset);
         after.checked_sub(1).map(|last| self.pairs[last].0)
     }
 
-    /// Returns the largest recorded offset up to which the stream has no change beyond `position`.
-    /// `None` if all recorded positions are beyond it. O(log n).
+    /// Returns the largest recorded offset up to which the replication stream has no change beyond
+    /// `position`. `None` if all recorded positions are beyond it. O(log n).
     pub fn offset_at(&self, position: u64) -> Option<u64> {
         let after = self.pairs.partition_point(|&(noted, _)| noted <= position);
         after.checked_sub(1).map(|last| self.pairs[last].1)
     }
 
-    /// Returns true if a replica that has the stream up to `offset` can continue from this backlog.
+    /// Returns true if the backlog has the replication stream from `offset` on, so that a replica
+    /// can continue there.
     pub fn has(&self, offset: u64) -> bool {
         (self.start..=self.end()).contains(&offset)
     }
 
-    /// Returns up to `max_bytes` bytes of the stream from `offset` on, as pieces in order. Empty if
-    /// `offset` is the end. Large parts of full blocks are returned by reference; all other bytes
-    /// are copied.
+    /// Returns up to `max_bytes` bytes of the replication stream from `offset` on, as pieces in
+    /// order. Empty if `offset` is the end. Large parts of full blocks are returned by reference;
+    /// all other bytes are copied.
     ///
     /// # Panics
     /// If the backlog does not have `offset`.

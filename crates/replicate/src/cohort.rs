@@ -11,7 +11,8 @@ use crate::replica::Phase;
 /// The first major version of Valkey that reads Valkey's own snapshot format.
 const VALKEY_FORMAT_SINCE: u32 = 9;
 
-/// The kind of server that reads a snapshot; it determines the version of the RDB format.
+/// The kind of replica that reads a snapshot of a full synchronisation; it determines the version
+/// of the RDB format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SnapshotReader {
     /// A server that announced no version: any Redis, a tool, or an old Valkey.
@@ -32,12 +33,12 @@ impl SnapshotReader {
     }
 }
 
-/// The way in which snapshots are sent (`repl-diskless-sync`).
+/// The way in which snapshots are sent to replicas (`repl-diskless-sync`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
     /// Snapshots are sent while they are written.
     Diskless,
-    /// Snapshots are sent once they are complete.
+    /// Snapshots are written to a file first, and sent once they are complete.
     Complete,
 }
 
@@ -57,7 +58,7 @@ impl Transfer {
 pub struct CohortOptions {
     /// The way in which snapshots are sent: while they are written, or afterwards.
     pub transfer: Transfer,
-    /// The time for which the first waiting replica waits for others, in milliseconds
+    /// The time for which the first replica that needs a snapshot waits for others, in milliseconds
     /// (`repl-diskless-sync-delay`).
     pub delay_ms: u64,
     /// The number of waiting replicas at which a snapshot begins without delay; 0 if the delay
@@ -68,11 +69,11 @@ pub struct CohortOptions {
 /// A group of replicas that get the same snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cohort {
-    /// The kind of servers that will read the snapshot.
+    /// The kind of servers that will read the group's snapshot.
     pub reader: SnapshotReader,
-    /// The contents that the snapshot must have: keys, functions or both.
+    /// The contents that the group's snapshot must have: keys, functions or both.
     pub contents: SnapshotContents,
-    /// The replicas: the id of the client of each, and the framing of its snapshot.
+    /// The replicas of the group: the id of the client of each, and the framing of its snapshot.
     pub replicas: Vec<(u64, Framing)>,
 }
 
@@ -85,8 +86,8 @@ struct Waiting {
     is_urgent: bool,
 }
 
-/// Returns the cohort whose snapshot must start now; `None` if there is none. Of several, returns
-/// the one that has waited longest. O(replicas).
+/// Returns the cohort (group of replicas) whose snapshot must start now; `None` if there is none.
+/// Of several, returns the one that has waited longest. O(replicas).
 pub fn due(primary: &Primary, options: CohortOptions, now_ms: u64) -> Option<Cohort> {
     let mut waiting: BTreeMap<_, Waiting> = BTreeMap::new();
     for (client, replica) in primary.replicas() {

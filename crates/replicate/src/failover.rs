@@ -1,14 +1,15 @@
 //! The coordinated failover of a primary to one of its replicas.
 //!
 //! ```text
-//!   FAILOVER ─► waiting-for-sync ── a replica has the whole stream ─► failover-in-progress ─► none
+//!   FAILOVER ─► waiting-for-sync ── a replica has the whole replication stream ─►
+//!   failover-in-progress ─► none
 //!                    │  └── deadline, forced ──────────────────────────────▲    │
 //!                    └── deadline, ABORT ─► none    none ◄── ABORT, refusal ────┘
 //! ```
-//! Writes are paused in both states, so the stream stands still. In the first state the server is a
-//! primary that waits for an acknowledgement of all changes. In the second one it is a replica of
-//! the chosen server, which it asks with `PSYNC … FAILOVER` to become the primary. The texts of the
-//! messages are those of Redis.
+//! Writes are paused in both states, so the replication stream gets no changes. In the first state
+//! the server is a primary that waits for an acknowledgement of all changes. In the second one it
+//! is a replica of the chosen server, which it asks with `PSYNC … FAILOVER` to become the primary.
+//! The texts of the messages are those of Redis.
 
 use std::fmt;
 
@@ -27,7 +28,7 @@ const FOLLOWS: &str = "The server has become a replica";
 /// The longest time between two checks of the replicas, in milliseconds.
 const CHECK_INTERVAL_MS: u64 = 100;
 
-/// The address of a replica, as INFO on its primary shows it.
+/// The address of a replica, as INFO on its primary shows it; the target of a failover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The address that the replica has announced, or else that of its connection.
@@ -56,7 +57,8 @@ impl Target {
 /// The arguments of a FAILOVER command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The host and port of the replica that must become the primary; `None` if any replica may.
+    /// The host and the port of the replica that must become the primary; `None` if any replica
+    /// may.
     pub target: Option<(String, i64)>,
     /// True if the replica becomes the primary at the deadline even if it lacks changes.
     pub is_forced: bool,
@@ -71,13 +73,13 @@ pub enum Refusal {
     InProgress,
     /// The server is a replica.
     IsReplica,
-    /// No replica is connected.
+    /// This server has no connected replica.
     NoReplicas,
     /// A forced failover has no target, or no deadline.
     ForceNeedsMore,
     /// No connected replica has the address of the target.
     NotAReplica,
-    /// The target is connected, but does not receive the stream yet.
+    /// The target is connected, but does not receive the replication stream yet.
     NotOnline,
 }
 
@@ -103,7 +105,7 @@ enum State {
     /// No failover is in progress.
     #[default]
     None,
-    /// Writes are paused until a replica has acknowledged all changes.
+    /// The failover waits: writes are paused until a replica has acknowledged all changes.
     WaitingForSync { target: Option<Target>, is_forced: bool, deadline_ms: Option<u64> },
     /// The server has become a replica of the target, which it asks to become the primary.
     InProgress {
@@ -118,19 +120,21 @@ enum State {
 /// The next step of a failover that waits for a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Check again after this number of milliseconds, or when a replica acknowledges.
+    /// The caller must check again after this number of milliseconds, or when a replica
+    /// acknowledges.
     Wait(u64),
-    /// Become a replica of this target, which has acknowledged all changes.
+    /// The server must become a replica of this target, which has acknowledged all changes.
     HandOver(Target),
-    /// Become a replica of this target at the deadline, although it lacks changes.
+    /// The server must become a replica of this target, because the deadline has passed. The target
+    /// lacks changes.
     Force(Target),
-    /// End the failover without success, for this reason.
+    /// The caller must end the failover without success, for this reason.
     Abort(&'static str),
-    /// Do nothing: the failover has ended, or no longer waits for a replica.
+    /// The caller must do nothing: the failover has ended, or no longer waits for a replica.
     Ended,
 }
 
-/// The form of PSYNC that a new link to the primary sends.
+/// The form of PSYNC that a new replication link sends to the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// `PSYNC`: no failover is in progress, or its target is already a primary.
@@ -149,12 +153,12 @@ pub enum Rejection {
     IsDone,
 }
 
-/// States if a request to become the primary is the first one to the target.
+/// The number of the request to the target to become the primary: the first one, or a repeated one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// The target was not asked before to become the primary.
     Once,
-    /// The target was asked before, but its reply may have been lost.
+    /// The target was asked before, but the reply may have been lost.
     Again,
 }
 
@@ -186,7 +190,7 @@ impl Failover {
         }
     }
 
-    /// Returns true while a failover is in progress, in either state.
+    /// Returns true while a failover is in progress, in either of its states.
     pub fn is_on(&self) -> bool {
         self.state != State::None
     }
@@ -195,7 +199,7 @@ impl Failover {
     /// failover.
     ///
     /// # Errors
-    /// The reason for which it cannot begin.
+    /// The reason for which the failover cannot begin.
     pub fn begin(&mut self, request: Request, primary: &Primary, now_ms: u64) -> Result<u64, Refusal> {
         if self.is_on() {
             return Err(Refusal::InProgress);
@@ -242,8 +246,8 @@ impl Failover {
 
     /// Determines the next step of failover `number` as [`Failover::next`] does, and returns it.
     /// With `HandOver` and `Force`, also makes `primary` follow. From then on, no PING is appended
-    /// to the stream. Otherwise the stream would be longer than that of the target, and this server
-    /// would need a full synchronisation.
+    /// to the replication stream. Otherwise this server's stream would be longer than that of the
+    /// target, and this server would need a full synchronisation.
     pub fn act(&mut self, number: u64, primary: &mut Primary, now_ms: u64) -> Step {
         let step = self.next(number, primary, now_ms);
         if let Step::HandOver(target) | Step::Force(target) = &step {
@@ -253,7 +257,7 @@ impl Failover {
         step
     }
 
-    /// Returns the form of PSYNC that a new link to the primary sends.
+    /// Returns the form of PSYNC that a new replication link sends to the primary.
     pub fn ask(&self) -> Ask {
         match self.state {
             State::InProgress { is_done: false, has_asked: false, .. } => Ask::Failover(Asked::Once),
@@ -289,13 +293,14 @@ impl Failover {
         std::mem::take(&mut self.state) != State::None
     }
 
-    /// Ends failover `number` without success, for `reason`. Returns `None` if it is not in
-    /// progress.
+    /// Ends failover `number` without success, for `reason`. Returns `None` if that failover is not
+    /// in progress.
     pub fn abort_number(&mut self, number: u64, reason: &str) -> Option<Aborted> {
         if number == self.number { self.abort(reason) } else { None }
     }
 
-    /// Ends the failover without success, for `reason`. Returns `None` if none is in progress.
+    /// Ends the failover without success, for `reason`. Returns `None` if no failover is in
+    /// progress.
     pub fn abort(&mut self, reason: &str) -> Option<Aborted> {
         let (target, was_in_progress) = match std::mem::take(&mut self.state) {
             State::None => return None,
@@ -307,8 +312,8 @@ impl Failover {
     }
 }
 
-/// The beginning of the error reply of Redis and Valkey if a server that is asked to become the
-/// primary is already one.
+/// The beginning of the error reply of Redis and Valkey in the case that a server that is asked to
+/// become the primary is already one.
 const IS_PRIMARY: &str = "PSYNC FAILOVER can't be sent to a ";
 
 /// Returns the target with this host and port. Fails if no replica has this address, or if none
@@ -326,9 +331,9 @@ fn checked((host, port): (String, i64), primary: &Primary) -> Result<Target, Ref
     }
 }
 
-/// Returns the address of the first replica that has acknowledged the whole stream. With a
-/// `target`, only that replica counts. A replica without an announced port never counts, because
-/// this server could not connect to it.
+/// Returns the address of the first replica that has acknowledged the whole replication stream.
+/// With a `target`, only that replica counts. A replica without an announced port never counts,
+/// because this server could not connect to it.
 fn caught_up(target: Option<&Target>, primary: &Primary) -> Option<Target> {
     let is_eligible = |replica: &Replica| {
         let follows = replica.dialect == Dialect::Psync && replica.handshake.purpose == Purpose::Follow;

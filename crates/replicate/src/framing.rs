@@ -3,9 +3,10 @@
 /// The way in which a replica finds the end of a snapshot on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// `$EOF:` and a random mark, the snapshot, the mark again. The snapshot is sent while it is
-    /// written.
+    /// The primary sends `$EOF:` and a random mark, the snapshot, and the mark again. The snapshot
+    /// is sent while it is written.
     EndMark,
-    /// `$` and the length in bytes, then the snapshot. It is sent once it is complete.
+    /// The primary sends `$` and the length in bytes, then the snapshot. The snapshot is sent once
+    /// it is complete.
     Length,
 }

@@ -21,9 +21,9 @@ bitflags! {
     /// The contents that a snapshot must have (`REPLCONF rdb-filter-only`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub struct SnapshotContents: u8 {
-        /// The keys with their values.
+        /// The snapshot must have the keys with their values.
         const DATA = 1 << 0;
-        /// The libraries of functions.
+        /// The snapshot must have the libraries of functions.
         const FUNCTIONS = 1 << 1;
     }
 }
@@ -36,13 +36,14 @@ pub type Version = (u32, u32, u32);
 pub struct Handshake {
     /// The port on which the replica listens; 0 if it is not announced.
     pub listening_port: u16,
-    /// The address at which the replica can be reached; empty if it is that of the connection.
+    /// The address at which other servers can reach the replica; empty if it is that of the
+    /// connection.
     pub ip_address: Vec<u8>,
     /// The capabilities of the replica.
     pub capabilities: Capabilities,
     /// The version of the replica's server; `None` if it is not announced.
     pub version: Option<Version>,
-    /// The purpose of the replica's connection: the stream, or only a snapshot.
+    /// The purpose of the replica's connection: the replication stream, or only a snapshot.
     pub purpose: Purpose,
     /// The contents of the snapshot that the replica wants.
     pub contents: SnapshotContents,
@@ -51,10 +52,10 @@ pub struct Handshake {
 /// The purpose for which a replica has connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
-    /// To receive a snapshot if necessary, and then the stream.
+    /// The replica receives a snapshot if necessary, and then the replication stream.
     #[default]
     Follow,
-    /// To receive a snapshot only, as `redis-cli --rdb` does.
+    /// The replica receives only a snapshot, as `redis-cli --rdb` does.
     SnapshotOnly,
 }
 
@@ -121,7 +122,7 @@ impl Handshake {
     /// Sets the property that REPLCONF `option` announces. Unknown capabilities are ignored.
     ///
     /// # Errors
-    /// If the option or its value is invalid. Then no property changes.
+    /// If the option or its value is invalid; then no property changes.
     pub fn set(&mut self, option: &[u8], value: &[u8]) -> Result<(), HandshakeError> {
         match option.to_ascii_lowercase().as_slice() {
             b"listening-port" => {
@@ -150,7 +151,7 @@ impl Handshake {
     }
 }
 
-/// Parses the words of `rdb-filter-only`: the names of the contents that the snapshot must have.
+/// Parses the words of `rdb-filter-only`: `data`, `functions`, or both.
 fn contents(words: &[u8]) -> Result<SnapshotContents, HandshakeError> {
     let mut contents = SnapshotContents::empty();
     for word in words.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {

@@ -1,7 +1,7 @@
-//! Replication IDs. An ID names a history of the data: two servers with the same ID and the same
-//! offset have the same data.
+//! Replication IDs. A replication ID names a history of the data: two servers with the same ID and
+//! the same offset have the same data.
 //!
-//! A server has up to two IDs: that of its present history, and that of the history before, which
+//! A server has up to two IDs: that of its present history, and that of the previous history, which
 //! the present one continues. The second ID is valid up to the offset at which the present history
 //! began. So after the promotion of a replica, the other replicas of the former primary can
 //! continue with the promoted server.
@@ -49,29 +49,32 @@ impl fmt::Debug for ReplId {
     }
 }
 
-/// The replication IDs of a server: that of its present history, and that of the history before.
+/// The replication IDs of a server: that of its present history, and that of the previous history,
+/// which the present one continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct History {
     /// The replication ID of the present history.
     pub id: ReplId,
-    /// The ID of the history before, and the offset at which the present one began. `None` if the
-    /// present history continues no other.
+    /// The replication ID of the previous history, and the offset at which the present one began.
+    /// `None` if the present history continues no other.
     pub second: Option<(ReplId, u64)>,
 }
 
 impl History {
-    /// Creates a history with this ID that continues no other.
+    /// Creates a history with this replication ID that continues no other.
     pub fn new(id: ReplId) -> Self {
         Self { id, second: None }
     }
 
-    /// Creates a history with `id` that continues the history `former` from `offset` on.
+    /// Creates a history with the replication ID `id` that continues the history `former` from
+    /// `offset` on.
     pub fn continuing((former, offset): (ReplId, u64), id: ReplId) -> Self {
         Self { id, second: Some((former, offset)) }
     }
 
-    /// Returns true if a server with history `id` up to `offset` has a prefix of this history. For
-    /// the present ID, does not check that the stream is already as long as `offset`.
+    /// Returns true if a server with history `id` up to `offset` has data of this history, so that
+    /// it can continue by receiving the rest. For the present ID, it does not check that the stream
+    /// is already as long as `offset`.
     pub fn continues(&self, id: ReplId, offset: u64) -> bool {
         id == self.id || self.second.is_some_and(|(second, end)| id == second && offset <= end)
     }

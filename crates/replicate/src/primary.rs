@@ -1,6 +1,6 @@
-//! The replication state of a server: its history, its backlog and its replicas. A replica has this
-//! state too: its history and its stream are those of its primary, and it may have replicas of its
-//! own.
+//! The replication state of a server: its replication IDs, its backlog and its replicas. A replica
+//! has this state too: its replication IDs and its stream are those of its primary, and it may have
+//! replicas of its own.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ mod follow;
 /// The answer of a primary to PSYNC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resync {
-    /// A partial synchronisation: the stream continues at the replica's offset.
+    /// A partial synchronisation: the replication stream continues at the replica's offset.
     Continue {
-        /// The 0-based offset of the next byte to send to the replica.
+        /// The 0-based offset of the stream's next byte to send to the replica.
         from: u64,
     },
     /// A full synchronisation, with its reason: the replica needs a snapshot.
@@ -27,9 +27,10 @@ pub enum Resync {
 /// The reason for which a replica needs a full synchronisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FullReason {
-    /// The replica has no data of this history, and requested a snapshot with `PSYNC ? -1`.
+    /// The replica has no data of this server's history, and requested a snapshot with `PSYNC ?
+    /// -1`.
     Requested,
-    /// The replica's data belongs to another history.
+    /// The replication ID of the replica names a history other than this server's.
     OtherHistory,
     /// The backlog does not have the bytes from the replica's offset on.
     NotInBacklog,
@@ -38,16 +39,17 @@ pub enum FullReason {
 /// The next step on a replica's connection after its snapshot was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterSnapshot {
-    /// Close the connection once all output is sent.
+    /// The primary closes the connection once all output is sent.
     Close,
-    /// Send nothing before the first acknowledgement of the replica.
+    /// The primary sends nothing before the first acknowledgement of the replica.
     AwaitAck,
-    /// Send the stream from the point of the snapshot on.
+    /// The primary sends the replication stream from the offset at which the snapshot was taken.
     Stream,
 }
 
-/// The limit on the unsent bytes of a replica: those between its cursor and the end of the stream.
-/// It is the option `client-output-buffer-limit replica`. 0 stands for no limit.
+/// The limit on the unsent bytes of a replica: those between the next byte to send to it and the
+/// end of the replication stream. It is the option `client-output-buffer-limit replica`. 0 stands
+/// for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLimit {
     /// The number of unsent bytes above which the replica is disconnected at once.
@@ -58,17 +60,17 @@ pub struct OutputLimit {
     pub soft_ms: u64,
 }
 
-/// The replication state of a server: its history, its backlog and its replicas. Replicas are
-/// identified by the ids of their clients.
+/// The replication state of a server: its replication IDs, its backlog and its replicas. Replicas
+/// are identified by the ids of their clients.
 #[derive(Debug)]
 pub struct Primary {
     history: History,
-    /// The offset of the end of the stream while there is no backlog.
+    /// The offset of the end of the replication stream while there is no backlog.
     offset: u64,
     backlog: Option<Backlog>,
     replicas: BTreeMap<u64, Replica>,
-    /// The time at which the last replica left, in milliseconds; `None` while there are replicas,
-    /// and before the first one.
+    /// The time at which the last replica was disconnected, in milliseconds; `None` while there are
+    /// replicas, and before the first one.
     idle_since_ms: Option<u64>,
     /// The limit on the unsent bytes of a replica.
     limit: OutputLimit,
@@ -76,25 +78,27 @@ pub struct Primary {
     /// wait.
     writes_wait_above: u64,
     /// The lowest and the highest log position for which an acknowledgement must still be
-    /// requested; `None` if none is due. A request is sent once the stream has the changes up to
-    /// the position.
+    /// requested; `None` if none is due. A request is sent once the replication stream has the
+    /// changes up to the position.
     acks_due_at: Option<(u64, u64)>,
-    /// The offset after the last GETACK, the request for an acknowledgement.
+    /// The offset in the replication stream after the last GETACK, the request for an
+    /// acknowledgement.
     ack_requested_end: u64,
-    /// True while this server follows a primary: its stream is that of the primary.
+    /// True while this server follows a primary: its replication stream is that of the primary.
     is_following: bool,
-    /// The database that is selected at the end of the primary's stream; `None` if the next change
-    /// is preceded by a SELECT.
+    /// The database that is selected at the end of the replication stream of the primary that this
+    /// server follows; `None` if the next change is preceded by a SELECT.
     stream_db: Option<u32>,
     /// True while the server writes its last snapshot or ends. Then PING and GETACK are not
-    /// appended.
+    /// appended to the replication stream.
     is_final: bool,
-    /// The information needed to return to the history before the present one. `None` once another
-    /// server has got the present ID, or if no return is possible.
+    /// The data with which the server can return to its previous replication history. `None` once
+    /// another server has received the present replication ID, or if no return is possible.
     way_back: Option<follow::WayBack>,
 }
 
-/// The command GETACK, which requests an acknowledgement from all replicas, as bytes of the stream.
+/// The command GETACK, which requests an acknowledgement from all replicas, as bytes of the
+/// replication stream.
 const GETACK: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n";
 
 impl Primary {
@@ -122,33 +126,34 @@ impl Primary {
         &self.history
     }
 
-    /// Gives the history a new ID. A replica that knows only the former ID needs a snapshot.
+    /// Gives the server's history a new replication ID. A replica that knows only the former ID
+    /// needs a snapshot.
     pub fn renew_id(&mut self, id: ReplId) {
         self.history = History::new(id);
         self.way_back = None;
     }
 
-    /// Returns the backlog; `None` while the stream is not recorded.
+    /// Returns the backlog; `None` while the replication stream is not recorded.
     pub fn backlog(&self) -> Option<&Backlog> {
         self.backlog.as_ref()
     }
 
-    /// Returns the offset of the end of the stream.
+    /// Returns the offset of the end of the replication stream.
     pub fn end(&self) -> u64 {
         self.backlog.as_ref().map_or(self.offset, Backlog::end)
     }
 
-    /// Begins to record the stream. Earlier changes are not in the stream, so the history gets the
-    /// new ID `id`. The caller owns the keyspace.
+    /// Begins to record the replication stream in a backlog. Earlier changes are not in the stream,
+    /// so the server gets the new replication ID `id`. The caller owns the keyspace.
     pub fn open_backlog(&mut self, limit_bytes: u64, id: ReplId) {
         self.renew_id(id);
         self.backlog = Some(Backlog::new(limit_bytes, self.offset));
     }
 
-    /// Begins to record the stream after a load. The loaded data is exactly that of the history
-    /// `former.0` up to offset `former.1`, and has not changed since. The new history `id`
-    /// continues `former`, so replicas with the same data can continue. The caller owns the
-    /// keyspace.
+    /// Begins to record the replication stream after data was loaded. The loaded data is exactly
+    /// that of the history `former.0` up to offset `former.1`, and has not changed since. The new
+    /// history `id` continues `former`, so replicas with the same data can continue. The caller
+    /// owns the keyspace.
     pub fn continue_from(&mut self, former: (ReplId, u64), id: ReplId, (limit_bytes, now_ms): (u64, u64)) {
         self.history = History::continuing(former, id);
         self.offset = former.1;
@@ -163,21 +168,22 @@ impl Primary {
     }
 
     /// Permits PING and GETACK again after [`begin_end`](Self::begin_end), because the server does
-    /// not end.
+    /// not end after all.
     pub fn continue_after_all(&mut self) {
         self.is_final = false;
     }
 
-    /// Appends a command that changes no data, such as PING. Does nothing while the server ends.
+    /// Appends to the replication stream a command that changes no data, such as PING. Does nothing
+    /// while the server ends.
     pub fn append_control(&mut self, command: &[u8]) {
         if !self.is_final {
             self.append(command);
         }
     }
 
-    /// Begins to close the backlog if [`Primary::is_backlog_due`] returns true. Gives the history
-    /// the new ID `id`, so that no replica can continue from the backlog. Returns true if it has
-    /// begun; the caller must then detach the reader of the change log and call
+    /// Begins to close the backlog if [`Primary::is_backlog_due`] returns true. Gives the server
+    /// the new replication ID `id`, so that no replica can continue from the backlog. Returns true
+    /// if the closing has begun; the caller must then detach the reader of the change log and call
     /// [`Primary::close_backlog`].
     pub fn begin_close(&mut self, ttl_ms: u64, now_ms: u64, id: ReplId) -> bool {
         let is_due = self.is_backlog_due(ttl_ms, now_ms);
@@ -187,10 +193,10 @@ impl Primary {
         is_due
     }
 
-    /// Stops to record the stream and frees the backlog. Marks the replicas that follow the stream
-    /// to be disconnected. Later changes are not in the stream, so the history gets the new ID
-    /// `id`. Otherwise a server could continue at an offset that stays the same while the data
-    /// changes. The caller owns the keyspace.
+    /// Stops recording the replication stream and frees the backlog. Marks the replicas that follow
+    /// the stream to be disconnected. Later changes are not in the stream, so the server gets the
+    /// new replication ID `id`. Otherwise a server could continue at an offset that stays the same
+    /// while the data changes. The caller owns the keyspace.
     pub fn close_backlog(&mut self, id: ReplId) {
         self.offset = self.end();
         for replica in self.replicas.values_mut().filter(|replica| replica.holds_backlog()) {
@@ -225,10 +231,10 @@ impl Primary {
         if self.writes_wait_above > 0 { behind_bytes.saturating_sub(self.writes_wait_above) } else { 0 }
     }
 
-    /// Appends changes or commands of this server to the stream, if it is recorded. Does nothing on
-    /// a replica, because its stream is that of its primary. Marks replicas beyond the hard limit
-    /// to be disconnected, and frees the bytes that only they needed. So the limit bounds the
-    /// memory.
+    /// Appends changes or commands of this server to the replication stream, if it is recorded.
+    /// Does nothing on a replica, because its stream is that of its primary. Marks replicas beyond
+    /// the hard limit to be disconnected, and frees the bytes that only they needed. So the limit
+    /// bounds the memory.
     pub fn append(&mut self, bytes: &[u8]) {
         if !self.is_following {
             self.append_bytes(bytes);
@@ -258,8 +264,8 @@ impl Primary {
         self.update_needed();
     }
 
-    /// Records that the stream has all changes up to `position` of the change log. Appends GETACK
-    /// if an acknowledgement of such a change was requested.
+    /// Records that the replication stream has all changes up to `position` of the change log.
+    /// Appends GETACK if an acknowledgement of such a change was requested.
     pub fn note_position(&mut self, position: u64) {
         let Some(backlog) = &mut self.backlog else { return };
         backlog.note_position(position);
@@ -276,8 +282,9 @@ impl Primary {
         }
     }
 
-    /// Requests an acknowledgement from all replicas: appends `REPLCONF GETACK *` as soon as the
-    /// stream has all changes up to `position` of the change log. Does nothing on a replica.
+    /// Requests an acknowledgement from all replicas: appends `REPLCONF GETACK *` to the
+    /// replication stream as soon as the stream has all changes up to `position` of the change log.
+    /// Does nothing on a replica.
     pub fn request_ack(&mut self, position: u64) {
         if self.is_following {
             return;
@@ -342,7 +349,8 @@ impl Primary {
     }
 
     /// Sets the phase of a replica, and the offset of the next byte to send to it. With each phase
-    /// except [`Phase::AwaitsSnapshot`], the caller sends the present ID to the replica.
+    /// except [`Phase::AwaitsSnapshot`], the caller sends the present replication ID to the
+    /// replica.
     pub fn set_phase(&mut self, client: u64, phase: Phase, cursor: u64) {
         if let Some(replica) = self.replicas.get_mut(&client) {
             (replica.phase, replica.cursor) = (phase, cursor);
@@ -369,8 +377,8 @@ impl Primary {
         next
     }
 
-    /// Returns the next bytes of the stream for an online replica, at most `max_bytes`, and counts
-    /// them as sent. The backlog keeps them until the next [`Primary::free_sent`].
+    /// Returns the next bytes of the replication stream for an online replica, at most `max_bytes`,
+    /// and counts them as sent. The backlog keeps them until the next [`Primary::free_sent`].
     pub fn take_for(&mut self, client: u64, max_bytes: usize) -> Vec<Piece> {
         let (Some(replica), Some(backlog)) = (self.replicas.get_mut(&client), &mut self.backlog) else {
             return Vec::new();
@@ -388,13 +396,14 @@ impl Primary {
         pieces
     }
 
-    /// Frees the bytes that all replicas have been sent and that are beyond the backlog's limit.
-    /// O(replicas).
+    /// Frees the bytes of the backlog that were sent to all replicas and that are beyond the
+    /// backlog's limit. O(replicas).
     pub fn free_sent(&mut self) {
         self.update_needed();
     }
 
-    /// Passes to the backlog the lowest offset that a connected replica still needs. O(replicas).
+    /// Passes to the backlog the lowest offset of the replication stream that a connected replica
+    /// still needs. O(replicas).
     fn update_needed(&mut self) {
         if let Some(backlog) = &mut self.backlog {
             let held = self.replicas.values().filter(|replica| replica.holds_backlog());
@@ -409,9 +418,10 @@ impl Primary {
         }
     }
 
-    /// Records that a replica has acknowledged the offset `acked`, and `synced` for its append-only
-    /// file. A replica that has its snapshot becomes online. Returns true if it became online by
-    /// this call. An offset beyond the last byte sent counts as the offset of that byte.
+    /// Records that a replica has acknowledged the replication stream up to the offset `acked`, and
+    /// up to `synced` in its append-only file. A replica that has its snapshot becomes online.
+    /// Returns true if it became online by this call. An offset beyond the last byte sent counts as
+    /// the offset of that byte.
     pub fn acknowledge(&mut self, client: u64, acked: u64, synced: Option<u64>, now_ms: u64) -> bool {
         let Some(replica) = self.replicas.get_mut(&client) else { return false };
         replica.acked_ms = now_ms;
@@ -433,9 +443,9 @@ impl Primary {
         becomes_online
     }
 
-    /// Returns true if an online replica was sent the whole stream and has acknowledged all its
-    /// changes. A GETACK at the end of the stream need not be acknowledged: it changes nothing, and
-    /// the replica replies to it before counting it.
+    /// Returns true if an online replica was sent the whole replication stream and has acknowledged
+    /// all its changes. A GETACK at the end need not be acknowledged: it changes nothing, and the
+    /// replica replies to it before counting it.
     pub fn has_acked_all(&self, client: u64) -> bool {
         let end = self.end();
         let unchanged_bytes = if self.ack_requested_end == end { GETACK.len() as u64 } else { 0 };
@@ -456,8 +466,8 @@ impl Primary {
         self.replicas.values().filter(|it| it.is_online() && it.synced_position >= position).count()
     }
 
-    /// Returns the number of good replicas, for `min-replicas-to-write`: those that are online and
-    /// have sent an acknowledgement within the last `lag_max_s` seconds.
+    /// Returns the number of good replicas, for `min-replicas-to-write`: those that receive the
+    /// replication stream and have sent an acknowledgement within the last `lag_max_s` seconds.
     pub fn count_good(&self, now_ms: u64, lag_max_s: u64) -> usize {
         self.replicas.values().filter(|it| it.is_online() && it.lag_s(now_ms) <= lag_max_s).count()
     }

@@ -5,26 +5,27 @@ use crate::handshake::{Handshake, Purpose};
 /// The phase of a replica's synchronisation, as its primary sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The replica waits for the start of a snapshot.
+    /// The replica waits until the primary starts to write a snapshot for it.
     AwaitsSnapshot {
         /// The time since which the replica waits, in milliseconds of the caller's clock.
         since_ms: u64,
     },
     /// The snapshot for the replica is being written or sent.
     ReceivesSnapshot,
-    /// The snapshot is sent with an end mark. The stream is sent only after the replica's first
-    /// acknowledgement. A replica looks for the mark at the end of the received bytes, so nothing
-    /// may follow it.
+    /// The snapshot is sent with an end mark. The replication stream is sent only after the
+    /// replica's first acknowledgement. A replica looks for the mark at the end of the received
+    /// bytes, so nothing may follow it.
     AwaitsAck,
-    /// The replica receives the stream.
+    /// The replica has all data of its snapshot and receives the replication stream.
     Online,
-    /// The whole snapshot is sent to a client that requested only a snapshot, not the stream.
+    /// The whole snapshot is sent to a client that requested only a snapshot, not the replication
+    /// stream.
     SnapshotSent,
-    /// The replica had more unsent bytes than its limit. The backlog keeps nothing for it, and its
+    /// The replica had more unsent bytes than its limit. The backlog keeps no bytes for it, and its
     /// connection must be closed.
     OverLimit,
-    /// The history that the replica follows has ended or has a new ID. The backlog keeps nothing
-    /// for the replica, and its connection must be closed.
+    /// The history whose replication stream the replica receives has ended or has a new ID. The
+    /// backlog keeps no bytes for the replica, and its connection must be closed.
     Outdated,
 }
 
@@ -40,7 +41,7 @@ impl Phase {
     }
 }
 
-/// The command by which a replica requested the data.
+/// The command by which a replica requested its primary's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// `PSYNC`: the replica acknowledges offsets.
@@ -54,18 +55,19 @@ pub enum Dialect {
 pub struct Replica {
     /// The properties that the replica has announced with REPLCONF.
     pub handshake: Handshake,
-    /// The command by which the replica requested the data.
+    /// The command by which the replica requested its primary's data.
     pub dialect: Dialect,
     /// The address of the replica's connection, without the port.
     pub peer_ip: String,
     /// The phase of the replica's synchronisation.
     pub phase: Phase,
-    /// The offset of the next byte of the stream to send to the replica. Meaningless while it waits
-    /// for a snapshot.
+    /// The offset of the next byte of the replication stream to send to the replica. Not meaningful
+    /// while the replica waits for a snapshot.
     pub cursor: u64,
-    /// The last offset of the stream that the replica has acknowledged.
+    /// The last offset of the replication stream that the replica has acknowledged.
     pub acked: u64,
-    /// The last offset up to which all changes are synced in the replica's append-only file.
+    /// The last offset of the replication stream up to which all changes are synced in the
+    /// replica's append-only file.
     pub synced: u64,
     /// The last position of the change log up to which the replica has acknowledged all changes.
     pub acked_position: u64,
@@ -97,7 +99,7 @@ impl Replica {
         }
     }
 
-    /// Returns true if the backlog must keep the bytes that this replica has not been sent.
+    /// Returns true if the backlog must keep the bytes that were not sent to this replica yet.
     pub fn holds_backlog(&self) -> bool {
         match self.phase {
             Phase::AwaitsSnapshot { .. } | Phase::SnapshotSent | Phase::OverLimit | Phase::Outdated => false,
@@ -107,13 +109,14 @@ impl Replica {
         }
     }
 
-    /// Returns true if the replica is to be disconnected, because it is over its limit or outdated.
+    /// Returns true if the replica is to be disconnected, because it has too many unsent bytes, or
+    /// follows a history that has ended.
     pub fn is_given_up(&self) -> bool {
         matches!(self.phase, Phase::OverLimit | Phase::Outdated)
     }
 
-    /// Returns true if the replica receives the stream. Only then do its acknowledgements count,
-    /// for WAIT and for `min-replicas-to-write`.
+    /// Returns true if the replica receives the replication stream. Only then do its
+    /// acknowledgements count, for WAIT and for `min-replicas-to-write`.
     pub fn is_online(&self) -> bool {
         self.phase == Phase::Online
     }

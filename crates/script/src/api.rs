@@ -8,7 +8,7 @@ use crate::options::VmOptions;
 use crate::reply::{push_error, push_reply};
 use crate::sha::Sha;
 
-/// The functions of `redis` that both scripts and functions of libraries have.
+/// The functions of `redis` that both scripts (EVAL) and functions of libraries (FCALL) have.
 const FUNCTIONS: [(&[u8], Function); 9] = [
     (b"call", call),
     (b"pcall", pcall),
@@ -21,7 +21,7 @@ const FUNCTIONS: [(&[u8], Function); 9] = [
     (b"acl_check_cmd", acl_check_cmd),
 ];
 
-/// The functions of `redis` that only scripts have.
+/// The functions of `redis` that only scripts (EVAL) have, not functions of libraries.
 const SCRIPT_FUNCTIONS: [(&[u8], Function); 3] =
     [(b"replicate_commands", replicate_commands), (b"breakpoint", breakpoint), (b"debug", debug)];
 
@@ -29,7 +29,7 @@ const SCRIPT_FUNCTIONS: [(&[u8], Function); 3] =
 const LOG_LEVELS: [(&[u8], f64); 4] =
     [(b"LOG_DEBUG", 0.0), (b"LOG_VERBOSE", 1.0), (b"LOG_NOTICE", 2.0), (b"LOG_WARNING", 3.0)];
 
-/// The targets of `redis.set_repl`, for scripts and functions of libraries.
+/// The constants for the targets of `redis.set_repl`, for scripts and functions of libraries.
 const REPL: [(&[u8], f64); 5] = [
     (b"REPL_NONE", 0.0),
     (b"REPL_AOF", 1.0),
@@ -38,20 +38,21 @@ const REPL: [(&[u8], f64); 5] = [
     (b"REPL_ALL", 3.0),
 ];
 
-/// Pushes the `redis` table of scripts.
+/// Pushes the `redis` table for scripts (EVAL) on Lua's stack.
 pub(crate) fn push_script_api(stack: &mut Stack, options: &VmOptions) {
     push_function_api(stack, options);
     add_functions(stack, &SCRIPT_FUNCTIONS);
 }
 
-/// Pushes the `redis` table of libraries' functions.
+/// Pushes the `redis` table for functions of libraries (FCALL) on Lua's stack.
 pub(crate) fn push_function_api(stack: &mut Stack, options: &VmOptions) {
     push_constants(stack, options);
     add_functions(stack, &FUNCTIONS);
     add_numbers(stack, &REPL);
 }
 
-/// Pushes the `redis` table of libraries that are being loaded, without `register_function`.
+/// Pushes the `redis` table for libraries that are being loaded on Lua's stack. It does not have
+/// `register_function` yet.
 pub(crate) fn push_loading_api(stack: &mut Stack, options: &VmOptions) {
     push_constants(stack, options);
     add_functions(stack, &[(b"log", log)]);
@@ -87,7 +88,7 @@ fn add_numbers(stack: &mut Stack, numbers: &[(&[u8], f64)]) {
     }
 }
 
-/// Creates an error table with this text, preceded by the code ERR, and raises it in Lua.
+/// Creates an error table with `text`, preceded by the code ERR, and raises it in Lua.
 pub(crate) fn raise_table(stack: &mut Stack, text: &str) -> Raise {
     push_error(stack, text.as_bytes());
     Raise
@@ -123,8 +124,8 @@ pub(crate) fn prepare_words(stack: &mut Stack) -> Result<usize, Raise> {
     Ok(count as usize)
 }
 
-/// Replaces a number by its text: the digits of an integer up to 2^53, otherwise the shortest text
-/// that converts back to the same number.
+/// Replaces a number on Lua's stack by its text: the digits of an integer up to 2^53, otherwise the
+/// shortest text that converts back to the same number.
 fn number_word(stack: &mut Stack, at: i32) {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let number = stack.number(at).unwrap_or(0.0);
@@ -140,7 +141,7 @@ fn number_word(stack: &mut Stack, at: i32) {
     stack.replace(at);
 }
 
-/// Calls `work` with the first `count` values of the stack: the words that [`prepare_words`] has
+/// Calls `work` with the first `count` values of Lua's stack: the words that [`prepare_words`] has
 /// checked.
 pub(crate) fn with_words<R>(stack: &Stack, count: usize, work: impl FnOnce(&[&[u8]]) -> R) -> R {
     if count <= WORDS_INLINE {
@@ -230,7 +231,7 @@ fn sha1hex(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Handles `redis.log(level, text…)`.
+/// Handles `redis.log(level, text…)`: joins the texts and writes them to the server's log.
 fn log(stack: &mut Stack) -> Returns {
     let count = stack.top();
     if count < 2 {

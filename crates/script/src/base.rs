@@ -4,7 +4,7 @@
 use crate::lua::{Function, Raise, Returns, Stack, Type};
 use crate::shell;
 
-/// The global functions that replace Lua's own.
+/// The global functions of scripts that replace Lua's own.
 pub(crate) const FUNCTIONS: [(&[u8], Function); 8] = [
     (b"pcall", pcall),
     (b"xpcall", xpcall),
@@ -19,7 +19,8 @@ pub(crate) const FUNCTIONS: [(&[u8], Function); 8] = [
 /// The functions of `table` that replace Lua's own.
 pub(crate) const TABLE_FUNCTIONS: [(&[u8], Function); 2] = [(b"insert", insert), (b"remove", remove)];
 
-/// Handles `table.foreach` and `table.foreachi`; Lua's own function is the first upvalue.
+/// Handles `table.foreach` and `table.foreachi`; the first upvalue is Lua's own function, which is
+/// called.
 pub(crate) fn foreach(stack: &mut Stack) -> Returns {
     stack.check_table(1)?;
     if stack.kind(2) != Type::Function {
@@ -48,7 +49,7 @@ pub(crate) fn collectgarbage(stack: &mut Stack) -> Returns {
     delegate(stack)
 }
 
-/// Calls the first upvalue with all arguments of the running function.
+/// Calls the function in the first upvalue with all arguments of the running function.
 fn delegate(stack: &mut Stack) -> Returns {
     let args = stack.top();
     stack.push_upvalue(1);
@@ -58,8 +59,8 @@ fn delegate(stack: &mut Stack) -> Returns {
     Ok(stack.call_for_all(args)? as usize)
 }
 
-/// Handles `pcall` as Redis does: from an error table with a text in `err`, the caller gets only
-/// that text.
+/// Handles `pcall` as Redis does: if the error is a table with a text in `err`, the caller gets
+/// only that text.
 fn pcall(stack: &mut Stack) -> Returns {
     let args = stack.top() - 1;
     if args < 0 {
@@ -89,7 +90,7 @@ fn pcall(stack: &mut Stack) -> Returns {
 }
 
 /// Handles `xpcall`. If the server stops the script, Lua calls the script's error handler from
-/// within the hook (the periodic call of our code). There no further hook can end the handler. So
+/// within the hook (the periodic call of our code). No further hook can then end the handler. So
 /// Lua gets a function of ours as the handler: it calls the script's own handler, but raises at
 /// once in a stopped script.
 fn xpcall(stack: &mut Stack) -> Returns {
@@ -106,7 +107,7 @@ fn xpcall(stack: &mut Stack) -> Returns {
     Ok(stack.top() as usize)
 }
 
-/// The maximum length of the text that `load` gathers, in bytes.
+/// The maximum length of the text that `load` collects from its reader function, in bytes.
 const TEXT_LEN_MAX: usize = 512 << 20;
 /// The maximum length of the name of a chunk (a compiled text), in bytes; the rest is cut off.
 const CHUNK_NAME_LEN_MAX: usize = 1 << 16;
@@ -171,14 +172,14 @@ fn compile(stack: &mut Stack, text: &[u8], name: &[u8]) -> Returns {
     Ok(1)
 }
 
-/// Handles `next`; Lua's own function is the first upvalue.
+/// Handles `next`, also for read-only tables; the first upvalue is Lua's own function.
 pub(crate) fn next(stack: &mut Stack) -> Returns {
     stack.check_table(1)?;
     shell::unwrap(stack, 1);
     delegate(stack)
 }
 
-/// Handles `pairs`; the upvalues are Lua's own `next`, and [`next`] for shells.
+/// Handles `pairs`; the upvalues are Lua's own `next`, and [`next`] for read-only tables (shells).
 pub(crate) fn pairs(stack: &mut Stack) -> Returns {
     stack.check_table(1)?;
     stack.push_upvalue(if shell::is_shell(stack, 1) { 2 } else { 1 });
@@ -245,7 +246,8 @@ fn setmetatable(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Handles `table.insert`.
+/// Handles `table.insert`: moves the following elements up, and raises an error for a read-only
+/// table.
 fn insert(stack: &mut Stack) -> Returns {
     stack.check_table(1)?;
     let end = stack.len(1) as i32 + 1;
@@ -270,7 +272,8 @@ fn insert(stack: &mut Stack) -> Returns {
     Ok(0)
 }
 
-/// Handles `table.remove`.
+/// Handles `table.remove`: moves the following elements down, and raises an error for a read-only
+/// table.
 fn remove(stack: &mut Stack) -> Returns {
     stack.check_table(1)?;
     let end = stack.len(1) as i32;
@@ -291,7 +294,7 @@ fn remove(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Handles `coroutine.resume`; Lua's own function is the first upvalue.
+/// Handles `coroutine.resume`; the first upvalue is Lua's own function.
 pub(crate) fn resume(stack: &mut Stack) -> Returns {
     if stack.kind(1) == Type::Thread && stack.is_deep() {
         stack.push_boolean(false);

@@ -1,4 +1,4 @@
-//! The interface through which running scripts use the server.
+//! The interface through which running scripts use the server: commands, the log, access control.
 
 use resp::Protocol;
 
@@ -9,8 +9,8 @@ pub trait Commands {
     /// ends the script at once, and the script cannot catch it.
     fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop>;
 
-    /// Returns `Err` if the script must end. Called about every 10,000 instructions, and from
-    /// inside long work that is not Lua code.
+    /// Checks if the script may continue; `Err` if it must end. Called about every 10,000
+    /// instructions, and from inside long work that is not Lua code.
     fn interrupt(&mut self) -> Result<(), Stop>;
 
     /// Returns true if the last command was refused before it ran. The debugger then logs it
@@ -31,12 +31,12 @@ pub trait Commands {
     fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall>;
 }
 
-/// The reason why no user can call a command with the given words.
+/// The reason why a script cannot call a command with the given words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSuchCall {
-    /// An unknown command.
+    /// No command or subcommand has the name in the words.
     Command,
-    /// A number of arguments that the command does not accept.
+    /// The number of arguments is wrong for the command.
     Arity,
 }
 
@@ -53,13 +53,13 @@ pub enum Stop {
 /// The level of a line of `redis.log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// `redis.LOG_DEBUG`
+    /// The level `redis.LOG_DEBUG`.
     Debug,
-    /// `redis.LOG_VERBOSE`
+    /// The level `redis.LOG_VERBOSE`.
     Verbose,
-    /// `redis.LOG_NOTICE`
+    /// The level `redis.LOG_NOTICE`.
     Notice,
-    /// `redis.LOG_WARNING`
+    /// The level `redis.LOG_WARNING`.
     Warning,
 }
 

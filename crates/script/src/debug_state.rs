@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 /// The connection of a client that debugs a script.
 pub trait DebugClient {
-    /// Sends output of the debugger to the client.
+    /// Sends encoded output of the debugger to the client.
     fn send(&mut self, bytes: &[u8]);
 
     /// Waits for some time for input from the client, and appends the input to `input`.
@@ -15,24 +15,25 @@ pub trait DebugClient {
     fn is_overdue(&mut self) -> bool;
 }
 
-/// The result of waiting for input from a client.
+/// The result of waiting for input from a client that debugs a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// The client has sent input, which was appended.
     Bytes,
-    /// The client has sent nothing so far.
+    /// The client has sent nothing during the wait.
     Nothing,
     /// The client has closed the connection.
     Gone,
 }
 
-/// The maximum number of breakpoints.
+/// The maximum number of breakpoints in a debugged script.
 pub(crate) const BREAKPOINTS_MAX: usize = 64;
 /// The default length at which lines of values are cut, in bytes.
 const LEN_BYTES_DEFAULT: usize = 256;
-/// The maximum size of unsent log lines, in bytes. Further lines are dropped.
+/// The maximum size of the debugger's log lines that are not sent yet, in bytes. Further lines are
+/// dropped.
 const LOG_BYTES_MAX: usize = 64 << 20;
-/// The limit of input that is not yet a whole command, in bytes.
+/// The limit of input for the debugger that is not yet a whole command, in bytes.
 pub(crate) const INPUT_BYTES_MAX: usize = 1 << 20;
 
 /// The state of a script's debugger.
@@ -40,7 +41,7 @@ pub(crate) struct DebugState {
     client: Box<dyn DebugClient>,
     /// Input from the client that is not yet a whole command.
     pub(crate) input: Vec<u8>,
-    /// The lines of the script.
+    /// The lines of the debugged script's source.
     lines: Vec<Vec<u8>>,
     pub(crate) breakpoints: Vec<i32>,
     pub(crate) current_line: i32,
@@ -50,11 +51,11 @@ pub(crate) struct DebugState {
     pub(crate) is_at_breakpoint: bool,
     /// True while code from the client runs. Steps and breakpoints have no effect in that code.
     pub(crate) evaluates: bool,
-    /// The length at which lines of values are cut, in bytes; 0 for no limit.
+    /// The length at which lines of values are cut, in bytes (`maxlen`); 0 for no limit.
     pub(crate) len_bytes_max: usize,
     /// True after the client was informed that long lines are cut, or has set the length itself.
     pub(crate) knows_cutting: bool,
-    /// Lines that are not sent yet, encoded for the client.
+    /// The log lines that are not sent yet, encoded for the client.
     log: Vec<u8>,
     log_lines: usize,
 }
@@ -79,7 +80,7 @@ impl DebugState {
         }
     }
 
-    /// Appends a line to the log for the client.
+    /// Appends a line to the debugger's log for the client.
     pub(crate) fn log(&mut self, line: &[u8]) {
         if self.log.len() + line.len() > LOG_BYTES_MAX {
             return;
@@ -90,7 +91,7 @@ impl DebugState {
         self.log_lines += 1;
     }
 
-    /// Appends the line of a value, and cuts it if it is too long.
+    /// Appends the text of a value to the debugger's log, cut if it is too long.
     pub(crate) fn log_value(&mut self, mut line: Vec<u8>) {
         if self.len_bytes_max == 0 || line.len() <= self.len_bytes_max {
             return self.log(&line);
@@ -103,7 +104,8 @@ impl DebugState {
         }
     }
 
-    /// Appends a line of the script's source.
+    /// Appends a line of the script's source to the debugger's log, with its number and marks for
+    /// the current line and breakpoints.
     pub(crate) fn log_source(&mut self, number: i32) {
         let mark = match (self.current_line == number, self.breakpoints.contains(&number)) {
             (true, true) => "->#",
@@ -117,19 +119,19 @@ impl DebugState {
         self.log(&line);
     }
 
-    /// Returns the numbers of the script's lines.
+    /// Returns the range of the script's line numbers, from 1.
     pub(crate) fn line_numbers(&self) -> RangeInclusive<i32> {
         1..=i32::try_from(self.lines.len()).unwrap_or(i32::MAX)
     }
 
-    /// Sends the logged lines to the client.
+    /// Sends the logged lines to the client, and empties the log.
     pub(crate) fn send(&mut self) {
         let mut bytes = format!("*{}\r\n", std::mem::take(&mut self.log_lines)).into_bytes();
         bytes.append(&mut self.log);
         self.client.send(&bytes);
     }
 
-    /// Waits for input from the client.
+    /// Waits for some time for input from the client, and adds it to `input`.
     pub(crate) fn receive(&mut self) -> Received {
         self.client.receive(&mut self.input)
     }

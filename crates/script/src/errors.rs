@@ -1,12 +1,12 @@
-//! Errors that end a script, as tables `{err, source, line}`.
+//! Errors that end a script, as Lua tables `{err, source, line}`.
 
 use crate::lua::{Returns, Stack, Type};
 use crate::numbers::number_text;
 use crate::shell;
 
-/// Adds the place where an error was raised to the error (`source`, `line`). Lua calls this handler
-/// before it unwinds the calls that led to the error. A value that is not a table becomes
-/// `{err = "ERR …"}`.
+/// Adds the source and line where an error was raised to the error table (fields `source`, `line`).
+/// Lua calls this handler before it unwinds the calls that led to the error. A value that is not a
+/// table becomes `{err = "ERR …"}`.
 pub(crate) fn handle(stack: &mut Stack) -> Returns {
     let noted = stack.context().raised_at.take();
     let place = match noted.filter(|(error, _)| *error == identity(stack)) {
@@ -31,8 +31,8 @@ pub(crate) fn handle(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Handles an error raised by a function that one of our functions called. Records the place of the
-/// error in `Context::raised_at` and returns the error unchanged.
+/// Handles an error raised by a function that one of our functions called. Records the source and
+/// line of the error in `Context::raised_at` and returns the error unchanged.
 pub(crate) fn note_place(stack: &mut Stack) -> Returns {
     let error = identity(stack);
     let place = place(stack);
@@ -45,8 +45,8 @@ pub(crate) fn note_place(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Returns the place where the handled error was raised: in the function that raised it, or in its
-/// caller if that function is not Lua code.
+/// Returns the source and line where the handled error was raised: those in the function that
+/// raised it, or those in its caller if that function is not Lua code.
 fn place(stack: &Stack) -> Option<(Vec<u8>, i32)> {
     let place = match stack.function_at(1) {
         Some(place) if place.is_c => stack.function_at(2),
@@ -63,7 +63,7 @@ fn identity(stack: &Stack) -> Vec<u8> {
     }
 }
 
-/// Converts a value to text, as `tostring` does.
+/// Converts the value at a stack index to text, as Lua's `tostring` does.
 fn describe(stack: &Stack, index: i32) -> Vec<u8> {
     match stack.kind(index) {
         Type::String => stack.bytes(index).unwrap_or_default().to_vec(),

@@ -7,25 +7,25 @@ use bitflags::bitflags;
 use stdx::quoted::split_quoted;
 
 bitflags! {
-    /// The properties that a script or function declares.
+    /// The properties that a script or function declares by flags.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct ScriptFlags: u8 {
         /// `no-writes`: the script changes no data.
         const NO_WRITES = 1;
         /// `allow-oom`: the script may run when memory is full.
         const ALLOW_OOM = 1 << 1;
-        /// `allow-stale`: the script may run on a replica without its primary.
+        /// `allow-stale`: the script may run on a replica that has lost its primary.
         const ALLOW_STALE = 1 << 2;
         /// `no-cluster`: the script must not run in a cluster.
         const NO_CLUSTER = 1 << 3;
-        /// `allow-cross-slot-keys`: the script's keys may be in several slots.
+        /// `allow-cross-slot-keys`: the script's keys may be in several cluster slots.
         const ALLOW_CROSS_SLOT_KEYS = 1 << 4;
-        /// A script without a first line `#!`: each command in it is checked on its own.
+        /// A script without a first line `#!`: each of its commands is checked on its own.
         const COMPATIBLE = 1 << 7;
     }
 }
 
-/// The names of flags, as FUNCTION LIST shows them.
+/// The names of script flags with their bits, as FUNCTION LIST shows them.
 pub const FLAG_NAMES: [(&str, ScriptFlags); 5] = [
     ("no-writes", ScriptFlags::NO_WRITES),
     ("allow-oom", ScriptFlags::ALLOW_OOM),
@@ -34,7 +34,7 @@ pub const FLAG_NAMES: [(&str, ScriptFlags); 5] = [
     ("allow-cross-slot-keys", ScriptFlags::ALLOW_CROSS_SLOT_KEYS),
 ];
 
-/// Returns the flag called `name`; `None` if there is none.
+/// Returns the script flag called `name`; `None` if there is none.
 pub fn parse_flag(name: &[u8]) -> Option<ScriptFlags> {
     FLAG_NAMES.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, flag)| *flag)
 }
@@ -79,7 +79,7 @@ pub struct FunctionInfo {
     pub name: Vec<u8>,
     /// The description, if the function has one.
     pub description: Option<Vec<u8>>,
-    /// The flags of the function.
+    /// The flags that the function declares, such as `no-writes`.
     pub flags: ScriptFlags,
 }
 
@@ -92,7 +92,8 @@ pub(crate) struct Registered {
 }
 
 impl Registered {
-    /// Adds a function and returns its number, from 1; returns `None` if the name is taken. O(1).
+    /// Adds a function that the library registers, and returns its number, from 1; returns `None`
+    /// if the name is taken. O(1).
     pub(crate) fn add(&mut self, info: FunctionInfo) -> Option<i32> {
         if !self.names.insert(info.name.clone()) {
             return None;
@@ -101,7 +102,7 @@ impl Registered {
         Some(self.functions.len() as i32)
     }
 
-    /// Returns the functions.
+    /// Returns the registered functions, in order.
     pub(crate) fn into_functions(self) -> Vec<FunctionInfo> {
         self.functions
     }

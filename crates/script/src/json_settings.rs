@@ -1,6 +1,6 @@
 //! The settings of `cjson`, which scripts can change.
 
-/// The encoder's treatment of infinities and NaN.
+/// The treatment by `cjson.encode` of infinities and NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Invalid {
     Refused,
@@ -8,7 +8,7 @@ pub(crate) enum Invalid {
     Null,
 }
 
-/// The settings of `cjson`.
+/// The settings of a `cjson` table: limits, and the treatment of unusual numbers and arrays.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub converts_sparse: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Settings {
 impl Settings {
     const BYTES: usize = 5 * 4 + 4;
 
-    /// Converts the settings to bytes that can be stored in a Lua string.
+    /// Converts the settings of `cjson` to bytes that can be stored in a Lua string.
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let numbers = [
             self.sparse_ratio,
@@ -47,7 +47,8 @@ impl Settings {
         bytes
     }
 
-    /// Reads the settings from the bytes of [`Settings::to_bytes`]; `None` if they are invalid.
+    /// Reads the settings of `cjson` from the bytes of [`Settings::to_bytes`]; `None` if they are
+    /// invalid.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (numbers, [converts_sparse, keeps_buffer, encode_invalid, decodes_invalid]) =
             bytes.split_last_chunk()?;

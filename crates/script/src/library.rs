@@ -13,7 +13,8 @@ pub(crate) struct LibraryLine {
     pub(crate) code_start: usize,
 }
 
-/// Parses the first line of a library, `#!lua name=mylib`. The error is a line without its `ERR`.
+/// Parses the first line of a library, `#!lua name=mylib`. The error is an error line without its
+/// `ERR`.
 pub(crate) fn parse_library_line(code: &[u8]) -> Result<LibraryLine, Vec<u8>> {
     if !code.starts_with(b"#!") {
         return Err(b"Missing library metadata".to_vec());
@@ -92,7 +93,8 @@ pub(crate) fn register_function(stack: &mut Stack) -> Returns {
     Ok(0)
 }
 
-/// Reads the name from the two arguments; leaves the callback on top.
+/// Reads the name of a function from the two arguments `(name, callback)`; leaves the callback on
+/// top of Lua's stack.
 fn read_pair(stack: &mut Stack) -> Result<FunctionInfo, Raise> {
     let Some(name) = stack.text(1).map(<[u8]>::to_vec) else {
         return Err(raise_table(stack, "first argument to redis.register_function must be a string"));
@@ -103,7 +105,8 @@ fn read_pair(stack: &mut Stack) -> Result<FunctionInfo, Raise> {
     Ok(FunctionInfo { name, description: None, flags: ScriptFlags::empty() })
 }
 
-/// Reads the fields of the table argument; leaves the callback on top.
+/// Reads name, description and flags of a function from the table argument; leaves the callback on
+/// top of Lua's stack.
 fn read_table(stack: &mut Stack) -> Result<FunctionInfo, Raise> {
     if stack.kind(1) != Type::Table {
         return Err(raise_table(
@@ -162,7 +165,7 @@ fn text_of(stack: &mut Stack, argument: &str) -> Result<Vec<u8>, Raise> {
     }
 }
 
-/// Reads the flags from the table on top.
+/// Reads the flags of a function from the table of flag names on top of Lua's stack.
 fn read_flags(stack: &mut Stack) -> Result<ScriptFlags, Raise> {
     if stack.kind(-1) != Type::Table {
         return Err(raise_table(

@@ -4,10 +4,11 @@
 
 use crate::lua::{Function, Returns, Rng, Stack};
 
-/// The functions that replace Lua's own.
+/// The functions of `math` that replace Lua's own, by name.
 pub(crate) const FUNCTIONS: [(&[u8], Function); 2] = [(b"random", random), (b"randomseed", seed)];
 
-/// The modulus for the generator's numbers; the largest number becomes 0.
+/// The modulus by which the generator's numbers are divided to get a fraction; the largest number
+/// becomes 0.
 const NUMBERS: u32 = 0x7fff_ffff;
 
 fn random(stack: &mut Stack) -> Returns {

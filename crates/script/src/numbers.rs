@@ -81,8 +81,8 @@ mod tests {
         }
     }
 
-    /// Formats by the definition of `%g`: rounds first, chooses the notation by the exponent, and
-    /// formats again.
+    /// Formats a number by the definition of `%g`, as a reference: rounds first, chooses the
+    /// notation by the exponent, and formats again.
     fn by_definition(value: f64, precision: usize) -> String {
         let rounded = format!("{:.*e}", precision - 1, value);
         let (mantissa, exponent) = rounded.split_once('e').expect("it is scientific");

@@ -5,7 +5,7 @@
 pub struct VmOptions {
     /// `redis.REDIS_VERSION`: the version of Redis that we are compatible with.
     pub redis_version: String,
-    /// `redis.REDIS_VERSION_NUM`: that version as a number, 0xMMmmpp.
+    /// `redis.REDIS_VERSION_NUM`: the version of Redis as a number, 0xMMmmpp.
     pub redis_version_number: u32,
     /// `server.SERVER_NAME`.
     pub server_name: String,

@@ -16,7 +16,7 @@ const CAPTURES_MAX: usize = 32;
 /// The maximum number of untried choices on a matcher's stack. PUC Lua would need a frame of the C
 /// stack for each.
 const CHOICES_MAX: usize = 100_000;
-/// The capacity above which the stack of choices is not kept for the next pattern.
+/// The capacity, in choices, above which the matcher's stack is not kept for the next pattern.
 const CHOICES_KEPT_MAX: usize = 1024;
 /// The number of sets of a pattern whose bitmaps are kept. The bitmaps of further sets are built at
 /// each use.
@@ -31,7 +31,7 @@ const SPACE: u8 = 1 << 5;
 const UPPER: u8 = 1 << 6;
 const HEX: u8 = 1 << 7;
 
-/// The kinds of each byte in the C locale, as bits.
+/// The kinds (letter, digit, space and so on) of each byte in the C locale, as bits.
 static KINDS: [u8; 256] = kinds();
 
 const fn kinds() -> [u8; 256] {
@@ -87,7 +87,7 @@ fn class_kinds(class: u8) -> Option<u8> {
     })
 }
 
-/// Returns true if a byte is in a class.
+/// Returns true if a byte is in a pattern's class, such as `%a`.
 #[inline]
 fn is_of_class(byte: u8, class: u8) -> bool {
     let is_of = match class_kinds(class) {
@@ -98,7 +98,7 @@ fn is_of_class(byte: u8, class: u8) -> bool {
     is_of == class.is_ascii_lowercase()
 }
 
-/// The bytes of a set, as a bitmap.
+/// The bytes that a set `[…]` of a pattern matches, as a bitmap.
 #[derive(Clone, Copy, Default)]
 struct Bytes([u64; 4]);
 
@@ -141,7 +141,7 @@ impl Bytes {
 /// The reason why a match has no result.
 #[derive(Debug)]
 pub(crate) enum Failure<E> {
-    /// An error in the pattern, as its text.
+    /// An error in the pattern; contains the error text.
     Pattern(&'static str),
     /// A stop of the matcher, with the error of [`Ask`].
     Stopped(E),
@@ -153,7 +153,7 @@ pub(crate) type Ask<'a, E> = &'a dyn Fn() -> Result<(), E>;
 /// The number of steps between two calls of [`Ask`]; they take about 100 µs.
 const STEPS: usize = 20_000;
 
-/// A capture: the offset of its start, and its end.
+/// A capture of a pattern: the offset of its start in the subject, and its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Capture {
     pub(crate) start: usize,
@@ -162,12 +162,12 @@ pub(crate) struct Capture {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CaptureEnd {
-    /// A capture whose `)` was not reached yet.
+    /// The end is not known: the capture's `)` was not reached yet.
     #[default]
     Open,
-    /// The capture `()`: a position.
+    /// The capture is `()`, which captures a position.
     Position,
-    /// The offset after the capture's last byte.
+    /// The end is known: the offset after the capture's last byte.
     At(usize),
 }
 
@@ -187,19 +187,20 @@ enum Backtrack {
     Closed(usize),
 }
 
-/// An item that matches one byte.
+/// An item of a pattern that matches one byte.
 #[derive(Clone, Copy)]
 enum Item {
     Any,
     Byte(u8),
     Class(u8),
-    /// A set, as the index of its bitmap.
+    /// A set `[…]`, as the index of its bitmap.
     Set(usize),
-    /// A set whose bitmap is not kept.
+    /// A set `[…]` whose bitmap is not kept in the matcher.
     Uncached(Bytes),
 }
 
-/// The texts of a match: the pattern ends before its first zero byte, and has no `^` at its start.
+/// The subject and the pattern of a search. The pattern ends before its first zero byte, and has no
+/// `^` at its start.
 #[derive(Clone, Copy)]
 pub(crate) struct Texts<'a> {
     pub(crate) subject: &'a [u8],
@@ -213,7 +214,8 @@ impl Texts<'_> {
         self.pattern.get(place).copied().unwrap_or(0)
     }
 
-    /// Returns the offset after the item that begins at offset `place` of the pattern.
+    /// Returns the offset in the pattern after the item that begins at offset `place` of the
+    /// pattern.
     #[inline]
     fn item_end<E>(&self, place: usize) -> Result<usize, Failure<E>> {
         match self.pattern[place] {
@@ -258,7 +260,7 @@ impl Texts<'_> {
 pub(crate) struct Matcher {
     /// The output buffer of `gsub`.
     pub(crate) replaced: Vec<u8>,
-    /// The number of steps since the matcher last asked.
+    /// The number of steps since the matcher last asked if it may continue.
     steps: usize,
     captures: [Capture; CAPTURES_MAX],
     level: usize,
@@ -276,7 +278,8 @@ impl Matcher {
         }
     }
 
-    /// Counts steps; after [`STEPS`] steps, asks if the matcher may continue.
+    /// Counts `count` steps of the matcher; after [`STEPS`] steps, asks if the matcher may
+    /// continue.
     #[inline]
     pub(crate) fn step<E>(&mut self, count: usize, ask: Ask<'_, E>) -> Result<(), Failure<E>> {
         self.steps += count;
@@ -292,7 +295,8 @@ impl Matcher {
         &self.captures[..self.level]
     }
 
-    /// Returns the end of the match that begins at `start`; `None` if there is no match.
+    /// Returns the end of the pattern's match that begins at the offset `start` of the subject;
+    /// `None` if there is no match.
     pub(crate) fn match_at<E>(
         &mut self,
         texts: Texts<'_>,
@@ -341,8 +345,8 @@ impl Matcher {
         }
     }
 
-    /// Matches an item together with the sign after it (`*`, `+`, `-`, `?`). Returns the next
-    /// offset in the subject and the next place in the pattern.
+    /// Matches an item of the pattern together with the sign after it (`*`, `+`, `-`, `?`). Returns
+    /// the next offset in the subject and in the pattern; `None` if there is no match.
     #[inline]
     fn match_item<E>(
         &mut self,
@@ -430,7 +434,7 @@ impl Matcher {
         Ok(())
     }
 
-    /// Begins a capture; returns the place where the pattern continues.
+    /// Begins a capture; returns the offset at which the pattern continues.
     fn open<E>(&mut self, texts: Texts<'_>, at: usize, place: usize) -> Result<usize, Failure<E>> {
         if self.level >= CAPTURES_MAX {
             return Err(Failure::Pattern("too many captures"));
@@ -443,7 +447,7 @@ impl Matcher {
         Ok(place + 1 + usize::from(is_position))
     }
 
-    /// Ends the last open capture.
+    /// Ends the capture that was opened last, at the offset `at` of the subject.
     fn close<E>(&mut self, at: usize) -> Result<(), Failure<E>> {
         let open = self.captures().iter().rposition(|capture| capture.end == CaptureEnd::Open);
         let index = open.ok_or(Failure::Pattern("invalid pattern capture"))?;
@@ -451,7 +455,8 @@ impl Matcher {
         self.choose(Backtrack::Closed(index))
     }
 
-    /// Matches `%1`: returns the end of the captured text if it is repeated at `at`.
+    /// Matches `%1`: returns the end of the repeated text if the subject repeats the captured text
+    /// at `at`; else `None`.
     fn same_as_captured<E>(
         &self,
         texts: Texts<'_>,
@@ -473,7 +478,8 @@ impl Matcher {
         }
     }
 
-    /// Matches `%f[…]`: returns the end of the set at `place` if `at` is a frontier of the set.
+    /// Matches `%f[…]`: returns the offset in the pattern after the set at `place` if `at` is a
+    /// frontier of the set.
     fn frontier<E>(
         &mut self,
         texts: Texts<'_>,
@@ -523,9 +529,9 @@ impl Matcher {
         }
     }
 
-    /// Returns the number of bytes to match before the rest of the pattern is tried again. This is
-    /// one byte, or, if `next` is given, all bytes before the next `next`, at least one. Returns
-    /// `None` if the item does not match all these bytes.
+    /// Returns the number of further bytes that an item with `-` matches before the rest of the
+    /// pattern is tried again. This is one byte, or, if `next` is given, all bytes before the next
+    /// `next`, at least one. Returns `None` if the item does not match all these bytes.
     #[inline]
     fn run_until(&self, item: Item, next: Option<u8>, subject: &[u8]) -> Option<usize> {
         let Some(next) = next else {
@@ -539,7 +545,7 @@ impl Matcher {
         (at > 0 && subject[at] == next).then_some(at)
     }
 
-    /// Returns the number of leading bytes of `subject` that the item matches.
+    /// Returns the number of leading bytes of `subject` that the pattern's item matches.
     #[inline]
     fn run_of(&self, item: Item, subject: &[u8]) -> usize {
         let run = |matches: &dyn Fn(u8) -> bool| subject.iter().position(|&byte| !matches(byte));
@@ -564,7 +570,7 @@ impl Matcher {
 }
 
 /// Matches `%bxy`, whose `x` is at `place` of the pattern. Returns the end of the balanced text,
-/// and the number of bytes read.
+/// `None` if there is none, and the number of bytes read.
 fn balanced<E>(texts: Texts<'_>, at: usize, place: usize) -> Result<(Option<usize>, usize), Failure<E>> {
     if place + 1 >= texts.pattern.len() {
         return Err(Failure::Pattern("unbalanced pattern"));

@@ -1,4 +1,4 @@
-//! Conversions between replies and Lua values, as Redis makes them.
+//! Conversions between encoded replies and Lua values, as Redis makes them.
 //!
 //! A command's reply that is nested too deeply for Lua's stack becomes an error. In a script's
 //! reply, an error takes the place of the value that is nested too deeply; the values before it are
@@ -15,7 +15,8 @@ pub(crate) struct TooDeep;
 /// Lua's own limit.
 const DEPTH_MAX: usize = 1000;
 
-/// Pushes the value of the reply at the start of `input`; returns the bytes that follow it.
+/// Pushes the Lua value of the encoded reply at the start of `input`; returns the bytes that follow
+/// it.
 pub(crate) fn push_reply<'a>(stack: &mut Stack, input: &'a [u8]) -> Result<&'a [u8], TooDeep> {
     if !stack.has_room(6) || stack.top() > 4000 {
         return Err(TooDeep);
@@ -118,8 +119,8 @@ fn push_set<'a>(stack: &mut Stack, line: &[u8], mut rest: &'a [u8]) -> Result<&'
     Ok(rest)
 }
 
-/// Pops a key and its value into the table below them. Drops both if the key is nil; no server
-/// sends a nil key.
+/// Pops a key and its value from Lua's stack, and sets them in the table below them. Drops both if
+/// the key is nil; no server sends a nil key.
 fn set_if_key(stack: &mut Stack) {
     if stack.kind(-2) == Type::Nil { stack.pop(2) } else { stack.raw_set(-3) }
 }
@@ -144,7 +145,7 @@ fn push_verbatim<'a>(stack: &mut Stack, line: &[u8], rest: &'a [u8]) -> &'a [u8]
     rest
 }
 
-/// Pushes the table of an error. `line` is `-CODE text`, or a text that gets the code ERR.
+/// Pushes the Lua table of an error. `line` is `-CODE text`, or a text that gets the code ERR.
 pub(crate) fn push_error(stack: &mut Stack, line: &[u8]) {
     stack.push_table(0, 2);
     let line = c_string(line);
@@ -162,18 +163,19 @@ pub(crate) fn push_error(stack: &mut Stack, line: &[u8]) {
     stack.raw_set_field(-2, b"err");
 }
 
-/// The fields of an error table.
+/// The fields of the Lua table of an error.
 pub(crate) struct ErrorFields {
-    /// The field `err`.
+    /// The field `err`: the error text.
     pub(crate) message: Vec<u8>,
-    /// The fields `source` and `line`; `None` if one of them is missing.
+    /// The fields `source` and `line`, the place where the error was raised; `None` if one of them
+    /// is missing.
     pub(crate) place: Option<(Vec<u8>, Vec<u8>)>,
     /// The field `ignore_error_stats_update`: true if a command has already been counted for this
     /// error.
     pub(crate) counted: bool,
 }
 
-/// Reads the fields of the error table on top.
+/// Reads the fields of the error table on top of Lua's stack.
 pub(crate) fn error_fields(stack: &mut Stack) -> ErrorFields {
     fn text(stack: &mut Stack, name: &[u8]) -> Option<Vec<u8>> {
         stack.raw_get_field(-1, name);
@@ -189,8 +191,8 @@ pub(crate) fn error_fields(stack: &mut Stack) -> ErrorFields {
     ErrorFields { message, place, counted }
 }
 
-/// Converts a text to an error or status line. The text ends at a zero byte, as a C string does,
-/// and line ends become spaces.
+/// Converts a text of a script to an error or status line of a reply. The text ends at a zero byte,
+/// as a C string does, and line ends become spaces.
 pub(crate) fn one_line(text: &[u8]) -> Vec<u8> {
     without_line_ends(c_string(text))
 }
@@ -204,7 +206,7 @@ pub(crate) fn error_line(text: &[u8]) -> Vec<u8> {
     without_line_ends(&text[..len])
 }
 
-/// Returns the text up to the first zero byte.
+/// Returns the text up to its first zero byte, or all of it.
 fn c_string(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }
@@ -213,7 +215,8 @@ fn without_line_ends(text: &[u8]) -> Vec<u8> {
     text.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect()
 }
 
-/// Writes the value on top as a reply and pops it. `script` is the protocol that the script set.
+/// Writes the value on top of Lua's stack as the script's reply, and pops it. `script` is the
+/// protocol that the script has set by `redis.setresp`.
 pub(crate) fn write_reply(stack: &mut Stack, reply: &mut Reply<'_>, script: Protocol, depth: usize) {
     if depth > DEPTH_MAX || !stack.has_room(6) {
         reply.error("ERR reached lua stack limit");
@@ -249,8 +252,8 @@ fn write_table(stack: &mut Stack, reply: &mut Reply<'_>, script: Protocol, depth
     stack.pop(2);
 }
 
-/// Writes a table with one of the special fields, such as `err` or `map`. Returns `false` if the
-/// table is an array. Leaves one more value on the stack.
+/// Writes as a reply the table on top of Lua's stack, if it has one of the special fields, such as
+/// `err` or `map`. Returns `false` if the table is an array. Leaves one more value on the stack.
 fn write_special(stack: &mut Stack, reply: &mut Reply<'_>, script: Protocol, depth: usize) -> bool {
     let field = |stack: &mut Stack, name: &[u8], kind: Type| {
         stack.raw_get_field(-1, name);

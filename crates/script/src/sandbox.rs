@@ -43,7 +43,7 @@ pub(crate) const ARGV_TABLE: i32 = 14;
 /// The highest stack index of a value that lives as long as the state.
 pub(crate) const LAST_PLACE: i32 = ARGV_TABLE;
 
-/// Lua's own global values that scripts get unchanged.
+/// The names of Lua's own global values that scripts get unchanged.
 const LUA_FUNCTIONS_KEPT: [&[u8]; 11] = [
     b"assert",
     b"error",
@@ -65,7 +65,8 @@ type Functions = &'static [(&'static [u8], Function)];
 const LUAS_LIBRARIES: [(&[u8], Functions); 3] =
     [(b"string", &[]), (b"table", &base::TABLE_FUNCTIONS), (b"math", &math::FUNCTIONS)];
 
-/// Pushes the values at the bottom of the stack, and sets the global variables.
+/// Pushes the values at the bottom of Lua's stack, at their fixed indices, and sets the global
+/// variables.
 pub(crate) fn open(state: &mut State, options: &VmOptions) {
     state.push_globals();
     let stack = state.stack();
@@ -113,14 +114,14 @@ pub(crate) fn set_library_globals(stack: &mut Stack, globals: i32) {
     }
 }
 
-/// Pushes one of Lua's own functions.
+/// Pushes Lua's own function `name` of a library.
 fn push_own(stack: &mut Stack, library: &[u8], name: &[u8]) {
     stack.raw_get_field(LUA_GLOBALS, library);
     stack.raw_get_field(-1, name);
     stack.remove(-2);
 }
 
-/// Sets functions in the table on top.
+/// Sets functions, by name, in the table on top of Lua's stack.
 fn add_functions(stack: &mut Stack, functions: Functions) {
     for (name, function) in functions {
         stack.push_function(*function, 0);
@@ -128,7 +129,7 @@ fn add_functions(stack: &mut Stack, functions: Functions) {
     }
 }
 
-/// Adds the global functions and values that belong to no library.
+/// Adds to the common global variables the functions and values that belong to no library.
 fn add_base(stack: &mut Stack) {
     for name in LUA_FUNCTIONS_KEPT {
         stack.raw_get_field(LUA_GLOBALS, name);
@@ -148,7 +149,7 @@ fn add_base(stack: &mut Stack) {
     stack.raw_set_field(COMMON, b"pairs");
 }
 
-/// Adds one of Lua's libraries, with some of its functions replaced.
+/// Adds to the common global variables one of Lua's libraries, with some of its functions replaced.
 fn add_library(stack: &mut Stack, name: &[u8], replaced: Functions) {
     stack.raw_get_field(LUA_GLOBALS, name);
     add_functions(stack, replaced);
@@ -187,7 +188,8 @@ fn add_os(stack: &mut Stack) {
     stack.raw_set_field(COMMON, b"os");
 }
 
-/// Adds a library of ours, with its functions and the texts that describe it.
+/// Adds to the common global variables a library of ours, with its functions and the texts that
+/// describe it.
 fn add_natives(stack: &mut Stack, name: &[u8], functions: Functions, texts: &[(&[u8], &[u8])]) {
     stack.push_table(0, functions.len() + texts.len());
     add_functions(stack, functions);
@@ -206,7 +208,7 @@ fn add_natives(stack: &mut Stack, name: &[u8], functions: Functions, texts: &[(&
     stack.raw_set_field(COMMON, name);
 }
 
-/// Pushes a table of global variables: the common ones, and `redis` with its alias `server`.
+/// Pushes a new table of global variables: the common ones, and `redis` with its alias `server`.
 /// `push_api` pushes the table of `redis`.
 fn push_globals(stack: &mut Stack, push_api: impl FnOnce(&mut Stack)) {
     stack.push_table(0, 64);
@@ -243,7 +245,7 @@ fn push_loading_globals(stack: &mut Stack, options: &VmOptions) {
     stack.set_metatable(-2);
 }
 
-/// Pushes the metatable of global variables, which refuses reads of undefined variables.
+/// Pushes the metatable of global variables, by which reads of undefined variables raise an error.
 fn push_missing(stack: &mut Stack) {
     stack.push_table(0, 1);
     stack.push_function(missing, 0);

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use sha1::{Digest, Sha1};
 
-/// The name of a script.
+/// The name of a script: 40 hexadecimal digits, the SHA-1 of its text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sha([u8; 40]);
 
@@ -14,7 +14,7 @@ pub struct Sha([u8; 40]);
 /// hash distributes them well without a secret key.
 pub type ShaMap<T> = HashMap<Sha, T, BuildHasherDefault<ahash::AHasher>>;
 
-/// Hashing by the first 16 digits only: they distinguish scripts as well as all 40 do.
+/// The hash of a name by the first 16 digits only: they distinguish scripts as well as all 40 do.
 impl Hash for Sha {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write(&self.0[..16]);
@@ -40,7 +40,7 @@ impl Sha {
         Some(Self(hex))
     }
 
-    /// Returns the 40 digits.
+    /// Returns the 40 digits of the script's name.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

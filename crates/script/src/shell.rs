@@ -13,7 +13,8 @@ const READ_ONLY: &[u8] = b"Attempt to modify a readonly table";
 /// read-only stand-ins of tables, and of strings.
 const VISIBLE: &[u8] = b"visible";
 
-/// Replaces the table on top by its shell, and pushes the shell's metatable above it.
+/// Replaces the table on top of Lua's stack by its shell (a read-only stand-in), and pushes the
+/// shell's metatable above it.
 pub(crate) fn wrap_with_metatable(stack: &mut Stack) {
     stack.push_table(0, 0);
     stack.push_table(0, 3);
@@ -40,13 +41,14 @@ pub(crate) fn set_visible(stack: &mut Stack, metatable: i32) {
     stack.raw_set_field(metatable, VISIBLE);
 }
 
-/// Returns true if a value is a shell.
+/// Returns true if the value at a stack index is a shell (the read-only stand-in of a table).
 pub(crate) fn is_shell(stack: &Stack, index: i32) -> bool {
     let address = stack.address(index);
     stack.context().shells.borrow().contains(&address)
 }
 
-/// Replaces a shell by its contents; leaves other values as they are.
+/// Replaces a shell on Lua's stack by the table for which it stands; leaves other values as they
+/// are.
 pub(crate) fn unwrap(stack: &mut Stack, index: i32) {
     if is_shell(stack, index) && stack.metatable(index) {
         stack.raw_get_field(-1, b"__index");
@@ -65,7 +67,8 @@ pub(crate) fn push_visible(stack: &mut Stack, index: i32) {
     }
 }
 
-/// Returns an error if the value is a shell, for functions that write without an assignment.
+/// Returns an error if the value is a shell (a read-only table), for functions that write without
+/// an assignment.
 pub(crate) fn check_writable(stack: &Stack, index: i32) -> Result<(), Raise> {
     if stack.kind(index) == Type::Table && is_shell(stack, index) {
         return Err(stack.raise(READ_ONLY));
@@ -73,7 +76,7 @@ pub(crate) fn check_writable(stack: &Stack, index: i32) -> Result<(), Raise> {
     Ok(())
 }
 
-/// Handles `__newindex` of shells: refuses the write.
+/// Handles `__newindex` of shells (read-only tables): raises an error.
 fn refuse(stack: &mut Stack) -> Returns {
     Err(stack.raise_here(READ_ONLY))
 }

@@ -1,4 +1,5 @@
-//! The Lua state of one thread, with its compiled scripts and loaded libraries.
+//! The virtual machine of scripts: the Lua state of one thread, with its compiled scripts and
+//! loaded libraries.
 
 use std::ffi::CStr;
 
@@ -42,9 +43,9 @@ pub struct ErrorReply {
 /// The reason why a run ended without a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunError {
-    /// A failure of the script; the field is the reply.
+    /// A failure of the script; contains the error reply.
     Error(ErrorReply),
-    /// A stop by [`crate::Stop::Killed`]; the field is the reply.
+    /// A stop by [`crate::Stop::Killed`]; contains the error reply.
     Killed(ErrorReply),
     /// The script was stopped by [`crate::Stop::Again`], to be run again; no reply was written.
     Again,
@@ -60,7 +61,7 @@ pub struct CompileError(pub Vec<u8>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryError(pub Vec<u8>);
 
-/// A library, validated by loading it.
+/// A library of functions, which was checked by loading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
     /// The name of the library, from the first line of its text.
@@ -71,23 +72,23 @@ pub struct Library {
     pub code: Vec<u8>,
 }
 
-/// A function and its library.
+/// The names of a function and of its library.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionName<'a> {
-    /// The name of the library.
+    /// The name of the library that has the function.
     pub library: &'a [u8],
     /// The name of the function.
     pub function: &'a [u8],
 }
 
-/// The Lua state of one thread.
+/// The Lua state of one thread, with its compiled scripts and loaded libraries.
 pub struct Vm {
     state: State,
-    /// The index of each compiled script in the table `CHUNKS`.
+    /// The index of each compiled script in the Lua table `CHUNKS`.
     chunks: ShaMap<i32>,
-    /// Indices of evicted scripts, for reuse.
+    /// The indices in `CHUNKS` of removed scripts, to be used again.
     free: Vec<i32>,
-    /// The highest index assigned so far.
+    /// The highest index in `CHUNKS` that was assigned so far.
     last: i32,
 }
 
@@ -100,14 +101,14 @@ pub struct Vm {
 /// No script can keep this table for a later script. All values that outlive a run are read-only,
 /// so nothing can refer to the table after the run.
 struct GlobalList {
-    /// The stack index of the variable's name.
+    /// The stack index of the name of the global variable.
     name: i32,
-    /// The stack index of the table; nil before the first run.
+    /// The stack index of the table of texts; nil before the first run.
     table: i32,
 }
 
 impl GlobalList {
-    /// Sets the variable to a table of these texts.
+    /// Sets the global variable to a table of these texts.
     fn set(&self, stack: &mut Stack, texts: &[&[u8]]) {
         if !stack.refill_texts(self.table, texts) {
             stack.push_texts(texts);
@@ -119,7 +120,7 @@ impl GlobalList {
     }
 }
 
-/// The variables `KEYS` and `ARGV`.
+/// The global variables `KEYS` and `ARGV` of scripts.
 const KEYS_AND_ARGV: [GlobalList; 2] =
     [GlobalList { name: KEYS_NAME, table: KEYS_TABLE }, GlobalList { name: ARGV_NAME, table: ARGV_TABLE }];
 
@@ -179,7 +180,7 @@ impl Vm {
         self.chunks.len()
     }
 
-    /// Removes a compiled script.
+    /// Removes a compiled script from this `Vm`, to free memory.
     pub fn evict(&mut self, sha: &Sha) {
         if let Some(number) = self.chunks.remove(sha) {
             let stack = self.state.stack();
@@ -295,7 +296,7 @@ impl Vm {
         self.finish(ended, &RunName { name: name.function })
     }
 
-    /// Removes a library.
+    /// Removes a library from this `Vm`; does nothing if it is not loaded.
     pub fn drop_library(&mut self, library: &[u8]) {
         let stack = self.state.stack();
         stack.push_nil();
@@ -354,11 +355,11 @@ impl Vm {
     }
 }
 
-/// The way in which a run has ended.
+/// The way in which a run of a script or function has ended.
 enum RunEnd {
-    /// A reply, already written.
+    /// The run has written its reply.
     Replied,
-    /// A call of a function that does not exist.
+    /// The called function does not exist.
     Missing,
     /// An error that the script returned.
     Error(ErrorReply),
@@ -368,14 +369,14 @@ enum RunEnd {
     Broken(Vec<u8>),
 }
 
-/// Pops an error and returns its text.
+/// Pops an error from Lua's stack and returns its text.
 fn pop_text(stack: &mut Stack) -> Vec<u8> {
     let text = stack.text(-1).unwrap_or(b"execution failure").to_vec();
     stack.pop(1);
     text
 }
 
-/// Calls the function on the stack and writes its result as the reply.
+/// Calls the function on Lua's stack and writes its result as the reply.
 fn end(stack: &mut Stack, args: i32, call: &Call<'_>, reply: &mut ByteQueue) -> RunEnd {
     if stack.call_with_handler(args, 1, HANDLER).is_err() {
         if stack.kind(-1) != Type::Table {
@@ -399,7 +400,7 @@ fn end(stack: &mut Stack, args: i32, call: &Call<'_>, reply: &mut ByteQueue) -> 
     RunEnd::Replied
 }
 
-/// Compiles and runs the text of a library. The error is a line without its `ERR`.
+/// Compiles and runs the text of a library. The error is an error line without its `ERR`.
 fn load(stack: &mut Stack, code: &[u8]) -> Result<(), Vec<u8>> {
     sandbox::set_library_globals(stack, LOADING_GLOBALS);
     if stack.load(code, LIBRARY_NAME).is_err() {
@@ -417,7 +418,7 @@ fn load(stack: &mut Stack, code: &[u8]) -> Result<(), Vec<u8>> {
     Ok(())
 }
 
-/// Stores the functions that a library has registered, under the library's name.
+/// Stores the Lua functions that a library has registered, under the library's name.
 fn keep_functions(stack: &mut Stack, library: &[u8], functions: &[FunctionInfo]) {
     stack.push_table(0, functions.len());
     for (at, function) in functions.iter().enumerate() {
@@ -444,7 +445,8 @@ impl RunName<'_> {
         ErrorReply { line, counted: false }
     }
 
-    /// Appends the place, if it is known, to an error message; returns the error line.
+    /// Appends the script's name and the place of the error, if it is known, to an error message;
+    /// returns the error line.
     fn line(&self, mut message: Vec<u8>, place: Option<(Vec<u8>, Vec<u8>)>) -> Vec<u8> {
         if let Some((source, line)) = place {
             let place = [b" script: ", self.name, b", on ", &source, b":", &line, b"."];

@@ -7,7 +7,7 @@ use commands::{Args, CommandError};
 use crate::table::Registered;
 
 /// The reason for which a selector refuses a request, with the index of the refused argument. If
-/// several selectors refuse a request, the reason that comes last in this list is reported.
+/// several selectors refuse a request, the reason that comes last in this enum is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
     /// The user may not use a database: the index of the argument that names it, 0 for the selected
@@ -49,7 +49,7 @@ impl Reason {
     }
 }
 
-/// The origin of a refused request.
+/// The context of a refused request, as ACL LOG shows it: a client, a transaction or a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
     /// A client, outside a transaction.

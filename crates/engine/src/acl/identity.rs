@@ -22,7 +22,7 @@ pub struct Identity {
     must_authenticate: bool,
 }
 
-/// The origin of a session's rights.
+/// The origin of a session's rights: an authentication, the connection itself, or the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     /// The session has authenticated, or has connected while `default` needed no password.
@@ -34,7 +34,7 @@ enum Origin {
     Internal,
 }
 
-/// The result of [`Identity::refresh`].
+/// The result of [`Identity::refresh`]: the session's user still exists, or was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentityState {
     /// The user exists; the session continues.
@@ -82,7 +82,8 @@ impl Identity {
         self.must_authenticate
     }
 
-    /// Returns true if the user has all rights, and no user has changed since this was determined.
+    /// Returns true if the user has all rights, and no user has changed since the rights were
+    /// cached.
     #[inline]
     pub fn is_free(&self, users: &Users) -> bool {
         self.free_at == users.version()

@@ -1,5 +1,5 @@
-//! The keys of a request and the access to each, for commands whose record alone does not determine
-//! them.
+//! The keys of a request and the access to each, for commands whose entry in the command table does
+//! not determine them alone.
 
 use commands::Args;
 use commands::keys::{fit, for_each_key};
@@ -51,8 +51,8 @@ pub fn keys_of_migrate(request: &Args<'_>) -> Option<std::ops::Range<usize>> {
     request.get(ONE_KEY).is_empty().then(|| at + 1..request.len())
 }
 
-/// Returns the flags of a key in this request. For commands with `VARIABLE_FLAGS` in their record,
-/// they depend on the arguments.
+/// Returns the flags of a key in this request. For commands with `VARIABLE_FLAGS` in their entry of
+/// the command table, the flags depend on the arguments.
 #[inline]
 pub fn actual_flags(registered: &Registered, spec: &KeySpec, request: &Args<'_>) -> KeyFlags {
     if !spec.flags.contains(KeyFlags::VARIABLE_FLAGS) {

@@ -1,13 +1,13 @@
 //! Patterns of keys and channels. Most patterns are a prefix and a star, which only needs a
 //! comparison of bytes. For other patterns, the bytes before the first special character are
-//! compared first, then [`glob_match`] matches the whole. The first eight bytes of a name are read
-//! once for all patterns ([`Name`]). So a pattern with a different beginning is rejected by
+//! compared first, then [`glob_match`] matches the whole name. The first eight bytes of a name are
+//! read once for all patterns ([`Name`]). So a pattern with a different beginning is rejected by
 //! comparing two numbers.
 
 use stdx::bytes::same;
 use stdx::glob::glob_match;
 
-/// The number of leading bytes that are compared as a number.
+/// The number of leading bytes of a name and a pattern that are compared as one number.
 const HEAD_LEN: usize = 8;
 
 /// A key or channel, with its first [`HEAD_LEN`] bytes as a number.
@@ -33,13 +33,15 @@ fn head(bytes: &[u8]) -> u64 {
     }
 }
 
-/// A compiled pattern.
+/// A compiled pattern of keys or channels. Its first bytes are stored as a number, which is fast to
+/// compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     /// The leading bytes without special characters, at most [`HEAD_LEN`], as a little-endian
     /// number.
     head: u64,
-    /// The mask of the bits of `head` that such bytes occupy; the other bits are zero.
+    /// The mask of the bits of `head` that the leading literal bytes occupy. Its other bits are
+    /// zero.
     head_mask: u64,
     text: Box<[u8]>,
     /// The number of bytes before the first special character.

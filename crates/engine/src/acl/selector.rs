@@ -11,7 +11,7 @@ use super::keys::{actual_flags, for_each_used};
 use super::pattern::{Name, Pattern};
 use crate::table::{Channels, CommandTable, Databases, KeyPlan, Registered};
 
-/// A request to check.
+/// A request whose rights are checked, and the database in which it would run.
 #[derive(Clone, Copy)]
 pub struct AclRequest<'a> {
     /// The command or, for a container command, its subcommand.
@@ -92,12 +92,14 @@ impl Permitted {
 /// The rights that one set of rules gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    /// True if all commands are permitted, so that the bits need not be checked.
+    /// True if all commands are permitted, so that the bits of the single commands need not be
+    /// checked.
     all_commands: bool,
     /// True if the rules begin with `+@all`.
     begins_with_all: bool,
     commands: CommandSet,
-    /// Command ids with a permitted first argument, for commands whose bit is not set.
+    /// Command ids with a permitted first argument, for commands that are not permitted with every
+    /// first argument.
     first_args: Vec<(usize, Box<[u8]>)>,
     /// The rules about commands, from which [`Selector::command_text`] formats the text.
     rules: Vec<CommandRule>,
@@ -282,8 +284,8 @@ impl Selector {
         Ok(())
     }
 
-    /// Returns true if a command whose bit is not set is permitted: by its first argument, or
-    /// because it needs no authentication.
+    /// Returns true if a command outside the set of permitted commands is permitted nevertheless:
+    /// by its first argument, or because it needs no authentication.
     #[cold]
     fn permits_command(&self, asked: AclRequest<'_>) -> bool {
         let AclRequest { registered, args, .. } = asked;

@@ -21,7 +21,7 @@ pub struct Users {
     /// lock. A session that has not looked up its user yet has version 0.
     version: AtomicU64,
     /// The version that increases when sessions may have to be closed: their user was removed, or
-    /// lost channels.
+    /// lost the right to a channel.
     closings: AtomicU64,
 }
 
@@ -90,8 +90,9 @@ impl Users {
     /// Adds a user or replaces the one of the same name. `change` creates the new user from the old
     /// one.
     ///
-    /// Returns true if the user lost channels, so that sessions may have to be closed. In this
-    /// case, the caller must make all threads check their sessions ([`closings`](Self::closings)).
+    /// Returns true if the user lost the right to a channel, so that sessions may have to be
+    /// closed. In this case, the caller must make all threads check their sessions
+    /// ([`closings`](Self::closings)).
     ///
     /// # Errors
     /// The error of `change`; the users are then unchanged.

@@ -1,4 +1,5 @@
-//! The buffer through which a thread passes the records of its changes to the merger.
+//! The buffer through which a thread passes the records of its changes to the merger of the change
+//! log.
 //!
 //! ```text
 //!   thread: chunk ─publish─► buffer ─take─► merger: chunk
@@ -16,33 +17,34 @@ use super::NO_SLOT;
 use super::target::Targets;
 use super::text::{Text, TextEnd};
 
-/// The description of a segment for the merger. A segment is the part of a unit's record whose
-/// commands go to the same targets and follow one another. Nearly all units have one segment.
+/// The description of a segment for the merger of the change log. A segment is the part of the
+/// record of a unit (a command or transaction) whose commands go to the same targets and follow one
+/// another. Nearly all units have one segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
-    /// The log position of the segment's unit.
+    /// The log position of the unit (a command or transaction) that the segment is part of.
     pub position: u64,
-    /// The end of the segment in [`Chunk::text`]. The segment begins at the end of the segment
-    /// before it.
+    /// The end of the segment in [`Chunk::text`]. It begins where the previous segment ends.
     pub end: TextEnd,
-    /// The number of the database that the segment's first command uses.
+    /// The number of the database that the first command of the segment of a change log record
+    /// uses.
     pub first_db: u32,
     /// The number of the database that the segment's last command uses.
     pub last_db: u32,
     /// The cluster slot of the segment's keys; [`NO_SLOT`] for none or several.
     pub slot: u16,
-    /// The targets of the segment: append-only file, replicas, or both.
+    /// The targets of the segment's commands: append-only file, replicas, or both.
     pub targets: Targets,
-    /// The targets of all segments of the unit together.
+    /// The targets of all segments of the unit (a command or transaction) together.
     pub unit_targets: Targets,
-    /// The place of the segment in its unit.
+    /// The position of the segment in its unit (a command or transaction).
     pub part: UnitPart,
 }
 
-/// The place of a segment in its unit.
+/// The position of a segment of a change log record in its unit (a command or transaction).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnitPart {
-    /// The segment is the whole unit, which has one command.
+    /// The segment is the whole unit: a single command.
     Whole,
     /// A segment of a unit of several commands, which must be enclosed in MULTI and EXEC. More
     /// segments of the unit follow.
@@ -52,8 +54,8 @@ pub(super) enum UnitPart {
 }
 
 impl Header {
-    /// Creates the header of a unit that is one command in database `db`. The caller sets the field
-    /// `end` later.
+    /// Creates the header of a change log record that is one command in database `db`. The caller
+    /// sets the field `end` later.
     #[inline]
     pub fn of_command(position: u64, db: u32, targets: Targets) -> Self {
         Self {
@@ -69,15 +71,15 @@ impl Header {
     }
 }
 
-/// The records of one thread's changes, in the order of their log positions.
+/// The change log records of one thread's changes, in the order of their log positions.
 #[derive(Default)]
 pub struct Chunk {
     pub(super) headers: Vec<Header>,
     pub(super) text: Text,
 }
 
-/// The maximum number of headers for which an emptied chunk keeps its memory: about the number of
-/// small records that the kept text can contain.
+/// The maximum number of segment headers for which an emptied chunk keeps its memory: about the
+/// number of small records that the kept text can contain.
 const KEPT_HEADERS_MAX: usize = 1 << 13;
 
 impl Chunk {
@@ -87,8 +89,8 @@ impl Chunk {
         self.headers.is_empty()
     }
 
-    /// Appends a segment with this header. `write` writes the text of the segment. Sets
-    /// `header.end`. O(bytes).
+    /// Appends a segment of a change log record with this header. `write` writes the text of the
+    /// segment. Sets `header.end`. O(bytes).
     #[inline]
     pub(super) fn append(&mut self, header: Header, write: impl FnOnce(&mut Text)) {
         write(&mut self.text);
@@ -109,7 +111,7 @@ impl Chunk {
     }
 }
 
-/// The buffer of one thread's records, on cache lines of its own.
+/// The buffer of one thread's change log records, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Buffer {
@@ -119,16 +121,17 @@ pub(super) struct Buffer {
     /// The memory of the thread's own chunk when it was last published, in bytes. Written by the
     /// thread only.
     thread_memory_bytes: AtomicU64,
-    /// The total bytes of the records that this thread has published. Written by the thread only.
+    /// The total bytes of the change log records that this thread has published. Written by the
+    /// thread only.
     published_bytes: AtomicU64,
-    /// The total length in bytes of this thread's records that were merged. Only the merging thread
-    /// writes it.
+    /// The total length in bytes of this thread's change log records that were merged. Only the
+    /// merging thread writes it.
     merged_bytes: AtomicU64,
 }
 
 impl Buffer {
-    /// Moves the records in `chunk`, the thread's own, to the end of the buffer. The chunk is empty
-    /// afterwards.
+    /// Moves the change log records in `chunk`, the thread's own, to the end of the buffer. The
+    /// chunk is empty afterwards.
     pub fn publish(&self, chunk: &mut Chunk) {
         let len_bytes = chunk.text.len_bytes() as u64;
         let mut own = self.chunk.lock();
@@ -148,16 +151,16 @@ impl Buffer {
         self.published_bytes.store(self.published_bytes.load(Relaxed) + len_bytes, Relaxed);
     }
 
-    /// Returns true if the buffer has records, including all that a thread published before it
-    /// requested a merge. Only for the merging thread, after it has merged all records that it took
-    /// from this buffer.
+    /// Returns true if the buffer has change log records, including all that a thread published
+    /// before it requested a merge. Only for the merging thread, after it has merged all records
+    /// that it took from this buffer.
     #[inline]
     pub fn has_records(&self) -> bool {
         self.published_bytes.load(Relaxed) != self.merged_bytes.load(Relaxed)
     }
 
-    /// Exchanges the buffer's records for `chunk`, which is empty. Does nothing if there are no
-    /// records.
+    /// Exchanges the buffer's change log records for `chunk`, which is empty. Does nothing if there
+    /// are no records.
     pub fn take(&self, chunk: &mut Chunk) {
         let mut own = self.chunk.lock();
         if !own.is_empty() {
@@ -172,14 +175,14 @@ impl Buffer {
         (self.chunk_memory_bytes.load(Relaxed) + self.thread_memory_bytes.load(Relaxed)) as usize
     }
 
-    /// Returns the bytes of this thread's records that are not merged yet, including those that the
-    /// merger has taken.
+    /// Returns the bytes of this thread's change log records that are not merged yet, including
+    /// those that the merger has taken.
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.published_bytes.load(Relaxed).saturating_sub(self.merged_bytes.load(Relaxed)) as usize
     }
 
-    /// Records that `len_bytes` bytes of this thread's records were merged.
+    /// Records that `len_bytes` bytes of this thread's change log records were merged.
     pub fn merged(&self, len_bytes: usize) {
         self.merged_bytes.store(self.merged_bytes.load(Relaxed) + len_bytes as u64, Relaxed);
     }

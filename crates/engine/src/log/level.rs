@@ -23,7 +23,8 @@ impl Level {
 pub struct Released([u64; Level::ALL.len()]);
 
 impl Released {
-    /// The positions of a reader that never delays replies: the largest position for each level.
+    /// The positions of a reader of the change log that never delays replies: the largest position
+    /// for each level.
     pub const ALL: Self = Self::at(u64::MAX);
 
     /// Returns a value that has `position` for each level.
@@ -31,8 +32,8 @@ impl Released {
         Self([position; Level::ALL.len()])
     }
 
-    /// Creates the positions of the two levels. A change that is synced is also written, so the
-    /// position of `Written` is at least `synced`.
+    /// Creates the positions of both levels: `written` and `synced`. A synced change is also
+    /// written, so the position of [`Level::Written`] becomes at least `synced`.
     pub fn new(written: u64, synced: u64) -> Self {
         Self([written.max(synced), synced])
     }
@@ -48,13 +49,13 @@ impl Released {
         self.0[level as usize] = self.0[level as usize].max(position);
     }
 
-    /// Returns for each level the larger one of the two positions.
+    /// Returns for each level the larger one of the positions in `self` and `other`.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self(std::array::from_fn(|level| self.0[level].max(other.0[level])))
     }
 
-    /// Returns for each level the smaller one of the two positions.
+    /// Returns for each level the smaller one of the positions in `self` and `other`.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         Self(std::array::from_fn(|level| self.0[level].min(other.0[level])))

@@ -1,5 +1,5 @@
-//! The merger: combines the records of all threads into one stream, in the order of their log
-//! positions.
+//! The merger of the change log: combines the records of all threads into one stream, in the order
+//! of their log positions.
 
 use super::buffer::{Buffer, Chunk, Header, UnitPart};
 use super::level::Released;
@@ -8,50 +8,53 @@ use super::text::{Text, TextEnd};
 use super::unit::encode_select;
 use super::{NO_SLOT, Progress, READERS_MAX};
 
-/// The approximate maximum length in bytes of a batch, the part of the stream that readers receive
-/// at a time.
+/// The approximate maximum length in bytes of a batch, the part of the change log's stream that its
+/// readers receive at a time.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// The identifier of an attached reader: an index below [`READERS_MAX`](super::READERS_MAX).
+/// The identifier of an attached reader of the change log: an index below
+/// [`READERS_MAX`](super::READERS_MAX).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderId(pub(super) usize);
 
-/// The maximum number of marks for which the merger keeps memory between batches: about the number
-/// of small records in a batch.
+/// The maximum number of [`Mark`]s for which the merger keeps memory between batches: about the
+/// number of small records in a batch.
 const KEPT_MARKS_MAX: usize = 1 << 13;
 
-/// The end of a piece of the stream. A piece is a segment of a thread's record, or a command that
-/// the merger wrote. It begins at the end of the piece before it.
+/// The end of a piece of the change log's stream. A piece is a segment of a thread's record, or a
+/// command that the merger wrote. It begins at the end of the piece before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// The end of the piece in [`LogBatch::text`].
     pub end: TextEnd,
-    /// The log position of the unit to which the piece belongs. The pieces of a unit are
-    /// consecutive and in one batch.
+    /// The log position of the unit (a command or transaction) to which the piece belongs. The
+    /// pieces of a unit are consecutive and in one batch.
     pub position: u64,
-    /// The cluster slot of the piece's keys; [`NO_SLOT`] for none or several, and for a command of
-    /// the merger.
+    /// The cluster slot of the keys in this piece of the stream; [`NO_SLOT`] for none or several,
+    /// and for a command of the merger.
     pub slot: u16,
-    /// The targets of the piece: append-only file, replicas, or both.
+    /// The targets of this piece of the stream: append-only file, replicas, or both.
     pub targets: Targets,
     /// True if the piece is a command that the merger wrote: SELECT, MULTI or EXEC.
     pub is_framing: bool,
 }
 
-/// A batch: the part of the stream that readers receive at a time.
+/// A batch of the change log: the part of its stream that readers receive at a time.
 pub struct LogBatch<'b> {
     /// The commands for all targets, as complete requests in RESP.
     pub text: &'b Text,
-    /// The ends of the pieces of `text`, in order.
+    /// The ends of the pieces of `text` (segments of records, and the merger's own commands), in
+    /// order.
     pub marks: &'b [Mark],
-    /// The number of bytes in the stream of all targets before `text`, since the process started.
+    /// The number of bytes of the change log's stream, for all targets, before `text`, since the
+    /// process started.
     pub offset: u64,
-    /// The log position of the last unit in `text`.
+    /// The log position of the last command or transaction in `text`.
     pub position: u64,
 }
 
 impl<'b> LogBatch<'b> {
-    /// Returns true if the batch has a piece for `target`. O(1) if the first piece is for it.
+    /// Returns true if the batch has any bytes for `target`. O(1) if the first piece is for it.
     #[inline]
     pub fn has_bytes_for(&self, target: LogTarget) -> bool {
         self.marks.iter().any(|mark| mark.targets.contains(target.into()))
@@ -74,18 +77,19 @@ impl<'b> LogBatch<'b> {
 }
 
 /// A reader of the change log's stream: the append-only file, the backlog of replicas, or a change
-/// feed. The merging thread calls it outside the gate, without locks.
+/// feed. The merging thread calls it outside the gate (the keyspace's shared lock), without locks.
 pub trait LogReader: Send {
-    /// Takes the next batch of the stream; [`LogBatch::for_each_part`] gives the bytes for one
-    /// target. Returns the log positions up to which replies may be sent, one for each
+    /// Takes the next batch of the change log's stream; [`LogBatch::for_each_part`] gives the bytes
+    /// for one target. Returns the log positions up to which replies may be sent, one for each
     /// [`Level`](super::level::Level). [`Released::ALL`] means that replies never wait for this
     /// reader. The reader may confirm higher positions later with
     /// [`ChangeLog::confirm`](super::ChangeLog::confirm).
     fn append(&mut self, batch: &LogBatch<'_>) -> Released;
 }
 
-/// A number of bytes that waits in memory because a reader cannot pass them on. If it exceeds a
-/// bound, writes of clients wait ([`ChangeLog::is_full`](super::ChangeLog::is_full)).
+/// A number of bytes that waits in memory because a reader of the change log cannot pass them on.
+/// If it exceeds a bound, writes of clients wait
+/// ([`ChangeLog::is_full`](super::ChangeLog::is_full)).
 #[derive(Clone, Debug, Default)]
 pub struct RetainedBytes(std::sync::Arc<std::sync::atomic::AtomicUsize>);
 
@@ -103,13 +107,13 @@ impl RetainedBytes {
     }
 }
 
-/// A chunk of records that the merger has taken from a thread's buffer.
+/// A chunk of change log records that the merger has taken from a thread's buffer.
 #[derive(Default)]
 struct Taken {
     chunk: Chunk,
-    /// The index in the chunk of the header to merge next.
+    /// The index in the chunk of the header of the segment to merge next.
     at: usize,
-    /// The start, in the chunk's text, of the segment to merge next.
+    /// The position in the chunk's text at which the segment to merge next begins.
     start: TextEnd,
 }
 
@@ -119,13 +123,13 @@ impl Taken {
     }
 }
 
-/// The database that is selected at the end of each target's stream. `None` if the next record must
-/// be preceded by a SELECT.
+/// The database that is selected at the end of the change log's stream for each target. `None` if
+/// the next record must be preceded by a SELECT.
 #[derive(Clone, Copy, Default)]
 struct Selected([Option<u32>; LogTarget::ALL.len()]);
 
 impl Selected {
-    /// Returns those of `targets` in whose streams a database other than `db` is selected.
+    /// Returns those of `targets` for whose stream a database other than `db` is selected.
     #[inline]
     fn others(&self, targets: Targets, db: u32) -> Targets {
         let mut others = Targets::empty();
@@ -144,10 +148,10 @@ impl Selected {
     }
 }
 
-/// The state of the merger. At any time, only the thread in the merger's role uses it.
+/// The state of the change log's merger. At any time, only the thread in the merger's role uses it.
 pub(super) struct Merger {
     taken: Box<[Taken]>,
-    /// The log position of the next unit to merge.
+    /// The log position of the next command or transaction to merge.
     next: u64,
     selected: Selected,
     readers: [Option<(Box<dyn LogReader>, LogTarget)>; READERS_MAX],
@@ -170,7 +174,7 @@ impl Merger {
         }
     }
 
-    /// Returns the last merged log position and the length of the stream.
+    /// Returns the last merged log position and the length of the merged stream.
     pub fn progress(&self) -> Progress {
         Progress { position: self.next - 1, offset_bytes: self.offset }
     }
@@ -181,8 +185,8 @@ impl Merger {
         taken + self.out.memory_bytes() + self.marks.capacity() * size_of::<Mark>()
     }
 
-    /// Adds a reader of everything after position `cut`. Everything up to `cut` must be merged.
-    /// Returns `None` if there are too many readers.
+    /// Adds a reader of the change log, which receives everything after position `cut`. Everything
+    /// up to `cut` must have been merged. Returns `None` if there are too many readers.
     pub fn attach(&mut self, reader: (Box<dyn LogReader>, LogTarget), cut: u64) -> Option<ReaderId> {
         debug_assert_eq!(self.next, cut + 1, "all that was drawn is merged");
         let place = self.readers.iter().position(Option::is_none)?;
@@ -191,8 +195,8 @@ impl Merger {
         Some(ReaderId(place))
     }
 
-    /// Begins a new part of a target's stream. The first command of the part is a SELECT, so it can
-    /// be read without the earlier stream.
+    /// Begins a new part of the change log's stream for a target. The first command of the part is
+    /// a SELECT, so it can be read without the earlier stream.
     pub fn begin_part(&mut self, target: LogTarget) {
         self.selected.0[target as usize] = None;
     }
@@ -208,14 +212,14 @@ impl Merger {
         targets.fold(Targets::empty(), Targets::union)
     }
 
-    /// Returns the identifiers of all attached readers.
+    /// Returns the identifiers of all attached readers of the change log.
     pub fn readers(&self) -> Vec<ReaderId> {
         (0..READERS_MAX).filter(|&place| self.readers[place].is_some()).map(ReaderId).collect()
     }
 
-    /// Merges records from the buffers, at most about [`BATCH_BYTES_MAX`], and passes them to the
-    /// readers as one batch. Returns the log positions that each reader has confirmed; `None` if
-    /// there was nothing to merge. O(bytes + records × threads).
+    /// Merges change log records from the threads' buffers, at most about [`BATCH_BYTES_MAX`], and
+    /// passes them to the readers as one batch. Returns the log positions that each reader has
+    /// confirmed; `None` if there was nothing to merge. O(bytes + records × threads).
     pub fn run(&mut self, buffers: &[Buffer]) -> Option<impl Iterator<Item = (ReaderId, Released)> + use<>> {
         let from = self.next;
         while self.out.len_bytes() < BATCH_BYTES_MAX && self.merge_some(buffers) {}
@@ -236,8 +240,9 @@ impl Merger {
         Some(confirmed.filter_map(|(place, positions)| positions.map(|it| (ReaderId(place), it))))
     }
 
-    /// Merges records from the one buffer that has the next log position. Continues as long as the
-    /// positions in this buffer are consecutive. Returns false if no buffer has the next position.
+    /// Merges change log records from the one buffer that has the next log position. Continues as
+    /// long as the positions in this buffer are consecutive. Returns false if no buffer has the
+    /// next position.
     fn merge_some(&mut self, buffers: &[Buffer]) -> bool {
         let next = self.next;
         for (taken, buffer) in self.taken.iter_mut().zip(buffers) {
@@ -261,7 +266,8 @@ impl Merger {
     }
 }
 
-/// The output of a merge: the batch's text and marks, while records of one buffer are appended.
+/// The output of a merge of the change log: the batch's text and marks, while records of one buffer
+/// are appended.
 struct Stream<'m> {
     selected: &'m mut Selected,
     out: &'m mut Text,
@@ -269,13 +275,13 @@ struct Stream<'m> {
     /// The end of the part of the chunk's text that is already in the output. Consecutive records
     /// are copied together if no command of the merger stands between them.
     copied: TextEnd,
-    /// The total length of the records taken from the buffer so far, in bytes.
+    /// The total length of the change log records taken from the buffer so far, in bytes.
     taken_bytes: usize,
 }
 
 impl Stream<'_> {
-    /// Appends the records of `taken` as long as their log positions are consecutive, from `next`
-    /// on. Returns the position after the last of them.
+    /// Appends the change log records of `taken` as long as their log positions are consecutive,
+    /// from `next` on. Returns the position after the last of them.
     fn take(&mut self, taken: &mut Taken, mut next: u64) -> u64 {
         while let Some(&header) = taken.front()
             && header.position == next
@@ -291,7 +297,8 @@ impl Stream<'_> {
         next
     }
 
-    /// Appends a segment, preceded by a SELECT for the targets that need one.
+    /// Appends a segment of a change log record, preceded by a SELECT for the targets that need
+    /// one.
     #[inline]
     fn take_segment(&mut self, taken: &mut Taken, header: &Header) {
         let others = self.selected.others(header.targets, header.first_db);
@@ -305,7 +312,7 @@ impl Stream<'_> {
         self.marks.push(Mark { end, position, slot, targets, is_framing: false });
     }
 
-    /// Appends all segments of a unit of several commands between MULTI and EXEC. `first` is the
+    /// Appends all segments of a record of several commands, between MULTI and EXEC. `first` is the
     /// header of the first segment.
     #[cold]
     fn take_transaction(&mut self, taken: &mut Taken, first: &Header) {
@@ -332,15 +339,15 @@ impl Stream<'_> {
     }
 
     /// Appends a command of the merger (SELECT, MULTI or EXEC), which `write` writes, for
-    /// `targets`. The command belongs to the unit of `header`.
+    /// `targets`. The command gets the log position of `header`.
     fn frame(&mut self, header: &Header, targets: Targets, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.out.bytes);
         let (end, position) = (self.out.end(), header.position);
         self.marks.push(Mark { end, position, slot: NO_SLOT, targets, is_framing: true });
     }
 
-    /// Copies to the output the records of `taken` that precede `taken.start` and are not copied
-    /// yet.
+    /// Copies to the output the change log records of `taken` that precede `taken.start` and are
+    /// not copied yet.
     fn copy(&mut self, taken: &Taken) {
         self.taken_bytes += self.out.extend_from(&taken.chunk.text, self.copied, taken.start);
         self.copied = taken.start;

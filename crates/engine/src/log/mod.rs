@@ -6,13 +6,13 @@
 //!                                                              ▼ outside gate and locks
 //!                            replies leave ◄─ released ◄─ readers (a file, a backlog, a feed)
 //! ```
-//! **Position.** A counter that each unit raises after its last change, while it still holds all
-//! its locks or owns the keyspace. A unit is a command outside a transaction, a transaction, a
-//! blocked client's request, or one key that expired or was evicted. Units that use the same keys
-//! hold the same locks until then, so they get their positions in the order in which they changed
-//! these keys. If a client sees the result of one unit before it starts another, the first has the
-//! lower position. Positions are consecutive numbers and start at 1. A unit without a record draws
-//! no position.
+//! **Position.** The value of a counter that each unit increases after its last change, while it
+//! still holds all its locks or owns the keyspace. A unit is a command outside a transaction, a
+//! transaction, a blocked client's request, or one key that expired or was evicted. Units that use
+//! the same keys hold the same locks until then, so they get their positions in the order in which
+//! they changed these keys. If a client sees the result of one unit before it starts another, the
+//! first has the lower position. Positions are consecutive numbers and start at 1. A unit without a
+//! record draws no position.
 //!
 //! **Buffers.** Each thread appends its records to a chunk of its own. It moves the records to its
 //! buffer ([`buffer`]) after the requests of each connection, and always before it leaves the gate
@@ -80,14 +80,15 @@ use self::target::{LogTarget, Targets};
 use self::unit::UnitRecord;
 use crate::threads::Outbox;
 
-/// The maximum length in bytes of all threads' records that wait to be merged. Beyond it, writes of
-/// clients wait.
+/// The maximum length in bytes of all threads' change log records that wait to be merged. Beyond
+/// it, writes of clients wait.
 pub const PENDING_BYTES_MAX: usize = 64 << 20;
 
-/// The maximum number of readers attached at the same time.
+/// The maximum number of change log readers (such as the append-only file and the backlog) attached
+/// at the same time.
 pub const READERS_MAX: usize = 8;
 
-/// The slot number of a record whose keys belong to no cluster slot, or to several.
+/// The slot number of a change log record whose keys belong to no cluster slot, or to several.
 pub const NO_SLOT: u16 = u16::MAX;
 
 /// The log position of the last change to one shard, on a cache line of its own. Written and read
@@ -99,7 +100,7 @@ struct ShardPosition(PlainU64);
 /// The progress of the merged stream, which INFO shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The log position of the last merged unit.
+    /// The log position of the last merged command or transaction.
     pub position: u64,
     /// The length of the merged stream since the process started, in bytes.
     pub offset_bytes: u64,
@@ -108,24 +109,25 @@ pub struct Progress {
 /// The change log: the ordered stream of all changes, from which the append-only file and replicas
 /// are written. All threads of an engine share it; see the module.
 pub struct ChangeLog {
-    /// The [`Targets`] of all readers, as bits. Changes are recorded only for these targets. Only
-    /// exclusive owners of the keyspace change it.
+    /// The [`Targets`] of all attached readers, as bits. Changes are recorded only for these
+    /// targets. Only exclusive owners of the keyspace change it.
     targets: AtomicU8,
-    /// The last log position that a unit has drawn.
+    /// The last log position that was given to a command or transaction.
     drawn: crossbeam_utils::CachePadded<AtomicU64>,
-    /// The buffers of records: one for each I/O thread, then one of the housekeeper, then one of
-    /// the applier, which applies a primary's stream.
+    /// The buffers of change log records: one for each I/O thread, then one of the housekeeper,
+    /// then one of the applier, which applies a primary's replication stream.
     buffers: Box<[Buffer]>,
     shards: Box<[ShardPosition]>,
     /// The log position of the last change that counts as a change of every shard, such as
     /// FLUSHALL.
     all_shards: PlainU64,
     merger: Combiner<Merger>,
-    /// The log positions up to which each reader permits the release of replies, by reader index.
+    /// The log positions up to which each reader of the change log permits the release of replies,
+    /// by reader index.
     confirmed: Lock<[Released; READERS_MAX]>,
-    /// The minimum of `confirmed` over all readers, for each [`Level`]. Replies that show changes
-    /// up to this position may be sent if they wait for that level. Set under the lock of
-    /// `confirmed`.
+    /// The minimum of `confirmed` over all readers of the change log, for each [`Level`]. Replies
+    /// that show changes up to this position may be sent if they wait for that level. Set under the
+    /// lock of `confirmed`.
     released: [Watermark; Level::ALL.len()],
     /// The last merged log position, for threads that do not have the merger's role.
     merged_position: PlainU64,
@@ -141,7 +143,7 @@ pub struct ChangeLog {
 }
 
 impl ChangeLog {
-    /// Creates a change log without readers, with buffers for `threads` I/O threads, the
+    /// Creates a change log that nothing reads yet, with buffers for `threads` I/O threads, the
     /// housekeeper and the applier.
     pub fn new(threads: usize) -> Self {
         Self {
@@ -161,48 +163,52 @@ impl ChangeLog {
         }
     }
 
-    /// Returns the targets that have a reader; changes are recorded for these. Called at the start
-    /// of each unit, inside the gate or as its exclusive owner. Costs one load.
+    /// Returns the targets that have a reader; changes are recorded for these. Called before each
+    /// command or transaction runs, inside the gate (the keyspace's shared lock) or as its
+    /// exclusive owner. Costs one load.
     #[inline]
     pub fn targets(&self) -> Targets {
         // Relaxed: only exclusive owners change it, and the gate orders them and the units.
         Targets::from_bits_retain(self.targets.load(Relaxed))
     }
 
-    /// Returns true if there is a reader, so that changes are recorded. Called as
+    /// Returns true if the change log has a reader, so that changes are recorded. Called as
     /// [`ChangeLog::targets`] is.
     #[inline]
     pub fn is_attached(&self) -> bool {
         !self.targets().is_empty()
     }
 
-    /// Returns the last log position that a unit has drawn. The current unit of an exclusive owner
-    /// will get the next one.
+    /// Returns the last log position that was given to a command or transaction. The current one of
+    /// an exclusive owner of the keyspace will get the next one.
     pub fn drawn(&self) -> u64 {
         self.drawn.load(Relaxed)
     }
 
-    /// Returns the index of the buffer of I/O thread `thread`; `None` stands for the housekeeper.
+    /// Returns the index of the change log buffer of I/O thread `thread`; `None` stands for the
+    /// housekeeper.
     pub fn buffer_index(&self, thread: Option<usize>) -> usize {
         thread.unwrap_or(self.buffers.len() - 2)
     }
 
-    /// Returns the index of the buffer of the applier, which applies a primary's stream.
+    /// Returns the index of the change log buffer of the applier, which applies a primary's
+    /// replication stream.
     pub fn applier_buffer_index(&self) -> usize {
         self.buffers.len() - 1
     }
 
-    /// Draws the log position of a unit and moves the unit's record to the end of `chunk`, the
-    /// thread's own. The caller holds all locks of the unit. Returns the position. O(bytes).
+    /// Takes the next log position for a unit (a command or transaction) and moves its record to
+    /// the end of `chunk`, the thread's own. The caller holds all locks of the unit. Returns the
+    /// position. O(bytes).
     pub fn append(&self, chunk: &mut Chunk, unit: &mut UnitRecord) -> u64 {
         let position = self.draw();
         unit.move_to(chunk, position);
         position
     }
 
-    /// Draws a log position and appends a unit that consists of one request, as it was sent. No
-    /// argument of the request may be long enough to be shared. The caller holds all locks of the
-    /// unit. Returns the position.
+    /// Takes the next log position and appends a record that consists of one request, as it was
+    /// sent. No argument of the request may be long enough to be shared. The caller holds the locks
+    /// of all its keys. Returns the position.
     #[inline]
     pub fn append_request(&self, chunk: &mut Chunk, db: usize, args: &Args<'_>, targets: Targets) -> u64 {
         let position = self.draw();
@@ -211,9 +217,9 @@ impl ChangeLog {
         position
     }
 
-    /// Moves the records in `chunk`, which is the thread's own, to the thread's buffer, from which
-    /// the merger takes them. Called inside the gate or as its exclusive owner. Usually exchanges
-    /// two chunks; O(bytes) if the buffer is not empty.
+    /// Moves the change log records in `chunk`, which is the thread's own, to the thread's buffer,
+    /// from which the merger takes them. Called inside the gate (the keyspace's shared lock) or as
+    /// its exclusive owner. Usually exchanges two chunks; O(bytes) if the buffer is not empty.
     pub fn publish(&self, buffer: usize, chunk: &mut Chunk) {
         self.buffers[buffer].publish(chunk);
     }
@@ -254,8 +260,8 @@ impl ChangeLog {
         self.released[level as usize].get()
     }
 
-    /// Returns true if writes of this thread's clients must wait. This is so if too many of its
-    /// records are not merged, the append-only file's reader keeps too many bytes, or a replica has
+    /// Returns true if writes of this thread's clients must wait. The reasons: too many bytes of
+    /// its change log records are not merged, or wait for the append-only file. Or a replica has
     /// too many unsent bytes. Takes no lock.
     #[inline]
     pub fn is_full(&self, buffer: usize) -> bool {
@@ -277,20 +283,20 @@ impl ChangeLog {
         &self.kept
     }
 
-    /// Returns the length in bytes of all threads' records that wait to be merged.
+    /// Returns the length in bytes of all threads' change log records that wait to be merged.
     pub fn pending_bytes(&self) -> usize {
         self.buffers.iter().map(Buffer::len_bytes).sum()
     }
 
-    /// Returns the memory of records: of the threads' buffers and of the merger. Values that the
-    /// keyspace shares are not included. Takes no lock. O(threads).
+    /// Returns the memory of the change log's records, in bytes: of the threads' buffers and of the
+    /// merger. Values that the keyspace shares are not included. Takes no lock. O(threads).
     pub fn memory_bytes(&self) -> usize {
         let buffers: usize = self.buffers.iter().map(Buffer::memory_bytes).sum();
         buffers + self.merger_memory_bytes.load(Relaxed) as usize
     }
 
-    /// Returns the last merged position and the length of the stream, as the merger has stored
-    /// them.
+    /// Returns the last merged log position and the length of the merged stream, as the merger has
+    /// stored them.
     pub fn progress(&self) -> Progress {
         Progress {
             position: self.merged_position.load(Relaxed),
@@ -298,17 +304,17 @@ impl ChangeLog {
         }
     }
 
-    /// Requests that I/O thread `thread` is woken once `position` is released for this level.
-    /// Returns false if it is released already. Called by that thread only, with the lowest
-    /// position that it waits for at this level.
+    /// Requests that I/O thread `thread` is woken once `position` has reached this level. Returns
+    /// false if it already has. Called by that thread only, with the lowest position that it waits
+    /// for at this level.
     pub fn wait_for_release(&self, level: Level, thread: usize, position: u64) -> bool {
         self.released[level as usize].wait_for(thread, position)
     }
 
-    /// Merges the records of all threads and passes them to the readers. If another thread is
-    /// merging, only requests that it merges again. Called at the end of a turn, outside the gate,
-    /// without locks. `outbox` wakes the threads whose replies are released. O(bytes), and the work
-    /// of the readers.
+    /// Merges the change log's records of all threads and passes them to the readers. If another
+    /// thread is merging, only requests that it merges again. Called at the end of a turn, outside
+    /// the gate (the keyspace's shared lock), without locks. `outbox` wakes the threads whose
+    /// replies are released. O(bytes), and the work of the readers.
     #[inline]
     pub fn merge(&self, outbox: &Outbox) {
         if self.is_attached() {
@@ -320,7 +326,8 @@ impl ChangeLog {
         self.merger.run(|merger| self.run(merger, outbox));
     }
 
-    /// Merges all records in the buffers, batch by batch. The caller has the merger's role.
+    /// Merges all change log records in the threads' buffers, and passes them to the readers batch
+    /// by batch. The caller has the merger's role.
     fn run(&self, merger: &mut Merger, outbox: &Outbox) {
         while let Some(confirmed) = merger.run(&self.buffers) {
             let Progress { position, offset_bytes } = merger.progress();
@@ -331,9 +338,9 @@ impl ChangeLog {
         }
     }
 
-    /// Records the log positions up to which readers permit the release of replies, and wakes the
-    /// threads that wait for them. Any thread may call it. A reader that confirms a position later
-    /// than it took the bytes calls it directly. O(threads).
+    /// Records the log positions up to which readers of the change log permit the release of
+    /// replies, and wakes the threads that wait for them. Any thread may call it. A reader that
+    /// confirms a position later than it took the bytes calls it directly. O(threads).
     pub fn confirm(&self, positions: impl IntoIterator<Item = (ReaderId, Released)>, outbox: &Outbox) {
         let mut confirmed = self.confirmed.lock();
         for (ReaderId(reader), positions) in positions {
@@ -354,8 +361,9 @@ impl ChangeLog {
         }
     }
 
-    /// Attaches a reader, which receives everything that is appended for `target` from now on.
-    /// Returns `None` if there are already [`READERS_MAX`] readers. The caller owns the keyspace.
+    /// Attaches a reader of the change log, which receives everything that is appended for `target`
+    /// from now on. Returns `None` if there are already [`READERS_MAX`] readers. The caller owns
+    /// the keyspace.
     pub fn attach(
         &self,
         _alone: &Exclusive,
@@ -374,8 +382,8 @@ impl ChangeLog {
         })
     }
 
-    /// Detaches a reader after it has received everything appended so far, and returns it. Nobody
-    /// may confirm positions for it afterwards. The caller owns the keyspace.
+    /// Detaches a reader of the change log after it has received everything appended so far, and
+    /// returns it. Nobody may confirm positions for it afterwards. The caller owns the keyspace.
     pub fn detach(&self, _alone: &Exclusive, id: ReaderId, outbox: &Outbox) -> Option<Box<dyn LogReader>> {
         self.with_merger(outbox, |merger| {
             let reader = merger.detach(id)?;
@@ -385,27 +393,27 @@ impl ChangeLog {
         })
     }
 
-    /// Merges everything appended so far and passes it to the readers. The caller owns the
-    /// keyspace.
+    /// Merges everything appended to the change log so far and passes it to its readers. The caller
+    /// owns the keyspace.
     pub fn pass_on(&self, _alone: &Exclusive, outbox: &Outbox) {
         self.with_merger(outbox, |_merger| ());
     }
 
-    /// Merges everything appended so far and passes it to the readers. Then begins a new part of
-    /// the stream of `target`: its first command is a SELECT, so it can be read without the earlier
-    /// stream. The caller owns the keyspace.
+    /// Merges everything appended to the change log so far and passes it to its readers. Then
+    /// begins a new part of the stream for `target`: its first command is a SELECT, so it can be
+    /// read without the earlier stream. The caller owns the keyspace.
     pub fn begin_part(&self, _alone: &Exclusive, target: LogTarget, outbox: &Outbox) {
         self.with_merger(outbox, |merger| merger.begin_part(target));
     }
 
-    /// Merges everything published so far and passes it to the readers. Returns the identifiers of
-    /// the attached readers.
+    /// Merges everything published to the change log so far and passes it to its readers. Returns
+    /// the identifiers of the attached readers.
     pub fn readers(&self, outbox: &Outbox) -> Vec<ReaderId> {
         self.with_merger(outbox, |merger| merger.readers())
     }
 
-    /// Waits for the merger's role, merges everything in the buffers, and calls `act` with the
-    /// merger. Returns the result of `act`.
+    /// Waits for the merger's role, merges all change log records in the threads' buffers, and
+    /// calls `act` with the merger. Returns the result of `act`.
     fn with_merger<R>(&self, outbox: &Outbox, act: impl FnOnce(&mut Merger) -> R) -> R {
         let work = |merger: &mut Merger| self.run(merger, outbox);
         let act = |merger: &mut Merger| {

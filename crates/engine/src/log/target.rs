@@ -3,7 +3,7 @@
 //! Nearly all records go to both. PUBLISH goes to replicas only, and a script chooses the targets
 //! of its writes with `redis.set_repl`.
 
-/// A target of the stream. Each reader receives the records of one target.
+/// A target of the change log's stream. Each reader of the log receives the records for one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// The append-only file, as a target of the change log's records.

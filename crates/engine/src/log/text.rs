@@ -22,7 +22,7 @@ const KEPT_BYTES_MAX: usize = 1 << 20;
 /// The maximum number of shared values for which an emptied text keeps memory.
 const KEPT_VALUES_MAX: usize = 256;
 
-/// A part of the stream: bytes, and references to shared values between them.
+/// A part of the change log's stream: bytes, and references to shared values between them.
 #[derive(Default)]
 pub struct Text {
     pub(super) bytes: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct Text {
     values_bytes: usize,
 }
 
-/// A position in a [`Text`], between two bytes or shared values.
+/// A position in a part of the change log's stream ([`Text`]), between two bytes or shared values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextEnd {
     /// The number of bytes of the text before the position, without shared values.
@@ -62,31 +62,31 @@ impl Text {
         Self { bytes, ..Self::default() }
     }
 
-    /// Returns the length of the text in bytes, including shared values. O(1).
+    /// Returns the length of this part of the change log in bytes, including shared values. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.bytes.len() + self.values_bytes
     }
 
-    /// Returns the memory of the text without shared values, in bytes. O(1).
+    /// Returns the memory of this part of the change log without shared values, in bytes. O(1).
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.values.capacity() * size_of::<(usize, Blob)>()
     }
 
-    /// Returns the position at the end of the text.
+    /// Returns the position at the end of this part of the change log.
     #[inline]
     pub fn end(&self) -> TextEnd {
         TextEnd { bytes: self.bytes.len(), values: self.values.len() }
     }
 
-    /// Appends a shared value by reference.
+    /// Appends a string value to the change log's text by reference, without a copy.
     pub fn push_value(&mut self, value: Blob) {
         self.values_bytes += value.len();
         self.values.push((self.bytes.len(), value));
     }
 
-    /// Appends the part of `other` between two positions. Returns the length of the part in bytes,
-    /// including shared values.
+    /// Appends the part of the change log text `other` from `from` to `to`. Returns its length in
+    /// bytes, including shared values.
     pub(super) fn extend_from(&mut self, other: &Self, from: TextEnd, to: TextEnd) -> usize {
         let len_before = self.len_bytes();
         let start = self.bytes.len();
@@ -98,8 +98,8 @@ impl Text {
         self.len_bytes() - len_before
     }
 
-    /// Calls `take` with the text between two positions, in order: the bytes between shared values,
-    /// and each shared value. O(values) besides the calls.
+    /// Calls `take` with the change log's text between two positions, in order: the bytes between
+    /// shared values, and each shared value. O(values) besides the calls.
     pub fn for_each_part<'t>(&'t self, (from, to): (TextEnd, TextEnd), mut take: impl FnMut(&'t [u8])) {
         let mut start = from.bytes;
         for (at, value) in &self.values[from.values..to.values] {
@@ -114,7 +114,8 @@ impl Text {
         }
     }
 
-    /// Removes everything from the text. Keeps its memory, up to a limit, for reuse.
+    /// Removes everything from this part of the change log. Keeps its memory, up to a limit, for
+    /// reuse.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES_MAX);

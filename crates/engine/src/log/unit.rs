@@ -1,4 +1,4 @@
-//! The record of a unit before it has a log position.
+//! The change log's record of a unit (a command or transaction) before it has a log position.
 
 use std::sync::Arc;
 
@@ -12,35 +12,36 @@ use super::buffer::{Chunk, Header, UnitPart};
 use super::target::Targets;
 use super::text::{SHARED_BYTES_MIN, Text, TextEnd};
 
-/// The record of a unit: commands that have the same effect as the unit, as requests in RESP. Each
-/// thread has its own.
+/// The change log's record of a unit (a command or transaction): commands that have the same effect
+/// as the unit, as requests in RESP. Each thread has its own.
 ///
 /// Consecutive commands with the same targets are one segment. In a segment, a SELECT stands
-/// between two commands for different databases. Between segments, the merger writes it.
+/// between two commands for different databases. Between segments, the thread that merges the log
+/// writes it.
 #[derive(Default)]
 pub struct UnitRecord {
     text: Text,
     commands: usize,
-    /// The complete segments of the unit, before the current one.
+    /// The complete segments of the record, before the current one.
     ended: Vec<Segment>,
     /// The segment to which commands are added at present.
     current: Segment,
 }
 
-/// A segment of a unit's record: consecutive commands with the same targets.
+/// A segment of a change log record: consecutive commands with the same targets.
 #[derive(Clone, Copy, Default)]
 struct Segment {
-    /// The end of the segment in the unit's text. Not set for the current segment.
+    /// The end of the segment in the record's text. Not set for the current segment.
     end: TextEnd,
     targets: Targets,
-    /// The database of the segment's first command.
+    /// The database of the first command in this segment of a change log record.
     first_db: usize,
-    /// The database of the segment's last command.
+    /// The database of the last command in this segment of a change log record.
     last_db: usize,
 }
 
-/// The shards in which the log looks up the value of a key. If the value is big and equal to a word
-/// of a command, the log shares the value instead of copying the word.
+/// The shards in which the change log looks up the value of a key. If the value is big and equal to
+/// a word of a recorded command, the log shares the value instead of copying the word.
 #[derive(Clone, Copy)]
 pub struct Values<'l, 'k> {
     /// The locked shards; `None` if no value may be shared.
@@ -62,14 +63,15 @@ impl Values<'_, '_> {
 }
 
 impl UnitRecord {
-    /// Returns true if no command was added for the unit, so that it changes nothing.
+    /// Returns true if no command was added to the change log record, because the unit changed
+    /// nothing.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.commands == 0
     }
 
-    /// Moves the unit's commands to the end of `chunk`, with the log position `position`. If there
-    /// are several, they are marked to be enclosed in MULTI and EXEC, as in Redis. O(bytes).
+    /// Moves the record's commands to the end of `chunk`, with the log position `position`. If
+    /// there are several, they are marked to be enclosed in MULTI and EXEC, as in Redis. O(bytes).
     pub(super) fn move_to(&mut self, chunk: &mut Chunk, position: u64) {
         let last = Segment { end: self.text.end(), ..self.current };
         let segments = || self.ended.iter().chain(std::iter::once(&last));
@@ -95,19 +97,19 @@ impl UnitRecord {
         self.clear();
     }
 
-    /// Removes all commands, because the unit was undone.
+    /// Removes all commands, because the command, transaction or script was undone.
     pub(crate) fn forget(&mut self) {
         self.clear();
     }
 
-    /// Removes all commands from the record.
+    /// Removes all commands from the change log record.
     fn clear(&mut self) {
         self.text.clear();
         self.ended.clear();
         self.commands = 0;
     }
 
-    /// Adds a client's request unchanged as a command for `targets`.
+    /// Adds a client's request unchanged to the change log record, for `targets`.
     #[inline]
     pub fn push_request(&mut self, db: usize, args: &Args<'_>, targets: Targets, values: Values<'_, '_>) {
         self.begin_command(db, targets);
@@ -118,8 +120,8 @@ impl UnitRecord {
         }
     }
 
-    /// Adds a command for `targets` that the command handler has chosen in place of the client's
-    /// request.
+    /// Adds to the change log record a command for `targets` that the command handler has chosen in
+    /// place of the client's request.
     pub fn push_command(&mut self, command: &RecordedCommand<'_>, targets: Targets, values: Values<'_, '_>) {
         self.begin_command(command.db, targets);
         if command.bulks.len() < SHARED_BYTES_MIN {
@@ -144,9 +146,9 @@ impl UnitRecord {
         self.commands += 1;
     }
 
-    /// Adds a command that has at least [`SHARED_BYTES_MIN`] bytes in all. A word of at least this
-    /// length is shared if it equals the value of a key named one or two words before it. Commands
-    /// that set strings have their keys at these positions.
+    /// Adds to the change log record a command that has at least [`SHARED_BYTES_MIN`] bytes in all.
+    /// A word of at least this length is shared if it equals the value of a key named one or two
+    /// words before it. Commands that set strings have their keys at these positions.
     #[cold]
     fn push_big<'w>(
         &mut self,
@@ -177,7 +179,7 @@ fn encode_header(marker: u8, count: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the command SELECT `db`, in RESP, to `out`.
+/// Appends the command SELECT `db`, in RESP, to `out`, for the change log.
 pub(super) fn encode_select(db: usize, out: &mut Vec<u8>) {
     let mut number = itoa::Buffer::new();
     let db = number.format(db);

@@ -10,7 +10,7 @@ pub mod push;
 pub mod send;
 
 /// The channel in which Sentinels introduce themselves. Each Sentinel publishes on the primary and
-/// on every replica, so replicas need not get these messages with the stream. CLIENT PAUSE WRITE
+/// on every replica, so replicas need not get these messages by replication. CLIENT PAUSE WRITE
 /// does not postpone them. Otherwise the Sentinel's next PING, behind such a message, would wait
 /// too, and the Sentinel would consider the server down.
 pub const SENTINEL_CHANNEL: &[u8] = b"__sentinel__:hello";

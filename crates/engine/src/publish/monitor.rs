@@ -25,7 +25,7 @@ pub struct MonitoredCommand<'a> {
     pub client: &'a ClientInfo,
     /// The origin of the command: the client itself or one of its scripts.
     pub origin: Origin,
-    /// The table record of the command.
+    /// The command table's entry of the command.
     pub registered: &'a Registered,
     /// The command's arguments.
     pub args: &'a Args<'a>,

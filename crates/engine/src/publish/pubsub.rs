@@ -134,8 +134,8 @@ impl Publication {
     }
 }
 
-/// The messages in an inbox: published ones and those for single clients. One sequence of numbers
-/// orders both lists.
+/// The messages in an inbox: published ones and those for single clients. A message of either list
+/// has a number, and the numbers order all messages.
 #[derive(Default)]
 struct Messages {
     waiting: Vec<(u64, Arc<Publication>)>,
@@ -148,14 +148,14 @@ struct Messages {
 struct Subscriber {
     conn: ConnId,
     client: Arc<ClientInfo>,
-    /// The number of the first message that the subscriber receives.
+    /// The number, in the inbox, of the first message that the subscriber receives.
     since: u64,
 }
 
 /// The subscribers of one thread, by channel or pattern and by client id.
 type Table = HashMap<Box<[u8]>, BTreeMap<u64, Subscriber>>;
 
-/// A thread's incoming messages, and its tables of subscribers.
+/// A thread's incoming messages for clients, and its tables of subscribers.
 #[derive(Default)]
 struct Inbox {
     messages: Lock<Messages>,
@@ -186,11 +186,11 @@ impl Inbox {
     }
 }
 
-/// The result of a publication.
+/// The result of publishing a message on a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// The number of deliveries. A client is counted once for its channel and once for each
-    /// pattern.
+    /// The number of deliveries of the message. A client is counted once for its channel and once
+    /// for each pattern.
     pub receivers: u64,
     /// True if the inbox of a subscriber's thread is full, so that the publisher must wait.
     pub subscribers_full: bool,
@@ -220,8 +220,8 @@ pub struct Delivered {
 }
 
 impl PubSub {
-    /// Creates the state without subscriptions, for this number of threads. `seed` is the key of
-    /// the hash of channel names.
+    /// Creates the state of publish and subscribe without subscriptions, for this number of
+    /// threads. `seed` is the key of the hash of channel names.
     pub fn new(threads: usize, seed: [u64; 4]) -> Self {
         Self {
             channels: Directory::new(),
@@ -352,8 +352,8 @@ impl PubSub {
         (published, wake)
     }
 
-    /// Puts a message into an inbox. Returns two values: true if the inbox's thread must be woken,
-    /// and true if the inbox is now full.
+    /// Puts a published message into the inbox of a thread. Returns two values: true if the inbox's
+    /// thread must be woken, and true if the inbox is now full.
     fn push(&self, thread: usize, publication: Arc<Publication>) -> (bool, bool) {
         let inbox = &self.inboxes[thread];
         let len_bytes = publication.len_bytes();
@@ -663,7 +663,7 @@ pub(crate) fn subscription_bytes(name: &[u8]) -> u64 {
     (OVERHEAD + 3 * name.len()) as u64
 }
 
-/// The subscriptions of a client. Used by the client's thread only.
+/// The channels and patterns to which a client is subscribed. Used by the client's thread only.
 #[derive(Default)]
 pub struct Subscriptions {
     pub(crate) names: [BTreeSet<Box<[u8]>>; 3],

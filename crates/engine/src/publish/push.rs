@@ -37,8 +37,8 @@ pub struct Push {
     pub position: u64,
 }
 
-/// Returns the memory that is counted for a message of this length. It is an upper bound: the
-/// allocated block is rounded up, and the list of messages doubles its capacity.
+/// Returns the memory, in bytes, that is counted for a message of this length. It is an upper
+/// bound: the allocated block is rounded up, and the list of messages doubles its capacity.
 fn counted_bytes(len_bytes: usize) -> u64 {
     (len_bytes + len_bytes / 4 + 2 * size_of::<Push>() + 32) as u64
 }

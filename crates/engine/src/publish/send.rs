@@ -11,8 +11,8 @@ use crate::client::ClientInfo;
 use crate::clients::Clients;
 use crate::threads::{Outbox, Threads};
 
-/// The context for sending messages. Any thread may use it: no other lock is taken under any of its
-/// locks.
+/// The context for sending messages to clients. Any thread may use it: no other lock is taken under
+/// any of its locks.
 #[derive(Clone, Copy)]
 pub struct Sender<'a> {
     /// The registry of clients.
@@ -26,8 +26,8 @@ pub struct Sender<'a> {
     pub thread: Option<usize>,
     /// The threads to wake.
     pub outbox: &'a Outbox,
-    /// The log position that the messages show. The messages are sent once this position is
-    /// released.
+    /// The log position that the messages show. The messages are sent once the changes up to it are
+    /// safe enough for replies.
     pub position: u64,
 }
 
@@ -66,8 +66,8 @@ impl Sender<'_> {
         }
     }
 
-    /// Publishes a message on a channel. `record` records the message for replicas, under the lock
-    /// of the channel.
+    /// Publishes a message on a channel. `record` adds the message to the change log for replicas,
+    /// under the lock of the channel.
     pub fn publish(&self, kind: Kind, message: (&[u8], &[u8]), record: Option<impl FnOnce()>) -> Published {
         let (published, wake) = self.pubsub.publish(kind, message, self.position, record);
         for thread in wake.into_iter().filter(|thread| self.thread != Some(*thread)) {

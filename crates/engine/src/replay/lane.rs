@@ -1,4 +1,4 @@
-//! A lane of a replay: runs its share of the requests of a file on one thread.
+//! A lane of a replay: runs one thread's share of the requests of an append-only file.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,13 +28,13 @@ use crate::shared::Shared;
 use crate::stats::ThreadStats;
 use crate::table::{HostCommand, KeyPlan, Runner};
 
-/// The number of requests that are prefetched together.
+/// The number of requests of a replayed file that are prefetched together.
 const GROUP_REQUESTS: usize = 128;
 
-/// The client id of requests from a file.
+/// The client id of requests that are replayed from an append-only file.
 const CLIENT: u64 = u64::MAX;
 
-/// A host that runs no commands.
+/// A host that runs no commands: a replayed file has only commands of the engine.
 struct NoHost;
 
 impl Host for NoHost {
@@ -43,7 +43,8 @@ impl Host for NoHost {
     }
 }
 
-/// A request that is prepared to run: its arguments are found and its key is being prefetched.
+/// A request of a replayed file that is prepared to run: its arguments are found and its key is
+/// being prefetched.
 struct Ready<'a> {
     job: Job,
     args: Args<'a>,
@@ -56,7 +57,7 @@ impl AsRef<Lookup> for Ready<'_> {
     }
 }
 
-/// The part of a replay on one thread.
+/// The part of a replay of an append-only file that one thread runs.
 pub struct Lane<'s, C> {
     executor: Executor<'s, C, NoHost>,
     session: Session,
@@ -66,7 +67,7 @@ pub struct Lane<'s, C> {
 }
 
 impl<'s, C: Clock> Lane<'s, C> {
-    /// Creates a lane that counts in `stats`. `seed` is the seed of its random numbers.
+    /// Creates a lane of a replay that counts in `stats`. `seed` is the seed of its random numbers.
     pub fn new(shared: &'s Shared, stats: &'s ThreadStats, seed: u64, clock: C) -> Self {
         let mut executor = Executor::with_stats(shared, (None, stats), seed, (clock, NoHost));
         executor.commit.is_unrecorded = true;
@@ -84,7 +85,8 @@ impl<'s, C: Clock> Lane<'s, C> {
         &self.executor.commit.outbox
     }
 
-    /// Runs requests inside the gate. Calls `report` for each one that fails. O(requests).
+    /// Runs a lane's requests inside the gate (the keyspace's shared lock). Calls `report` for each
+    /// one that fails. O(requests).
     pub fn run<R: Requests>(
         &mut self,
         slice: &Slice<R>,
@@ -117,7 +119,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         self.executor.free_displaced_values(|clock| clock.now() - began);
     }
 
-    /// Reads the clocks and takes over the current settings.
+    /// Reads the clocks and loads the current settings, before the lane runs requests.
     fn begin(&mut self) {
         let now = self.executor.clock.now();
         self.executor.begin_turn(now);

@@ -11,10 +11,11 @@
 //!
 //! **Meetings.** Some requests have keys of several lanes, or name no keys (FLUSHALL, SWAPDB, a
 //! SORT by patterns). Such a request is a task of each of these lanes. The lanes that arrive first
-//! wait outside the gate; the last one runs the request, and then all continue. All lanes have
-//! their tasks in the order of the file, so lanes that wait for each other cannot form a circle.
-//! Consecutive requests of this kind are one meeting. A batch with too many meetings runs as a
-//! whole in one meeting of all lanes, which takes no longer than one thread would.
+//! wait outside the gate (the keyspace's shared lock); the last one runs the request, and then all
+//! continue. All lanes have their tasks in the order of the file, so lanes that wait for each other
+//! cannot form a circle. Consecutive requests of this kind are one meeting. A batch with too many
+//! meetings runs as a whole in one meeting of all lanes, which takes no longer than one thread
+//! would.
 //!
 //! **Transactions** are complete: the reader passes on no part of a transaction before it has read
 //! the EXEC. Their requests are then routed like all others, since no client reads the data during
@@ -40,7 +41,7 @@ use crate::shared::GateSlot;
 /// The maximum number of lanes of a replay.
 pub const LANES_MAX: usize = GateSlot::LANES_MAX;
 
-/// Returns the lane of a shard.
+/// Returns the index of the lane (thread) that replays the requests on keys of a shard.
 fn lane_of(shard: usize, lanes: usize) -> usize {
     (shard * lanes) / keyspace::key::SHARD_COUNT
 }

@@ -1,4 +1,4 @@
-//! The router of requests to lanes.
+//! The router of a replay: assigns the requests of a file to lanes (threads).
 
 use std::fmt;
 use std::ops::Range;
@@ -14,14 +14,14 @@ use crate::request::RequestKeys;
 use crate::shared::Shared;
 use crate::table::{KeyPlan, Registered, Runner, Verb};
 
-/// The minimum number of requests in a batch per meeting. If the batch has fewer for each of its
-/// meetings, the whole batch runs in one meeting.
+/// The minimum number of requests in a replayed batch per meeting (a request that several lanes
+/// need). If the batch has fewer for each of its meetings, the whole batch runs in one meeting.
 const REQUESTS_PER_MEETING_MIN: usize = 64;
 
-/// A set of lanes, one bit for each.
+/// A set of a replay's lanes (threads), one bit for each.
 type Lanes = u32;
 
-/// The reason for which a request cannot be run.
+/// The reason for which a request of a replayed file cannot be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unroutable {
     /// No command or subcommand has the name in the request.
@@ -30,7 +30,7 @@ pub enum Unroutable {
     WrongArity,
 }
 
-/// A request that cannot be run: the file was not written by this server.
+/// A request of a replayed file that cannot be run: the file was not written by this server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRouted {
     /// The offset of the request in the file, in bytes.
@@ -53,23 +53,23 @@ impl fmt::Display for NotRouted {
 
 impl std::error::Error for NotRouted {}
 
-/// The results of routing a request that the driver must handle.
+/// The results of assigning requests to lanes, which the driver must handle.
 pub enum Routed<'a, R> {
-    /// The new tasks of each lane, to be added after its earlier ones.
+    /// The new tasks of each lane (thread), to be added after its earlier ones.
     Tasks(Vec<Vec<Task<R>>>),
-    /// A request about functions, which the driver must run.
+    /// A request about functions (FUNCTION LOAD and similar), which the driver must run.
     Function(Args<'a>),
-    /// A request that failed, with the error that a client would get.
+    /// A request that failed before it had a lane, with the error that a client would get.
     Failed(Failed<'a>),
 }
 
-/// A request and the lanes that it needs.
+/// A request of a replayed file, and the lanes (threads) that own its keys.
 struct Place {
     job: Job,
     lanes: Lanes,
 }
 
-/// The router. Used by the thread that reads the file.
+/// The router of a replay, which assigns requests to lanes. Used by the thread that reads the file.
 pub struct Router<'s> {
     shared: &'s Shared,
     lanes: usize,
@@ -79,7 +79,7 @@ pub struct Router<'s> {
 }
 
 impl<'s> Router<'s> {
-    /// Creates a router for this number of lanes, with database 0 selected.
+    /// Creates a router for a replay on this number of lanes (threads), with database 0 selected.
     ///
     /// # Panics
     /// Panics if `lanes` is 0 or more than [`LANES_MAX`].
@@ -88,9 +88,9 @@ impl<'s> Router<'s> {
         Self { shared, lanes, db: 0, last: None, places: Vec::new() }
     }
 
-    /// Routes the requests of `range` in a batch to lanes, and calls `hand_out` with the results.
-    /// The requests follow all earlier requests of the file. A transaction must be complete in the
-    /// range. O(requests).
+    /// Assigns the requests of `range` in a batch to lanes (threads), and calls `hand_out` with the
+    /// results. The requests follow all earlier requests of the file. A transaction must be
+    /// complete in the range. O(requests).
     ///
     /// # Errors
     /// The first request that cannot be run. The requests after it are not routed. Of those before
@@ -133,7 +133,7 @@ impl<'s> Router<'s> {
         Ok(())
     }
 
-    /// Finds the command of a request; `None` for a request about functions.
+    /// Finds the command of a request in a replayed file; `None` for a request about functions.
     #[inline]
     fn command(&mut self, args: &Args<'_>) -> Result<Option<&'static Registered>, Unroutable> {
         let name = args.get(0);
@@ -167,7 +167,7 @@ impl<'s> Router<'s> {
         Ok(())
     }
 
-    /// Returns a request together with the set of lanes that it needs.
+    /// Returns a request together with the set of lanes (threads) that own its keys.
     #[inline]
     fn place(&self, registered: &'static Registered, args: &Args<'_>, request: u32) -> Place {
         let job = |hash| Job { registered, hash, request, db: self.db };
@@ -185,7 +185,7 @@ impl<'s> Router<'s> {
         lane_of(shard_of(hash), self.lanes)
     }
 
-    /// Returns the lanes that a request needs if it does not have exactly one key.
+    /// Returns the lanes (threads) that a request needs if it does not have exactly one key.
     #[inline(never)]
     fn lanes_of(&self, registered: &'static Registered, args: &Args<'_>) -> Lanes {
         let all = (1 << self.lanes) - 1;
@@ -197,7 +197,7 @@ impl<'s> Router<'s> {
         if lanes == 0 { all } else { lanes }
     }
 
-    /// Returns the tasks for the routed requests of a batch.
+    /// Returns the lanes' tasks for the routed requests of a batch.
     fn plan<R: Requests>(&self, batch: &Arc<R>) -> Vec<Vec<Task<R>>> {
         let meets = |place: &Place| !place.lanes.is_power_of_two();
         let runs = self.places.chunk_by(|a, b| meets(a) && meets(b));
@@ -213,14 +213,14 @@ impl<'s> Router<'s> {
     }
 }
 
-/// The plan of tasks for one batch, while it is being made.
+/// The plan of the lanes' tasks for one batch, while it is being made.
 struct Plan<'a, R> {
     batch: &'a Arc<R>,
-    /// For each lane, the jobs that are planned but not yet in a task.
+    /// For each lane (thread), the requests that are planned but not yet in a task.
     jobs: Vec<Vec<Job>>,
     tasks: Vec<Vec<Task<R>>>,
-    /// The jobs of the meeting that is being planned. They run after all jobs and tasks planned so
-    /// far.
+    /// The requests of the meeting that is being planned: several lanes own their keys. They run
+    /// after all requests and tasks planned so far.
     met: Vec<Job>,
     met_lanes: Lanes,
 }
@@ -244,7 +244,7 @@ impl<'a, R> Plan<'a, R> {
         }
     }
 
-    /// Turns the meeting that is being planned into a task of each of its lanes.
+    /// Turns the meeting that is being planned into a task of each lane that takes part.
     fn meet(&mut self) {
         let (lanes, jobs) = (std::mem::take(&mut self.met_lanes), std::mem::take(&mut self.met));
         let slice = Slice { batch: Arc::clone(self.batch), jobs };
@@ -255,7 +255,7 @@ impl<'a, R> Plan<'a, R> {
         }
     }
 
-    /// Turns the planned jobs of a lane into a task.
+    /// Turns the planned requests of a lane into a task.
     fn run(&mut self, lane: usize) {
         let jobs = std::mem::take(&mut self.jobs[lane]);
         if !jobs.is_empty() {

@@ -1,4 +1,4 @@
-//! The tasks of lanes.
+//! The tasks of a replay's lanes (threads): requests to run, and meetings to wait for.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use stdx::sync::Ordering::{AcqRel, Acquire, Release};
 
 use crate::table::Registered;
 
-/// A batch of parsed requests, in the order of the file.
+/// A batch of parsed requests of a replayed file, in the file's order.
 pub trait Requests {
     /// Returns the number of requests.
     fn count(&self) -> usize;
@@ -32,20 +32,20 @@ pub struct Failed<'a> {
     pub error: &'a [u8],
 }
 
-/// A request for a lane.
+/// A request of a replayed file, assigned to a lane (thread).
 #[derive(Clone, Copy)]
 pub struct Job {
     /// The command or, if the request names one, its subcommand.
     pub registered: &'static Registered,
-    /// The hash of the key; meaningless if the request does not have exactly one.
+    /// The hash of the key; meaningless if the request does not have exactly one key.
     pub(super) hash: KeyHash,
     /// The index of the request in its batch.
     pub request: u32,
-    /// The selected database.
+    /// The database that the file has selected for the request.
     pub db: u32,
 }
 
-/// The requests of one batch that a lane runs in sequence.
+/// The requests of one batch of a replayed file that a lane (thread) runs in sequence.
 pub struct Slice<R> {
     pub(super) batch: Arc<R>,
     pub(super) jobs: Vec<Job>,
@@ -57,13 +57,13 @@ impl<R> Slice<R> {
         self.jobs.len()
     }
 
-    /// Returns the batch if this is the last reference to it.
+    /// Returns the batch, to be reused, if this is the last reference to it.
     pub fn into_batch(self) -> Option<R> {
         Arc::into_inner(self.batch)
     }
 }
 
-/// A task of a lane.
+/// A task of a replay's lane (thread).
 pub enum Task<R> {
     /// The lane runs these requests.
     Run(Slice<R>),
@@ -71,12 +71,13 @@ pub enum Task<R> {
     Meet(Arc<Meeting<R>>),
 }
 
-/// The state of a meeting whose requests have not run yet.
+/// The state of a meeting of lanes whose requests have not run yet.
 const UNDER_WAY: u32 = 0;
-/// The state of a meeting whose requests have run.
+/// The state of a meeting of lanes whose requests have run.
 const OVER: u32 = 1;
 
-/// A meeting of lanes: requests that run once all lanes that own one of their keys have arrived.
+/// A meeting of a replay's lanes (threads): requests that run once all lanes that own one of their
+/// keys have arrived.
 pub struct Meeting<R> {
     slice: Slice<R>,
     /// The number of lanes that have not arrived yet.
@@ -89,7 +90,7 @@ impl<R> Meeting<R> {
         Self { slice, missing: AtomicU32::new(lanes), state: FutexWord::new(UNDER_WAY) }
     }
 
-    /// Returns the requests to run.
+    /// Returns the requests that the last lane to arrive runs.
     pub fn slice(&self) -> &Slice<R> {
         &self.slice
     }
@@ -114,7 +115,8 @@ impl<R> Meeting<R> {
         self.state.load(Acquire) == OVER
     }
 
-    /// Waits outside the gate until the requests have run.
+    /// Waits, outside the gate (the keyspace's shared lock), until the requests of the meeting have
+    /// run.
     pub fn wait(&self) {
         let mut spins_left = stdx::sync::spins_max();
         while !self.is_over() {

@@ -11,7 +11,7 @@ use commands::Args;
 
 use crate::secret::is_secret;
 
-/// The reason why a command is logged.
+/// The kind of a command log: the reason why it records a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The command ran for long; the value is in microseconds.
@@ -30,7 +30,7 @@ const ARGS_MAX: usize = 32;
 /// bytes.
 const ARG_LEN_BYTES_MAX: usize = 128;
 
-/// An entry about a slow or large command.
+/// An entry of SLOWLOG or COMMANDLOG about a slow command, a large request or a large reply.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The id of the entry; each kind counts its own from 0.
@@ -47,20 +47,22 @@ pub struct Entry {
     pub name: Vec<u8>,
 }
 
-/// The newest entries of one kind.
+/// The newest entries of one command log, and the id of the next entry.
 #[derive(Debug, Default)]
 struct Ring {
     entries: VecDeque<Entry>,
     next_id: u64,
 }
 
-/// The three logs. Each has a lock, under which no other lock is taken. Under it, an entry is
-/// added, old ones are dropped, the requested ones are copied, or all are removed.
+/// The three command logs (slow commands, large requests, large replies). Each has a lock, under
+/// which no other lock is taken. Under it, an entry is added, old ones are dropped, the requested
+/// ones are copied, or all are removed.
 #[derive(Debug, Default)]
 pub struct CommandLogs([Mutex<Ring>; 3]);
 
 impl CommandLogs {
-    /// Adds an entry and sets its id. Removes the oldest entries beyond `len_max`.
+    /// Adds an entry to the command log of this kind, and sets its id. Removes the oldest entries
+    /// beyond `len_max`.
     pub fn add(&self, kind: Kind, len_max: usize, mut entry: Entry) {
         let mut ring = self.ring(kind);
         entry.id = ring.next_id;
@@ -69,17 +71,18 @@ impl CommandLogs {
         ring.entries.truncate(len_max);
     }
 
-    /// Returns the newest `count` entries, newest first.
+    /// Returns the newest `count` entries of the command log of this kind, newest first.
     pub fn newest(&self, kind: Kind, count: usize) -> Vec<Entry> {
         self.ring(kind).entries.iter().take(count).cloned().collect()
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of entries in the command log of this kind.
     pub fn len(&self, kind: Kind) -> usize {
         self.ring(kind).entries.len()
     }
 
-    /// Removes all entries. New entries continue the sequence of ids.
+    /// Removes all entries of the command log of this kind. New entries continue the sequence of
+    /// ids.
     pub fn reset(&self, kind: Kind) {
         self.ring(kind).entries.clear();
     }

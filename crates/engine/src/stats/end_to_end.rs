@@ -28,7 +28,8 @@ use std::time::{Duration, Instant};
 use crate::stats::ThreadStats;
 use crate::table::Registered;
 
-/// The clock of one thread's turns, with the calls of the turn in progress.
+/// The clock for the end-to-end times of one thread's turns, with the calls of the turn in
+/// progress.
 pub struct TurnClock {
     /// The number of the current turn; never 0.
     number: u64,
@@ -44,12 +45,12 @@ pub struct TurnClock {
     /// The number of calls in this turn by command id: first calls counted from this turn's start,
     /// then calls counted from the previous turn's start (late connections).
     calls: Box<[[u32; 2]]>,
-    /// The ids of the commands that have calls in this turn.
+    /// The ids of the commands that this turn has called.
     called: Vec<usize>,
 }
 
 impl TurnClock {
-    /// Creates a clock for `command_count` commands.
+    /// Creates a clock of turns for `command_count` commands.
     pub fn new(command_count: usize, now: Instant) -> Self {
         Self {
             number: 1,
@@ -63,7 +64,7 @@ impl TurnClock {
         }
     }
 
-    /// Begins a turn, after the thread has polled for input.
+    /// Begins the times of a turn, after the thread has polled for input.
     pub fn begin(&mut self, now: Instant) {
         let looked = now.saturating_duration_since(self.ended);
         self.busy_since = (looked < self.took).then_some(self.began);
@@ -71,15 +72,16 @@ impl TurnClock {
         self.began = now;
     }
 
-    /// Begins the requests of one connection. `answered` is the number of the turn in which the
-    /// connection last got a reply, 0 for never. Sets `answered` to the current turn.
+    /// Begins the requests of one connection, and determines the time from which they are counted.
+    /// `answered` is the number of the turn in which the connection last got a reply, 0 for never.
+    /// Sets `answered` to the current turn.
     #[inline]
     pub fn enter(&mut self, answered: &mut u64) {
         self.is_late = self.busy_since.is_some() && *answered + 1 < self.number;
         *answered = self.number;
     }
 
-    /// Counts calls of the current connection.
+    /// Counts `calls` calls of a command by the current connection.
     #[inline]
     pub fn count(&mut self, registered: &Registered, calls: u64) {
         let of_command = &mut self.calls[registered.id];
@@ -89,7 +91,8 @@ impl TurnClock {
         of_command[usize::from(self.is_late)] += calls as u32;
     }
 
-    /// Ends the turn, after its replies were sent.
+    /// Ends the turn, after its replies were sent, and adds the times of its calls to the
+    /// histograms in `stats`.
     #[inline]
     pub fn end(&mut self, now: Instant, stats: &ThreadStats) {
         self.ended = now;

@@ -16,7 +16,7 @@ const CODE_LEN_MAX: usize = 31;
 pub struct ErrorCounts(Mutex<BTreeMap<String, u64>>);
 
 impl ErrorCounts {
-    /// Counts an error line by its first word.
+    /// Counts an error reply by its error code, the first word of `line`.
     pub fn count(&self, line: &[u8]) {
         // A line without a space, or with a long first word, counts as code `ERR`, as in Redis.
         let start = &line[..line.len().min(CODE_LEN_MAX)];
@@ -31,12 +31,12 @@ impl ErrorCounts {
         }
     }
 
-    /// Returns all codes with their counts.
+    /// Returns all error codes with the numbers of error replies.
     pub fn by_code(&self) -> BTreeMap<String, u64> {
         self.lock().clone()
     }
 
-    /// Resets all counts.
+    /// Removes all error codes and their counts, for CONFIG RESETSTAT.
     pub fn reset(&self) {
         self.lock().clear();
     }

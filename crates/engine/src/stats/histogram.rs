@@ -13,7 +13,7 @@ const SUB_BITS: u32 = 5;
 const POWER_MAX: u32 = 37;
 const BUCKETS: usize = ((POWER_MAX - SUB_BITS + 1) as usize) << SUB_BITS;
 
-/// The histogram of one command on one thread.
+/// The histogram of the times of one command on one thread.
 #[derive(Debug)]
 pub struct Histogram(Box<[Counter]>);
 
@@ -23,7 +23,7 @@ impl Default for Histogram {
     }
 }
 
-/// Returns the bucket of a time. O(1).
+/// Returns the index of the histogram's bucket that counts a time. O(1).
 fn bucket(nanos: u64) -> usize {
     let nanos = nanos.min((1 << POWER_MAX) - 1);
     let power = (nanos | ((1 << SUB_BITS) - 1)).ilog2();
@@ -44,17 +44,17 @@ impl Histogram {
         self.0[bucket(nanos)].add(calls);
     }
 
-    /// Resets all buckets.
+    /// Sets all counts of the histogram to 0.
     pub fn reset(&self) {
         self.0.iter().for_each(Counter::reset);
     }
 }
 
-/// The sum of several threads' histograms.
+/// The sum of several threads' histograms of times.
 #[derive(Clone, Debug)]
 pub struct Times {
     counts: Vec<u64>,
-    /// The number of calls.
+    /// The number of calls in the summed histograms.
     pub calls: u64,
 }
 
@@ -71,7 +71,7 @@ impl Times {
         Self { counts, calls }
     }
 
-    /// Returns the given percentile of the times, in nanoseconds. Exact to 3 %.
+    /// Returns the given percentile of the calls' times, in nanoseconds. Exact to 3 %.
     pub fn percentile_nanos(&self, percent: f64) -> u64 {
         let rank = ((percent / 100.0 * self.calls as f64).ceil() as u64).max(1);
         let mut seen = 0;

@@ -1,5 +1,5 @@
-//! Statistics counters. Each thread writes its own, and readers sum them. So requests on different
-//! threads share no cache line.
+//! Statistics counters. Each thread writes its own counters, and INFO sums them. So requests on
+//! different threads share no cache line.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,7 +23,8 @@ pub mod latency_events;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds to the counter, on its owning thread. Relaxed: readers need only a recent value.
+    /// Adds to the counter, on its owning thread. The store is relaxed: readers need only a recent
+    /// value.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
@@ -35,7 +36,7 @@ impl Counter {
         self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
     }
 
-    /// Returns the value, from any thread.
+    /// Returns the counter's value. Any thread may call this.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -98,13 +99,13 @@ pub struct ThreadStats {
     pub changes: Counter,
     /// The number of error replies.
     pub errors: Counter,
-    /// The number of turns, including those without requests.
+    /// The number of the thread's turns, including those without requests.
     pub cycles: Counter,
-    /// The time of the turns, without waiting for input, in nanoseconds.
+    /// The time of the thread's turns, without waiting for input, in nanoseconds.
     pub cycles_nanos: Counter,
     /// The time in which requests ran, a part of `cycles_nanos`, in nanoseconds.
     pub running_nanos: Counter,
-    /// The numbers of requests and logins that access control refused.
+    /// The counters of requests and logins that access control refused.
     pub denied: Denials,
     /// The number of receive calls on connections.
     pub reads: Counter,
@@ -113,15 +114,15 @@ pub struct ThreadStats {
     /// The number of requests whose command does not exist.
     pub unknown_commands: Counter,
     /// The number of requests with an error that must not occur: the handler used a key that its
-    /// record does not declare, or the request was replayed from a file.
+    /// entry in the command table does not declare, or the request was replayed from a file.
     pub unexpected_errors: Counter,
     /// The counters of script runs.
     pub scripts: ScriptCounters,
-    /// The numbers of clients closed because of a limit.
+    /// The counters of clients closed because of a limit.
     pub disconnections: Disconnections,
 }
 
-/// The numbers of requests and logins that access control refused, by reason.
+/// The counters of requests and logins that access control refused, by reason.
 #[derive(Debug, Default)]
 pub struct Denials {
     /// The number of failed logins.
@@ -136,7 +137,7 @@ pub struct Denials {
     pub databases: Counter,
 }
 
-/// The numbers of script runs.
+/// The counters of script runs, by the way the script ran.
 #[derive(Debug, Default)]
 pub struct ScriptCounters {
     /// The number of runs under the locks of the script's keys.
@@ -147,7 +148,7 @@ pub struct ScriptCounters {
     pub rerun: Counter,
 }
 
-/// The numbers of clients that were closed because of a limit.
+/// The counters of clients that were closed because of a limit.
 #[derive(Debug, Default)]
 pub struct Disconnections {
     /// The number of clients closed because their output exceeded `client-output-buffer-limit`.
@@ -243,7 +244,7 @@ pub struct Thresholds {
     /// The minimum duration of an event that the latency monitor records, in milliseconds; 0
     /// records none.
     pub latency_ms: u64,
-    /// The lower one of the thresholds of slow log and latency monitor, in nanoseconds.
+    /// The lower of the two thresholds of slow log and latency monitor, in nanoseconds.
     pub noted_nanos: u64,
     /// The most entries of each log, by [`Kind`](command_log::Kind).
     pub len_max: [usize; 3],
@@ -265,12 +266,13 @@ impl Default for Thresholds {
 
 /// A command that has run, with the data for logs and counters.
 pub struct Ran<'a> {
-    /// The table record of the command.
+    /// The command table's entry of the command.
     pub registered: &'static Registered,
     /// The words of the command, with its name.
     pub args: &'a Args<'a>,
     /// The number of bytes of the command's request and of its reply.
     pub bytes: [usize; 2],
-    /// The number of calls that were timed together; this command is the last of them.
+    /// The number of consecutive calls that were timed as one group; this command is the last of
+    /// them.
     pub calls: u64,
 }

@@ -7,16 +7,16 @@
 //! removes the key from the table and notifies its readers once. Keys are stored by name: keys of
 //! the same name in other databases count as the same, as in Redis. Storing a key is O(1).
 //!
-//! **Departure.** A client that disconnects or stops tracking leaves the tables: the first few
-//! items at once, the rest in locked steps by the housekeeper. First it marks its
+//! **Departure.** A client that disconnects or stops tracking is removed from the tables: the first
+//! few items at once, the rest in locked steps by the housekeeper. First it marks its
 //! [`TrackingClient`] as departed, under the lock that a first read in a shard takes to note that
 //! shard. A late read, made by a thread that serves the client, is then either rejected or in a
 //! shard that is still to be visited.
 //!
 //! **Bounds.** `tracking-table-max-keys` limits the stored keys. A key that exceeds it makes its
 //! shard forget another key at once; the end of a turn forgets the remaining excess. If more than
-//! `DEPARTING_MAX` departed clients still have keys, the own thread of the next departing client
-//! removes its keys. A client's prefixes count as its memory.
+//! `DEPARTING_MAX` departed clients still have keys, the next departing client is removed from the
+//! tables by its own thread. A client's prefixes count as its memory.
 //!
 //! **Broadcasting mode.** A client names prefixes and is notified of all changes of keys that begin
 //! with them. While there is such a client, every shard counts a registration for it. A changed key
@@ -50,15 +50,15 @@ use self::readers::{Removed, TrackingTable};
 use crate::client::{ClientInfo, Mode};
 use crate::publish::send::Sender;
 
-/// The messages for the client whose command runs.
+/// The invalidation messages that a command causes for its own client.
 #[derive(Default)]
 pub struct OwnMessages {
-    /// The messages that precede the command's reply.
+    /// The invalidations that precede the command's reply.
     pub ahead: ByteQueue,
-    /// The messages that follow the command's reply.
+    /// The invalidations that follow the command's reply.
     pub behind: ByteQueue,
-    /// The messages for other clients, to which the client redirects its invalidations. They are
-    /// sent after the command.
+    /// The invalidations for other clients, to which the client redirects its invalidations. They
+    /// are sent after the command.
     pub elsewhere: Vec<(Arc<ClientInfo>, Arc<[u8]>)>,
 }
 
@@ -104,7 +104,8 @@ impl Changed {
 }
 
 impl OwnMessages {
-    /// Sends the redirected messages, after the command that caused them.
+    /// Sends the invalidations that the client redirects to other clients, after the command that
+    /// caused them.
     pub fn redirect(&mut self, sender: Sender<'_>) {
         for (target, bytes) in self.elsewhere.drain(..) {
             sender.push(&target, &bytes);
@@ -112,17 +113,17 @@ impl OwnMessages {
     }
 }
 
-/// The place of the invalidation that a client gets for its own FLUSHALL: before or after the
+/// The position of the invalidation that a client gets for its own FLUSHALL: before or after the
 /// reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Before the reply, as in Redis for a flush that waits until all is freed.
+    /// The invalidation precedes the reply, as in Redis for a flush that waits until all is freed.
     Ahead,
-    /// After the reply: for a flush with ASYNC, or in a transaction.
+    /// The invalidation follows the reply: for a flush with ASYNC, or in a transaction.
     Behind,
 }
 
-/// The client that makes a change, and its own messages.
+/// The client that makes a change, and the invalidations that the change causes for this client.
 pub struct Writer<'a> {
     /// The id of the client; 0 for none, as for eviction.
     pub client: u64,
@@ -130,20 +131,22 @@ pub struct Writer<'a> {
     pub own: &'a mut OwnMessages,
 }
 
-/// A tracking client, from CLIENT TRACKING ON to OFF, as the tables reference it.
+/// A tracking client, from CLIENT TRACKING ON to OFF, as the tables of tracked keys reference it.
 pub struct TrackingClient {
     client: Arc<ClientInfo>,
-    /// The id of this tracking client in the tables, unique in the life of the process.
+    /// The id of this tracking client in the tables of tracked keys, unique in the life of the
+    /// process.
     id: u64,
-    /// True if the client has stopped tracking or disconnected. Set under the lock of `shards`.
+    /// True if the client has stopped tracking or disconnected. It is set under the lock of
+    /// `shards`.
     departed: AtomicBool,
     /// The shards whose tables may contain the client, one bit each.
     shards: Lock<[u64; SHARD_COUNT / 64]>,
 }
 
 impl TrackingClient {
-    /// Records that the client is about to be added to a shard's table. Returns false if it has
-    /// departed.
+    /// Records that the client is about to be added to a shard's table of tracked keys. Returns
+    /// false if it has stopped tracking or disconnected.
     fn enter(&self, shard: usize) -> bool {
         let mut shards = self.shards.lock();
         shards[shard / 64] |= 1 << (shard % 64);
@@ -151,9 +154,10 @@ impl TrackingClient {
     }
 }
 
-/// The tracking of one client. Used by the client's thread only.
+/// The state of one client's tracking: its entry in the tables, and its prefixes. Used by the
+/// client's thread only.
 pub struct Tracker {
-    /// The client as the tables reference it.
+    /// The client as the tables of tracked keys reference it.
     pub reader: Arc<TrackingClient>,
     prefixes: BTreeSet<Box<[u8]>>,
 }
@@ -165,11 +169,12 @@ impl Tracker {
     }
 }
 
-/// A departed client that is still in tables, until the housekeeper has removed it.
+/// A client that has stopped tracking or disconnected and is still in tables of tracked keys, until
+/// the housekeeper has removed it.
 struct DepartingClient {
     reader: Arc<TrackingClient>,
     shards: [u64; SHARD_COUNT / 64],
-    /// The index of the shard at which removal continues.
+    /// The index of the shard whose table the departing client is removed from next.
     shard: usize,
 }
 
@@ -185,12 +190,12 @@ pub struct TrackingOptions<'a> {
 
 type Table = TrackingTable<Arc<TrackingClient>>;
 
-/// The broadcast clients, by prefix.
+/// The clients that track in broadcasting mode (BCAST), by prefix.
 #[derive(Default)]
 struct Prefixes {
-    /// The clients by prefix, then by client id.
+    /// The clients that track each prefix, by prefix, then by client id.
     by_name: BTreeMap<Arc<[u8]>, BTreeMap<u64, Arc<ClientInfo>>>,
-    /// The number of prefixes of each length.
+    /// The number of tracked prefixes of each length in bytes.
     lengths: BTreeMap<usize, usize>,
 }
 
@@ -227,7 +232,8 @@ impl Prefixes {
     }
 }
 
-/// The tracking tables, the tracked prefixes, and the clients that depart.
+/// The tracking tables, the tracked prefixes, and the clients that are being removed from the
+/// tables.
 pub struct Tracking {
     tables: Box<[Lock<Option<Box<Table>>>]>,
     prefixes: Lock<Prefixes>,
@@ -261,29 +267,32 @@ impl Default for Tracking {
     }
 }
 
-/// The maximum number of items (pairs of a key and a reader) that a departing client's own thread
-/// removes. A visited shard counts as one item.
+/// The maximum number of items (pairs of a key and a reader) that the own thread of a client
+/// removes from the tracking tables when the client stops tracking. A visited shard counts as one
+/// item.
 const DEPARTED_AT_ONCE: usize = 64;
 
 /// The maximum number of items (pairs of a key and a reader) that one step of the housekeeper
-/// removes. A visited shard counts as one item.
+/// removes from the tracking tables. A visited shard counts as one item.
 const DEPARTED_PER_STEP: usize = 1024;
 
-/// The maximum number of items (pairs of a key and a reader) removed under one lock of a shard.
+/// The maximum number of items of the tracking tables (pairs of a key and a reader) removed under
+/// one lock of a shard.
 const REMOVED_PER_LOCK: usize = 64;
 
-/// The maximum number of departed clients that wait for the housekeeper. When it is reached, the
-/// thread of the next departing client removes that client's items itself.
+/// The maximum number of clients whose items the housekeeper has yet to remove from the tracking
+/// tables. Beyond it, the own thread of the next client that stops tracking removes the client's
+/// items.
 const DEPARTING_MAX: usize = 1024;
 
 /// The number of bytes of one thread's changed keys above which their invalidations are sent at
 /// once, not at the end of the turn.
 const CHANGED_BYTES_MAX: usize = 1 << 20;
 
-/// The bytes that are counted for a changed key's entry, besides its name.
+/// The number of bytes that are counted for a changed key's entry, besides its name.
 const CHANGED_ENTRY_BYTES: usize = 64;
 
-/// The maximum number of prefixes that are added or removed under one lock.
+/// The maximum number of tracked prefixes that are added or removed under one lock.
 const PREFIXES_PER_LOCK: usize = 64;
 
 impl Tracking {
@@ -292,12 +301,13 @@ impl Tracking {
         self.clients.load(Relaxed)
     }
 
-    /// Returns the number of tracked keys in all tables.
+    /// Returns the number of tracked keys of all shards.
     pub fn keys(&self) -> usize {
         self.keys.load(Relaxed)
     }
 
-    /// Returns the number of pairs of a key and a reader in all tables.
+    /// Returns the number of pairs of a key and a client that has read it, in the tracking tables
+    /// of all shards.
     pub fn items(&self) -> usize {
         self.items.load(Relaxed)
     }
@@ -388,7 +398,7 @@ impl Tracking {
         }
     }
 
-    /// Reverses one call of [`Tracking::follow_shards`].
+    /// Stops counting a client in broadcasting mode, which [`Tracking::follow_shards`] has counted.
     fn unfollow_shards(&self, keyspace: &Keyspace) {
         let mut clients = self.broadcast_clients.lock().expect("nothing panics while it is locked");
         *clients -= 1;
@@ -397,8 +407,8 @@ impl Tracking {
         }
     }
 
-    /// Removes a client from the tables: a few items at once; the housekeeper removes the rest
-    /// later.
+    /// Removes a client from the tracking tables: a few items at once; the housekeeper removes the
+    /// rest later.
     fn depart(&self, keyspace: &Keyspace, reader: Arc<TrackingClient>) {
         let shards = {
             let shards = reader.shards.lock();
@@ -418,8 +428,8 @@ impl Tracking {
         self.leave(keyspace, &mut departing, usize::MAX);
     }
 
-    /// Removes a departed client from tables, up to `budget` items and shards. Returns true if it
-    /// is in no table any more.
+    /// Removes a client that has stopped tracking from the tracking tables, up to `budget` items
+    /// and shards. Returns true if it is in no table any more.
     fn leave(&self, keyspace: &Keyspace, departing: &mut DepartingClient, budget: usize) -> bool {
         let mut left = budget;
         while departing.shard < SHARD_COUNT {
@@ -444,7 +454,7 @@ impl Tracking {
     }
 
     /// Removes at most `items_max` of the keys that a tracking client has read from a shard's
-    /// table.
+    /// tracking table.
     fn leave_shard(
         &self,
         keyspace: &Keyspace,
@@ -465,9 +475,10 @@ impl Tracking {
         removed
     }
 
-    /// Runs one step of removing departed clients and dropping emptied tables. Returns true if
-    /// there was anything to do. Called by the housekeeper, outside the gate; the step enters the
-    /// gate by `gate_slot`.
+    /// Runs one step of removing clients that have stopped tracking from the tracking tables, and
+    /// dropping emptied tables. Returns true if there was anything to do. Called by the
+    /// housekeeper, outside the gate (the keyspace's shared lock); the step enters the gate by
+    /// `gate_slot`.
     pub fn remove_departed(&self, keyspace: &Keyspace, gate: &Gate, gate_slot: usize) -> bool {
         let emptied = self.emptied.lock().pop();
         let departing = self.departing.lock().pop_front();
@@ -504,8 +515,8 @@ impl Tracking {
         self.items.fetch_add(1, Relaxed);
     }
 
-    /// Removes a changed key from the table of its shard. Returns the readers to notify. The shard
-    /// is locked. O(readers).
+    /// Removes a changed key from its shard's tracking table. Returns the readers to notify. The
+    /// shard is locked. O(readers).
     pub fn take_readers(&self, shard: &mut Shard, key: Key<'_>) -> Vec<Arc<TrackingClient>> {
         if self.keys.load(Relaxed) == 0 {
             return Vec::new();
@@ -521,7 +532,7 @@ impl Tracking {
         readers
     }
 
-    /// Sends the readers of a key its invalidation. O(readers).
+    /// Sends an invalidation of a key to the tracking clients that have read it. O(readers).
     pub fn invalidate(
         &self,
         sender: Sender<'_>,
@@ -550,8 +561,8 @@ impl Tracking {
         }
     }
 
-    /// Sends the changed keys that a thread has collected. Must be called before the turn's replies
-    /// are sent.
+    /// Sends the changed keys that a thread has collected to the clients that track their prefixes.
+    /// Must be called before the turn's replies are sent.
     #[cold]
     pub fn broadcast(&self, sender: Sender<'_>, changed: &mut Changed) {
         for (prefix, changed) in std::mem::take(changed).by_prefix {
@@ -597,9 +608,9 @@ impl Tracking {
         }
     }
 
-    /// Removes all keys from the tables after databases were emptied. The caller owns the keyspace
-    /// and holds no shard's lock. O(shards + tracked keys). The housekeeper drops the emptied
-    /// tables; if those of the previous flush still exist, this call drops them.
+    /// Removes all keys from the tracking tables after databases were emptied. The caller owns the
+    /// keyspace and holds no shard's lock. O(shards + tracked keys). The housekeeper drops the
+    /// emptied tables; if those of the previous flush still exist, this call drops them.
     #[cold]
     pub fn forget_all(&self, keyspace: &Keyspace) {
         if self.keys() == 0 {
@@ -618,9 +629,9 @@ impl Tracking {
         drop(before);
     }
 
-    /// Removes some key other than `key` from the table of a locked shard, because `key` has
-    /// exceeded the limit of tracked keys. Notifies the readers of the removed key, but not clients
-    /// in broadcasting mode.
+    /// Removes some key other than `key` from the tracking table of a locked shard, because `key`
+    /// has exceeded the limit of tracked keys. Notifies the readers of the removed key, but not
+    /// clients in broadcasting mode.
     #[cold]
     pub fn forget_another(&self, sender: Sender<'_>, shard: &mut Shard, key: Key<'_>, draw: u64) {
         let table = self.tables[key.shard()].lock();
@@ -668,7 +679,7 @@ impl Tracking {
 }
 
 /// Returns the counted bytes of a client's prefix: its entries in the client's own list and in the
-/// shared one.
+/// shared list of prefixes.
 fn prefix_bytes(name: &[u8]) -> u64 {
     const OVERHEAD: usize = 2 * size_of::<Box<[u8]>>() + 160;
     (OVERHEAD + 2 * name.len()) as u64
@@ -681,7 +692,7 @@ const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 /// key in each.
 const REMOVED_PER_TURN: usize = 2 * SHARD_COUNT;
 
-/// An invalidation message, encoded once for all receivers of the same form.
+/// An invalidation of cached keys, encoded once for all receivers of the same form.
 struct Invalidation<'a> {
     /// The invalidated keys; `None` for all keys.
     keys: Option<&'a [&'a [u8]]>,
@@ -698,7 +709,7 @@ impl<'a> Invalidation<'a> {
         Self { keys: None, push: None, message: None }
     }
 
-    /// Returns the message as a RESP3 push.
+    /// Returns the invalidation as a RESP3 push.
     fn push(&mut self) -> &Arc<[u8]> {
         let keys = self.keys;
         self.push.get_or_insert_with(|| {
@@ -710,7 +721,7 @@ impl<'a> Invalidation<'a> {
         })
     }
 
-    /// Returns the message as a Pub/Sub message, which RESP2 clients can receive.
+    /// Returns the invalidation as a Pub/Sub message, which RESP2 clients can receive.
     fn message(&mut self) -> &Arc<[u8]> {
         let keys = self.keys;
         self.message.get_or_insert_with(|| {
@@ -740,8 +751,9 @@ fn encoded(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> Arc<[u8]> 
     out.as_single().expect("keys are copied into it, not shared").into()
 }
 
-/// Sends an invalidation to a client, or to the client that this client redirects to. If one of
-/// them is the writer, whose command made the change, the message waits until that command is done.
+/// Sends an invalidation to a client, or to the client to which its invalidations are redirected.
+/// If one of them is the writer, whose command made the change, the message waits until that
+/// command is done.
 fn notify(
     sender: Sender<'_>,
     client: &Arc<ClientInfo>,
@@ -773,8 +785,8 @@ fn notify(
     }
 }
 
-/// Sends a message about the cache of `client` to `target`. If one of the two is the client that
-/// writes, and it tracks keys, stores the message in its own messages instead.
+/// Sends an invalidation for the cache of `client` to `target`. If one of the two is the client
+/// that writes and it tracks keys, the message is stored in the writer's own messages instead.
 fn send(
     sender: Sender<'_>,
     client: &Arc<ClientInfo>,

@@ -21,10 +21,10 @@ use ahash::RandomState;
 use hashbrown::HashTable;
 use keyspace::{Key, KeyHash};
 
-/// The number that stands for the end of a list of items.
+/// The slot number that stands for the end of a list of items.
 const NONE: u32 = u32::MAX;
 
-/// The number of slots up to which a slab is never rebuilt smaller.
+/// The number of slots up to which a [`Slab`] is never rebuilt smaller.
 const SLOTS_KEPT: usize = 64;
 
 /// The index, in [`Item::links`], of the links of the list of a key's items. `OF_READER` is the
@@ -38,14 +38,14 @@ struct Link {
     next: u32,
 }
 
-/// A tracked key.
+/// A tracked key, with the first item of its list of readers.
 struct KeySlot {
     hash: KeyHash,
     name: Box<[u8]>,
     first: u32,
 }
 
-/// An item: one reader of one key.
+/// An item of a tracking table: one reader (a client that has read the key) of one key.
 struct Item<R> {
     key: u32,
     id: u64,
@@ -74,17 +74,17 @@ impl<R> Default for TrackingTable<R> {
     }
 }
 
-/// The result of removing items of a reader.
+/// The result of removing a reader (a tracking client) from a tracking table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// The number of removed items.
+    /// The number of removed items (pairs of a key and a reader).
     pub items: usize,
     /// The number of keys that no client tracks any more.
     pub keys: usize,
 }
 
 impl<R> TrackingTable<R> {
-    /// Returns the number of tracked keys.
+    /// Returns the number of tracked keys of this shard.
     pub fn key_count(&self) -> usize {
         self.keys.len()
     }
@@ -94,18 +94,18 @@ impl<R> TrackingTable<R> {
         self.items.len()
     }
 
-    /// Returns true if the reader with this id tracks any key. O(1).
+    /// Returns true if the client with this id tracks any key. O(1).
     pub fn has_reader(&self, id: u64) -> bool {
         self.by_reader.contains_key(&id)
     }
 
-    /// Returns true if the reader with this id tracks this key. O(1).
+    /// Returns true if the client with this id tracks this key. O(1).
     pub fn contains(&self, key: Key<'_>, id: u64) -> bool {
         self.find_key(key).is_some_and(|key| self.find_item(key, id).is_some())
     }
 
-    /// Adds a new pair of a key and a reader. Returns true if no client tracked the key before.
-    /// O(1) amortised.
+    /// Adds a new pair of a key and a client that has read it. Returns true if no client tracked
+    /// the key before. O(1) amortised.
     pub fn add(&mut self, key: Key<'_>, id: u64, reader: R) -> bool {
         let found = self.find_key(key);
         let at = found.unwrap_or_else(|| {
@@ -128,7 +128,8 @@ impl<R> TrackingTable<R> {
         found.is_none()
     }
 
-    /// Removes a key and returns its readers, oldest first. O(readers).
+    /// Removes a key from the tracking table, and returns the clients that have read it, oldest
+    /// first. O(readers).
     pub fn remove_key(&mut self, key: Key<'_>) -> Vec<R> {
         let mut readers = Vec::new();
         if let Some(at) = self.find_key(key) {
@@ -144,7 +145,8 @@ impl<R> TrackingTable<R> {
         readers
     }
 
-    /// Removes at most `items_max` items of the reader with this id. O(removed items).
+    /// Removes at most `items_max` items of the client with this id (the keys that it has read).
+    /// O(removed items).
     pub fn remove_reader(&mut self, id: u64, items_max: usize) -> Removed {
         let mut removed = Removed::default();
         while removed.items < items_max
@@ -158,8 +160,8 @@ impl<R> TrackingTable<R> {
         removed
     }
 
-    /// Returns a key chosen by the random number `draw`, whose hash differs from `except`. O(1) on
-    /// average.
+    /// Returns a tracked key chosen by the random number `draw`. The key's hash differs from
+    /// `except`. O(1) on average.
     pub fn any_key(&self, draw: u64, except: Option<KeyHash>) -> Option<Key<'_>> {
         let slots = self.keys.slots.len() as u64;
         let start = draw.checked_rem(slots)? as usize;
@@ -184,8 +186,8 @@ impl<R> TrackingTable<R> {
         self.by_pair.find(hash_of_pair(key, id), is_it).copied()
     }
 
-    /// Removes an item, and its key if the item was the key's last one. Returns the item's reader,
-    /// and true if the key was removed.
+    /// Removes an item (a pair of a key and a reader), and its key if the item was the key's last
+    /// one. Returns the item's reader, and true if the key was removed.
     fn remove_item(&mut self, item: u32) -> (R, bool) {
         let of_key = self.unlink(OF_KEY, item);
         let of_reader = self.unlink(OF_READER, item);
@@ -211,7 +213,7 @@ impl<R> TrackingTable<R> {
         (reader, was_last)
     }
 
-    /// Puts an item before the first item of a list.
+    /// Puts an item before the first item of a list: that of its key, or that of its reader.
     fn link(&mut self, list: usize, item: u32, first: u32) {
         self.items.get_mut(item).links[list].next = first;
         if first != NONE {
@@ -219,7 +221,8 @@ impl<R> TrackingTable<R> {
         }
     }
 
-    /// Removes an item from a list. Returns its former links.
+    /// Removes an item from a list: that of its key, or that of its reader. Returns its former
+    /// links.
     fn unlink(&mut self, list: usize, item: u32) -> Link {
         let link = self.items.get(item).links[list];
         if link.previous != NONE {
@@ -231,8 +234,8 @@ impl<R> TrackingTable<R> {
         link
     }
 
-    /// Builds the table anew, without free slots, if most slots are free. O(1) amortised over the
-    /// removed items.
+    /// Builds the tracking table anew, without free slots, if most slots are free. O(1) amortised
+    /// over the removed items.
     fn tighten(&mut self) {
         if !self.keys.is_sparse() && !self.items.is_sparse() {
             return;
@@ -253,8 +256,8 @@ impl<R> TrackingTable<R> {
     }
 }
 
-/// Mixes the bits of a key's hash for a table. Keys of one shard have the same top bits, and a
-/// table uses these bits first.
+/// Mixes the bits of a key's hash for a tracking table. Keys of one shard have the same top bits,
+/// and a table uses these bits first.
 fn spread(hash: KeyHash) -> u64 {
     hash.number() ^ (hash.number() << 40)
 }

@@ -1,10 +1,10 @@
-//! The move of a connection to another loop, as the loop that it leaves performs it.
+//! The move of a connection to another loop, as the former loop performs it.
 //!
 //! A release stops the flushes, the receives and the reports of a connection, and the back end
 //! cancels the requests that the kernel has for it. Bytes that arrive before the end of a cancelled
 //! receive join the unconsumed input; the rest of a cancelled send becomes unsent again. Once the
 //! kernel has no request left, the slot is freed, and the socket is reported. It carries the input,
-//! the output and the TLS state of the connection, which the other loop takes over.
+//! the output and the TLS state of the connection, with which the other loop continues.
 //!
 //! If this loop has found that the connection ended but has not reported it, the other loop reports
 //! the end, after the input. If this loop has not found the end, the other one finds it, since the
@@ -21,7 +21,8 @@ use crate::{ConnId, Event, Socket};
 
 impl Core {
     /// Begins to release `conn`: stops its flushes, receives and reports. Returns false for a stale
-    /// id, for a connection that already leaves, and for an outgoing one that is not connected.
+    /// id, for a connection that is already being released, and for an outgoing one that is not
+    /// connected.
     pub(crate) fn begin_release(&mut self, conn: ConnId) -> bool {
         let Some(open) = self.conns.get_mut(conn) else { return false };
         if open.passage != Passage::Settled {
@@ -70,8 +71,8 @@ impl Core {
         }
     }
 
-    /// Frees the slot of `conn`. Returns its socket, which carries the state of the connection.
-    /// Returns `None` for a stale id.
+    /// Frees the slot of a connection that moves to another loop. Returns its socket, which carries
+    /// the state of the connection. Returns `None` for a stale id.
     fn depart(&mut self, conn: ConnId) -> Option<Socket> {
         let open = self.conns.get_mut(conn)?;
         let is_handshaking = open.is_handshaking();
@@ -86,9 +87,9 @@ impl Core {
         Some(self.conns.release(conn)?.carrying(carried))
     }
 
-    /// Takes over the state of a released connection for `conn`, which was opened just now. Returns
-    /// true if a flush of the former loop has left bytes unsent, so that sending continues with
-    /// them.
+    /// Gives the state of a released connection to `conn`, which was opened just now in this loop.
+    /// Returns true if a flush of the former loop has left bytes unsent, so that sending continues
+    /// with them.
     pub(crate) fn arrive(&mut self, conn: ConnId, carried: Carried) -> bool {
         let Carried { input, output, session, handshake_deadline, closing, ending } = carried;
         let Some(open) = self.conns.get_mut(conn) else { return false };

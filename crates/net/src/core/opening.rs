@@ -1,9 +1,9 @@
 //! Outgoing connections, until they are reported as connected or failed.
 //!
-//! A connecting socket becomes writable when the peer has accepted or refused; its error state then
-//! shows which. Until then, nothing is received and queued output waits. After that, an encrypted
-//! connection performs its TLS handshake. One deadline covers connecting and the handshake; it is
-//! stored with the deadlines of all other handshakes.
+//! A connecting socket becomes writable when the peer has accepted or refused; the error state of
+//! the socket then shows which of the two. Until then, nothing is received and queued output waits.
+//! After that, an encrypted connection performs its TLS handshake. One deadline covers connecting
+//! and the handshake; it is stored with the deadlines of all other handshakes.
 
 use std::time::Instant;
 
@@ -16,17 +16,17 @@ use crate::{ConnId, Event, Socket};
 /// The result of a check of a socket that connects to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// The peer has neither accepted nor refused yet.
+    /// The peer has neither accepted nor refused the connection yet.
     Waiting,
-    /// The peer has accepted: from now on input is received.
+    /// The peer has accepted the connection: from now on input is received.
     Connected,
     /// The connection could not be opened.
     Failed,
 }
 
 impl Core {
-    /// Stores `socket`, which is connecting, in a slot and returns the id. With a `session`, the
-    /// connection performs a TLS handshake once it is connected.
+    /// Stores `socket`, which is connecting, in a slot of the loop and returns the connection's id.
+    /// With a `session`, the connection performs a TLS handshake once it is connected.
     pub(crate) fn begin_connect(
         &mut self,
         socket: Socket,
@@ -46,8 +46,8 @@ impl Core {
         conn
     }
 
-    /// Records that an outgoing connection failed before it had a socket. Returns a stale id for
-    /// it. The next poll reports the failure under this id.
+    /// Records that an outgoing connection failed before it had a socket. Returns an id that names
+    /// no open connection. The next poll reports the failure under this id.
     #[cold]
     pub(crate) fn fail_connect(&mut self, error: ConnectError) -> ConnId {
         let conn = self.conns.stale_id();
@@ -98,8 +98,8 @@ pub(super) fn take_error(errors: &mut Vec<(ConnId, ConnectError)>, conn: ConnId)
     Some(Event::ConnectFailed(conn, error))
 }
 
-/// Returns the error to report for an outgoing connection that was at the stage `passage` when it
-/// ended for `reason`.
+/// Returns the error to report for an outgoing connection that was connecting or in its TLS
+/// handshake (`passage`) when it ended for `reason`.
 pub(super) fn opening_error(passage: Passage, reason: CloseReason) -> ConnectError {
     match reason {
         CloseReason::Failed(kind) => ConnectError::Socket(kind.into()),

@@ -25,18 +25,18 @@ const PUBLISHED_MIN: u16 = 2;
 /// The alignment of the ring of entries: it must begin at a page.
 const PAGE_LEN_BYTES: usize = 4096;
 
-/// The kernel's flag that further completions will follow: of the same request
+/// The kernel's flag that further completions of io_uring will follow: of the same request
 /// (`IORING_CQE_F_MORE`), or into the same buffer (`IORING_CQE_F_BUF_MORE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum More {
-    /// Further completions follow this one.
+    /// Further completions of io_uring follow this one.
     Follows,
-    /// This completion is the last one.
+    /// This completion of io_uring is the last one.
     Ended,
 }
 
 impl From<bool> for More {
-    /// Converts the flag of a completion: true means that further completions follow.
+    /// Converts the flag of an io_uring completion: true means that further completions follow.
     fn from(follows: bool) -> Self {
         if follows { Self::Follows } else { Self::Ended }
     }
@@ -106,7 +106,7 @@ pub(crate) struct ProvidedBuffers {
     /// The number of buffers to publish. It is small at first, so that a quiet loop always reuses
     /// the same little memory. It doubles each time the kernel found no free buffer.
     wanted: u16,
-    /// The number of buffer entries published since the start, modulo 2^16.
+    /// The number of buffer entries passed to the kernel since the start, modulo 2^16.
     tail: u16,
     turn: u32,
 }
@@ -164,7 +164,7 @@ impl ProvidedBuffers {
         Span::new(start, len, self.turn)
     }
 
-    /// Borrows the bytes of a span of this turn.
+    /// Borrows the received bytes of a span of this turn.
     #[inline]
     pub(super) fn bytes(&self, span: Span) -> &[u8] {
         if span.len() == 0 {
@@ -179,7 +179,7 @@ impl ProvidedBuffers {
         unsafe { std::slice::from_raw_parts(first.as_ptr(), span.len()) }
     }
 
-    /// Borrows the bytes of a span of this turn mutably.
+    /// Borrows the received bytes of a span of this turn mutably, to decrypt them in place.
     pub(super) fn bytes_mut(&mut self, span: Span) -> &mut [u8] {
         if span.len() == 0 {
             return &mut [];
@@ -203,7 +203,7 @@ impl ProvidedBuffers {
         }
     }
 
-    /// Publishes buffers to the kernel until it has `wanted` of them.
+    /// Publishes buffers to the kernel until the kernel has `wanted` of them.
     fn publish(&mut self) {
         while self.published < self.wanted {
             let id = self.idle.pop().expect("no more are wanted than there are");

@@ -26,11 +26,11 @@ use super::buffers::{More, ProvidedBuffers, Region};
 use super::span::Span;
 use crate::{ConnId, ListenerId};
 
-/// The number of submission entries; each further 512 requests in one turn cost one more system
-/// call.
+/// The number of io_uring's submission entries; each further 512 requests in one turn cost one more
+/// system call.
 const SUBMISSIONS: u32 = 512;
-/// The number of completion entries; the kernel stores further completions until the next system
-/// call.
+/// The number of io_uring's completion entries; the kernel stores further completions until the
+/// next system call.
 const COMPLETIONS: u32 = 4096;
 /// The number of the only group of provided buffers.
 const BUFFER_GROUP: u16 = 0;
@@ -61,7 +61,7 @@ pub(crate) enum Completion {
     Received(Received),
     /// A send that has ended, with the queue of the bytes that were not sent.
     Sent { conn: ConnId, queue: ByteQueue, outcome: io::Result<usize> },
-    /// A socket that can accept output again, or has failed.
+    /// A connection whose socket can accept output again, or has failed.
     Writable { conn: ConnId },
     /// A wake-up by another thread. `more` states if the kernel still watches the waker.
     Woken { more: More },
@@ -80,13 +80,13 @@ pub(crate) struct Received {
     pub(crate) socket_nonempty: bool,
 }
 
-/// The condition that ends the wait of [`Ring::enter`].
+/// The condition that ends the wait for completions in [`Ring::enter`].
 #[derive(Clone, Copy)]
 pub(crate) struct Wait {
     /// The number of completions to wait for, at least 1.
     pub(crate) completions: usize,
-    /// The time after which one completion is enough, in microseconds. If it is 0, or the kernel
-    /// has no minimum wait, one completion is always enough.
+    /// The time after which one completion ends the wait, in microseconds. If it is 0, or the
+    /// kernel has no minimum wait, the first completion always ends it.
     pub(crate) gather_us: u32,
 }
 
@@ -95,7 +95,7 @@ impl Wait {
     pub(crate) const FIRST: Wait = Wait { completions: 1, gather_us: 0 };
 }
 
-/// A send that the kernel has not completed, and its bytes.
+/// A send that the kernel has not completed, and the bytes to send.
 struct InFlight {
     conn: ConnId,
     queue: ByteQueue,
@@ -209,7 +209,7 @@ impl Ring {
         self.push(entry.user_data(tag(KIND_RECEIVE, conn)));
     }
 
-    /// Queues a request for one completion when the socket accepts output again.
+    /// Queues a request that completes once, when `socket` accepts output again.
     pub(crate) fn push_writable(&mut self, socket: impl AsFd, conn: ConnId) {
         let entry = opcode::PollAdd::new(fd_of(&socket), u32::from(PollFlags::OUT.bits())).build();
         self.push(entry.user_data(tag(KIND_WRITABLE, conn)));
@@ -237,7 +237,7 @@ impl Ring {
         self.push(entry.user_data(KIND_SEND << KIND_SHIFT | u64::from(slot)));
     }
 
-    /// Cancels the receive of `conn`. Its last completion follows.
+    /// Cancels the receive of `conn`. The last completion of the receive follows.
     pub(crate) fn cancel_receive(&mut self, conn: ConnId) {
         self.push_cancel(tag(KIND_RECEIVE, conn));
     }
@@ -267,14 +267,14 @@ impl Ring {
         self.push(entry.user_data(KIND_CANCEL << KIND_SHIFT));
     }
 
-    /// Stores `fd` to close it once the kernel has taken all queued requests. Otherwise one of
-    /// these could refer to a new socket with the same number.
+    /// Stores `fd` to close it once the kernel has taken all queued requests. Otherwise a queued
+    /// request could refer to a new socket with the same number.
     pub(crate) fn close_later(&mut self, fd: OwnedFd) {
         self.closing.push(fd);
     }
 
     /// Closes the descriptors passed to [`close_later`](Self::close_later), unless requests are
-    /// still queued. If the kernel lacks memory, it takes only some of them, or none.
+    /// still queued. If the kernel lacks memory, it takes only some of the requests, or none.
     fn close_submitted(&mut self) {
         if !self.closing.is_empty() && self.ring.submission().is_empty() {
             self.closing.clear();
@@ -321,7 +321,7 @@ impl Ring {
         }
     }
 
-    /// Takes the next completion; `None` if there is none.
+    /// Takes the next completion that the kernel has reported; `None` if there is none.
     pub(crate) fn next_completion(&mut self, buffers: &mut ProvidedBuffers) -> Option<Completion> {
         debug_assert!(Rc::ptr_eq(&self.region, buffers.region()), "the buffers of another ring");
         loop {
@@ -634,7 +634,7 @@ mod tests {
         rustix::io::dup2(fd, &mut target).unwrap();
     }
 
-    /// Returns true if the peer of `stream` has closed its side.
+    /// Returns true if the peer of `stream` has closed its side and all its bytes were read.
     fn is_at_its_end(stream: &UnixStream) -> bool {
         let got = rustix::net::recv(stream, &mut [0; 8], rustix::net::RecvFlags::DONTWAIT);
         got.is_ok_and(|(len, _)| len == 0)

@@ -45,13 +45,14 @@ impl Span {
         self.len -= n as u32;
     }
 
-    /// Returns the part of the span that begins at `from` and has `len` bytes.
+    /// Returns the part of the span that begins at index `from` and has `len` bytes.
     pub(crate) fn part(self, from: usize, len: usize) -> Span {
         assert!(from + len <= self.len(), "a part beyond what was received");
         Span { start: self.start + from as u32, len: len as u32, turn: self.turn }
     }
 
-    /// Extends this span by `next` if `next` begins where this span ends. Returns true if it does.
+    /// Extends this span by `next` if `next` begins where this span ends. Returns true if it was
+    /// extended.
     #[inline]
     pub(crate) fn join(&mut self, next: Span) -> bool {
         let adjacent = self.turn == next.turn && self.start + self.len == next.start;

@@ -4,9 +4,9 @@
 //! ```text
 //!   arena  [conn 4: 37 bytes][conn 9: 512 bytes][conn 2: …            ] free …
 //! ```
-//! A [`Span`] refers to a part of it. Only `sys` creates spans, and a span contains the turn to
-//! which it belongs. Use of a span after its turn panics, so it never shows the bytes of another
-//! connection.
+//! A [`Span`] refers to a part of this memory. Only `sys` creates spans, and a span contains the
+//! turn to which it belongs. Use of a span after its turn panics, so it never shows the bytes of
+//! another connection.
 
 #[cfg(target_os = "linux")]
 use super::buffers::ProvidedBuffers;
@@ -25,7 +25,7 @@ impl TurnMemory {
     /// Borrows the bytes of `span`.
     ///
     /// # Panics
-    /// If its turn has ended.
+    /// If the turn of the span has ended.
     #[inline]
     pub(crate) fn bytes(&self, span: Span) -> &[u8] {
         match self {
@@ -38,7 +38,7 @@ impl TurnMemory {
     /// Borrows the bytes of `span` mutably.
     ///
     /// # Panics
-    /// If its turn has ended.
+    /// If the turn of the span has ended.
     pub(crate) fn bytes_mut(&mut self, span: Span) -> &mut [u8] {
         match self {
             TurnMemory::Arena(arena) => arena.bytes_mut(span),
@@ -91,7 +91,8 @@ impl Arena {
         Self { bytes: vec![0; len_bytes], filled: 0, turn: 1 }
     }
 
-    /// Borrows the next free bytes of the arena, to receive into: `len_max`, or fewer near its end.
+    /// Borrows the next free bytes of the arena, so that a receive can fill them: `len_max`, or
+    /// fewer near its end.
     pub(crate) fn free_mut(&mut self, len_max: usize) -> &mut [u8] {
         let end = self.bytes.len().min(self.filled + len_max);
         &mut self.bytes[self.filled..end]

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
 
-/// The server's side of encrypted connections: certificates and rules. Clones share one
-/// configuration. A new configuration applies to all handshakes that begin after its replacement.
+/// The server's side of encrypted connections: certificates, and rules for clients' certificates.
+/// Clones share one configuration. A new configuration applies to all handshakes that begin after
+/// its replacement.
 #[derive(Clone)]
 pub struct TlsServer(Arc<Mutex<Arc<ServerConfig>>>);
 
@@ -48,7 +49,8 @@ impl TlsClient {
         Self { config: Arc::new(config), name }
     }
 
-    /// Returns the client's side with the same configuration for a server with another name.
+    /// Returns the client's side of encrypted connections with the same configuration for a server
+    /// with another name.
     pub fn for_name(&self, name: ServerName<'static>) -> Self {
         Self { config: Arc::clone(&self.config), name }
     }

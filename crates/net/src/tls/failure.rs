@@ -4,8 +4,8 @@ use std::fmt;
 
 use rustls::Error;
 
-/// The reason why an encrypted connection failed. rustls has prepared the alert for it, if there is
-/// one (RFC 8446, 6.2).
+/// The reason why an encrypted connection failed. The library rustls has prepared the TLS alert for
+/// it, if there is one (RFC 8446, 6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFailure {
     /// The handshake failed; [`Event::HandshakeFailed`](crate::Event::HandshakeFailed) had the
@@ -13,13 +13,13 @@ pub enum TlsFailure {
     Handshake,
     /// The TLS handshake was not complete at its deadline.
     HandshakeTimedOut,
-    /// The peer sent a record whose authentication tag is wrong.
+    /// The peer sent a TLS record whose authentication tag is wrong.
     BadTag,
-    /// The peer sent a record that is too long.
+    /// The peer sent a TLS record that is too long.
     RecordTooLong,
-    /// The peer sent a record or message that cannot be decoded.
+    /// The peer sent a TLS record or message that cannot be decoded.
     Undecodable,
-    /// The peer sent a message that is not allowed now, or too many of one kind.
+    /// The peer sent a TLS message that is not allowed now, or too many of one kind.
     UnexpectedMessage,
     /// The peer sent a TLS alert with this code.
     Alert(u8),

@@ -1,5 +1,5 @@
-//! A property that holds for any bytes of a peer, as a function for a fuzzer or a plain loop of
-//! random inputs.
+//! A property of TLS sessions that holds for any bytes of a peer, as a function for a fuzzer or a
+//! plain loop of random inputs.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ pub struct Fixture {
     client: Arc<ClientConfig>,
 }
 
-/// The maximum number of received bytes that a session may store: those of an incomplete handshake
-/// or record.
+/// The maximum number of received bytes that a TLS session may store: those of an incomplete
+/// handshake or record.
 const KEPT_LEN_BYTES_MAX: usize = 160 * 1024;
 
 impl Fixture {
-    /// Creates a fixture with these TLS configurations.
+    /// Creates the test's data from the TLS configurations of a server and a client.
     pub fn new(server: ServerConfig, client: ClientConfig) -> Self {
         Self { server: TlsServer::new(server), client: Arc::new(client) }
     }
 
-    /// Runs a connection whose client's bytes are split and changed as `data` describes. The
+    /// Runs a TLS session with a client whose bytes are split and changed as `data` describes. The
     /// session must not panic or store too many bytes, and its plaintext must be a prefix of the
     /// client's data.
     ///
@@ -77,7 +77,7 @@ impl Fixture {
         let _ = session.last_words(None);
     }
 
-    /// Performs a handshake in memory between `session` and a new client. Returns the client.
+    /// Performs a TLS handshake in memory between `session` and a new client. Returns the client.
     fn shake(&self, session: &mut Session) -> ClientConnection {
         let name = ServerName::try_from("localhost").expect("a name");
         let mut client = ClientConnection::new(Arc::clone(&self.client), name).expect("a client");
@@ -100,8 +100,8 @@ impl Fixture {
     }
 }
 
-/// Decrypts `records` with `session`, `step` bytes at a time. Returns the data before the first
-/// failure.
+/// Decrypts the TLS records `records` with `session`, `step` bytes at a time. Returns the data
+/// before the first failure.
 fn open_all(session: &mut Session, records: &[u8], step: usize) -> Vec<u8> {
     let mut opened = session.take_first_data();
     for piece in records.chunks(step) {

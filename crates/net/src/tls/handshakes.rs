@@ -16,30 +16,31 @@ use crate::ConnId;
 pub(crate) struct Handshakes {
     /// The connections with received bytes that their handshakes have not processed yet, each once.
     ready: VecDeque<ConnId>,
-    /// The deadlines, the earliest on top, each with its connection as a number. Entries of
-    /// completed handshakes stay until they are on top.
+    /// The deadlines, the earliest on top, each with the id of its connection as a number. Entries
+    /// of completed handshakes stay until they are on top.
     deadlines: BinaryHeap<Reverse<(Instant, u64)>>,
 }
 
 impl Handshakes {
-    /// Adds a handshake or an outgoing connection that must be complete by `deadline`. O(log n).
+    /// Adds a TLS handshake or an outgoing connection that must be complete by `deadline`. O(log
+    /// n).
     pub(crate) fn begin(&mut self, conn: ConnId, deadline: Instant) {
         self.deadlines.push(Reverse((deadline, conn.to_u64())));
     }
 
-    /// Returns the deadline of `conn`; `None` if it has none. O(deadlines).
+    /// Returns the deadline of the handshake of `conn`; `None` if it has none. O(deadlines).
     pub(crate) fn deadline_of(&self, conn: ConnId) -> Option<Instant> {
         let mut found = self.deadlines.iter().filter(|Reverse((_, number))| *number == conn.to_u64());
         found.next().map(|Reverse((deadline, _))| *deadline)
     }
 
-    /// Queues `conn` for its next step. Do not call it again before
+    /// Queues `conn` for the next step of its handshake. Must not be called again before
     /// [`next_ready`](Self::next_ready) has returned `conn`.
     pub(crate) fn make_ready(&mut self, conn: ConnId) {
         self.ready.push_back(conn);
     }
 
-    /// Returns true if a handshake is ready for its next step.
+    /// Returns true if a TLS handshake is ready for its next step.
     pub(crate) fn any_ready(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -63,7 +64,7 @@ impl Handshakes {
     }
 
     /// Removes the connections whose deadlines have passed at `now` and returns them. Also removes
-    /// the earliest entries for which `is_over` returns true.
+    /// the earliest deadlines of connections for which `is_over` returns true.
     pub(crate) fn take_late(&mut self, now: Instant, is_over: impl Fn(ConnId) -> bool) -> Vec<ConnId> {
         let mut late = Vec::new();
         while let Some(&Reverse((deadline, number))) = self.deadlines.peek() {

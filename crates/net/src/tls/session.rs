@@ -1,4 +1,4 @@
-//! The TLS of one connection: rustls' handshake and records, over buffers of the event loop.
+//! The TLS of one connection: rustls' handshake and records, over the buffers of the event loop.
 //!
 //! ```text
 //!   received ─► rustls ─► plaintext                   the rest waits in `incoming`
@@ -28,10 +28,10 @@ const CONTENT_ALERT: u8 = 21;
 const CONTENT_HANDSHAKE: u8 = 22;
 /// The maximum length of the plaintext in a record, in bytes.
 const PLAINTEXT_LEN_BYTES_MAX: usize = 16 * 1024;
-/// The usual length of a record without its plaintext: header, nonce, type and tag.
+/// The usual length of a record without its plaintext, in bytes: header, nonce, type and tag.
 const OVERHEAD_LEN_BYTES: usize = 32;
-/// The maximum length of input that rustls leaves unused. The longest message of a handshake has 64
-/// KiB.
+/// The maximum length of input that rustls leaves unused, in bytes. The longest message of a
+/// handshake has 64 KiB.
 const UNUSED_LEN_BYTES_MAX: usize = 128 * 1024;
 /// The number of sealed (encrypted) bytes at which no further record is sealed. These bytes are
 /// sent first, so that a peer that reads slowly costs no memory for more ciphertext.
@@ -58,12 +58,12 @@ pub(crate) enum Step {
     Done,
 }
 
-/// The state of the peer's direction of a TLS connection.
+/// The state of the direction from the peer to this side in a TLS connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerSide {
     /// The peer may send more data.
     Open,
-    /// The peer has announced that it sends nothing more.
+    /// The peer has announced (`close_notify`) that it sends nothing more.
     Finished,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Session {
 enum Phase {
     Handshake(Connection),
     Open(Connection),
-    /// The end after a failure: no more records can be processed.
+    /// The session has failed: no more records can be processed.
     Failed,
 }
 
@@ -145,7 +145,7 @@ impl Session {
         self.peer_side
     }
 
-    /// Returns the number of received bytes that are stored and not processed.
+    /// Returns the number of received bytes that the session stores and has not processed.
     pub(crate) fn kept_len_bytes(&self) -> usize {
         self.incoming.len()
     }
@@ -197,7 +197,7 @@ impl Session {
         outcome
     }
 
-    /// Completes the handshake: from now on the session decrypts and encrypts data.
+    /// Completes the handshake: from then on the session decrypts and encrypts data.
     fn complete_handshake(&mut self) {
         let Phase::Handshake(connection) = std::mem::replace(&mut self.phase, Phase::Failed) else { return };
         let state = connection.state();
@@ -265,8 +265,8 @@ impl Session {
         }
     }
 
-    /// Encrypts the front of `plain` in full records and appends these to `out`, until `out` has
-    /// about [`SEALED_LEN_BYTES_MAX`] bytes.
+    /// Encrypts the front of `plain` in full records and appends the records to `out`, until `out`
+    /// has about [`SEALED_LEN_BYTES_MAX`] bytes.
     ///
     /// # Errors
     /// [`TlsFailure::KeysUsedUp`] if the key must not encrypt more data and cannot be
@@ -332,7 +332,7 @@ fn may_begin_tls(bytes: &[u8]) -> bool {
 }
 
 /// Subtracts the blocks of a record of `len_bytes` from `blocks_left`, the number that the key may
-/// still encrypt. Fails if too few are left.
+/// still encrypt. Returns an error if too few are left.
 fn use_blocks(blocks_left: &mut u64, len_bytes: usize) -> Result<(), TlsFailure> {
     *blocks_left = blocks_left.checked_sub(blocks_of(len_bytes)).ok_or(TlsFailure::KeysUsedUp)?;
     Ok(())
@@ -350,8 +350,8 @@ impl Connection {
         }
     }
 
-    /// Processes `bytes` as far as rustls can. Returns the number of bytes used, and the outcome.
-    /// After an error the alert for the peer is ready.
+    /// Lets rustls process the received `bytes` as far as it can. Returns the number of bytes used,
+    /// and the outcome of the step. After an error the alert for the peer is ready.
     fn process(
         &mut self,
         bytes: &mut [u8],
@@ -383,8 +383,8 @@ impl Connection {
         }
     }
 
-    /// Encrypts `plain` as one record and appends the record to `out`. `incoming` is the received
-    /// bytes that rustls has not used.
+    /// Encrypts `plain` as one TLS record and appends the record to `out`. `incoming` is the
+    /// received bytes that rustls has not used.
     fn seal(&mut self, plain: &[u8], incoming: &mut [u8], out: &mut Vec<u8>) -> Result<(), TlsFailure> {
         let sealed = match self {
             Connection::Server(conn) => seal_by(conn.process_tls_records(incoming), plain, out),
@@ -402,7 +402,7 @@ impl Connection {
     }
 }
 
-/// Encrypts `plain` as one record and appends the record to `out`. Returns `None` if rustls
+/// Encrypts `plain` as one TLS record and appends the record to `out`. Returns `None` if rustls
 /// encrypts no more with this key.
 fn seal_by<Data>(status: UnbufferedStatus<'_, '_, Data>, plain: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state else { return None };
@@ -417,8 +417,8 @@ fn close_by<Data>(status: UnbufferedStatus<'_, '_, Data>, out: &mut Vec<u8>) {
     }
 }
 
-/// Calls `write` with `len_bytes` of space at the end of `out`, and again with more if it asks for
-/// more. `None` if it fails.
+/// Calls `write` with `len_bytes` of space at the end of `out`, and again with more space if
+/// `write` asks for it. Returns `None` if `write` fails.
 fn write_by<Data>(
     traffic: &mut WriteTraffic<'_, Data>,
     out: &mut Vec<u8>,
@@ -444,7 +444,7 @@ fn write_by<Data>(
     }
 }
 
-/// The vectors to which the output of rustls is appended.
+/// The vectors to which rustls' output (records to send, decrypted data) is appended.
 struct Progress<'a> {
     ready: &'a mut Vec<u8>,
     plain: &'a mut Vec<u8>,
@@ -453,9 +453,9 @@ struct Progress<'a> {
 
 /// The next action after rustls has processed some input.
 enum Next {
-    /// Pass the rest of the input to rustls.
+    /// The rest of the input must be passed to rustls.
     Again,
-    /// Wait until more input is received.
+    /// The session must wait until more input is received.
     Wait,
     /// The connection has failed; the alert for the peer may follow.
     Failed(rustls::Error),
@@ -463,7 +463,7 @@ enum Next {
 
 impl Progress<'_> {
     /// Performs the action that rustls' `status` requires. Returns the number of input bytes used,
-    /// and the next step.
+    /// and the next action.
     fn take<Data>(&mut self, status: UnbufferedStatus<'_, '_, Data>) -> (usize, Next) {
         let mut used = status.discard;
         let next = match status.state {

@@ -15,9 +15,9 @@ static SUITES: LazyLock<Vec<SupportedCipherSuite>> =
 
 /// Returns all cipher suites, in rustls' order of preference.
 ///
-/// rustls' own suites of TLS 1.2 end a connection after 2^24 records, assuming full records: a
-/// client with small replies would lose its connection within minutes. The suites returned here
-/// have no such limit; the session counts blocks instead.
+/// rustls' own suites of TLS 1.2 end a connection after 2^24 records, assuming that each record is
+/// full: a client with small replies would lose its connection within minutes. The suites returned
+/// here have no such limit; the session counts blocks instead.
 pub fn cipher_suites() -> &'static [SupportedCipherSuite] {
     &SUITES
 }
@@ -52,8 +52,8 @@ pub(super) fn blocks_max(suite: SupportedCipherSuite) -> u64 {
     }
 }
 
-/// Returns the number of 16-byte blocks of a record of `len_bytes`, including its header and its
-/// tag.
+/// Returns the number of 16-byte blocks of a TLS record of `len_bytes`, including its header and
+/// its tag.
 pub(super) fn blocks_of(len_bytes: usize) -> u64 {
     len_bytes.div_ceil(16) as u64 + 2
 }

@@ -1,4 +1,4 @@
-//! Batches of complete units (requests and transactions) of an append-only file;
+//! The batches of complete units (requests and transactions) of an append-only file;
 //! [`reader`](super::reader) creates them.
 
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub enum RequestPosition {
     Exec,
 }
 
-/// A time annotation: the requests after it ran at this time or later.
+/// A time annotation of an append-only file: the requests after it ran at this time or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Annotation {
     /// The Unix time, in seconds.
@@ -29,7 +29,7 @@ pub struct Annotation {
     pub requests_before: usize,
 }
 
-/// The location of a request in its batch.
+/// The location of a request of an append-only file in its batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) start: usize,
@@ -50,7 +50,7 @@ pub struct Batch {
     pub(super) time_before_s: Option<i64>,
 }
 
-/// A request of a batch.
+/// A request of an append-only file, in a batch that was read from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'b> {
     /// Bytes of the batch that begin with the request. The spans of `args` are relative to the
@@ -70,29 +70,30 @@ impl<'b> Request<'b> {
         Some(self.args.get(at)?.of(self.bytes))
     }
 
-    /// Returns the length of the request in the file, in bytes.
+    /// Returns the length of this request in the append-only file, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.args.last().map_or(0, |last| end_of(*last))
     }
 }
 
 impl Batch {
-    /// Returns the length of the batch in the file, in bytes, including annotations.
+    /// Returns the length of the batch in the append-only file, in bytes, including time
+    /// annotations.
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
     }
 
-    /// Returns the start of the batch in the file, in bytes.
+    /// Returns the start of the batch in the append-only file, in bytes.
     pub fn file_offset(&self) -> u64 {
         self.file_offset
     }
 
-    /// Returns the number of requests. It is 0 if there are only annotations.
+    /// Returns the number of requests in the batch: 0 if it has only time annotations.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Returns true if there is no request.
+    /// Returns true if the batch has no request, only time annotations.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -103,7 +104,7 @@ impl Batch {
         self.time_before_s
     }
 
-    /// Returns the annotations of the batch.
+    /// Returns the time annotations of the batch.
     pub fn annotations(&self) -> &[Annotation] {
         &self.annotations
     }
@@ -122,13 +123,13 @@ impl Batch {
         }
     }
 
-    /// Returns the requests in their order.
+    /// Returns the requests of the batch in the order of the file.
     pub fn requests(&self) -> impl ExactSizeIterator<Item = Request<'_>> {
         (0..self.len()).map(|number| self.request(number))
     }
 
-    /// Returns the units, each as the range of its requests' numbers: one request, or a transaction
-    /// from MULTI to EXEC.
+    /// Returns the units of the batch, each as the range of its requests' numbers: one request, or
+    /// a transaction from MULTI to EXEC.
     pub fn units(&self) -> impl Iterator<Item = Range<usize>> {
         let mut start = 0;
         (0..self.len()).filter_map(move |number| match self.places[number].standing {
@@ -156,24 +157,25 @@ impl engine::replay::Requests for Batch {
     }
 }
 
-/// A position in a batch between two units.
+/// A position in a batch between two units (requests or transactions).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// The number of bytes of the batch before the cut.
+    /// The number of bytes of the batch before the position.
     pub len_bytes: usize,
-    /// The number of requests of the batch before the cut.
+    /// The number of requests of the batch before the position.
     pub requests: usize,
 }
 
 impl Batch {
-    /// Borrows the bytes of the batch as they are in the file.
+    /// Borrows the bytes of the batch as they are in the append-only file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len_bytes]
     }
 
-    /// Returns the cut before the first unit that may have run after the Unix time `time_s`, in
-    /// seconds. Returns `None` if all units ran at or before that time. The cut is before the time
-    /// annotation with the later time, or before the transaction that contains this annotation.
+    /// Returns the position before the first unit (request or transaction) that may have run after
+    /// the Unix time `time_s`, in seconds. Returns `None` if all units ran at or before that time.
+    /// The position is before the time annotation with the later time, or before the transaction
+    /// that contains this annotation.
     pub fn cut_behind_time(&self, time_s: i64) -> Option<Cut> {
         let later = self.annotations.iter().find(|annotation| annotation.time_s > time_s)?;
         let before = &self.places[..later.requests_before];
@@ -185,8 +187,8 @@ impl Batch {
         Some(Cut { len_bytes, requests })
     }
 
-    /// Returns the cut after the last unit that ends at or before the byte `file_offset` of the
-    /// file.
+    /// Returns the position after the last unit (request or transaction) that ends at or before the
+    /// byte `file_offset` of the file.
     pub fn cut_at_offset(&self, file_offset: u64) -> Cut {
         let ends = self.units().map(|unit| {
             let last = self.request(unit.end - 1);
@@ -198,7 +200,7 @@ impl Batch {
     }
 }
 
-/// Returns the end of the request whose last argument is `last`, including the line end.
+/// Returns the offset of the end of the request whose last argument is `last`, after its line end.
 fn end_of(last: Span) -> usize {
     last.start as usize + last.len as usize + 2
 }

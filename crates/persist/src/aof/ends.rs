@@ -15,20 +15,20 @@ pub enum AofError {
     Reading(FileError),
 }
 
-/// The place and kind of an error: bytes that are not a request, or MULTI or EXEC where it is not
-/// permitted.
+/// The position and kind of an error in an append-only file: bytes that are not a request, or MULTI
+/// or EXEC where it is not permitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken {
     /// The start of the wrong request in the file, in bytes.
     pub offset: u64,
-    /// The length of the complete units at the beginning of the file, in bytes. The reader returned
-    /// all of them before the error.
+    /// The length of the complete requests and transactions at the beginning of the file, in bytes.
+    /// [`Reader`](super::reader::Reader) returned all of them before the error.
     pub good_len_bytes: u64,
     /// The kind of the error.
     pub what: What,
 }
 
-/// The kinds of errors of a request.
+/// The kinds of errors of a request in an append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// The request begins with this byte instead of `*`.
@@ -86,32 +86,34 @@ impl fmt::Display for AofError {
 
 impl std::error::Error for AofError {}
 
-/// The way in which a file ends.
+/// The way in which an append-only file ends: after a complete request or transaction, or inside
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The file ends after a complete unit.
+    /// The file ends after a complete request or transaction.
     Whole,
-    /// The file ends inside a unit or an annotation.
+    /// The file ends inside a request, a transaction or an annotation.
     TornTail(TornTail),
 }
 
-/// The description of a file that ends inside a unit.
+/// The description of an append-only file that ends inside a request or transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TornTail {
-    /// The length of the complete units at the beginning of the file, in bytes. The reader returned
-    /// all of them before the end.
+    /// The length of the complete requests and transactions at the beginning of the file, in bytes.
+    /// The reader returned all of them before the end.
     pub good_len_bytes: u64,
     /// The length of the file, in bytes.
     pub file_len_bytes: u64,
-    /// The offset of the MULTI whose EXEC is missing.
+    /// The offset of the MULTI whose EXEC is missing; `None` if the file does not end inside a
+    /// transaction.
     pub multi_offset: Option<u64>,
     /// The offset, inside the incomplete last request, of bytes that look like a complete request.
     /// Such bytes suggest that a length of the last request is damaged: then the bytes to cut off
     /// are valid requests. An argument that contains the text of a request looks the same.
     pub request_within: Option<u64>,
     /// The start of the zeros at the end of the file, if the rest of the file ends correctly or
-    /// inside a unit. The file system had extended the file, but not yet written its bytes, when
-    /// the power failed.
+    /// inside a request or transaction; `None` without such zeros. The file system had extended the
+    /// file, but not yet written its bytes, when the power failed.
     pub zeros_offset: Option<u64>,
 }
 

@@ -19,20 +19,20 @@ use crate::folder::{FileError, Folder, LogFile, create_temporary, keep_aside};
 pub struct Files {
     name: String,
     manifest: Manifest,
-    /// The text of the manifest that this process last read or wrote; `None` before the first one.
+    /// The text of the manifest that this process last read or wrote; `None` before that.
     text: Option<Vec<u8>>,
-    /// The names under which foreign manifests were kept aside: those this process has neither read
+    /// The names to which foreign manifests were renamed: those that this process has neither read
     /// nor written.
     set_aside: Vec<String>,
 }
 
-/// The incremental files that stay in use after a new base: those with the changes made after the
-/// state of the base.
+/// The incremental files that stay in use after a new base file: those with the changes made after
+/// the state of the base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// No file: nothing has changed since the state of the base, or no file records the changes.
     None,
-    /// The file with number `seq` and those with higher numbers ([`Files::last_incr`]).
+    /// The incremental file with number `seq` and those with higher numbers ([`Files::last_incr`]).
     From {
         /// The number of the first file.
         seq: i64,
@@ -44,18 +44,18 @@ pub enum Kept {
 /// A new base, already complete under its name ([`Files::next_base`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewBase {
-    /// The format of the base.
+    /// The format of the base file.
     pub kind: BaseKind,
     /// The incremental files that hold the changes made after the state of the base.
     pub kept: Kept,
     /// The current time, in Unix seconds.
     pub now_s: i64,
-    /// If a restore writes this base: the Unix time in seconds to which it restores the data. The
-    /// base then replaces the files with later changes.
+    /// The Unix time in seconds to which a restore brings the data by this base; `None` without a
+    /// restore. The base then replaces the files with later changes.
     pub restored_until_s: Option<i64>,
 }
 
-/// The reason why the files cannot be determined.
+/// The reason why the files of the append-only file cannot be determined.
 #[derive(Debug)]
 pub enum FilesError {
     /// The manifest cannot be read.
@@ -95,25 +95,25 @@ impl Files {
     }
 
     /// Creates a new append-only file called `name`. The folder may contain another one that was
-    /// not loaded: its files stay, and its manifest is kept aside under another name.
+    /// not loaded: its files stay, and its manifest is renamed.
     pub fn create_new(name: &str) -> Self {
         let (manifest, set_aside) = (Manifest::default(), Vec::new());
         Self { name: name.to_owned(), manifest, text: None, set_aside }
     }
 
-    /// Takes the names under which foreign manifests were kept aside. A foreign manifest is one
-    /// that this process has neither read nor written, and that a new one has replaced.
+    /// Takes the names to which foreign manifests were renamed. A foreign manifest is one that this
+    /// process has neither read nor written, and that a new one has replaced.
     pub fn take_set_aside(&mut self) -> Vec<String> {
         std::mem::take(&mut self.set_aside)
     }
 
-    /// Returns the manifest.
+    /// Returns the manifest: the list of files that are in use.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
     /// Writes a new manifest in place of the current one. If another process has put a manifest
-    /// there, that one is kept aside.
+    /// there, that one is renamed and kept.
     ///
     /// # Errors
     /// The current manifest stays in force. Exception: if only the last sync of the folder failed,
@@ -201,7 +201,7 @@ impl Files {
     /// only together with its base ([`Kept::Unnamed`]).
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// If the file cannot be created.
     pub fn begin_unnamed_incr(&self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, FileError> {
         let name = temp_incr_name(&self.name);
         if folder.has(&name) {
@@ -267,7 +267,8 @@ impl Files {
     }
 
     /// Removes the files that became history at least `ttl_s` seconds ago, oldest first. Returns
-    /// their number. Files that a restore replaced stay ([`Manifest::take_expired`]).
+    /// the number of removed files. Files that a restore replaced stay
+    /// ([`Manifest::take_expired`]).
     ///
     /// # Errors
     /// If a file cannot be removed. The manifest still names it, and the next call tries again.

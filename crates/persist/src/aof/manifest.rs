@@ -45,18 +45,18 @@ const SEQ_MAX: i64 = 1 << 62;
 pub struct Part {
     /// The name in the folder of the append-only file.
     pub name: String,
-    /// The number among the files of its kind; never 0.
+    /// The number among the files of its kind (base or incremental); never 0.
     pub seq: i64,
-    /// The replication offset at the beginning of the file.
+    /// The replication offset at the beginning of the file, in bytes; `None` if it is unknown.
     pub start_offset: Option<i64>,
-    /// The replication offset at the end of the file, once it is closed.
+    /// The replication offset at the end of the file, in bytes; `None` before the file is closed.
     pub end_offset: Option<i64>,
-    /// The time when a file of the history became history, in Unix seconds.
+    /// The time when a file of the history became history, in Unix seconds; `None` if unknown.
     pub replaced_s: Option<i64>,
-    /// The time to which the data of a base was last restored, in Unix seconds.
+    /// The time to which a base's data was last restored, in Unix seconds; `None` if it was not.
     pub restored_until_s: Option<i64>,
     /// The Unix time in seconds to which the data was restored by the restore that replaced this
-    /// file of the history.
+    /// file of the history; `None` if none did.
     pub left_out_s: Option<i64>,
 }
 
@@ -73,7 +73,7 @@ impl Part {
         }
     }
 
-    /// Returns the optional numbers of the file's line, each with its key.
+    /// Returns the optional numbers of the file's line in the manifest, each with its key.
     fn numbers(&self) -> [(&'static str, Option<i64>); 5] {
         [
             ("startoffset", self.start_offset),
@@ -84,7 +84,7 @@ impl Part {
         ]
     }
 
-    /// Borrows mutably one of the numbers that [`Part::numbers`] returns, by its key.
+    /// Borrows mutably the number of [`Part::numbers`] with this key; `None` for another key.
     fn number_mut(&mut self, key: &[u8]) -> Option<&mut Option<i64>> {
         Some(match &key.to_ascii_lowercase()[..] {
             b"startoffset" => &mut self.start_offset,
@@ -105,7 +105,7 @@ impl Part {
     }
 }
 
-/// The format of a base.
+/// The format of a base file of the append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseKind {
     /// A snapshot in RDB format: `aof-use-rdb-preamble yes`.
@@ -126,7 +126,7 @@ pub enum KeptIncrs {
     },
 }
 
-/// The files of an append-only file.
+/// The files of an append-only file, as its manifest lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// The base, if there is one. It is loaded first.
@@ -135,22 +135,22 @@ pub struct Manifest {
     pub history: Vec<Part>,
     /// The incremental files in the order in which they are loaded.
     pub incr: Vec<Part>,
-    /// The largest number of a base so far.
+    /// The largest number of a base file so far.
     base_seq: i64,
-    /// The number of the last incremental file.
+    /// The number of the last incremental file; 0 before the first one.
     incr_seq: i64,
 }
 
-/// A generation: a base and the incremental files with the changes after it.
+/// A generation: a base file and the incremental files with the changes after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generation<'m> {
-    /// The base, loaded first; `None` starts with an empty server.
+    /// The base file, loaded first; `None` if loading starts with an empty server.
     pub base: Option<&'m Part>,
     /// The incremental files after the base, up to the present or to a restore, in loading order.
     pub incr: Vec<&'m Part>,
     /// True if a restore replaced the state to which the files of this generation lead.
     pub is_left_out: bool,
-    /// The Unix time in seconds of that restore; `None` if there was none or its time is unknown.
+    /// The time of that restore, in Unix seconds; `None` if there was none or it is unknown.
     pub replaced_s: Option<i64>,
 }
 
@@ -161,18 +161,18 @@ impl Generation<'_> {
     }
 }
 
-/// The time of the state that a base holds.
+/// The time of the data that a base file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseTime {
     /// The Unix time in seconds: the base has all changes before this second and none after it.
     At(i64),
-    /// The file does not contain the time.
+    /// The base file does not contain the time.
     Unknown,
-    /// The file has been removed.
+    /// The base file has been removed.
     Missing,
 }
 
-/// The files that lead to the state of a requested time, or the reason why there are none.
+/// The files that lead to the data of a requested time, or the reason why there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chosen<'m> {
     /// The files of this generation.
@@ -192,12 +192,12 @@ pub enum Chosen<'m> {
     },
 }
 
-/// A file to load.
+/// A file of the append-only file that is loaded at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToLoad<'m> {
     /// The manifest's line about the file.
     pub part: &'m Part,
-    /// True if the file is the base.
+    /// True if the file is the base, which is loaded first.
     pub is_base: bool,
     /// True if a crash may have left an incomplete request at the end of the file.
     pub may_be_torn: bool,
@@ -270,7 +270,7 @@ pub fn manifest_name(appendfilename: &str) -> String {
     format!("{appendfilename}.manifest")
 }
 
-/// Returns the temporary name of a manifest that is being written.
+/// Returns the name of a manifest while it is being written, before it is renamed.
 pub fn temp_manifest_name(appendfilename: &str) -> String {
     format!("temp-{appendfilename}.manifest")
 }
@@ -281,7 +281,7 @@ pub fn temp_incr_name(appendfilename: &str) -> String {
     format!("temp-{appendfilename}.incr")
 }
 
-/// The type of a file in the manifest.
+/// The type of a file in the manifest: base, history or incremental.
 #[derive(Clone, Copy)]
 enum Type {
     Base,
@@ -346,12 +346,12 @@ impl Manifest {
         Self { base: Some(base), base_seq: 1, ..Self::default() }
     }
 
-    /// Returns true if there is no file to load.
+    /// Returns true if the manifest names no file to load.
     pub fn is_empty(&self) -> bool {
         self.base.is_none() && self.incr.is_empty()
     }
 
-    /// Returns the files to load, in their order.
+    /// Returns the files to load (the base and the incremental files), in their order.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.base.iter().chain(&self.incr)
     }
@@ -369,11 +369,11 @@ impl Manifest {
         parts.collect()
     }
 
-    /// Returns the groups of files that each lead to a state. The first group, the base with its
-    /// incremental files, leads to the current state. One group follows for each base of the
-    /// history, newest first, with all incremental files after it. Files from before a restore lead
-    /// to the state that the restore replaced. Files of the history may be missing in the folder.
-    /// O(bases × files).
+    /// Returns the groups of files that each lead to a state of the data. The first group, the base
+    /// with its incremental files, leads to the current state. One group follows for each base of
+    /// the history, newest first, with all incremental files after it. Files from before a restore
+    /// lead to the state that the restore replaced. Files of the history may be missing in the
+    /// folder. O(bases × files).
     pub fn generations(&self) -> Vec<Generation<'_>> {
         let (mut generations, mut follow) = (Vec::new(), self.incr.iter().collect::<Vec<_>>());
         if !self.is_empty() {
@@ -435,7 +435,7 @@ impl Manifest {
         Ok(Chosen::TooEarly { oldest_s })
     }
 
-    /// Formats the manifest as text.
+    /// Formats the manifest as the text of its file.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         self.base.iter().for_each(|part| add_line(&mut text, part, 'b'));
@@ -444,7 +444,7 @@ impl Manifest {
         text
     }
 
-    /// Returns a new file with the first number above `seq`, and above 0, whose `name` is unused.
+    /// Returns an entry for a new file: the first number above `seq` and 0 whose `name` is unused.
     fn free_name(&self, seq: i64, name: impl Fn(i64) -> String) -> Part {
         let parts = self.parts().chain(&self.history);
         let taken: BTreeSet<&str> = parts.map(|part| &part.name[..]).collect();
@@ -477,12 +477,12 @@ impl Manifest {
         self.incr_seq = (self.incr_seq.max(0)..).find(|seq| !is_there(seq + 1)).expect("one is free");
     }
 
-    /// Returns true if the manifest names `file`.
+    /// Returns true if the manifest names the file `file`.
     pub fn names(&self, file: &str) -> bool {
         self.parts().chain(&self.history).any(|part| part.name == file)
     }
 
-    /// Adds an incremental file, to which changes are appended from then on.
+    /// Adds an incremental file to the manifest, to which changes are appended from then on.
     pub fn add_incr(&mut self, appendfilename: &str) -> &mut Part {
         let part = self.free_name(self.incr_seq, |seq| format!("{appendfilename}.{seq}.incr.aof"));
         self.incr_seq = part.seq;
@@ -540,14 +540,14 @@ impl Manifest {
         has_some
     }
 
-    /// Returns true if [`take_expired`](Self::take_expired) would remove a file, or the oldest file
-    /// of the history has no `replacedat`. O(files of the history).
+    /// Returns true if [`take_expired`](Self::take_expired) would remove a file from the history,
+    /// or the history's oldest file has no `replacedat` time. O(files of the history).
     pub fn has_expired(&self, now_s: i64, ttl_s: i64) -> bool {
         let last = self.history[..self.left_out_from()].last();
         last.is_some_and(|last| last.is_expired(now_s, ttl_s) || last.replaced_s.is_none())
     }
 
-    /// Returns the index of the first file that a restore replaced, or the history's length.
+    /// Returns the index of the first file that a restore replaced; the history's length if none.
     fn left_out_from(&self) -> usize {
         self.history.iter().position(|part| part.left_out_s.is_some()).unwrap_or(self.history.len())
     }
@@ -571,7 +571,7 @@ impl Manifest {
     }
 }
 
-/// Returns `line` without blanks at both ends.
+/// Returns a line of the manifest without blanks at both ends.
 fn trim(line: &[u8]) -> &[u8] {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
     let start = line.iter().position(|byte| !is_blank(byte)).unwrap_or(line.len());
@@ -615,7 +615,7 @@ fn parse_line(line: &[u8]) -> Result<(Type, Part), ManifestErrorKind> {
     Ok((kind, part))
 }
 
-/// Parses the number at the start of a word, limited to the largest number; 0 if there is none.
+/// Parses the number at the start of a word, limited to the largest `i64`; 0 if there is none.
 fn leading_number(word: &[u8]) -> i64 {
     let (is_negative, digits) = match word {
         [b'-', digits @ ..] => (true, digits),
@@ -639,7 +639,7 @@ fn add_line(text: &mut String, part: &Part, kind: char) {
     text.push('\n');
 }
 
-/// Appends a name, in quotes if it needs them.
+/// Appends a file name to the manifest's text, in quotes if it needs them.
 fn add_word(text: &mut String, name: &str) {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
     if !name.is_empty() && name.bytes().all(is_plain) {

@@ -31,15 +31,16 @@ pub use super::ends::{AofError, Broken, End, TornTail, What};
 use super::stream_note::StreamNote;
 use crate::load::ByteSource;
 
-/// The length of a batch in bytes, if no unit is longer.
+/// The length of a batch in bytes, if no unit (request or transaction) is longer.
 pub const BATCH_LEN_BYTES: usize = 1 << 20;
-/// The minimum length of a read, in bytes.
+/// The minimum length of a read from an append-only file, in bytes.
 const READ_LEN_BYTES_MIN: usize = 64 * 1024;
 /// The maximum number of batches whose memory is kept for reuse.
 const SPARE_BATCHES_MAX: usize = 8;
 /// The maximum length of a line that begins with `#`, in bytes, as in Redis.
 const ANNOTATION_LEN_BYTES_MAX: usize = 1024;
-/// The limits of a request. The width of spans rejects any argument that is too large for a file.
+/// The limits of a request in an append-only file. The width of spans rejects any argument that is
+/// too large for a file.
 const LIMITS: Limits = Limits {
     bulk_len_max: u32::MAX as u64,
     multibulk_len_max: i32::MAX as i64,
@@ -57,14 +58,14 @@ pub fn starts_with_rdb(bytes: &[u8]) -> bool {
 /// The result of [`Reader::next_batch`].
 #[derive(Debug)]
 pub enum Next {
-    /// A batch of requests.
+    /// A batch of complete requests and transactions.
     Batch(Batch),
     /// The end of the file.
     End(End),
 }
 
-/// The extent of the complete units at the start of the batch being built: the numbers of bytes,
-/// requests, spans and annotations.
+/// The extent of the complete requests and transactions at the start of the batch being built: the
+/// numbers of bytes, requests, spans and annotations.
 #[derive(Clone, Copy, Default)]
 struct Whole {
     len_bytes: usize,
@@ -73,7 +74,7 @@ struct Whole {
     annotations: usize,
 }
 
-/// The reason why reading has ended.
+/// The reason why reading an append-only file has ended: its end, or an error.
 enum Stop {
     End(End),
     Error(AofError),
@@ -87,7 +88,7 @@ enum Found {
     Short(usize),
 }
 
-/// A reader that splits a file into batches. See the module.
+/// A reader that splits an append-only file into batches of complete requests. See the module.
 pub struct Reader<S> {
     source: S,
     /// The size of a batch in bytes, which differs from [`BATCH_LEN_BYTES`] in tests only.
@@ -98,11 +99,12 @@ pub struct Reader<S> {
     /// The number of bytes of the batch's memory that were read from the file.
     filled: usize,
     whole: Whole,
-    /// The offset of the MULTI whose EXEC was not read yet.
+    /// The offset of the MULTI whose EXEC was not read yet; `None` outside a transaction.
     multi_offset: Option<u64>,
-    /// The time of the last annotation, in Unix seconds.
+    /// The time of the last annotation, in Unix seconds; `None` before the first one.
     time_s: Option<i64>,
-    /// The last stream note in the file, and the offset of its end in the file.
+    /// The last note about the replication stream ([`StreamNote`]) in the file, and the offset of
+    /// the note's end in the file; `None` before the first one.
     note: Option<(StreamNote, u64)>,
     progress: Progress,
     stop: Option<Stop>,
@@ -110,13 +112,13 @@ pub struct Reader<S> {
 }
 
 impl<S: ByteSource> Reader<S> {
-    /// Creates a reader that starts at the beginning of a file.
+    /// Creates a reader that starts at the beginning of an append-only file.
     pub fn new(source: S) -> Self {
         Self::behind(source, Vec::new(), 0)
     }
 
-    /// Creates a reader that starts at `file_offset`. `ahead` holds bytes from that offset on that
-    /// the caller has already read from the source.
+    /// Creates a reader of an append-only file that starts at `file_offset`. `ahead` holds bytes
+    /// from that offset on that the caller has already read from the source.
     pub fn behind(source: S, ahead: Vec<u8>, file_offset: u64) -> Self {
         Self {
             source,
@@ -145,12 +147,12 @@ impl<S: ByteSource> Reader<S> {
         }
     }
 
-    /// Returns the next batch, or the end. After the end or an error, each call returns the same
-    /// again.
+    /// Returns the next batch, or the end of the append-only file. After the end or an error, each
+    /// call returns the same again.
     ///
     /// # Errors
-    /// If the file is damaged or cannot be read. All complete units before the error were already
-    /// returned.
+    /// If the file is damaged or cannot be read. All complete requests and transactions before the
+    /// error were already returned.
     pub fn next_batch(&mut self) -> Result<Next, AofError> {
         while self.stop.is_none() {
             match self.parse() {
@@ -176,8 +178,8 @@ impl<S: ByteSource> Reader<S> {
         }
     }
 
-    /// Returns the stream note that is the last line of the file. Returns `None` if the last line
-    /// is something else, or if the end was not read yet.
+    /// Returns the note about the replication stream that is the last line of the file. Returns
+    /// `None` if the last line is something else, or if the end was not read yet.
     pub fn last_note(&self) -> Option<StreamNote> {
         let is_whole = matches!(self.stop, Some(Stop::End(End::Whole)));
         let file_len_bytes = self.batch.file_offset + self.filled as u64;
@@ -229,7 +231,7 @@ impl<S: ByteSource> Reader<S> {
         Ok(Found::Request)
     }
 
-    /// Marks everything parsed so far as complete units.
+    /// Marks everything parsed so far as complete requests and transactions.
     #[inline]
     fn set_whole(&mut self) {
         let Batch { len_bytes, places, spans, annotations, .. } = &self.batch;
@@ -268,7 +270,8 @@ impl<S: ByteSource> Reader<S> {
         Ok(Found::Annotation)
     }
 
-    /// Reads more bytes, or returns the reason why there are none.
+    /// Reads more bytes of the file into the batch's memory. `missing` is the least number of bytes
+    /// that the incomplete request lacks. Returns the reason to stop if no bytes could be read.
     fn read_more(&mut self, missing: usize) -> Option<Stop> {
         let bytes = &mut self.batch.bytes;
         if self.filled == bytes.len() {
@@ -319,7 +322,7 @@ impl<S: ByteSource> Reader<S> {
         }))
     }
 
-    /// Returns the way in which the file ends; all of it was read.
+    /// Returns the way in which the append-only file ends, after all of it was read.
     fn end(&self) -> End {
         if self.batch.len_bytes == self.filled && self.multi_offset.is_none() {
             return End::Whole;
@@ -335,7 +338,8 @@ impl<S: ByteSource> Reader<S> {
         })
     }
 
-    /// Returns the complete units as a batch. The bytes after them begin the next batch.
+    /// Returns the complete requests and transactions as a batch. The bytes after them begin the
+    /// next batch.
     fn take_batch(&mut self) -> Batch {
         let Whole { len_bytes, places, spans, annotations } = std::mem::take(&mut self.whole);
         let mut next = self.spares.pop().unwrap_or_default();
@@ -440,8 +444,8 @@ mod tests {
     use proptest::prelude::*;
     use resp::ProtocolError;
 
-    /// The parsed content of a file: (offset, position, arguments) of each request, (time, offset,
-    /// requests before) of each annotation, and the end of the file.
+    /// The parsed content of an append-only file, for the tests: (offset, position, arguments) of
+    /// each request, (time, offset, requests before) of each annotation, and the end of the file.
     type Meaning = (Vec<(u64, RequestPosition, Vec<Vec<u8>>)>, Vec<(i64, u64, usize)>, Result<End, AofError>);
 
     /// A source that returns at most this number of bytes per read.

@@ -1,5 +1,6 @@
-//! The stream note: the last line of an append-only file, written when the server stops. It names
-//! the place in the replication stream to which the data of the file corresponds.
+//! The stream note: the position in the replication stream, as the last line of an append-only
+//! file, written when the server stops. It names the position in the replication stream to which
+//! the data of the file corresponds.
 //!
 //! ```text
 //!   #REPL:<replication ID>:<offset>:<database>\r\n
@@ -9,19 +10,19 @@
 
 use stdx::number::parse_i64;
 
-/// The beginning of the line.
+/// The beginning of the line with a stream note.
 const PREFIX: &[u8] = b"#REPL:";
 /// The length of a replication ID in bytes.
 const ID_LEN_BYTES: usize = 40;
 
-/// A place in the replication stream.
+/// A position in the replication stream, as the last line of an append-only file states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamNote {
-    /// The replication ID.
+    /// The replication ID of the stream: its 40 characters.
     pub id: [u8; ID_LEN_BYTES],
-    /// The offset in the stream after the last change that the file holds, in bytes.
+    /// The offset in the replication stream after the last change that the file holds, in bytes.
     pub offset_bytes: u64,
-    /// The database that is selected in the stream.
+    /// The database that is selected in the replication stream at that offset.
     pub stream_db: u32,
 }
 

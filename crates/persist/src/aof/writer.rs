@@ -52,26 +52,26 @@ pub const LAG_MAX_MS: u64 = 2000;
 pub const LAG_BYTES_MAX: usize = 16 << 20;
 /// The time between two syncs with `everysec`, in milliseconds.
 pub const SYNC_INTERVAL_MS: u64 = 1000;
-/// The time between two attempts after an error, in milliseconds.
+/// The time between two attempts to write the append-only file after an error, in milliseconds.
 pub const RETRY_MS: u64 = 1000;
-/// The minimum length, in bytes, of a part that is written by a call of its own instead of being
-/// copied into the buffer.
+/// The minimum length, in bytes, of a part of the change log that is written to the file directly.
+/// Shorter parts are copied into the buffer first.
 const OWN_WRITE_BYTES_MIN: usize = 16 << 10;
-/// The maximum capacity, in bytes, of an empty buffer that is kept for reuse.
+/// The maximum capacity, in bytes, of an empty buffer of pending bytes that is kept for reuse.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// The policy for syncs (`appendfsync`).
+/// The policy for syncs of the append-only file to the disk (`appendfsync`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// Sync before a reply is sent.
+    /// The file is synced before the replies to its changes are sent.
     Always,
-    /// Sync each second.
+    /// The file is synced once a second.
     EverySecond,
-    /// Leave syncs to the operating system.
+    /// The operating system decides when the file is synced.
     Never,
 }
 
-/// The setting that syncs take place or are suspended.
+/// The setting that syncs of the append-only file take place or are suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncs {
     /// Syncs take place according to the policy.
@@ -80,12 +80,13 @@ pub enum Syncs {
     Resting,
 }
 
-/// The setting of `aof-timestamp-enabled`: time annotations between the changes or none.
+/// The setting of `aof-timestamp-enabled`: the append-only file has time annotations between the
+/// changes, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
-    /// Time annotations are written.
+    /// Time annotations are written to the append-only file.
     Written,
-    /// Time annotations are not written.
+    /// Time annotations are not written to the append-only file.
     Left,
 }
 
@@ -98,10 +99,10 @@ pub struct Moment {
     pub unix_s: i64,
 }
 
-/// One incremental file, and the bytes still to be appended to it.
+/// One incremental file of the append-only file, and the bytes still to be appended to it.
 struct Target {
     file: Arc<dyn LogFile>,
-    /// The length of the file in bytes, without bytes that a job is writing at present.
+    /// The length of the file in bytes, without the bytes that a [`Job`] is writing at present.
     len_bytes: u64,
     /// The log position at the start of the file.
     start_position: u64,
@@ -110,7 +111,7 @@ struct Target {
     /// True if the file may be longer than `len_bytes` because a write failed. The bytes after
     /// `len_bytes` are cut off before the next write.
     is_dirty: bool,
-    /// The pending bytes: merged from the log and not written yet.
+    /// The pending bytes: merged from the change log and not yet written to the file.
     pending: Vec<u8>,
     /// The log position after the pending bytes.
     pending_position: u64,
@@ -121,14 +122,14 @@ struct State {
     syncs: Syncs,
     times: Times,
     stamped_s: i64,
-    /// The files that are not complete, oldest first; only the last one gets new bytes. Never
-    /// empty.
+    /// The incremental files that are not complete, oldest first; only the last one gets new bytes.
+    /// Never empty.
     targets: VecDeque<Target>,
-    /// The log position after the last byte of the job in progress or of the last job.
+    /// The log position after the last byte of the [`Job`] in progress or of the last job.
     job_position: u64,
-    /// The job in progress.
+    /// The [`Job`] that a thread performs at present; `None` if there is none.
     working: Option<Working>,
-    /// The log position up to which everything is written.
+    /// The log position up to which all changes are written to the file.
     written: u64,
     /// The log position up to which all changes are synced. After a failed sync, [`Damage::synced`]
     /// counts.
@@ -151,36 +152,36 @@ struct State {
     figures: Figures,
 }
 
-/// The effect of failed syncs: written changes that may be lost.
+/// The effect of failed syncs: the changes that were written to the file and may be lost.
 struct Damage {
     /// The log position after the last change that may be lost.
     end: u64,
-    /// The log position up to which everything is synced in spite of the failed sync.
+    /// The log position up to which all changes are synced in spite of the failed sync.
     synced: u64,
     trouble: FileError,
 }
 
-/// The state of a job in progress.
+/// The state of a [`Job`] in progress, which a thread performs outside the lock.
 #[derive(Clone, Copy)]
 struct Working {
     len_bytes: usize,
     syncs: bool,
     began_ms: u64,
-    /// True if replies wait for the job's sync. If the sync fails, the job's bytes are cut off the
-    /// file and written again.
+    /// True if replies to the job's changes wait for the job's sync. If the sync fails, the job's
+    /// bytes are cut off the file and written again.
     undoes: bool,
-    /// True if a new base has made the job's file unnecessary.
+    /// True if a new base file of the append-only file has made the job's file unnecessary.
     is_obsolete: bool,
 }
 
-/// The statistics of a writer.
+/// The statistics of the writer of the append-only file, for INFO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// The length of the current file in bytes, including pending bytes.
+    /// The length of the current incremental file in bytes, including pending bytes.
     pub len_bytes: u64,
-    /// The number of pending bytes.
+    /// The number of pending bytes: merged from the change log, not yet written to the file.
     pub kept_bytes: usize,
-    /// The log position up to which everything is synced.
+    /// The log position up to which all changes are synced.
     pub synced_position: u64,
     /// The log position that WAITAOF reports as synced. With the policy [`SyncPolicy::Never`],
     /// written changes count as synced.
@@ -191,51 +192,53 @@ pub struct Figures {
     /// True while a sync is in progress.
     pub is_syncing: bool,
     /// The current error; `None` if writing works. With the policy [`SyncPolicy::Always`], the
-    /// error of a failed sync stays until a new base has the changes that may be lost.
+    /// error of a failed sync stays until a new base file has the changes that may be lost.
     pub trouble: Option<FileError>,
-    /// True if written changes may be lost because a sync has failed. Only a new base ends this.
+    /// True if written changes may be lost because a sync has failed. Only a new base file ends
+    /// this.
     pub is_damaged: bool,
 }
 
-/// The state of the writer after a call: the positions that replies may show.
+/// The state of the writer after a call: the log positions that replies may show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// The log position up to which replies may be sent if their client does not itself require a
     /// sync.
     pub confirmed: u64,
-    /// The log position up to which everything is synced. With the policy [`SyncPolicy::Never`],
+    /// The log position up to which all changes are synced. With the policy [`SyncPolicy::Never`],
     /// written changes count as synced. So the position may go back after a change of the policy.
     /// The change log keeps the highest position ever confirmed.
     pub safe: u64,
     /// True if [`Writer::next`] would return a job now.
     pub has_job: bool,
-    /// The number of pending bytes.
+    /// The number of pending bytes: merged from the change log, not yet written to the file.
     pub kept_bytes: usize,
-    /// The number of log units whose replies wait for a job that has not begun.
+    /// The number of commands and transactions whose replies wait for a [`Job`] that has not begun.
     pub waiting_units: u64,
 }
 
 impl Appended {
-    /// Returns the log positions up to which replies may be sent, one for each level.
+    /// Returns the log positions up to which replies may be sent, one for each level of safety
+    /// (written, synced).
     pub fn released(&self) -> Released {
         Released::new(self.confirmed, self.safe)
     }
 }
 
-/// A write or sync that one thread performs outside the lock.
+/// A write or sync of the append-only file that one thread performs outside the lock.
 pub struct Job {
     file: Arc<dyn LogFile>,
     /// The length in bytes to which the file is cut before the write; `None` if it is not cut.
     cut: Option<u64>,
     bytes: Vec<u8>,
-    /// The log position after the bytes of the job.
+    /// The log position after the bytes that the job writes.
     position: u64,
     syncs: bool,
-    /// The number of log units whose replies wait for the job.
+    /// The number of commands and transactions whose replies wait for the job.
     units: u64,
 }
 
-/// The result of a [`Job`].
+/// The result of a [`Job`]: which of its writes and syncs succeeded.
 pub struct Done {
     job: Job,
     written: Result<(), Unwritten>,
@@ -245,21 +248,22 @@ pub struct Done {
 
 /// The next step of the thread that runs the jobs.
 pub enum Next {
-    /// Perform this job.
+    /// The thread must perform this job.
     Job(Job),
-    /// Sleep until this time of the monotonic clock, in milliseconds.
+    /// The thread sleeps until this time of the monotonic clock, in milliseconds.
     At(u64),
-    /// Sleep until something is appended.
+    /// The thread sleeps until changes are appended.
     Nothing,
 }
 
 impl Job {
-    /// Returns the number of log units whose replies wait for the job.
+    /// Returns the number of commands and transactions whose replies wait for the job.
     pub fn units(&self) -> u64 {
         self.units
     }
 
-    /// Cuts, writes and syncs the file, as far as the job requires it.
+    /// Cuts, writes and syncs the file, as the job requires; performs no step after one that
+    /// failed.
     pub fn run(self) -> Done {
         let cut = self.cut.map_or(Ok(()), |len_bytes| self.file.cut(len_bytes));
         let written = match cut {
@@ -276,13 +280,13 @@ impl Job {
 /// short write to the file may take place under it.
 pub struct Writer {
     state: Mutex<State>,
-    /// Signaled when a job has ended.
+    /// The condition that is signaled when a [`Job`] has ended.
     idle: Condvar,
 }
 
 impl Writer {
-    /// Creates a writer to a file of `len_bytes` bytes that are all synced. The file has all
-    /// changes up to the log position `position`.
+    /// Creates a writer that appends to a file of `len_bytes` bytes that are all synced. The file
+    /// has all changes up to the log position `position`.
     pub fn new(file: Arc<dyn LogFile>, len_bytes: u64, policy: SyncPolicy, position: u64) -> Self {
         let target = Target::new(file, len_bytes, position);
         let state = State {
@@ -312,8 +316,8 @@ impl Writer {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Takes the next part of the log: writes it, or keeps it pending for a job. Called by the
-    /// thread that merges the log. O(bytes).
+    /// Takes the next part of the change log: writes it to the file, or keeps it pending for a
+    /// [`Job`]. Called by the thread that merges the log. O(bytes).
     pub fn append(&self, batch: &LogBatch<'_>, now: Moment) -> Appended {
         self.state().append(batch, now)
     }
@@ -343,31 +347,33 @@ impl Writer {
         len_bytes
     }
 
-    /// Records that a synced base with all changes up to the start of `file` is in place. Bytes
-    /// still to be written to earlier files are dropped, and their errors and damage are cleared.
+    /// Records that a synced base file with all changes up to the start of `file` is in place.
+    /// Bytes still to be written to earlier files are dropped, and their errors and damage are
+    /// cleared.
     pub fn base_is_in(&self, file: &Arc<dyn LogFile>) {
         self.state().base_is_in(file);
     }
 
-    /// Returns the current state, without any work.
+    /// Returns the positions and sizes that [`append`](Self::append) returns, without appending
+    /// anything.
     pub fn appended(&self, now: Moment) -> Appended {
         self.state().appended(now)
     }
 
-    /// Returns the next step for the thread that runs the jobs. That thread must call
-    /// [`Writer::done`] after each job.
+    /// Returns the next step for the thread that performs the jobs (writes and syncs). That thread
+    /// must call [`Writer::done`] after each job.
     pub fn next(&self, now: Moment) -> Next {
         self.state().next(now)
     }
 
-    /// Records the result of a job and returns the new state.
+    /// Records the result of a [`Job`] and returns the positions that replies may show now.
     pub fn done(&self, done: Done, now: Moment) -> Appended {
         let appended = self.state().done(done, now);
         self.idle.notify_all();
         appended
     }
 
-    /// Waits for the job in progress, then writes and syncs all pending bytes on the calling
+    /// Waits for the [`Job`] in progress, then writes and syncs all pending bytes on the calling
     /// thread. Called when the server stops.
     ///
     /// # Errors
@@ -386,8 +392,8 @@ impl Writer {
         result.and(damage)
     }
 
-    /// Appends and syncs a last line. Called after [`finish`](Self::finish) has succeeded. If the
-    /// write fails, the file stays unchanged.
+    /// Appends a last line to the file and syncs it. Called after [`finish`](Self::finish) has
+    /// succeeded. If the write fails, the file stays unchanged.
     ///
     /// # Errors
     /// The line could not be written, or changes still wait to be written before it.
@@ -407,7 +413,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the statistics. O(1).
+    /// Returns the statistics of the writer. O(1).
     pub fn figures(&self) -> Figures {
         let state = self.state();
         Figures {
@@ -423,7 +429,7 @@ impl Writer {
     }
 
     /// Returns true if a sync has failed and written changes may be lost. Returns true only once
-    /// for a failed sync; [`Figures::is_damaged`] stays true until a new base is in place.
+    /// for a failed sync; [`Figures::is_damaged`] stays true until a new base file is in place.
     pub fn needs_rewrite(&self) -> bool {
         std::mem::take(&mut self.state().needs_rewrite)
     }
@@ -459,7 +465,7 @@ impl State {
         self.targets.back_mut().expect("there is a file")
     }
 
-    /// Returns the log position up to which everything is synced.
+    /// Returns the log position up to which all changes are synced to the disk.
     fn synced(&self) -> u64 {
         self.damage.as_ref().map_or(self.synced, |damage| damage.synced)
     }
@@ -476,7 +482,7 @@ impl State {
         self.policy == SyncPolicy::Always && self.syncs == Syncs::Done
     }
 
-    /// Returns the error because of which replies wait; `None` if there is none.
+    /// Returns the error of a write or sync because of which replies wait; `None` if there is none.
     fn trouble(&self) -> Option<&FileError> {
         let damage = self.damage.as_ref().filter(|_| self.is_strict());
         self.trouble.as_ref().or(damage.map(|damage| &damage.trouble))
@@ -525,8 +531,8 @@ impl State {
         self.appended(now)
     }
 
-    /// Advances the positions past changes that are not recorded in the file, if nothing before
-    /// them is pending.
+    /// Advances the positions past changes that are only recorded for replicas, not in the file, if
+    /// nothing before them is pending.
     fn pass_over_others(&mut self) {
         let is_idle = self.working.is_none() && self.trouble.is_none() && self.targets.len() == 1;
         let last = self.last();
@@ -541,8 +547,8 @@ impl State {
         self.confirm_safe();
     }
 
-    /// Advances the confirmed position to all changes that are written, or synced if the policy
-    /// requires a sync.
+    /// Advances the position up to which replies may be sent to all changes that are written, or
+    /// synced if the policy requires a sync.
     fn confirm_safe(&mut self) {
         let safe = if self.is_strict() { self.synced() } else { self.written };
         self.confirmed = self.confirmed.max(safe);
@@ -607,8 +613,8 @@ impl State {
         self.old_files_end();
     }
 
-    /// Updates the positions. Called after the files before the current one were completed or
-    /// dropped.
+    /// Updates the log positions of written and synced changes. Called after the incremental files
+    /// before the current one were completed or dropped.
     fn old_files_end(&mut self) {
         self.pass_over_others();
         if self.kept_bytes() == 0 {
@@ -616,7 +622,7 @@ impl State {
         }
     }
 
-    /// Returns a time annotation for `now`. Returns nothing if annotations are off or the last one
+    /// Returns a time annotation for `now`. Returns no bytes if annotations are off or the last one
     /// has the same second.
     fn stamp(&mut self, now: Moment) -> Vec<u8> {
         if self.times == Times::Left || self.stamped_s == now.unix_s {
@@ -628,8 +634,8 @@ impl State {
         line
     }
 
-    /// Advances the confirmed position past changes that are not written yet, if only a sync of
-    /// `everysec` delays their write.
+    /// Advances the position up to which replies may be sent past changes that are not written yet,
+    /// if only a sync of `everysec` delays their write.
     fn confirm_lagging(&mut self, position: u64, now: Moment) {
         let awaits_sync = self.targets.len() > 1 || self.working.is_some_and(|working| working.syncs);
         if self.policy != SyncPolicy::EverySecond || self.trouble.is_some() || !awaits_sync {
@@ -816,26 +822,26 @@ impl Target {
         self.pending.extend_from_slice(&bytes[written_bytes..]);
     }
 
-    /// Inserts bytes before the pending ones.
+    /// Inserts bytes that could not be written before the pending ones.
     fn put_back(&mut self, bytes: &[u8]) {
         self.pending.splice(0..0, bytes.iter().copied());
     }
 }
 
-/// The parts of one batch that are written to the file next. Records that concern only replicas
-/// divide a batch into short parts, so these are collected and written together. A single part is
-/// not copied.
+/// The parts of one batch of the change log that are written to the file next. Records that concern
+/// only replicas divide a batch into short parts, so these are collected and written together. A
+/// single part is not copied.
 struct Gather<'t, 'p> {
     target: &'t mut Target,
-    /// The bytes that were pending before the batch, then copied parts.
+    /// The bytes that were pending for the file before the batch, then copied parts of the batch.
     gathered: Vec<u8>,
-    /// A single part that is not copied; empty if there are gathered bytes.
+    /// A single part of the batch that is not copied; empty if there are gathered bytes.
     single: &'p [u8],
     trouble: Option<FileError>,
 }
 
 impl<'t, 'p> Gather<'t, 'p> {
-    /// Begins to gather, with the bytes that were pending before the batch.
+    /// Begins to collect the parts of a batch, with the bytes that were pending before the batch.
     fn new(target: &'t mut Target) -> Self {
         let gathered = std::mem::take(&mut target.pending);
         Self { target, gathered, single: &[], trouble: None }
@@ -850,7 +856,7 @@ impl<'t, 'p> Gather<'t, 'p> {
         }
     }
 
-    /// Adds a part of the batch after the first one.
+    /// Adds a part of the batch behind an earlier one.
     #[inline(never)]
     fn add_behind(&mut self, part: &'p [u8]) {
         if part.len().max(self.single.len()) >= OWN_WRITE_BYTES_MIN {
@@ -868,8 +874,8 @@ impl<'t, 'p> Gather<'t, 'p> {
         self.target.write_unless(&mut self.trouble, std::mem::take(&mut self.single));
     }
 
-    /// Writes all gathered bytes. Returns the error of a write, if there was one; bytes that are
-    /// not written become pending.
+    /// Writes all collected bytes to the file. Returns the error of a write, if there was one;
+    /// bytes that are not written become pending.
     fn end(mut self) -> Option<FileError> {
         self.write();
         if self.trouble.is_none() && self.gathered.capacity() <= KEPT_BYTES_MAX {

@@ -24,7 +24,7 @@ use xxhash_rust::xxh32::{Xxh32, xxh32};
 use super::{Behind, ByteSource, Checksums, LoadErrorKind};
 use crate::rdb::FormatErrorKind;
 
-/// The first bytes of a compressed file.
+/// The first bytes of a compressed RDB file, whose version and codec are supported.
 pub(super) const ENVELOPE: [u8; 7] = [b'V', b'C', b'S', 1, 1, 0, 1];
 /// The part of the envelope that all versions and codecs have in common.
 pub(super) const ENVELOPE_MARK: &[u8] = b"VCS";
@@ -40,7 +40,7 @@ const FLAGS_UNKNOWN: u8 = 0b1000_0011;
 const UNCOMPRESSED: u32 = 1 << 31;
 /// The maximum distance of a reference in a block, in bytes.
 const WINDOW_LEN_BYTES: usize = 64 * 1024;
-/// The length of a read, in bytes.
+/// The number of bytes that are read from the compressed file at a time.
 const READ_LEN_BYTES: usize = 64 * 1024;
 /// The maximum number of bytes to which one byte of a block expands.
 const EXPANSION_MAX: usize = 255;
@@ -118,7 +118,7 @@ impl<S: ByteSource> Frame<S> {
         Ok(())
     }
 
-    /// Takes the next `len` bytes of the frame and returns their range in `input`. Memory grows
+    /// Reads the next `len` bytes of the LZ4 frame and returns their range in `input`. Memory grows
     /// only as these bytes arrive.
     fn take(&mut self, len: usize) -> Result<std::ops::Range<usize>, LoadErrorKind> {
         while self.input.len() - self.used < len {
@@ -200,7 +200,7 @@ impl<S: ByteSource> Frame<S> {
         Ok(())
     }
 
-    /// Reads decompressed bytes. Returns their number, 0 at the end of the frame.
+    /// Reads decompressed bytes. Returns the number of read bytes, 0 at the end of the frame.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, LoadErrorKind> {
         while self.given == self.output.len() && !self.is_over {
             self.next_block()?;
@@ -218,13 +218,13 @@ impl<S: ByteSource> Frame<S> {
         self.given == self.output.len() && !self.is_over && self.source.is_dry()
     }
 
-    /// Returns the content after the frame, which must have been read to its end.
+    /// Returns the file's content after the LZ4 frame, which must have been read to its end.
     pub(super) fn into_behind(mut self) -> Behind<S> {
         let file_offset = self.input_offset + self.used as u64;
         Behind { source: self.source, ahead: self.input.split_off(self.used), file_offset }
     }
 
-    /// Reads the frame to its end and checks its checksum.
+    /// Reads the LZ4 frame to its end and checks its checksum.
     pub(super) fn finish(&mut self) -> Result<(), LoadErrorKind> {
         while !self.is_over {
             self.next_block()?;

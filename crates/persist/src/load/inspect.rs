@@ -1,4 +1,4 @@
-//! Inspection of a file, for tools: lists every key of a batch, even keys that a server would
+//! Inspection of an RDB file, for tools: lists every key of a batch, even keys that a server would
 //! reject.
 
 use std::borrow::Cow;
@@ -8,13 +8,13 @@ use keyspace::KeyEntry;
 use super::{Batch, DecodeOptions, MODULE, ModuleId, decode_key, module_id, skip_attributes, skip_key};
 use crate::rdb::{FormatError, Reader, Skipper, ValueType};
 
-/// A key of a batch with its record in the file.
+/// A key of a batch with its location in the RDB file.
 pub struct Record<'b> {
-    /// The number of the database.
+    /// The number of the key's database.
     pub db: usize,
-    /// The start of the record in the file, in bytes.
+    /// The offset in the file at which the key begins, with its attributes, in bytes.
     pub file_offset: u64,
-    /// The length of the record in the file, in bytes.
+    /// The length of the key in the file, with attributes and value, in bytes.
     pub len_bytes: u64,
     /// The name of the key; `None` if it could not be read.
     pub name: Option<Cow<'b, [u8]>>,
@@ -57,7 +57,7 @@ pub fn inspect_batch(batch: &Batch, options: &DecodeOptions<'_>, mut each: impl 
     }
 }
 
-/// Calls `each` with a record whose value belongs to a module.
+/// Calls `each` with a key whose value belongs to a module.
 fn inspect_module(
     bytes: &[u8],
     version: u16,
@@ -67,8 +67,8 @@ fn inspect_module(
     Ok(Inspected::Module(module_id(bytes, version)))
 }
 
-/// Returns the name of the key whose record is at the start of `bytes`, in this version of the
-/// format. `None` if the record is broken or incomplete. O(name).
+/// Returns the name of the key that is encoded at the start of `bytes`, in this version of the
+/// format. `None` if the encoding is broken or incomplete. O(name).
 pub fn key_name(bytes: &[u8], version: u16) -> Option<Vec<u8>> {
     /// A factor greater than any possible compression.
     const EXPANSION_MAX: u64 = 1024;

@@ -1,25 +1,26 @@
-//! Unsupported content of files: types of modules, and types of newer servers.
+//! Unsupported content of RDB files: types of modules, and types of newer servers.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::rdb::ModuleId;
 
-/// The treatment of unsupported content.
+/// The treatment of unsupported content in an RDB file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsupported {
-    /// The file is rejected.
+    /// The file is rejected at the unsupported content.
     Refused,
-    /// The content is skipped and counted.
+    /// The unsupported content is skipped and counted.
     Skipped,
-    /// The content is returned. Keys are in batches: [`inspect_batch`](super::inspect_batch)
-    /// returns them, but [`decode_batch`](super::decode_batch) rejects them. Data of modules
-    /// outside keys is [`Part::Module`](super::Part::Module). The file is rejected if it has other
-    /// unsupported content.
+    /// The unsupported content is returned. Its keys are in batches:
+    /// [`inspect_batch`](super::inspect_batch) returns them, but
+    /// [`decode_batch`](super::decode_batch) rejects them. Data of modules outside keys is
+    /// [`Part::Module`](super::Part::Module). The file is rejected if it has other unsupported
+    /// content.
     Kept,
 }
 
-/// A kind of unsupported content.
+/// A kind of content of an RDB file that this server does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
     /// A value whose type is defined by a module.
@@ -49,7 +50,7 @@ impl fmt::Display for Feature {
     }
 }
 
-/// The numbers of skipped items of each kind.
+/// The numbers of skipped unsupported items of each kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skipped(BTreeMap<Feature, u64>);
 
@@ -58,7 +59,7 @@ impl Skipped {
         *self.0.entry(feature).or_default() += 1;
     }
 
-    /// Lists the kinds with the numbers of skipped items.
+    /// Lists the kinds of unsupported content with the numbers of skipped items.
     pub fn iter(&self) -> impl Iterator<Item = (Feature, u64)> {
         self.0.iter().map(|(&feature, &count)| (feature, count))
     }

@@ -1,4 +1,4 @@
-//! The errors of bytes in the RDB format.
+//! The errors that are found while bytes are read in the RDB format.
 
 use std::fmt;
 
@@ -15,19 +15,19 @@ pub struct EndOfInput;
 /// The error for bytes that are not a value, with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatError {
-    /// The number of bytes read when the error was found. For a broken string it is the string's
-    /// end; inside compressed data it is inexact.
+    /// The offset in the file at which the error was found, in bytes. For a broken string it is the
+    /// string's end; inside compressed data it is inexact.
     pub file_offset: u64,
     /// The kind of the error.
     pub kind: FormatErrorKind,
 }
 
-/// The kinds of errors.
+/// The kinds of errors in a value of the RDB format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormatErrorKind {
     /// The bytes end before the value does.
     EndOfInput,
-    /// The type is unknown, or does not exist in this version.
+    /// The type is unknown, or does not exist in this version of the format.
     UnknownType(u8),
     /// There is a string encoding in place of a length, or the length has invalid bits.
     BrokenLength,
@@ -74,7 +74,7 @@ pub enum FormatErrorKind {
     TooManyFieldNames,
     /// A command among the keys is invalid.
     BrokenCommand,
-    /// The items of a vector set are not those of its layout, or out of range.
+    /// The items of a vector set do not have the required layout, or are out of range.
     BrokenVectorSet,
     /// A node of a vector set is invalid.
     BrokenVector(ImageError),
@@ -148,7 +148,7 @@ impl fmt::Display for FormatErrorKind {
     }
 }
 
-/// Writes the type, and the servers that write it, if known.
+/// Formats an unknown value type by its number, with the servers that write it, if known.
 fn write_unknown_type(f: &mut fmt::Formatter<'_>, kind: u8) -> fmt::Result {
     let what = match kind {
         6 => "data of a module in the format of a Redis 4.0 release candidate",

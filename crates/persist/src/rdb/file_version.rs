@@ -1,28 +1,28 @@
-//! The versions of the format that can be written.
+//! The versions of the RDB format that can be written.
 
 use super::value_type::ValueType;
 use super::{VALKEY_VERSION, hash, set, zset};
 use keyspace::Object;
 use structures::entry::View;
 
-/// A version of the format that can be written. Versions differ only in the types of values;
+/// A version of the RDB format that can be written. Versions differ only in the types of values;
 /// everything else has been the same since version 9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileVersion {
-    /// Version 9, which Redis 5.0 to 6.2 and all later servers read.
+    /// Version 9 of the RDB format, which Redis 5.0 to 6.2 and all later servers read.
     Redis5,
-    /// Version 10, which Redis 7.0 and later and Valkey read.
+    /// Version 10 of the RDB format, which Redis 7.0 and later and Valkey read.
     Redis7,
-    /// Version 11, which Redis 7.2 and later and Valkey read.
+    /// Version 11 of the RDB format, which Redis 7.2 and later and Valkey read.
     Redis7Dot2,
-    /// Version 12, which Redis 7.4 and later read.
+    /// Version 12 of the RDB format, which Redis 7.4 and later read.
     Redis7Dot4,
-    /// Version 80, which Valkey 9.0 and later read.
+    /// Version 80 of the RDB format, which Valkey 9.0 and later read.
     Valkey9,
 }
 
 impl FileVersion {
-    /// Returns the number of the version.
+    /// Returns the number of the version, as files contain it.
     pub fn number(self) -> u16 {
         match self {
             FileVersion::Redis5 => 9,

@@ -20,7 +20,7 @@ use super::source::{Reader, Source};
 use super::stream_id::{from_raw, raw_bytes, read_id, write_id};
 use super::value_type::ValueType;
 
-/// A pending entry as read from the group, before its consumer is known.
+/// A pending entry as it is read from a consumer group, before its consumer is known.
 struct Unowned {
     id: StreamId,
     delivered_ms: i64,
@@ -28,7 +28,7 @@ struct Unowned {
     taken: bool,
 }
 
-/// Reads the groups of `stream`, whose entries and counters were read before.
+/// Reads the consumer groups of `stream`, whose entries and counters were read before.
 pub(super) fn read<S: Source>(
     kind: ValueType,
     reader: &mut Reader<S>,
@@ -94,8 +94,8 @@ fn read_group<S: Source>(
     if pending.iter().all(|pending| pending.taken) { Ok(()) } else { Err(broken(reader)) }
 }
 
-/// Reads the pending entries and sorts them by ID. Memory grows only with the entries read; the
-/// count alone allocates nothing.
+/// Reads the pending entries of a consumer group and sorts them by ID. Memory grows only with the
+/// entries read; the count alone allocates nothing.
 fn read_pending<S: Source>(reader: &mut Reader<S>) -> Result<Vec<Unowned>, FormatError> {
     let mut all: Vec<Unowned> = Vec::new();
     for _ in 0..reader.length()? {
@@ -110,7 +110,7 @@ fn read_pending<S: Source>(reader: &mut Reader<S>) -> Result<Vec<Unowned>, Forma
 /// The stored time that means that a consumer was never active.
 const NEVER_MS: i64 = -1;
 
-/// Writes the groups in the form of `kind`, [`ValueType::StreamListpacks`] to
+/// Writes the consumer groups of a stream in the form of `kind`, [`ValueType::StreamListpacks`] to
 /// [`ValueType::StreamListpacks3`].
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, stream: &Stream) {
     writer.length(stream.groups().len() as u64);

@@ -24,7 +24,7 @@ use super::templates::{FieldNames, Templates};
 use super::value_type::ValueType;
 use super::ziplist::{Ziplist, Zipmap};
 
-/// A hash under construction, filled field by field while it is read.
+/// A hash that is being read, filled field by field.
 struct Filling<'r> {
     hash: Hash,
     rules: &'r Rules<'r>,
@@ -60,7 +60,7 @@ pub(super) fn read_fields<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) 
     Ok(filling.hash)
 }
 
-/// Reads a hash in a listpack of fields and values.
+/// Reads a hash that is stored as one listpack of fields and values.
 pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -74,7 +74,7 @@ const DEADLINE_MS_MAX: i64 = (1 << 48) - 1;
 /// The value that means no deadline, in the form [`Deadlines::Behind`].
 const NO_DEADLINE_MS: i64 = -1;
 
-/// The forms in which the deadline (expiry) of a field is stored.
+/// The forms in which the deadline (expiry) of a hash field is stored.
 #[derive(Clone, Copy)]
 pub(super) enum Deadlines {
     /// Each deadline before its field, in milliseconds after the earliest deadline, which precedes
@@ -274,7 +274,7 @@ fn names_of<S: Source>(
     names.ok_or(reader.error(FormatErrorKind::UnknownFieldNames(number)))
 }
 
-/// Reads a hash in a ziplist of fields and values.
+/// Reads a hash that is stored as one ziplist of fields and values.
 pub(super) fn read_ziplist<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -291,7 +291,7 @@ pub(super) fn read_ziplist<S: Source>(
     result.map(|()| filling.hash).map_err(|kind| reader.error(kind))
 }
 
-/// Reads a hash in a zipmap.
+/// Reads a hash that is stored as a zipmap, the form of old versions of Redis.
 pub(super) fn read_zipmap<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Hash, FormatError> {
     let bytes = reader.string()?;
     let mut filling = Filling::new(0, rules);
@@ -348,10 +348,10 @@ pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, hash: &Has
     }
 }
 
-/// The form in which the deadlines of fields are written.
+/// The form in which the deadlines of a hash's fields are written.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WrittenDeadlines {
-    /// No deadlines are written.
+    /// No deadlines of fields are written.
     None,
     /// Each deadline is written before its field, as [`Deadlines::FromEarliest`] describes.
     From {

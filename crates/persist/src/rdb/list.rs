@@ -1,4 +1,4 @@
-//! Reading and writing of lists.
+//! Reading and writing of lists in the RDB format.
 
 use keyspace::{List, ListView};
 use structures::listpack::element::Element;
@@ -13,9 +13,9 @@ use super::source::{Reader, Source};
 use super::value_type::ValueType;
 use super::ziplist::{self, TooLong, Ziplist};
 
-/// The code of a node that is one string.
+/// The code of a list's node that is one string.
 const PLAIN: u64 = 1;
-/// The code of a node that is a listpack.
+/// The code of a list's node that is a listpack.
 const PACKED: u64 = 2;
 
 /// Reads a list: a count, then elements.

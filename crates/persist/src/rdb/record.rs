@@ -21,9 +21,9 @@ use super::value_type::ValueType;
 use super::ziplist::TooLong;
 use super::{VALKEY_VERSION, hash, list, stream};
 
-/// The opcodes: the first bytes of records that are not keys.
+/// The opcodes of an RDB file: the first bytes of its entries that are not keys.
 pub(crate) mod opcode {
-    /// The lowest opcode; lower bytes are types of values.
+    /// The lowest opcode; lower first bytes are types of values, so the entry is a key.
     pub const LOWEST: u8 = 242;
     /// The opcode of field names that hashes share.
     pub const HASH_TEMPLATE: u8 = 242;
@@ -68,7 +68,7 @@ fn idle_s(clock_s: u32, access: u32) -> u64 {
     u64::from(if behind_s > 1 << 23 { 0 } else { behind_s })
 }
 
-/// An encoder that writes records into a buffer.
+/// An encoder that writes the content of an RDB file (keys and other entries) into a buffer.
 #[derive(Debug)]
 pub struct Encoder {
     writer: Writer<Vec<u8>>,
@@ -82,7 +82,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Creates an encoder with an empty buffer.
+    /// Creates an encoder of an RDB file with an empty buffer.
     pub fn new(version: FileVersion, compression: Compression, usage: Usage) -> Self {
         Self {
             writer: Writer::new(Vec::new(), compression),
@@ -94,8 +94,8 @@ impl Encoder {
         }
     }
 
-    /// Returns the error if a value was too long for the version. In this case the written bytes
-    /// must not be used.
+    /// Returns the error if a value was too long for this version of the format. In this case the
+    /// written bytes must not be used.
     pub fn too_long(&self) -> Option<TooLong> {
         self.too_long
     }
@@ -125,14 +125,14 @@ impl Encoder {
         self.writer.raw(magic.as_bytes());
     }
 
-    /// Writes a fact about the file (AUX field).
+    /// Writes a fact about the file or the server (AUX field).
     pub fn aux(&mut self, name: &[u8], value: &[u8]) {
         self.opcode(opcode::AUX);
         self.writer.string(name);
         self.writer.string(value);
     }
 
-    /// Writes a library of functions.
+    /// Writes the source of a library of functions.
     pub fn function(&mut self, source: &[u8]) {
         self.opcode(opcode::FUNCTION);
         self.writer.string(source);
@@ -151,12 +151,13 @@ impl Encoder {
         self.writer.length(expires as u64);
     }
 
-    /// Writes the end of the records. The checksum of all bytes up to here must follow.
+    /// Writes the mark that ends the content. The checksum of all bytes up to this mark must
+    /// follow.
     pub fn end(&mut self) {
         self.opcode(opcode::END);
     }
 
-    /// Writes a key with its value. O(bytes).
+    /// Writes a key with its expiry, access clock and value. O(bytes).
     pub fn entry(&mut self, entry: &KeyEntry) {
         let value = entry.view();
         let kind = self.version.type_of(&value);

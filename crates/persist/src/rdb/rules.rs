@@ -1,13 +1,13 @@
-//! The limits and options by which values are read and checked.
+//! The limits and options by which values in the RDB format are read and checked.
 
 use keyspace::{Hasher, ListLimits, PackLimits, SetLimits, StreamLimits};
 
 use super::VersionCheck;
 
-/// The limits and options for values that are read.
+/// The limits and options for values that are read in the RDB format.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// The hasher of the keyspace of the values.
+    /// The hasher of the keyspace to which the values will be added.
     pub hasher: &'a Hasher,
     /// The limits of lists.
     pub list: ListLimits,

@@ -1,4 +1,4 @@
-//! Reading and writing of sets.
+//! Reading and writing of sets in the RDB format.
 
 use keyspace::{Set, SetView};
 
@@ -28,12 +28,12 @@ pub(super) fn read_members<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>)
     Ok(set)
 }
 
-/// Reads a set in an intset.
+/// Reads a set of integers that is stored as an intset.
 pub(super) fn read_intset<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Set, FormatError> {
     Ok(Set::from_intset(reader.intset()?, &rules.set, rules.hasher))
 }
 
-/// Reads a set in a listpack of members.
+/// Reads a set that is stored as one listpack of members.
 pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,

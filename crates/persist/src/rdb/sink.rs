@@ -1,13 +1,13 @@
-//! Writing of lengths, strings and numbers to a sink.
+//! The encoding of lengths, strings and numbers of the RDB format, written to a sink.
 
 use stdx::number::parse_i64;
 use structures::listpack::element::Element;
 use structures::lzf::Compressor;
 
-/// A destination of bytes. A sink that can fail records the failure and ignores further bytes; its
-/// owner checks for a failure at the end.
+/// A destination of the bytes of a value or file. A sink that can fail records the failure and
+/// ignores further bytes; its owner checks for a failure at the end.
 pub trait Sink {
-    /// Appends `bytes`.
+    /// Appends `bytes` to the destination; ignores them after a failure.
     fn put(&mut self, bytes: &[u8]);
 }
 
@@ -22,7 +22,7 @@ const UNCOMPRESSED_LEN_BYTES_MAX: usize = 20;
 /// The maximum length, in bytes, of a text that may be stored as a number: that of `-2147483648`.
 const INT32_TEXT_LEN_MAX: usize = 11;
 
-/// The compression of strings: `rdbcompression`.
+/// The compression of strings in RDB files: `rdbcompression`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// Strings are not compressed.
@@ -31,7 +31,7 @@ pub enum Compression {
     Lzf,
 }
 
-/// A writer of lengths, strings and numbers to a sink.
+/// A writer of lengths, strings and numbers of the RDB format to a sink.
 #[derive(Debug)]
 pub struct Writer<S> {
     sink: S,
@@ -40,7 +40,8 @@ pub struct Writer<S> {
 }
 
 impl<S: Sink> Writer<S> {
-    /// Creates a writer to `sink`. If it compresses, the compressor's tables are allocated.
+    /// Creates a writer to `sink`. If strings are compressed, the compressor's tables are
+    /// allocated.
     pub fn new(sink: S, compression: Compression) -> Self {
         let compressor = match compression {
             Compression::None => None,
@@ -64,12 +65,12 @@ impl<S: Sink> Writer<S> {
         &mut self.sink
     }
 
-    /// Writes bytes unchanged.
+    /// Writes bytes unchanged to the sink.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.sink.put(bytes);
     }
 
-    /// Writes a length or another unsigned number.
+    /// Writes a length or another unsigned number, in the format's 1, 2, 5 or 9 bytes.
     pub fn length(&mut self, length: u64) {
         match length {
             0..0x40 => self.sink.put(&[length as u8]),
@@ -87,7 +88,7 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// Writes a time in milliseconds.
+    /// Writes a Unix time in milliseconds, as eight bytes.
     pub fn time_ms(&mut self, at_ms: i64) {
         self.sink.put(&at_ms.to_le_bytes());
     }
@@ -103,7 +104,7 @@ impl<S: Sink> Writer<S> {
         self.blob(bytes);
     }
 
-    /// Writes a string that is the text of a number.
+    /// Writes the text of `number` as a string.
     pub fn integer(&mut self, number: i64) {
         if let Ok(number) = i8::try_from(number) {
             self.sink.put(&[0xC0, number as u8]);
@@ -120,7 +121,7 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// Writes the text of an element of a packed structure, as a string.
+    /// Writes the text of an element of a packed structure (such as a listpack), as a string.
     pub fn element(&mut self, element: Element<'_>) {
         match element {
             Element::Int(number) => self.integer(number),

@@ -1,15 +1,15 @@
-//! Finds the end of a value without decoding it. The splitter uses this to divide files into
-//! batches that several threads decode. It allocates nothing, and checks only what is necessary to
-//! find the end.
+//! Skips values: finds the end of a value without decoding it. The splitter uses this to divide
+//! files into batches that several threads decode. It allocates nothing, and checks only what is
+//! necessary to find the end.
 
 use super::VALKEY_VERSION;
 use super::error::FormatErrorKind;
 use super::templates::Templates;
 
-/// The reason why the end of a value was not found.
+/// The reason why the end of an encoded value was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unskipped {
-    /// The value continues after the given bytes, so more bytes are needed.
+    /// The value continues after the bytes in memory, so more bytes are needed.
     Short,
     /// The bytes are not a valid value, for this reason.
     Broken(FormatErrorKind),
@@ -24,7 +24,7 @@ pub(crate) struct Skipper<'b> {
     at: usize,
 }
 
-/// The decoded form of a length: a number, or the encoding of a string in its place.
+/// The decoded form of a length: a number, or a string encoding that stands in place of the length.
 enum Length {
     Plain(u64),
     Encoded(u8),
@@ -35,12 +35,12 @@ impl<'b> Skipper<'b> {
         Self { bytes, at }
     }
 
-    /// Returns the index of the next byte.
+    /// Returns the index of the next byte in the slice.
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// Takes the next `len` bytes.
+    /// Moves past the next `len` bytes, and returns them.
     #[inline]
     pub fn take(&mut self, len: u64) -> Result<&'b [u8], Unskipped> {
         let end = usize::try_from(len).ok().and_then(|len| self.at.checked_add(len)).ok_or(Short)?;
@@ -115,7 +115,7 @@ impl<'b> Skipper<'b> {
         (0..count).try_for_each(|_| self.length().map(drop))
     }
 
-    /// Skips a value of this type in this version of the format. `templates` are the shared field
+    /// Skips a value of type `kind` in this version of the format. `templates` are the shared field
     /// names of its file.
     pub fn value(&mut self, kind: u8, version: u16, templates: &Templates) -> Result<(), Unskipped> {
         let of_valkey = version >= VALKEY_VERSION;
@@ -241,7 +241,7 @@ impl<'b> Skipper<'b> {
     }
 
     /// Skips a command in the form of the client protocol. Returns the ranges of its first two
-    /// words.
+    /// words in the slice.
     pub fn command(&mut self) -> Result<[(usize, usize); 2], Unskipped> {
         let mut places = [(0, 0); 2];
         for at in 0..self.header(b'*')? {

@@ -1,4 +1,4 @@
-//! Reading of lengths, strings and numbers from a source.
+//! The decoding of lengths, strings and numbers of the RDB format, read from a source.
 
 use std::borrow::Cow;
 
@@ -10,8 +10,8 @@ use super::STRING_LEN_BYTES_MAX;
 use super::error::{EndOfInput, FormatError, FormatErrorKind};
 use super::skip::{Skipper, Unskipped};
 
-/// A source of bytes. A source that can fail (a file) ends at the failure, and stores the reason
-/// for its owner.
+/// A source of the bytes of a value or file. A source that can fail (a file) ends at the failure,
+/// and stores the reason for its owner.
 pub trait Source {
     /// Fills all of `buffer`.
     ///
@@ -33,7 +33,8 @@ impl Source for &[u8] {
 /// memory grows with the bytes read.
 const FIRST_STEP_BYTES_MAX: usize = 64 * 1024;
 
-/// A reader of lengths, strings and numbers from a source. It counts the bytes read.
+/// A reader of lengths, strings and numbers of the RDB format from a source. It counts the bytes
+/// read.
 #[derive(Debug)]
 pub struct Reader<S> {
     source: S,
@@ -60,12 +61,13 @@ impl<S: Source> Reader<S> {
         self.offset
     }
 
-    /// Returns the source, to read the content after the values.
+    /// Ends the reading and returns the source, from which the content after the values can be
+    /// read.
     pub fn into_source(self) -> S {
         self.source
     }
 
-    /// Creates an error at the current offset.
+    /// Creates an error of this kind at the current offset in the file.
     pub fn error(&self, kind: impl Into<FormatErrorKind>) -> FormatError {
         FormatError { file_offset: self.offset, kind: kind.into() }
     }
@@ -82,7 +84,7 @@ impl<S: Source> Reader<S> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// Reads a time in milliseconds: 8 bytes, little-endian.
+    /// Reads a Unix time in milliseconds: 8 bytes, little-endian.
     pub fn time_ms(&mut self) -> Result<i64, FormatError> {
         Ok(i64::from_le_bytes(self.array()?))
     }
@@ -152,13 +154,13 @@ impl<S: Source> Reader<S> {
         Ok(bytes)
     }
 
-    /// Reads a listpack in a string and checks each element. O(bytes).
+    /// Reads a listpack that is stored in a string, and checks each element. O(bytes).
     pub(super) fn listpack(&mut self) -> Result<Listpack, FormatError> {
         let bytes = self.string()?;
         Listpack::from_bytes(bytes.into()).map_err(|error| self.error(FormatErrorKind::Pack(error.kind)))
     }
 
-    /// Reads an intset in a string and checks it. O(bytes).
+    /// Reads an intset that is stored in a string, and checks it. O(bytes).
     pub(super) fn intset(&mut self) -> Result<Intset, FormatError> {
         let bytes = self.string()?;
         Intset::from_bytes(bytes.into()).map_err(|error| self.error(FormatErrorKind::Pack(error.kind)))
@@ -166,7 +168,7 @@ impl<S: Source> Reader<S> {
 }
 
 impl<'b> Reader<&'b [u8]> {
-    /// Returns true if all bytes were read.
+    /// Returns true if all bytes of the slice were read.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {
         self.source.is_empty()
@@ -206,7 +208,7 @@ impl<'b> Reader<&'b [u8]> {
         lzf::decompress(compressed, len).ok_or(self.error(FormatErrorKind::BrokenCompression))
     }
 
-    /// Moves past the bytes that `skip` finds to belong to a value.
+    /// Moves past the value whose end `skip` finds, without decoding it.
     pub(crate) fn skip_with(
         &mut self,
         skip: impl FnOnce(&mut Skipper<'_>) -> Result<(), Unskipped>,

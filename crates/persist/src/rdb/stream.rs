@@ -1,5 +1,6 @@
-//! Reading and writing of streams. Nodes in memory have another form than nodes in Redis' format
-//! (see `keyspace::stream`), so entries are unpacked from one form and packed into the other.
+//! Reading and writing of streams in the RDB format. Nodes in memory have another form than nodes
+//! in Redis' format (see `keyspace::stream`), so entries are unpacked from one form and packed into
+//! the other.
 //!
 //! ```text
 //!   stream   count, then for each node: 16 bytes of its ID | listpack in a string
@@ -27,9 +28,9 @@ use super::source::{Reader, Source};
 use super::stream_id::{from_raw, raw_bytes, read_id, write_id};
 use super::value_type::ValueType;
 
-/// The maximum number of entries of a node that is written.
+/// The maximum number of entries of a stream's node that is written.
 const NODE_ENTRIES_MAX: usize = 100;
-/// The length of a node's listpack from which no entry is added, in bytes.
+/// The length of a node's listpack from which no further entry is added, in bytes.
 const NODE_BYTES_MAX: usize = 4096;
 
 /// The flag of a deleted entry.
@@ -37,7 +38,7 @@ const DELETED: i64 = 1;
 /// The flag of an entry that has the fields of its node.
 const SAME_FIELDS: i64 = 2;
 
-/// Reads a stream of this `kind`.
+/// Reads a stream that is stored as the value type `kind`.
 pub(super) fn read<S: Source>(
     kind: ValueType,
     reader: &mut Reader<S>,
@@ -88,7 +89,7 @@ fn pass_producers<S: Source>(reader: &mut Reader<S>) -> Result<(), FormatError> 
     Ok(())
 }
 
-/// The elements of a stored node, whose entries are being appended to a stream.
+/// The elements of a stored stream node, whose entries are being appended to a stream.
 struct NodeEntries<'a> {
     base: StreamId,
     elements: Iter<'a>,
@@ -105,7 +106,7 @@ impl<'a> NodeEntries<'a> {
         usize::try_from(self.int()?).ok()
     }
 
-    /// Appends all entries of the node; `None` if the node is broken.
+    /// Appends all entries of the node to the stream; `None` if the node is broken.
     fn read(mut self) -> Option<()> {
         let (live, deleted) = (self.count()?, self.count()?);
         let field_count = self.count()?;
@@ -150,7 +151,7 @@ impl<'a> NodeEntries<'a> {
     }
 }
 
-/// The words of an entry as text, in memory that is reused for the next entry.
+/// The fields and values of a stream entry as text, in memory that is reused for the next entry.
 #[derive(Default)]
 struct Words {
     text: Vec<u8>,
@@ -180,7 +181,7 @@ impl Words {
     }
 }
 
-/// Writes entries as one node; does nothing if there is none.
+/// Writes entries of a stream as one node; does nothing if there is none.
 pub(super) fn write_node<S: Sink>(writer: &mut Writer<S>, entries: &[StreamEntry<'_>]) {
     let Some(first) = entries.first() else { return };
     let fields = first.pairs.clone().map(|(field, _)| field).collect();
@@ -223,14 +224,14 @@ pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, stream: &S
     write_rest(kind, writer, (stream.len(), stream.first_entry_id()), stream);
 }
 
-/// An iterator that packs entries into nodes.
+/// An iterator that packs a stream's entries into nodes of the RDB format.
 struct Nodes<'a, I: Iterator<Item = StreamEntry<'a>>> {
     entries: I,
     /// The first entry of the next node.
     next: Option<StreamEntry<'a>>,
 }
 
-/// A node that is being packed.
+/// A stream node that is being packed, entry by entry.
 struct PackedNode<'a> {
     base: StreamId,
     fields: Vec<&'a [u8]>,

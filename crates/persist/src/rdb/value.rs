@@ -1,4 +1,4 @@
-//! Reading and writing of values of any type, by the code of the type.
+//! Reading and writing of values of any type in the RDB format, by the number of the type.
 
 use keyspace::{Blob, Object};
 use structures::entry::{INLINE_BYTES_MAX, View};
@@ -13,13 +13,13 @@ use super::value_type::ValueType;
 use super::ziplist::TooLong;
 use super::{hash, list, set, stream, vectorset, zset};
 
-/// A value that was read.
+/// A value that was read from the RDB format.
 #[derive(Debug)]
 pub enum Value {
     /// A short string, which is stored together with its key. Its bytes may be the text of a
     /// number.
     Short(Vec<u8>),
-    /// Any other value.
+    /// Any other value: a long string or a collection.
     Object(Object),
 }
 
@@ -33,10 +33,10 @@ impl From<Vec<u8>> for Value {
     }
 }
 
-/// Reads a value of this type. O(bytes), O(n log n) for packed values.
+/// Reads a value of the type `kind`. O(bytes), O(n log n) for packed values.
 ///
 /// # Errors
-/// If the bytes are not such a value, or are an empty collection.
+/// If the bytes are not a value of this type, or are an empty collection.
 pub fn read_value<S: Source>(
     kind: ValueType,
     reader: &mut Reader<S>,
@@ -85,7 +85,8 @@ pub fn read_value<S: Source>(
     Ok(Value::Object(object))
 }
 
-/// Reads a value as [`read_value`] does. A hash may refer to shared field names of its file.
+/// Reads a value as [`read_value`] does. A hash may refer to shared field names of its file,
+/// `templates`.
 pub(crate) fn read_value_in_file<S: Source>(
     kind: ValueType,
     reader: &mut Reader<S>,

@@ -1,8 +1,8 @@
-//! The types of values and their numbers.
+//! The types of values in the RDB format, and their numbers.
 
 use super::VALKEY_VERSION;
 
-/// The type of a value. The discriminant is its number in the format, except for
+/// The type of a value in the RDB format. The discriminant is its number in the format, except for
 /// [`HashValkey`](Self::HashValkey).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -141,13 +141,13 @@ impl ValueType {
         ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    /// Returns the number with which the type is written.
+    /// Returns the number with which the type is written in the RDB format.
     pub fn number(self) -> u8 {
         self as u8 & 0x7F
     }
 
-    /// Returns the lowest version of the format in which both Redis and Valkey know the type, and
-    /// for vector sets the version of Redis 8.0. A DUMP payload has this version, so that as many
+    /// Returns the lowest version of the format in which both Redis and Valkey know the type, or,
+    /// for vector sets, the version of Redis 8.0. A DUMP payload has this version, so that as many
     /// old servers as possible accept it.
     pub fn version(self) -> u16 {
         use ValueType::*;

@@ -42,21 +42,21 @@ use super::rules::Rules;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
 
-/// The opcode of the end of the items.
+/// The opcode that ends the items of a vector set in the RDB format.
 const END: u64 = 0;
-/// The opcode of a number.
+/// The opcode of a number among the items of a vector set.
 const NUMBER: u64 = 2;
-/// The opcode of a string.
+/// The opcode of a string among the items of a vector set.
 const STRING: u64 = 5;
 
-/// The flag of a set with a matrix.
+/// The flag of a stored vector set with a projection matrix.
 const HAS_MATRIX: u64 = 1;
-/// The flag of a set with attributes.
+/// The flag of a stored vector set whose nodes have attributes.
 const HAS_ATTRIBUTES: u64 = 2;
 
-/// The highest level of a node. Redis draws no higher one.
+/// The highest level of a node in the graph of a vector set. Redis draws no higher one.
 const LEVEL_MAX: u64 = 16;
-/// The highest version of nodes that is read.
+/// The highest version of a vector set's nodes that is read.
 const NODE_VERSION_MAX: u64 = 1;
 
 /// Reads a vector set. O(bytes), or O(n log n) distances if its links are damaged.
@@ -90,7 +90,8 @@ pub(super) fn read<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Resu
     Ok(VectorSet::from_parts(index, projection))
 }
 
-/// Returns the seed of an index. It stays secret: places of keys show at most a part of one factor.
+/// Returns the seed of the random levels in a vector set's index. It stays secret: the positions of
+/// keys in tables show at most a part of one factor of the seed.
 fn seed(hasher: &Hasher) -> u64 {
     let number = |name| hasher.key(name).hash.number();
     number(b"names of elements").wrapping_mul(number(b"levels of nodes") | 1)
@@ -157,7 +158,7 @@ fn read_matrix<S: Source>(items: &mut Items<'_, S>, dim: usize) -> Result<Projec
     projection.ok_or_else(|| items.broken())
 }
 
-/// A node as it was read.
+/// A node of a vector set as it was read, before it is added to the index.
 struct Node {
     name: Vec<u8>,
     attributes: Vec<u8>,
@@ -165,7 +166,7 @@ struct Node {
     uid: u64,
     /// The numbers of the linked nodes, by level; empty if the level is too high.
     links: Vec<Vec<u64>>,
-    /// The bits of range and norm.
+    /// The range of the stored vector and its norm, as the bits of two `f32`.
     scales: u64,
 }
 
@@ -234,7 +235,8 @@ impl<S: Source> Parameters<'_, '_, S> {
         Ok(())
     }
 
-    /// Reads the level and the links of each level. Returns no lists if the level is too high.
+    /// Reads the level and the links of each level of a vector set's node. Returns no lists if the
+    /// level is too high.
     fn links(&mut self) -> Result<Vec<Vec<u64>>, FormatError> {
         let number = self.next()?;
         let (level, version) = (number & 0xFF_FFFF, number >> 24);

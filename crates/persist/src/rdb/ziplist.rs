@@ -20,10 +20,10 @@ use super::error::FormatErrorKind::{self, BrokenZiplist, BrokenZipmap, Defect};
 
 const HEADER_LEN_BYTES: usize = 10;
 const END: u8 = 0xFF;
-/// The value of a ziplist header's count that means that the real number is this or greater.
+/// The value of the count in a ziplist's header that means that the real number is this or greater.
 const COUNT_UNKNOWN: u16 = u16::MAX;
-/// The first byte of an entry that means that the previous entry's length is in the next four
-/// bytes.
+/// The first byte of a ziplist's entry that means that the previous entry's length is in the next
+/// four bytes.
 const BEFORE_LEN_IS_LONG: u8 = 0xFE;
 
 /// An iterator over the entries of a ziplist, in order. It ends after an error.
@@ -62,8 +62,8 @@ impl<'a> Ziplist<'a> {
         })
     }
 
-    /// Returns true if the entries read end at the terminator, and their number and the offset of
-    /// the last one equal those in the header.
+    /// Returns true if the entries that were read end at the terminator, and their number and the
+    /// offset of the last one equal those in the header.
     fn ends_well(&self) -> bool {
         let last = self.at - self.before_len;
         let count = u16::from_le_bytes([self.bytes[8], self.bytes[9]]);
@@ -72,7 +72,8 @@ impl<'a> Ziplist<'a> {
             && (count == COUNT_UNKNOWN || u64::from(count) == self.count)
     }
 
-    /// Returns the next entry, and the offset at which the entry after it starts.
+    /// Returns the next entry, and the offset at which the entry after it starts; `None` if the
+    /// entry is broken.
     fn entry(&self) -> Option<(Element<'a>, usize)> {
         let mut at = self.at;
         let before = match self.take(&mut at, 1)? {
@@ -200,7 +201,8 @@ impl<'a> Iterator for Zipmap<'a> {
     }
 }
 
-/// The error of a string or node that is too long for the type in which it is written (4 GiB).
+/// The error of a string or node that is too long for the RDB type as which it is written: it has 4
+/// GiB or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 

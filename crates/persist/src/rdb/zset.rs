@@ -1,4 +1,4 @@
-//! Reading and writing of sorted sets.
+//! Reading and writing of sorted sets in the RDB format.
 
 use keyspace::Zset;
 use structures::listpack::element::{Element, IntText};
@@ -10,17 +10,17 @@ use super::source::{Reader, Source};
 use super::value_type::ValueType;
 use super::ziplist::Ziplist;
 
-/// The form of the scores after the members.
+/// The form of the scores of a stored sorted set, which follow its members.
 #[derive(Clone, Copy)]
 pub(super) enum Scores {
-    /// Each score as a length byte, then decimal digits. The lengths 253, 254 and 255 mean NaN,
-    /// infinity and minus infinity.
+    /// The scores are text: a length byte, then decimal digits. The lengths 253, 254 and 255 mean
+    /// NaN, infinity and minus infinity.
     Text,
-    /// Each score as eight bytes, little-endian.
+    /// The scores are floating-point numbers of eight bytes, little-endian.
     Binary,
 }
 
-/// The maximum number of members of a [`Run`].
+/// The maximum number of a sorted set's members that are read before they are added, a [`Run`].
 const RUN_MEMBERS_MAX: usize = 1 << 20;
 /// The length of a [`Run`]'s members, in bytes, from which it is complete.
 const RUN_BYTES_MAX: usize = 32 << 20;
@@ -62,8 +62,9 @@ pub(super) fn read_members<S: Source>(
     Ok(zset)
 }
 
-/// A group of members that were read together and are added in the order of their scores. So most
-/// insertions continue at the previous place in the tree, without a search from the root.
+/// A group of a sorted set's members that were read together and are added in the order of their
+/// scores. So most insertions continue at the previous position in the tree, without a search from
+/// the root.
 #[derive(Default)]
 struct Run {
     text: Vec<u8>,
@@ -78,7 +79,7 @@ impl Run {
         self.members.push((score, start, self.text.len()));
     }
 
-    /// Returns the length of the longest member, in bytes.
+    /// Returns the length of the longest member of this group, in bytes.
     fn longest_len_bytes(&self) -> usize {
         self.members.iter().map(|(_, start, end)| end - start).max().unwrap_or(0)
     }
@@ -111,7 +112,7 @@ fn read_text_score<S: Source>(reader: &mut Reader<S>) -> Result<f64, FormatError
     }
 }
 
-/// Reads a sorted set in a ziplist of members and scores.
+/// Reads a sorted set that is stored as one ziplist of members and scores.
 pub(super) fn read_ziplist<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -131,7 +132,7 @@ pub(super) fn read_ziplist<S: Source>(
     result.map(|()| zset).map_err(|kind| reader.error(kind))
 }
 
-/// Reads a sorted set in a listpack of members and scores.
+/// Reads a sorted set that is stored as one listpack of members and scores.
 pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,

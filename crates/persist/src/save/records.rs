@@ -1,4 +1,4 @@
-//! The encoder of a walker, for RDB records or for commands.
+//! The encoder of a save's walker: it encodes keys in the RDB format or as commands.
 
 use keyspace::KeyEntry;
 use keyspace::db::DbSize;
@@ -8,7 +8,7 @@ use keyspace::snapshot::BigValue;
 use crate::commands::CommandEncoder;
 use crate::rdb::{Encoder, TooLong};
 
-/// An encoder that writes keys into a buffer, in one of the two formats of a file.
+/// An encoder that writes keys into a buffer, in the RDB format or as commands.
 pub(super) enum Records {
     Rdb(Encoder),
     Commands(CommandEncoder),
@@ -47,7 +47,7 @@ impl Records {
         }
     }
 
-    /// Selects the database of the following keys.
+    /// Writes the number of the database to which the following keys belong.
     pub fn select_db(&mut self, db: usize) {
         match self {
             Records::Rdb(encoder) => encoder.select_db(db),
@@ -72,7 +72,7 @@ impl Records {
         }
     }
 
-    /// Begins a key whose value follows in pieces.
+    /// Begins a key with a big value, whose pieces follow.
     pub fn big_head(&mut self, big: &BigValue) {
         match self {
             Records::Rdb(encoder) => encoder.big_head(&big.key, big.expiry_ms, big.access, &big.head),
@@ -88,7 +88,7 @@ impl Records {
         }
     }
 
-    /// Ends the big value after its last piece.
+    /// Ends the big value that `big_head` began, after its last piece.
     pub fn big_end(&mut self) {
         match self {
             Records::Rdb(_) => {}

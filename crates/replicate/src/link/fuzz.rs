@@ -1,16 +1,16 @@
-//! A fuzz target for the code of a replica that reads what a primary sends before the stream. A
-//! primary may send any bytes.
+//! A fuzz target for the code of a replica that reads what a primary sends before the replication
+//! stream. A primary may send any bytes.
 
 use super::handshake::{LinkHandshake, LinkOptions, Next};
 use super::transfer::{Payload, SnapshotHeader};
 use crate::history::ReplId;
 
 /// Processes `data` as the bytes of a primary: lines of the handshake, the header of a snapshot and
-/// the snapshot. Checks that the payload and the bytes after it do not depend on the pieces in
-/// which the bytes arrive. O(bytes).
+/// the snapshot. Checks that the payload and the bytes after it do not depend on the lengths of the
+/// pieces in which the bytes arrive. O(bytes).
 ///
 /// # Panics
-/// If they depend on the pieces.
+/// If the payload or the bytes after it depend on the pieces.
 pub fn check_link(data: &[u8]) {
     let Some((&piece_len, input)) = data.split_first() else { return };
     let resume = (piece_len % 2 == 0).then(|| (ReplId::of_bits(1, 2, 3), 77));

@@ -33,8 +33,8 @@ pub struct LinkOptions {
     pub announced_ip: Option<String>,
     /// The announced Valkey version; `None` to announce none, as Redis does.
     pub version: Option<Version>,
-    /// The ID of the history that this server has, and the 1-based offset of the next byte of its
-    /// stream. `None` to request a full synchronisation. See
+    /// The ID of the history that this server has, and the 1-based offset of the next byte of the
+    /// replication stream that this server needs. `None` to request a full synchronisation. See
     /// [`crate::primary::Primary::resume_point`].
     pub resume: Option<(ReplId, u64)>,
     /// True if PSYNC also asks the other server to become the primary. See [`crate::failover`].
@@ -44,29 +44,31 @@ pub struct LinkOptions {
 /// The next step of the handshake, after a line of the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Send these bytes, then wait for the next line.
+    /// The replica sends these bytes, then waits for the next line.
     Send(Vec<u8>),
-    /// Send nothing and wait for the next line.
+    /// The replica sends nothing and waits for the next line.
     Await,
-    /// The handshake has ended: the primary sends a snapshot, and then the stream from `offset` on.
+    /// The handshake has ended: the primary sends a snapshot, and then the replication stream from
+    /// `offset` on.
     Full {
         /// The replication ID of the primary's history.
         id: ReplId,
-        /// The 0-based offset of the first byte of the stream after the snapshot, which is the
-        /// number of bytes before it.
+        /// The 0-based offset of the first byte of the replication stream after the snapshot, which
+        /// is the number of bytes before it.
         offset: u64,
     },
-    /// The handshake has ended: the primary sends the stream from the requested offset on.
+    /// The handshake has ended: the primary sends the replication stream from the requested offset
+    /// on.
     Continue {
         /// The new replication ID of the primary's history; `None` if the requested ID is still
         /// valid.
         id: Option<ReplId>,
     },
-    /// The handshake has failed; the link must be closed.
+    /// The handshake has failed; the replica must close the connection to the primary.
     Failed(LinkError),
 }
 
-/// The kind of request whose reply is expected next.
+/// The kind of request whose reply is expected next in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     Ping,
@@ -236,7 +238,8 @@ fn psync_reply(line: &[u8], resume: Option<(ReplId, u64)>) -> Result<Next, LinkE
     }
 }
 
-/// Returns the error message for a reply to PSYNC that is not expected.
+/// Returns the error message for a reply to PSYNC that is neither a synchronisation nor an expected
+/// error.
 fn refusal_of_psync(line: &[u8]) -> String {
     let reply = shown(line);
     if line.starts_with(b"-NOMASTERLINK") || line.starts_with(b"-LOADING") {

@@ -1,4 +1,4 @@
-//! The link of a replica to its primary, without its socket.
+//! The link (connection) of a replica to its primary, without its socket.
 //!
 //! ```text
 //!   LinkHandshake ─► SnapshotHeader ─► Payload ─► the stream, counted by StreamOffsets

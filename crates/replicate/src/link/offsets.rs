@@ -1,16 +1,16 @@
-//! The offsets of a replica in the stream of its primary.
+//! The offsets of a replica in the replication stream of its primary.
 //!
 //! *Read* is the offset after the last byte received. *Applied* is the offset after the last
 //! complete unit whose changes are in the data. Other servers get only the applied offset: it is
-//! the end of the own backlog, and it is used in acknowledgements, in snapshots, and in PSYNC. A
-//! unit is a command, or a transaction from MULTI to EXEC: the applied offset never lies inside
-//! one. All offsets here are 0-based: the number of bytes of the stream before that point.
+//! the end of this server's backlog, and it is used in acknowledgements, in snapshots, and in
+//! PSYNC. A unit is a command, or a transaction from MULTI to EXEC: the applied offset never lies
+//! inside one. All offsets here are 0-based: the number of bytes of the stream before that point.
 
 use crate::link::request::push_request;
 
-/// The offsets in the primary's stream up to which bytes were received (read), and up to which
-/// their changes are in the data (applied). If the link ends, bytes that were read and not applied
-/// are lost: the next link requests them again.
+/// The offsets in the primary's replication stream up to which bytes were received (read), and up
+/// to which their changes are in the data (applied). If the link ends, bytes that were read and not
+/// applied are lost: the next link requests them again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamOffsets {
     read: u64,
@@ -18,27 +18,30 @@ pub struct StreamOffsets {
 }
 
 impl StreamOffsets {
-    /// Creates the offsets of a link on which the first byte of the stream has the offset `at`.
+    /// Creates the offsets of a connection to the primary on which the first byte of the
+    /// replication stream has the offset `at`.
     pub fn new(at: u64) -> Self {
         Self { read: at, applied: at }
     }
 
-    /// Returns the offset after the last byte received, which INFO shows.
+    /// Returns the offset in the replication stream after the last byte received, which INFO shows.
     pub fn read(&self) -> u64 {
         self.read
     }
 
-    /// Returns the offset after the last unit whose changes are in the data.
+    /// Returns the offset in the replication stream after the last unit (command or transaction)
+    /// whose changes are in the data.
     pub fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// Adds the number of received bytes to the read offset.
+    /// Adds the number of received bytes of the replication stream to the read offset.
     pub fn note_read(&mut self, len_bytes: u64) {
         self.read += len_bytes;
     }
 
-    /// Adds the bytes of complete units, whose changes are in the data now, to the applied offset.
+    /// Adds the length of complete commands and transactions, whose changes are in the data now, to
+    /// the applied offset.
     ///
     /// # Panics
     /// If the applied offset would exceed the read offset.
@@ -47,9 +50,9 @@ impl StreamOffsets {
         assert!(self.applied <= self.read, "more was applied than received");
     }
 
-    /// Returns the request REPLCONF ACK, which acknowledges the applied offset. `synced` is the
-    /// offset up to which all changes are synced in the append-only file; `None` without such a
-    /// file. See [`crate::primary::Primary::offset_at`].
+    /// Returns the request REPLCONF ACK, which acknowledges the replication stream up to the
+    /// applied offset. `synced` is the offset up to which all changes are synced in the append-only
+    /// file; `None` without such a file. See [`crate::primary::Primary::offset_at`].
     ///
     /// The reply to GETACK does not include the bytes of GETACK itself, as in Redis.
     pub fn ack(&self, synced: Option<u64>) -> Vec<u8> {

@@ -1,8 +1,8 @@
-//! The text of requests to a primary, and the errors that end a link.
+//! The text of requests to a primary, and the errors that end the connection to it.
 
 use std::fmt;
 
-/// The error that ends a link to a primary during the handshake. The caller opens the link again
+/// The error that ends the connection to a primary during the handshake. The caller connects again
 /// after a second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkError {

@@ -16,12 +16,12 @@ pub enum SnapshotHeader {
     Alive,
     /// The length of the snapshot in bytes.
     Length(u64),
-    /// The mark behind the snapshot, whose length the primary does not know.
+    /// The mark that follows the snapshot, whose length the primary does not know.
     EndMark([u8; MARK_LEN]),
 }
 
 impl SnapshotHeader {
-    /// Parses a line of the primary. It may include its line end.
+    /// Parses a line that the primary sends before the snapshot. It may include its line end.
     ///
     /// # Errors
     /// If the line is an error reply, or not a header.
@@ -52,7 +52,8 @@ impl SnapshotHeader {
     }
 }
 
-/// The parts of a received chunk, in the order in which they belong to the connection's bytes.
+/// The parts of a received chunk of the primary's bytes, in the order in which they belong to the
+/// connection's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts<'a> {
     /// Bytes of the payload from earlier chunks. They were held back because they could have been
@@ -60,8 +61,8 @@ pub struct Parts<'a> {
     pub held_back: &'a [u8],
     /// The bytes of the payload in this chunk.
     pub payload: &'a [u8],
-    /// The bytes after the snapshot, which belong to the stream. `None` while the end of the
-    /// snapshot is not found.
+    /// The bytes after the snapshot, which belong to the replication stream. `None` while the end
+    /// of the snapshot is not found.
     pub rest: Option<&'a [u8]>,
 }
 
@@ -76,13 +77,13 @@ pub struct EndMark {
     /// The failure table of the search: for each index, the length of the longest proper prefix of
     /// the mark that ends at this index.
     fallback: [u8; MARK_LEN],
-    /// The number of bytes held back: the last bytes received equal this many first bytes of the
-    /// mark.
+    /// The number of bytes that are held back: the last bytes received equal this many first bytes
+    /// of the mark.
     matched: usize,
 }
 
 impl EndMark {
-    /// Creates the search for `mark`, before the first byte.
+    /// Creates the search for the end mark `mark` of a snapshot, before its first byte.
     pub fn new(mark: [u8; MARK_LEN]) -> Self {
         let mut fallback = [0; MARK_LEN];
         let mut matched = 0;
@@ -96,7 +97,7 @@ impl EndMark {
         Self { mark, fallback, matched: 0 }
     }
 
-    /// Processes the next received bytes. Returns the parts of them: payload, and bytes after the
+    /// Processes the next received bytes. Divides them into parts: payload, and bytes after the
     /// snapshot. Must not be called after the end was found.
     pub fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> Parts<'a> {
         let before = self.matched;
@@ -144,8 +145,9 @@ impl Payload {
         }
     }
 
-    /// Processes the next chunk. Returns its parts. Must not be called after the end was found. A
-    /// snapshot of length 0 ends with the first chunk, which may be empty.
+    /// Processes the next received bytes. Divides them into parts: payload, and bytes after the
+    /// snapshot. Must not be called after the end was found. A snapshot of length 0 ends with the
+    /// first chunk, which may be empty.
     pub fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> Parts<'a> {
         match self {
             Self::EndMark(mark) => mark.feed(chunk),

@@ -1,21 +1,21 @@
-//! The part of [`Primary`] for a server that is itself a replica: it follows the stream of its
-//! primary, and sends the same stream to its own replicas.
+//! The part of [`Primary`] for a server that is itself a replica: it follows the replication stream
+//! of its primary, and sends the same stream to its own replicas.
 //!
 //! While it follows, the stream is that of its primary, byte for byte, at the primary's offsets.
 //! Nothing else is appended: no PING, no GETACK, no change of its own. Only complete units whose
 //! changes are already in the data are appended. So a replica of this server never has a unit that
 //! this server lacks.
 //!
-//! When the history gets a new ID, the replicas of this server are disconnected. They reconnect
-//! with the former ID, and the reply names the new one. Otherwise they would count bytes of the new
-//! history under the former ID.
+//! When the server's history gets a new replication ID, the replicas of this server are
+//! disconnected. They reconnect with the former ID, and the reply names the new one. Otherwise they
+//! would count bytes of the new history under the former ID.
 //!
 //! A promotion creates an ID that no other server knows. If this server then becomes a replica
-//! again, it returns to the history before, if two conditions hold. It has appended no byte, and it
-//! has sent the new ID to no server. Its data is then exactly that of the former history, which
-//! other servers may have continued. If another server has got the new ID, that server may become
-//! the next primary and know only this ID, so the ID stays. The ID also stays if data has changed
-//! without a change in the stream, such as by a script with `redis.set_repl`.
+//! again, it returns to its previous history, if two conditions hold. It has appended no byte, and
+//! it has sent the new ID to no server. Its data is then exactly that of the former history, which
+//! other servers may have continued. If another server has received the new ID, that server may
+//! become the next primary and know only this ID, so the ID stays. The ID also stays if data has
+//! changed without a change in the stream, such as by a script with `redis.set_repl`.
 //!
 //! All offsets are 0-based: the number of bytes of the stream before that point. Only PSYNC counts
 //! from 1.
@@ -25,25 +25,26 @@ use crate::backlog::Backlog;
 use crate::history::{History, ReplId};
 use crate::replica::Phase;
 
-/// The information needed to return to the history before the present one. It exists as long as no
-/// other server knows the present ID.
+/// The data with which a server can return to its previous replication history. It exists while no
+/// other server knows the present replication ID.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WayBack {
-    /// The database that is selected at the end of the former history; `None` if the next change is
-    /// preceded by a SELECT.
+    /// The database that is selected at the end of the previous history's replication stream;
+    /// `None` if the next change is preceded by a SELECT.
     stream_db: Option<u32>,
 }
 
 impl Primary {
-    /// Returns true while this server follows a primary.
+    /// Returns true while this server is a replica, which follows a primary.
     pub fn is_following(&self) -> bool {
         self.is_following
     }
 
-    /// Makes this server a replica, or has no effect if it is one. History, backlog and replicas
-    /// stay, since the new primary may continue the history. If the present history has no bytes
-    /// and no other server knows its ID, returns to the history before. The caller owns the
-    /// keyspace. From now on, changes made by this server are not appended to the stream.
+    /// Makes this server a replica, or does nothing if it is one. Its replication IDs, backlog and
+    /// replicas stay, since the new primary may continue the history. If the present history has no
+    /// bytes and no other server knows its ID, returns to the previous history. The caller owns the
+    /// keyspace. From now on, changes made by this server are not appended to the replication
+    /// stream.
     pub fn follow(&mut self) {
         if !self.is_following {
             self.is_following = true;
@@ -54,8 +55,8 @@ impl Primary {
         }
     }
 
-    /// Returns to the history before the present one, if the stream has not grown since and no
-    /// other server knows the present ID.
+    /// Returns to the previous replication history, if the stream has not grown since the present
+    /// one began and no other server knows the present ID.
     fn go_back(&mut self) {
         let (Some(way), Some((former, begin))) = (self.way_back.take(), self.history.second) else { return };
         if begin == self.end() {
@@ -64,40 +65,42 @@ impl Primary {
         }
     }
 
-    /// Permits a later return to the history before the present one, see [`Primary::follow`].
-    /// `stream_db` is the database that is selected at the end of that history. Called after
-    /// [`Primary::continue_from`].
+    /// Permits a later return to the previous replication history, see [`Primary::follow`].
+    /// `stream_db` is the database that is selected at the end of that history's stream. Called
+    /// after [`Primary::continue_from`].
     pub fn allow_return(&mut self, stream_db: u32) {
         self.way_back = Some(WayBack { stream_db: Some(stream_db) });
     }
 
-    /// Forbids the return to the history before the present one, because the data of this server
-    /// changes, or may change, without a change in the stream.
+    /// Forbids the return to the previous replication history, because the data of this server
+    /// changes, or may change, without a change in the replication stream.
     pub fn forbid_return(&mut self) {
         self.way_back = None;
     }
 
-    /// Returns the ID and the offset for `PSYNC id next`, with which a replica asks its primary to
-    /// continue. The offset is the 1-based one of the next byte. `None` if the stream is not
-    /// recorded.
+    /// Returns the replication ID and the offset for `PSYNC id next`, with which a replica asks its
+    /// primary to continue. The offset is that of the next byte, counted from 1. `None` if this
+    /// server does not record the replication stream.
     pub fn resume_point(&self) -> Option<(ReplId, u64)> {
         self.backlog.as_ref().map(|backlog| (self.history.id, backlog.end() + 1))
     }
 
-    /// Returns the database that is selected at the end of the stream. `None` if the next change is
-    /// preceded by a SELECT, and on a primary.
+    /// Returns the database that is selected at the end of the replication stream. `None` if the
+    /// next change is preceded by a SELECT, and on a primary.
     pub fn stream_db(&self) -> Option<u32> {
         self.stream_db
     }
 
-    /// Sets the database that is selected at the end of the stream, as stated in a loaded snapshot.
+    /// Sets the database that is selected at the end of the replication stream, as stated in a
+    /// loaded snapshot.
     pub fn set_stream_db(&mut self, db: Option<u32>) {
         self.stream_db = db;
     }
 
-    /// Takes over the history `id` of the primary after a full synchronisation. The backlog is
-    /// empty and starts at `offset`, the offset in the reply `+FULLRESYNC`. Marks the replicas that
-    /// have the former data to be disconnected, see [`Primary::outdated`].
+    /// Replaces this server's replication ID by that of the primary, `id`, after a full
+    /// synchronisation. The backlog is emptied and starts at `offset`, the offset in the reply
+    /// `+FULLRESYNC`. Marks the replicas that have the former data to be disconnected, see
+    /// [`Primary::outdated`].
     ///
     /// # Panics
     /// If this server does not follow.
@@ -111,7 +114,8 @@ impl Primary {
 
     /// Handles the reply `+CONTINUE` of the primary. `id` is the replication ID in the reply;
     /// `None` if it has none. Returns true if the ID is new. Then the former ID is valid up to the
-    /// present end, and the own replicas are marked to be disconnected, see [`Primary::outdated`].
+    /// present end of the stream, and this server's replicas are marked to be disconnected, see
+    /// [`Primary::outdated`].
     ///
     /// # Panics
     /// If this server does not follow.
@@ -126,10 +130,10 @@ impl Primary {
         }
     }
 
-    /// Makes this server a primary with the new ID `id`. With a backlog, the former ID is valid up
-    /// to the present end of the stream. Its next change in the stream is preceded by a SELECT.
-    /// Marks the own replicas to be disconnected, see [`Primary::outdated`]. The caller owns the
-    /// keyspace.
+    /// Makes this server a primary with the new replication ID `id`. With a backlog, the former ID
+    /// is valid up to the present end of the stream. The next change in the stream is preceded by a
+    /// SELECT. Marks this server's replicas to be disconnected, see [`Primary::outdated`]. The
+    /// caller owns the keyspace.
     pub fn promote(&mut self, id: ReplId, now_ms: u64) {
         self.is_following = false;
         let stream_db = self.stream_db.take();
@@ -146,12 +150,12 @@ impl Primary {
         }
     }
 
-    /// Appends bytes of the primary's stream whose changes are in the data now. `bytes` must end
-    /// with a whole command or transaction. `db` is the database that is selected at the end of
-    /// `bytes`.
+    /// Appends to the backlog bytes of the primary's replication stream whose changes are in the
+    /// data now. `bytes` must end with a whole command or transaction. `db` is the database that is
+    /// selected at the end of `bytes`.
     ///
     /// # Panics
-    /// If this server is no replica, or does not record the stream.
+    /// If this server is no replica, or has no backlog.
     pub fn append_applied(&mut self, bytes: &[u8], db: u32) {
         assert!(self.is_following, "only a replica applies a stream");
         assert!(self.backlog.is_some(), "a replica that applies a stream records it");
@@ -159,29 +163,30 @@ impl Primary {
         self.stream_db = Some(db);
     }
 
-    /// Returns an offset of the stream for the field FACK of REPLCONF ACK: all changes up to this
-    /// offset have at most the log position `position`. It is the largest known such offset; `None`
-    /// if there is none. O(log n).
+    /// Returns an offset of the replication stream for the field FACK of REPLCONF ACK: all changes
+    /// up to this offset have at most the log position `position`. It is the largest known such
+    /// offset; `None` if there is none. O(log n).
     pub fn offset_at(&self, position: u64) -> Option<u64> {
         self.backlog.as_ref()?.offset_at(position)
     }
 
-    /// Returns the client ids of the replicas to disconnect because the history that they follow
-    /// has ended or has a new ID.
+    /// Returns the client ids of the replicas to disconnect because the history whose replication
+    /// stream they follow has ended or has a new ID.
     pub fn outdated(&self) -> Vec<u64> {
         let outdated = self.replicas.iter().filter(|(_, replica)| replica.phase == Phase::Outdated);
         outdated.map(|(&client, _)| client).collect()
     }
 
-    /// Begins a new history `id` that continues the present one from the end of the stream on.
+    /// Replaces the replication ID by `id`, for a new history that continues the present one from
+    /// the end of the stream on.
     fn succeed(&mut self, id: ReplId) {
         self.history = History { id, second: Some((self.history.id, self.end())) };
         self.way_back = None;
         self.outdate_replicas();
     }
 
-    /// Marks all replicas that know the present ID to be disconnected. Replicas that wait for a
-    /// snapshot stay: they get the new ID with the snapshot.
+    /// Marks all replicas that know the present replication ID to be disconnected. Replicas that
+    /// wait for a snapshot stay: they get the new ID with the snapshot.
     fn outdate_replicas(&mut self) {
         for replica in self.replicas.values_mut().filter(|replica| replica.holds_backlog()) {
             replica.phase = Phase::Outdated;
@@ -189,8 +194,8 @@ impl Primary {
         self.update_needed();
     }
 
-    /// Drops the requests for acknowledgements (GETACK) that are due, and forgets the last one
-    /// sent.
+    /// Drops the requests for acknowledgements (GETACK) that are not sent yet, and forgets the last
+    /// one sent.
     fn forget_ack_requests(&mut self) {
         self.acks_due_at = None;
         // No stream ends there, so the next request is sent.

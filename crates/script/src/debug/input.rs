@@ -1,21 +1,21 @@
-//! Parser of the commands that a debugging client sends: arrays of strings. Redis parses them less
-//! strictly than requests, and drops the bytes after a command.
+//! The parser of the commands that a client sends to the script debugger: arrays of strings. Redis
+//! parses them less strictly than requests, and drops the bytes after a command.
 
-/// The maximum number of words in a command, and of bytes in a word.
+/// The maximum number of words in a debugger command, and of bytes in a word.
 const LEN_MAX: i64 = 1024;
 
-/// The result of parsing the client's input.
+/// The result of parsing the input of a client that debugs a script.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
-    /// A whole command, as its words.
+    /// A whole debugger command, as its words.
     Words(Vec<Vec<u8>>),
-    /// An incomplete command: more input is needed.
+    /// An incomplete debugger command: more input is needed.
     More,
-    /// Invalid input.
+    /// Input that is not an array of strings, which ends the script with an error.
     Broken,
 }
 
-/// Parses the command at the start of `input`. Skips all bytes before the first `*`.
+/// Parses the debugger command at the start of `input`. Skips all bytes before the first `*`.
 pub(super) fn parse(input: &[u8]) -> Parsed {
     if input.is_empty() {
         return Parsed::More;
@@ -53,7 +53,7 @@ fn number(input: &[u8]) -> Option<(i64, &[u8])> {
     Some((leading_integer(&input[..end]), &input[end + 2..]))
 }
 
-/// Returns the integer at the start of a text, as C's `atoi` does; 0 without one.
+/// Returns the integer at the start of a text, as C's `atoi` does; 0 if there is none.
 pub(super) fn leading_integer(text: &[u8]) -> i64 {
     let text = text.trim_ascii_start();
     let (is_negative, digits) = match text {

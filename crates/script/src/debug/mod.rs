@@ -26,13 +26,13 @@ use crate::sandbox::GLOBALS;
 use crate::shell;
 use crate::{DebugClient, Stop};
 
-/// The functions of `redis` that replace the usual ones in debugged scripts.
+/// The functions of the table `redis` that replace the usual ones in debugged scripts.
 const FUNCTIONS: [(&[u8], Function); 4] =
     [(b"call", call), (b"pcall", pcall), (b"breakpoint", breakpoint), (b"debug", debug)];
 
-/// The maximum number of a command's words that are logged.
+/// The maximum number of a command's words that the debugger logs.
 const WORDS_LOGGED_MAX: usize = 10;
-/// The start of the source names of scripts.
+/// The start of Lua's name for the source of a script, in debug information.
 const SCRIPT_SOURCE: &[u8] = b"@user_script";
 
 /// Starts the debugger in a new state, for its script.
@@ -50,7 +50,7 @@ pub(crate) fn begin(state: &mut State, script: &[u8], client: Box<dyn DebugClien
     state.watch_lines(on_event);
 }
 
-/// Sends the client the remaining lines and the end of the session.
+/// Sends the client the remaining logged lines and the end of the debug session.
 pub(crate) fn end(state: &mut State) {
     with(state.stack(), |state| {
         state.log(b"<endsession>");
@@ -58,27 +58,29 @@ pub(crate) fn end(state: &mut State) {
     });
 }
 
-/// Calls `work` with the debugger's state; returns `None` if the script is not debugged.
+/// Calls `work` with the state of the script debugger; returns `None` if the script is not
+/// debugged.
 fn with<R>(stack: &Stack, work: impl FnOnce(&mut DebugState) -> R) -> Option<R> {
     stack.context().debugging.borrow_mut().as_deref_mut().map(work)
 }
 
-/// Returns true if the script will stop at its next line. Until then its commands are logged.
+/// Returns true if the debugged script will stop at its next line. Until then its commands are
+/// logged.
 fn is_stepping(stack: &Stack) -> bool {
     with(stack, |state| state.steps).unwrap_or(false)
 }
 
-/// The reason that is shown for a stop at the next line of a step.
+/// The reason that is shown for a stop of the debugger at the next line of a step.
 const STEP: &str = "step over";
-/// The reason that is shown for a stop at a breakpoint that the client has set.
+/// The reason that is shown for a stop of the debugger at a breakpoint that the client has set.
 const BREAK_POINT: &str = "break point";
-/// The reason that is shown for a stop after a call of `redis.breakpoint`.
+/// The reason that is shown for a stop of the debugger after a call of `redis.breakpoint`.
 const CALLED: &str = "redis.breakpoint() called";
-/// The reason that is shown for a stop of a script that has run for too long.
+/// The reason that is shown for a stop of the debugger in a script that has run for too long.
 const OVERDUE: &str = "timeout reached, infinite loop?";
 
-/// Handles the start of a line, and the end of about 10,000 instructions. Stops the script at a
-/// step, at a breakpoint, or when it has run for too long.
+/// Handles the start of a line of a debugged script, and the end of about 10,000 instructions.
+/// Stops the script at a step, at a breakpoint, or when it has run for too long.
 fn on_event(stack: &mut Stack, event: HookEvent) -> Result<(), Raise> {
     let Some(place) = stack.function_at(0) else { return Ok(()) };
     let is_script = place.source.starts_with(SCRIPT_SOURCE);
@@ -114,7 +116,7 @@ fn on_event(stack: &mut Stack, event: HookEvent) -> Result<(), Raise> {
     Ok(())
 }
 
-/// Logs a command as a script calls it.
+/// Logs a command that a debugged script calls, as a line for the client.
 fn log_command(stack: &Stack, words: &[&[u8]]) {
     let mut line = b"<redis>".to_vec();
     for word in words.iter().take(WORDS_LOGGED_MAX) {
@@ -142,7 +144,8 @@ fn pcall(stack: &mut Stack) -> Returns {
     }
 }
 
-/// Runs the command on the stack and pushes its reply. Returns true if the reply is an error.
+/// Runs the command whose words are on Lua's stack, logs it for the debugging client, and pushes
+/// its reply. Returns true if the reply is an error.
 fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
     let count = prepare_words(stack)?;
     let protocol = stack.context().protocol.get();
@@ -187,7 +190,7 @@ fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
     Ok(called.reply.first() == Some(&b'-'))
 }
 
-/// The result of a command.
+/// The result of a command that a debugged script has called.
 struct Called {
     reply: Vec<u8>,
     /// True if the command was refused before it ran.
@@ -199,14 +202,14 @@ fn call_server(commands: &mut dyn Commands, words: &[&[u8]], protocol: Protocol)
     Ok(Called { reply, was_refused: commands.was_refused() })
 }
 
-/// Handles `redis.breakpoint()`: stops the script at its next line.
+/// Handles `redis.breakpoint()`: stops the debugged script at its next line.
 fn breakpoint(stack: &mut Stack) -> Returns {
     with(stack, |state| state.is_at_breakpoint = true);
     stack.push_boolean(true);
     Ok(1)
 }
 
-/// Handles `redis.debug(value…)`: logs a line for the client.
+/// Handles `redis.debug(value…)`: logs the values as a line for the debugging client.
 fn debug(stack: &mut Stack) -> Returns {
     let Some(line) = with(stack, |state| state.current_line) else { return Ok(0) };
     let mut text = format!("<debug> line {line}: ").into_bytes();

@@ -1,4 +1,5 @@
-//! The commands of a debugging client, while its script is stopped.
+//! The commands of a client to the debugger (such as `step` and `print`), while its script is
+//! stopped.
 
 use super::input::{Parsed, leading_integer, parse};
 use super::{call, show, with};
@@ -9,9 +10,9 @@ use crate::lua::{Raise, Stack, Type};
 /// The reason why the client's commands at a stop of the script have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
-    /// A command of the client that lets the script continue.
+    /// The client has sent a command that lets the script continue.
     GoesOn,
-    /// The end of the connection: the script continues without further stops.
+    /// The client has disconnected: the script continues without further stops.
     Left,
 }
 
@@ -19,7 +20,7 @@ pub(super) enum Served {
 const CONTEXT_LINES: i64 = 5;
 /// The minimum length that `maxlen` can set, in bytes.
 const LEN_BYTES_MIN: i64 = 60;
-/// The name that errors in the client's code show.
+/// The source name that errors in the client's code (`eval`) show.
 const EVAL_NAME: &std::ffi::CStr = c"@ldb_eval";
 
 const HELP: [&str; 30] = [
@@ -55,8 +56,8 @@ const HELP: [&str; 30] = [
     "                     next line of code.",
 ];
 
-/// Serves the client until it lets the script continue. An error ends the script or is raised in
-/// it.
+/// Runs the client's debugger commands until the client lets the script continue. An error ends the
+/// script or is raised in it.
 pub(super) fn serve(stack: &mut Stack) -> Result<Served, Raise> {
     loop {
         let words = match next_command(stack)? {
@@ -95,7 +96,7 @@ pub(super) fn serve(stack: &mut Stack) -> Result<Served, Raise> {
     }
 }
 
-/// Waits for the client's next command; returns `None` if the client has left.
+/// Waits for the client's next command; returns `None` if the client has disconnected.
 fn next_command(stack: &mut Stack) -> Result<Option<Vec<Vec<u8>>>, Raise> {
     loop {
         let parsed = with(stack, |state| {
@@ -133,7 +134,8 @@ fn log_all<'a>(stack: &Stack, lines: impl IntoIterator<Item = &'a str>) {
     with(stack, |state| lines.into_iter().for_each(|line| state.log(line.as_bytes())));
 }
 
-/// Handles `list [line [context]]`.
+/// Handles `list [line [context]]`: logs the lines of the script around a line, or around the
+/// current one.
 fn list(stack: &Stack, arguments: &[Vec<u8>]) {
     let current = with(stack, |state| i64::from(state.current_line)).unwrap_or(0);
     let line = arguments.first().map_or(0, |line| leading_integer(line));
@@ -190,7 +192,7 @@ fn print_all(stack: &mut Stack) {
     }
 }
 
-/// Pops a value and logs it.
+/// Pops a value from Lua's stack and logs its text after `start`.
 fn log_top(stack: &mut Stack, start: &[u8]) {
     let mut line = start.to_vec();
     let len_max = with(stack, |state| state.len_bytes_max).unwrap_or(0);

@@ -4,9 +4,9 @@ use crate::lua::{Stack, Type};
 use crate::numbers::format_g;
 use crate::shell;
 
-/// The maximum depth of nested tables.
+/// The maximum depth to which the debugger shows nested tables.
 const DEPTH_MAX: usize = 10;
-/// The maximum depth of nested replies; no command's reply is deeper.
+/// The maximum depth to which the debugger shows nested replies; no command's reply is deeper.
 const REPLY_DEPTH_MAX: usize = 100;
 /// The maximum length of a shown value, in bytes: tables may contain each other.
 const BYTES_MAX: usize = 16 << 20;
@@ -29,8 +29,8 @@ pub(super) fn quote(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Appends the value on top of the stack; the value stays there. May stop after `bytes_max` bytes
-/// (0 for [`BYTES_MAX`]), because the caller cuts the text there.
+/// Appends the text of the value on top of Lua's stack to `out`; the value stays there. May stop
+/// after `bytes_max` bytes (0 for [`BYTES_MAX`]), because the caller cuts the text there.
 pub(super) fn value(stack: &mut Stack, bytes_max: usize, out: &mut Vec<u8>) {
     let end = if bytes_max == 0 { BYTES_MAX } else { out.len() + bytes_max };
     nested_value(stack, (0, end), out);
@@ -60,8 +60,8 @@ fn nested_value(stack: &mut Stack, (depth, end): (usize, usize), out: &mut Vec<u
     out.extend_from_slice(format!("\"{name}@{address}\"").as_bytes());
 }
 
-/// Appends the table on top of the stack, which stays there: the elements of an array, or all keys
-/// and values of another table.
+/// Appends the text of the table on top of Lua's stack, which stays there: the elements of an
+/// array, or all keys and values of another table.
 fn table(stack: &mut Stack, (depth, end): (usize, usize), out: &mut Vec<u8>) {
     stack.push_value(-1);
     let at = stack.top();
@@ -92,7 +92,7 @@ fn table(stack: &mut Stack, (depth, end): (usize, usize), out: &mut Vec<u8>) {
     stack.pop(1);
 }
 
-/// Returns true if the keys of the table on top come in the order 1, 2, 3 ….
+/// Returns true if the keys of the table on top of Lua's stack come in the order 1, 2, 3 ….
 fn is_array(stack: &mut Stack) -> bool {
     let mut expected = 1.0;
     stack.push_nil();
@@ -107,12 +107,12 @@ fn is_array(stack: &mut Stack) -> bool {
     true
 }
 
-/// Appends a reply.
+/// Appends the text of an encoded reply to `out`, as the debugger shows it.
 pub(super) fn reply(reply: &[u8], out: &mut Vec<u8>) {
     nested_reply(reply, REPLY_DEPTH_MAX, out);
 }
 
-/// Appends the reply at the start of `input`; returns the bytes after it.
+/// Appends the text of the encoded reply at the start of `input`; returns the bytes after it.
 fn nested_reply<'a>(input: &'a [u8], depth: usize, out: &mut Vec<u8>) -> &'a [u8] {
     let end = input.iter().position(|&byte| byte == b'\r').unwrap_or(input.len());
     let (line, rest) = (&input[..end], input.get(end + 2..).unwrap_or_default());
@@ -144,9 +144,9 @@ fn nested_reply<'a>(input: &'a [u8], depth: usize, out: &mut Vec<u8>) -> &'a [u8
     rest
 }
 
-/// Appends `count` replies, with `begin` before them and `end` after them. The replies form pairs:
-/// `between` follows the first reply of a pair, and `behind` follows the second. Nothing but `end`
-/// follows the last reply.
+/// Appends the texts of `count` encoded replies, with `begin` before them and `end` after them. The
+/// replies form pairs: `between` follows the first reply of a pair, and `behind` follows the
+/// second. Nothing but `end` follows the last reply.
 fn sequence<'a>(
     mut rest: &'a [u8],
     (count, depth): (usize, usize),

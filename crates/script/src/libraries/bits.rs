@@ -2,7 +2,7 @@
 
 use crate::lua::{Function, Raise, Returns, Stack};
 
-/// The functions of `bit`.
+/// The functions of the Lua table `bit`, by name.
 pub(crate) const FUNCTIONS: [(&[u8], Function); 12] = [
     (b"tobit", to_bit),
     (b"bnot", |stack| one(stack, |bits| !bits)),
@@ -19,7 +19,7 @@ pub(crate) const FUNCTIONS: [(&[u8], Function); 12] = [
 ];
 
 /// Converts an argument to 32 bits: rounds it to the nearest integer (halves to even), and takes it
-/// modulo 2^32. These are the low bits of its sum with 2^52 + 2^51.
+/// modulo 2^32. The result is the low bits of its sum with 2^52 + 2^51.
 fn bits(stack: &Stack, argument: i32) -> Result<u32, Raise> {
     const SHIFTED: f64 = 6_755_399_441_055_744.0;
     Ok((stack.check_number(argument)? + SHIFTED).to_bits() as u32)

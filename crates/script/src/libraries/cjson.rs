@@ -7,7 +7,7 @@ use crate::json_settings::{Invalid, Settings};
 use crate::lua::{Function, Raise, Returns, Stack, Type};
 use crate::numbers::format_g;
 
-/// The functions of `cjson`.
+/// The functions of the Lua table `cjson`, by name.
 pub(crate) const FUNCTIONS: [(&[u8], Function); 9] = [
     (b"encode", encode),
     (b"decode", decode),
@@ -20,15 +20,15 @@ pub(crate) const FUNCTIONS: [(&[u8], Function); 9] = [
     (b"decode_invalid_numbers", decode_invalid_numbers),
 ];
 
-/// The texts that describe the library.
+/// The fields of `cjson` that describe the library: its name and version.
 pub(crate) const TEXTS: [(&[u8], &[u8]); 2] = [(b"_NAME", b"cjson"), (b"_VERSION", b"2.1.0")];
 
 /// The maximum nesting depth that fits the thread's stack. It applies even if scripts set a higher
 /// limit.
 const DEPTH_MAX: i32 = 1500;
-/// The number of values after which the server is asked again if the script may continue.
+/// The number of JSON values after which the server is asked again if the script may continue.
 const VALUES_PER_INTERRUPT: usize = 10_000;
-/// The capacity above which a buffer is freed after use, in bytes.
+/// The capacity above which a buffer for JSON is freed after use, in bytes.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// Handles `cjson.new`: returns a copy of the table in the first upvalue, with settings of its own.
@@ -58,8 +58,8 @@ pub(crate) fn new(stack: &mut Stack) -> Returns {
 
 // Settings.
 
-/// Returns the settings of the running function's table. A copy has its settings in its upvalue;
-/// `cjson` itself has its settings in the context.
+/// Returns the `cjson` settings that the running function uses. A copy has its settings in its
+/// upvalue; `cjson` itself has its settings in the context.
 fn settings(stack: &mut Stack) -> Settings {
     if !stack.has_upvalue(1) {
         return stack.context().json.get();
@@ -71,7 +71,7 @@ fn settings(stack: &mut Stack) -> Settings {
     settings
 }
 
-/// Stores the settings of the running function's table.
+/// Stores the `cjson` settings that the running function uses.
 fn set(stack: &mut Stack, settings: Settings) {
     if !stack.has_upvalue(1) {
         return stack.context().json.set(settings);
@@ -82,7 +82,7 @@ fn set(stack: &mut Stack, settings: Settings) {
     stack.pop(1);
 }
 
-/// Checks that there are at most `arguments` arguments, and pushes nil for missing ones.
+/// Checks that there are at most `arguments` arguments, and pushes nil for missing arguments.
 fn begin(stack: &mut Stack, arguments: i32) -> Result<(), Raise> {
     if stack.top() > arguments {
         return Err(stack.raise_argument(arguments + 1, "found too many arguments"));
@@ -219,7 +219,7 @@ struct Encoder {
 }
 
 impl Encoder {
-    /// Writes the value on top, which stays there.
+    /// Writes the value on top of Lua's stack as JSON; the value stays there.
     fn value(&mut self, stack: &mut Stack, depth: i32) -> Result<(), Raise> {
         self.values += 1;
         if self.values.is_multiple_of(VALUES_PER_INTERRUPT) {
@@ -249,8 +249,8 @@ impl Encoder {
         Ok(())
     }
 
-    /// Returns the length of the array on top. Returns `None` for a table that is written as an
-    /// object, such as an empty table.
+    /// Returns the length of the array on top of Lua's stack. Returns `None` for a table that is
+    /// written as an object, such as an empty table.
     fn array_len(&self, stack: &mut Stack) -> Result<Option<i32>, Raise> {
         let (mut largest, mut count) = (0.0_f64, 0_u32);
         stack.push_nil();
@@ -388,7 +388,7 @@ fn refuse(stack: &Stack, index: i32, why: &str) -> Raise {
     stack.raise_here(text.as_bytes())
 }
 
-/// Returns the name of a type, as `lua_typename` does.
+/// Returns the name of the type of the value at a stack index, as `lua_typename` does.
 fn lua_type_name(stack: &Stack, index: i32) -> &'static str {
     if stack.kind(index) == Type::LightUserdata { "userdata" } else { stack.type_name(index) }
 }
@@ -481,7 +481,7 @@ impl Decoder<'_> {
         self.text.get(at).copied().unwrap_or(0)
     }
 
-    /// Reads the next token.
+    /// Reads the next token of the JSON text, and stores its value or error.
     fn next(&mut self) -> Token {
         while matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
@@ -621,7 +621,8 @@ impl Decoder<'_> {
         digits.iter().try_fold(0, |code, &digit| Some(code << 4 | char::from(digit).to_digit(16)?))
     }
 
-    /// Reads `\uXXXX`, or a surrogate pair of them; returns false if they are invalid.
+    /// Reads `\uXXXX` or two of them (a surrogate pair), and appends the character to the scratch
+    /// buffer. Returns false if they are invalid.
     fn unicode(&mut self) -> bool {
         let Some(mut code) = self.hex4(self.at + 2) else { return false };
         let mut len = 6;
@@ -641,7 +642,7 @@ impl Decoder<'_> {
         true
     }
 
-    /// Pushes the value that begins with a token.
+    /// Reads the value that begins with `token`, and pushes it on Lua's stack.
     fn value(&mut self, stack: &mut Stack, token: Token) -> Result<(), Raise> {
         self.values += 1;
         if self.values.is_multiple_of(VALUES_PER_INTERRUPT) {
@@ -755,7 +756,8 @@ impl Decoder<'_> {
     }
 }
 
-/// Returns the number at the start of a text and the length of its text, as `strtod` does.
+/// Returns the number at the start of a text and the length of its text, as C's `strtod` does;
+/// `None` if there is none.
 fn number_at(text: &[u8]) -> Option<(f64, usize)> {
     let sign = usize::from(matches!(text.first(), Some(b'-' | b'+')));
     let is_negative = text.first() == Some(&b'-');
@@ -805,7 +807,7 @@ fn number_at(text: &[u8]) -> Option<(f64, usize)> {
 }
 
 /// Parses hexadecimal digits with a fraction and a binary exponent. Returns the number and the
-/// length of its text.
+/// length of its text; `None` if there are no digits.
 fn hex_number(text: &[u8]) -> Option<(f64, usize)> {
     let digit = |at: usize| text.get(at).and_then(|&byte| char::from(byte).to_digit(16));
     let (mut number, mut at, mut any) = (0.0_f64, 0, false);

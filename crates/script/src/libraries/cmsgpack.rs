@@ -2,11 +2,11 @@
 
 use crate::lua::{Function, Raise, Returns, Stack, Type, truncate};
 
-/// The functions of `cmsgpack`.
+/// The functions of the Lua table `cmsgpack`, by name.
 pub(crate) const FUNCTIONS: [(&[u8], Function); 4] =
     [(b"pack", pack), (b"unpack", unpack), (b"unpack_one", unpack_one), (b"unpack_limit", unpack_limit)];
 
-/// The texts that describe the library.
+/// The fields of `cmsgpack` that describe the library: name, version, copyright and description.
 pub(crate) const TEXTS: [(&[u8], &[u8]); 4] = [
     (b"_NAME", b"cmsgpack"),
     (b"_VERSION", b"lua-cmsgpack 0.4.0"),
@@ -19,7 +19,8 @@ const NESTING_MAX: usize = 16;
 /// The maximum depth of unpacked tables. At a greater depth, Redis exceeds Lua's stack, and this
 /// code would exceed the thread's stack.
 const DEPTH_MAX: usize = 3990;
-/// The maximum number of values on Lua's stack; when it is reached, no further value is unpacked.
+/// The maximum number of values on Lua's stack; when the stack has this number, no further value is
+/// unpacked.
 const TOP_MAX: i32 = 7990;
 /// The number of values after which the server is asked again if the script may continue.
 const VALUES_PER_INTERRUPT: usize = 10_000;
@@ -44,7 +45,7 @@ struct Packer {
 }
 
 impl Packer {
-    /// Packs the value on top and pops it.
+    /// Packs the value on top of Lua's stack as MessagePack, and pops it.
     fn value(&mut self, stack: &mut Stack, level: usize) -> Result<(), Raise> {
         self.values += 1;
         if self.values.is_multiple_of(VALUES_PER_INTERRUPT) {
@@ -151,7 +152,8 @@ enum Shape {
     Map(usize),
 }
 
-/// Returns the shape of the table on top. An array has the keys 1 to n and no other.
+/// Returns the shape (array or map) of the table on top of Lua's stack. An array has the keys 1 to
+/// n and no other.
 fn shape(stack: &mut Stack) -> Shape {
     let (mut count, mut largest, mut is_array) = (0_usize, 0.0_f64, true);
     stack.push_nil();
@@ -188,7 +190,7 @@ fn unpack_limit(stack: &mut Stack) -> Returns {
     unpack_some(stack, limit, offset)
 }
 
-/// The reason why bytes cannot be read.
+/// The reason why bytes cannot be unpacked as MessagePack.
 enum UnpackError {
     Missing,
     BadFormat,
@@ -261,12 +263,12 @@ impl<'a> Unpacker<'a> {
         Ok(bytes.try_into().expect("so many were taken"))
     }
 
-    /// Reads a length of 1, 2 or 4 bytes.
+    /// Reads a length that is stored in `bytes` bytes: 1, 2 or 4.
     fn len(&mut self, bytes: usize) -> Result<usize, UnpackError> {
         Ok(self.take(bytes)?.iter().fold(0, |len, &byte| len << 8 | usize::from(byte)))
     }
 
-    /// Pushes the next value.
+    /// Unpacks the next value, and pushes it on Lua's stack.
     fn value(&mut self, stack: &mut Stack) -> Result<(), UnpackError> {
         self.values += 1;
         if self.values.is_multiple_of(VALUES_PER_INTERRUPT) {
@@ -318,7 +320,8 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
-    /// Enters a nested table. Raises the error `too_deep` if too many tables are nested.
+    /// Counts the beginning of a nested table. Raises the error `too_deep` if too many tables are
+    /// nested.
     fn descend(&mut self, stack: &Stack, too_deep: &[u8]) -> Result<(), UnpackError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX { Err(stack.raise_here(too_deep).into()) } else { Ok(()) }

@@ -44,7 +44,7 @@ const COMPARE: &[u8] = br#"
     end
 "#;
 
-/// The arguments of the compared functions.
+/// The arguments with which the two implementations of a pattern function are compared.
 pub(crate) struct Case<'a> {
     pub(crate) subject: &'a [u8],
     pub(crate) pattern: &'a [u8],
@@ -82,7 +82,7 @@ impl Comparison {
         self.0.stack()
     }
 
-    /// Compares the functions for one case; panics if a result differs.
+    /// Compares our pattern functions with Lua's own for one case; panics if a result differs.
     pub(crate) fn check(&mut self, case: &Case<'_>) {
         let stack = self.0.stack();
         for native_depth in [1, 2] {

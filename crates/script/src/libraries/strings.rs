@@ -4,8 +4,8 @@ use crate::errors;
 use crate::lua::{BuiltinStringFn, Function, Raise, Returns, Stack, Type};
 use crate::pattern::{CaptureEnd, Failure, Matcher, Texts};
 
-/// The functions that replace Lua's own, each with Lua's function for cheap calls. `gsub` also
-/// replaces Lua's own, but has an upvalue and is added separately.
+/// The functions that replace Lua's own, each with Lua's function for calls that cannot take long.
+/// `gsub` also replaces Lua's own, but has an upvalue and is added separately.
 pub(super) const FUNCTIONS: [(&[u8], BuiltinStringFn, Function); 5] = [
     (b"find", BuiltinStringFn::Find, find),
     (b"match", BuiltinStringFn::Match, first_match),
@@ -14,7 +14,7 @@ pub(super) const FUNCTIONS: [(&[u8], BuiltinStringFn, Function); 5] = [
     (b"rep", BuiltinStringFn::Rep, rep),
 ];
 
-/// Sets the functions in the table on top.
+/// Sets our functions in the `string` table, which is on top of Lua's stack.
 pub(crate) fn add(stack: &mut Stack) {
     for (name, builtin, function) in FUNCTIONS {
         stack.push_function_unless_builtin(builtin, function, 0);
@@ -25,8 +25,8 @@ pub(crate) fn add(stack: &mut Stack) {
     stack.raw_set_field(-2, b"gsub");
 }
 
-/// The number of bytes that are compared by the simple search before it changes to a search in
-/// linear time.
+/// The number of bytes that are compared by the simple search for a plain text, before `find`
+/// changes to a search in linear time.
 const NAIVE_BYTES: usize = 4096;
 
 /// Converts a position to an offset, as `lstrlib.c` does: a negative position counts from the end.
@@ -54,13 +54,14 @@ fn check_texts(stack: &Stack) -> Result<([&[u8]; 2], i32), Raise> {
     Err(stack.check_text(2).err().unwrap_or(Raise))
 }
 
-/// Returns the first argument, which the caller has checked.
+/// Returns the first argument (the searched text), which the caller has checked.
 #[inline]
 fn subject(stack: &Stack) -> &[u8] {
     stack.first_texts().map_or(&[], |([subject], _)| subject)
 }
 
-/// Returns the texts of a search, and true if the pattern is anchored.
+/// Returns the subject and the pattern of a search without its `^`, and true if the pattern is
+/// anchored by `^`.
 #[inline]
 fn anchored<'a>([subject, pattern]: [&'a [u8]; 2]) -> (Texts<'a>, bool) {
     let pattern = until_zero(pattern);
@@ -78,7 +79,7 @@ fn raise(stack: &Stack, failure: Failure<Raise>) -> Raise {
     }
 }
 
-/// Calls `work` with a matcher that no other call uses.
+/// Calls `work` with a pattern matcher that no other running call uses.
 #[inline]
 fn with_matcher<'a, R>(stack: &'a Stack, work: impl FnOnce(&'a Stack, &mut Matcher) -> R) -> R {
     let mut matcher = stack.context().matcher.take().unwrap_or_default();
@@ -91,7 +92,8 @@ fn with_matcher<'a, R>(stack: &'a Stack, work: impl FnOnce(&'a Stack, &mut Match
 /// The offsets of a match: its start and its end.
 type Span = (usize, usize);
 
-/// Returns the first match from `from` on. An anchored pattern matches only at `from`.
+/// Returns the first match of the pattern from offset `from` on; `None` if there is none. An
+/// anchored pattern matches only at `from`.
 fn search(
     stack: &Stack,
     matcher: &mut Matcher,
@@ -117,7 +119,8 @@ fn search(
     }
 }
 
-/// Returns the offset of a text's first occurrence. O(bytes).
+/// Returns the offset of the first occurrence of `wanted` in `subject`; `None` if there is none.
+/// O(bytes).
 fn search_plain(subject: &[u8], wanted: &[u8]) -> Option<usize> {
     let Some((&first, rest)) = wanted.split_first() else { return Some(0) };
     let (mut from, mut compared) = (0, 0);
@@ -197,7 +200,7 @@ fn first_match(stack: &mut Stack) -> Returns {
     })
 }
 
-/// Pushes the captures. If the pattern has none, pushes the whole match `whole`.
+/// Pushes the captures of a match. If the pattern has none, pushes the whole match `whole`.
 fn push_captures(stack: &Stack, matcher: &Matcher, subject: &[u8], whole: Option<Span>) -> Returns {
     let count = matcher.captures().len();
     if count == 0 {
@@ -214,7 +217,7 @@ fn push_captures(stack: &Stack, matcher: &Matcher, subject: &[u8], whole: Option
     Ok(count)
 }
 
-/// Pushes one capture. If the pattern has none, the first is the whole match.
+/// Pushes one capture of a match. If the pattern has no captures, the first one is the whole match.
 fn push_capture(
     stack: &Stack,
     matcher: &Matcher,
@@ -229,15 +232,15 @@ fn push_capture(
     Ok(())
 }
 
-/// The value of a capture.
+/// The value of a capture of a pattern: a part of the text or a position.
 enum Captured {
     Text(Span),
-    /// A position, counted from 1.
+    /// A position in the text, counted from 1: the capture `()`.
     Position(usize),
 }
 
-/// Returns one capture. If the pattern has none, the first is the whole match. The error is its
-/// text.
+/// Returns one capture of a match. If the pattern has no captures, the first one is the whole
+/// match. Returns the error's text if there is no such capture.
 fn captured(matcher: &Matcher, index: usize, whole: Span) -> Result<Captured, &'static [u8]> {
     let Some(capture) = matcher.captures().get(index) else {
         return if index == 0 { Ok(Captured::Text(whole)) } else { Err(b"invalid capture index") };
@@ -317,7 +320,7 @@ pub(super) fn gsub(stack: &mut Stack) -> Returns {
     done
 }
 
-/// The capacity above which a buffer is not kept for the next call, in bytes.
+/// The capacity above which a buffer of `gsub` is not kept for the next call, in bytes.
 const REPLACED_BYTES_KEPT_MAX: usize = 64 << 10;
 
 /// The progress of `gsub` in the subject.
@@ -330,7 +333,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Finds the next match, and appends the text before it to `out`.
+    /// Finds the next match of `gsub`, and appends the text before it to `out`.
     #[inline]
     fn next(
         &self,
@@ -349,7 +352,7 @@ impl Cursor {
         Ok(found)
     }
 
-    /// Moves past a match that was replaced.
+    /// Moves past a match that `gsub` has replaced.
     #[inline]
     fn pass(&mut self, (start, end): Span, (texts, is_anchored): (Texts<'_>, bool), out: &mut Vec<u8>) {
         self.count += 1;
@@ -403,8 +406,8 @@ fn replace_by_calls(
     Ok(cursor.count)
 }
 
-/// Appends to a result that is not yet a Lua string. Raises an error if it would exceed the memory
-/// limit.
+/// Appends `bytes` to a result that is not yet a Lua string. Raises an error if the result would
+/// exceed the memory limit.
 #[inline]
 fn append(stack: &Stack, out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Raise> {
     if out.capacity() - out.len() < bytes.len() {
@@ -466,8 +469,8 @@ fn add_template(
 /// The maximum length of a chain of `__index` values that a lookup follows.
 const INDEX_STEPS_MAX: usize = 100;
 
-/// Replaces the key on top of the stack by its value in the table at stack index 3, with
-/// metamethods.
+/// Replaces the key on top of the stack by its value in the table at stack index 3, following
+/// `__index` metamethods.
 fn get(stack: &mut Stack) -> Result<(), Raise> {
     stack.push_value(3);
     for _ in 0..INDEX_STEPS_MAX {

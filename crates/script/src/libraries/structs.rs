@@ -5,12 +5,12 @@ use crate::lua::{Function, Raise, Returns, Stack, truncate};
 /// The functions of `struct`.
 pub(crate) const FUNCTIONS: [(&[u8], Function); 3] = [(b"pack", pack), (b"unpack", unpack), (b"size", size)];
 
-/// The size of the largest integer, in bytes.
+/// The size of the largest integer that `struct` packs, in bytes.
 const INTEGER_BYTES_MAX: usize = 32;
-/// The alignment that `!` without a number sets, in bytes.
+/// The alignment that the option `!` of a `struct` format sets without a number, in bytes.
 const ALIGNMENT_MAX: usize = 8;
 
-/// A format, and the state of its parser.
+/// A format string of `struct`, and the state of its parser.
 struct Format {
     text: Vec<u8>,
     at: usize,
@@ -19,14 +19,14 @@ struct Format {
 }
 
 impl Format {
-    /// Creates a parser of the format in the first argument, which ends at a zero byte.
+    /// Creates a parser of the `struct` format in the first argument, which ends at a zero byte.
     fn new(stack: &Stack) -> Result<Self, Raise> {
         let text = stack.check_text(1)?;
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
         Ok(Self { text, at: 0, is_big_endian: false, alignment: 1 })
     }
 
-    /// Returns the next option and its size in bytes; `None` at the end.
+    /// Returns the next option of the format and the size of its value in bytes; `None` at the end.
     fn next(&mut self, stack: &Stack) -> Result<Option<(u8, usize)>, Raise> {
         let Some(&option) = self.text.get(self.at) else { return Ok(None) };
         self.at += 1;
@@ -63,7 +63,7 @@ impl Format {
         Ok(number as usize)
     }
 
-    /// Returns the number of padding bytes before an option at offset `at`.
+    /// Returns the number of padding bytes before the value of an option at offset `at`.
     fn padding(&self, at: usize, option: u8, size: usize) -> usize {
         if size == 0 || option == b'c' {
             return 0;
@@ -72,7 +72,7 @@ impl Format {
         size.wrapping_sub(at & size.wrapping_sub(1)) & size.wrapping_sub(1)
     }
 
-    /// Handles an option that has no value: sets the byte order or the alignment.
+    /// Handles an option of the format that has no value: sets the byte order or the alignment.
     fn control(&mut self, stack: &Stack, option: u8) -> Result<(), Raise> {
         match option {
             b' ' => {}
@@ -224,7 +224,7 @@ fn to_unsigned(number: f64) -> u64 {
     if number >= HALF { (truncate(number - HALF) as u64) ^ (1 << 63) } else { truncate(number) as u64 }
 }
 
-/// Reads an integer. It is signed if the option is a lowercase letter.
+/// Reads a packed integer as a number. It is signed if the option is a lowercase letter.
 fn integer(bytes: &[u8], format: &Format, option: u8) -> f64 {
     let join = |value: u64, &byte: &u8| value << 8 | u64::from(byte);
     let value =

@@ -15,31 +15,32 @@ use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
-/// The unit of block sizes, in bytes.
+/// The difference between two sizes of kept blocks, in bytes.
 const STEP_BYTES: usize = 16;
-/// The size of the largest block that is kept for later use, in bytes.
+/// The size of the largest freed block that is kept for later use, in bytes.
 const KEPT_BYTES_MAX: usize = 512;
-/// The maximum memory of all kept blocks, in bytes. A collection has two phases. While it marks the
-/// values in use, blocks are only allocated, for about half of the memory that Lua holds. Then it
-/// frees blocks.
+/// The maximum memory of all kept blocks of a Lua state, in bytes. A garbage collection has two
+/// phases. While it marks the values in use, blocks are only allocated, for about half of the
+/// memory that Lua holds. Then it frees blocks.
 const ALL_BYTES_MAX: usize = 1 << 20;
 /// The distance of the prefetch: the block that is prefetched will be allocated this many calls
 /// later.
 const AHEAD: usize = 4;
 
-/// The kept blocks of one size: addresses of live allocations with [`layout_of`] this size.
+/// The freed blocks of one size that are kept: addresses of live allocations with [`layout_of`]
+/// this size.
 #[derive(Default)]
 struct Stack(Vec<NonNull<u8>>);
 
-/// The blocks that are kept for later use.
+/// The freed blocks of a Lua state that are kept for its next allocations.
 pub(super) struct Blocks {
-    /// The stacks of all sizes. The index is the size in units of [`STEP_BYTES`], less one.
+    /// The kept blocks, by size. The index is the size in units of [`STEP_BYTES`], less one.
     stacks: UnsafeCell<[Stack; KEPT_BYTES_MAX / STEP_BYTES]>,
-    /// The memory of all kept blocks, in bytes.
+    /// The memory of all kept blocks together, in bytes.
     kept_bytes: Cell<usize>,
 }
 
-/// Returns the size of the blocks in the stack with this index, in bytes.
+/// Returns the size of the blocks in the stack with the index `size`, in bytes.
 fn block_bytes(size: usize) -> usize {
     (size + 1) * STEP_BYTES
 }
@@ -55,7 +56,7 @@ impl Blocks {
         Self { stacks: UnsafeCell::new(std::array::from_fn(|_| Stack::default())), kept_bytes: Cell::new(0) }
     }
 
-    /// Returns a block of `len` bytes, which is at least 1; null if there is no memory.
+    /// Returns a block of `len` bytes, where `len` is at least 1; null if there is no memory.
     pub(super) fn allocate(&self, len: usize) -> *mut u8 {
         match self.reuse(len) {
             Some(block) => block.as_ptr(),

@@ -7,8 +7,8 @@ use mlua_sys as ffi;
 
 use super::stack::{Function, Stack};
 
-/// Lua's own functions for cheap calls: calls whose number of steps is small, whatever bytes the
-/// texts contain.
+/// Lua's own functions of `string` for cheap calls: calls whose number of steps is small, whatever
+/// bytes the texts contain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BuiltinStringFn {
     Find,
@@ -28,8 +28,8 @@ unsafe extern "C-unwind" {
 }
 
 impl Stack {
-    /// Pushes a function as [`Stack::push_function`] does. Cheap calls run Lua's own function
-    /// `builtin` instead.
+    /// Pushes a function of ours as [`Stack::push_function`] does. Cheap calls run Lua's own
+    /// function `builtin` instead.
     pub(crate) fn push_function_unless_builtin(
         &mut self,
         builtin: BuiltinStringFn,

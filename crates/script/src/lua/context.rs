@@ -16,12 +16,13 @@ use crate::pattern::Matcher;
 /// number of bytes takes about a millisecond.
 const WORKED_BYTES_MAX: usize = 4 << 20;
 
-/// A place in a script: source and line.
+/// A place in a script: the name of its source and the line number.
 pub(crate) type Place = (Vec<u8>, i32);
 
-/// The data of one Lua state. Lua passes its address to our allocator and functions.
+/// The data of one Lua state that our code keeps. Lua passes its address to our allocator and
+/// functions.
 pub(crate) struct Context {
-    /// Free blocks, kept for Lua's next allocations.
+    /// The free blocks of memory, kept for Lua's next allocations.
     pub(super) blocks: Blocks,
     /// The memory that Lua holds, in bytes.
     pub(super) used_bytes: Cell<usize>,
@@ -36,8 +37,8 @@ pub(crate) struct Context {
     pub(super) native_depth: Cell<u32>,
     /// The server, while a script runs.
     pub(super) commands: Cell<Option<NonNull<dyn Commands>>>,
-    /// The reason why the script must end. Until it has ended, the script raises an error again and
-    /// again.
+    /// The reason why the script must end. `None` if it may continue. A stopped script raises an
+    /// error again and again until it has ended.
     pub(super) stopped: Cell<Option<Stop>>,
     /// The protocol that the script set by `redis.setresp`.
     pub(crate) protocol: Cell<Protocol>,
@@ -47,27 +48,29 @@ pub(crate) struct Context {
     pub(crate) in_function: Cell<bool>,
     /// The generator of `math.random`.
     pub(crate) rng: Cell<Rng>,
-    /// The settings of `cjson`, as scripts have set them.
+    /// The settings of the `cjson` table, as scripts have set them.
     pub(crate) json: Cell<Settings>,
     /// The output buffer of `cjson`.
     pub(crate) json_buffer: RefCell<Vec<u8>>,
     /// The addresses of all shells: the empty tables through which scripts read the tables that
     /// they may not change (see `shell`).
     pub(crate) shells: RefCell<Vec<usize>>,
-    /// The place where the script was stopped.
+    /// The source and line where the script was stopped; `None` if it was not.
     pub(crate) stopped_at: RefCell<Option<Place>>,
-    /// The address in the thread's stack where the run began, from which the used part is measured.
+    /// The address in the thread's stack (not Lua's) where the run began, from which the used part
+    /// is measured.
     pub(crate) stack_start: Cell<usize>,
-    /// The debugger's state, if the script is debugged.
+    /// The debugger's state, `None` unless the script is debugged.
     pub(crate) debugging: RefCell<Option<Box<DebugState>>>,
-    /// The address of the function to call when a line begins; null if lines are not watched.
+    /// The address of the function to call when the script begins a line; null if lines are not
+    /// watched.
     pub(super) on_event: Cell<*const c_void>,
-    /// The pattern matcher of the last call, kept for the next one.
+    /// The pattern matcher of the last call of a pattern function, kept for the next one.
     pub(crate) matcher: Cell<Option<Box<Matcher>>>,
     /// The last error raised by a function that one of our functions called: its text or address,
-    /// and the place where it was raised.
+    /// and the source and line where it was raised.
     pub(crate) raised_at: RefCell<Option<(Vec<u8>, Place)>>,
-    /// Functions that a library being loaded has registered.
+    /// The functions that a library being loaded has registered.
     pub(crate) registered: RefCell<crate::flags::Registered>,
 }
 
@@ -120,7 +123,7 @@ impl Context {
         }
     }
 
-    /// Calls `ask` with the server; returns `None` if no script runs.
+    /// Calls `ask` with the server's interface; returns `None` if no script runs.
     pub(crate) fn with_commands<R>(&self, ask: impl FnOnce(&mut dyn Commands) -> R) -> Option<R> {
         let mut commands = self.commands.take()?;
         // SAFETY: `State::with_commands` stored this address, and borrows its target mutably until
@@ -146,7 +149,7 @@ impl Context {
     }
 
     /// Counts bytes that were allocated or processed. After [`WORKED_BYTES_MAX`], asks the server
-    /// if the script may continue.
+    /// if the script may continue, and begins to count anew.
     #[inline]
     pub(super) fn work(&self, len_bytes: usize) -> Result<(), Stop> {
         let worked = self.worked_bytes.get().saturating_add(len_bytes);
@@ -154,7 +157,8 @@ impl Context {
         if worked < WORKED_BYTES_MAX { Ok(()) } else { self.interrupt() }
     }
 
-    /// Ends the script: every later call of our functions and of the hook raises an error.
+    /// Ends the script: from then on every call of our functions and of the periodic hook raises an
+    /// error.
     pub(crate) fn stop(&self, stop: Stop) {
         self.stopped.set(Some(stop));
     }

@@ -26,7 +26,7 @@ const LEFT_ALONE_BYTES_MAX: usize = 4 << 20;
 /// another one.
 const GROWTH_MAX: usize = 4;
 
-/// PUC Lua's own libraries.
+/// PUC Lua's own libraries that a state loads, by name.
 const LIBRARIES: [(unsafe extern "C-unwind" fn(*mut ffi::lua_State) -> i32, &[u8]); 6] = [
     (ffi::luaopen_base, b""),
     (ffi::luaopen_table, b"table"),
@@ -37,7 +37,7 @@ const LIBRARIES: [(unsafe extern "C-unwind" fn(*mut ffi::lua_State) -> i32, &[u8
 ];
 
 impl State {
-    /// Creates a state with PUC Lua's own libraries, without a sandbox.
+    /// Creates a Lua state with PUC Lua's own libraries, without a sandbox.
     pub(crate) fn new(limit_bytes: Option<usize>) -> Self {
         let context = NonNull::from(Box::leak(Box::new(Context::new(limit_bytes))));
         // SAFETY: the allocator does what Lua's manual requires of one, and its data outlives the
@@ -59,7 +59,7 @@ impl State {
         Self { l, context, stack, left_bytes: 0 }
     }
 
-    /// Returns the stack outside of all calls.
+    /// Returns the Lua stack of the state, outside of all calls of functions.
     pub(crate) fn stack(&mut self) -> &mut Stack {
         &mut self.stack
     }
@@ -98,7 +98,7 @@ impl State {
         self.context().stopped_at.borrow().clone()
     }
 
-    /// Returns the reason why the last script was stopped; `None` if it was not.
+    /// Returns the reason why the last script was stopped; `None` if it was not stopped.
     pub(crate) fn stopped(&self) -> Option<Stop> {
         self.context().stopped.get()
     }
@@ -138,7 +138,7 @@ impl State {
         }
     }
 
-    /// Runs a whole garbage collection. O(memory of Lua).
+    /// Runs a whole garbage collection of the Lua state. O(memory of Lua).
     pub(crate) fn collect(&mut self) {
         // SAFETY: the state is live; scripts cannot define finalizers.
         unsafe { ffi::lua_gc(self.l, ffi::LUA_GCCOLLECT, 0) };
@@ -167,7 +167,7 @@ impl State {
     }
 }
 
-/// A guard that removes the server's address from the context.
+/// A guard that, when dropped, removes the server's address from the context.
 struct Forget(NonNull<Context>);
 
 impl Drop for Forget {

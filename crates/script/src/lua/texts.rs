@@ -1,4 +1,4 @@
-//! Access to several texts on a stack at once.
+//! Access to several texts on Lua's stack at once.
 
 use std::ffi::c_int;
 
@@ -14,7 +14,7 @@ unsafe extern "C" {
 }
 
 impl Stack {
-    /// Returns true if the first `count` values are strings.
+    /// Returns true if the first `count` values on Lua's stack are strings.
     pub(crate) fn are_strings(&self, count: i32) -> bool {
         let top = self.top();
         assert!(count <= top, "the caller counted the values on its stack");
@@ -22,8 +22,8 @@ impl Stack {
         (1..=count).all(|place| unsafe { ffi::lua_type(self.l, place) } == ffi::LUA_TSTRING)
     }
 
-    /// Reads the first values, which are strings, into `slots`. If a value is neither a string nor
-    /// a number, its slot does not change.
+    /// Reads the first values on Lua's stack, which are strings, into `slots`. If a value is
+    /// neither a string nor a number, its slot does not change.
     pub(crate) fn read_strings<'a>(&'a self, slots: &mut [&'a [u8]]) {
         assert!(slots.len() <= self.top() as usize, "the caller counted the values on its stack");
         for (place, slot) in (1..).zip(slots) {
@@ -37,9 +37,9 @@ impl Stack {
         }
     }
 
-    /// Returns the first values as texts, and the number of all values. Returns `None` if there are
-    /// too few values, or if one is neither a string nor a number. A number becomes a string in its
-    /// place.
+    /// Returns the first `N` values on Lua's stack as texts, and the number of all values. Returns
+    /// `None` if there are too few values, or if one is neither a string nor a number. A number
+    /// becomes a string in its place.
     #[inline]
     pub(crate) fn first_texts<const N: usize>(&self) -> Option<([&[u8]; N], i32)> {
         let top = self.top();
@@ -60,9 +60,10 @@ impl Stack {
         Some((texts, top))
     }
 
-    /// Puts texts into the table at `place`, counted from the bottom. Returns false, and changes
-    /// nothing, if the table does not have the layout that [`push_texts`](Self::push_texts) makes
-    /// for this number of texts. The old values of the slots may be anything. O(texts).
+    /// Puts texts into the table at the stack index `place`, counted from the bottom. Returns
+    /// false, and changes nothing, if the table does not have the layout that
+    /// [`push_texts`](Self::push_texts) makes for this number of texts. The old values of the slots
+    /// may be anything. O(texts).
     pub(crate) fn refill_texts(&self, place: i32, texts: &[&[u8]]) -> bool {
         assert!((1..=self.top()).contains(&place), "the caller counted the values on its stack");
         let Ok(count) = c_int::try_from(texts.len()) else { return false };
@@ -78,7 +79,7 @@ impl Stack {
         true
     }
 
-    /// Sets `table[at]` to a text.
+    /// Sets the element `at` of the Lua table at stack index `table` to a text.
     ///
     /// # Safety
     /// There is a table at `table`, and room for one more value.
@@ -90,7 +91,7 @@ impl Stack {
         unsafe { ffi::lua_rawseti_(self.l, table, at) };
     }
 
-    /// Pushes a table of texts.
+    /// Pushes a new Lua table (array) of texts.
     pub(crate) fn push_texts(&self, texts: &[&[u8]]) {
         self.push_table(texts.len(), 0);
         let table = self.top();

@@ -29,8 +29,8 @@ mod windows;
 
 pub use windows::{Rate, Sampling, Windows};
 
-/// The number of counters per thread and metric, for each key that HOTKEYS GET shows. More counters
-/// reduce the error.
+/// The number of counters that a thread has per metric for each key that HOTKEYS GET shows. More
+/// counters reduce the error.
 const COUNTERS_PER_SHOWN: usize = 32;
 
 /// The options of HOTKEYS START.
@@ -48,14 +48,14 @@ pub struct SessionOptions {
     pub sample: u32,
 }
 
-/// The data of a session that does not depend on threads.
+/// The data of a HOTKEYS session that does not depend on threads.
 #[derive(Clone, Debug)]
 struct Session {
     options: SessionOptions,
     started_ms: i64,
     /// The totals of the process when the session started.
     began: Totals,
-    /// The time at which the session stopped, in Unix milliseconds, and the totals of the process
+    /// The time at which the session stopped, in Unix milliseconds; and the totals of the process
     /// then.
     stopped: Option<(i64, Totals)>,
 }
@@ -107,7 +107,7 @@ pub struct HotKeys {
 pub struct Report {
     /// The options of the session.
     pub options: SessionOptions,
-    /// True while the session is active.
+    /// True while the HOTKEYS session is active.
     pub active: bool,
     /// The time at which the session started, in Unix milliseconds.
     pub started_ms: i64,
@@ -132,7 +132,7 @@ pub struct Report {
 pub struct InProgress;
 
 impl HotKeys {
-    /// Creates the state without a session, for this number of threads.
+    /// Creates the state of HOTKEYS without a session, for this number of threads.
     pub fn new(threads: usize, now: Instant) -> Self {
         let parts = (0..threads).map(|_| Lock::new(None)).collect();
         Self {

@@ -9,8 +9,8 @@
 //! ```text
 //!   command ─► sampled? ─► live part of its thread ─(window over)─► last window ─► HOTKEYS, INFO
 //! ```
-//! A command decrements a number, also while counting is off. A sampled command draws the number of
-//! commands until the next sample. It also takes its thread's lock, a leaf, which otherwise only
+//! Each command decrements a number, also while counting is off. A sampled command draws the number
+//! of commands until the next sample. It also takes its thread's lock, a leaf, which otherwise only
 //! the end of a window takes. The work at the end of a window is done without a thread's lock,
 //! except for replacing its counters.
 //!
@@ -25,10 +25,10 @@ use structures::lock::Lock;
 /// The number of counters per thread for each key that is shown. More counters reduce the error.
 const COUNTERS_PER_SHOWN: usize = 8;
 
-/// The bytes of a database's number, which precedes a key's name.
+/// The number of bytes of a database's number, which precedes a key's name.
 const DB_BYTES: usize = 4;
 
-/// The sampling options.
+/// The options of the sampling for `hotkeys-top-k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// `hotkeys-top-k`: the number of keys to show; 0 turns counting off.
@@ -56,7 +56,7 @@ pub struct Rate {
     pub per_second: u64,
 }
 
-/// The result of a window that has ended.
+/// The result of a time window that has ended: the most frequent keys and the number of samples.
 #[derive(Debug, Default)]
 struct Finished {
     rates: Vec<Rate>,
@@ -64,7 +64,7 @@ struct Finished {
     took: Duration,
 }
 
-/// The counters of one thread in the current window.
+/// The counters of key frequencies of one thread in the current time window.
 struct Part {
     accesses: HeavyHitters,
     samples: u64,
@@ -79,7 +79,7 @@ struct State {
     last: Finished,
 }
 
-/// The current window and the last one.
+/// The key frequencies in the current time window and in the last one.
 pub struct Windows {
     /// The options, the start of the current window, and the last window. The lock is taken before
     /// the locks of `parts`.
@@ -88,7 +88,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Creates empty counters for this number of threads.
+    /// Creates empty counters of key frequencies for this number of threads.
     pub fn new(threads: usize, now: Instant) -> Self {
         let parts = (0..threads).map(|_| Lock::new(None)).collect();
         let state = State { sampling: Sampling::default(), since: now, last: Finished::default() };
@@ -99,7 +99,7 @@ impl Windows {
         self.state.lock().expect("nothing panics while the windows are locked")
     }
 
-    /// Starts a window. Returns the counts of the previous one.
+    /// Starts a time window at `now`. Returns the counts of the previous one.
     fn begin(&self, state: &mut State, now: Instant) -> Vec<Part> {
         state.since = now;
         let Sampling { shown, percent, .. } = state.sampling;
@@ -126,7 +126,7 @@ impl Windows {
         self.begin(&mut state, now);
     }
 
-    /// Removes all windows.
+    /// Removes the counts of the current and the last window, and starts a window at `now`.
     pub fn reset(&self, now: Instant) {
         let mut state = self.state();
         state.last = Finished::default();
@@ -160,15 +160,16 @@ impl Windows {
             if took < 2 * window { Finished::new(&parts, state.sampling, took) } else { Finished::default() };
     }
 
-    /// Returns the last window's keys, the most frequent first; `None` if nothing is counted.
+    /// Returns the last window's keys, the most frequent first; `None` if key frequencies are not
+    /// counted.
     pub fn report(&self, now: Instant) -> Option<Vec<Rate>> {
         self.turn(now);
         let state = self.state();
         (state.sampling.shown > 0).then(|| state.last.rates.clone())
     }
 
-    /// Returns the number of sampled accesses in the last window, and its length; zeros if there is
-    /// none.
+    /// Returns the number of sampled accesses in the last window, and the window's length; zeros
+    /// before the first window has ended.
     pub fn last(&self) -> (u64, Duration) {
         let state = self.state();
         (state.last.samples, state.last.took)

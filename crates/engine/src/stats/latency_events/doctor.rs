@@ -1,4 +1,4 @@
-//! LATENCY DOCTOR: a report about the latency spikes in words.
+//! LATENCY DOCTOR: a report in words about the latency spikes.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ pub struct ReportInput {
     pub slowlog_usec: Option<u64>,
 }
 
-/// The statistics of one series of latency spikes.
+/// The statistics of one series of latency spikes, for the report of LATENCY DOCTOR.
 struct Figures {
     average_ms: u64,
     /// The mean absolute difference between the samples and their average, in milliseconds.

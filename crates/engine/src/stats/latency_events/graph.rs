@@ -1,21 +1,22 @@
-//! LATENCY GRAPH: a series as columns of characters, in the form that Redis draws.
+//! LATENCY GRAPH: a series of latency spikes as columns of characters, in the form that Redis
+//! draws.
 //!
-//! Each sample is a column of four rows with three heights each, scaled from the shortest to the
+//! Each spike is a column of four rows with three heights each, scaled from the shortest to the
 //! longest sample. Below a column is its age, written from top to bottom. A graph wider than a
 //! terminal continues in a further strip below.
 
 use super::{Sample, Series};
 
-/// The number of columns of a strip.
+/// The number of columns of a strip of the graph.
 const COLUMNS: usize = 80;
-/// The number of rows of a strip, without its labels.
+/// The number of rows of a strip of the graph, without its labels.
 const ROWS: u64 = 4;
 /// The characters for the heights within a row, from low to high. The rows below the top of a
 /// column are filled with [`FULL`].
 const HEIGHTS: [u8; 3] = *b"_o#";
 const FULL: u8 = b'|';
 
-/// Draws the graph of a series.
+/// Draws the graph of a series of latency spikes, with their ages at `now_unix_s`.
 pub fn graph(series: &Series, now_unix_s: i64) -> String {
     // An event shorter than a millisecond has no height.
     let samples: Vec<Sample> = series.samples.iter().copied().filter(|sample| sample.ms > 0).collect();

@@ -33,7 +33,7 @@ pub enum Event {
     CommandUnblocking,
     /// A step of active expiry, under a shard's lock.
     ExpireCycle,
-    /// A round of eviction.
+    /// A round of eviction, which removes keys until memory is within `maxmemory`.
     EvictionCycle,
     /// The removal of one evicted key.
     EvictionDel,
@@ -71,9 +71,9 @@ pub struct Sample {
 /// The latency spikes of one kind of event, oldest first; at least one.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// The event's name.
+    /// The name of the kind of event.
     pub name: &'static str,
-    /// The newest samples.
+    /// The newest latency spikes of this kind of event.
     pub samples: VecDeque<Sample>,
     /// The length of the longest spike in milliseconds, including removed samples.
     pub max_ms: u64,
@@ -111,17 +111,17 @@ impl LatencyEvents {
         }
     }
 
-    /// Returns a copy of all series.
+    /// Returns a copy of the series of latency spikes of all events.
     pub fn series(&self) -> Vec<Series> {
         self.all().iter().flatten().cloned().collect()
     }
 
-    /// Returns a copy of one event's series; `None` if it has no samples.
+    /// Returns a copy of one event's series of latency spikes; `None` if it has no samples.
     pub fn series_of(&self, name: &[u8]) -> Option<Series> {
         self.all().iter().flatten().find(|series| series.name.as_bytes() == name).cloned()
     }
 
-    /// Removes an event's series. Returns true if there was one.
+    /// Removes an event's series of latency spikes. Returns true if there was one.
     pub fn reset(&self, name: &[u8]) -> bool {
         let mut all = self.all();
         let found = all
@@ -130,7 +130,7 @@ impl LatencyEvents {
         found.is_some_and(|series| series.take().is_some())
     }
 
-    /// Removes all series and returns their number.
+    /// Removes the latency spikes of all events and returns their number.
     pub fn reset_all(&self) -> usize {
         self.all().iter_mut().filter_map(Option::take).count()
     }
