@@ -1,4 +1,4 @@
-//! The applier: runs the stream of a primary on a replica, in order.
+//! The applier: runs the replication stream of a primary on a replica, in order.
 //!
 //! ```text
 //!   bytes ─► requests ─► units ─► Applier, inside the gate ─► keyspace, watchers, caches, events

@@ -84,8 +84,8 @@ enum Notice {
     Event(KeyEvent),
     /// A changed key, and the clients that cache it.
     Invalidation { key: Box<[u8]>, readers: Vec<Arc<TrackingClient>> },
-    /// Databases were emptied, so clients must drop all cached keys. The place states if the client
-    /// that flushed receives this message before or after its reply.
+    /// Databases were emptied, so clients must drop all cached keys. The [`Place`] states if the
+    /// client that flushed receives this message before or after its reply.
     Flushed(Place),
 }
 

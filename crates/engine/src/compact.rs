@@ -4,12 +4,12 @@
 //!   round   compares used memory with the memory that the allocator holds, once a second
 //!   pass    while too much is held: counts the blocks of all pages, moves those in sparse ones
 //!   slice   at most `active-defrag-cycle-us` of a pass, then a rest that keeps the share of a core
-//!   step    part of a table, tens of microseconds inside the gate (shared lock) and under its
-//!   shard's lock
+//!   step    part of a table, tens of microseconds inside the gate and under its shard's lock
 //! ```
-//! The share of a core grows with the fragmentation, as in Redis: from `active-defrag-cycle-min` at
-//! the lower threshold to `-max` at the upper one. A pass that freed little is followed by a longer
-//! rest: the remaining excess is in pages with values that cannot be moved.
+//! The gate is the lock that all threads share while they use the keyspace. The share of a core
+//! grows with the fragmentation, as in Redis: from `active-defrag-cycle-min` at the lower threshold
+//! to `-max` at the upper one. A pass that freed little is followed by a longer rest: the remaining
+//! excess is in pages with values that cannot be moved.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};

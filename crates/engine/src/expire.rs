@@ -3,18 +3,18 @@
 //! ```text
 //!   walk   visits every shard; the next one begins with the next round of the housekeeper
 //!   slice  at most a millisecond of a walk, then a rest that keeps the share of a core
-//!   step   tens of microseconds inside the gate (shared lock) and under one shard's lock: serves
-//!   the clients
+//!   step   tens of microseconds inside the gate and under one shard's lock: serves the clients
 //!          blocked on the removed keys; frees what it removed outside both
 //! ```
-//! Segments of the tables store their earliest deadline. If nothing has expired, a walk therefore
-//! costs a few loads for each segment and fits into one slice.
+//! The gate is the lock that all threads share while they use the keyspace. Segments of the tables
+//! store their earliest deadline. If nothing has expired, a walk therefore costs a few loads for
+//! each segment and fits into one slice.
 //!
 //! The share of a core depends on the results of the last slice (`Share::of`). While few of the
 //! keys with an expiry are overdue, a small share is enough: more frequent slices would find less,
 //! and the expired keys take little memory. If more are overdue, the share is larger and includes
 //! the time that the I/O threads leave idle. `active-expire-effort` changes all these numbers, as
-//! in Redis. A slice is short and is followed by a rest, so that the scheduler has no reason to
+//! in Redis. A slice is short and followed by a rest, so that the scheduler has no reason to
 //! interrupt it while it holds a lock.
 
 use std::sync::atomic::Ordering::Relaxed;

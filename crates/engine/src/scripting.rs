@@ -221,7 +221,7 @@ pub enum Debugging {
     Sync,
 }
 
-/// The state of the server , as a running script must know it.
+/// The state of the server, as a running script must know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptServerState {
     /// The server continues.

@@ -36,25 +36,27 @@ use crate::watch::Watchers;
 /// follow the slots of the I/O threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateSlot {
-    /// The housekeeper thread (active expiry, compaction), which enters the gate for one short step
-    /// at a time.
+    /// The housekeeper thread (active expiry, compaction), which enters the gate (the keyspace's
+    /// shared lock) for one short step at a time.
     Housekeeper,
-    /// The metrics thread, which enters the gate for one section of INFO at a time.
+    /// The metrics thread, which enters the gate (the keyspace's shared lock) for one section of
+    /// INFO at a time.
     Metrics,
     /// A thread that runs a debugged script, which has an index below
     /// [`DEBUGGERS_MAX`](Self::DEBUGGERS_MAX).
     Debugger(usize),
     /// A thread that writes a snapshot, with an index below [`WALKERS_MAX`](Self::WALKERS_MAX). It
-    /// enters the gate for one short step at a time.
+    /// enters the gate (the keyspace's shared lock) for one short step at a time.
     Walker(usize),
     /// A thread that loads a snapshot, with an index below [`LOADERS_MAX`](Self::LOADERS_MAX). It
-    /// enters the gate for one short step at a time.
+    /// enters the gate (the keyspace's shared lock) for one short step at a time.
     Loader(usize),
     /// A thread that replays an append-only file (a lane), with an index below
-    /// [`LANES_MAX`](Self::LANES_MAX). It enters the gate for one slice of requests at a time.
+    /// [`LANES_MAX`](Self::LANES_MAX). It enters the gate (the keyspace's shared lock) for one
+    /// slice of requests at a time.
     Lane(usize),
-    /// The applier of a primary's replication stream, which enters the gate for one batch of
-    /// requests at a time.
+    /// The applier of a primary's replication stream, which enters the gate (the keyspace's shared
+    /// lock) for one batch of requests at a time.
     Applier,
 }
 

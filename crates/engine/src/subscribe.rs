@@ -25,9 +25,9 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// Ends the client's subscriptions to `names`, as far as they exist. Before that, writes the
-    /// messages of these channels that were already published to the reply. Calls `confirm` for
-    /// each name, with the number of remaining subscriptions.
+    /// Ends the client's subscriptions to `names`, as far as they exist. Before that, writes to the
+    /// reply the messages of these channels that were already published. Calls `confirm` for each
+    /// name, with the number of remaining subscriptions.
     pub fn unsubscribe(
         &mut self,
         pubsub: &PubSub,
@@ -60,7 +60,7 @@ impl Session {
         }
     }
 
-    /// Writes the messages that wait for this client in its thread's inbox to the reply.
+    /// Writes to the reply the messages that wait for this client in its thread's inbox.
     pub(crate) fn catch_up(&self, pubsub: &PubSub, reply: &mut Reply<'_>) {
         self.saw(pubsub.catch_up(&self.info, self.subscriptions.as_deref(), reply));
     }
@@ -81,8 +81,8 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// Ends all subscriptions. With a `reply`, first writes the messages that were already
-    /// published to it.
+    /// Ends all subscriptions. With a `reply`, first writes to it the messages that were already
+    /// published.
     pub fn unsubscribe_all(&mut self, pubsub: &PubSub, reply: Option<&mut Reply<'_>>) {
         let Some(subscriptions) = &self.subscriptions else { return };
         const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];

@@ -56,7 +56,7 @@ pub(crate) struct Epoll {
     sleeps_precisely: bool,
 }
 
-/// The state of a socket after a receive: it may have more input, is empty, or has ended.
+/// The state of a socket after a receive: all received input was read, or there may be more.
 #[derive(PartialEq, Eq)]
 enum Received {
     Everything,

@@ -11,7 +11,7 @@ use crate::folder::FileError;
 use crate::load::{ByteSource, DecodeOptions, LoadOptions, Part, Splitter, Unsupported, decode_batch};
 use crate::rdb::{Compression, REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType, VersionCheck};
 
-/// Returns limits for values that are small, so that short inputs are below or above them.
+/// Returns small limits for values, so that short inputs are below or above them.
 fn rules(hasher: &Hasher) -> Rules<'_> {
     let pack = PackLimits { entries_max: 4, value_len_bytes_max: 8 };
     Rules {

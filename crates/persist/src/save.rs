@@ -2,8 +2,8 @@
 //! any number of threads, while clients continue to write.
 //!
 //! ```text
-//!   begin    exclusive owner of the keyspace for a moment: the point of the save is fixed
-//!   (`keyspace::snapshot`)
+//!   begin    owns the keyspace alone for a moment: the point of the save is fixed
+//!            (`keyspace::snapshot`)
 //!   step     a walker takes the next piece of work, visits a few keys in a short locked step and
 //!            encodes them into its chunk; a full chunk is written to the file
 //!   finish   when all walkers are done: the end of the file and its checksum, if it has one
@@ -513,7 +513,8 @@ impl Save {
     }
 
     /// Sets the database of the keys that the walker encodes next. Returns false if another walker
-    /// owns the file, so that its encoded keys of the previous database cannot be written yet.
+    /// owns the file, so that this walker's encoded keys of the previous database cannot be written
+    /// yet.
     fn turn_to(&self, walker: &mut Walker, db: usize, out: &dyn ChunkSink, snapshot: &Snapshot) -> bool {
         walker.next_db = db;
         if walker.db == db {

@@ -35,8 +35,7 @@ pub struct SaveRecord {
     pub last_took_s: Option<u64>,
     /// The number of saves that have succeeded.
     pub saves: u64,
-    /// The number of changes to the data that the last save contains among the saves that
-    /// succeeded.
+    /// The number of changes to the data that the last successful save contains.
     pub changes_saved: u64,
     /// True if a save should begin as soon as possible.
     pub is_scheduled: bool,

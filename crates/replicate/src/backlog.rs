@@ -139,7 +139,7 @@ impl Backlog {
         }
     }
 
-    /// Returns the number of bytes that the slowest replica has not been sent yet; 0 without
+    /// Returns the number of bytes that were not sent to the slowest replica yet; 0 without
     /// replicas.
     pub fn behind_bytes(&self) -> u64 {
         self.end().saturating_sub(self.needed_from)

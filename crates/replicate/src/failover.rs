@@ -1,8 +1,7 @@
 //! The coordinated failover of a primary to one of its replicas.
 //!
 //! ```text
-//!   FAILOVER ─► waiting-for-sync ── a replica has the whole replication stream ─►
-//!   failover-in-progress ─► none
+//!   FAILOVER ─► waiting-for-sync ── a replica has the whole stream ─► failover-in-progress ─► none
 //!                    │  └── deadline, forced ──────────────────────────────▲    │
 //!                    └── deadline, ABORT ─► none    none ◄── ABORT, refusal ────┘
 //! ```

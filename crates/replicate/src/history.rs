@@ -72,9 +72,9 @@ impl History {
         Self { id, second: Some((former, offset)) }
     }
 
-    /// Returns true if a server with history `id` up to `offset` has data of this history, so that
-    /// it can continue by receiving the rest. For the present ID, it does not check that the stream
-    /// is already as long as `offset`.
+    /// Returns true if a server with history `id` up to `offset` has a beginning of this history,
+    /// so that it needs only the rest. For the present ID, it does not check that the stream is
+    /// already as long as `offset`.
     pub fn continues(&self, id: ReplId, offset: u64) -> bool {
         id == self.id || self.second.is_some_and(|(second, end)| id == second && offset <= end)
     }

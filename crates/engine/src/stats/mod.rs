@@ -113,8 +113,8 @@ pub struct ThreadStats {
     pub writes: Counter,
     /// The number of requests whose command does not exist.
     pub unknown_commands: Counter,
-    /// The number of requests with an error that must not occur: the handler used a key that its
-    /// entry in the command table does not declare, or the request was replayed from a file.
+    /// The number of requests with an error that must not occur: the handler used a key that the
+    /// command table does not declare, or the request was replayed from a file.
     pub unexpected_errors: Counter,
     /// The counters of script runs.
     pub scripts: ScriptCounters,

@@ -50,8 +50,8 @@ pub struct NewBase {
     pub kept: Kept,
     /// The current time, in Unix seconds.
     pub now_s: i64,
-    /// The Unix time in seconds to which a restore brings the data by this base; `None` without a
-    /// restore. The base then replaces the files with later changes.
+    /// If a restore writes this base: the Unix time in seconds to which it restores the data;
+    /// `None` otherwise. The base then replaces the files with later changes.
     pub restored_until_s: Option<i64>,
 }
 
