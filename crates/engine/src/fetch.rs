@@ -90,12 +90,12 @@ impl Lookup {
     }
 }
 
-/// The kinds of lookups that several requests need.
+/// The kinds of lookups (keys, members) that several requests need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sought {
-    /// Lookups of keys.
+    /// The requests need only lookups of keys.
     Keys,
-    /// Lookups of keys, and of members of some of their values.
+    /// The requests need lookups of keys, and of members of some of the keys' values.
     Members,
 }
 
@@ -144,7 +144,7 @@ fn each_key<T: AsRef<Lookup>>(
     }
 }
 
-/// Calls `fetch` for each member that a request looks up.
+/// Calls `fetch` for each member that a request looks up in the value of its key.
 fn each_member<T: AsRef<Lookup>>(
     requests: &[T],
     keyspace: &Keyspace,

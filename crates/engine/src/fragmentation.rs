@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-/// The options of compaction.
+/// The options of compaction (`activedefrag`), which moves keys in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionSettings {
-    /// `activedefrag`.
+    /// `activedefrag`: true if compaction is on.
     pub is_on: bool,
     /// `active-defrag-ignore-bytes`: the excess memory up to which nothing is done.
     pub ignored_bytes: u64,
@@ -15,7 +15,7 @@ pub struct CompactionSettings {
     pub threshold_percent: (u64, u64),
     /// `active-defrag-cycle-min` and `-max`: the shares of a core at these thresholds, in percent.
     pub share_percent: (u64, u64),
-    /// `active-defrag-cycle-us`: the longest slice.
+    /// `active-defrag-cycle-us`: the longest time for which compaction runs without a rest.
     pub slice: Duration,
 }
 

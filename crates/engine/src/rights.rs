@@ -56,8 +56,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         })
     }
 
-    /// Checks a queued command again when EXEC runs it. If the client may no longer run it, writes
-    /// the error reply and returns true.
+    /// Checks a queued command again when EXEC runs it. If the client's rights no longer permit it,
+    /// writes the error reply and returns true.
     #[inline]
     pub(crate) fn refuses_queued(
         &self,

@@ -224,7 +224,7 @@ pub enum Debugging {
 /// The state of the server, as a running script must know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptServerState {
-    /// The server continues.
+    /// The server continues to run.
     Running,
     /// The server is about to end, so the script must stop.
     Ending,

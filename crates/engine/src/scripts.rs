@@ -25,9 +25,9 @@ use commands::CommandError;
 /// The kind of a running script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptKind {
-    /// A script; SCRIPT KILL ends it.
+    /// The script is a text (EVAL); SCRIPT KILL ends it.
     Script,
-    /// A function; FUNCTION KILL ends it.
+    /// The script is a function of a library (FCALL); FUNCTION KILL ends it.
     Function,
 }
 

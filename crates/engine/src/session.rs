@@ -22,37 +22,39 @@ use crate::watch::Watchers;
 /// The mode that CLIENT REPLY has set: the replies that are sent to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyMode {
-    /// Replies are sent.
+    /// All replies are sent to the client (the default).
     On,
-    /// No replies are sent until CLIENT REPLY ON.
+    /// No replies are sent to the client until CLIENT REPLY ON.
     Off,
-    /// The next reply is not sent.
+    /// The reply to the next request is not sent to the client.
     SkipNext,
-    /// The reply of the current request is not sent.
+    /// The reply to the current request is not sent to the client.
     Skip,
 }
 
 /// The state that determines when a session's requests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Requests run as they arrive.
+    /// The client's requests run as they arrive.
     Running,
-    /// Waits while clients are paused (CLIENT PAUSE). The input is kept.
+    /// The client waits while clients are paused (CLIENT PAUSE). The input is kept.
     Postponed,
-    /// Waits until the change log has space for the client's writes. The input is kept.
+    /// The client waits until the change log has space for the client's writes. The input is kept.
     AwaitingLog,
-    /// Waits until the client has read its replies. The input is kept.
+    /// The client must first read its replies. The input is kept.
     AwaitingReader,
-    /// Blocked until a key has data for it, by a command such as BLPOP. The input is kept.
+    /// The client is blocked until a key has data for it, by a command such as BLPOP. The input is
+    /// kept.
     Blocked,
-    /// Waits until threads have emptied their inboxes of published messages. The input is kept.
+    /// The client waits until threads have emptied their inboxes of published messages. The input
+    /// is kept.
     AwaitingSubscribers,
-    /// Waits until the values that the client's request removed are freed (FLUSHALL SYNC). The
+    /// The client waits until the values that its request removed are freed (FLUSHALL SYNC). The
     /// reply and the input are kept.
     AwaitingFree,
     /// A script of the client is debugged: the client's input goes to the debugger.
     Debugging,
-    /// Waits because the client's address has tried to log in too often. The input is kept.
+    /// The client waits because its address has tried to log in too often. The input is kept.
     AwaitingLogin,
     /// The connection moves to the thread of replication, because the client asked for the
     /// replication stream. The input is kept.

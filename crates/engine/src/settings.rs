@@ -44,15 +44,15 @@ bitflags! {
     /// The kinds of events that the audit log records.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct AuditEvents: u8 {
-        /// Requests that were refused.
+        /// Events of requests that access control has refused.
         const DENIED = 1 << 0;
-        /// Attempts to log in.
+        /// Events of attempts to log in, successful or not.
         const AUTH = 1 << 1;
-        /// Commands of administrators.
+        /// Events of commands in the ACL categories `admin` and `dangerous`.
         const ADMIN = 1 << 2;
-        /// Commands that write.
+        /// Events of commands that write.
         const WRITE = 1 << 3;
-        /// All commands.
+        /// Events of all commands.
         const ALL = 1 << 4;
     }
 }
@@ -60,7 +60,7 @@ bitflags! {
 /// The events that the audit log records, and the users whose events it records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// The kinds of events; empty without an audit log.
+    /// The kinds of events that are recorded; empty without an audit log.
     pub events: AuditEvents,
     /// Patterns of user names. The last one that matches decides; a pattern after `!` excludes
     /// users.
@@ -74,21 +74,24 @@ pub struct ClientLimits {
     pub maxclients: usize,
     /// `timeout`: seconds without a request after which a client is closed; 0 for never.
     pub timeout_s: u64,
-    /// `tcp-keepalive`, in seconds; 0 for the system's default.
+    /// `tcp-keepalive`: the silence after which a client is probed, in seconds; 0 for the system's
+    /// default.
     pub tcp_keepalive_s: u64,
-    /// `protected-mode`.
+    /// `protected-mode`: without a password, only clients on this machine are served.
     pub protected_mode: bool,
-    /// `auth-failure-delay`, in milliseconds; 0 for none.
+    /// `auth-failure-delay`: the time between two login attempts of an address with several failed
+    /// logins, in milliseconds; 0 for no delay.
     pub auth_failure_delay_ms: u64,
     /// `authentication-timeout`: seconds within which a client must authenticate; 0 for no limit.
     pub authentication_timeout_s: u64,
     /// `client-query-buffer-limit`: the most bytes of a client's unconsumed input.
     pub query_buffer_bytes_max: u64,
-    /// `maxmemory-clients`, in bytes; 0 for no limit.
+    /// `maxmemory-clients`: the memory that all clients together may take, in bytes; 0 for no
+    /// limit.
     pub maxmemory_clients_bytes: u64,
     /// `client-output-buffer-limit normal`: the output limit of clients without subscriptions.
     pub output_limit: OutputLimit,
-    /// `client-output-buffer-limit replica`, which also applies to monitors.
+    /// `client-output-buffer-limit replica`: the output limit of replicas and monitors.
     pub replica_output_limit: OutputLimit,
     /// `client-output-buffer-limit pubsub`: the output limit of clients with subscriptions.
     pub pubsub_output_limit: OutputLimit,
@@ -103,7 +106,7 @@ pub struct Settings {
     pub new_channels: NewChannels,
     /// `acllog-max-len`: the most entries of ACL LOG.
     pub acl_log_len_max: usize,
-    /// `maxmemory`, in bytes; 0 for no limit.
+    /// `maxmemory`: the limit of used memory, in bytes; 0 for no limit.
     pub maxmemory_bytes: u64,
     /// The value of `maxmemory-policy`, as a name.
     pub maxmemory_policy: &'static str,
@@ -116,21 +119,23 @@ pub struct Settings {
     /// The longest time of one round of eviction, by `maxmemory-eviction-tenacity`; `None` for no
     /// limit.
     pub eviction_time: Option<Duration>,
-    /// `lfu-log-factor`.
+    /// `lfu-log-factor`: a higher value makes the access counter of a key (LFU) grow more slowly.
     pub lfu_log_factor: u32,
-    /// `lfu-decay-time`, in minutes.
+    /// `lfu-decay-time`: the time after which the access counter of a key (LFU) decreases, in
+    /// minutes.
     pub lfu_decay_minutes: u32,
     /// `tracking-table-max-keys`: the most keys in the tracking tables.
     pub tracking_keys_max: usize,
     /// `turn-budget-us`: the time for which an I/O thread runs requests before it sends replies.
     pub turn_budget: Duration,
-    /// `import-mode`: no active expiry and no eviction.
+    /// `import-mode`: data is imported, so there is no active expiry and no eviction.
     pub import_mode: bool,
     /// `activedefrag` and `active-defrag-*`: the options of compaction.
     pub compaction: CompactionSettings,
-    /// `active-expire-effort`, 1 to 10.
+    /// `active-expire-effort`: the CPU time that active expiry may use, from 1 (least) to 10.
     pub active_expire_effort: u32,
-    /// `slowlog-*`, `commandlog-*`, `latency-monitor-threshold` and `latency-tracking`.
+    /// `slowlog-*`, `commandlog-*`, `latency-monitor-threshold` and `latency-tracking`: the
+    /// commands and events that are recorded.
     pub thresholds: Thresholds,
     /// `hotkeys-*`: the sampling of commands for the frequency of keys.
     pub key_sampling: Sampling,
@@ -140,13 +145,13 @@ pub struct Settings {
     pub lua_bytes_max: Option<usize>,
     /// `stop-writes-on-bgsave-error`; always false if no snapshots are configured.
     pub stops_writes_on_save_error: bool,
-    /// `hz`, which is only shown.
+    /// The value of `hz`, which is only shown and has no effect.
     pub hz: u32,
     /// `notify-keyspace-events`: the keyspace events that are published.
     pub notifications: Notifications,
-    /// The limits of clients.
+    /// The options that limit clients.
     pub clients: ClientLimits,
-    /// The events and users of the audit log.
+    /// The events and users that the audit log records.
     pub audit: AuditFilter,
 }
 
@@ -207,9 +212,9 @@ impl Default for Settings {
 /// The channels that new users and selectors may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewChannels {
-    /// No channels.
+    /// New users may use no channels (`resetchannels`).
     None,
-    /// All channels.
+    /// New users may use all channels (`allchannels`).
     All,
 }
 
@@ -218,7 +223,7 @@ pub enum NewChannels {
 pub enum Checksums {
     /// Checksums are compared with the data; a wrong one is an error.
     Compared,
-    /// Checksums are ignored.
+    /// Checksums are ignored, so that damaged data is read.
     Skipped,
 }
 

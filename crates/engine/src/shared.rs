@@ -108,9 +108,9 @@ pub struct Pause {
 /// A reason for which writes are paused without a time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseReason {
-    /// A shutdown waits for replicas.
+    /// Writes are paused because a shutdown waits for replicas.
     Shutdown = 1,
-    /// A failover is in progress.
+    /// Writes are paused because a failover is in progress.
     Failover = 2,
 }
 

@@ -39,21 +39,21 @@ impl Run for ScriptVerb {
     const UNNAMED: Self = Self::Eval;
 }
 
-/// The command that runs a script: by text, digest or function name, with or without the right to
-/// write.
+/// The kind of a command that runs a script: by text, digest or function name, with or without the
+/// right to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptVerb {
-    /// A script by its text.
+    /// EVAL: runs a script by its text.
     Eval,
-    /// A script by its digest.
+    /// EVALSHA: runs a script by the digest of its text.
     EvalSha,
-    /// A script by its text, which may only read.
+    /// EVAL_RO: runs a script by its text; it may only read.
     EvalRo,
-    /// A script by its digest, which may only read.
+    /// EVALSHA_RO: runs a script by the digest of its text; it may only read.
     EvalShaRo,
-    /// A function by its name.
+    /// FCALL: runs a function by its name.
     Fcall,
-    /// A function by its name, which may only read.
+    /// FCALL_RO: runs a function by its name; it may only read.
     FcallRo,
 }
 
@@ -129,15 +129,17 @@ pub enum Channels {
 pub enum Databases {
     /// The command uses no database.
     None,
-    /// The selected database.
+    /// The command uses the selected database.
     Selected,
-    /// All databases.
+    /// The command uses all databases.
     All,
-    /// The databases that the first arguments name, this many of them.
+    /// The command uses the databases that its first arguments name; contains the number of these
+    /// arguments.
     Named(usize),
-    /// The selected database, and the one in the last argument.
+    /// The command uses the selected database, and the one in its last argument.
     SelectedAndLast,
-    /// The selected database, and the databases named after each word `DB`.
+    /// The command uses the selected database, and the databases named after each word `DB` in its
+    /// arguments.
     SelectedAndBehindDb,
 }
 

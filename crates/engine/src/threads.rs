@@ -68,7 +68,7 @@ pub struct Delivery {
     pub pushes: ByteQueue,
     /// The time for which the request ran, without the wait.
     pub took: Duration,
-    /// The log position that the reply shows.
+    /// The log position up to which the reply shows changes.
     pub position: u64,
     /// True if the client is disconnected after the reply.
     pub closes: bool,

@@ -15,7 +15,7 @@ const PIECES_PER_CALL_MAX: usize = 256;
 /// The reason for which sending a queue has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// The whole queue is sent.
+    /// The whole byte queue is sent.
     All,
     /// The socket accepts no more bytes until it is writable again.
     Blocked,

@@ -73,7 +73,7 @@ pub(crate) struct Requests {
 /// The state of the io_uring request that receives from a connection.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Receive {
-    /// The kernel has no receive request for the connection.
+    /// The kernel has no receive request of the loop for this connection.
     #[default]
     Idle,
     /// The kernel has a receive request, and reports all bytes that arrive.

@@ -24,13 +24,13 @@ pub enum Denial {
 /// The kind of a refusal, as ACL LOG and INFO show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The user may not use a database.
+    /// The refusal of a request that uses a database to which the user has no right.
     Database,
-    /// The user may not run the command.
+    /// The refusal of a request whose command the user may not run.
     Command,
-    /// The user may not access a key.
+    /// The refusal of a request with a key that the user may not access.
     Key,
-    /// The user may not use a channel.
+    /// The refusal of a request with a channel that the user may not use.
     Channel,
     /// An authentication failed: wrong user name or password.
     Auth,
@@ -52,11 +52,12 @@ impl Reason {
 /// The context of a refused request, as ACL LOG shows it: a client, a transaction or a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
-    /// A client, outside a transaction.
+    /// The request came from a client, outside a transaction.
     TopLevel,
-    /// A transaction: the request was refused when it was queued, or when EXEC ran it.
+    /// The request was part of a transaction: it was refused when it was queued, or when EXEC ran
+    /// it.
     Multi,
-    /// A script.
+    /// The request was called by a script.
     Script,
 }
 

@@ -50,7 +50,7 @@ impl User {
         }
     }
 
-    /// Creates a user that has all rights and needs no password.
+    /// Creates a user that has all rights and can log in without a password.
     pub fn unrestricted(name: &[u8]) -> Self {
         let selectors = vec![Selector::everything()];
         Self { is_on: true, needs_no_password: true, selectors, ..Self::new(name) }

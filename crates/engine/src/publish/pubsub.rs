@@ -61,11 +61,11 @@ const PARTS: usize = 64;
 /// The kind of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A channel.
+    /// A subscription to a channel (SUBSCRIBE).
     Channel,
-    /// The channels that match a glob pattern.
+    /// A subscription to the channels that match a glob pattern (PSUBSCRIBE).
     Pattern,
-    /// A channel of a shard in a cluster.
+    /// A subscription to a channel of a shard in a cluster (SSUBSCRIBE).
     Shard,
 }
 
@@ -88,14 +88,14 @@ impl Directory {
     }
 }
 
-/// A published message.
+/// A message that was published on a channel.
 struct Publication {
     kind: Kind,
     channel: Arc<[u8]>,
     /// The pattern that the channel matched, for subscribers of patterns.
     pattern: Option<Arc<[u8]>>,
     payload: Arc<[u8]>,
-    /// The log position that the message shows.
+    /// The log position up to which the message shows changes.
     position: u64,
 }
 
@@ -139,7 +139,7 @@ impl Publication {
 #[derive(Default)]
 struct Messages {
     waiting: Vec<(u64, Arc<Publication>)>,
-    /// The messages for single clients.
+    /// The messages for single clients, each with its number.
     pushes: Vec<(u64, Push)>,
     next: u64,
 }
@@ -196,7 +196,7 @@ pub struct Published {
     pub subscribers_full: bool,
 }
 
-/// All subscriptions of all threads.
+/// The subscriptions of the clients of all threads.
 pub struct PubSub {
     channels: Directory,
     shard_channels: Directory,
@@ -210,10 +210,10 @@ pub struct PubSub {
     hasher: ahash::RandomState,
 }
 
-/// The result of emptying an inbox.
+/// The result of emptying a thread's inbox of messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delivered {
-    /// The bytes appended to outputs.
+    /// The number of bytes appended to the outputs of clients.
     pub len_bytes: u64,
     /// True if the inbox was full: waiting publishers may continue.
     pub were_subscribers_full: bool,

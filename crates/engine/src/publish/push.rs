@@ -33,7 +33,7 @@ pub struct Push {
     pub client: Arc<ClientInfo>,
     /// The message, in the client's protocol.
     pub bytes: Arc<[u8]>,
-    /// The log position that the message shows.
+    /// The log position up to which the message shows changes.
     pub position: u64,
 }
 

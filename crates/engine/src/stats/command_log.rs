@@ -14,11 +14,11 @@ use crate::secret::is_secret;
 /// The kind of a command log: the reason why it records a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The command ran for long; the value is in microseconds.
+    /// The command ran for long; the logged value is its time in microseconds.
     Slow = 0,
-    /// The request was large; the value is in bytes.
+    /// The request was large; the logged value is its length in bytes.
     LargeRequest = 1,
-    /// The reply was large; the value is in bytes.
+    /// The reply was large; the logged value is its length in bytes.
     LargeReply = 2,
 }
 

@@ -101,7 +101,8 @@ struct InFlight {
     queue: ByteQueue,
 }
 
-/// An io_uring, with the buffers provided to the kernel for received bytes.
+/// An io_uring (the kernel's queues of requests and results), with the buffers provided to the
+/// kernel for received bytes.
 pub(crate) struct Ring {
     ring: IoUring,
     sends: Vec<Option<InFlight>>,

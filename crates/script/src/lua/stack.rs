@@ -1,4 +1,4 @@
-//! The stack of Lua's values that a function of ours works on.
+//! The stack of Lua values (arguments, locals, results) that a function of ours works on.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -15,7 +15,7 @@ pub(crate) struct Raise;
 /// The result of a function: on success, the number of values on top of the stack that it returns.
 pub(crate) type Returns = Result<usize, Raise>;
 
-/// A function of ours that Lua can call.
+/// A function of ours, in Rust, that Lua can call.
 pub(crate) type Function = fn(&mut Stack) -> Returns;
 
 /// A function that the hook calls in a state whose lines are watched.
@@ -44,7 +44,7 @@ pub(crate) enum Type {
     Thread,
 }
 
-/// A function on the call stack.
+/// A function on Lua's call stack, with its source and its current line.
 pub(crate) struct CallFrame {
     pub(crate) is_c: bool,
     pub(crate) source: Vec<u8>,
@@ -68,7 +68,7 @@ struct Head {
     base: *const Slot,
 }
 
-/// A value on the stack.
+/// A value on Lua's stack, in the layout of Lua's C code.
 #[repr(C, align(8))]
 struct Slot {
     _value: [u8; 8],
@@ -148,7 +148,7 @@ impl Stack {
         unsafe { (*slot).kind }
     }
 
-    /// Pops values down to `top`, or pushes nil up to `top` values.
+    /// Pops values until `top` values are left, or pushes nil until there are `top` values.
     pub(crate) fn set_top(&mut self, top: i32) {
         let now = self.top();
         assert!(top >= 0, "a size");
@@ -163,7 +163,7 @@ impl Stack {
         self.set_top(self.top() - count);
     }
 
-    /// Pops `count` values. The caller ensures that their bytes are not borrowed.
+    /// Pops `count` values from Lua's stack. The caller ensures that their bytes are not borrowed.
     fn drop_top(&self, count: i32) {
         let top = self.top() - count;
         assert!(top >= 0, "a size");
@@ -183,7 +183,7 @@ impl Stack {
         assert!(has_room, "functions that nest or push much ask for room first");
     }
 
-    /// Converts `index` to an index from the bottom; returns `None` if there is no value.
+    /// Converts `index` to a stack index from the bottom; `None` if there is no value.
     #[inline]
     fn place(&self, index: i32) -> Option<c_int> {
         let top = self.top();
@@ -195,7 +195,7 @@ impl Stack {
         self.place(index).expect("the caller counted the values on its stack")
     }
 
-    /// Returns the place of an upvalue of the running function; the first is 1.
+    /// Returns Lua's pseudo-index of an upvalue of the running function; the first is 1.
     fn upvalue_place(at: i32) -> c_int {
         assert!((1..=200).contains(&at), "an upvalue");
         ffi::lua_upvalueindex(at + 1)
@@ -224,7 +224,7 @@ impl Stack {
         matches!(self.kind(index), Type::None | Type::Nil)
     }
 
-    /// Returns the name of the value's type, as in error texts.
+    /// Returns the name of the type of the value at `index`, as in error texts.
     pub(crate) fn type_name(&self, index: i32) -> &'static str {
         match self.kind(index) {
             Type::None => "no value",
@@ -246,7 +246,7 @@ impl Stack {
         })
     }
 
-    /// Returns a number. A string is converted if it is the text of a number.
+    /// Returns the number at `index`. A string is converted if it is the text of a number.
     pub(crate) fn number(&self, index: i32) -> Option<f64> {
         let place = self.place(index)?;
         // SAFETY: there is a value.
@@ -255,7 +255,7 @@ impl Stack {
         (number != 0.0 || unsafe { ffi::lua_isnumber(self.l, place) } != 0).then_some(number)
     }
 
-    /// Returns the bytes of a string.
+    /// Returns the bytes of the string at `index`; `None` if it is not a string.
     pub(crate) fn bytes(&self, index: i32) -> Option<&[u8]> {
         if self.kind(index) == Type::String { self.text(index) } else { None }
     }
@@ -392,7 +392,7 @@ impl Stack {
         unsafe { ffi::lua_tonumber(self.l, Self::upvalue_place(at)) }
     }
 
-    /// Pops a value into an upvalue that the running function has.
+    /// Pops a value and stores it in an upvalue that the running function has.
     pub(crate) fn replace_upvalue(&mut self, at: i32) {
         self.existing(-1);
         let place = Self::upvalue_place(at);
@@ -433,7 +433,7 @@ impl Stack {
         unsafe { ffi::lua_insert(self.l, place) }
     }
 
-    /// Moves the top value into the place of another.
+    /// Pops the top value and puts it at `index`, in place of the value there.
     pub(crate) fn replace(&mut self, index: i32) {
         let place = self.existing(index);
         // SAFETY: there is a value.
@@ -455,7 +455,7 @@ impl Stack {
         place
     }
 
-    /// Replaces the key on top by its value.
+    /// Replaces the key on top by its value in the table at `table`, without metamethods.
     pub(crate) fn raw_get(&self, table: i32) {
         let table = self.table(table);
         self.existing(-1);
@@ -463,7 +463,7 @@ impl Stack {
         unsafe { ffi::lua_rawget_(self.l, table) }
     }
 
-    /// Pushes `table[index]`.
+    /// Pushes `table[index]` of the table at `table`, without metamethods.
     pub(crate) fn raw_get_at(&self, table: i32, index: i32) {
         let table = self.table(table);
         self.reserve(1);
@@ -471,7 +471,7 @@ impl Stack {
         unsafe { ffi::lua_rawgeti_(self.l, table, index) }
     }
 
-    /// Pushes `table[name]`.
+    /// Pushes `table[name]` of the table at `table`, without metamethods.
     pub(crate) fn raw_get_field(&self, table: i32, name: &[u8]) {
         let table = self.table(table);
         self.push(name);
@@ -479,7 +479,7 @@ impl Stack {
         unsafe { ffi::lua_rawget_(self.l, table) }
     }
 
-    /// Pops a value and the key below it into a table. The key is neither nil nor NaN.
+    /// Pops a value and the key below it, and sets them in a table. The key is not nil or NaN.
     pub(crate) fn raw_set(&self, table: i32) {
         let table = self.table(table);
         let key = self.existing(-2);
@@ -496,7 +496,7 @@ impl Stack {
         unsafe { ffi::lua_rawset(self.l, table) }
     }
 
-    /// Pops a value into `table[index]`.
+    /// Pops a value and stores it as `table[index]`, without metamethods.
     pub(crate) fn raw_set_at(&self, table: i32, index: i32) {
         let table = self.table(table);
         self.existing(-1);
@@ -504,7 +504,7 @@ impl Stack {
         unsafe { ffi::lua_rawseti_(self.l, table, index) }
     }
 
-    /// Pops a value into `table[name]`.
+    /// Pops a value and stores it as `table[name]`, without metamethods.
     pub(crate) fn raw_set_field(&mut self, table: i32, name: &[u8]) {
         let table = self.table(table);
         self.existing(-1);
@@ -524,7 +524,7 @@ impl Stack {
         unsafe { ffi::lua_next(self.l, table) != 0 }
     }
 
-    /// Pushes the value's metatable; returns false if it has none.
+    /// Pushes the metatable of the value at `index`; returns false if it has none.
     pub(crate) fn metatable(&self, index: i32) -> bool {
         let Some(place) = self.place(index) else { return false };
         self.reserve(1);
@@ -589,7 +589,7 @@ impl Stack {
         unsafe { ffi::lua_setfenv(self.l, place) };
     }
 
-    /// Compiles text, never bytecode, and pushes the function or the error.
+    /// Compiles Lua text, never bytecode, and pushes the function or the error.
     pub(crate) fn load(&mut self, text: &[u8], name: &CStr) -> Result<(), Raise> {
         // 0x1b is the first byte of bytecode. After a space, it is read as text.
         let escaped;
@@ -637,7 +637,7 @@ impl Stack {
         Raise
     }
 
-    /// Raises an error about an argument.
+    /// Raises an error that says which argument is wrong, and `text` as the reason.
     pub(crate) fn raise_argument(&self, argument: i32, text: &str) -> Raise {
         let Some(mut info) = self.info(0, c"n") else {
             return self.raise_here(format!("bad argument #{argument} ({text})").as_bytes());
@@ -667,7 +667,7 @@ impl Stack {
         self.raise_argument(argument, &text)
     }
 
-    /// Records the reason `stop` with the place, and raises an error that ends the script.
+    /// Records the reason `stop` with source and line, and raises an error that ends the script.
     pub(crate) fn raise_stop(&self, stop: Stop) -> Raise {
         self.note_stop();
         self.context().stop(stop);
@@ -700,7 +700,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Records the place where the script was stopped.
+    /// Records the source and line where the script was stopped.
     fn note_stop(&self) {
         let place = [0, 1, 2].into_iter().find_map(|level| self.function_at(level).filter(|at| !at.is_c));
         let mut stopped_at = self.context().stopped_at.borrow_mut();
@@ -760,7 +760,7 @@ impl Stack {
         (!name.is_null()).then(|| unsafe { text_of(name) }.to_vec())
     }
 
-    /// Pushes a global variable, or nil. Reads the table itself, not its shell.
+    /// Pushes a global variable, or nil. Reads the table itself, not its read-only shell.
     pub(crate) fn push_global(&mut self, name: &[u8]) {
         self.reserve(1);
         // SAFETY: there is room.
@@ -810,12 +810,12 @@ impl Stack {
         self.number(argument).ok_or_else(|| self.raise_type(argument, "number"))
     }
 
-    /// Reads an argument, as `luaL_checkinteger` does.
+    /// Reads an argument as an integer, as `luaL_checkinteger` does.
     pub(crate) fn check_integer(&self, argument: i32) -> Result<i64, Raise> {
         self.check_number(argument).map(truncate)
     }
 
-    /// Reads an argument, as `luaL_optinteger` does.
+    /// Reads an argument as an integer or `default`, as `luaL_optinteger` does.
     pub(crate) fn optional_integer(&self, argument: i32, default: i64) -> Result<i64, Raise> {
         if self.is_none_or_nil(argument) { Ok(default) } else { self.check_integer(argument) }
     }
@@ -908,7 +908,7 @@ pub(super) unsafe extern "C-unwind" fn hook(l: *mut ffi::lua_State, _: *mut ffi:
     unsafe { ffi::lua_error(l) }
 }
 
-/// Asks if the script may continue. Returns false if it must end.
+/// Asks the server if the script may continue. Returns false if it must end.
 ///
 /// # Safety
 /// Called by `hook` only.

@@ -33,7 +33,7 @@ const DB_BYTES: usize = 4;
 pub struct Sampling {
     /// `hotkeys-top-k`: the number of keys to show; 0 turns counting off.
     pub shown: usize,
-    /// `hotkeys-sampling-percentage`, 1 to 100.
+    /// `hotkeys-sampling-percentage`: the percentage of commands that are counted, 1 to 100.
     pub percent: u32,
     /// `hotkeys-window-seconds`: the length of a window.
     pub window: Duration,
