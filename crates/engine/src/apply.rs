@@ -88,7 +88,7 @@ pub enum Progressed {
 /// The reason for which the replication stream of a primary cannot be applied any further.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyError {
-    /// The server now follows another primary, or none.
+    /// The stream is not current: the server now follows another primary, or none.
     Superseded,
     /// The bytes of the stream are not a request. Contains the error line.
     Broken(String),

@@ -24,7 +24,7 @@ const BATCH_REQUESTS_MAX: usize = 128;
 /// skipping them takes as long.
 const EMPTY_LINES_PER_REQUEST: usize = 64;
 
-/// The way a request is handled.
+/// The way in which a batch handles the bytes of a request.
 pub enum Work {
     /// The request runs. Its arguments are spans of the input.
     Run,
@@ -38,7 +38,7 @@ pub enum Work {
 pub struct ParsedRequest {
     /// The command; `None` if no command has this name.
     pub registered: Option<&'static Registered>,
-    /// The way the request is handled.
+    /// The way in which the batch handles the request.
     pub work: Work,
     /// The key and member that are prefetched for the request. The database is the one selected
     /// when the request was parsed.
@@ -99,7 +99,7 @@ pub struct Source<'a, V> {
 pub struct Batch<V> {
     /// All requests, grouped by connection.
     pub requests: Vec<ParsedRequest>,
-    /// The connections, in the order of their requests.
+    /// The connections that have requests in the batch, in the order of their requests.
     pub turns: Vec<ConnTurn<V>>,
     spans: Vec<Span>,
     /// The minimum number of bytes that the last incomplete request still lacks.

@@ -62,7 +62,7 @@ pub struct RefusedRequest<'a> {
 
 /// The context in which a command of the host runs.
 pub struct Call<'a, 'g, 's> {
-    /// The settings of this turn.
+    /// The server's settings at the start of this turn.
     pub settings: &'a Arc<Settings>,
     /// The session of the client that sent the request.
     pub session: &'a mut Session,

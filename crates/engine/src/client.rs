@@ -97,7 +97,7 @@ pub struct HeldBytes {
     pub counted_bytes: AtomicU64,
 }
 
-/// The traffic of a client.
+/// The numbers of a client's commands and bytes, and its last activity.
 #[derive(Debug, Default)]
 pub struct Traffic {
     /// The number of commands that the client ran.
@@ -126,7 +126,7 @@ pub struct Choices {
     pub handles_redirects: AtomicBool,
 }
 
-/// The flags about the connection of a client.
+/// The flags about a client's connection, such as closing, killed, or monitor.
 #[derive(Debug, Default)]
 pub struct State {
     /// True if the connection will be closed once its replies are sent.
@@ -167,7 +167,7 @@ pub struct ClientInfo {
     pub db: AtomicU64,
     /// The RESP version, 2 or 3.
     pub resp: AtomicU64,
-    /// The state of client-side caching.
+    /// The state of the client's tracking (client-side caching).
     pub tracking: TrackingState,
     /// 0 without a transaction; otherwise the number of commands queued in the client's
     /// transaction, plus one.
@@ -183,11 +183,11 @@ pub struct ClientInfo {
     pub names: Mutex<ClientNames>,
     /// The memory that the client makes the server hold, in bytes.
     pub held: HeldBytes,
-    /// The traffic of the client.
+    /// The numbers of the client's commands and bytes, and its last activity.
     pub traffic: Traffic,
-    /// The modes set by CLIENT commands.
+    /// The modes that the client has set by CLIENT commands, such as NO-EVICT.
     pub choices: Choices,
-    /// The flags about the connection.
+    /// The flags about the connection, such as closing, killed, or monitor.
     pub state: State,
 }
 
@@ -207,7 +207,7 @@ pub struct ClientNames {
 /// The size of a session on its own thread, in bytes; `session.rs` checks it.
 pub(crate) const SESSION_BYTES: usize = 256;
 
-/// The thread, connection and file descriptor of a new client.
+/// The thread, connection and file descriptor at which a new client is served.
 pub struct Place {
     /// The index of the client's I/O thread.
     pub thread: usize,

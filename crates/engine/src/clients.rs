@@ -64,12 +64,12 @@ impl Clients {
         self.last_id.fetch_add(1, Relaxed) + 1
     }
 
-    /// Adds a client. O(log n).
+    /// Adds a client to the registry. O(log n).
     pub fn add(&self, info: Arc<ClientInfo>) {
         self.lock().by_id.insert(info.id, info);
     }
 
-    /// Removes a client, and returns it if it was registered. O(log n).
+    /// Removes a client from the registry, and returns it if it was registered. O(log n).
     pub fn remove(&self, id: u64) -> Option<Arc<ClientInfo>> {
         let mut registry = self.lock();
         let client = registry.by_id.remove(&id)?;

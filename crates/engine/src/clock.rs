@@ -18,7 +18,7 @@ pub trait Clock: Clone + Send + 'static {
     /// Returns the time since the reading `since`. The precision is enough for statistics.
     fn elapsed(&self, since: Ticks) -> Duration;
 
-    /// Reads the Unix time.
+    /// Reads the Unix time from the clock.
     fn unix_time(&self) -> Duration;
 
     /// Returns the Unix time in milliseconds.

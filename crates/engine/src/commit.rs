@@ -444,7 +444,7 @@ impl<'s> Commit<'s> {
         self.access_results.wants_created = wanted.contains(EventClass::NEW);
     }
 
-    /// Returns the sender of this thread's messages.
+    /// Returns the sender of this thread's messages to clients.
     #[inline]
     pub fn sender(&self) -> Sender<'_> {
         self.shared.sender(self.thread, &self.outbox, self.position)

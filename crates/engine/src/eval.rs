@@ -74,7 +74,7 @@ const WRITTEN: KeySpec =
 /// The key specification of the commands whose scripts only read.
 const READ: KeySpec = KeySpec::counted(2, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS));
 
-/// The flags of all commands that run scripts.
+/// The command flags that all commands that run scripts have.
 const SCRIPT_FLAGS: Flags =
     Flags::NOSCRIPT.union(Flags::STALE).union(Flags::SKIP_MONITOR).union(Flags::NO_MANDATORY_KEYS);
 
@@ -607,7 +607,7 @@ fn can_share(request: &Request<'_>) -> bool {
     }
 }
 
-/// The state of a running script.
+/// The state of a running script: its locks, and the commands that it has run so far.
 struct RunningScript<'r, 'g, 's, C, H> {
     executor: &'r mut Executor<'s, C, H>,
     run: &'r Run<'r>,

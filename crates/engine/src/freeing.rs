@@ -43,7 +43,7 @@ const PENDING_TASKS_MAX: usize = 10_000;
 /// many tasks wait. An average value has fewer pieces, so the queue gets shorter.
 const STEPS_PER_TASK: usize = 256;
 
-/// A value to free, in pieces.
+/// A lazy freed value, which is freed in pieces.
 struct Task {
     number: u64,
     pieces: FreeingSteps,

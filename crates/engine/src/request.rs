@@ -66,7 +66,7 @@ impl RequestKeys {
         keys
     }
 
-    /// Returns all keys.
+    /// Returns all keys of the request.
     #[inline]
     pub fn as_slice(&self) -> &[RequestKey] {
         match self {
@@ -116,7 +116,7 @@ pub fn keys_of_request(registered: &'static Registered, args: &Args<'_>) -> Vec<
     RequestKeys::find(registered, args).as_slice().iter().map(|key| key.at as usize).collect()
 }
 
-/// A request that is ready to run.
+/// A request that is ready to run: its command was found, and its keys are hashed.
 pub struct Request<'a> {
     /// The command table's entry of the command.
     pub registered: &'static Registered,

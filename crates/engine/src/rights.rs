@@ -171,7 +171,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     }
 }
 
-/// The reason for which a request is refused.
+/// The reason for which a client has no right to make a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// The client has not authenticated.

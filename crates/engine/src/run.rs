@@ -76,7 +76,7 @@ pub struct Executor<'s, C, H> {
     pub clock: C,
     /// The times and rules that are the same for all requests of the turn.
     pub now: Now,
-    /// The settings of the turn.
+    /// The server's settings at the start of the turn.
     pub settings: Arc<Settings>,
     settings_version: u64,
     /// The script engine of this thread; `None` on threads that run no scripts.
@@ -85,9 +85,9 @@ pub struct Executor<'s, C, H> {
     pub(crate) script_buffers: Option<Box<ScriptBuffers>>,
     /// The origin of the running commands: a client, or its script.
     pub(crate) origin: Origin,
-    /// The debug mode of the running script.
+    /// The mode in which scripts run: normally, or debugged.
     pub(crate) debugged: Debugged<'s>,
-    /// The refused commands of the running script.
+    /// The counts of refused commands of the running script.
     pub(crate) script_refusals: ScriptRefusals,
     /// True if memory was over its limit when the running script began.
     pub script_lacks_memory: bool,
@@ -126,7 +126,7 @@ pub struct Now {
     /// The present time for the access clocks of keys (LRU), with the parameters of LFU if the
     /// policy counts accesses.
     pub access: Access,
-    /// The rule by which expired keys are removed.
+    /// The rule by which commands of this turn treat expired keys.
     pub expiry_rule: ExpiryRule,
     /// True if there is a monitor, so that commands are sent to monitors.
     pub is_monitored: bool,
@@ -147,7 +147,7 @@ pub struct Caller<'a> {
     pub protocol: Protocol,
     /// True if reads update the access clocks of keys; false under CLIENT NO-TOUCH.
     pub touch: bool,
-    /// The treatment of expired keys.
+    /// The treatment of expired keys that the command accesses.
     pub expired_access: ExpiredAccess,
     /// The action if the command finds no data: it replies, or it blocks its client or leaves the
     /// client blocked.
@@ -240,7 +240,7 @@ fn keys_of_wait(
     (keys.collect(), destinations)
 }
 
-/// A ready key whose queue is being served.
+/// A ready key whose queue of blocked clients is being served.
 struct Serving {
     key: ReadyKey,
     /// The queue position of the first blocked client that was not visited yet.
@@ -314,7 +314,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns this thread's counters.
+    /// Returns this thread's counters, which other threads read.
     #[inline]
     pub fn stats(&self) -> &'s ThreadStats {
         self.stats

@@ -40,7 +40,7 @@ bitflags! {
     }
 }
 
-/// A script that was found and compiled.
+/// A script or function that was found and compiled, and is about to run.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// The kind: a script or a function.
@@ -71,7 +71,7 @@ pub enum Known {
 pub enum Lesson {
     /// The script ended by itself and used only a few keys, so that it can run under locks.
     Shares,
-    /// The script needs the whole keyspace.
+    /// The script used a command that needs the whole keyspace.
     NeedsAll,
     /// The script needed more than `SHARDS_MAX` shards, or was about to change a value too big to
     /// copy. The next [`ALONE_RUNS`] runs are made as the exclusive owner of the keyspace; then it
@@ -137,7 +137,7 @@ pub struct ScriptCall<'a> {
 pub enum ScriptEnd {
     /// The script returned a reply, which was appended.
     Replied,
-    /// The script failed.
+    /// The script failed: it raised an error, or returned one.
     Failed {
         /// The error line, without its `-`.
         line: Vec<u8>,
@@ -148,7 +148,7 @@ pub enum ScriptEnd {
     Again,
 }
 
-/// The script engine of a thread.
+/// The script engine of a thread, which compiles scripts and runs them in Lua.
 pub trait ScriptEngine {
     /// Finds and compiles a script, and keeps it for [`ScriptEngine::run`].
     ///
@@ -230,7 +230,7 @@ pub enum ScriptServerState {
     Ending,
 }
 
-/// The reason for which a script is stopped.
+/// The reason for which a running script is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// A client has killed the script, or the server ends.

@@ -31,7 +31,7 @@ pub enum ScriptKind {
     Function,
 }
 
-/// The identity of a script.
+/// The identity of a running script: its kind, name, command and thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptName {
     /// The kind: a script or a function.
@@ -63,7 +63,7 @@ pub struct RunningScripts {
     allows_all: AtomicBool,
 }
 
-/// The outcome of a request to end scripts.
+/// The outcome of SCRIPT KILL or FUNCTION KILL, which request the end of scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kill {
     /// At least one busy script of this kind will end.

@@ -41,7 +41,7 @@ pub struct Inbound {
     pub kills: Vec<Killed>,
 }
 
-/// A client that its thread must close.
+/// A killed client, which its thread must close.
 pub struct Killed {
     /// The connection of the client on its thread.
     pub conn: ConnId,

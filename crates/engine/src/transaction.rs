@@ -120,7 +120,7 @@ pub struct Watch {
 /// its name, in bytes (measured).
 const FOLLOWED_BYTES: usize = 320;
 
-/// A key that a client watches.
+/// A key that a client watches, and if it existed then.
 pub(crate) struct WatchedKey {
     db: usize,
     key: Box<[u8]>,

@@ -39,7 +39,7 @@ use crate::write_refusal::STALE_REPLICA;
 
 /// The engine of one thread: everything needed to run requests, except the connections.
 pub struct Engine<'s, C, H> {
-    /// The executor of commands.
+    /// The executor, which runs the commands of this thread.
     pub executor: Executor<'s, C, H>,
     memory: MemoryLimit,
     /// The replies that wait until the values removed by their requests are freed.
@@ -57,7 +57,7 @@ pub struct DelayedReply {
     pub reply: ByteQueue,
 }
 
-/// The outcome of running a request.
+/// The outcome of a request that a thread was to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The request has run or was refused; its reply, if any, was written.

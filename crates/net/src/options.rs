@@ -1,4 +1,4 @@
-//! The options of an event loop.
+//! The options of an event loop: its back end, and the limits of a turn.
 
 use std::time::Duration;
 

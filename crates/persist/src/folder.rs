@@ -264,7 +264,7 @@ pub fn create_temporary(folder: &dyn Folder, name: &str) -> Result<Box<dyn DataF
 /// The times at which a file being written is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncing {
-    /// The file is synced at its end.
+    /// The file is synced once, when all of it is written.
     AtEnd,
     /// The file is synced at its end, and whenever `len_bytes` bytes were written since the last
     /// sync. So the operating system never has more unwritten bytes than this.

@@ -181,7 +181,7 @@ pub enum Part {
         /// The value of the fact.
         value: Vec<u8>,
     },
-    /// The source of a library of functions.
+    /// The source text of a library of functions.
     Function(Vec<u8>),
     /// The sizes of the database that follows: a hint for allocation, which may be wrong.
     DbSize {
@@ -260,7 +260,7 @@ impl Batch {
 pub struct Behind<S> {
     /// The source of the bytes after `ahead`.
     pub source: S,
-    /// The bytes that were already read.
+    /// The bytes after the RDB part that were already read from the source.
     pub ahead: Vec<u8>,
     /// The start of this content in the file, in bytes.
     pub file_offset: u64,

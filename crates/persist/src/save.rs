@@ -187,7 +187,7 @@ pub enum Step {
     Done,
 }
 
-/// The progress of a save.
+/// The progress of a save: the numbers of its keys and bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The number of keys that the save has written.
@@ -459,7 +459,7 @@ impl Save {
         self.failed.load(Relaxed)
     }
 
-    /// Returns the progress of the save.
+    /// Returns how many keys and bytes the save has written so far.
     pub fn progress(&self) -> Progress {
         let (keys_done, len_bytes) = (self.keys_done.load(Relaxed), self.len_bytes.load(Relaxed));
         Progress { keys_done, keys: self.keys, len_bytes }

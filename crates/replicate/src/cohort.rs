@@ -36,7 +36,7 @@ impl SnapshotReader {
 /// The way in which snapshots are sent to replicas (`repl-diskless-sync`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// Snapshots are sent while they are written.
+    /// Snapshots are sent to the replicas while they are written.
     Diskless,
     /// Snapshots are written to a file first, and sent once they are complete.
     Complete,

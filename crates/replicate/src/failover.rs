@@ -53,7 +53,7 @@ impl Target {
     }
 }
 
-/// The arguments of a FAILOVER command.
+/// The arguments of a FAILOVER command that begins a failover.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// The host and the port of the replica that must become the primary; `None` if any replica

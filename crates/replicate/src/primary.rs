@@ -317,7 +317,7 @@ impl Primary {
         }
     }
 
-    /// Adds `replica`, whose client has the id `client`.
+    /// Adds a replica that has connected, whose client has the id `client`.
     pub fn add(&mut self, client: u64, replica: Replica) {
         self.replicas.insert(client, replica);
         self.idle_since_ms = None;

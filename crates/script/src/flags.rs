@@ -72,7 +72,7 @@ pub fn parse_script_line(body: &[u8]) -> Result<(ScriptFlags, &[u8]), Vec<u8>> {
     Ok((flags, code))
 }
 
-/// A function of a library.
+/// A function that a library has registered, with its description and flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionInfo {
     /// The name by which FCALL calls the function.

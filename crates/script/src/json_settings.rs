@@ -1,4 +1,4 @@
-//! The settings of `cjson`, which scripts can change.
+//! The settings of `cjson`, which scripts can change by its functions.
 
 /// The treatment by `cjson.encode` of infinities and NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -138,7 +138,7 @@ impl Bytes {
     }
 }
 
-/// The reason why a match has no result.
+/// The reason why a search for a pattern ends with an error.
 #[derive(Debug)]
 pub(crate) enum Failure<E> {
     /// An error in the pattern; contains the error text.

@@ -361,11 +361,12 @@ enum RunEnd {
     Replied,
     /// The called function does not exist.
     Missing,
-    /// An error that the script returned.
+    /// The script has returned an error as its reply.
     Error(ErrorReply),
-    /// An error that the script raised.
+    /// The script has raised an error.
     Failed { message: Vec<u8>, place: Option<(Vec<u8>, Vec<u8>)>, counted: bool },
-    /// An error that the error handler did not convert to a table, such as out of memory.
+    /// The run has ended with an error that the error handler did not convert to a table, such as
+    /// out of memory.
     Broken(Vec<u8>),
 }
 

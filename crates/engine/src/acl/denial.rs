@@ -73,7 +73,7 @@ impl Context {
 }
 
 impl Denial {
-    /// Returns the kind of this refusal.
+    /// Returns the kind of this refusal, as ACL LOG shows it.
     pub const fn reason(self) -> Reason {
         match self {
             Denial::Database(_) => Reason::Database,
@@ -133,7 +133,7 @@ impl Denial {
         ))
     }
 
-    /// Returns the reply of ACL DRYRUN.
+    /// Returns the reply of ACL DRYRUN to a request that is refused for this reason.
     pub fn description(self, user: &[u8], registered: &Registered, args: &Args<'_>) -> Vec<u8> {
         let access = b" has no permissions to access ".as_slice();
         match self {

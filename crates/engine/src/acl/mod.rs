@@ -47,7 +47,7 @@ pub use selector::{AclRequest, Selector};
 pub use user::{DEFAULT_USER, User, hash_password};
 pub use users::Users;
 
-/// The access control state that all threads share.
+/// The access control state that all threads share: users, and the log of refusals.
 #[derive(Debug, Default)]
 pub struct Acl {
     /// All users.

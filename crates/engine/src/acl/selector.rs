@@ -25,7 +25,7 @@ pub struct AclRequest<'a> {
 /// The bit of read access to a key.
 const READ: u8 = 1;
 const WRITE: u8 = 2;
-/// Both kinds of access to a key.
+/// The bits of both kinds of access to a key, read and write.
 pub(super) const READ_WRITE: u8 = READ | WRITE;
 
 /// The number of command ids for which a [`CommandSet`] has bits.
@@ -403,7 +403,7 @@ fn wanted_access(flags: KeyFlags) -> u8 {
 
 /// The methods that format a selector.
 impl Selector {
-    /// Formats the rules about commands.
+    /// Formats the rules about commands, as ACL LIST shows them.
     pub fn command_text(&self) -> Vec<u8> {
         let mut text = if self.begins_with_all { b"+@all".to_vec() } else { b"-@all".to_vec() };
         for rule in &self.rules {
@@ -413,7 +413,7 @@ impl Selector {
         text
     }
 
-    /// Formats the patterns of keys and their access.
+    /// Formats the patterns of keys and their access, as ACL LIST shows them.
     pub fn key_text(&self) -> Vec<u8> {
         if self.all_keys {
             return b"~*".to_vec();
@@ -431,7 +431,7 @@ impl Selector {
         self.keys.iter().map(with_access).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// Formats the patterns of channels.
+    /// Formats the patterns of channels, as ACL LIST shows them.
     pub fn channel_text(&self) -> Vec<u8> {
         if self.all_channels {
             return b"&*".to_vec();

@@ -23,7 +23,7 @@ use commands::{EventClass, KeyEvent};
 use super::pubsub::Kind;
 use super::send::Sender;
 
-/// The events to publish, by `notify-keyspace-events`.
+/// The keyspace events to publish, as `notify-keyspace-events` selects them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Notifications {
     /// True if events are published on the channels of keys.

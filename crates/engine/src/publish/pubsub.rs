@@ -58,7 +58,7 @@ pub const INBOX_BYTES_MAX: usize = 1 << 20;
 /// The number of parts of a directory, each with a lock of its own.
 const PARTS: usize = 64;
 
-/// The kind of a subscription.
+/// The kind of a subscription: a channel, a pattern, or a channel of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A subscription to a channel (SUBSCRIBE).

@@ -19,7 +19,7 @@ pub struct Sender<'a> {
     pub clients: &'a Clients,
     /// All I/O threads.
     pub threads: &'a Threads,
-    /// All subscriptions, and the inboxes.
+    /// All subscriptions, and the inboxes of threads for messages.
     pub pubsub: &'a PubSub,
     /// The index of the sending I/O thread, which needs no wake-up for its own inbox; `None` for
     /// other threads.

@@ -38,7 +38,7 @@ pub use task::{Failed, Job, Meeting, Requests, Slice, Task};
 
 use crate::shared::GateSlot;
 
-/// The maximum number of lanes of a replay.
+/// The maximum number of lanes (threads) of a replay.
 pub const LANES_MAX: usize = GateSlot::LANES_MAX;
 
 /// Returns the index of the lane (thread) that replays the requests on keys of a shard.

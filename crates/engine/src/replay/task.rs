@@ -12,7 +12,7 @@ use crate::table::Registered;
 
 /// A batch of parsed requests of a replayed file, in the file's order.
 pub trait Requests {
-    /// Returns the number of requests.
+    /// Returns the number of requests in the batch.
     fn count(&self) -> usize;
 
     /// Returns the bytes of request `index`, and the spans of the request's words in these bytes.
@@ -26,7 +26,7 @@ pub trait Requests {
 pub struct Failed<'a> {
     /// The offset of the request in the file, in bytes.
     pub offset: u64,
-    /// The full name of the command.
+    /// The full name of the command that failed.
     pub command: &'static str,
     /// The error line, without its leading `-`.
     pub error: &'a [u8],
@@ -52,7 +52,7 @@ pub struct Slice<R> {
 }
 
 impl<R> Slice<R> {
-    /// Returns the number of requests.
+    /// Returns the number of requests that the lane runs.
     pub fn count(&self) -> usize {
         self.jobs.len()
     }

@@ -57,7 +57,7 @@ pub(crate) enum Completion {
     /// An accept of a listener: a client's socket, or the error that ended the accepting. `more`
     /// states if the kernel continues to accept.
     Accepted { listener: ListenerId, outcome: io::Result<OwnedFd>, more: More },
-    /// The result of a receive.
+    /// The result of a receive: bytes, the end of the stream, or an error.
     Received(Received),
     /// A send that has ended, with the queue of the bytes that were not sent.
     Sent { conn: ConnId, queue: ByteQueue, outcome: io::Result<usize> },
@@ -406,7 +406,7 @@ fn conn_of(user_data: u64) -> ConnId {
     ConnId::new((user_data >> 32) as u32 & 0xff_ffff, user_data as u32)
 }
 
-/// The kernel features that an io_uring uses.
+/// The kernel features that an io_uring uses if the kernel has them.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     /// True if the kernel does the work of requests only inside system calls of this thread (Linux

@@ -21,7 +21,7 @@ pub enum RequestPosition {
 /// A time annotation of an append-only file: the requests after it ran at this time or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Annotation {
-    /// The Unix time, in seconds.
+    /// The Unix time that the annotation states, in seconds.
     pub time_s: i64,
     /// The start of the annotation in the file, in bytes.
     pub file_offset: u64,
@@ -56,7 +56,7 @@ pub struct Request<'b> {
     /// Bytes of the batch that begin with the request. The spans of `args` are relative to the
     /// start of these bytes.
     pub bytes: &'b [u8],
-    /// The arguments, one or more.
+    /// The words of the request, one or more: the command's name and its arguments.
     pub args: &'b [Span],
     /// The start of the request in the file, in bytes.
     pub file_offset: u64,

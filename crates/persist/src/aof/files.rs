@@ -34,7 +34,7 @@ pub enum Kept {
     None,
     /// The incremental file with number `seq` and those with higher numbers ([`Files::last_incr`]).
     From {
-        /// The number of the first file.
+        /// The number of the first incremental file that stays in use.
         seq: i64,
     },
     /// The incremental file that is not in the manifest yet ([`Files::begin_unnamed_incr`]).
@@ -48,7 +48,7 @@ pub struct NewBase {
     pub kind: BaseKind,
     /// The incremental files that hold the changes made after the state of the base.
     pub kept: Kept,
-    /// The current time, in Unix seconds.
+    /// The current time, in Unix seconds, for the manifest.
     pub now_s: i64,
     /// If a restore writes this base: the Unix time in seconds to which it restores the data;
     /// `None` otherwise. The base then replaces the files with later changes.

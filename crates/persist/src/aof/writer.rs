@@ -93,7 +93,7 @@ pub enum Times {
 /// A moment, as the caller's monotonic clock and the Unix clock show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Milliseconds of a monotonic clock.
+    /// The time of a monotonic clock, in milliseconds.
     pub clock_ms: u64,
     /// The Unix time, in seconds.
     pub unix_s: i64,
@@ -113,7 +113,7 @@ struct Target {
     is_dirty: bool,
     /// The pending bytes: merged from the change log and not yet written to the file.
     pending: Vec<u8>,
-    /// The log position after the pending bytes.
+    /// The log position after the last change in the pending bytes.
     pending_position: u64,
 }
 
@@ -189,7 +189,7 @@ pub struct Figures {
     /// The number of times that replies had to wait because a sync took longer than [`LAG_MAX_MS`]
     /// or too many bytes were pending.
     pub delayed: u64,
-    /// True while a sync is in progress.
+    /// True while a sync of the file to the disk is in progress.
     pub is_syncing: bool,
     /// The current error; `None` if writing works. With the policy [`SyncPolicy::Always`], the
     /// error of a failed sync stays until a new base file has the changes that may be lost.

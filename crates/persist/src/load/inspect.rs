@@ -20,7 +20,7 @@ pub struct Record<'b> {
     pub name: Option<Cow<'b, [u8]>>,
     /// The type of the value in the file; `None` if it is unknown.
     pub kind: Option<ValueType>,
-    /// The value, or the error in it.
+    /// The decoded value, or the error that was found in it.
     pub value: Result<Inspected, FormatError>,
 }
 

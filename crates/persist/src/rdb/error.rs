@@ -70,7 +70,7 @@ pub enum FormatErrorKind {
     BrokenTemplate,
     /// Shared field names are missing, out of order, or duplicate.
     BrokenFieldNames,
-    /// Shared field names take more memory than allowed.
+    /// Shared field names take more memory than one file may use.
     TooManyFieldNames,
     /// A command among the keys is invalid.
     BrokenCommand,

@@ -48,7 +48,7 @@ impl<'r> Filling<'r> {
     }
 }
 
-/// Reads a hash: a count, then fields and values.
+/// Reads a hash that is stored as a count, then each field with its value.
 pub(super) fn read_fields<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Hash, FormatError> {
     let count = reader.length()?;
     let mut filling = Filling::new(count, rules);
@@ -232,7 +232,7 @@ fn fill_from_listpack<S: Source>(
     Ok(filling.hash)
 }
 
-/// Reads a hash: its field names, then the same number of values.
+/// Reads a hash that is stored as its field names, then the same number of values.
 pub(super) fn read_template_array<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,

@@ -18,7 +18,7 @@ const PLAIN: u64 = 1;
 /// The code of a list's node that is a listpack.
 const PACKED: u64 = 2;
 
-/// Reads a list: a count, then elements.
+/// Reads a list that is stored as a count and its elements one by one.
 pub(super) fn read_elements<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -60,7 +60,7 @@ fn push_node(list: &mut Quicklist, pack: Listpack, limit: NodeLimit) {
     }
 }
 
-/// Reads a list: a count, then nodes.
+/// Reads a list that is stored as a count and its nodes one by one.
 pub(super) fn read_nodes<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<List, FormatError> {
     let limit = rules.list.node();
     let mut list = Quicklist::new(limit);

@@ -9,15 +9,16 @@ use super::VersionCheck;
 pub struct Rules<'a> {
     /// The hasher of the keyspace to which the values will be added.
     pub hasher: &'a Hasher,
-    /// The limits of lists.
+    /// The limits of lists in each encoding, above which a list changes its encoding or begins a
+    /// new node.
     pub list: ListLimits,
-    /// The limits of packed sets.
+    /// The limits above which packed sets are unpacked.
     pub set: SetLimits,
-    /// The limits of packed hashes.
+    /// The limits above which packed hashes are unpacked.
     pub hash: PackLimits,
-    /// The limits of packed sorted sets.
+    /// The limits above which packed sorted sets are unpacked.
     pub zset: PackLimits,
-    /// The limits of nodes of streams.
+    /// The limits above which a stream begins a new node.
     pub stream: StreamLimits,
     /// The maximum length of a string, in bytes.
     pub string_len_bytes_max: u64,

@@ -8,7 +8,7 @@ use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
 use super::value_type::ValueType;
 
-/// Reads a set: a count, then members.
+/// Reads a set that is stored as a count and its members one by one.
 pub(super) fn read_members<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Set, FormatError> {
     let mut set = Set::new();
     let count = reader.length()?;

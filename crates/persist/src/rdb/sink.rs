@@ -50,7 +50,7 @@ impl<S: Sink> Writer<S> {
         Self { sink, compressor }
     }
 
-    /// Ends the writing and returns the sink.
+    /// Ends the writing and returns the sink with all bytes.
     pub fn into_sink(self) -> S {
         self.sink
     }

@@ -117,7 +117,7 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// Reads a string, in any encoding.
+    /// Reads a string in any encoding: unchanged, as a number, or compressed.
     pub fn string(&mut self) -> Result<Vec<u8>, FormatError> {
         let text = |number: i64| number.to_string().into_bytes();
         match self.length_or_encoding()? {

@@ -227,7 +227,7 @@ pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, stream: &S
 /// An iterator that packs a stream's entries into nodes of the RDB format.
 struct Nodes<'a, I: Iterator<Item = StreamEntry<'a>>> {
     entries: I,
-    /// The first entry of the next node.
+    /// The entry that begins the next node; `None` at the end of the stream.
     next: Option<StreamEntry<'a>>,
 }
 

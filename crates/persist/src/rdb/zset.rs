@@ -33,7 +33,7 @@ fn add(zset: &mut Zset, member: &[u8], score: f64, rules: &Rules<'_>) -> Result<
     if new { Ok(()) } else { Err(FormatErrorKind::Duplicate) }
 }
 
-/// Reads a sorted set: a count, then members and scores.
+/// Reads a sorted set that is stored as a count, then each member with its score.
 pub(super) fn read_members<S: Source>(
     scores: Scores,
     reader: &mut Reader<S>,

@@ -14,7 +14,7 @@ pub const MARK_LEN: usize = REPL_ID_LEN;
 pub enum SnapshotHeader {
     /// An empty line, which keeps the connection alive: the primary still prepares the snapshot.
     Alive,
-    /// The length of the snapshot in bytes.
+    /// The length of the snapshot in bytes, which the primary sends before the snapshot.
     Length(u64),
     /// The mark that follows the snapshot, whose length the primary does not know.
     EndMark([u8; MARK_LEN]),

@@ -40,7 +40,7 @@ pub(crate) struct Context {
     /// The reason why the script must end. `None` if it may continue. A stopped script raises an
     /// error again and again until it has ended.
     pub(super) stopped: Cell<Option<Stop>>,
-    /// The protocol that the script set by `redis.setresp`.
+    /// The protocol of the replies that the script gets, set by `redis.setresp`.
     pub(crate) protocol: Cell<Protocol>,
     /// True while a library is being loaded. Only then may `redis.register_function` be called.
     pub(crate) loading: Cell<bool>,
@@ -50,7 +50,7 @@ pub(crate) struct Context {
     pub(crate) rng: Cell<Rng>,
     /// The settings of the `cjson` table, as scripts have set them.
     pub(crate) json: Cell<Settings>,
-    /// The output buffer of `cjson`.
+    /// The output buffer of `cjson.encode`, kept for the next call.
     pub(crate) json_buffer: RefCell<Vec<u8>>,
     /// The addresses of all shells: the empty tables through which scripts read the tables that
     /// they may not change (see `shell`).
